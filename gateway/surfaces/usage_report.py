@@ -239,7 +239,7 @@ def _place(visitor: Visitor, organization_id: str, project_ids: tuple[str, ...])
 
 
 def _keys(visitor: Visitor, places: list[ActivityScope]) -> dict[str, KeyInfo]:
-    """Return the keys of the places by id, including deleted ones, whose history counts."""
+    """Return the keys of the places by id, including deleted keys, since their history counts."""
     found = [
         key
         for place in places

@@ -1,5 +1,5 @@
-"""`GET /v1/credits`: what the organization has left. Clients of every major ask at the root of the address, and know an
-error by the words of this surface alone."""
+"""`GET /v1/credits`: the organization's remaining credits. Clients of every major call it at the root of the base URL,
+and read errors only in the format of this surface."""
 
 from gateway.money import format_usd
 from gateway.surfaces import auth
@@ -13,7 +13,7 @@ ANSWER = named("CreditsLeft", balance="string", unlimited="boolean", total_used=
 
 
 def show_credits(services: Services, inbound: Inbound) -> Outbound:
-    """The organization's balance and lifetime spending; the latter in both spellings that clients use."""
+    """Show the organization's balance and lifetime spending; the latter in both spellings that clients use."""
     caller = auth.require_user_key(auth.caller_of(services, inbound))
     balance = services.billing.ledger.balance(caller.organization_id)
     used = format_usd(balance.spent_nusd)

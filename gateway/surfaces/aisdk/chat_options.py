@@ -19,7 +19,7 @@ from gateway.surfaces.validation_errors import invalid
 
 Json = dict[str, Any]
 
-# Stands for the prompt, whose messages are read apart; its length is taken off again.
+# Placeholder for the prompt, which is read separately; its length is subtracted again.
 PLACEHOLDER = [{"role": "user", "content": "-"}]
 PLACEHOLDER_BYTES = 1
 NUMBERS = (
@@ -29,9 +29,9 @@ NUMBERS = (
     ("presence_penalty", "presence_penalty"),
     ("frequency_penalty", "frequency_penalty"),
 )
-# Fields of chat completions that a caller's own namespace may not set: they are said elsewhere.
+# Fields of chat completions that a caller's namespace may not set, because other fields of the call set them.
 ENVELOPE_FIELDS = ("model", "messages", "stream")
-# Options with no counterpart, in the order in which they are told.
+# Options with no counterpart, in the order of their warnings.
 UNSUPPORTED = (("stop", "stopSequences"), ("seed", "seed"), ("top_k", "topK"))
 AS_THE_PROVIDER_DOES = "provider-default"
 FORMAT_NAME = "response"
@@ -45,8 +45,8 @@ PLAIN_CHOICES: dict[type, str] = {wire.AutoChoice: "auto", wire.NeverChoice: "no
 
 @dataclass(slots=True)
 class CallSettings:
-    """`body` is the JSON text for chat completions, `search` the caller's name for web search ("": not used),
-    `warnings` list what was left out. `own` are the fields set in the caller's namespace."""
+    """The settings of a call. `body` is the JSON text for chat completions, `search` the caller's name for web search
+    ("": not used), `warnings` list what was left out. `own` are the fields set in the caller's namespace."""
 
     body: bytes
     search: str = ""
@@ -55,7 +55,8 @@ class CallSettings:
 
 
 def write_settings(call: wire.CallOptions, model: str, stream: bool) -> CallSettings:
-    """The settings of some call options. InvalidRequest for what is wrong in them; the rest chat completions check."""
+    """Return the settings of some call options. Raises InvalidRequest for errors that the chat completions reader would
+    not detect."""
     body: Json = {"model": model, "messages": PLACEHOLDER}
     if stream:
         body["stream"] = True
@@ -78,8 +79,8 @@ def write_settings(call: wire.CallOptions, model: str, stream: bool) -> CallSett
 
 
 def restated(read: Callable[[], Any], settings: CallSettings) -> Any:
-    """What `read` gives of the settings; an error that names a field of chat completions names the caller's own,
-    unless they set it by that name."""
+    """Return `read(settings)`. An error that names a field of chat completions is converted to the name of the call
+    option, unless the caller's namespace set the field."""
     try:
         return read()
     except InvalidRequest as error:
@@ -97,7 +98,7 @@ def restated(read: Callable[[], Any], settings: CallSettings) -> Any:
 def _write_format(wanted: wire.JsonFormat) -> Json:
     if isinstance(wanted.schema, UnsetType) or wanted.schema == NULL:
         return {"type": "json_object"}
-    # Callers may name it in any words, vendors take identifiers alone.
+    # Callers may use any characters in the name, vendors accept identifiers only.
     name = NO_NAME.sub("_", wanted.name or FORMAT_NAME)[:LONGEST_NAME]
     inner: Json = {"name": name, "schema": wanted.schema}
     if wanted.description:
@@ -106,7 +107,7 @@ def _write_format(wanted: wire.JsonFormat) -> Json:
 
 
 def _add_tools(call: wire.CallOptions, body: Json, settings: CallSettings) -> None:
-    """Tools and the choice among them; those of vendors are web search, or are left out."""
+    """Add the tools and the tool choice; a vendor's tools become web search, or are left out."""
     tools: list[Json] = []
     dropped: set[str] = set()
     for place, tool in enumerate(call.tools or ()):
@@ -131,7 +132,7 @@ def _write_function(tool: wire.FunctionTool, place: int) -> Json:
     function: Json = {"name": tool.name}
     description = tool.description or ""
     if tool.examples:
-        # Few vendors have a field for them; all models read them here.
+        # Few vendors have a field for examples; all models read them in the description.
         description += EXAMPLES + "\n".join(bytes(memoryview(one.input)).decode() for one in tool.examples)
     if description:
         function["description"] = description.strip()
@@ -152,7 +153,7 @@ def _write_function(tool: wire.FunctionTool, place: int) -> Json:
 
 
 def _write_search(args: Any) -> Json:
-    """The arguments of a vendor's search tool; what is none of ours is left away."""
+    """Return the arguments of a vendor's search tool; unsupported ones are left out."""
     if type(args) is not dict:
         return {}
     filters = args.get("filters")
@@ -175,7 +176,7 @@ def _write_choice(choice: Any, search: str, dropped: set[str]) -> Any:
 
 
 def _add_own(options: dict[str, Raw], body: Json, settings: CallSettings) -> None:
-    """The caller's own namespace: any field of chat completions, and it wins over what was said otherwise."""
+    """Add the fields of the gateway's namespace: any field of chat completions, which overrides the call options."""
     raw = options.get(OWN)
     if raw is None:
         return

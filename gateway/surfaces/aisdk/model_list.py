@@ -1,6 +1,6 @@
 """`GET …/config`: the language models that a key can call, with an entry for each provider and prices.
 
-Wire facts: the response schema of `@ai-sdk/gateway`; there a single entry of another version invalidates the whole
+The format is the response schema of `@ai-sdk/gateway`; there a single entry of another version invalidates the whole
 list.
 """
 
@@ -29,21 +29,21 @@ END = b"]}"
 OPERATION = "chat"
 MODALITY = "text"
 NEWEST = 4
-VERSION_MEMBER = b'"specificationVersion":"v%d"'  # within a text its quotation marks would be escaped
-# Prices as clients know them, by rate; the first two are always told.
+VERSION_MEMBER = b'"specificationVersion":"v%d"'  # within a text its quotation marks are escaped
+# Prices as clients know them, by rate; the first two are always present.
 ALWAYS = (("input", "prompt"), ("output", "completion"))
 SOMETIMES = (("input_cache_read", "input_cache_read"), ("input_cache_write", "input_cache_write"))
 
 
 def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
-    """The language models that the key can call."""
+    """List the language models that the key can call."""
     caller = auth.caller_of(services, inbound)
     at_us = services.clock.now_us()
     holder = services.routing.catalogue
     catalogue = holder.current()
     refuse = predicate(caller.rules, at_us)
     key = ("ai models", catalogue.version, at_us // DAY_US, caller.rules)
-    # The entries are written once for all versions and rules.
+    # The entries are serialized once for all versions and rules.
     known: dict[str, bytes] = holder.remember(("ai model entries", catalogue.version, at_us // DAY_US), dict)
 
     def make() -> tuple[str, bytes]:
@@ -70,12 +70,12 @@ def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
 
 
 def _reads_own(caller: Caller) -> bool:
-    """Whether the organization's own models are this caller's to see: a customer's key may only call."""
+    """Return whether the caller may see the organization's own models; customer keys may not."""
     return caller.key_kind == "user"
 
 
 def _as_version(newest: bytes, version: int) -> bytes:
-    """The list as clients of `version` take it."""
+    """Return the list in the format of clients of `version`."""
     return newest.replace(VERSION_MEMBER % NEWEST, VERSION_MEMBER % version)
 
 
@@ -92,7 +92,7 @@ def _join(first: bytes, second: bytes) -> bytes:
 def _serialise(
     catalogue: Catalogue, models: Iterable[Model], at_us: int, refuse: Predicate | None, known: dict[str, bytes]
 ) -> Iterator[bytes]:
-    """The entries in JSON; `known` holds, and gets, those of this catalogue and day by the mapping's key."""
+    """Return the entries as JSON; `known` caches those of this catalogue and day by the mapping's key."""
     for model in models:
         if model.output_modalities and MODALITY not in model.output_modalities:
             continue
@@ -106,7 +106,7 @@ def _serialise(
 
 
 def _serves(mapping: Mapping, provider: Provider, at_us: int) -> bool:
-    """Whether it can be called at all for text."""
+    """Return whether the mapping can be called for text at all."""
     if OPERATION not in mapping.operations or provider.priority <= 0:
         return False
     return mapping.priced and not has_ended(mapping, day_of(at_us))
@@ -129,7 +129,7 @@ def _entry(model: Model, mapping: Mapping, provider: Provider, at_us: int) -> Js
 
 
 def _pricing(mapping: Mapping, at_us: int) -> Json | None:
-    """Today's base prices, exact decimal strings of USD a token."""
+    """Return today's base prices, exact decimal strings of USD per token."""
     prices = prices_at(mapping.prices, at_us)
     if prices is None:
         return None

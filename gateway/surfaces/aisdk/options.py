@@ -1,4 +1,4 @@
-"""`providerOptions` of messages, parts and tools: cache marks, and what the gateway returned earlier as
+"""`providerOptions` of messages, parts and tools: cache marks, and data that the gateway returned earlier as
 `providerMetadata`."""
 
 from typing import Any
@@ -12,7 +12,7 @@ NONE: dict[str, Any] = {}
 
 
 def read_mark(options: Any) -> CacheMark | None:
-    """The cache mark that the options of some vendor's namespace set; None where they set none that is known."""
+    """Return the cache mark in the options of any vendor's namespace; None where none is known."""
     if type(options) is not dict:
         return None
     for namespace in MARKING:
@@ -28,7 +28,7 @@ def read_mark(options: Any) -> CacheMark | None:
 
 
 def read_own(options: Any) -> dict[str, Any]:
-    """Our own namespace; empty where there is none."""
+    """Return the gateway's namespace; empty where there is none."""
     if type(options) is dict:
         own = options.get(OWN)
     else:
@@ -39,13 +39,13 @@ def read_own(options: Any) -> dict[str, Any]:
 
 
 def read_signature(options: Any) -> tuple[str, str]:
-    """The opaque mark of a text or call and the vendor who wants it back."""
+    """Return the opaque signature of a text or call, and its vendor."""
     own = read_own(options)
     return word(own, SIGNATURE), word(own, VENDOR)
 
 
 def read_reasoning(text: str, options: Any) -> Reasoning:
-    """A block of reasoning with all that its vendor wants back."""
+    """Return a block of reasoning with all data that its vendor needs back."""
     own = read_own(options)
     if not own:
         return Reasoning(text)
@@ -60,7 +60,7 @@ def read_reasoning(text: str, options: Any) -> Reasoning:
 
 
 def write_reasoning(part: Reasoning) -> dict[str, Any]:
-    """The metadata of a block of reasoning; empty when nobody wants any of it back."""
+    """Return the metadata of a block of reasoning; empty when no vendor needs any of it back."""
     own: dict[str, Any] = {}
     for name, value in ((SIGNATURE, part.signature), (SEALED, part.sealed), (VENDOR, part.vendor), (IDENT, part.ident)):
         if value:
@@ -73,7 +73,7 @@ def write_reasoning(part: Reasoning) -> dict[str, Any]:
 
 
 def write_signature(signature: str, vendor: str) -> dict[str, Any]:
-    """The metadata of a signed text or call; empty when it is not signed."""
+    """Return the metadata of a signed text or call; empty when it is not signed."""
     if signature:
         return {OWN: {SIGNATURE: signature, VENDOR: vendor}}
     return {}

@@ -11,7 +11,7 @@ MEMBER = "headers"
 
 
 def without_headers(body: bytes) -> bytes:
-    """The body without the member, all else byte for byte; nothing of one that is no JSON object."""
+    """Return the body without the member, all else byte for byte; nothing for a body that is not a JSON object."""
     if len(body) < caps.LARGE:
         return _strip(body)
     return compute(_strip, body)

@@ -1,4 +1,4 @@
-"""Decodes a prompt into neutral messages, and determines what it requires of a model."""
+"""Decodes a prompt into neutral messages, and determines the capabilities that it requires of a model."""
 
 from typing import Any
 
@@ -33,16 +33,16 @@ class Prompt:
     __slots__ = ("messages", "text", "images", "sounds", "files", "count", "marked", "_ran")
 
     def __init__(self, prompt: list[wire.AnyMessage]) -> None:
-        """InvalidRequest with the dotted path of what cannot be carried."""
+        """Raises InvalidRequest with the dotted path of content that cannot be sent."""
         self.text = self.images = self.sounds = self.files = self.count = 0
         self.marked = False
-        self._ran: set[str] = set()  # calls that the provider itself ran
+        self._ran: set[str] = set()  # calls that the provider executed
         self.messages = tuple(
             [read for place, message in enumerate(prompt) if (read := self._read(message, place)) is not None]
         )
 
     def _read(self, message: wire.AnyMessage, place: int) -> Message | None:
-        """The message, None when nothing is left of it."""
+        """Return the message, None when it has no content left."""
         options = message.options
         if options is not None:
             mark = read_mark(options)
@@ -80,7 +80,8 @@ class Prompt:
         )
 
     def _assistant(self, content: list[Any], place: int) -> tuple[Part, ...]:
-        """What the provider itself ran is left out, call and result: it belongs to an answer that is given."""
+        """Return the assistant's message without calls that the provider executed, and without their results: they
+        belong to an earlier response."""
         parts: list[Part] = []
         for number, part in enumerate(content):
             kind = type(part)
@@ -143,7 +144,7 @@ class Prompt:
         return ()
 
     def _item(self, item: wire.Item, path: str) -> Part | None:
-        """An item of a tool's result; None for what is ignored."""
+        """Return an item of a tool's result; None for ignored ones."""
         match item:
             case wire.TextItem():
                 return self._text(item.text, None, item.options)
@@ -187,7 +188,7 @@ class Prompt:
         return mark
 
     def _mark_last(self, message: Message, mark: CacheMark) -> Message:
-        """The mark of a whole message stands on its last part that can carry one and has none."""
+        """Set the cache mark of a message on its last part that can carry one and has none."""
         self.marked = True
         parts = message.parts
         for place in range(len(parts) - 1, -1, -1):
@@ -204,7 +205,7 @@ class Prompt:
 
 
 def _arguments(raw: Raw | UnsetType) -> str:
-    """The arguments of a call as the model wrote them: an object, or the text that was no JSON."""
+    """Return the arguments of a call as the model wrote them: an object, or a text that was no JSON."""
     if isinstance(raw, UnsetType):
         text = ""
     else:

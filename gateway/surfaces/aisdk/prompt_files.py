@@ -12,9 +12,10 @@ WEB = ("https://", "http://")
 IMAGE = "image"
 AUDIO = "audio"
 TEXT = "text"
-# Base64 of the first bytes of what models see (the formats' specifications), where the caller says "image" alone.
+# Base64 of the first bytes of image formats (from their specifications), for callers who send only "image" as the
+# type.
 STARTS = (("iVBORw0KGgo", "png"), ("/9j/", "jpeg"), ("R0lGOD", "gif"), ("UklGR", "webp"))
-# Subtypes of audio files whose usual name is another one.
+# Subtypes of audio files with another common name.
 FORMATS = {
     "mpeg": "mp3",
     "mpeg3": "mp3",
@@ -31,7 +32,7 @@ KEPT_ELSEWHERE = "file ids of a vendor are not supported; send the bytes or a UR
 
 
 def read_file(part: wire.FilePart, path: str, mark: CacheMark | None = None) -> Part:
-    """The part that a file is. InvalidRequest for one that is nobody's to read."""
+    """Return the part for a file. Raises InvalidRequest for a file that no vendor can read."""
     data = part.data
     kind = part.media_type
     if isinstance(data, str):
@@ -46,13 +47,13 @@ def read_file(part: wire.FilePart, path: str, mark: CacheMark | None = None) -> 
 
 
 def unreachable(path: str) -> InvalidRequest:
-    """The error of a file that is named by a vendor's own id."""
+    """Return the error for a file that is named by a vendor's file id."""
     return invalid(path, KEPT_ELSEWHERE)
 
 
 def read_media(data: str, kind: str, path: str, name: str = "", mark: CacheMark | None = None) -> Part:
-    """What lies at an address, in a data URL, or is bare base64. `kind` is a media type; "image" and "image/*" are any
-    image. InvalidRequest for what is no base64 at all."""
+    """Return the media at a URL, in a data URL, or in bare base64. `kind` is a media type; "image" and "image/*" are
+    any image. Raises InvalidRequest for invalid base64."""
     kind = kind.strip().lower().partition(";")[0]
     family = kind.partition("/")[0]
     if data[:8].lower().startswith(WEB):
@@ -89,7 +90,7 @@ def _part(family: str, media: Media, name: str, mark: CacheMark | None) -> Part:
 
 
 def _sniff(family: str, data: str) -> str:
-    """The media type that the first bytes tell; that of most images where they tell none."""
+    """Return the media type that the first bytes show; the most common image type where they show none."""
     if family != IMAGE:
         if family == AUDIO:
             return f"{family}/wav"
@@ -98,8 +99,8 @@ def _sniff(family: str, data: str) -> str:
 
 
 def _mend_base64(data: str, path: str) -> str:
-    """`data` as every vendor reads it: the alphabet of addresses, line breaks and a missing end are mended.
-    InvalidRequest: what is none is refused here, where the caller's own path is known."""
+    """Return `data` as standard base64: the URL-safe alphabet, line breaks and missing padding are corrected. Raises
+    InvalidRequest for invalid data, because the caller's own path is known here."""
     if _is_base64(data):
         return data
     standard = mended(data)
@@ -119,12 +120,12 @@ def _is_base64(data: str) -> bool:
 
 def _decode(data: str, path: str) -> str:
     try:
-        # What is long is decoded in pieces, which takes base64 to the letter.
+        # Long data is decoded in pieces, which requires strict base64.
         return (decode_base64(data) if len(data) > PIECE else b64decode(data, validate=False)).decode()
     except ValueError:
         raise invalid(path, "it is not base64 of UTF-8 text") from None
 
 
 def _with_name(text: str, name: str, mark: CacheMark | None) -> Text:
-    """A text that came as a file: text, which every vendor reads."""
+    """Return a text file as text, which every vendor reads."""
     return Text(f"{name}\n\n{text}" if name else text, mark)

@@ -22,14 +22,15 @@ STREAMING_HEADER = "ai-language-model-streaming"
 NEWEST = 4
 VERSIONS = {"2": 2, "3": 3, "4": NEWEST}
 
-# How chat completions read a body, at once: the checked one, and the neutral request.
+# The function with which chat completions read a body in this thread: returns the validated body and the neutral
+# request.
 ReadChat = Callable[[LimitSettings, bytes], tuple[Any, ChatRequest]]
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request, with what is needed to write its answer: the specification version (2, 3, 4), the name that the caller
-    gave to web search ("": none), and the call options that were left out."""
+    """A request, with the facts that its response needs: the specification version (2, 3, 4), the caller's name for web
+    search ("": none), and the call options that were left out."""
 
     request: ChatRequest
     version: int
@@ -38,12 +39,12 @@ class Question:
 
 
 def version_of(inbound: Inbound, of_prefix: int) -> int:
-    """The version that the header names, else the prefix's."""
+    """Return the version in the header, else that of the path prefix."""
     return VERSIONS.get(inbound.header(VERSION_HEADER).removeprefix("v"), of_prefix)
 
 
 def read(inbound: Inbound, version: int, limits: LimitSettings, read_chat: ReadChat) -> Question:
-    """The question of a request. InvalidRequest with the dotted path of what is wrong."""
+    """Return the question of a request. Raises InvalidRequest with the dotted path of an invalid value."""
     model = inbound.header(MODEL_HEADER)
     if not model:
         raise InvalidRequest(f"Set the model in the header '{MODEL_HEADER}'.", param=MODEL_HEADER)
@@ -60,7 +61,7 @@ def _read(limits: LimitSettings, raw: bytes, model: str, stream: bool, version: 
     try:
         settings = write_settings(call, model, stream)
         prompt = Prompt(call.prompt)
-    except (UnicodeDecodeError, RecursionError) as error:  # in a member that is handed on unchanged
+    except (UnicodeDecodeError, RecursionError) as error:  # in a member that is forwarded unchanged
         raise unreadable(error) from None
     if not prompt.messages:
         raise InvalidRequest("The prompt contains nothing that a model can read.", param="prompt")
@@ -69,7 +70,7 @@ def _read(limits: LimitSettings, raw: bytes, model: str, stream: bool, version: 
 
 
 def _join(request: ChatRequest, prompt: Prompt, large: bool) -> ChatRequest:
-    """The request that asks `prompt` with the settings of `request`, whose own messages only stand for it."""
+    """Return the request for `prompt` with the settings of `request`, which holds a placeholder for the messages."""
     needs = request.requirements
     read_settings = request.decode
     needs = structs.replace(

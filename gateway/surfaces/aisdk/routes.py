@@ -1,4 +1,4 @@
-"""The operations of /v1/ai, /v3/ai and /v4/ai, and of the credits that their clients ask for beside these."""
+"""The operations of /v1/ai, /v3/ai and /v4/ai, and the credits operation that their clients also call."""
 
 from collections.abc import Iterator
 from functools import partial, wraps
@@ -17,13 +17,13 @@ from gateway.surfaces.http import About, ErrorFormat, HeaderParameter, Inbound, 
 from gateway.surfaces.shapes import ANY, OBJECT, named
 from gateway.worker.services import Services
 
-# Prefix → the version of the specification that its clients speak where no header says another.
+# Prefix → the specification version of its clients where no header names another.
 PREFIXES = {"/v1/ai": 2, "/v3/ai": 3, "/v4/ai": 4}
 NOT_FOUND = 404
 
 
 def ask(read_chat: reader.ReadChat, of_prefix: int, services: Services, inbound: Inbound) -> Outbound:
-    """An answer of a language model, complete or streamed; model, version and streaming are given in headers."""
+    """Call a language model, complete or streamed; headers select model, version and streaming."""
     try:
         return _ask(read_chat, of_prefix, services, inbound)
     except UnknownModel as error:
@@ -58,7 +58,7 @@ def _stream(services: Services, context: RequestContext, question: reader.Questi
 
 
 def _write_frame(error: GatewayError, request_id: str) -> bytes:
-    """The last frame of a stream that failed: a part of another kind would hang a client."""
+    """Return the last frame of a stream that failed: a part of another kind would block a client."""
     return b"data: %b\n\n" % orjson.dumps(dialect.error_part(error, request_id))
 
 
@@ -123,7 +123,7 @@ CREDITS = About("Show the organization's credits", TAG, answer=balance.ANSWER, e
 
 
 def surface(read_chat: reader.ReadChat) -> Surface:
-    """The surface; `read_chat` is how chat completions read a body, whose fields and limits hold here too."""
+    """Return the surface; `read_chat` reads chat completions bodies; their fields and limits apply here too."""
     return Surface("aisdk", ERRORS, tuple(_operations(read_chat)), prefixes=tuple(PREFIXES))
 
 

@@ -1,7 +1,7 @@
 """The call options of a language-model request: their schema in all three versions, and its error messages.
 
-Wire facts: the types LanguageModelV2CallOptions to LanguageModelV4CallOptions of `@ai-sdk/provider`. Where the newest
-version differs from older ones both forms are accepted, whatever version was declared.
+The format is that of the types LanguageModelV2CallOptions to LanguageModelV4CallOptions of `@ai-sdk/provider`. Where
+the newest version differs from older ones both forms are accepted, whatever version was declared.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ class TextFile(Shape, tag_field="type", tag="text"):
 
 
 class ReferenceFile(Shape, tag_field="type", tag="reference"):
-    """A file that a vendor stores for its own caller."""
+    """A file that a vendor stores for its own customer."""
 
 
 FileData = str | DataFile | UrlFile | TextFile | ReferenceFile
@@ -48,7 +48,7 @@ class TextPart(PromptPart, tag="text"):
 
 
 class FilePart(PromptPart, tag="file"):
-    """A file as an address, a data URL, bare base64, or tagged as one of these."""
+    """A file as a URL, a data URL, bare base64, or tagged as one of these."""
 
     data: FileData
     media_type: str = field(name="mediaType")
@@ -105,7 +105,7 @@ class FileUrlItem(PromptPart, tag="file-url"):
 
 
 class FileIdItem(PromptPart, tag="file-id"):
-    """A file that a vendor keeps for its own caller."""
+    """A file that a vendor stores for its own customer, by id."""
 
 
 class ImageDataItem(PromptPart, tag="image-data"):
@@ -118,7 +118,7 @@ class ImageUrlItem(PromptPart, tag="image-url"):
 
 
 class ImageIdItem(PromptPart, tag="image-file-id"):
-    """A file that a vendor keeps for its own caller."""
+    """An image that a vendor stores for its own customer, by id."""
 
 
 ReferenceItem = FileIdItem | ImageIdItem
@@ -255,7 +255,7 @@ class JsonFormat(Shape, tag_field="type", tag="json"):
 
 
 class CallOptions(Shape):
-    """The body. Its member `headers` repeats the caller's own headers, including secrets, and is not a field here."""
+    """The body. Its member `headers` repeats the caller's own headers, including secrets, and is ignored."""
 
     prompt: list[AnyMessage]
     max_tokens: int | float | None = field(default=None, name="maxOutputTokens")
@@ -274,7 +274,7 @@ class CallOptions(Shape):
 
 
 DECODER = Decoder(CallOptions)
-# What may stand at a path (without its list indexes), for the message about a value that may not.
+# Allowed values by path (without list indexes), for error messages.
 CHOICES = {
     "prompt.role": ("system", "user", "assistant", "tool"),
     "tools.type": ("function", "provider", "provider-defined"),
@@ -292,7 +292,8 @@ CHOICES = {
 
 
 def decode(body: bytes) -> CallOptions:
-    """The call options, checked. InvalidRequest `invalid_json` or `invalid_parameters` with `param` set."""
+    """Return the validated call options. Raises InvalidRequest `invalid_json` or `invalid_parameters` with `param`
+    set."""
     try:
         return DECODER.decode(body)
     except ValidationError as error:

@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 class _Search(Struct, eq=False):
-    """One search: what is known of it, and how much of that was sent."""
+    """One search: its known data, and how much of it was sent."""
 
     id: str
     arguments: str = ""
@@ -28,14 +28,14 @@ class SearchOrder:
         self._request_id = request_id
         self._name = name
         self._known: dict[int, _Search] = {}
-        self._waiting: list[_Search] = []  # those without a result, and maybe others
+        self._waiting: list[_Search] = []  # searches without a result, and possibly others
         self._cited = 0
 
     def has(self, block: int) -> bool:
         return block in self._known
 
     def run(self, event: ToolCallDelta) -> list[Json]:
-        """A chunk of a search's call: nothing is sent until it is complete."""
+        """Add a chunk of a search's call: nothing is sent until it is complete."""
         known = self._known.get(event.block)
         if known is None:
             known = self._known[event.block] = _Search(event.id or f"search_{self._request_id}_{event.block}")
@@ -44,14 +44,14 @@ class SearchOrder:
         return []
 
     def end(self, block: int) -> list[Json]:
-        """The block is whole."""
+        """Return the parts of a block that is complete."""
         known = self._known.get(block)
         if known is not None:
             return self._write_call(known)
         return []
 
     def found(self, body: Json) -> list[Json]:
-        """A provider's own block with what a search found; nothing for any other block."""
+        """Return the parts of a provider's block with search results; nothing for any other block."""
         ident, pages = searches.found_in(body)
         known = next((one for one in self._known.values() if one.id == ident), None)
         if known is not None:
@@ -59,9 +59,10 @@ class SearchOrder:
         return []
 
     def cite(self, source: Source, batch: Batch) -> list[Json]:
-        """A source, after the calls and results of all searches so far; the others of its `batch` are found as well."""
+        """Return a source, after the calls and results of all searches so far; the other sources of its `batch` are
+        results as well."""
         if not self._known:
-            # A provider that reports its sources alone searched nevertheless.
+            # A provider that reports only sources searched nevertheless.
             self._known[-1] = _Search(f"search_{self._request_id}")
             self._waiting.append(self._known[-1])
         if self._waiting:
@@ -73,7 +74,7 @@ class SearchOrder:
         return [*parts, searches.write_source(source, ident)]
 
     def close(self) -> list[Json]:
-        """The results of those that found nothing, as far as was told."""
+        """Return the results of searches without a reported result."""
         return self._answer_all([])
 
     def _answer_all(self, pages: list[Json]) -> list[Json]:

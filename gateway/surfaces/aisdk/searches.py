@@ -18,7 +18,7 @@ PLAIN = "text/plain"
 
 
 def write_call(ident: str, name: str, arguments: str) -> Json:
-    """The call; every one of its tools' schemas takes an object with a query."""
+    """Return the call; the schema of every search tool accepts an object with a query."""
     text = orjson.dumps({"query": _query_of(arguments)}).decode()
     return {"type": "tool-call", "toolCallId": ident, "toolName": name, "input": text, "providerExecuted": True}
 
@@ -28,7 +28,7 @@ def write_result(ident: str, name: str, found: list[Json]) -> Json:
 
 
 def write_source(source: Source, ident: str) -> Json:
-    """A page, or a place in what the caller gave."""
+    """Return a source: a page, or a place in the caller's content."""
     if source.url:
         if source.title:
             title = {"title": source.title}
@@ -49,13 +49,13 @@ def write_source(source: Source, ident: str) -> Json:
 
 
 def found_of(sources: Iterable[Source]) -> list[Json]:
-    """The result of a search whose pages are known by what was cited of them."""
+    """Return the result of a search if its pages are only known from citations."""
     pages = {source.url: source.title for source in sources if source.url}
     return [{"type": RESULT, "url": url, "title": title} for url, title in pages.items()]
 
 
 def found_in(body: Json) -> tuple[str, list[Json]]:
-    """The id of a call and what it found, of a provider's own block of results; ("", []) for a block that is none."""
+    """Return the call id and results in a provider's own block of results; ("", []) for any other block."""
     ident = body.get("tool_use_id")
     content = body.get("content")
     if not isinstance(ident, str) or not isinstance(content, list):

@@ -35,7 +35,7 @@ from gateway.surfaces.http_responses import write_frames
 
 Json = dict[str, Any]
 
-# A comment: an event of its own would hang or fail clients of the older versions.
+# A comment: a separate event would block or fail clients of the older versions.
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
 TEXT_END = b"}\n\n"
@@ -43,14 +43,14 @@ SILENT = (Started, Progress, Notice)
 
 
 def frames(batches: Iterable[Batch], facts: Facts, question: Question) -> Iterator[bytes]:
-    """Server-sent events, one item a batch. A complete answer ends in `finish` and [DONE]; a broken one in an `error`
-    part and a `finish` that says so, without [DONE]."""
+    """Write server-sent events, one item a batch. A complete response ends with `finish` and [DONE]; a failed one with
+    an `error` part and a `finish` with the reason error, without [DONE]."""
     stream = _Stream(facts, question)
     return write_frames(batches, stream.write, stream.fail)
 
 
 class _Call:
-    """A tool call of the caller's that is being written."""
+    """A call of one of the caller's tools that is being written."""
 
     __slots__ = ("id", "name", "pieces", "custom", "signature", "vendor", "begun")
 
@@ -67,10 +67,10 @@ class _Stream:
         self._facts = facts
         self._question = question
         self._begun = self._called = False
-        self._kind: type | None = None  # of the block that is open
-        self._block = self._text = -1  # its number upstream; the same when it is text
+        self._kind: type | None = None  # id of the open block
+        self._block = self._text = -1  # its number upstream; the same if it is text
         self._id = -1
-        self._head = b""  # what its text deltas begin with
+        self._head = b""  # beginning of its text deltas
         self._thoughts: list[ReasoningDelta] = []
         self._signatures: list[str] = []
         self._vendor = ""
@@ -78,7 +78,7 @@ class _Stream:
         self._searches = SearchOrder(facts.context.request_id, question.search)
 
     def write(self, batch: Batch) -> bytes:
-        """All frames of one batch, joined."""
+        """Return all frames of one batch, joined."""
         sent: list[bytes] = []
         for event in batch:
             if type(event) is TextDelta and event.block == self._text and event.choice == 0 and not event.signature:
@@ -96,7 +96,7 @@ class _Stream:
         return b"".join(sent)
 
     def fail(self, error: GatewayError) -> bytes:
-        """The error, and a finish that nobody takes for a good one. What is open stays open."""
+        """Return the error, and a finish that no client takes for a success. Open blocks stay open."""
         if self._begun:
             start = b""
         else:
@@ -114,7 +114,7 @@ class _Stream:
         return b"data: %b\n\n" % orjson.dumps(step_down(part, self._question.version))
 
     def _start(self, served: bool = True) -> bytes:
-        """Warnings, then who answers: both are sure when the first piece is there."""
+        """Return warnings and the serving model, which are certain when the first content arrives."""
         if self._begun:
             return b""
         self._begun = True
@@ -125,7 +125,7 @@ class _Stream:
         return start + self._frame({"type": "response-metadata", **writer.write_response(self._facts)})
 
     def _parts(self, event: Event, batch: Batch) -> list[Json]:
-        """The parts of one event."""
+        """Return the parts of one event."""
         match event:
             case TextDelta() | RefusalDelta():
                 return self._say(event)
@@ -163,7 +163,7 @@ class _Stream:
         return parts
 
     def _open(self, kind: type, block: int, name: str) -> list[Json]:
-        """Close what is open, if it is another block, and open this one."""
+        """Close the open block if it is another one, and open this one."""
         if self._kind is kind and self._block == block:
             return []
         parts = self._close()
@@ -176,7 +176,7 @@ class _Stream:
         return [*parts, {"type": f"{name}-start", "id": str(self._id)}]
 
     def _close(self) -> list[Json]:
-        """The end of the block that is open, with what its vendor wants back."""
+        """Return the end of the open block, with the data that its vendor needs back."""
         kind = self._kind
         ident = str(self._id)
         self._kind = None
@@ -201,7 +201,8 @@ class _Stream:
         return [writer.with_metadata({"type": "reasoning-end", "id": ident}, write_reasoning(whole))]
 
     def _call(self, event: ToolCallDelta) -> list[Json]:
-        """A piece of a call; begun once its name is known. One that the provider runs is a search."""
+        """Return a piece of a call, which begins once its name is known. A call that the provider executes is a
+        search."""
         if event.executed or self._searches.has(event.block):
             return [*self._close(), *self._searches.run(event)]
         if event.block not in self._calls:
@@ -232,7 +233,7 @@ class _Stream:
         return self._searches.end(block)
 
     def _end_call(self, block: int) -> list[Json]:
-        """A call is whole: only now clients may run it. One without a name cannot be run."""
+        """Return a complete call: only now clients may run it. A call without a name cannot be run."""
         call = self._calls.pop(block)
         if not call.begun:
             return []
@@ -241,7 +242,7 @@ class _Stream:
         return [{"type": "tool-input-end", "id": call.id}, whole]
 
     def _finish(self, event: Finished) -> bytes:
-        """What is still open, then the end with usage and price."""
+        """Close open blocks, then return the end with usage and cost."""
         parts = self._close()
         for block in list(self._calls):
             parts += self._end_call(block)

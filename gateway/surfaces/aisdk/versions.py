@@ -1,7 +1,7 @@
-"""Converts an answer of the newest specification version to an older one, one small step per version.
+"""Converts a response of the newest specification version to an older one, one small step per version.
 
-Wire facts: the types of `@ai-sdk/provider` 2, 3 and 4. A client of version 2 fails on parts that it does not know, so
-no step may leave one in.
+The formats are the types of `@ai-sdk/provider` 2, 3 and 4. A client of version 2 fails on parts that it does not know,
+so no step may leave one in.
 """
 
 from collections.abc import Callable
@@ -12,23 +12,23 @@ Step = dict[str, Callable[[Json], Json]]
 
 NEWEST = 4
 OLDEST = 2
-BODY = "generate"  # what the steps call the body of a complete answer, which is no part
+BODY = "generate"  # the steps' name for the body of a complete response, which is no part
 
 
 def takes_addresses(version: int) -> bool:
-    """Whether a file can be given by its URL; older versions only have bytes, so there it becomes text."""
+    """Return whether a file can be given by its URL; older versions accept only bytes, so there it becomes text."""
     return version == NEWEST
 
 
 def step_down(part: Json, version: int) -> Json:
-    """A stream part or content part as a client of `version` knows it."""
+    """Return a stream part or content part in the format of `version`."""
     if version == NEWEST:
         return part
     return _take(part, part["type"], version)
 
 
 def step_body_down(body: Json, version: int) -> Json:
-    """The body of a complete answer as a client of `version` knows it."""
+    """Return the body of a complete response in the format of `version`."""
     if version == NEWEST:
         return body
     body["content"] = [step_down(part, version) for part in body["content"]]
@@ -43,18 +43,18 @@ def _take(part: Json, kind: str, version: int) -> Json:
 
 
 def _bare_file(part: Json) -> Json:
-    """The data of a file is base64 alone."""
+    """Convert the data of a file to bare base64."""
     return {**part, "data": part["data"]["data"]}
 
 
 def _named_setting(part: Json) -> Json:
-    """Warnings name the setting as version 2 calls it, too."""
+    """Add the name of the setting under version 2's key to warnings."""
     warnings = [{**one, "setting": one["feature"]} if one["type"] == "unsupported" else one for one in part["warnings"]]
     return {**part, "warnings": warnings}
 
 
 def _flat_end(part: Json) -> Json:
-    """The finish reason is a word, usage one level of numbers."""
+    """Convert the finish reason to a word and usage to one level of numbers."""
     usage = part["usage"]
     read = usage["inputTokens"]
     made = usage["outputTokens"]

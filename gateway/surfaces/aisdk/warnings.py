@@ -11,16 +11,17 @@ Json = dict[str, Any]
 
 
 def unsupported(name: str) -> Json:
-    """A call option that has no counterpart here."""
+    """Return the warning for a call option that has no counterpart here."""
     return {"type": "unsupported", "feature": name, "details": f"{name} has no effect and was left out."}
 
 
 def unsupported_tool(tool: wire.ProviderTool) -> Json:
-    """A tool of a vendor's own that is none here; with the tool itself, for one client fails without it."""
+    """Return the warning for a vendor's tool that is not supported; with the tool itself, because one client fails
+    without it."""
     shown: Json = to_builtins(tool)
     try:
         orjson.dumps(shown)
-    except TypeError:  # nested deeper, or with larger numbers, than an answer can hold
+    except TypeError:  # nested deeper, or with larger numbers, than a response can hold
         shown["args"] = {}
     return {
         "type": "unsupported-tool",
@@ -31,5 +32,5 @@ def unsupported_tool(tool: wire.ProviderTool) -> Json:
 
 
 def other(message: str) -> Json:
-    """What the target that served could not carry."""
+    """Return the warning for a feature that the serving target does not support."""
     return {"type": "other", "message": message}

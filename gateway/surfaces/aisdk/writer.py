@@ -1,4 +1,4 @@
-"""Writes a neutral answer as the body of a generate call, and the elements that streams share with it."""
+"""Writes a neutral result as the body of a generate call, and the elements that streams share with it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -37,7 +37,7 @@ FAILED = {"unified": "error", "raw": "error"}
 
 
 def reply(result: ChatResult, facts: Facts, question: Question) -> bytes:
-    """The body in the question's version. Of several choices the first is used: the format has room for one."""
+    """Return the body in the question's version. Only the first choice is used: the format has room for one."""
     choice = result.choices[0]
     content = _Content(facts, question).write(choice.parts)
     called = any(part["type"] == "tool-call" and not part.get("providerExecuted") for part in content)
@@ -54,7 +54,8 @@ def reply(result: ChatResult, facts: Facts, question: Question) -> bytes:
 
 
 def write_finish(reason: Any, called: bool) -> Json:
-    """Clients run tools whenever there are calls of theirs, so calls decide between the two usual words."""
+    """Return the finish reason. Clients run tools whenever the response has calls of their tools, so calls decide
+    between the two usual words."""
     unified = FINISH_WRITE[reason]
     if reason in ("stop", "tool_calls"):
         unified = "tool-calls" if called else "stop"
@@ -62,13 +63,13 @@ def write_finish(reason: Any, called: bool) -> Json:
 
 
 def write_costs(facts: Facts) -> tuple[Json, Json]:
-    """Usage and provider metadata, both with what the answer cost."""
+    """Return usage and provider metadata, both with the cost."""
     cost = facts.cost()
     return write_usage(facts.usage, cost), {OWN: {**facts.metadata(), **cost}}
 
 
 def write_no_costs() -> Json:
-    """The usage of an answer that nobody began."""
+    """Return the usage of a response that never began."""
     return write_usage(NOTHING, {})
 
 
@@ -82,7 +83,7 @@ def write_response(facts: Facts) -> Json:
 
 
 def as_link(media: Media) -> str:
-    """A file at an address as a text, where the version has no other word for it."""
+    """Return a file at a URL as text, for versions that cannot represent it otherwise."""
     return f"![file]({media.url})"
 
 
@@ -96,7 +97,7 @@ def write_file(media: Media, usual_type: str) -> Json:
 
 
 def write_call(ident: str, name: str, arguments: str, custom: bool, signature: str, vendor: str) -> Json:
-    """A call that the caller has to run. `input` is JSON text; free text is a JSON string."""
+    """Return a call that the caller has to run. `input` is JSON text; free text is a JSON string."""
     if custom:
         text = orjson.dumps(arguments).decode()
     else:
@@ -112,7 +113,7 @@ def with_metadata(part: Json, metadata: Json) -> Json:
 
 
 class _Content:
-    """The parts of one complete answer, in order."""
+    """The parts of one complete response, in order."""
 
     def __init__(self, facts: Facts, question: Question) -> None:
         self._request_id = facts.context.request_id
@@ -157,7 +158,7 @@ class _Content:
     def _write_text(self, part: Text, sources: list[Source]) -> list[Json]:
         content: list[Json] = []
         if part.sources and not self._searched:
-            # A provider that reports its sources alone searched nevertheless.
+            # A provider that reports only sources searched nevertheless.
             content += self._write_search(f"search_{self._request_id}", "", searches.found_of(sources))
         for source in part.sources:
             content.append(searches.write_source(source, f"src_{self._request_id}_{self._sources}"))
@@ -168,7 +169,7 @@ class _Content:
         return content
 
     def _write_search(self, ident: str, arguments: str, found: list[Json]) -> list[Json]:
-        """A search that was switched on by an option has no name that the caller would know: nothing is sent."""
+        """Write a search. If an option enabled search, the caller has no name for the tool, and nothing is sent."""
         self._searched = True
         if not self._search:
             return []

@@ -1,13 +1,13 @@
 """The Model Context Protocol at `/mcp` (streamable HTTP, stateless): the gateway's tools for agents, by API key.
 
-Requests: `routes` handles HTTP with its checks in the order of the reference, after `access` (who may connect).
-`messages` reads and writes JSON-RPC, `methods` has the methods, `revisions` the differences between versions of the
-protocol, and `sse_transport` the older HTTP+SSE transport.
+Requests: `routes` handles HTTP and the order of checks, after `connection_checks` (origins, versions, keys). `json_rpc`
+reads and writes messages, `methods` has the methods, `revisions` the differences between versions of the protocol, and
+`sse_transport` the older HTTP+SSE transport.
 
-Tools: `tools` is their table. `analytics` has the reports, `models` the model lists, and `generation` what spends
-money; it goes through the engine with all of its rules, limits and billing, or calls another gateway
+Tools: `tool_table` lists them. `analytics` has the reports, `model_tools` the model lists, and `generation` the tools
+that spend money; it uses the engine with all of its rules, limits and billing, or calls another gateway
 (`remote_gateway`). `saved_images` writes images into the operator's folder.
 
-Decided against: the official Python SDK as the server. It is asynchronous and brings a web framework; what a stateless
-server without streams needs is a page of code.
+Decided against: the official Python SDK as the server. It is asynchronous and brings a web framework; a stateless
+server without streams needs only a page of code.
 """

@@ -6,7 +6,7 @@ from gateway.surfaces.mcp.tool_results import Json, ToolContext, structured
 
 
 def _scope(ctx: ToolContext) -> ReportScope:
-    """Looked up at each call, since what a caller may see can change."""
+    """Return the caller's scope. It is read for each call, since permissions can change."""
     return scope_of_caller(ctx.caller)
 
 

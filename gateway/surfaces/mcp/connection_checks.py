@@ -1,4 +1,4 @@
-"""Who may connect to `/mcp`, checked before any message is read: page origins, versions, keys."""
+"""Checks of a connection to `/mcp` before any message is read: page origins, versions, keys."""
 
 from urllib.parse import urlsplit
 
@@ -11,18 +11,19 @@ from gateway.worker.services import Services
 
 PATH = "/mcp"
 VERSION_HEADER = "mcp-protocol-version"
-# Revisions that begin with `initialize`, the newest first, and the one whose messages tell their version themselves.
+# Revisions that begin with `initialize`, the newest first, and the revision in which each message declares its
+# version.
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 STATELESS = "2026-07-28"
 SUPPORTED = (STATELESS, *VERSIONS)
 ANY = "*"
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
-VARY = ("Vary", "Accept, Origin")  # of every answer
+VARY = ("Vary", "Accept, Origin")  # headers of every response
 METADATA = "/.well-known/oauth-protected-resource/mcp"
 
 
 def check_origin(services: Services, inbound: Inbound) -> None:
-    """Forbidden for pages of origins that are not let in, and on loopback for pages under another name (DNS
+    """Raise Forbidden for pages of origins that are not allowed, and on loopback for pages under another host name (DNS
     rebinding). Programs send no origin and pass."""
     origin = inbound.header("origin").rstrip("/").lower()
     if not origin:
@@ -47,7 +48,7 @@ def _foreign(message: str) -> Forbidden:
 
 
 def check_version(inbound: Inbound) -> None:
-    """InvalidRequest for a version that is not spoken here; without one it is an older client's."""
+    """Raise InvalidRequest for an unsupported version; a request without a version comes from an older client."""
     version = inbound.header(VERSION_HEADER)
     if version and version not in SUPPORTED:
         raise InvalidRequest(
@@ -57,8 +58,8 @@ def check_version(inbound: Inbound) -> None:
 
 
 def caller_of(services: Services, inbound: Inbound) -> Caller:
-    """The caller behind the key or the access token. Unauthenticated with the challenge that leads clients on,
-    Forbidden for a token that is not for tools, and for a key whose project or organization is closed."""
+    """Return the caller of the key or the access token. Raises Unauthenticated with the challenge that clients follow,
+    and Forbidden for a token without the tools scope or a key with a closed project or organization."""
     try:
         caller = auth.caller_of(services, inbound)
         if caller.by_token and scopes.TOOLS not in caller.scopes:
@@ -69,7 +70,7 @@ def caller_of(services: Services, inbound: Inbound) -> Caller:
 
 
 def mend(error: GatewayError, inbound: Inbound) -> GatewayError:
-    """The error of a credential as the protocol wants it."""
+    """Convert the error of a credential to the form that the protocol requires."""
     if isinstance(error, Gone):
         return Forbidden(error.message, code=error.code)
     if isinstance(error, Unauthenticated):
@@ -80,7 +81,8 @@ def mend(error: GatewayError, inbound: Inbound) -> GatewayError:
 
 
 def _challenge(error: GatewayError, inbound: Inbound, problem: str) -> GatewayError:
-    """The error with what leads clients to a token (RFC 9728, section 5.1; RFC 6750, section 3)."""
+    """Return the error with the challenge that leads clients to a token (RFC 9728, section 5.1; RFC 6750, section
+    3)."""
     if problem:
         detail = f'error="{problem}", '
     else:

@@ -22,7 +22,7 @@ USUAL_TYPE = "image/png"
 
 
 def chat(read_chat: ReadChat, ctx: ToolContext, arguments: tool_schemas.ChatArguments) -> Json:
-    """The reply as text, then what it counted."""
+    """Return the reply as text, then its token counts."""
     body: Json = {
         "model": arguments.model,
         "messages": [{"role": one.role, "content": one.content} for one in arguments.messages],
@@ -55,7 +55,7 @@ def _chat_here(read_chat: ReadChat, ctx: ToolContext, raw: bytes) -> tuple[str, 
 
 
 def generate_image(ctx: ToolContext, arguments: tool_schemas.ImageArguments) -> Json:
-    """The images, each a block."""
+    """Return the images, one block each."""
     wanted = ImagesInput(arguments.prompt, arguments.n, arguments.size)
     address = remote_gateway.address_of(ctx)
     if address:
@@ -72,7 +72,7 @@ def generate_image(ctx: ToolContext, arguments: tool_schemas.ImageArguments) -> 
 
 
 def generate_alt_image(ctx: ToolContext, arguments: tool_schemas.AltImageArguments) -> Json:
-    """One image of a model of its own; its file is kept where the operator named a folder for that."""
+    """Return one image of the separately configured model; its file is saved where the operator configured a folder."""
     name = saved_images.check_name(arguments.filename)
     wanted = ImagesInput(arguments.prompt, aspect_ratio=arguments.aspect_ratio or "")
     address = remote_gateway.address_of(ctx)
@@ -88,12 +88,12 @@ def generate_alt_image(ctx: ToolContext, arguments: tool_schemas.AltImageArgumen
 
 
 def alt_model_of(ctx: ToolContext) -> str:
-    """The model of generate-alt-image."""
+    """Return the model of generate-alt-image."""
     return image_uploads.model_of(ctx.services, ctx.caller, "", ctx.services.settings.media.alt_image_model)
 
 
 def _context_of(ctx: ToolContext, operation: str) -> RequestContext:
-    """The context of a request that ends with its tool."""
+    """Return the context of a request that ends with its tool call."""
     context = auth.context_of(ctx.services, ctx.inbound, ctx.caller, operation)
     context.deadline = min(context.deadline, ctx.deadline)
     return context

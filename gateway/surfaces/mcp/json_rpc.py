@@ -20,11 +20,11 @@ UNKNOWN_METHOD = -32601
 INVALID_PARAMS = -32602
 REFUSED = -32000
 NOT_LET_IN = -32001
-TIMED_OUT = -32001  # as the clients themselves call it
+TIMED_OUT = -32001  # the MCP SDKs use this number for a timeout
 MOST_BYTES = 4 << 20
-LARGE = 256 << 10  # bytes from which a thread decodes
-MOST_ID = 256  # characters of an id that is given back
-# Codes whose number is another than their kind's.
+LARGE = 256 << 10  # bytes; a longer message is decoded in a thread
+MOST_ID = 256  # characters of an id that is returned
+# Errors with a code other than the default of their class.
 OF_CODES = {
     "invalid_json": PARSE_ERROR,
     "invalid_message": INVALID_REQUEST,
@@ -37,7 +37,7 @@ OF_KINDS = {"unauthenticated": NOT_LET_IN, "forbidden": NOT_LET_IN, "gone": NOT_
 
 @dataclass(frozen=True, slots=True)
 class MethodCall:
-    """A request that is answered under its `ident`."""
+    """A request; its response carries the same `ident`."""
 
     ident: str | int
     method: str
@@ -45,8 +45,8 @@ class MethodCall:
 
 
 class Fault(Exception):
-    """What the protocol itself answers to a call: a number and what is wrong. `status` 0: that of the revision;
-    `error` is what it tells, where a request failed."""
+    """An error of the protocol itself: a number and a message. `status` 0: that of the revision; `error` is the cause,
+    where a request failed."""
 
     def __init__(
         self, number: int, message: str, status: int = 0, data: Json | None = None, error: GatewayError | None = None
@@ -66,9 +66,9 @@ class _Identified(msgspec.Struct):
 
 
 def read(limits: LimitSettings, raw: bytes) -> MethodCall | None:
-    """The call that a body is; None for what wants no answer (a notification, an answer of the client's).
+    """Return the call in a body; None for a message that needs no response (a notification, a client's response).
 
-    RequestTooLarge; InvalidRequest `invalid_json`, `request_too_complex`, `invalid_message`.
+    Raises RequestTooLarge; InvalidRequest `invalid_json`, `request_too_complex`, `invalid_message`.
     """
     if len(raw) > MOST_BYTES:
         raise RequestTooLarge(f"A message may have at most {MOST_BYTES >> 20} MiB.")
@@ -116,7 +116,7 @@ def fault_of(call: MethodCall, fault: Fault) -> Json:
 
 
 def refusal_of(call: MethodCall, error: GatewayError) -> Json:
-    """The body of a call that is refused as a whole."""
+    """Return the body for a call that is rejected as a whole."""
     return _error(call.ident, _number_of(error), error.message, error.code)
 
 
@@ -132,7 +132,7 @@ def _number_of(error: GatewayError) -> int:
 
 
 def ident_of(raw: bytes) -> str | int | None:
-    """The id in the body of a request that is refused; None where it has none that could be given back."""
+    """Return the id in the body of a rejected request; None where it has no valid id."""
     if not raw or len(raw) > MOST_BYTES:
         return None
     try:
@@ -149,7 +149,7 @@ def _is_ident(ident: Any) -> TypeGuard[str | int]:
 
 
 def about(inbound: Inbound) -> ErrorFormat:
-    """The format of an error that answers `inbound`, under the id of its message."""
+    """Return the format of an error in response to `inbound`, with the id of its message."""
     ident = ident_of(inbound.body)
     if ident is None:
         return ERRORS
@@ -159,12 +159,12 @@ def about(inbound: Inbound) -> ErrorFormat:
 
 
 def error_body(error: GatewayError, request_id: str) -> Json:
-    """An error of a request whose message was not read."""
+    """Return the body of an error for a request with an unread message."""
     return _error(None, _number_of(error), error.message, error.code)
 
 
 def mend_unread(error: GatewayError, inbound: Inbound) -> GatewayError:
-    """The error of a request that was not read, with what every answer says."""
+    """Return the error of an unread request, with the headers of every response."""
     error = mend(error, inbound)
     error.headers = (*error.headers, VARY)
     return error

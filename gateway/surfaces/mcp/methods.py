@@ -21,7 +21,7 @@ class Methods:
 
     def __init__(self, toolbox: tool_table.Toolbox) -> None:
         self._toolbox = toolbox
-        # The same for everybody, so it is written once.
+        # Identical for every caller, so it is serialized once.
         self._listed: Json = {"tools": orjson.Fragment(orjson.dumps(toolbox.shown))}
         self._of_handshakes: dict[str, Callable[[ToolContext, Json], Given]] = {
             "initialize": lambda ctx, params: (_initialize(params), None),
@@ -36,7 +36,7 @@ class Methods:
         }
 
     def run(self, ctx: ToolContext, call: MethodCall, stateless: bool) -> Given:
-        """The result, and its error if it reports one. Fault; RateLimited."""
+        """Return the result, and its error if it reports one. Raises Fault; RateLimited."""
         method = (self._stateless if stateless else self._of_handshakes).get(call.method)
         if method is None:
             raise Fault(json_rpc.UNKNOWN_METHOD, "The method is unknown.")
@@ -44,7 +44,7 @@ class Methods:
         return revisions.complete(result) if stateless else result, failure
 
     def calls_a_tool(self, call: MethodCall) -> bool:
-        """Whether the message calls a tool that there is."""
+        """Return whether the message calls an existing tool."""
         return call.method == CALL and self._toolbox.find(call.params.get("name")) is not None
 
     def _call(self, ctx: ToolContext, params: Json) -> Given:

@@ -1,4 +1,4 @@
-"""The tools that list models: those that the caller's key can call, with prices and abilities."""
+"""The tools that list models: those that the caller's key can call, with prices and capabilities."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ ABILITIES = ("vision", "tools", "reasoning", "streaming")
 
 
 def list_models(ctx: ToolContext, arguments: tool_schemas.ListArguments) -> Json:
-    """Models by family, with what they can do and cost."""
+    """Return models by family, with capabilities and prices."""
     visible = list(_visible(ctx, arguments.include_deactivated, arguments.exclude_deprecated))
     wanted = (arguments.family or "").lower()
     found = [one for one in visible if not wanted or one[1].family.lower() == wanted]
@@ -43,7 +43,8 @@ def list_models(ctx: ToolContext, arguments: tool_schemas.ListArguments) -> Json
 
 
 def list_image_models(ctx: ToolContext, arguments: tool_schemas.AnyArguments) -> Json:
-    """Models that make images; `default` is the one that generate-image takes, `altDefault` generate-alt-image's."""
+    """Return models that generate images; `default` is the default of generate-image, `altDefault` that of
+    generate-alt-image."""
     default = image_uploads.model_of(ctx.services, ctx.caller, "").rpartition("/")[2]
     alt = generation.alt_model_of(ctx).rpartition("/")[2]
     shown: list[Json] = []
@@ -87,7 +88,7 @@ def _listed(kind: str, text: str, shown: list[Json], more: Json) -> Json:
 def _visible(
     ctx: ToolContext, deactivated: bool, active_only: bool
 ) -> Iterator[tuple[Catalogue, Model, list[Mapping]]]:
-    """The models that the caller's rules leave, with the mappings that serve them."""
+    """Return the models that the caller's rules allow, with their mappings."""
     services = ctx.services
     caller = ctx.caller
     at_us = services.clock.now_us()
@@ -154,7 +155,7 @@ def _rates(ctx: ToolContext, mapping: Mapping) -> TokenRates:
 
 
 def _image_price(rates: TokenRates) -> float | None:
-    """US dollars of one image, where it has a price of its own."""
+    """Return the price of one image in US dollars, where it has a separate price."""
     known = rates.per_image.get("default", min(rates.per_image.values(), default=None))
     if known is None:
         return None

@@ -1,7 +1,7 @@
 """Generation at another gateway: if MCP_GATEWAY_URL is set, tools call that gateway with the caller's key, and it
 bills.
 
-Its answers are read like those of `/v1`, and its refusals keep their status and code.
+Its responses are read like those of `/v1`, and its errors keep their status and code.
 """
 
 import re
@@ -30,14 +30,14 @@ IMAGES = "/v1/images/generations"
 MOST_BYTES = 64 << 20
 ANY_HOST = ("", "0.0.0.0", "::", "[::]")
 PORTS = {"https": 443, "http": 80}
-MOST_PARTS = 100_000  # objects and lists of an answer
-MOST_REFUSAL = 64 << 10  # bytes of a refusal that is read for what it says
+MOST_PARTS = 100_000  # objects and lists in a response
+MOST_REFUSAL = 64 << 10  # bytes of an error response that are read for its message
 LONGEST_WAIT_S = 3600.0
 WAIT = re.compile(r"[0-9]{1,9}")
 CODE = re.compile(r"[a-z0-9_.-]{1,64}")
-SHOWN = 4 * HEAD  # characters of base64 that surely hold the first bytes
+SHOWN = 4 * HEAD  # characters of base64 that contain the first bytes in any case
 T = TypeVar("T")
-# What goes along beside the key: who calls, and how the request is found again.
+# Headers that are forwarded besides the key: they identify the caller and the request.
 FORWARDED = (*TELLING, "x-request-id")
 
 
@@ -87,10 +87,10 @@ class SentImages(Struct):
 
 
 def address_of(ctx: ToolContext) -> str:
-    """The other gateway; "" where this one generates itself.
+    """Return the URL of the other gateway; "" if this gateway generates itself.
 
-    Decided by settings alone: a header of the caller says nothing of where a key may go. NotSupported
-    `generation_elsewhere` where a key would go there in the clear, or there is no key to send.
+    Only settings decide this: no header of the caller can redirect a key. Raises NotSupported `generation_elsewhere`
+    where a key would be sent unencrypted, or where there is no key to send.
     """
     settings = ctx.services.settings
     named = settings.mcp.gateway_url.rstrip("/")
@@ -112,19 +112,19 @@ def address_of(ctx: ToolContext) -> str:
 
 
 def _is_own(server: Server, named: str) -> bool:
-    """Whether an address is this gateway's public one, or the one that it listens at."""
+    """Return whether a URL is this gateway's public one, or its listening address."""
     local = LOOPBACK if server.host in (*LOOPBACK, *ANY_HOST) else {server.host}
     return _place_of(named) in {_place_of(server.public_url), *((host, server.port) for host in local)}
 
 
 def _place_of(url: str) -> tuple[str, int | None]:
-    """Host and port, the usual one of the scheme where none is named."""
+    """Return host and port, with the default port of the scheme."""
     parts = urlsplit(url)
     return parts.hostname or "", parts.port or PORTS.get(parts.scheme)
 
 
 def chat(ctx: ToolContext, address: str, body: Json) -> tuple[str, int, int]:
-    """The text of a chat completion, and the tokens of prompt and completion."""
+    """Return the text of a chat completion, and the token counts of prompt and completion."""
     sent = _ask(ctx, address, CHAT, body, SentCompletion)
     used = sent.usage or SentUsage()
     if sent.choices:
@@ -135,7 +135,7 @@ def chat(ctx: ToolContext, address: str, body: Json) -> tuple[str, int, int]:
 
 
 def images(ctx: ToolContext, address: str, wanted: ImagesInput, model: str) -> ImagesResult:
-    """The images that the other gateway made."""
+    """Return the images that the other gateway generated."""
     body: Json = {"model": model, "prompt": wanted.prompt, "n": wanted.n, "response_format": "b64_json"}
     for name in ("size", "aspect_ratio"):
         if value := getattr(wanted, name):
@@ -159,7 +159,7 @@ def _media_of(sent: SentImage) -> Media:
 
 
 def _ask(ctx: ToolContext, address: str, path: str, body: Json, kind: type[T]) -> T:
-    """The answer of the other gateway to a request. GatewayError: what it refused, or that it cannot be reached."""
+    """Return the other gateway's response to a request. Raises GatewayError for its error, or if it is unreachable."""
     headers = {name: value for name in FORWARDED if (value := ctx.inbound.header(name))}
     headers |= {
         "authorization": f"Bearer {auth.token_of(ctx.inbound)}",
@@ -173,7 +173,7 @@ def _ask(ctx: ToolContext, address: str, path: str, body: Json, kind: type[T]) -
         msgspec.json.encode(body),
         timeout_s=max(0.001, ctx.deadline - ctx.services.clock.monotonic()),
         max_bytes=MOST_BYTES,
-        trusted=True,  # the operator named it
+        trusted=True,  # the operator configured it
     )
     if answer.status != 200:
         raise _refusal(answer.status, answer.body, answer.headers.get("retry-after", ""))
@@ -181,7 +181,7 @@ def _ask(ctx: ToolContext, address: str, path: str, body: Json, kind: type[T]) -
 
 
 def _read(raw: bytes, kind: type[T]) -> T:
-    """An answer; what is large is read in a thread."""
+    """Return the decoded response; a large one is decoded in a thread."""
     try:
         if not has_more_parts(raw, MOST_PARTS, OPENING):
             return compute_if(len(raw) >= caps.LARGE, msgspec.json.decode, raw, type=kind)

@@ -19,16 +19,16 @@ META = "io.modelcontextprotocol/"
 VERSION_KEY = f"{META}protocolVersion"
 CAPABILITIES_KEY = f"{META}clientCapabilities"
 SERVER_KEY = f"{META}serverInfo"
-NAMED = ("tools/call",)  # whose params.name a header mirrors
+NAMED = ("tools/call",)  # methods with a header that mirrors params.name
 SERVER = {"name": "llmgateway", "version": __version__}
-# How long a client may keep what is the same for everybody until the next release.
+# How long a client may cache results that stay the same for all callers until the next release.
 CACHEABLE: Json = {"ttlMs": 300_000, "cacheScope": "public"}
 ENCODED = "=?base64?"
 ENCODED_END = "?="
 
 
 def is_stateless(inbound: Inbound, call: MethodCall) -> bool:
-    """Whether the message declares its own version; Fault for one that contradicts its headers."""
+    """Return whether the message declares its own version. Raises Fault for one that contradicts its headers."""
     header = inbound.header(VERSION_HEADER)
     meta = call.params.get("_meta")
     if isinstance(meta, dict):
@@ -66,7 +66,7 @@ def _check_mirrors(inbound: Inbound, call: MethodCall, header: str, expected: An
 
 
 def _plain(value: str) -> str | None:
-    """A header's value; None for one whose coding is broken."""
+    """Return a header's value; None for one with invalid encoding."""
     if not (value.startswith(ENCODED) and value.endswith(ENCODED_END)):
         return value
     try:
@@ -76,10 +76,10 @@ def _plain(value: str) -> str | None:
 
 
 def complete(result: Json) -> Json:
-    """A result as the stateless revision has it."""
+    """Return a result in the form of the stateless revision."""
     return {**result, "resultType": "complete", "_meta": {SERVER_KEY: SERVER}}
 
 
 def status_of(fault: Fault, stateless: bool) -> int:
-    """The status of a fault: the stateless revision has one for each number."""
+    """Return the status of a fault: the stateless revision has one for each number."""
     return fault.status or (STATUSES.get(fault.number, 200) if stateless else 200)

@@ -1,5 +1,4 @@
-"""The operations of `/mcp`, with their checks in the order of the reference: origin, version, information, key, method,
-message."""
+"""The operations of `/mcp`. Checks run in this order: origin, version, information, key, method, message."""
 
 from collections.abc import Iterable
 
@@ -28,15 +27,15 @@ class Endpoint:
         self._methods = Methods(tool_table.Toolbox(read_chat, more))
 
     def inform(self, services: Services, inbound: Inbound) -> Outbound:
-        """Public information about the server; for clients of the oldest revision also their event stream."""
+        """Get public information about the server; clients of the oldest revision also open their event stream here."""
         return self._answer(services, inbound)
 
     def take(self, services: Services, inbound: Inbound) -> Outbound:
-        """One JSON-RPC message; a request is answered as JSON."""
+        """Send one JSON-RPC message; the response to a request is JSON."""
         return self._answer(services, inbound)
 
     def refuse(self, services: Services, inbound: Inbound) -> Outbound:
-        """The server is stateless: there is no session to change or delete."""
+        """Not supported: the server is stateless, so there is no session to change or delete."""
         return self._answer(services, inbound)
 
     def _answer(self, services: Services, inbound: Inbound) -> Outbound:
@@ -75,8 +74,9 @@ class Endpoint:
         return self._bring(ctx, call, session)
 
     def _failed_call(self, services: Services, inbound: Inbound, error: Unavailable) -> Outbound:
-        """The reply to a tool call whose caller cannot be known, because the store is away: a tool error, which a model
-        can read. Raises `error` for all other messages, and where the answer belongs to a stream."""
+        """Return the response to a tool call if the store is unavailable and the caller therefore unknown: a tool
+        error, which a model can read. Raises `error` for all other messages, and where the response belongs to a
+        stream."""
         if inbound.method == "POST":
             call = json_rpc.read(services.settings.limits, inbound.body)
         else:
@@ -96,7 +96,7 @@ class Endpoint:
         return outbound
 
     def _bring(self, ctx: ToolContext, call: MethodCall, session: sse_transport.StreamSession) -> Outbound:
-        """The reply by the stream; nothing is done for a call whose answer has no room there."""
+        """Return the response through the stream; a call is not executed if its response has no room there."""
         try:
             session.check_room()
             return session.send(call, self._reply(ctx, call))
@@ -124,7 +124,7 @@ class Endpoint:
 
 
 def offer(services: Services, inbound: Inbound) -> Outbound:
-    """The methods of this address; CORS preflights are answered earlier."""
+    """Get the methods of this path; CORS preflights are handled earlier."""
     return Outbound(204, [("Allow", "GET, HEAD, OPTIONS, POST"), *HEADERS])
 
 
@@ -135,7 +135,8 @@ def _refused(error: GatewayError, inbound: Inbound) -> Outbound:
 
 
 def _check_accept(inbound: Inbound) -> None:
-    """InvalidRequest (406) for a client that takes no JSON; one that names nothing takes anything."""
+    """Raise InvalidRequest (406) for a client that does not accept JSON; a client without an Accept header accepts
+    anything."""
     accept = inbound.header("accept").lower()
     if accept and not any(kind in accept for kind in READABLE):
         raise InvalidRequest("Responses are JSON; accept application/json.", code="not_acceptable", status=406)
@@ -175,9 +176,9 @@ REFUSE = About("End a session (not supported)", TAG, success=(), errors=(400, 40
 def surface(
     read_chat: ReadChat, path: str = connection_checks.PATH, name: str = "mcp", more: Iterable[OfferedTool] = ()
 ) -> Surface:
-    """The surface; `read_chat` is how chat completions read a body, whose fields and limits hold for the chat tool.
+    """Return the surface; `read_chat` reads chat completions bodies; their fields and limits apply to the chat tool.
 
-    An extension that offers tools of its own gives `more`, with a path and a name of its own.
+    An extension with its own tools passes them as `more`, with a separate path and name.
     """
     endpoint = Endpoint(read_chat, path, more)
     operations = (

@@ -13,11 +13,11 @@ KNOWN = frozenset(("png", "jpeg", "jpg", "webp", "gif"))
 STEM = "alt-image"
 MOST_TRIES = 1000
 BAD = re.compile(r"[/\\\x00-\x1f\x7f]|^[A-Za-z]:|^\.")
-MOST_BYTES = 200  # of a name; file systems take 255
+MOST_BYTES = 200  # characters of a name; file systems allow 255
 
 
 def check_name(name: str) -> str:
-    """The name as it is. InvalidRequest for what is no bare name of a file."""
+    """Return the name unchanged. Raises InvalidRequest unless it is the bare name of a file."""
     if BAD.search(name) or len(name.encode("utf-8", "replace")) > MOST_BYTES or name != name.strip():
         raise InvalidRequest(
             "The filename must be a bare name, without folders, drives or a leading dot.", param="filename"
@@ -26,8 +26,8 @@ def check_name(name: str) -> str:
 
 
 def save(ctx: ToolContext, name: str, images: list[Media]) -> str:
-    """Keep the images under `name` ("" = one that tells the time); what was done with them, "" where nothing is kept:
-    no folder is named, or the organization wants nothing kept."""
+    """Save the images under `name` ("" = a name with the time) and return a message; "" where no folder is configured
+    or the organization disabled retention."""
     folder = ctx.services.settings.media.upload_dir
     caller = ctx.caller
     private = any(level.policy is not None and level.policy.zero_data_retention for level in caller.rules)
@@ -63,7 +63,7 @@ def _write_all(folder: str, stem: str, ending: str, images: list[Media]) -> list
 
 
 def _write(room: int, stem: str, ending: str, data: bytes) -> str:
-    """A new file below the open folder; what lies there already, a link too, is never followed nor overwritten."""
+    """Write a new file in the open folder; an existing file or link is never followed or overwritten."""
     for number in range(MOST_TRIES):
         if not number:
             name = f"{stem}.{ending}"

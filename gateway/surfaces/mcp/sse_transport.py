@@ -1,5 +1,5 @@
 """The older HTTP+SSE transport (2024-11-05): a stream that announces where to post messages, and delivers their
-answers.
+responses.
 
 Stream and message may reach different workers: a session is a mailbox, named by the key that opened it.
 """
@@ -26,13 +26,14 @@ WAIT_S = 5.0
 
 
 def wants_stream(inbound: Inbound) -> bool:
-    """Whether an older client subscribes: newer ones tell their version, or take JSON beside events."""
+    """Return whether an older client subscribes: newer ones send their version, or accept JSON beside events."""
     accept = inbound.header("accept").lower()
     return inbound.method == "GET" and not inbound.header(VERSION_HEADER) and JSON not in accept
 
 
 def open_stream(services: Services, inbound: Inbound, caller: Caller, path: str) -> Outbound:
-    """The stream of a new session, its address first. RateLimited when the key has as many as it may."""
+    """Return the stream of a new session, which begins with its address. Raises RateLimited when the key has too many
+    open streams."""
     mailboxes = services.store.mailboxes
     most = services.settings.mcp.max_streams
     if mailboxes.count(caller.key_id) >= most:
@@ -47,7 +48,7 @@ def open_stream(services: Services, inbound: Inbound, caller: Caller, path: str)
 
 def _frames(services: Services, inbound: Inbound, caller: Caller, box: Mailbox, address: str) -> Iterator[bytes]:
     try:
-        yield b""  # taken at once: from here on what closes this runs its end
+        yield b""  # taken now: from here on, closing this generator also closes the mailbox
         yield f"event: endpoint\ndata: {address}\n\n".encode()
         while not box.ended:
             message = box.take(services.settings.timeouts.heartbeat_s)
@@ -62,7 +63,8 @@ def _frames(services: Services, inbound: Inbound, caller: Caller, box: Mailbox, 
 
 
 def _is_let_in(services: Services, inbound: Inbound, caller: Caller) -> bool:
-    """Whether the key that opened the stream is still good; while nobody can tell, it is."""
+    """Return whether the key that opened the stream is still valid; while the store is unavailable, it counts as
+    valid."""
     try:
         return services.accounts.authentication.holds(caller) or bool(auth.caller_of(services, inbound))
     except Unavailable:
@@ -72,7 +74,7 @@ def _is_let_in(services: Services, inbound: Inbound, caller: Caller) -> bool:
 
 
 class StreamSession:
-    """Where the answer to a message is sent: the stream named in its query, if it belongs to the same key."""
+    """The destination of a message's response: the stream named in its query, if it belongs to the same key."""
 
     def __init__(self, services: Services, key_id: str, place: str, name: str) -> None:
         self._services = services
@@ -81,13 +83,13 @@ class StreamSession:
         self._name = name
 
     def check_room(self) -> None:
-        """RateLimited where as much waits as may."""
+        """Raise RateLimited when too many messages are waiting."""
         if not self._services.store.mailboxes.has_room(self._key_id, self._place):
             raise _full()
 
     def send(self, call: MethodCall, outbound: Outbound) -> Outbound:
-        """Bring the body of an answer to the stream; what is answered in its place. An answer that is too long for it
-        is told there as an error. RateLimited where too much waits there already."""
+        """Send the response body as an event of the stream and return the HTTP response for the POST. A response that
+        is too long is replaced by an error event. Raises RateLimited when too many messages are waiting."""
         if isinstance(outbound.body, bytes):
             body = outbound.body
         else:
@@ -101,8 +103,8 @@ class StreamSession:
 
 
 def session_of(services: Services, inbound: Inbound, caller: Caller) -> StreamSession | None:
-    """The session that a message names; None for one that wants its answer at once. Forbidden for one that this key
-    has not open."""
+    """Return the session that a message names; None for a message with a direct response. Raises Forbidden for a
+    session that this key has not opened."""
     if inbound.query:
         name = inbound.arguments().get(SESSION)
     else:

@@ -1,4 +1,4 @@
-"""What tools receive and return: content blocks, structured content, and errors that a model can read."""
+"""The arguments and results of tools: content blocks, structured content, and errors that a model can read."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,25 +24,25 @@ class ToolContext:
 
 
 def begin(services: Services, inbound: Inbound, caller: Caller) -> ToolContext:
-    """A call that begins now."""
+    """Return the context of a call that begins now."""
     return ToolContext(services, inbound, caller, services.clock.monotonic() + services.settings.mcp.tool_timeout_s)
 
 
 def text_of(text: str) -> Json:
-    """A content block."""
+    """Return a text content block."""
     return {"type": "text", "text": text}
 
 
 def blocks(*content: Json) -> Json:
-    """A result of content blocks."""
+    """Return a result of content blocks."""
     return {"content": list(content)}
 
 
 def structured(value: Json, *content: Json) -> Json:
-    """A result that programs read; without `content` its text says the same."""
+    """Return a structured result; without `content` its JSON is also the text."""
     return {"content": list(content) or [text_of(orjson.dumps(value).decode())], "structuredContent": value}
 
 
 def failed(error: GatewayError) -> Json:
-    """A call that was refused or failed: its status, stable code and what to do."""
+    """Return a result for a failed call: its status, stable code and message."""
     return {"content": [text_of(f"{error.status} {error.code}: {error.message}")], "isError": True}

@@ -1,4 +1,4 @@
-"""Arguments of tools as structs, their JSON Schemas, and the schemas of what tools return."""
+"""Arguments of tools as structs, their JSON Schemas, and the schemas of their results."""
 
 import re
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from gateway.surfaces.validation_errors import explain
 Json = dict[str, Any]
 T = TypeVar("T")
 UNKNOWN = re.compile(r"^Object contains unknown field `([^`]*)`")
-# Whoever reads the period checks it, and says it in plain words.
+# The reader of the period validates it, with clearer messages than a pattern.
 Day = Annotated[str, Meta(extra_json_schema={"pattern": r"^\d{4}-\d{2}-\d{2}$", "format": "date"})]
 Text = Annotated[str, Meta(min_length=1, max_length=100_000)]
 
 
 class NoArguments(Struct, forbid_unknown_fields=True):
-    """No arguments: any that are given are refused."""
+    """No arguments: any argument is rejected."""
 
 
 class UsageArguments(Struct, forbid_unknown_fields=True, rename={"from_date": "from", "to_date": "to"}):
@@ -78,7 +78,7 @@ class AnyArguments(Struct):
 
 
 def read(kind: type[T], given: Any) -> T:
-    """The arguments of a tool; null counts as absent, 20.0 as 20. InvalidRequest names the invalid one."""
+    """Return the arguments of a tool; null counts as absent, 20.0 as 20. InvalidRequest names the invalid argument."""
     if given is None:
         given = {}
     if isinstance(given, dict):
@@ -90,7 +90,7 @@ def read(kind: type[T], given: Any) -> T:
 
 
 def _whole(value: Any) -> Any:
-    """JSON does not tell 20.0 from 20, and programs that know one kind of number write either."""
+    """Return 20.0 as 20: JSON does not distinguish them, and programs with one numeric type write either."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
@@ -106,7 +106,7 @@ def _explain(text: str, kind: type) -> InvalidRequest:
 
 
 def _choices(schema: Json, parts: Json, path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """By path without list indexes, the words that may stand there; `parts` are the schemas that others name."""
+    """Return the allowed words by path without list indexes; `parts` are the referenced schemas."""
     if "enum" in schema:
         yield path, tuple(schema["enum"])
     if "$ref" in schema:
@@ -118,7 +118,7 @@ def _choices(schema: Json, parts: Json, path: str) -> Iterator[tuple[str, tuple[
 
 
 def schema_of(kind: type) -> Json:
-    """The JSON Schema of a tool's arguments."""
+    """Return the JSON Schema of a tool's arguments."""
     (_, components) = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     written: Json = dict(components.pop(kind.__name__))
     for extra in ("title", "description"):
@@ -136,7 +136,7 @@ METRICS = tuple(show_metrics(total([])))
 
 
 def shape(**members: Json) -> Json:
-    """An object that always has these members."""
+    """Return the schema of an object that always has these members."""
     return {"type": "object", "properties": members, "required": list(members)}
 
 

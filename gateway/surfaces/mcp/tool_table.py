@@ -16,8 +16,8 @@ MAKING = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": Fal
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """`arguments` is the struct that validates them; `output` the JSON Schema of structured content, None: it has
-    none."""
+    """A tool: `arguments` is the struct that validates them; `output` the JSON Schema of structured content, None
+    without one."""
 
     name: str
     title: str
@@ -28,7 +28,7 @@ class OfferedTool:
     hints: Json | None = None
 
     def show(self) -> Json:
-        """Its entry in the list of tools."""
+        """Return its entry in the list of tools."""
         shown: Json = {
             "name": self.name,
             "title": self.title,
@@ -54,8 +54,8 @@ class Toolbox:
 
 
 def call(tool: OfferedTool, ctx: ToolContext, given: Any) -> tuple[Json, GatewayError | None]:
-    """The result, and the error where it tells one. RateLimited is raised: clients wait by its header. Fault for a tool
-    that took too long."""
+    """Return the result, and the error if it reports one. RateLimited is raised, because clients read its header.
+    Raises Fault for a timeout."""
     try:
         return tool.run(ctx, tool_schemas.read(tool.arguments, given)), None
     except RateLimited:

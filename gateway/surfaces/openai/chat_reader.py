@@ -287,7 +287,7 @@ def _options(body: schema.ChatBody, breakpoints: bool) -> Options:
         return NO_OPTIONS
     extra: dict[str, Any] = {}
     if breakpoints:
-        extra[BREAKPOINT] = True  # tells targets without them that the messages may contain some to remove
+        extra[BREAKPOINT] = True  # for targets that have to remove them from the messages
     if body.prompt_cache_options is not None:
         options = body.prompt_cache_options
         extra["prompt_cache_options"] = {key: getattr(options, key) for key in ("mode", "ttl") if getattr(options, key)}

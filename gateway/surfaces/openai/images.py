@@ -152,7 +152,7 @@ def _address_of(row: Raw, param: str) -> str:
 
 
 def _read_form(form: Form) -> tuple[ImagesFields, tuple[Picture, ...], Marks]:
-    """Read the body from a form, whose numbers are texts."""
+    """Read the body from a form, in which numbers are texts."""
     values: dict[str, Any] = {name: value for name, value in form.fields if value != ""}
     for name in NUMBERS:
         if name in values and DIGITS.fullmatch(values[name]):

@@ -45,7 +45,7 @@ def _mend_functions(wire: Json) -> None:
 
 
 def _tool(tool: Any) -> Any:
-    """Correct a tool whose members are one level too high, or that has no type."""
+    """Correct a tool with members one level too high, or without a type."""
     if not isinstance(tool, dict):
         return tool
     kind = tool_type_of(tool)
@@ -61,7 +61,7 @@ def _tool(tool: Any) -> Any:
 
 
 def _name_tool(kind: str, named: Json) -> Json:
-    """Return the choice of a tool, whose name may be one level too high."""
+    """Return the choice of a tool; its name may be one level too high."""
     if isinstance(named.get("name"), str) and not isinstance(named.get(kind), dict):
         return {"type": kind, kind: {"name": named["name"]}}
     return {**named, "type": kind}

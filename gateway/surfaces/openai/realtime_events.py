@@ -220,7 +220,7 @@ class OpenAIEvents:
 
 
 def _check_tools(holder: Json, place: str) -> None:
-    """Accept functions only; a provider may take a tool without a type for one of its own."""
+    """Accept functions only; a provider may take a tool without a type for a provider tool."""
     tools = holder.get("tools")
     if tools is None:
         return

@@ -135,7 +135,7 @@ def _url(given: Any) -> str:
 
 
 def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
-    """Read the body from a form, whose values are texts."""
+    """Read the body from a form, in which values are texts."""
     values: dict[str, Any] = {}
     for written, value in form.fields:
         if value == "":

@@ -253,7 +253,7 @@ class Assembler:
         return events
 
     def _open_call(self, event: ToolCallDelta) -> _Open | None:
-        """Return the item of a call; None for a server tool other than search, whose traces this format cannot show."""
+        """Return the item of a call; None for a server tool other than search, which has no form here."""
         if event.executed:
             if "search" not in event.name:
                 self._hidden.add(event.block)

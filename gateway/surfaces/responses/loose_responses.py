@@ -15,7 +15,7 @@ ASSISTANT = "assistant"
 
 
 def tools(listed: list[Any]) -> list[Any]:
-    """Correct tools whose members are one level too deep, or that have no type."""
+    """Correct tools with members one level too deep, or without a type."""
     return [_tool(tool) for tool in listed]
 
 
