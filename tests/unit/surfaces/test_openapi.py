@@ -51,7 +51,7 @@ def test_every_operation_documents_answers_and_who_may_call_it(document) -> None
 def test_a_description_is_of_the_operation_and_not_of_a_wrapper(document) -> None:
     descriptions = [one.get("description", "") for path in document["paths"].values() for one in path.values()]
     assert [text for text in descriptions if "partial" in text] == []
-    assert document["paths"]["/v1/audio/transcriptions"]["post"]["description"].startswith("The text of an audio file")
+    assert document["paths"]["/v1/audio/transcriptions"]["post"]["description"].startswith("Transcribe an audio file")
 
 
 def test_an_answer_without_a_body_is_described_without_one(document) -> None:
