@@ -1,4 +1,4 @@
-"""Alibaba's own format (DashScope), for what Model Studio does not serve in OpenAI's: images.
+"""Alibaba's DashScope format, for images and videos, which Model Studio does not serve in OpenAI's format.
 
-May not know: the engine, surfaces, or other providers' folders, except OpenAI's for URLs.
+The package knows neither the engine nor surfaces nor other providers' folders, except OpenAI's for URLs.
 """

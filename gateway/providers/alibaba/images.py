@@ -1,8 +1,9 @@
 """Images of Alibaba's Qwen-Image and Wan: POST {address}/services/aigc/multimodal-generation/generation.
 
-Facts: Model Studio's references of Qwen-Image, Qwen-Image editing and Wan text-to-image: a message with images and a
-text in, choices with an image URL each out. URLs are valid for a day, so the images are fetched at once. The mapping
-lists the size of each aspect ratio (`ratio_sizes` in `extra`), and how many images one call makes (`max_n`).
+Wire facts: Model Studio's references of Qwen-Image, Qwen-Image editing and Wan text-to-image. The request is a message
+with images and a text; the response has choices with one image URL each. URLs are valid for a day, so the images are
+fetched at once. The mapping lists the size of each aspect ratio (`ratio_sizes` in `extra`), and the number of images
+that one call makes (`max_n`).
 """
 
 import dataclasses
@@ -32,12 +33,12 @@ PATH = "/services/aigc/multimodal-generation/generation"
 COMPATIBLE = "/compatible-mode/v1"
 OWN = "/api/v1"
 RATIO_SIZES = "ratio_sizes"
-MOST_READ = 3  # images that one call takes
+MOST_READ = 3  # input images of one call
 LEFT_OUT = ("quality", "background", "output_format", "moderation", "style", "input_fidelity")
 
 
 class AlibabaImages(WrittenCodec, WholeImages):
-    """`fetcher` loads the images of an answer. One object serves both operations."""
+    """Codec of image generation and editing. `fetcher` loads the images of a response."""
 
     dialect = NAME
 
@@ -45,31 +46,31 @@ class AlibabaImages(WrittenCodec, WholeImages):
         self._fetcher = fetcher
 
     def write(self, request: ImagesRequest, target: Target) -> Call:
-        """The call. NotSupported for a mask, and for more images than it reads or makes at once."""
-        asked: ImagesInput = request.content()
-        _check(asked, target)
+        """Build the call. NotSupported for a mask, and for more images than one call reads or makes."""
+        content: ImagesInput = request.content()
+        _check(content, target)
         warnings: list[str] = []
-        wanted = _fit(asked, target, warnings)
+        fitted = _fit(content, target, warnings)
         files = Base64Files()
-        parts: list[dict[str, str]] = [{"image": data_url(one, files)} for one in wanted.pictures]
-        parts.append({"text": wanted.prompt})
-        parameters: dict[str, Any] = {"n": wanted.n, "watermark": False}
-        if size := _size_of(wanted, target):
+        parts: list[dict[str, str]] = [{"image": data_url(picture, files)} for picture in fitted.pictures]
+        parts.append({"text": fitted.prompt})
+        parameters: dict[str, Any] = {"n": fitted.n, "watermark": False}
+        if size := _size_of(fitted, target):
             parameters["size"] = size
         body = {
             "model": target.mapping.external_id,
             "input": {"messages": [{"role": "user", "content": parts}]},
             "parameters": parameters,
         }
-        # An operator's base URL is that of the provider's other format, which lies beside this one's.
+        # An operator's base URL is the address of the OpenAI-compatible format; this format has another path there.
         if target.address.endswith(COMPATIBLE):
             target = dataclasses.replace(target, address=target.address.removesuffix(COMPATIBLE) + OWN)
         way = way_of(target, PATH, False)
-        reader = _ImageReader(self._fetcher, wanted.price_key)
+        reader = _ImageReader(self._fetcher, fitted.price_key)
         return Call("POST", way.url, way.headers, files.encode(body), False, tuple(warnings), way=way, reader=reader)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
-        """As of a request that named no size; a call brings its own reader."""
+        """Read the response to a request without a size; every call has its own reader for the others."""
         return _ImageReader(self._fetcher, "").read(reply, relayed)
 
 
@@ -81,50 +82,49 @@ class _ImageReader(WholeImages):
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
         wire = read_object(reply.read_all())
         try:
-            parts = [part for one in wire["output"]["choices"] for part in one["message"]["content"]]
+            parts = [part for choice in wire["output"]["choices"] for part in choice["message"]["content"]]
             urls = [part["image"] for part in parts if part.get("image")]
             reported = wire.get("usage") or {}
             count = read_count(reported.get("image_count")) or len(urls)
+            size = ""
             if "width" in reported and "height" in reported:
-                edges = f"{reported['width']}x{reported['height']}"
-            else:
-                edges = ""
+                size = f"{reported['width']}x{reported['height']}"
             ident = str(wire.get("request_id") or "")
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
         if not urls:
             raise UpstreamFailed(EMPTY, upstream_status=200)
         used = Usage(images=count, price_key=self._key)
-        return ImagesResult(load_images(self._fetcher, urls), size=edges, usage=used, upstream_id=ident)
+        return ImagesResult(load_images(self._fetcher, urls), size=size, usage=used, upstream_id=ident)
 
 
-def _check(wanted: ImagesInput, target: Target) -> None:
+def _check(content: ImagesInput, target: Target) -> None:
     key = target.mapping.key
-    most = target.mapping.max_n or 1
-    refuse_marks(wanted, target)
-    if len(wanted.pictures) > MOST_READ:
+    limit = target.mapping.max_n or 1
+    refuse_marks(content, target)
+    if len(content.pictures) > MOST_READ:
         raise NotSupported(f"{key} reads up to {MOST_READ} images.", param="images", code="unsupported_input")
-    if wanted.n > most:
-        raise NotSupported(f"{key} makes up to {most} images a request.", param="n", code="unsupported_n")
+    if content.n > limit:
+        raise NotSupported(f"{key} makes up to {limit} images per request.", param="n", code="unsupported_n")
 
 
-def _fit(asked: ImagesInput, target: Target, warnings: list[str]) -> ImagesInput:
-    """The input without what the model does not take: sizes are in pixels, ratios those of the mapping."""
+def _fit(content: ImagesInput, target: Target, warnings: list[str]) -> ImagesInput:
+    """Return the input without unsupported preferences: sizes must be in pixels, and ratios in the mapping."""
     ratios = tuple(target.mapping.extra.get(RATIO_SIZES) or ())
     lost = LEFT_OUT if ratios else (*LEFT_OUT, "aspect_ratio")
-    wanted = fit_preferences(asked, target, ImageChoices(aspect_ratio=ratios, lost=lost), warnings)
-    if wanted.size not in ("", AUTO) and not shape_of(wanted.size):
-        warnings.append(f"size {wanted.size[:SHOWN]} was left out: {target.mapping.key} takes a width and a height.")
-        wanted = dataclasses.replace(wanted, size="")
-    return wanted
+    fitted = fit_preferences(content, target, ImageChoices(aspect_ratio=ratios, lost=lost), warnings)
+    if fitted.size not in ("", AUTO) and not shape_of(fitted.size):
+        warnings.append(f"size {fitted.size[:SHOWN]} was left out: {target.mapping.key} takes a width and a height.")
+        fitted = dataclasses.replace(fitted, size="")
+    return fitted
 
 
-def _size_of(wanted: ImagesInput, target: Target) -> str:
-    """Its words for a size: width*height; "" for the usual."""
-    if wanted.aspect_ratio:
-        size: str = target.mapping.extra[RATIO_SIZES][wanted.aspect_ratio]
+def _size_of(content: ImagesInput, target: Target) -> str:
+    """Return the size as width*height, or "" for the default."""
+    if content.aspect_ratio:
+        size: str = target.mapping.extra[RATIO_SIZES][content.aspect_ratio]
         return size
-    width, _, height = wanted.size.partition("x")
+    width, _, height = content.size.partition("x")
     if width.isdecimal() and height.isdecimal():
         return f"{width}*{height}"
     return ""

@@ -1,9 +1,9 @@
 """Videos of Alibaba's Wan: POST {address}/services/aigc/video-generation/video-synthesis, GET {address}/tasks/{id}.
 
-Facts: Model Studio's references of Wan 2.7 and 3.0, and of the older ones ("legacy"); the package `@ai-sdk/alibaba`.
-Models take images in a list and their size as a step and a ratio; those with `video_form = "size"` in `extra` take one
-image and a size in pixels. `audio` is a field of models that can make both sound and silence. Tasks and videos stay for
-24 hours, after which a task is UNKNOWN.
+Wire facts: Model Studio's references of Wan 2.7 and 3.0, and of the older models ("legacy"); the package
+`@ai-sdk/alibaba`. Models accept a list of images, and a size as resolution and ratio; models with `video_form = "size"`
+in `extra` accept one image, and a size in pixels. Only models that can make videos with and without sound have the
+field `audio`. Tasks and videos are kept for 24 hours, after which a task is UNKNOWN.
 """
 
 import dataclasses
@@ -45,25 +45,24 @@ STATES: dict[str, VideoState] = {
 
 
 class AlibabaVideos(JobReader):
-    """One object serves all requests."""
+    """Codec of Wan's video tasks."""
 
     dialect = NAME
 
     def write(self, request: VideosRequest, target: Target) -> Call:
-        """The call. NotSupported as `fit`, and for what the older form has no place for."""
-        wanted: VideosInput = request.content()
-        shape = fit(wanted, target.mapping)
+        """Build the call. NotSupported as in `fit`, and for inputs that the older form lacks."""
+        content: VideosInput = request.content()
+        shape = fit(content, target.mapping)
         files = Base64Files()
         if target.mapping.extra.get(FORM) == SIZE:
-            whole = _older
+            inputs, parameters = _older_form(content, shape, target, files)
         else:
-            whole = _usual
-        given, parameters = whole(wanted, shape, target, files)
+            inputs, parameters = _newer_form(content, shape, files)
         parameters |= {"duration": shape.seconds, "watermark": False}
         if target.mapping.video_audio and target.mapping.video_without_audio:
             parameters["audio"] = shape.audio
-        body = {"model": target.mapping.external_id, "input": given, "parameters": parameters}
-        call = self.posts(_own(target), PATH, files.encode(body), sound_warning(wanted, target))
+        body = {"model": target.mapping.external_id, "input": inputs, "parameters": parameters}
+        call = self.posts(_native_address(target), PATH, files.encode(body), sound_warning(content, target))
         call.headers[ASYNC] = "enable"
         return call
 
@@ -72,51 +71,51 @@ class AlibabaVideos(JobReader):
 
     def status(self, ident: str, target: Target) -> Call:
         """GET {address}/tasks/{task_id}."""
-        return self.asks(_own(target), f"/tasks/{segment(ident)}")
+        return self.asks(_native_address(target), f"/tasks/{segment(ident)}")
 
     def state_of(self, wire: dict[str, Any], target: Target) -> VideoStatus:
         output = wire["output"]
         state = state_in(STATES, output["task_status"])
         if state == "completed":
             usage = wire.get("usage") or {}
-            made = usage.get("output_video_duration") or usage.get("duration") or usage.get("video_duration")
-            return completed(output.get("video_url"), milliseconds(made))
+            seconds = usage.get("output_video_duration") or usage.get("duration") or usage.get("video_duration")
+            return completed(output.get("video_url"), milliseconds(seconds))
         if state in ("failed", "expired"):
             return ended(state, target, output.get("code"), output.get("message"))
         return VideoStatus(state)
 
     def cancel(self, ident: str, target: Target) -> Call | None:
-        """POST {address}/tasks/{task_id}/cancel: of a task that waits."""
-        return self.asks(_own(target), f"/tasks/{segment(ident)}/cancel", "POST")
+        """POST {address}/tasks/{task_id}/cancel, which the provider accepts for pending tasks."""
+        return self.asks(_native_address(target), f"/tasks/{segment(ident)}/cancel", "POST")
 
 
-def _own(target: Target) -> Target:
-    """An operator's base URL is that of the provider's other format, which lies beside this one's."""
+def _native_address(target: Target) -> Target:
+    """Return the target with the path of this format; an operator's base URL has that of the OpenAI-compatible one."""
     if not target.address.endswith(COMPATIBLE):
         return target
     return dataclasses.replace(target, address=target.address.removesuffix(COMPATIBLE) + OWN)
 
 
-def _usual(
-    wanted: VideosInput, shape: VideoShape, target: Target, files: Base64Files
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    frames = (("first_frame", wanted.first_frame), ("last_frame", wanted.last_frame))
-    media = [{"type": role, "url": data_url(one, files)} for role, one in frames if one is not None]
-    media += [{"type": "reference_image", "url": data_url(one, files)} for one in wanted.reference_images]
-    media += [{"type": "reference_video", "url": url} for url in wanted.reference_videos]
-    media += [{"type": "reference_audio", "url": url} for url in wanted.reference_audios]
-    given: dict[str, Any] = {"prompt": wanted.prompt} | ({"media": media} if media else {})
+def _newer_form(content: VideosInput, shape: VideoShape, files: Base64Files) -> tuple[dict[str, Any], dict[str, Any]]:
+    frames = (("first_frame", content.first_frame), ("last_frame", content.last_frame))
+    media = [{"type": role, "url": data_url(frame, files)} for role, frame in frames if frame is not None]
+    media += [{"type": "reference_image", "url": data_url(picture, files)} for picture in content.reference_images]
+    media += [{"type": "reference_video", "url": url} for url in content.reference_videos]
+    media += [{"type": "reference_audio", "url": url} for url in content.reference_audios]
+    inputs: dict[str, Any] = {"prompt": content.prompt}
+    if media:
+        inputs["media"] = media
     parameters: dict[str, Any] = {"resolution": shape.resolution.upper()}
-    if wanted.size or wanted.first_frame is None:
+    if content.size or content.first_frame is None:
         parameters["ratio"] = ratio_of(shape, RATIOS)
-    return given, parameters
+    return inputs, parameters
 
 
-def _older(
-    wanted: VideosInput, shape: VideoShape, target: Target, files: Base64Files
+def _older_form(
+    content: VideosInput, shape: VideoShape, target: Target, files: Base64Files
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    refuse(wanted, target, "last_frame", "reference_images", "reference_videos", "reference_audios")
-    if wanted.first_frame is None:
-        return {"prompt": wanted.prompt}, {"size": f"{shape.width}*{shape.height}"}
-    given = {"prompt": wanted.prompt, "img_url": data_url(wanted.first_frame, files)}
-    return given, {"resolution": shape.resolution.upper()}
+    refuse(content, target, "last_frame", "reference_images", "reference_videos", "reference_audios")
+    if content.first_frame is None:
+        return {"prompt": content.prompt}, {"size": f"{shape.width}*{shape.height}"}
+    inputs = {"prompt": content.prompt, "img_url": data_url(content.first_frame, files)}
+    return inputs, {"resolution": shape.resolution.upper()}

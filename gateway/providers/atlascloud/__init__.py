@@ -1,1 +1,1 @@
-"""Atlas Cloud's format of predictions: a task that names what it made."""
+"""Atlas Cloud's prediction format: a task that names its outputs."""

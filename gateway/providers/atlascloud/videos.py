@@ -1,9 +1,9 @@
 """Videos of Atlas Cloud: POST {address}/model/generateVideo, GET {address}/model/prediction/{id}.
 
-Facts: Atlas Cloud's documentation, "Video models", "Predictions". Its models are many vendors' and take different
-fields: a mapping lists those of its model among `supported_parameters` (`duration`, `resolution`, `aspect_ratio`,
-`size`, `generate_audio`); in `extra`, `image_field` and `last_image_field` name those that take a frame, `images_field`
-the one that takes references.
+Wire facts: Atlas Cloud's documentation, "Video models", "Predictions". The models come from many vendors and accept
+different fields: a mapping lists the fields of its model in `supported_parameters` (`duration`, `resolution`,
+`aspect_ratio`, `size`, `generate_audio`). In its `extra`, `image_field` and `last_image_field` name the fields of the
+first and last frame, and `images_field` the field of reference images.
 """
 
 from typing import Any
@@ -48,21 +48,21 @@ STATES: dict[str, VideoState] = {
 
 
 class AtlasCloudVideos(JobReader):
-    """One object serves all requests."""
+    """Codec of Atlas Cloud's video tasks."""
 
     dialect = NAME
 
     def write(self, request: VideosRequest, target: Target) -> Call:
-        """The call. NotSupported as `fit`, and for images that the mapping names no field for."""
-        wanted: VideosInput = request.content()
-        shape = fit(wanted, target.mapping)
-        refuse(wanted, target, "reference_videos", "reference_audios")
+        """Build the call. NotSupported as in `fit`, and for images that the mapping has no field for."""
+        content: VideosInput = request.content()
+        shape = fit(content, target.mapping)
+        refuse(content, target, "reference_videos", "reference_audios")
         files = Base64Files()
-        taken = target.mapping.supported_parameters or USUAL
-        body: dict[str, Any] = {"model": target.mapping.external_id, "prompt": wanted.prompt}
-        body |= {name: value for name, value in _fields(shape).items() if name in taken}
-        body |= _images(wanted, target, files)
-        warnings = () if SOUND in taken else sound_warning(wanted, target)
+        accepted = target.mapping.supported_parameters or USUAL
+        body: dict[str, Any] = {"model": target.mapping.external_id, "prompt": content.prompt}
+        body |= {name: value for name, value in _fields(shape).items() if name in accepted}
+        body |= _images(content, target, files)
+        warnings = () if SOUND in accepted else sound_warning(content, target)
         return self.posts(target, "/model/generateVideo", files.encode(body), warnings)
 
     def task_of(self, wire: dict[str, Any]) -> VideoTask:
@@ -96,25 +96,25 @@ def _fields(shape: VideoShape) -> dict[str, Any]:
     }
 
 
-def _images(wanted: VideosInput, target: Target, files: Base64Files) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+def _images(content: VideosInput, target: Target, files: Base64Files) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
     extra = target.mapping.extra
-    named = ((wanted.first_frame, extra.get(IMAGE, "image")), (wanted.last_frame, extra.get(LAST_IMAGE, "")))
-    for picture, name in named:
+    frames = ((content.first_frame, extra.get(IMAGE, "image")), (content.last_frame, extra.get(LAST_IMAGE, "")))
+    for picture, name in frames:
         if picture is not None and name:
-            given[name] = data_url(picture, files)
+            fields[name] = data_url(picture, files)
         elif picture is not None:
-            refuse(wanted, target, "last_frame")
-    if wanted.reference_images:
+            refuse(content, target, "last_frame")
+    if content.reference_images:
         if not (name := extra.get(IMAGES)):
-            what = f"{target.mapping.key} takes no reference images."
-            raise NotSupported(what, param="reference_images", code="unsupported_input")
-        given[name] = [data_url(one, files) for one in wanted.reference_images]
-    return given
+            message = f"{target.mapping.key} does not support reference images."
+            raise NotSupported(message, param="reference_images", code="unsupported_input")
+        fields[name] = [data_url(picture, files) for picture in content.reference_images]
+    return fields
 
 
 def _data(wire: dict[str, Any]) -> dict[str, Any]:
-    """What an answer holds; the error of the status that `code` names, where it holds nothing."""
+    """Return `data` of a response. Raises the error for the status in `code` if the response has no data."""
     data = wire.get("data")
     code = wire.get("code")
     if not isinstance(data, dict) and type(code) is int and 400 <= code < 600:

@@ -1,1 +1,1 @@
-"""ByteDance's own formats (BytePlus ModelArk, Volcengine Ark), beside the one of OpenAI that it speaks for chat."""
+"""ByteDance's formats (BytePlus ModelArk, Volcengine Ark) for videos; its chat uses the OpenAI format."""

@@ -1,8 +1,9 @@
 """Videos of ByteDance's Seedance: POST and GET {address}/contents/generations/tasks.
 
-Facts: BytePlus ModelArk, "Create a video generation task", "Retrieve", "Cancel or delete"; the package
-`@ai-sdk/bytedance`. Its tokens are billed. `generate_audio` is a field of models that make sound alone; a video of an
-image has the image's ratio unless a size was named. Videos stay for 24 hours. A task can be canceled while it waits.
+Wire facts: BytePlus ModelArk, "Create a video generation task", "Retrieve", "Cancel or delete"; the package
+`@ai-sdk/bytedance`. Videos are billed by tokens. Only models that make sound have the field `generate_audio`. A video
+of an image has the image's ratio unless the caller requests a size. Videos are kept for 24 hours. A task can be
+canceled while it is queued.
 """
 
 from typing import Any
@@ -40,26 +41,29 @@ STATES: dict[str, VideoState] = {
 
 
 class ByteDanceVideos(JobReader):
-    """One object serves all requests."""
+    """Codec of Seedance's video tasks."""
 
     dialect = NAME
 
     def write(self, request: VideosRequest, target: Target) -> Call:
-        """The call. NotSupported as `fit`."""
-        wanted: VideosInput = request.content()
-        shape = fit(wanted, target.mapping)
+        """Build the call. NotSupported as in `fit`."""
+        content: VideosInput = request.content()
+        shape = fit(content, target.mapping)
         files = Base64Files()
+        ratio = ratio_of(shape, RATIOS)
+        if content.first_frame is not None and not content.size:
+            ratio = ADAPTIVE
         body: dict[str, Any] = {
             "model": target.mapping.external_id,
-            "content": content_parts(wanted, files),
+            "content": content_parts(content, files),
             "resolution": shape.resolution,
-            "ratio": ADAPTIVE if wanted.first_frame is not None and not wanted.size else ratio_of(shape, RATIOS),
+            "ratio": ratio,
             "duration": shape.seconds,
             "watermark": False,
         }
         if target.mapping.video_audio:
             body["generate_audio"] = shape.audio
-        return self.posts(target, PATH, files.encode(body), sound_warning(wanted, target))
+        return self.posts(target, PATH, files.encode(body), sound_warning(content, target))
 
     def task_of(self, wire: dict[str, Any]) -> VideoTask:
         return VideoTask(ident=ident_in(wire["id"]))

@@ -1,5 +1,5 @@
-"""Cohere's chat format, version 2: plans, thinking, tool calls and citations in its own fields.
+"""Version 2 of Cohere's chat format, which has fields for plans, thinking, tool calls and citations.
 
-May not know callers, other providers or how a connection is opened. Decided against: the compatibility API, which has
-no citations, no plan, no thinking budget and no cached tokens, and version 1 with its other roles and names.
+The package knows neither callers nor other providers nor how a connection is opened. Decided against: the compatibility
+API, which has no citations, plan, thinking budget or cached tokens, and version 1, which has other roles and names.
 """

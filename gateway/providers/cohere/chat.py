@@ -1,4 +1,4 @@
-"""The chat protocol: the call, with address and credential."""
+"""The chat protocol: builds calls with their URL and credential."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ from gateway.providers.openai.address import address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 
 PATH = "/chat"
-# Statuses of the service's own (API reference, errors), as the usual ones that mean the same.
+# Non-standard statuses of the service (API reference, errors), and the standard statuses of the same meaning.
 STATUSES = {498: 401, 499: 504}
 
 
@@ -29,7 +29,7 @@ class CohereChat:
     waits = False
 
     def write(self, request: ChatRequest, target: Target) -> Call:
-        """The call for a neutral request; NotSupported for content that this format cannot carry."""
+        """Build the call for a neutral request. NotSupported for content that this format cannot carry."""
         warnings: list[str] = []
         stream = request.requirements.stream
         body = {"model": target.mapping.external_id, "stream": stream, **write_body(request, target, warnings)}
@@ -42,18 +42,18 @@ class CohereChat:
         return Call("POST", url, headers, json.encode(body), stream, tuple(warnings))
 
     def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """No caller uses this dialect."""
+        """Raise NotSupported: no caller uses this dialect."""
         raise NotSupported("A request in this dialect cannot be relayed.")
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
-        """A complete answer. UpstreamFailed when it is not one, failed there, or is empty."""
+        """Read a complete response. UpstreamFailed for an unexpected shape, a failure inside it, or no content."""
         return read_result(reply.read_all())
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """A streamed answer as batches, one for each receive."""
+        """Yield the events of a streamed response, one batch for each receive."""
         return CohereStreamReader().read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
-        """As every protocol's; an error body is {id, message}."""
+        """Classify an error response, which is {id, message}."""
         explanation = explain(read_refusal(reply), (target.credential.secret,))
         return classify(STATUSES.get(reply.status, reply.status), explanation, target, retry_after(reply.headers))

@@ -1,7 +1,7 @@
 """Writes messages in the roles and blocks of the format.
 
-Wire facts: Cohere API reference, v2/chat, messages; guide, tool use (a turn with calls reports its plan); guide,
-reasoning (thinking blocks are sent back with their turn).
+Wire facts: Cohere API reference, v2/chat, messages; guide, tool use (a turn with calls has a plan); guide, reasoning
+(thinking blocks are sent back with their turn).
 """
 
 from collections.abc import Iterable
@@ -12,15 +12,16 @@ from gateway.neutral.parts import Image, Message, Part, Reasoning, Refusal, Text
 
 Wire = dict[str, Any]
 
-FOREIGN_SEARCH = "Calls of another provider's server tools in past turns were left out."
+FOREIGN_SEARCH = "Past calls of another provider's server tools were left out."
 NO_OUTPUT = "(no output)"
 
 
 def write_messages(messages: Iterable[Message], *, thinks: bool, warnings: list[str]) -> list[Wire]:
-    """The `messages` list. `thinks`: the model takes thinking blocks; others are told past reasoning as their plan.
+    """Return the `messages` list. NotSupported for parts that the format has no field for.
 
-    Instructions stand in front, in one message: "system turn must be the first in the list". A conversation of
-    instructions alone is the user's. NotSupported for parts that the format has no field for.
+    `thinks`: the model accepts thinking blocks; other models get past reasoning as the plan of a turn. All instructions
+    go into the first message ("system turn must be the first in the list"). A conversation that consists only of
+    instructions is sent as a user message.
     """
     system: list[Wire] = []
     turns: list[Wire] = []
@@ -42,23 +43,23 @@ def write_messages(messages: Iterable[Message], *, thinks: bool, warnings: list[
 
 
 def _add(turns: list[Wire], turn: Wire) -> None:
-    """A turn that is not empty: empty ones are refused by the API."""
+    """Append a turn unless it is empty; the API refuses empty turns."""
     if turn.get("content") or turn.get("tool_calls"):
         turns.append(turn)
 
 
 def _write_system(message: Message, turns: list[Wire]) -> list[Wire]:
-    """The text of instructions; media among them go into a user message."""
+    """Return the text of instructions; their media go into a user message."""
     written = [_write_part(part) for part in message.parts]
-    shown = [part for part in written if part["type"] != "text"]
-    _add(turns, {"role": "user", "content": shown})
+    media = [part for part in written if part["type"] != "text"]
+    _add(turns, {"role": "user", "content": media})
     return [part for part in written if part["type"] == "text"]
 
 
 def _write_assistant(message: Message, thinks: bool, warnings: list[str]) -> Wire:
     calls = [part for part in message.parts if isinstance(part, ToolCall)]
-    own = [_write_call(part) for part in calls if not part.executed]
-    if len(own) < len(calls) and FOREIGN_SEARCH not in warnings:
+    tool_calls = [_write_call(part) for part in calls if not part.executed]
+    if len(tool_calls) < len(calls) and FOREIGN_SEARCH not in warnings:
         warnings.append(FOREIGN_SEARCH)
     thoughts = [part.text for part in message.parts if isinstance(part, Reasoning) and part.text]
     text_parts = [part for part in message.parts if not isinstance(part, ToolCall | ToolResult | Reasoning)]
@@ -66,12 +67,12 @@ def _write_assistant(message: Message, thinks: bool, warnings: list[str]) -> Wir
     turn: Wire = {"role": "assistant"}
     if thoughts and thinks:
         content = [{"type": "thinking", "thinking": "\n\n".join(thoughts)}, *content]
-    elif thoughts and own:
+    elif thoughts and tool_calls:
         turn["tool_plan"] = "\n\n".join(thoughts)
     if content:
         turn["content"] = content
-    if own:
-        turn["tool_calls"] = own
+    if tool_calls:
+        turn["tool_calls"] = tool_calls
     return turn
 
 
@@ -83,25 +84,26 @@ def _write_call(call: ToolCall) -> Wire:
 
 
 def _add_results(turns: list[Wire], message: Message) -> None:
-    """Results, each a turn of its own; what is no text in them is shown by the user behind them all."""
-    shown: list[Wire] = []
+    """Add each result as a separate turn; the media of all results follow in one user message."""
+    following: list[Wire] = []
     for part in message.parts:
         if not isinstance(part, ToolResult):
-            shown.append(_write_part(part))
+            following.append(_write_part(part))
             continue
-        written = [_write_part(one) for one in part.parts]
-        text = "\n".join(one["text"] for one in written if one["type"] == "text") or NO_OUTPUT
+        blocks = [_write_part(content) for content in part.parts]
+        text = "\n".join(block["text"] for block in blocks if block["type"] == "text") or NO_OUTPUT
         if part.is_error and not text.lower().startswith("error"):
             text = f"Error: {text}"
-        media = [one for one in written if one["type"] != "text"]
+        media = [block for block in blocks if block["type"] != "text"]
         if media:
-            shown += [{"type": "text", "text": f"Output of {part.name or 'the tool'} (call {part.call_id}):"}, *media]
+            title = f"Output of {part.name or 'the tool'} (call {part.call_id}):"
+            following += [{"type": "text", "text": title}, *media]
         turns.append({"role": "tool", "tool_call_id": part.call_id, "content": text})
-    _add(turns, {"role": "user", "content": shown})
+    _add(turns, {"role": "user", "content": following})
 
 
 def _write_part(part: Part) -> Wire:
-    """A content block. NotSupported for what the format has no field for; cache marks have none and are hints only."""
+    """Return a content block without cache marks. NotSupported for parts that the format has no field for."""
     match part:
         case Text() | Refusal():
             return {"type": "text", "text": part.text}

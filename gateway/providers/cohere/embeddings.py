@@ -1,7 +1,7 @@
-"""Embeddings of Cohere's second API: the call and its answer.
+"""Embeddings of version 2 of Cohere's API.
 
-Facts: API reference, v2 "Embed". Callers' formats do not distinguish documents from questions: vectors of documents can
-be compared with each other, so all are requested as documents.
+Wire facts: API reference, v2 "Embed". Callers' formats do not distinguish documents from queries, so all inputs are
+sent as documents, whose vectors can be compared with each other.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ class SentFloats(Struct):
 
 
 class SentEmbeddings(Struct):
-    """The fields that are read from an answer."""
+    """The fields that are read from a response."""
 
     embeddings: SentFloats
     meta: Any = None
@@ -43,23 +43,23 @@ class CohereEmbeddings(WrittenCodec):
     dialect = dialect.NAME
 
     def write(self, request: EmbeddingsRequest, target: Target) -> Call:
-        """The call built from the neutral form; NotSupported for token numbers, which are another vendor's."""
-        wanted: EmbeddingsInput = request.content()
+        """Build the call. NotSupported for token ids, which are those of another vendor's tokenizer."""
+        content: EmbeddingsInput = request.content()
         if request.token_ids:
             raise NotSupported("This model accepts texts only, no token ids.", param="input", code="unsupported_input")
         body: dict[str, Any] = {
             "model": target.mapping.external_id,
-            "texts": wanted.inputs,
+            "texts": content.inputs,
             "input_type": KIND,
             "embedding_types": ["float"],
         }
-        if wanted.dimensions is not None:
-            body["output_dimension"] = wanted.dimensions
+        if content.dimensions is not None:
+            body["output_dimension"] = content.dimensions
         way = way_of(target, PATH, False)
         return Call("POST", way.url, way.headers, json.encode(body), way=way)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> EmbeddingsResult:
-        """The vectors. UpstreamFailed when it is no list of them, or is empty."""
+        """Return the vectors of a response. UpstreamFailed for an unexpected shape or an empty list."""
         sent = read_apart(ANSWER, reply.read_all())
         try:
             billed = (sent.meta or {}).get("billed_units") or {}

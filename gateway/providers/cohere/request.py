@@ -1,6 +1,6 @@
 """Writes a neutral conversation as a chat body.
 
-Wire facts: Cohere API reference, v2/chat, and its list of errors (ranges of values, what excludes what).
+Wire facts: Cohere API reference, v2/chat, and its list of errors (ranges of values, incompatible parameters).
 """
 
 from typing import Any
@@ -26,23 +26,25 @@ Body = dict[str, Any]
 
 STOP_LIMIT = 5
 TEMPERATURE_LIMIT = 1.0
-# Name there, least and most, by name here.
+# Wire name, lowest and highest value of each parameter.
 RANGES = {
     "top_p": ("p", 0.01, 0.99),
     "top_k": ("k", 0, 500),
     "frequency_penalty": ("frequency_penalty", 0.0, 1.0),
     "presence_penalty": ("presence_penalty", 0.0, 1.0),
 }
-# The format has budgets alone: an effort as tokens of thought; higher ones think without a bound.
+# Thinking budgets in tokens for efforts, which the format lacks; higher efforts have no budget.
 BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192}
 
 
 def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> Body:
-    """The body without model and stream. `warnings` gets what is left out; NotSupported for what must not be left
-    out."""
+    """Return the body without model and stream, and append a warning for each dropped parameter.
+
+    NotSupported for required parameters that the format lacks.
+    """
     conversation = request.conversation()
     if conversation.sampling.n > 1:
-        raise NotSupported("This provider gives one choice only.", param="n")
+        raise NotSupported("This provider returns one answer per request.", param="n")
     thinks = target.mapping.reasoning
     body: Body = {"messages": write_messages(conversation.messages, thinks=thinks, warnings=warnings)}
     tools = _write_tools(conversation, warnings)
@@ -53,34 +55,28 @@ def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> Bod
         body["response_format"] = _write_format(conversation.response_format, bool(tools), warnings)
     if thinks:
         thinking = _write_thinking(conversation.reasoning)
-    else:
-        thinking = {}
-    if thinking:
-        body["thinking"] = thinking
+        if thinking:
+            body["thinking"] = thinking
     _write_sampling(conversation.sampling, target, body, warnings)
     return body
 
 
 def _write_tools(conversation: Conversation, warnings: list[str]) -> list[Body]:
-    """The `tools` list; a forced call of one tool is a list of that tool alone."""
+    """Return the `tools` list; a forced call of one tool is a list of that tool alone."""
     choice = conversation.tool_choice
-    if choice is not None and choice.mode == "tool":
-        only = choice.name
-    else:
-        only = ""
-    written = [_write_tool(tool, warnings) for tool in conversation.tools if not _is_idle(tool)]
-    if only:
-        return [tool for tool in written if tool["function"]["name"] == only]
+    written = [_write_tool(tool, warnings) for tool in conversation.tools if not _is_tool_search(tool)]
+    if choice is not None and choice.mode == "tool" and choice.name:
+        return [tool for tool in written if tool["function"]["name"] == choice.name]
     return written
 
 
-def _is_idle(tool: Tool) -> bool:
-    """The search for deferred tools is dropped: all tools are available."""
+def _is_tool_search(tool: Tool) -> bool:
+    """Return whether a tool only searches deferred tools, which is needless where all tools are sent."""
     return isinstance(tool, VendorTool) and tool.kind == "tool_search"
 
 
 def _write_tool(tool: Tool, warnings: list[str]) -> Body:
-    """A function; its parameters are required, if only empty ones."""
+    """Return a function; the API requires `parameters`, even for a function without any."""
     if not isinstance(tool, FunctionTool):
         if isinstance(tool, VendorTool):
             kind = tool.kind
@@ -91,16 +87,16 @@ def _write_tool(tool: Tool, warnings: list[str]) -> Body:
     if tool.schema:
         rewritten = rewrite(tool.schema, COHERE)
         parameters = rewritten.schema
-        _warn_of_loss(f"the schema of tool {tool.name}", rewritten.dropped, warnings)
+        _warn_of_dropped(rewritten.dropped, f"the schema of tool {tool.name}", warnings)
     function: Body = {"name": tool.name, "parameters": parameters}
     if tool.description:
         function["description"] = tool.description
     return {"type": "function", "function": function}
 
 
-def _warn_of_loss(what: str, dropped: tuple[str, ...], warnings: list[str]) -> None:
-    if dropped:
-        warnings.append(f"Words of {what} that this provider lacks were left out: {', '.join(dropped)}.")
+def _warn_of_dropped(keywords: tuple[str, ...], place: str, warnings: list[str]) -> None:
+    if keywords:
+        warnings.append(f"This provider does not support these keywords in {place}: {', '.join(keywords)}.")
 
 
 def _write_choice(choice: ToolChoice | None, body: Body) -> None:
@@ -112,26 +108,26 @@ def _write_choice(choice: ToolChoice | None, body: Body) -> None:
         body["tool_choice"] = "REQUIRED"
 
 
-def _write_format(wanted: ResponseFormat, tools: bool, warnings: list[str]) -> Body:
-    """JSON output, which the service refuses beside tools."""
+def _write_format(response_format: ResponseFormat, tools: bool, warnings: list[str]) -> Body:
+    """Return the format of JSON output, which the service refuses beside tools."""
     if tools:
-        raise NotSupported("This provider cannot give JSON output while it has tools.", param="response_format")
+        raise NotSupported("This provider cannot combine JSON output with tools.", param="response_format")
     written: Body = {"type": "json_object"}
-    if wanted.kind == "json_schema" and wanted.schema:
-        rewritten = rewrite(wanted.schema, OUTPUTS[COHERE.name])
+    if response_format.kind == "json_schema" and response_format.schema:
+        rewritten = rewrite(response_format.schema, OUTPUTS[COHERE.name])
         written["json_schema"] = rewritten.schema
-        _warn_of_loss("the response schema", rewritten.dropped, warnings)
+        _warn_of_dropped(rewritten.dropped, "the response schema", warnings)
     return written
 
 
-def _write_thinking(ask: ReasoningOptions) -> Body:
-    """`thinking`: off, or on with its budget in tokens; {} leaves it to the model, which thinks by default."""
-    if (ask.effort == "none" and not ask.budget) or ask.enabled is False:
+def _write_thinking(reasoning: ReasoningOptions) -> Body:
+    """Return `thinking`: disabled, or enabled with its budget in tokens; {} for the model's default."""
+    if (reasoning.effort == "none" and not reasoning.budget) or reasoning.enabled is False:
         return {"type": "disabled"}
-    budget = ask.budget or BUDGETS.get(ask.effort)
+    budget = reasoning.budget or BUDGETS.get(reasoning.effort)
     if budget:
         return {"type": "enabled", "token_budget": budget}
-    if ask.effort or ask.enabled:
+    if reasoning.effort or reasoning.enabled:
         return {"type": "enabled"}
     return {}
 
@@ -152,7 +148,7 @@ def _write_sampling(sampling: Sampling, target: Target, body: Body, warnings: li
             body[wire] = min(max(value, low), high)
     if body.get("frequency_penalty") and body.get("presence_penalty"):
         del body["presence_penalty"]
-        warnings.append("Of the two penalties this provider takes one: frequency_penalty.")
+        warnings.append("This provider accepts one of the two penalties; presence_penalty was left out.")
     if sampling.stop:
         body["stop_sequences"] = list(sampling.stop[:STOP_LIMIT])
     _warn_of_sampling(sampling, body, warnings)

@@ -1,6 +1,6 @@
-"""Rerank of Cohere's second API, billed by search units.
+"""Rerank of version 2 of Cohere's API, which is billed by search units.
 
-Facts: API reference, v2 "Rerank": meta.billed_units.search_units.
+Wire facts: API reference, v2 "Rerank": meta.billed_units.search_units.
 """
 
 from gateway.dialects import cohere as dialect

@@ -1,7 +1,7 @@
 """Reads a stream of chat events as batches of neutral events.
 
 Wire facts: Cohere guide, streaming: message-start, blocks, plan, calls and citations, message-end with reason and
-usage. Only message-end is a complete end; anything else is truncated.
+usage. A stream without message-end is truncated.
 """
 
 from collections.abc import Callable
@@ -35,14 +35,14 @@ Wire = dict[str, Any]
 
 
 class CohereStreamReader(WireStream):
-    """Reads one stream. The format numbers contents and calls separately; here blocks are numbered as they begin."""
+    """Reads one stream, and numbers blocks as they begin, since the format numbers contents and calls separately."""
 
     def __init__(self) -> None:
         self._blocks: dict[tuple[str, int], int] = {}
         self._called = False
 
     def take(self, events: list[tuple[str, bytes]]) -> tuple[Batch, bool]:
-        """The neutral events of some wire events, and whether the last is terminal."""
+        """Return the neutral events of some wire events, and whether the last one is terminal."""
         batch: Batch = []
         for name, data in events:
             try:
@@ -83,7 +83,7 @@ class CohereStreamReader(WireStream):
         return self._blocks.setdefault((kind, index or 0), len(self._blocks))
 
     def _text(self, wire: Wire) -> list[Event]:
-        """A piece of text or of thought; the start of a block may hold the first."""
+        """Read a piece of text or of thinking; the start of a block may contain the first piece."""
         content = wire["delta"]["message"]["content"]
         if content.get("thinking"):
             return [ReasoningDelta(content["thinking"], block=self._block("content", wire.get("index")))]
@@ -109,7 +109,7 @@ class CohereStreamReader(WireStream):
         return []
 
     def _close(self, wire: Wire) -> list[Event]:
-        """The end of a call. Texts stay open: their citations may follow."""
+        """Read the end of a call. Text blocks stay open, since their citations may follow."""
         number = self._blocks.get(("call", wire.get("index") or 0))
         if number is not None and wire["type"] == "tool-call-end":
             return [BlockDone(number)]
@@ -130,7 +130,7 @@ class CohereStreamReader(WireStream):
         return Finished(finish, self._usage)
 
 
-# Not in each reader: bound to it, they would hold it until the collector came by.
+# A table of the module: bound methods in each reader would be reference cycles that only the garbage collector frees.
 READERS: dict[str, Callable[[CohereStreamReader, Wire], list[Event]]] = {
     "message-start": CohereStreamReader._start,
     "content-start": CohereStreamReader._text,

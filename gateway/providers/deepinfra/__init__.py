@@ -1,4 +1,4 @@
-"""DeepInfra's own inference API, for what it does not serve in OpenAI's format: rerank.
+"""DeepInfra's inference API, for rerank, which DeepInfra does not serve in OpenAI's format.
 
-May not know: the engine, surfaces, or other providers' folders, except OpenAI's for URLs.
+The package knows neither the engine nor surfaces nor other providers' folders, except OpenAI's for URLs.
 """

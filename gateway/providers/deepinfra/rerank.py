@@ -1,6 +1,7 @@
-"""Rerank of DeepInfra: POST {address}/inference/{model}, a score for each document in their order.
+"""Rerank of DeepInfra: POST {address}/inference/{model}.
 
-Facts: HTTP reference, section 3.8: `queries`, `documents`, `scores`, `input_tokens`.
+Wire facts: DeepInfra's model pages of rerankers, "API". The request has `queries` and `documents`; the response has
+`scores`, one for each document in their order, and `input_tokens`.
 """
 
 import dataclasses
@@ -12,24 +13,23 @@ from gateway.providers.rerank_codec import Json, RerankCodec, tokens_used
 
 NAME = "deepinfra"
 BESIDE = "/openai"
-EACH = "query_for_each"  # of a mapping's `extra`: it wants as many queries as documents
+EACH = "query_for_each"  # in `extra` of a mapping: the model requires one query for each document
 
 
 class DeepInfraRerank(RerankCodec):
     dialect = NAME
 
     def write(self, request: RerankRequest, target: Target) -> Call:
-        """The call. An operator's base URL is that of the provider's other format, which lies below this one's."""
+        """Build the call. An operator's base URL has the path of the OpenAI format, which this format lacks."""
         return super().write(request, dataclasses.replace(target, address=target.address.removesuffix(BESIDE)))
 
     def path(self, target: Target) -> str:
         return f"/inference/{quote(target.mapping.external_id, safe='/')}"
 
     def body(self, wanted: RerankInput, target: Target) -> Json:
+        count = 1
         if target.mapping.extra.get(EACH):
             count = len(wanted.documents)
-        else:
-            count = 1
         return {"queries": [wanted.query] * count, "documents": wanted.documents}
 
     def result(self, wire: Json) -> RerankResult:

@@ -1,4 +1,4 @@
-"""ElevenLabs' own API: speech.
+"""ElevenLabs' speech API.
 
-May not know: the engine, surfaces, or other providers' folders, except OpenAI's for URLs.
+The package knows neither the engine nor surfaces nor other providers' folders, except OpenAI's for URLs.
 """

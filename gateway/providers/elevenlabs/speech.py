@@ -1,7 +1,7 @@
-"""Speech of ElevenLabs: the call, and its answer, audio streamed as it is generated.
+"""Speech of ElevenLabs, which streams audio while it is generated.
 
-Facts: API reference, "Stream speech": voices are ids in the path, the format is one of its names in the query, billed
-by characters.
+Wire facts: API reference, "Stream speech": the path has the id of the voice, the query has the name of the format, and
+speech is billed by characters.
 """
 
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ from gateway.providers.written import PiecesCodec
 NAME = "elevenlabs"
 PATH = "/text-to-speech/{voice}/stream"
 FORMATS = {"mp3": "mp3_44100_128", "wav": "wav_32000", "pcm": "pcm_32000", "opus": "opus_48000_128"}
-VOICES = "voice_ids"  # of a mapping's `extra`: what its voices are called there
-ID_LENGTH = 20  # an id has as many letters and digits; one that is not listed may be the caller's own voice
+VOICES = "voice_ids"  # in `extra` of a mapping: the provider's ids of its voices
+ID_LENGTH = 20  # letters and digits of an id; an unlisted id may be that of a custom voice
 LEAST_SPEED = 0.7
 MOST_SPEED = 1.2
 
@@ -33,35 +33,36 @@ class ElevenLabsSpeech(PiecesCodec):
     dialect = NAME
 
     def write(self, request: SpeechRequest, target: Target) -> Call:
-        """The call. NotSupported for a voice or format that is not there; speed is kept within its range."""
-        wanted: SpeechInput = request.content()
+        """Build the call. NotSupported for unknown voices and formats; speed is limited to the provider's range."""
+        content: SpeechInput = request.content()
         warnings = []
-        body: dict[str, Any] = {"text": wanted.text, "model_id": target.mapping.external_id}
-        speed = min(max(wanted.speed, LEAST_SPEED), MOST_SPEED)
+        body: dict[str, Any] = {"text": content.text, "model_id": target.mapping.external_id}
+        speed = min(max(content.speed, LEAST_SPEED), MOST_SPEED)
         if speed != 1.0:
             body["voice_settings"] = {"speed": speed}
-        if speed != wanted.speed:
-            warnings.append(f"speed was taken as {speed}: {target.mapping.key} speaks no slower or faster.")
-        if wanted.instructions:
+        if speed != content.speed:
+            limits = f"{LEAST_SPEED} to {MOST_SPEED}"
+            warnings.append(f"speed was changed to {speed}: {target.mapping.key} supports {limits}.")
+        if content.instructions:
             warnings.append(f"instructions is not supported by {target.mapping.key} and was left out.")
-        made = format_of(wanted, target)
-        if made not in FORMATS:
-            raise NotSupported(f"{target.mapping.key} makes no {made}.", param="response_format")
-        path = PATH.format(voice=quote(_voice_id(wanted, target), safe=""))
+        audio_format = format_of(content, target)
+        if audio_format not in FORMATS:
+            raise NotSupported(f"{target.mapping.key} does not support {audio_format}.", param="response_format")
+        path = PATH.format(voice=quote(_voice_id(content, target), safe=""))
         url, headers = address_of(target, path)
         headers["content-type"] = "application/json"
         headers["accept"] = "*/*"
-        url += ("&" if "?" in url else "?") + f"output_format={FORMATS[made]}"
+        url += ("&" if "?" in url else "?") + f"output_format={FORMATS[audio_format]}"
         return Call("POST", url, headers, json.encode(body), True, tuple(warnings))
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
-        """The audio as it comes; what it costs are the characters that were sent."""
+        """Yield the audio as it arrives. The response has no usage, since the characters of the request are billed."""
         return read_binary(reply)
 
 
-def _voice_id(wanted: SpeechInput, target: Target) -> str:
-    if wanted.own_voice or len(wanted.voice) == ID_LENGTH and wanted.voice.isalnum():
-        return wanted.voice
+def _voice_id(content: SpeechInput, target: Target) -> str:
+    if content.own_voice or len(content.voice) == ID_LENGTH and content.voice.isalnum():
+        return content.voice
     ids: dict[str, str] = target.mapping.extra.get(VOICES) or {}
-    name = voice_of(wanted, target)
+    name = voice_of(content, target)
     return ids.get(name, name)

@@ -1,5 +1,6 @@
-"""Inference engines on the operator's own machines: which models each serves right now, as entries of the catalogue.
+"""Discovery of the models that inference engines on the operator's machines serve, as catalogue entries.
 
-They use the OpenAI format, so their requests need no protocol. May not know callers. Decided against: one adapter per
-engine (they differ only in how they list their models) and guessing addresses (a base URL enables an engine).
+The engines use the OpenAI format, so their requests need no separate protocol. The package does not know callers.
+Decided against: one adapter per engine (engines differ only in how they list their models) and guessing addresses (a
+base URL enables an engine).
 """

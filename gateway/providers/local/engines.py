@@ -17,7 +17,10 @@ NOTHING = (Prices(TokenRates(prompt=0, completion=0)),)
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A model that an engine serves. Abilities that an engine does not report are assumed: it refuses by itself."""
+    """A model that an engine serves.
+
+    Abilities that an engine does not report are assumed, since the engine refuses what it does not support.
+    """
 
     name: str
     context_length: int = 0
@@ -28,64 +31,54 @@ class LocalModel:
 
 
 def read_list(wire: Any) -> list[LocalModel]:
-    """The models of a list {data: [{id, …}]}, without odd and repeated entries. ValueError for another shape."""
-    if isinstance(wire, dict):
-        entries = wire.get("data")
-    else:
-        entries = None
+    """Return the models of a list {data: [{id, …}]}, without invalid and repeated entries. ValueError for another
+    shape."""
+    entries = wire.get("data") if isinstance(wire, dict) else None
     if not isinstance(entries, list):
         raise ValueError("not a list of models")
-    more = {entry.get("name"): entry for entry in wire.get("models") or () if isinstance(entry, dict)}
-    found: dict[str, LocalModel] = {}
+    details = {entry.get("name"): entry for entry in wire.get("models") or () if isinstance(entry, dict)}
+    models: dict[str, LocalModel] = {}
     for entry in entries[:MODEL_LIMIT]:
-        if isinstance(entry, dict):
-            name = entry.get("id")
-        else:
-            name = None
+        name = entry.get("id") if isinstance(entry, dict) else None
         if isinstance(name, str) and 0 < len(name) <= NAME_LENGTH and name.isprintable():
-            found.setdefault(name, _read_entry(name, entry, more.get(name) or {}))
-    return list(found.values())
+            models.setdefault(name, _read_entry(name, entry, details.get(name) or {}))
+    return list(models.values())
 
 
-def _read_entry(name: str, entry: dict[str, Any], more: dict[str, Any]) -> LocalModel:
-    reported = entry.get("meta")
-    if isinstance(reported, dict):
-        meta = reported
-    else:
+def _read_entry(name: str, entry: dict[str, Any], details: dict[str, Any]) -> LocalModel:
+    meta = entry.get("meta")
+    if not isinstance(meta, dict):
         meta = {}
     sizes = (entry.get("max_model_len"), entry.get("max_context_length"), meta.get("n_ctx"), meta.get("n_ctx_train"))
     served = LocalModel(name, next((size for size in map(_size, sizes) if size), 0))
     kind = entry.get("type")
     if kind in ("llm", "vlm", "embeddings"):
-        reported = entry.get("capabilities")
-        if isinstance(reported, list):
-            tools = "tool_use" in reported
-        else:
-            tools = True
+        capabilities = entry.get("capabilities")
+        tools = not isinstance(capabilities, list) or "tool_use" in capabilities
         return replace(served, tools=tools, vision=kind == "vlm", embeds=kind == "embeddings")
-    reported = more.get("capabilities")
-    if isinstance(reported, list) and reported:
-        return replace(served, vision="multimodal" in reported, embeds=reported == ["embedding"])
+    capabilities = details.get("capabilities")
+    if isinstance(capabilities, list) and capabilities:
+        return replace(served, vision="multimodal" in capabilities, embeds=capabilities == ["embedding"])
     return served
 
 
 def read_details(served: LocalModel, wire: Any) -> LocalModel:
-    """The model with what {capabilities, model_info} says of it; unchanged for another shape."""
+    """Return the model with the details in {capabilities, model_info}; unchanged for another shape."""
     if not isinstance(wire, dict):
         return served
     info = wire.get("model_info")
     facts = info.items() if isinstance(info, dict) else ()
     size = next((_size(value) for name, value in facts if name.endswith(".context_length")), 0)
     served = replace(served, context_length=size or served.context_length)
-    reported = wire.get("capabilities")
-    if not isinstance(reported, list):
+    capabilities = wire.get("capabilities")
+    if not isinstance(capabilities, list):
         return served
     return replace(
         served,
-        tools="tools" in reported,
-        vision="vision" in reported,
-        reasoning="thinking" in reported,
-        embeds="embedding" in reported and "completion" not in reported,
+        tools="tools" in capabilities,
+        vision="vision" in capabilities,
+        reasoning="thinking" in capabilities,
+        embeds="embedding" in capabilities and "completion" not in capabilities,
     )
 
 
@@ -96,31 +89,31 @@ def _size(value: Any) -> int:
 
 
 def write_model(provider: Provider, served: LocalModel) -> Model:
-    """The entry `<provider>/<name>` with its one mapping, priced at nothing."""
+    """Return the catalogue entry `<provider>/<name>` with one mapping, whose prices are zero."""
     ident = f"{provider.id}/{served.name}"
-    chats = not served.embeds
+    is_chat = not served.embeds
     mapping = Mapping(
         provider.id,
         ident,
         served.name,
-        operations=("chat",) if chats else ("embeddings",),
+        operations=("chat",) if is_chat else ("embeddings",),
         prices=NOTHING,
         context_length=served.context_length,
-        tools=chats and served.tools,
-        parallel_tool_calls=chats and served.tools,
-        vision=chats and served.vision,
-        reasoning=chats and served.reasoning,
-        json_output=chats,
-        json_output_schema=chats,
+        tools=is_chat and served.tools,
+        parallel_tool_calls=is_chat and served.tools,
+        vision=is_chat and served.vision,
+        reasoning=is_chat and served.reasoning,
+        json_output=is_chat,
+        json_output_schema=is_chat,
         source=provider.id,
     )
-    images = ("text", "image") if mapping.vision else ("text",)
+    inputs = ("text", "image") if mapping.vision else ("text",)
     return Model(
         id=ident,
         name=served.name,
         family=provider.id,
         context_length=served.context_length,
-        input_modalities=images,
-        output_modalities=("text",) if chats else ("embedding",),
+        input_modalities=inputs,
+        output_modalities=("text",) if is_chat else ("embedding",),
         mappings=(mapping,),
     )

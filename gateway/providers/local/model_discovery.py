@@ -1,4 +1,4 @@
-"""Finds the models of local engines and merges them into the catalogue in force."""
+"""Finds the models of local engines and merges them into the current catalogue."""
 
 import hashlib
 import logging
@@ -18,15 +18,15 @@ from gateway.transport import Answer
 
 log = logging.getLogger(__name__)
 
-ASK_S = 5.0
+QUERY_S = 5.0
 BYTES_LIMIT = 8 * 1024 * 1024
 LIST = "/models"
 SHOW = "/api/show"
 FULL_LIST = "/api/v0/models"
-DETAILS_LIMIT = 200  # of an engine's models, asked for one by one
+DETAILS_LIMIT = 200  # models of an engine for which details are requested, one request for each
 
 
-class Asker(Interface):
+class HttpClient(Interface):
     """The part of the transport that discovery uses."""
 
     def request(
@@ -43,51 +43,56 @@ class Asker(Interface):
 
 
 class Discovery:
-    """Queries every engine that needs no key and whose base URL the operator set (LLM_<ID>_BASE_URL). The models found
-    are merged into `current`: entries of the catalogue's files win over found ones of the same id, and a reload of the
-    files is followed at the next refresh. An engine that does not answer keeps its previous models."""
+    """Queries every engine without a required key for which the operator set a base URL (LLM_<ID>_BASE_URL).
 
-    def __init__(self, asker: Asker, current: Current, environment: Environment[str, str]) -> None:
-        self._asker = asker
+    The models are merged into `current`. Entries of the catalogue's files take precedence over discovered models of the
+    same id. After a reload of the files, the next refresh merges again. An engine that does not answer keeps its
+    previous models.
+    """
+
+    def __init__(self, client: HttpClient, current: Current, environment: Environment[str, str]) -> None:
+        self._client = client
         self._current = current
         self._environment = environment
         self._base: Catalogue | None = None
         self._merged: Catalogue | None = None
-        self._found: dict[str, tuple[Model, ...]] = {}
+        self._discovered: dict[str, tuple[Model, ...]] = {}
         self._details: dict[tuple[str, str], LocalModel] = {}
-        self._away: set[str] = set()
+        self._unreachable: set[str] = set()
 
     def engines(self) -> list[Provider]:
-        """The providers that are asked."""
+        """Return the providers that are queried."""
         providers = self._current.current().providers.values()
         return [provider for provider in providers if self._is_local(provider)]
 
     def refresh(self) -> bool:
-        """Ask all engines; whether the catalogue in force was changed. Never raises a GatewayError."""
+        """Query all engines, and return whether the current catalogue changed. Never raises a GatewayError."""
         for provider in self.engines():
             try:
-                served = self._ask(provider)
+                served = self._list_models(provider)
             except (GatewayError, ValueError) as error:
-                self._note(provider, str(error))
+                self._log_failure(provider, str(error))
                 continue
-            self._note(provider, "")
-            self._found[provider.id] = tuple(write_model(provider, one) for one in served)
+            self._log_recovery(provider)
+            self._discovered[provider.id] = tuple(write_model(provider, model) for model in served)
         return self._merge()
 
     def _is_local(self, provider: Provider) -> bool:
         keyless = not provider.key_required and not provider.address and provider.protocol == "openai"
         return keyless and bool(base_url_for(provider, self._environment))
 
-    def _note(self, provider: Provider, trouble: str) -> None:
-        """Log an engine's coming and going once each."""
-        if trouble and provider.id not in self._away:
-            self._away.add(provider.id)
-            log.warning("%s does not list its models: %s", provider.name, trouble)
-        elif not trouble and provider.id in self._away:
-            self._away.discard(provider.id)
+    def _log_failure(self, provider: Provider, reason: str) -> None:
+        """Log that an engine does not answer; only once until it answers again."""
+        if provider.id not in self._unreachable:
+            self._unreachable.add(provider.id)
+            log.warning("%s does not list its models: %s", provider.name, reason)
+
+    def _log_recovery(self, provider: Provider) -> None:
+        if provider.id in self._unreachable:
+            self._unreachable.discard(provider.id)
             log.info("%s lists its models again", provider.name)
 
-    def _ask(self, provider: Provider) -> list[LocalModel]:
+    def _list_models(self, provider: Provider) -> list[LocalModel]:
         base = self._address(provider)
         root = base.removesuffix(provider.version_path)
         if DETAILS_BY_LIST in provider.quirks:
@@ -96,28 +101,29 @@ class Discovery:
                 return read_list(full)
         listed = self._get(provider, base + LIST)
         if listed is None:
-            raise ValueError(f"{base + LIST} gave no list")
+            raise ValueError(f"{base + LIST} returned no list")
         served = read_list(listed)
         if DETAILS_BY_SHOW in provider.quirks:
-            self._forget(provider, {one.name for one in served})
-            served = [self._show(provider, root, one) for one in served[:DETAILS_LIMIT]] + served[DETAILS_LIMIT:]
+            self._drop_details(provider, {model.name for model in served})
+            detailed = [self._with_details(provider, root, model) for model in served[:DETAILS_LIMIT]]
+            served = detailed + served[DETAILS_LIMIT:]
         return served
 
-    def _show(self, provider: Provider, root: str, one: LocalModel) -> LocalModel:
-        """The model with its details, asked for once while the engine lists it alike."""
-        key = (provider.id, one.name)
+    def _with_details(self, provider: Provider, root: str, model: LocalModel) -> LocalModel:
+        """Return the model with its details, which are cached while the engine lists the model."""
+        key = (provider.id, model.name)
         if key not in self._details:
             try:
-                reported = self._get(provider, root + SHOW, orjson.dumps({"model": one.name}))
+                reported = self._get(provider, root + SHOW, orjson.dumps({"model": model.name}))
             except (GatewayError, ValueError):
-                return one
+                return model
             if reported is None:
-                return one
-            self._details[key] = read_details(one, reported)
+                return model
+            self._details[key] = read_details(model, reported)
         return self._details[key]
 
-    def _forget(self, provider: Provider, listed: set[str]) -> None:
-        """A model that is not listed any more may come back as another."""
+    def _drop_details(self, provider: Provider, listed: set[str]) -> None:
+        """Drop the cached details of unlisted models, since the name may stand for another model later."""
         for key in [key for key in self._details if key[0] == provider.id and key[1] not in listed]:
             del self._details[key]
 
@@ -126,7 +132,10 @@ class Discovery:
         return address_of(provider, base_url, settings_for(provider, self._environment)).rstrip("/")
 
     def _get(self, provider: Provider, url: str, body: bytes = b"") -> object:
-        """The JSON of a 200 answer, None for any other status. Raises the transport's errors, ValueError if no JSON."""
+        """Return the JSON of a 200 response, or None for any other status.
+
+        Raises the transport's errors, and ValueError for a body that is not JSON.
+        """
         headers = {"accept": "application/json"}
         keys = credentials_for(provider, self._environment)
         if keys:
@@ -134,7 +143,9 @@ class Discovery:
         if body:
             headers["content-type"] = "application/json"
         method = "POST" if body else "GET"
-        answer = self._asker.request(method, url, headers, body, timeout_s=ASK_S, max_bytes=BYTES_LIMIT, trusted=True)
+        answer = self._client.request(
+            method, url, headers, body, timeout_s=QUERY_S, max_bytes=BYTES_LIMIT, trusted=True
+        )
         if answer.status == 200:
             return orjson.loads(answer.body)
         return None
@@ -143,7 +154,7 @@ class Discovery:
         current = self._current.current()
         if self._base is None or current is not self._merged:
             self._base = current
-        models = [model for found in self._found.values() for model in found]
+        models = [model for served in self._discovered.values() for model in served]
         merged = merge(self._base, models)
         if merged.version == current.version:
             return False
@@ -153,7 +164,10 @@ class Discovery:
 
 
 def merge(base: Catalogue, models: list[Model]) -> Catalogue:
-    """`base` with the models that it lacks; small letters find them too. The version names base and models."""
+    """Return `base` with the models that it lacks, and with aliases for their names in lower case.
+
+    The version is derived from that of `base` and from the added models.
+    """
     added = [model for model in models if model.id not in base.models]
     if not added:
         return base

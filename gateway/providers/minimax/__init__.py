@@ -1,1 +1,1 @@
-"""MiniMax's own formats, beside the one of OpenAI that it speaks for chat."""
+"""MiniMax's formats for videos; its chat uses the OpenAI format."""

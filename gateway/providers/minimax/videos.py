@@ -1,9 +1,10 @@
-"""Videos of MiniMax: the second version of its format (MiniMax-H3), and the first (Hailuo) with three calls.
+"""Videos of MiniMax, in version 2 of its format (MiniMax-H3) and in version 1 (Hailuo).
 
-Facts: MiniMax's API references. Second: POST /v2/video_generation, GET /v2/query/video_generation/{task_id}, which
-names the video. First (`video_form = "v1"` in `extra`): POST /v1/video_generation, GET /v1/query/video_generation with
-`task_id`, which names a file, and GET /v1/files/retrieve with `file_id`, which names the video for an hour. The first
-tells its errors in `base_resp` of answers of status 200, and makes no sound. Tasks can be asked for within seven days.
+Wire facts: MiniMax's API references. Version 2: POST /v2/video_generation and GET
+/v2/query/video_generation/{task_id}, which returns the URL of the video. Version 1 (`video_form = "v1"` in `extra`):
+POST /v1/video_generation, GET /v1/query/video_generation with `task_id`, which returns a file id, and GET
+/v1/files/retrieve with `file_id`, which returns a URL that is valid for an hour. Version 1 reports errors in
+`base_resp` of responses of status 200, and makes no sound. Tasks can be queried for seven days.
 """
 
 import dataclasses
@@ -53,7 +54,7 @@ STATES: dict[str, VideoState] = {
     "fail": "failed",
     "cancelled": "canceled",
 }
-# Its own codes in answers of status 200: the status that another provider would send, and the code (Error codes).
+# MiniMax's codes in responses of status 200 (page "Error codes"), as an HTTP status and an error code.
 REFUSED_STATUS: dict[int, tuple[int, str]] = {
     1001: (504, "timeout"),
     1002: (429, "rate_limit"),
@@ -69,26 +70,26 @@ FILTERED = (1026, 1027)
 
 
 class MiniMaxVideos(JobReader):
-    """One object serves all requests, in both versions."""
+    """Codec of video tasks in both versions of the format."""
 
     dialect = NAME
     locates = True
 
     def write(self, request: VideosRequest, target: Target) -> Call:
-        """The call. NotSupported as `fit`, and for what the first version has no place for."""
-        wanted: VideosInput = request.content()
-        shape = fit(wanted, target.mapping)
+        """Build the call. NotSupported as in `fit`, and for inputs that version 1 lacks."""
+        content: VideosInput = request.content()
+        shape = fit(content, target.mapping)
         files = Base64Files()
         first = _is_first(target)
         if first:
-            body = _first_body(wanted, shape, target, files)
+            body = _first_body(content, target, files)
         else:
-            body = _second_body(wanted, shape, files)
+            body = _second_body(content, shape, files)
         body |= {"model": target.mapping.external_id, "duration": shape.seconds}
         body["resolution"] = shape.resolution.upper()
-        warnings = sound_warning(wanted, target)
-        if wanted.first_frame is not None and wanted.size:
-            warnings += (f"A video of an image has the image's ratio at {target.mapping.key}, whatever the size.",)
+        warnings = sound_warning(content, target)
+        if content.first_frame is not None and content.size:
+            warnings += (f"{target.mapping.key} makes videos of an image in the image's ratio; size has no effect.",)
         return self.posts(_rooted(target), f"{VERSIONS[not first]}/video_generation", files.encode(body), warnings)
 
     def task_of(self, wire: dict[str, Any]) -> VideoTask:
@@ -96,32 +97,33 @@ class MiniMaxVideos(JobReader):
         return VideoTask(ident=ident_in(wire["task_id"]))
 
     def status(self, ident: str, target: Target) -> Call:
-        """GET of the task."""
-        where = f"/v1/query/video_generation?task_id={segment(ident)}"
+        """GET the task."""
+        path = f"/v1/query/video_generation?task_id={segment(ident)}"
         if not _is_first(target):
-            where = f"/v2/query/video_generation/{segment(ident)}"
-        return self._asks(target, where)
+            path = f"/v2/query/video_generation/{segment(ident)}"
+        return self._asks(target, path)
 
     def state_of(self, wire: dict[str, Any], target: Target) -> VideoStatus:
         if "task" in wire:
             return _second_state(wire["task"], target)
-        told = wire.get("base_resp") or {}
-        code = read_count(told.get("status_code"))
+        outcome = wire.get("base_resp") or {}
+        code = read_count(outcome.get("status_code"))
         if code in FILTERED:
-            return ended("failed", target, code, told.get("status_msg"), refused=True)
-        word = wire.get("status")
-        if not word:
+            return ended("failed", target, code, outcome.get("status_msg"), refused=True)
+        status = wire.get("status")
+        if not status:
             _check(wire)
-        state = state_in(STATES, word)
+        state = state_in(STATES, status)
         if state == "completed":
             return VideoStatus(state, 100, files=(VideoFile(file=ident_in(wire["file_id"])),))
         if state == "failed":
-            why = told.get("status_msg") if code else ""  # without a code it is "success": the question was answered
-            return ended(state, target, code or "", wire.get("error_message") or why)
+            # Without a code, the message is "success": it is about the query and not about the task.
+            reason = outcome.get("status_msg") if code else ""
+            return ended(state, target, code or "", wire.get("error_message") or reason)
         return VideoStatus(state)
 
     def content(self, file: VideoFile, target: Target) -> Call:
-        """GET /v1/files/retrieve?file_id=, whose answer names the video."""
+        """GET /v1/files/retrieve?file_id=, which returns the URL of the video."""
         return self._asks(target, f"/v1/files/retrieve?file_id={segment(file.file)}")
 
     def location(self, reply: UpstreamReply, target: Target) -> str:
@@ -132,8 +134,8 @@ class MiniMaxVideos(JobReader):
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
 
-    def _asks(self, target: Target, where: str) -> Call:
-        return self.asks(_rooted(target), where)
+    def _asks(self, target: Target, path: str) -> Call:
+        return self.asks(_rooted(target), path)
 
 
 def _is_first(target: Target) -> bool:
@@ -141,26 +143,26 @@ def _is_first(target: Target) -> bool:
 
 
 def _rooted(target: Target) -> Target:
-    """The address without its version, which depends on the model here."""
-    version = next((one for one in VERSIONS if target.address.endswith(one)), "")
+    """Return the target with an address without the version, since the version depends on the model."""
+    version = next((version for version in VERSIONS if target.address.endswith(version)), "")
     if version:
         return dataclasses.replace(target, address=target.address.removesuffix(version))
     return target
 
 
-def _first_body(wanted: VideosInput, shape: VideoShape, target: Target, files: Base64Files) -> dict[str, Any]:
-    refuse(wanted, target, "reference_images", "reference_videos", "reference_audios")
-    body: dict[str, Any] = {"prompt": wanted.prompt}
-    if wanted.first_frame is not None:
-        body["first_frame_image"] = data_url(wanted.first_frame, files)
-    if wanted.last_frame is not None:
-        body["last_frame_image"] = data_url(wanted.last_frame, files)
+def _first_body(content: VideosInput, target: Target, files: Base64Files) -> dict[str, Any]:
+    refuse(content, target, "reference_images", "reference_videos", "reference_audios")
+    body: dict[str, Any] = {"prompt": content.prompt}
+    if content.first_frame is not None:
+        body["first_frame_image"] = data_url(content.first_frame, files)
+    if content.last_frame is not None:
+        body["last_frame_image"] = data_url(content.last_frame, files)
     return body
 
 
-def _second_body(wanted: VideosInput, shape: VideoShape, files: Base64Files) -> dict[str, Any]:
-    body: dict[str, Any] = {"content": content_parts(wanted, files)}
-    if wanted.first_frame is None:
+def _second_body(content: VideosInput, shape: VideoShape, files: Base64Files) -> dict[str, Any]:
+    body: dict[str, Any] = {"content": content_parts(content, files)}
+    if content.first_frame is None:
         body["ratio"] = ratio_of(shape, RATIOS)
     return body
 
@@ -168,8 +170,8 @@ def _second_body(wanted: VideosInput, shape: VideoShape, files: Base64Files) -> 
 def _second_state(task: dict[str, Any], target: Target) -> VideoStatus:
     state = state_in(STATES, task["status"])
     if state == "completed":
-        made = (task.get("usage") or {}).get("output_seconds") or task.get("duration")
-        return completed((task.get("content") or {}).get("url"), milliseconds(made))
+        seconds = (task.get("usage") or {}).get("output_seconds") or task.get("duration")
+        return completed((task.get("content") or {}).get("url"), milliseconds(seconds))
     if state == "failed":
         error = task.get("error") or {}
         return ended(state, target, error.get("code"), error.get("message"))
@@ -177,11 +179,12 @@ def _second_state(task: dict[str, Any], target: Target) -> VideoStatus:
 
 
 def _check(wire: dict[str, Any]) -> None:
-    """The error that `base_resp` tells of, as that of the status which others send for it."""
-    told = wire.get("base_resp") or {}
-    code = read_count(told.get("status_code"))
+    """Raise the error in `base_resp`, classified by the HTTP status of the same meaning; return if there is none."""
+    outcome = wire.get("base_resp") or {}
+    code = read_count(outcome.get("status_code"))
     if not code:
         return
-    status, word = REFUSED_STATUS.get(code, (502, str(code)))
-    message = scrub(str(told.get("status_msg") or ""))
-    raise classify(status, Explanation(message, word, text=scrub(json.encode(told).decode()), shaped=True), None)
+    status, error_code = REFUSED_STATUS.get(code, (502, str(code)))
+    message = scrub(str(outcome.get("status_msg") or ""))
+    text = scrub(json.encode(outcome).decode())
+    raise classify(status, Explanation(message, error_code, text=text, shaped=True), None)

@@ -1,1 +1,1 @@
-"""xAI's own formats, beside the one of OpenAI that it speaks for chat."""
+"""xAI's formats for videos; its chat uses the OpenAI format."""

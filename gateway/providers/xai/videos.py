@@ -1,8 +1,8 @@
 """Videos of xAI's Grok Imagine: POST {address}/videos/generations, GET {address}/videos/{request_id}.
 
-Facts: REST API reference, "Video generation"; the packages `@ai-sdk/xai` and `xai-sdk`. While a video is made the
-answer is 202, sometimes without a body. Every video has sound. Without `aspect_ratio` a video of an image has the
-image's. A video that moderation withheld is "done" with `respect_moderation` false.
+Wire facts: REST API reference, "Video generation"; the packages `@ai-sdk/xai` and `xai-sdk`. While a task is running,
+the status of the response is 202, sometimes without a body. Every video has sound. Without `aspect_ratio`, a video of
+an image has the image's ratio. A video that moderation withheld is "done" with `respect_moderation` false.
 """
 
 from typing import Any
@@ -41,29 +41,29 @@ UNDER_WAY = 202
 
 
 class XaiVideos(JobReader):
-    """One object serves all requests."""
+    """Codec of Grok Imagine's video tasks."""
 
     dialect = NAME
 
     def write(self, request: VideosRequest, target: Target) -> Call:
-        """The call. NotSupported for a last frame and what is read besides images, and as `fit`."""
-        wanted: VideosInput = request.content()
-        shape = fit(wanted, target.mapping)
-        refuse(wanted, target, "last_frame", "reference_videos", "reference_audios")
+        """Build the call. NotSupported for a last frame, reference videos and reference audios, and as in `fit`."""
+        content: VideosInput = request.content()
+        shape = fit(content, target.mapping)
+        refuse(content, target, "last_frame", "reference_videos", "reference_audios")
         files = Base64Files()
         body: dict[str, Any] = {
             "model": target.mapping.external_id,
-            "prompt": wanted.prompt,
+            "prompt": content.prompt,
             "duration": shape.seconds,
             "resolution": shape.resolution,
         }
-        if wanted.size or wanted.first_frame is None:
+        if content.size or content.first_frame is None:
             body["aspect_ratio"] = ratio_of(shape, RATIOS)
-        if wanted.first_frame is not None:
-            body["image"] = {"url": data_url(wanted.first_frame, files)}
-        if wanted.reference_images:
-            body["reference_images"] = [{"url": data_url(one, files)} for one in wanted.reference_images]
-        return self.posts(target, "/videos/generations", files.encode(body), sound_warning(wanted, target))
+        if content.first_frame is not None:
+            body["image"] = {"url": data_url(content.first_frame, files)}
+        if content.reference_images:
+            body["reference_images"] = [{"url": data_url(picture, files)} for picture in content.reference_images]
+        return self.posts(target, "/videos/generations", files.encode(body), sound_warning(content, target))
 
     def task_of(self, wire: dict[str, Any]) -> VideoTask:
         return VideoTask(ident=ident_in(wire["request_id"]))
@@ -82,8 +82,8 @@ class XaiVideos(JobReader):
 
     def state_of(self, wire: dict[str, Any], target: Target) -> VideoStatus:
         video = wire.get("video") or {}
-        word = wire.get("status") or ("done" if video.get("url") else "")
-        state = state_in(STATES, word)
+        status = wire.get("status") or ("done" if video.get("url") else "")
+        state = state_in(STATES, status)
         if state == "completed":
             if video.get("respect_moderation") is False:
                 return ended("failed", target, message=WITHHELD, refused=True)
