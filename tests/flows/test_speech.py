@@ -186,7 +186,7 @@ def test_a_failing_provider_is_the_providers_failure(gateway, sdk, upstream):
 def test_a_model_without_events_is_told_what_is_left_out(gateway):
     answer = post(gateway, model="elevenlabs/eleven-flash-v2.5", instructions="whisper", speed=3)
     assert "instructions" in answer.headers["x-llmgateway-warnings"]
-    assert "speed was taken as 1.2" in answer.headers["x-llmgateway-warnings"]
+    assert "speed was changed to 1.2" in answer.headers["x-llmgateway-warnings"]
 
 
 def test_a_voice_of_the_callers_own_reaches_the_provider(gateway, sdk, upstream):

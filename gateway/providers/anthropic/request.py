@@ -42,7 +42,7 @@ def write_body(request: ChatRequest, target: Target, *, addresses: bool, warning
     """
     conversation = request.conversation()
     if conversation.sampling.n > 1:
-        raise NotSupported("This provider returns one answer per request.", param="n")
+        raise NotSupported("This provider returns one choice per request.", param="n")
     warn_of_names(conversation.messages, warnings)
     warn_of_mode(conversation.reasoning, warnings)
     system, turns = write_turns(conversation.messages, addresses=addresses, warnings=warnings)

@@ -180,7 +180,7 @@ def _write_inference(
     body[INFERENCE] = limits
     _write_sampling(conversation, target, family, body, warnings)
     if sampling.n > 1:
-        warnings.append("This provider returns one answer per request: n was left out.")
+        warnings.append("This provider returns one choice per request: n was left out.")
     for name in ("frequency_penalty", "presence_penalty", "verbosity"):
         if getattr(sampling, name):
             warnings.append(f"{name} has no counterpart at this provider and was left out.")

@@ -44,7 +44,7 @@ def write_body(request: ChatRequest, target: Target, warnings: list[str]) -> Bod
     """
     conversation = request.conversation()
     if conversation.sampling.n > 1:
-        raise NotSupported("This provider returns one answer per request.", param="n")
+        raise NotSupported("This provider returns one choice per request.", param="n")
     thinks = target.mapping.reasoning
     body: Body = {"messages": write_messages(conversation.messages, thinks=thinks, warnings=warnings)}
     tools = _write_tools(conversation, warnings)
