@@ -57,7 +57,7 @@ def table() -> Iterator[list[Drilled]]:
     rows: list[Drilled] = []
     yield rows
     lines = [
-        "| Drill | Requests that succeeded | What the others were told | The log | Health | Back to normal |",
+        "| Drill | Requests that succeeded | Answers to the others | The log | Health | Back to normal |",
         "|---|---|---|---|---|---|",
         *(f"| {one.name} | {one.succeeded} | {one.failures} | {one.log} | {one.health} | {one.back} |" for one in rows),
     ]
