@@ -1,7 +1,7 @@
 """Activity: requests, tokens and costs by hour or day within a caller's scope, read from the rollups.
 
-A request counts once, by its last attempt; costs and tokens of every attempt count. An error is a request whose last
-attempt failed; a request that was refused before any attempt left no row and is not counted.
+A request counts once, by its last attempt; costs and tokens of every attempt count. An error is a request that failed
+in its last attempt; a request that was rejected before any attempt has no row and is not counted.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,14 +11,14 @@ from typing import Any, Literal
 from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES
 from gateway.metering.rollups.queries import Dimension as ColumnName
-from gateway.metering.rollups.queries import RollupQuestion, Row, Shifts, StepColumns, ask, ask_columns
+from gateway.metering.rollups.queries import RollupQuestion, Row, Shifts, StepColumns, fetch_columns, fetch_rows
 from gateway.metering.rollups.rollup_table import HOURS, Series
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 
 Dimension = Literal["total", "model", "api_key", "source"]
 
-# Of whole projects, and of keys; keys are distinguished by their own sums.
+# Series for whole projects, series for keys, and the columns that identify a row.
 SERIES: dict[Dimension, tuple[Series, Series, tuple[ColumnName, ...]]] = {
     "total": (Series.PROJECT, Series.KEY, ()),
     "model": (Series.PROJECT_MODEL, Series.KEY_MODEL, ("name", "provider")),
@@ -29,7 +29,7 @@ SERIES: dict[Dimension, tuple[Series, Series, tuple[ColumnName, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ActivityScope:
-    """Projects of which everything counts, or, with `member_id`, only what that member's keys did."""
+    """The projects to report: all of their usage, or with `member_id` only the usage of that member's keys."""
 
     project_ids: tuple[str, ...]
     member_id: str = ""
@@ -37,7 +37,7 @@ class ActivityScope:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Whose usage: all of these projects, and of these keys. Only keys can be distinguished as such."""
+    """The projects and keys to measure. Only keys are reported separately."""
 
     project_ids: tuple[str, ...] = ()
     key_ids: tuple[str, ...] = ()
@@ -45,8 +45,8 @@ class Owners:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The hours [first, end) since the epoch, by hour, by day, or in one. Days are those of UTC, or with `shifts` those
-    of a zone; see RollupQuestion."""
+    """The hours [first, end) since the epoch, by hour, by day, or as one sum. Days are UTC days, or with `shifts` those
+    of a time zone; see RollupQuestion."""
 
     first: int
     end: int
@@ -65,15 +65,19 @@ class Span:
 def measure(
     database: Database, owners: Owners, span: Span, dimension: Dimension, figures: tuple[str, ...] = FIGURES
 ) -> list[Row]:
-    """Rows by step and value of `dimension`, only those with anything in them. Inside `reading.at_once`."""
-    return [row for question in _questions(owners, span, dimension, figures) for row in ask(database, question)]
+    """Return rows by step and value of `dimension`; empty ones are left out. Inside `queries.at_once`."""
+    return [row for question in _questions(owners, span, dimension, figures) for row in fetch_rows(database, question)]
 
 
 def measure_columns(
     database: Database, owners: Owners, span: Span, dimension: Dimension, figures: tuple[str, ...]
 ) -> list[StepColumns]:
-    """The same for tens of thousands of them; see `reading.ask_columns`."""
-    return [one for question in _questions(owners, span, dimension, figures) for one in ask_columns(database, question)]
+    """Return the same figures as columns, for tens of thousands of rows; see `queries.fetch_columns`."""
+    return [
+        columns
+        for question in _questions(owners, span, dimension, figures)
+        for columns in fetch_columns(database, question)
+    ]
 
 
 def _questions(owners: Owners, span: Span, dimension: Dimension, figures: tuple[str, ...]) -> Iterator[RollupQuestion]:
@@ -85,23 +89,23 @@ def _questions(owners: Owners, span: Span, dimension: Dimension, figures: tuple[
 
 
 def last_hours(database: Database, owners: Owners, span: Span) -> dict[tuple[Any, ...], int]:
-    """The newest hour of each source within a span, whose sums may be of days or more. Inside `reading.at_once`."""
+    """Return the newest hour of each source within a span. The span may be summed by day, so the newest day of each
+    source is read by hour. Inside `queries.at_once`."""
     days: dict[tuple[Any, ...], int] = {}
     for row in measure(database, owners, Span(span.first, span.end, "day"), "source", ("requests",)):
         days[row.value] = max(days.get(row.value, 0), row.step)
-    found: dict[tuple[Any, ...], int] = {}
+    newest: dict[tuple[Any, ...], int] = {}
     for day in set(days.values()):
         hours = Span(max(span.first, day * HOURS), min(span.end, (day + 1) * HOURS), "hour")
         for row in measure(database, owners, hours, "source", ("requests",)):
-            found[row.value] = max(found.get(row.value, 0), row.step)
-    return found
+            newest[row.value] = max(newest.get(row.value, 0), row.step)
+    return newest
 
 
 def merge(rows: Iterable[Row], keys: Sequence[tuple[Any, ...]]) -> list[Row]:
-    """The rows with other values in their place, one for each row; those that have the same step and value are added
-    up."""
-    found: dict[tuple[int, tuple[Any, ...]], Row] = {}
+    """Replace the values of the rows by `keys` (one for each row), and add up rows with equal step and value."""
+    merged: dict[tuple[int, tuple[Any, ...]], Row] = {}
     for row, value in zip(rows, keys, strict=True):
-        known = found.setdefault((row.step, value), Row(row.step, value))
+        known = merged.setdefault((row.step, value), Row(row.step, value))
         known.add(row)
-    return list(found.values())
+    return list(merged.values())

@@ -1,8 +1,8 @@
-"""Counters for operators: of this worker, summed over the workers of this node by small files.
+"""Operational counters of this worker, and their sums over the workers of this node, exchanged through small files.
 
-A scrape reaches one worker at random, so each writes its counters to a file every few seconds and the one that is
-asked adds the others' up. Files are named by the serving process, so that a restart begins at zero and a worker that
-was replaced still counts.
+A metrics scrape reaches one worker at random. Each worker therefore writes its counters to a file every few seconds,
+and the scraped worker adds up all files. File names contain the id of the serving process, so that a restart begins at
+zero and replaced workers still count.
 """
 
 import os
@@ -26,7 +26,7 @@ Histograms = dict[str, dict[Labels, list[float]]]
 
 
 class Count:
-    """One counter of one set of labels: whoever counts often keeps it and adds to `value`."""
+    """A counter of one set of labels. Code that counts often keeps it and adds to `value`."""
 
     __slots__ = ("value",)
 
@@ -35,8 +35,8 @@ class Count:
 
 
 class Durations:
-    """One histogram of one set of labels. `observe(seconds)` only remembers: what came is counted when it is read, many
-    at a time, which costs a request next to nothing."""
+    """A histogram of one set of labels. `observe(seconds)` only appends; observations are sorted into buckets when the
+    row is read, which keeps the cost per request small."""
 
     __slots__ = ("_buckets", "_fresh", "_row", "observe")
 
@@ -67,8 +67,8 @@ FOLDER = "metrics"  # in the data folder
 
 
 class Counters:
-    """`add` costs two dictionary entries. Label values are bounded by the caller's choice; beyond MOST_SERIES of
-    one name all others are counted as OTHER. `gauges` tells this worker's gauges as (name, labels, value)."""
+    """Counters and histograms by name and labels. The caller must bound the label values; beyond MOST_SERIES of one
+    name all further labels are counted as OTHER. `gauges` returns this worker's gauges as (name, labels, value)."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -81,7 +81,7 @@ class Counters:
         self.count(name, labels).value += amount
 
     def count(self, name: str, labels: Labels = ()) -> Count:
-        """The counter `name` of these labels, to be kept by who counts often."""
+        """Return the counter `name` of these labels; code that counts often should keep it."""
         series = self._totals.setdefault(name, {})
         count = series.get(labels)
         if count is None:
@@ -90,7 +90,7 @@ class Counters:
         return count
 
     def durations(self, name: str, labels: Labels, buckets: tuple[float, ...] = BUCKETS) -> Durations:
-        """The histogram `name` of these labels, to be kept by who counts often."""
+        """Return the histogram `name` of these labels; code that counts often should keep it."""
         series = self._histograms.setdefault(name, {})
         durations = series.get(labels)
         if durations is None:
@@ -99,7 +99,7 @@ class Counters:
         return durations
 
     def start(self) -> None:
-        """Make the folder ready; files of servers that are gone are removed."""
+        """Create the folder, and delete files of servers that no longer run."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for file in self._folder.glob("*.json"):
             if not _alive(file.name.partition("-")[0]):
@@ -109,7 +109,7 @@ class Counters:
         self.write()
 
     def totals(self) -> Totals:
-        """Every counter, all workers of this server together."""
+        """Return every counter, summed over all workers of this server."""
         summed: Totals = {}
         for body in self._all():
             for name, labels, amount in body["totals"]:
@@ -118,7 +118,7 @@ class Counters:
         return summed
 
     def histograms(self) -> Histograms:
-        """Counts by bucket (not cumulative), the overflow, then the sum of seconds; all workers together."""
+        """Return counts by bucket (not cumulative), the overflow, then the sum of seconds, over all workers."""
         summed: Histograms = {}
         for body in self._all():
             for name, labels, row in body["histograms"]:
@@ -128,15 +128,15 @@ class Counters:
         return summed
 
     def node_gauges(self) -> dict[str, dict[Labels, list[float]]]:
-        """Every gauge of the workers of this server that are alive: name → labels → the value of each that has one."""
-        found: dict[str, dict[Labels, list[float]]] = {}
+        """Return every gauge of the live workers of this server: name → labels → the value of each worker."""
+        gauges: dict[str, dict[Labels, list[float]]] = {}
         rows = list(self.gauges())
         for file in self._folder.glob(f"{os.getppid()}-*.json"):
             if file != self._file and _alive(file.stem.rpartition("-")[2]):
                 rows += [row for body in _read(file) for row in body.get("gauges", ())]
         for name, labels, value in rows:
-            found.setdefault(name, {}).setdefault(tuple(labels), []).append(value)
-        return found
+            gauges.setdefault(name, {}).setdefault(tuple(labels), []).append(value)
+        return gauges
 
     def _all(self) -> list[dict]:
         bodies = [self._body()]
@@ -154,7 +154,7 @@ class Counters:
         }
 
     def write(self) -> None:
-        """Tell the other workers what was counted here."""
+        """Write this worker's counters to its file, for the other workers."""
         try:
             fresh = self._file.with_suffix(".new")
             fresh.write_bytes(orjson.dumps({**self._body(), "gauges": self.gauges()}))
@@ -187,6 +187,6 @@ def _alive(pid: str) -> bool:
 
 
 def provider_label(provider: str) -> str:
-    """A provider as a label: those that organizations brought themselves are one, for there may be any number of them
-    and their names are nobody else's business."""
+    """Return a provider as a metric label. All custom providers of organizations share one label: their number is
+    unbounded, and their names are private."""
     return provider.partition(":")[0]

@@ -1,4 +1,4 @@
-"""The figures of usage reports, and how each is summed up from usage rows."""
+"""The figures of usage reports, and the SQL that sums each from usage rows."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from gateway.metering.models import BYOK, CACHED, SETTLEMENT
 from gateway.store.database import Database
 
-# Refusals that were the caller's own doing.
+# Errors that the caller caused.
 CLIENT_CODES = ("client_error", "content_policy_violation", "request_cancelled", "client_disconnect")
-# Counts and cost components without a column → the figures that they belong to; in a row's `extra`.
+# Figure → the counts and cost components (in a row's `extra`) that belong to it and have no column.
 UNITS = {
     "input_tokens": ("input_audio", "input_audio_cached", "input_image"),
     "output_tokens": ("output_audio", "output_image"),
@@ -37,10 +37,11 @@ PARTS = {
 
 @dataclass(init=False)
 class ActivityFigures:
-    """Sums; `_nusd` are nano-dollars, `_ms` milliseconds of sound heard and video made. `byok_` is the part of what the
-    caller's own provider keys served. The fee for storage and what discounts saved are no part of the cost.
+    """Sums of usage. `_nusd` are nano-dollars, `_ms` milliseconds of audio input and generated video. `byok_` is the
+    part served with the caller's own provider keys. The storage fee and discount savings are not part of the cost.
 
-    A report makes thousands of them, most of which have few figures: one has those that were set, the others are 0.
+    A report creates thousands of objects with few figures each, so only figures that were set are stored; the others
+    are 0.
     """
 
     requests: int = 0
@@ -87,7 +88,7 @@ class ActivityFigures:
 
 FIGURES: tuple[str, ...] = tuple(field.name for field in fields(ActivityFigures))
 CODES = ", ".join(f"'{code}'" for code in CLIENT_CODES)
-# What is summed for each figure; `last` is 1 for the row that stands for its request, else 0.
+# The expression that is summed for each figure; `last` is 1 for the row that represents its request, else 0.
 COUNTED = {
     "requests": "u.last",
     "errors": "CASE WHEN u.error IS NOT NULL THEN u.last ELSE 0 END",
@@ -111,7 +112,7 @@ SUMMED = {
     "cache_write_nusd": "u.cache_write_nusd",
     "discount_nusd": "COALESCE(u.discount_nusd, 0)",
 }
-# Figures that columns of a row tell of, and those of which `extra` tells (something more).
+# Figures from columns of a row, and figures to which `extra` contributes.
 COLUMNAR: tuple[str, ...] = tuple(name for name in FIGURES if name in COUNTED or name in SUMMED)
 KEPT: tuple[str, ...] = tuple(name for name in FIGURES if name in UNITS or name in PARTS)
 RARE: tuple[str, ...] = tuple(name for name in FIGURES if name not in COLUMNAR)
@@ -119,8 +120,8 @@ INSIDE = {
     "sqlite": "json_extract(u.extra, '$.{0}.{1}')",
     "postgresql": "CAST(CAST(u.extra AS json) #>> '{{{0},{1}}}' AS BIGINT)",
 }
-# A row stands for its request when no later attempt was recorded before `horizon`. Of requests before `purged`, whose
-# rows were removed, a later attempt alone does not: its request was counted with the rows that went.
+# A row represents its request when no later attempt was recorded before `horizon`. For requests before `purged` (some
+# of their rows were removed) a later attempt alone does not: the request was counted with the removed rows.
 LAST = f"""
 CASE WHEN w.kind = {SETTLEMENT} AND NOT EXISTS (SELECT 1 FROM usage v WHERE v.request = w.request
     AND v.attempt > w.attempt AND v.posted_at < ?) AND (w.attempt = 0 OR w.request >= ? OR EXISTS (
@@ -130,8 +131,8 @@ THEN 1 ELSE 0 END
 
 
 def rows_sql(condition: str) -> str:
-    """Usage rows `u` with `last`, of those (`w`) that meet a condition. Params: those of `last_params`, then the
-    condition's."""
+    """Return SQL for usage rows `u` with `last`, of the rows `w` that meet a condition. Params: `last_params`, then
+    those of the condition."""
     return f"(SELECT w.*, {LAST} AS last FROM usage w WHERE {condition}) u"
 
 
@@ -140,18 +141,18 @@ def last_params(horizon_us: int, purged: bytes) -> tuple[int, bytes, int]:
 
 
 def sums_sql(database: Database, names: Iterable[str] = FIGURES) -> str:
-    """The sums of figures over `u`, separated by commas."""
+    """Return SQL for the sums of figures over `u`, separated by commas."""
     inside = INSIDE[database.kind]
     return ", ".join(f"SUM({_summed(name, inside)})" for name in names)
 
 
 def column_sums_sql(names: Iterable[str] = COLUMNAR) -> str:
-    """The same of what columns tell."""
+    """Return SQL for the sums of figures from columns."""
     return ", ".join(f"SUM({COUNTED.get(name) or SUMMED[name]})" for name in names)
 
 
 def kept_sums_sql(database: Database) -> str:
-    """What `extra` adds to the figures KEPT, over rows that have one."""
+    """Return SQL for what `extra` adds to the figures KEPT, over rows that have one."""
     inside = INSIDE[database.kind]
     return ", ".join(f"SUM({_kept(name, inside)})" for name in KEPT)
 

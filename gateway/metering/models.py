@@ -1,13 +1,15 @@
-"""The table of usage, and what its small numbers mean."""
+"""The table of usage, and the meaning of its small numbers."""
 
 import peewee
 
 from gateway.store.database import Base, NanoField, TimeField
 
-SETTLEMENT, LATE = 0, 1  # kind: the attempt itself; what became known of it afterwards
-CREDITS, BYOK = 0, 1  # mode: the organization's credits paid, or its own provider key did
-BASES = ("provider", "drained", "estimated", "interrupted")  # basis: where the counts come from
-# flags; CAPPED: counts or cost passed the bounds of gateway/neutral/usage.py and gateway/money.py and were cut to them
+SETTLEMENT = 0  # kind: the attempt itself
+LATE = 1  # kind: a later correction of the attempt
+CREDITS = 0  # mode: the organization's credits paid
+BYOK = 1  # mode: the organization's own provider key paid
+BASES = ("provider", "drained", "estimated", "interrupted")  # basis: the source of the counts
+# flags; CAPPED: counts or cost exceeded the bounds of gateway/neutral/usage.py and gateway/money.py and were reduced
 STREAMED = 1
 CACHED = 2
 RETRIED = 4
@@ -16,13 +18,15 @@ CAPPED = 16
 
 
 class UsageEntry(Base):
-    """One row an attempt. Ids are the 16 bytes behind their prefix; `at` is when the attempt began, `posted_at` when
-    it was recorded. Token counts are disjoint but for `reasoning` (part of `output`). `cost_nusd` is the sum of all
-    components; those without a column are in `extra`, a JSON object {"units": {…}, "nusd": {…}, …} that is usually
-    NULL. `discount_ppm` is the fraction that was taken off the list price, in parts per million, and `discount_nusd`
-    what that saved: `cost_nusd` is what is left. `storage_nusd`, beside the cost, is the fee for keeping the payload.
-    These three are NULL (no bytes) where there is none. `duration_ms` and `ttft_ms` (0: no content came) are the
-    attempt's; `status` is the upstream's.
+    """One row per attempt. Ids are the 16 bytes after their prefix; `at` is when the attempt began, `posted_at` when it
+    was recorded.
+
+    Token counts are disjoint except for `reasoning` (part of `output`). `cost_nusd` is the sum of all components;
+    components without a column are in `extra`, a JSON object {"units": {…}, "nusd": {…}, …} that is usually NULL.
+    `discount_ppm` is the discount on the list price in parts per million, `discount_nusd` its amount, which is already
+    deducted from `cost_nusd`. `storage_nusd` is the fee for storing the payload; it is not part of the cost. These
+    three are NULL (no bytes) where they do not apply. `duration_ms` and `ttft_ms` (0: no content) are the attempt's;
+    `status` is the upstream's.
     """
 
     at = TimeField()
@@ -70,7 +74,7 @@ class UsageEntry(Base):
 
 
 class TeamUsage(Base):
-    """A usage row that cost something and a team whose budgets it was taken from; a row that goes takes these along."""
+    """A usage row with a cost, and a team that it was charged to; deleted together with the usage row."""
 
     request = peewee.BlobField()
     attempt = peewee.SmallIntegerField()

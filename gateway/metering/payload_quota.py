@@ -1,4 +1,4 @@
-"""The quota of an organization's retained payloads: the oldest go when they take too much."""
+"""The quota of an organization's retained payloads: the oldest are deleted when they take too much space."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,15 +18,15 @@ GoOn = Callable[[], bool]
 
 
 class PayloadQuota:
-    """Keeps each organization within `most_bytes` (0: any number), as they lie in the database."""
+    """Keeps each organization within `most_bytes` (0: unlimited), measured as stored in the database."""
 
     def __init__(self, database: Database, most_bytes: int) -> None:
         self._database = database
         self._most_bytes = most_bytes
 
     def keep(self, go_on: GoOn = lambda: True) -> int:
-        """Forget the oldest payloads of organizations that have too many, in small steps; how many. Usage rows and fees
-        stay. Safe to repeat. Unavailable: the next round does it."""
+        """Delete the oldest payloads of organizations above their quota, in small steps; return how many. Usage rows
+        and fees stay. Safe to repeat. Unavailable: the next round continues."""
         if not self._most_bytes:
             return 0
         projects: dict[bytes, list[bytes]] = {}
@@ -35,40 +35,40 @@ class PayloadQuota:
             owner = bytes(organization)
             projects.setdefault(owner, []).append(bytes(project))
             taken[owner] = taken.get(owner, 0) + int(size)
-        gone = 0
+        deleted = 0
         for owner, size in taken.items():
-            gone += self._shrink(projects[owner], size - self._most_bytes, go_on)
-        return gone
+            deleted += self._shrink(projects[owner], size - self._most_bytes, go_on)
+        return deleted
 
     def _shrink(self, projects: list[bytes], excess: int, go_on: GoOn) -> int:
-        """Forget the oldest of these projects until they take `excess` bytes less; how many."""
-        gone = 0
+        """Delete the oldest payloads of these projects until they take `excess` bytes less; return how many."""
+        deleted = 0
         while excess > 0 and go_on():
-            going, freed = self._choose(projects, excess)
-            if not going:
+            requests, freed = self._choose(projects, excess)
+            if not requests:
                 break
-            self._database.write(partial(self._forget, going))
-            gone = gone + len(going)
+            self._database.write(partial(self._delete, requests))
+            deleted = deleted + len(requests)
             excess = excess - freed
             pause(PAUSE_S)
-        return gone
+        return deleted
 
     def _choose(self, projects: list[bytes], excess: int) -> tuple[list[bytes], int]:
-        """The oldest requests, as many as are too many and fit one step, and their bytes."""
+        """Return the oldest requests that free `excess` bytes, at most one step of them, and their bytes."""
 
         def read() -> list[list[tuple]]:
             return [self._fetch(OLDEST, project) for project in projects]
 
-        going: list[bytes] = []
+        requests: list[bytes] = []
         freed = 0
         for _, request, size in merge(*self._database.read(read), key=lambda row: row[0]):
-            if freed >= excess or len(going) >= STEP_ROWS:
+            if freed >= excess or len(requests) >= STEP_ROWS:
                 break
-            going.append(bytes(request))
+            requests.append(bytes(request))
             freed += int(size)
-        return going, freed
+        return requests, freed
 
-    def _forget(self, requests: list[bytes]) -> None:
+    def _delete(self, requests: list[bytes]) -> None:
         for request in requests:
             self._database.execute(FORGET, (request,))
 

@@ -1,4 +1,4 @@
-"""The table of retained payloads: how they are stored, found and deleted, apart from usage rows."""
+"""The table of retained payloads: how they are stored, read and deleted, separately from usage rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -12,21 +12,25 @@ from gateway.runtime.threads import pause
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
 
-STREAMED, SENT_CUT, ANSWER_CUT, RAW_CUT = 1, 2, 4, 8  # flags
+# Flags of a row; the last three say which part of the payload was shortened.
+STREAMED = 1
+SENT_CUT = 2
+ANSWER_CUT = 4
+RAW_CUT = 8
 LEVEL = 3
 PURGE_ROWS = 500
-# A purge ends after so many batches; the next one goes on.
+# A purge ends after this many batches; the next one continues.
 PURGE_BATCHES = 1000
 PURGE_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class RetainedRequest:
-    """The columns of `request_log` beside the payload, in their order. Ids are the 16 bytes behind their prefix.
+    """The columns of `request_log` except the payload, in their order. Ids are the 16 bytes after their prefix.
 
-    `asked` is the model as the caller wrote it, `served` "provider/model" ("" = nothing did), `status` the caller's
-    (499: they disconnected before there was one). `sent_bytes` and `answer_bytes` are the sizes as they went over the
-    wire, whatever was kept of them.
+    `asked` is the model as the caller wrote it, `served` "provider/model" ("" = no provider answered), `status` the
+    response status (499: the caller disconnected earlier). `sent_bytes` and `answer_bytes` are the sizes on the wire,
+    independent of how much was stored.
     """
 
     request: bytes
@@ -47,13 +51,13 @@ class RetainedRequest:
 
     @property
     def request_id(self) -> str:
-        """32 hex digits."""
+        """The id as 32 hex digits."""
         return self.request.hex()
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadRow(RetainedRequest):
-    """A whole row of `request_log`: `sent`, `answer` and `raw` (x-debug) are packed."""
+    """A complete row of `request_log`; `sent`, `answer` and `raw` (x-debug) are packed."""
 
     sent: bytes
     answer: bytes
@@ -61,14 +65,14 @@ class PayloadRow(RetainedRequest):
 
     @property
     def size(self) -> int:
-        """Bytes of what is packed."""
+        """Bytes of the packed payload."""
         return len(self.sent) + len(self.answer) + len(self.raw or b"")
 
 
 @dataclass(frozen=True, slots=True)
 class LogInfo(RetainedRequest):
-    """What is known of a retained request beside its payload. Costs and tokens are sums over the attempts; what usage
-    rows tell (`finish` to `storage_nusd`) is empty while there is none, and where only payloads were asked for."""
+    """A retained request without its payload. Costs and tokens are sums over the attempts. The fields from usage rows
+    (`finish` to `storage_nusd`) are empty if there are none, or if only payloads were requested."""
 
     finish: str = ""
     error: str = ""
@@ -80,8 +84,8 @@ class LogInfo(RetainedRequest):
     storage_nusd: int = 0
 
 
-COLUMNS = tuple(one.name for one in fields(PayloadRow))
-SHOWN = ", ".join(one.name for one in fields(RetainedRequest))
+COLUMNS = tuple(column.name for column in fields(PayloadRow))
+SHOWN = ", ".join(column.name for column in fields(RetainedRequest))
 STORE = Statement(
     "request_log",
     f"INSERT INTO request_log ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) "
@@ -94,12 +98,12 @@ USED = (
 
 
 def pack(vault: Vault, data: bytes) -> bytes:
-    """Compressed (Zstandard, RFC 8878), then encrypted."""
+    """Compress data (Zstandard, RFC 8878), then encrypt it."""
     return vault.seal_bytes(zstandard.ZstdCompressor(LEVEL).compress(data))
 
 
 def unpack(vault: Vault, packed: bytes) -> bytes:
-    """What `pack` was given. Unavailable when the encryption key is not the one of then."""
+    """Reverse `pack`. Unavailable when the encryption key has changed or the data is damaged."""
     try:
         return zstandard.ZstdDecompressor().decompress(vault.open_bytes(packed))
     except zstandard.ZstdError:
@@ -112,7 +116,7 @@ def write_row(row: PayloadRow) -> Row:
 
 
 def find_log(database: Database, request_id: str) -> LogInfo | None:
-    """The log of a request by its id (32 hex digits), None when there is none (any more)."""
+    """Return the log of a request by its id (32 hex digits), None if there is none or it has expired."""
     try:
         request = bytes.fromhex(request_id)
     except ValueError:
@@ -122,61 +126,65 @@ def find_log(database: Database, request_id: str) -> LogInfo | None:
     def read() -> list[LogInfo]:
         return _with_usage(database, [_read_info(row) for row in database.execute(sql, (request,)).fetchall()])
 
-    found = database.read(read)
-    if found:
-        return found[0]
+    logs = database.read(read)
+    if logs:
+        return logs[0]
     return None
 
 
 def payloads_of(database: Database, requests: list[bytes]) -> dict[bytes, LogInfo]:
-    """What is retained of these requests by id, without what usage rows tell; inside a read."""
+    """Return the retained records of these requests by id, without fields from usage rows; inside a read."""
     if not requests:
         return {}
     marks = ", ".join("?" * len(requests))
     sql = f"SELECT {SHOWN} FROM request_log WHERE request IN ({marks}) AND expires_at > {database.moment_sql()}"
-    found = map(_read_info, database.execute(sql, requests).fetchall())
-    return {info.request: info for info in found}
+    records = map(_read_info, database.execute(sql, requests).fetchall())
+    return {info.request: info for info in records}
 
 
 def read_packed(database: Database, request: bytes) -> tuple[bytes, bytes, bytes | None] | None:
-    """Request, answer and raw exchanges of a log as they are packed; None when it is gone."""
+    """Return the packed request, answer and raw exchanges of a log; None if it was deleted."""
     sql = "SELECT sent, answer, raw FROM request_log WHERE request = ?"
     row = database.report(lambda: database.execute(sql, (request,)).fetchone())
     if row is None:
         return None
-    return (bytes(row[0]), bytes(row[1]), None if row[2] is None else bytes(row[2]))
+    raw = None if row[2] is None else bytes(row[2])
+    return bytes(row[0]), bytes(row[1]), raw
 
 
 def delete_log(database: Database, request: bytes) -> bool:
-    """Forget a payload, within an open transaction; whether there was one. The usage rows stay."""
+    """Delete a payload within an open transaction; return whether there was one. The usage rows stay."""
     return database.execute("DELETE FROM request_log WHERE request = ?", (request,)).rowcount > 0
 
 
 def purge(database: Database, go_on: Callable[[], bool] = lambda: True) -> int:
-    """Delete what expired; how many. Small transactions with pauses, so that no other writer waits long; nothing of
-    the payloads is read. It works while `go_on` says so. Safe to repeat and to run in several workers at once."""
+    """Delete expired payloads; return how many.
+
+    Small transactions with pauses, so that no other writer waits long; the payloads are not read. Stops when `go_on`
+    returns False. Safe to repeat and to run in several workers at once.
+    """
     sql = (
         "DELETE FROM request_log WHERE request IN (SELECT request FROM request_log "
         f"WHERE expires_at <= {database.moment_sql()} ORDER BY expires_at LIMIT {PURGE_ROWS})"
     )
-    gone = 0
+    deleted = 0
     for _ in range(PURGE_BATCHES):
         count = database.write(lambda: database.execute(sql).rowcount)
-        gone += count
+        deleted += count
         if count < PURGE_ROWS or not go_on():
             break
         pause(PURGE_PAUSE_S)
-    return gone
+    return deleted
 
 
 def _read_info(row: tuple) -> LogInfo:
-    """A row of SHOWN, as either driver gives it."""
+    """Return a row of SHOWN as a record; the drivers return bytes or memoryview."""
     cells: list[Any] = [bytes(cell) if isinstance(cell, memoryview) else cell for cell in row]
     return LogInfo(*cells)
 
 
 def _with_usage(database: Database, logs: Sequence[LogInfo]) -> list[LogInfo]:
-    """With what their usage rows tell."""
+    """Return the logs with the fields from their usage rows."""
     if not logs:
         return []
     used: dict[bytes, LogInfo] = {log.request: log for log in logs}

@@ -1,4 +1,4 @@
-"""Which app made a call: from x-source, else from other headers."""
+"""The app that made a call: from the header x-source, otherwise from other headers."""
 
 import functools
 import re
@@ -15,13 +15,13 @@ ALLOWED = re.compile(r"[A-Za-z0-9./-]{1,255}")
 CLAW = re.compile(r"[a-z0-9_-]*claw[a-z0-9_-]*")
 REMEMBERED = 4096
 CLIENTS = CONFIG / "catalogue" / "clients.toml"
-TELLING = ("x-source", "http-referer", "referer", "x-title", "x-openrouter-title", "user-agent")
-LONGEST = 1024  # characters of a header that are looked at
+SOURCE_HEADERS = ("x-source", "http-referer", "referer", "x-title", "x-openrouter-title", "user-agent")
+LONGEST = 1024  # characters of a header that are read
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A known app: names that it is called by, and cues; see config/catalogue/clients.toml."""
+    """A known app: its source names, and the cues in headers that identify it; see config/catalogue/clients.toml."""
 
     id: str
     label: str
@@ -32,7 +32,7 @@ class Client:
 
 
 class Sources:
-    """Attribution of requests to apps. "" when a request gives none away."""
+    """Attribution of requests to apps; "" if the headers do not identify one."""
 
     def __init__(self, clients: Iterable[Client]) -> None:
         self._clients = tuple(clients)
@@ -41,25 +41,26 @@ class Sources:
         self._seen: dict[tuple[str | None, ...], str] = {}
 
     def source(self, headers: Mapping[str, str]) -> str:
-        """The source of a request from its headers (lower-case names); remembered by their values.
+        """Return the source of a request from its headers (lower-case names); results are cached by header values.
 
-        InvalidRequest when x-source has other characters than letters, digits, '.', '/' and '-'; a referer like that
-        is ignored.
+        InvalidRequest when x-source has characters other than letters, digits, '.', '/' and '-'; such a referer is
+        ignored.
         """
-        seen = tuple(map(headers.get, TELLING))
-        known = self._seen.get(seen)
+        values = tuple(map(headers.get, SOURCE_HEADERS))
+        known = self._seen.get(values)
         if known is None:
-            source, http_referer, referer, title, other_title, agent = [(one or "")[:LONGEST].strip() for one in seen]
+            shortened = [(value or "")[:LONGEST].strip() for value in values]
+            source, http_referer, referer, title, other_title, agent = shortened
             known = self._resolve(source, http_referer or referer, title or other_title, agent)
-            if sum(map(len, filter(None, seen))) > LONGEST:
-                return known  # what callers make long is not kept
+            if sum(map(len, filter(None, values))) > LONGEST:
+                return known  # callers choose the length, so long values are not cached
             if len(self._seen) >= REMEMBERED:
                 self._seen.clear()
-            self._seen[seen] = known
+            self._seen[values] = known
         return known
 
     def canonical(self, name: str) -> str:
-        """An alias as the id that it stands for; other names as they are."""
+        """Return the id for an alias; other names are returned unchanged."""
         return self._ids.get(name.lower(), name)
 
     def _resolve(self, given: str, referer: str, title: str, agent: str) -> str:
@@ -67,7 +68,7 @@ class Sources:
             name = _strip(given)
             if not ALLOWED.fullmatch(name):
                 raise InvalidRequest(
-                    "x-source may have letters, digits, '.', '/' and '-' only, at most 255.",
+                    "x-source may contain only letters, digits, '.', '/' and '-', and at most 255 characters.",
                     param="x-source",
                     code="invalid_source",
                 )
@@ -112,18 +113,18 @@ class Sources:
 
 
 def read_source(headers: Mapping[str, str]) -> str:
-    """The source of a request by the table that comes with the gateway; see Sources.source."""
+    """Return the source of a request by the bundled table of clients; see Sources.source."""
     return known_clients().source(headers)
 
 
 @functools.cache
 def known_clients() -> Sources:
-    """The table that comes with the gateway, read at the first use."""
+    """Return the bundled table of clients, read on first use."""
     return read_clients(CLIENTS)
 
 
 def read_clients(path: Path) -> Sources:
-    """The table of clients. ValueError names what is wrong with it."""
+    """Read a table of clients. ValueError describes what is wrong with it."""
     try:
         entries = tomllib.loads(path.read_text())["client"]
         return Sources(_client(entry) for entry in entries)
@@ -146,6 +147,6 @@ def _client(entry: Mapping[str, Any]) -> Client:
 
 
 def _strip(text: str) -> str:
-    """Without scheme, leading www. and trailing slash."""
+    """Return the text without scheme, leading www. and trailing slash."""
     bare = re.sub(r"^https?://", "", text.strip(), flags=re.IGNORECASE)
     return re.sub(r"^www\.", "", bare, flags=re.IGNORECASE).rstrip("/")

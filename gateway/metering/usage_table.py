@@ -1,4 +1,4 @@
-"""Usage records as rows: how they are written through the journal and found again by request id."""
+"""Usage records as rows: how they are written through the journal, and read by request id."""
 
 import functools
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from gateway.store.journal import Row, Statement
 
 
 class UsageRecord(NamedTuple):
-    """A row of `usage`, in the order of its columns; see models.py for what they mean."""
+    """A row of `usage`, in the order of its columns; models.py describes them."""
 
     at: int
     posted_at: int
@@ -55,7 +55,7 @@ class UsageRecord(NamedTuple):
 
     @property
     def request_id(self) -> str:
-        """32 hex digits."""
+        """The id as 32 hex digits."""
         return self.request.hex()
 
     @property
@@ -68,7 +68,7 @@ class UsageRecord(NamedTuple):
 
     @property
     def details(self) -> dict:
-        """The rare counts and components, {} when there are none."""
+        """The rare counts and cost components, {} if there are none."""
         if self.extra:
             return orjson.loads(self.extra)
         return {}
@@ -78,37 +78,38 @@ COLUMNS = ", ".join(UsageRecord._fields)
 
 
 def _insert(name: str, columns: tuple[str, ...]) -> Statement:
-    """A second row of the same attempt refuses its whole entry, spends included: nothing is ever counted twice."""
+    """Return a statement that rejects the whole entry, spending included, if the attempt has a row: nothing is counted
+    twice."""
     sql = f"INSERT INTO usage ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
     return Statement(name, f"{sql} ON CONFLICT (request, attempt, kind) DO NOTHING", exact=True)
 
 
 RECORD = _insert("usage", UsageRecord._fields)
-# Of the last columns most rows have nothing; leaving them out makes writing a row a third cheaper.
+# Most rows have no value in the last columns; leaving them out makes writing a row a third cheaper.
 PLAIN_COLUMNS = UsageRecord._fields[: -len(UsageRecord._field_defaults)]
 PLAIN = _insert("plain usage", PLAIN_COLUMNS)
 PLAIN_LENGTH = len(PLAIN_COLUMNS)
 NOTHING_MORE = (None,) * len(UsageRecord._field_defaults)
 
-# Which teams' limits a row counted against, besides those of its key and member.
+# The teams with limits that a row counts against, in addition to those of its key and member.
 TEAM = Statement("team_usage", "INSERT INTO team_usage (request, attempt, kind, team) VALUES (?, ?, ?, ?)")
 
 
 def write_row(record: UsageRecord) -> Row:
-    """The journal row of a record."""
+    """Return the journal row of a record."""
     if record[PLAIN_LENGTH:] == NOTHING_MORE:
         return PLAIN, record[:PLAIN_LENGTH]
-    # A plain tuple: SQLite's driver reads those, and no others, without asking each value for.
+    # A plain tuple: SQLite's driver reads tuples directly, but other sequences through a slower protocol.
     return RECORD, record[:]
 
 
 def write_teams(request: bytes, attempt: int, team_ids: Iterable[str]) -> list[Row]:
-    """The journal rows, to follow a settlement's that cost something, that tell whose budgets paid too."""
+    """Return the journal rows for the teams that a settlement with a cost is charged to; they follow its usage row."""
     return [(TEAM, (request, attempt, SETTLEMENT, raw_id(team))) for team in team_ids]
 
 
 def find(database: Database, request_id: str) -> list[UsageRecord]:
-    """The records of a request by its id (32 hex digits), in the order of attempts; [] when it is unknown."""
+    """Return the records of a request by its id (32 hex digits), in the order of attempts; [] if it is unknown."""
     try:
         request = bytes.fromhex(request_id)
     except ValueError:
@@ -119,22 +120,22 @@ def find(database: Database, request_id: str) -> list[UsageRecord]:
 
 
 def known(database: Database, keys: list[tuple[bytes, int]]) -> set[tuple[bytes, int]]:
-    """Which attempts (request, number) have their settlement row; inside a read or write."""
+    """Return the attempts (request, number) that have their settlement row; inside a read or write."""
     if not keys:
         return set()
     requests = list({request for request, _ in keys})
     sql = f"SELECT request, attempt FROM usage WHERE kind = ? AND request IN ({', '.join('?' * len(requests))})"
-    found = database.execute(sql, (SETTLEMENT, *requests)).fetchall()
-    return {(bytes(request), attempt) for request, attempt in found}
+    rows = database.execute(sql, (SETTLEMENT, *requests)).fetchall()
+    return {(bytes(request), attempt) for request, attempt in rows}
 
 
 @functools.lru_cache(maxsize=16_384)
 def raw_id(ident: str) -> bytes:
-    """The 16 bytes of a prefixed id (key_0199…), b"" of an empty one."""
+    """Return the 16 bytes of a prefixed id (key_0199…); b"" for an empty one."""
     return bytes.fromhex(ident.rpartition("_")[2])
 
 
 def record_of_row(row: tuple) -> UsageRecord:
-    """The record of a row of COLUMNS, as either driver gives it."""
+    """Return a row of COLUMNS as a record; the drivers return bytes or memoryview."""
     values: list[Any] = [bytes(value) if isinstance(value, memoryview) else value for value in row]
     return UsageRecord(*values)

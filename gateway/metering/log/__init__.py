@@ -1,6 +1,6 @@
-"""The request log: what is known of every request, put together from the rows that are written anyway.
+"""The request log: every request, assembled from rows that are written anyway.
 
-A request's usage rows tell nearly all; a log entry is written besides for one that was refused or failed, and for one
-whose caller sent custom metadata. It may not know how requests are admitted or answered.
-Decided against: a row of its own for every request, which would double what the store writes to repeat what is there.
+Usage rows contain nearly everything; a log entry is written in addition for requests that were rejected or failed, and
+for requests with custom metadata. This package must not know how requests are admitted or answered.
+Rejected alternative: a separate row for every request, which would double the writes to the store.
 """

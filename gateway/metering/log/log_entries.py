@@ -1,4 +1,4 @@
-"""Log entries: what usage rows lack of a request, and the index of custom metadata."""
+"""Log entries: the parts of a request that usage rows lack, and the index of custom metadata."""
 
 import hashlib
 from collections.abc import Mapping
@@ -16,10 +16,11 @@ TAG_BYTES = 8
 
 
 class LogEntry(NamedTuple):
-    """A row of `log_entry`, in the order of its columns. Ids are the 16 bytes behind their prefix.
+    """A row of `log_entry`, in the order of its columns. Ids are the 16 bytes after their prefix.
 
-    `requests` is how many requests the row stands for: 1, or more where a flood of alike refusals is told as one.
-    `status` is what the caller got. `asked`: the model as they wrote it. `metadata`: a JSON object of texts.
+    `requests` is the number of requests that the row represents: 1, or more when many identical rejections share a row.
+    `status` is the response status. `asked` is the model as the caller wrote it. `metadata` is a JSON object of
+    strings.
     """
 
     request: bytes
@@ -58,32 +59,35 @@ TAG = Statement(
 
 
 def write_rows(entry: LogEntry, tags: Mapping[str, str]) -> list[Row]:
-    """The journal rows of an entry: itself and one for each of its `tags`."""
-    return [(STORE, entry[:]), *((TAG, (entry.project, tag_of(*one), entry.request)) for one in tags.items())]
+    """Return the journal rows of an entry: the entry and one row for each of its `tags`."""
+    return [
+        (STORE, entry[:]),
+        *((TAG, (entry.project, tag_of(name, value), entry.request)) for name, value in tags.items()),
+    ]
 
 
 def tag_of(name: str, value: str) -> bytes:
-    """What a piece of metadata is found by: short, whatever its length."""
+    """Return the index key of a metadata item: a hash, so that its length is fixed."""
     return hashlib.blake2b(f"{name}\0{value}".encode(errors="replace"), digest_size=TAG_BYTES).digest()
 
 
 def entries_of(database: Database, requests: list[bytes]) -> dict[bytes, LogEntry]:
-    """The entries of these requests by id; inside a read."""
+    """Return the entries of these requests by id; inside a read."""
     if not requests:
         return {}
     sql = f"SELECT {FIELDS} FROM log_entry WHERE request IN ({', '.join('?' * len(requests))})"
-    found = [_read(row) for row in database.execute(sql, requests).fetchall()]
-    return {entry.request: entry for entry in found}
+    entries = [_read(row) for row in database.execute(sql, requests).fetchall()]
+    return {entry.request: entry for entry in entries}
 
 
 def log_tables(database: Database, keep_days: int) -> AgingTables:
-    """Entries and what their metadata is found by, for `keep_days` days (0: for ever)."""
+    """Return the tables of entries and metadata tags, with a retention of `keep_days` days (0: unlimited)."""
     tables = {"log_entry": ("request",), "log_tag": ("project", "tag", "request")}
     return AgingTables(database, tables, keep_days or None, lambda oldest: _delete(database, oldest))
 
 
 def first_id(at_us: int) -> bytes:
-    """The first request id that was made at a moment or later: ids tell it to the millisecond."""
+    """Return the first request id made at a time or later; ids contain the time in milliseconds."""
     return id_at(at_us + 999)
 
 
@@ -91,9 +95,9 @@ def _delete(database: Database, oldest: bytes) -> int:
     chosen = "SELECT request FROM log_entry WHERE request < ? ORDER BY request LIMIT ?"
     requests = [(bytes(row[0]),) for row in database.execute(chosen, (oldest, aging.STEP_ROWS)).fetchall()]
     marked = [
-        (bytes(project), tag_of(*one), bytes(request))
+        (bytes(project), tag_of(name, value), bytes(request))
         for request, project, metadata in _tagged(database, requests)
-        for one in orjson.loads(metadata).items()
+        for name, value in orjson.loads(metadata).items()
     ]
     if marked:
         database.execute_many("DELETE FROM log_tag WHERE project = ? AND tag = ? AND request = ?", marked)
@@ -112,6 +116,6 @@ def _tagged(database: Database, requests: list[tuple[bytes]]) -> list[tuple]:
 
 
 def _read(row: tuple) -> LogEntry:
-    """A row of FIELDS, as either driver gives it."""
+    """Return a row of FIELDS as an entry; the drivers return bytes or memoryview."""
     cells: list[Any] = [bytes(cell) if isinstance(cell, memoryview) else cell for cell in row]
     return LogEntry(*cells)

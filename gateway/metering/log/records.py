@@ -1,4 +1,4 @@
-"""A request of the log, put together from its usage rows, log entry and retained payload."""
+"""A request of the log, assembled from its usage rows, log entry and retained payload."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ INTERRUPTED = "interrupted"
 
 
 class Owner(NamedTuple):
-    """Whose request it was: the raw ids of organization, project, key and member."""
+    """The owner of a request: the raw ids of organization, project, key and member."""
 
     organization: bytes
     project: bytes
@@ -30,8 +30,8 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LoggedRequest:
-    """One request. `attempts` are its usage rows, in order; `entry` is there when it was refused or failed or brought
-    metadata, `payload` while that is retained. At least one of the three is there."""
+    """One request. `attempts` are its usage rows, in order; `entry` is set if it was rejected, failed or had metadata;
+    `payload` while that is retained. At least one of the three is set."""
 
     request: bytes
     attempts: tuple[UsageRecord, ...] = ()
@@ -40,12 +40,12 @@ class LoggedRequest:
 
     @property
     def request_id(self) -> str:
-        """32 hex digits."""
+        """The id as 32 hex digits."""
         return self.request.hex()
 
     @property
     def at_us(self) -> int:
-        """When it came in, to the millisecond."""
+        """When the request arrived, in microseconds, exact to the millisecond."""
         return time_of(self.request)
 
     @property
@@ -55,21 +55,21 @@ class LoggedRequest:
 
     @property
     def _fullest(self) -> UsageRecord | LogEntry | LogInfo:
-        """What tells of the request as a whole."""
+        """The most complete record of the request."""
         row = self.attempts[0] if self.attempts else self.entry or self.payload
         assert row is not None
         return row
 
     @property
     def last(self) -> UsageRecord | None:
-        """The attempt that the caller's answer came from; None for a request that was refused before any."""
+        """The attempt that produced the response; None for a request that was rejected before any."""
         if self.attempts:
             return self.attempts[-1]
         return None
 
     @property
     def requests(self) -> int:
-        """How many requests it stands for."""
+        """The number of requests that this record represents."""
         if self.entry:
             return self.entry.requests
         return 1
@@ -80,7 +80,7 @@ class LoggedRequest:
 
     @property
     def path(self) -> str:
-        """ "" where it is not known."""
+        """The path; "" if unknown."""
         row = self.entry or self.payload
         if row:
             return row.path
@@ -100,7 +100,7 @@ class LoggedRequest:
 
     @property
     def label(self) -> str:
-        """The caller's own x-request-id."""
+        """The caller's x-request-id."""
         row = self.last or self.entry
         if row:
             return row.label or ""
@@ -115,7 +115,7 @@ class LoggedRequest:
 
     @property
     def served(self) -> UsageRecord | None:
-        """The attempt that answered; None when nothing did."""
+        """The attempt that succeeded; None if all failed."""
         last = self.last
         if last is not None and last.error is None:
             return last
@@ -123,7 +123,7 @@ class LoggedRequest:
 
     @property
     def status(self) -> int:
-        """What the caller got; of an answer that broke while it was streamed the 200 that it began with."""
+        """The response status; 200 for a streamed answer that broke off, because the stream began with it."""
         if self.entry is not None and (self.entry.status != OK or self.entry.error):
             return self.entry.status
         if self.payload is not None:
@@ -135,7 +135,7 @@ class LoggedRequest:
 
     @property
     def error(self) -> str:
-        """The code that the caller was told, or that their answer ended with; "" for a good one."""
+        """The error code of the response or of the broken stream; "" on success."""
         if self.entry is not None and self.entry.error:
             return self.entry.error
         if self.last:
@@ -144,8 +144,8 @@ class LoggedRequest:
 
     @property
     def codes(self) -> set[str]:
-        """Every error code of it: the caller's and those of its attempts."""
-        return {code for code in (self.error, *(one.error for one in self.attempts)) if code}
+        """All error codes: that of the response and those of its attempts."""
+        return {code for code in (self.error, *(attempt.error for attempt in self.attempts)) if code}
 
     @property
     def finish(self) -> str:
@@ -165,24 +165,24 @@ class LoggedRequest:
 
     @property
     def byok(self) -> bool:
-        """Whether the organization's own provider key paid."""
+        """Whether the organization's provider key paid."""
         return bool(self.last and self.last.mode == BYOK)
 
     @property
     def duration_ms(self) -> int:
-        return sum(one.duration_ms for one in self.attempts)
+        return sum(attempt.duration_ms for attempt in self.attempts)
 
     @property
     def cost_nusd(self) -> int:
-        return sum(one.cost_nusd for one in self.attempts)
+        return sum(attempt.cost_nusd for attempt in self.attempts)
 
     @property
     def storage_nusd(self) -> int:
-        return sum(one.storage_nusd or 0 for one in self.attempts)
+        return sum(attempt.storage_nusd or 0 for attempt in self.attempts)
 
     @property
     def discount_nusd(self) -> int:
-        return sum(one.discount_nusd or 0 for one in self.attempts)
+        return sum(attempt.discount_nusd or 0 for attempt in self.attempts)
 
     @property
     def input_tokens(self) -> int:
@@ -194,38 +194,41 @@ class LoggedRequest:
 
 
 def input_of(record: UsageRecord) -> int:
-    """All that an attempt read, in tokens of every kind, as activity counts them."""
+    """Return all input of an attempt, in tokens of every kind, as activity counts them."""
     units = record.details.get("units", {})
     plain = record.input + record.cache_read + record.cache_write
     return plain + sum(units.get(name, 0) for name in UNITS["input_tokens"])
 
 
 def output_of(record: UsageRecord) -> int:
-    """All that an attempt wrote, in tokens of every kind."""
+    """Return all output of an attempt, in tokens of every kind."""
     units = record.details.get("units", {})
     return record.output + sum(units.get(name, 0) for name in UNITS["output_tokens"])
 
 
 def read_requests(database: Database, requests: Sequence[bytes]) -> list[LoggedRequest]:
-    """What is known of these requests, in their order; those of which nothing is known are left out. Inside a read."""
+    """Return the records of these requests, in their order; unknown requests are left out. Inside a read."""
     if not requests:
         return []
     attempts = _attempts_of(database, requests)
     entries = entries_of(database, list(requests))
     payloads = payloads_of(database, list(requests))
-    found = (LoggedRequest(one, tuple(attempts.get(one, ())), entries.get(one), payloads.get(one)) for one in requests)
-    return [one for one in found if one.attempts or one.entry or one.payload]
+    records = (
+        LoggedRequest(ident, tuple(attempts.get(ident, ())), entries.get(ident), payloads.get(ident))
+        for ident in requests
+    )
+    return [record for record in records if record.attempts or record.entry or record.payload]
 
 
 def find_request(database: Database, request_id: str) -> LoggedRequest | None:
-    """The request of an id (32 hex digits); None for an unknown one and one that is forgotten."""
+    """Return the request with an id (32 hex digits); None if it is unknown or was deleted."""
     try:
         request = bytes.fromhex(request_id)
     except ValueError:
         return None
-    found = database.read(lambda: read_requests(database, [request]))
-    if found:
-        return found[0]
+    records = database.read(lambda: read_requests(database, [request]))
+    if records:
+        return records[0]
     return None
 
 
@@ -234,8 +237,8 @@ def _attempts_of(database: Database, requests: Iterable[bytes]) -> dict[bytes, l
     sql = (
         f"SELECT {COLUMNS} FROM usage WHERE request IN ({', '.join('?' * len(wanted))}) ORDER BY request, attempt, kind"
     )
-    found: dict[bytes, list[UsageRecord]] = {}
+    attempts: dict[bytes, list[UsageRecord]] = {}
     for row in database.execute(sql, wanted).fetchall():
         record = record_of_row(row)
-        found.setdefault(record.request, []).append(record)
-    return found
+        attempts.setdefault(record.request, []).append(record)
+    return attempts

@@ -1,8 +1,8 @@
-"""Searching the request log: newest first, a page at a time, and no page reads more than a bounded number of rows.
+"""Search of the request log: newest first, page by page; each page reads a bounded number of rows.
 
-Usage rows and log entries are two sources in one order, that of request ids. Each source is asked through an index that
-holds its rows in that order; what no index decides is looked for among the next `DEPTH` rows of it, so that a page may
-be short, or empty, although an older one is not: its `following` says where to go on.
+Usage rows and log entries are two sources in one order, that of request ids. Each source is read through an index in
+that order. Conditions without an index are checked for the next `DEPTH` rows of a source. A page may therefore be short
+or empty although older matches exist; its `following` is the id at which to continue.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ from gateway.metering.log.records import LoggedRequest, read_requests
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 
-# Rows of a source that one round looks at for what no index decides, and rounds of a page.
+# Rows of a source that one round checks for conditions without an index, and the rounds of a page.
 DEPTH = 5_000
 ROUNDS = 3
 NEWEST = b"\xff" * 16
 
 
 class LogScope(NamedTuple):
-    """What may be seen of a project: everything, or only what `member_id`'s keys or the keys `key_ids` did there. A
-    member's keys are not named where they are too many to be asked one by one."""
+    """The visible requests of a project: all, or only those of `member_id` or of the keys `key_ids`. A member's keys
+    are not listed if they are too many for one query each."""
 
     project_id: str
     member_id: str = ""
@@ -31,9 +31,9 @@ class LogScope(NamedTuple):
 
 
 class LogFilter(NamedTuple):
-    """Which requests; "" and None: all. `model` as asked, as served, or provider/model; `provider`, `model` and `error`
-    are met when any attempt meets them. `tags` are all there. Requests came in within [from_us, to_us), to the
-    millisecond. `retained`: only those whose payload is kept."""
+    """Conditions on requests; "" and None match all. `model` matches the requested model, the served one, or
+    provider/model. `provider`, `model` and `error` match when any attempt matches. All `tags` must be present. Requests
+    arrived within [from_us, to_us), to the millisecond. `retained`: only requests with a stored payload."""
 
     model: str = ""
     provider: str = ""
@@ -48,7 +48,7 @@ class LogFilter(NamedTuple):
 
 
 class LogPage(NamedTuple):
-    """`following`: older requests than this one come next; None at the end."""
+    """A page of matches. `following`: continue with requests older than this id; None at the end."""
 
     found: list[LoggedRequest]
     following: bytes | None
@@ -58,8 +58,8 @@ Condition = tuple[str, tuple[Any, ...]]
 
 
 class _Source(NamedTuple):
-    """One table's rows in the order of requests: `base` is decided by an index, `more` is not. `keys`: only rows of
-    these keys are asked for, of which the rollups tell when they were used."""
+    """Rows of one table in the order of requests. `base` is decided by an index, `more` is not. With `keys` only rows
+    of these keys are read; the rollups show when the keys were used."""
 
     table: str
     base: tuple[tuple[str, Any], ...]
@@ -70,7 +70,7 @@ class _Source(NamedTuple):
 def search(
     database: Database, scopes: Sequence[LogScope], wanted: LogFilter, before: bytes | None, limit: int
 ) -> LogPage:
-    """The newest `limit` requests that are `wanted` and older than `before`."""
+    """Return the newest `limit` matches of `wanted` that are older than `before`."""
     return database.report(lambda: _search(database, scopes, wanted, before or NEWEST, limit))
 
 
@@ -82,23 +82,24 @@ def _search(database: Database, scopes: Sequence[LogScope], wanted: LogFilter, b
         oldest = first_id(wanted.from_us)
     if wanted.to_us is not None:
         before = min(before, first_id(wanted.to_us))
-    found: list[LoggedRequest] = []
+    matches: list[LoggedRequest] = []
     for _ in range(ROUNDS):
         requests, bound = _candidates(database, sources, oldest, before, limit + 1)
-        found += [one for one in read_requests(database, requests) if is_seen(one, scopes) and is_met(one, wanted)]
-        if len(found) > limit:
-            return LogPage(found[:limit], found[limit - 1].request)
+        records = read_requests(database, requests)
+        matches += [record for record in records if is_seen(record, scopes) and is_met(record, wanted)]
+        if len(matches) > limit:
+            return LogPage(matches[:limit], matches[limit - 1].request)
         if bound is None:
-            return LogPage(found, None)
+            return LogPage(matches, None)
         before = bound
-    return LogPage(found, before)
+    return LogPage(matches, before)
 
 
 def _candidates(
     database: Database, sources: Sequence[_Source], oldest: bytes, before: bytes, limit: int
 ) -> tuple[list[bytes], bytes | None]:
-    """Requests older than `before`, newest first, and how far back the sources were looked at: nothing between is left
-    out. None: to their end."""
+    """Return requests older than `before`, newest first, and the id down to which all sources were read completely
+    (None: to their end)."""
     requests: set[bytes] = set()
     bounds = []
     for source in sources:
@@ -107,13 +108,13 @@ def _candidates(
         if bound is not None:
             bounds.append(bound)
     newest = max(bounds, default=None)
-    return sorted((one for one in requests if newest is None or one >= newest), reverse=True), newest
+    return sorted((ident for ident in requests if newest is None or ident >= newest), reverse=True), newest
 
 
 def _look(
     database: Database, source: _Source, oldest: bytes, before: bytes, limit: int
 ) -> tuple[list[bytes], bytes | None]:
-    """What a source has, and how far back it was looked at; None: to its end."""
+    """Return the matches of a source, and how far back it was read; None: to its end."""
     if source.keys:
         used = used_within(database, source.keys, oldest, before)
     else:
@@ -125,9 +126,10 @@ def _look(
     for low, high in used.ranges:
         count = _count(database, source, low, high, left + 1)
         if count > left:
-            found, bound = _scan(database, source, low, high, limit - len(met), left)
-            return [*met, *found], bound
-        met += _ask(database, source, low, high, limit - len(met)) if count else []
+            rest, bound = _scan(database, source, low, high, limit - len(met), left)
+            return [*met, *rest], bound
+        if count:
+            met += _select(database, source, low, high, limit - len(met))
         if len(met) == limit:
             return met, met[-1]
         left -= count
@@ -137,17 +139,17 @@ def _look(
 def _scan(
     database: Database, source: _Source, oldest: bytes, before: bytes, limit: int, depth: int
 ) -> tuple[list[bytes], bytes | None]:
-    """As `_look`, of one range, and of no more than `depth` rows of it."""
+    """Do the same as `_look` for one range, and for at most `depth` rows of it."""
     if source.more:
         floor = _floor(database, source, oldest, before, depth)
     else:
         floor = None
-    met = _ask(database, source, floor or oldest, before, limit)
+    met = _select(database, source, floor or oldest, before, limit)
     return met, met[-1] if len(met) == limit else floor
 
 
 def _floor(database: Database, source: _Source, oldest: bytes, before: bytes, depth: int) -> bytes | None:
-    """The last row to look at; None when there are fewer. It is found in the index alone."""
+    """Return the last row to check; None when there are fewer. The index alone answers this."""
     clauses, params = _base(source, oldest, before)
     sql = f"SELECT request FROM {source.table} WHERE {clauses} ORDER BY request DESC LIMIT 1 OFFSET ?"
     row = database.execute(sql, (*params, depth)).fetchone()
@@ -157,13 +159,13 @@ def _floor(database: Database, source: _Source, oldest: bytes, before: bytes, de
 
 
 def _count(database: Database, source: _Source, oldest: bytes, before: bytes, most: int) -> int:
-    """How many rows a range has, `most` at most."""
+    """Return the number of rows of a range, but at most `most`."""
     clauses, params = _base(source, oldest, before)
     sql = f"SELECT COUNT(*) FROM (SELECT 1 FROM {source.table} WHERE {clauses} LIMIT ?) ranged"
     return int(database.execute(sql, (*params, most)).fetchone()[0])
 
 
-def _ask(database: Database, source: _Source, oldest: bytes, before: bytes, limit: int) -> list[bytes]:
+def _select(database: Database, source: _Source, oldest: bytes, before: bytes, limit: int) -> list[bytes]:
     clauses, params = _base(source, oldest, before)
     for clause, values in source.more:
         clauses += f" AND {clause}"
@@ -178,10 +180,10 @@ def _base(source: _Source, oldest: bytes, before: bytes) -> tuple[str, list[Any]
 
 
 def _sources(scope: LogScope, wanted: LogFilter) -> list[_Source]:
-    """Where to look for what a scope may show."""
+    """Return the sources to search for a scope."""
     project = ("project", raw_id(scope.project_id))
     own = _owned(scope)
-    if wanted.tags:  # the first of them; the others, and whose they are, is looked at afterwards
+    if wanted.tags:  # only the first tag is indexed here; other tags and the owner are checked afterwards
         return [_Source("log_tag", (project, ("tag", tag_of(*wanted.tags[0]))))]
     if wanted.retained:
         return [_Source("request_log", (project,), own)]
@@ -195,18 +197,18 @@ def _sources(scope: LogScope, wanted: LogFilter) -> list[_Source]:
         base = (project, (driver, wanted.label or wanted.error))
         return [_Source(table, base, (*own, *_more(table, wanted, driver, both))) for table in tables]
     keys = tuple(map(raw_id, scope.key_ids))
-    found = []
+    sources = []
     for table in tables:
         more = _more(table, wanted, driver, both)
         if keys and table == "log_entry":
-            found += [_Source(table, (("api_key", key),), tuple(more)) for key in keys]
+            sources += [_Source(table, (("api_key", key),), tuple(more)) for key in keys]
         else:
-            found.append(_Source(table, (project,), (*own, *more), keys))
-    return found
+            sources.append(_Source(table, (project,), (*own, *more), keys))
+    return sources
 
 
 def _tables(wanted: LogFilter) -> tuple[str, ...]:
-    """Usage rows alone for what only they tell, log entries alone for what only these tell, else both."""
+    """Return the tables that can contain matches: usage rows, log entries, or both."""
     if wanted.status in range(400, 500) and wanted.status != Cancelled.status:
         return ("log_entry",)
     if wanted.provider or wanted.status in range(1, 400):
@@ -223,8 +225,9 @@ def _owned(scope: LogScope) -> tuple[Condition, ...]:
 
 
 def _more(table: str, wanted: LogFilter, driver: str, both: bool) -> list[Condition]:
-    """What else a row of `table` must meet, as far as it alone tells: `both` tables may tell of the model, and of what
-    different attempts may meet one thing only, by which the rows are found (`driver`) or which they are asked for."""
+    """Return further conditions that a row of `table` alone can decide. With `both` tables, the model is in either.
+    Different attempts may match different conditions, so only one attempt condition is used: `driver`, by which the
+    rows are found, or the first of the others."""
     more: list[Condition] = [] if wanted.source is None else [("source = ?", (wanted.source,))]
     if driver == "error":
         model = ""
@@ -246,9 +249,9 @@ def _more(table: str, wanted: LogFilter, driver: str, both: bool) -> list[Condit
     return more
 
 
-def is_seen(one: LoggedRequest, scopes: Sequence[LogScope]) -> bool:
-    """Whether a request lies within what may be seen, whatever the indices brought."""
-    owner = one.owner
+def is_seen(record: LoggedRequest, scopes: Sequence[LogScope]) -> bool:
+    """Return whether a request is within the scopes, independently of the index that found it."""
+    owner = record.owner
     return any(
         owner.project == raw_id(scope.project_id)
         and (not scope.member_id or owner.member == raw_id(scope.member_id))
@@ -257,17 +260,18 @@ def is_seen(one: LoggedRequest, scopes: Sequence[LogScope]) -> bool:
     )
 
 
-def is_met(one: LoggedRequest, wanted: LogFilter) -> bool:
-    """Whether a request is wanted, all of it considered."""
-    models = {one.asked, *(a.served for a in one.attempts), *(f"{a.provider}/{a.served}" for a in one.attempts)}
+def is_met(record: LoggedRequest, wanted: LogFilter) -> bool:
+    """Return whether a request matches the filter as a whole."""
+    attempts = record.attempts
+    models = {record.asked, *(a.served for a in attempts), *(f"{a.provider}/{a.served}" for a in attempts)}
     return (
         (not wanted.model or wanted.model in models)
-        and (not wanted.provider or any(a.provider == wanted.provider for a in one.attempts))
-        and (not wanted.status or one.status == wanted.status)
-        and (not wanted.error or wanted.error in one.codes)
-        and (wanted.source is None or one.source == wanted.source)
-        and (not wanted.label or one.label == wanted.label)
-        and (not wanted.tags or set(wanted.tags) <= set(one.tags.items()))
-        and (not wanted.retained or one.payload is not None)
-        and (wanted.from_us is None or one.request >= first_id(wanted.from_us))
+        and (not wanted.provider or any(attempt.provider == wanted.provider for attempt in attempts))
+        and (not wanted.status or record.status == wanted.status)
+        and (not wanted.error or wanted.error in record.codes)
+        and (wanted.source is None or record.source == wanted.source)
+        and (not wanted.label or record.label == wanted.label)
+        and (not wanted.tags or set(wanted.tags) <= set(record.tags.items()))
+        and (not wanted.retained or record.payload is not None)
+        and (wanted.from_us is None or record.request >= first_id(wanted.from_us))
     )

@@ -1,19 +1,18 @@
-"""Rollups: usage summed up by hour and by day, which every statistic reads, and which outlive the usage rows.
+"""Rollups: usage summed by hour and by day. Every statistic reads them, and they outlive the usage rows.
 
-Sums lie in one table (`table.py`), one row for each owner (a project or a key), hour and, where a series has them,
-model and provider or source. `rows.py` sums usage rows up, `fold.py` makes the rows of the table of that, `job.py`
-keeps them current, `purge.py` removes old usage rows, `reading.py` answers questions. At any moment
+All sums are in one table (`rollup_table.py`), one row for each owner (a project or a key), hour and, depending on the
+series, model and provider or source. `row_sums.py` sums usage rows, `fold.py` turns the sums into rows of the table,
+`job.py` keeps them current, `purge.py` removes old usage rows, `queries.py` answers questions. At any moment
 
-    what a rollup tells of an hour  =  its part HELD, the usage rows that lie in the table
-                                       (and, while its rows go piece by piece, those that went: `pieces.py`),
-                                     + its part REMOVED, those that were removed.
+    rollup of an hour  =  its part HELD: the usage rows that are in the table
+                              (plus removed rows while its rows are removed piece by piece: `range_pieces.py`)
+                        + its part REMOVED: the usage rows that were removed.
 
-New rows are added batch by batch in the order of `posted_at`, each batch and the watermark behind it in one
-transaction, so that a crash at any point loses and doubles nothing. A row that was committed behind the watermark's
-back is noticed by counting, and the part HELD of its hour is computed anew. What the rows of an
-hour counted moves from one part to the other in the transaction that removes the last of them, so an hour may be
-computed anew at any time, whatever is left of it.
+New rows are added batch by batch in the order of `posted_at`; each batch and the new watermark are one transaction, so
+that a crash neither loses nor doubles anything. A row that is committed behind the watermark is detected by counting,
+and the part HELD of its hour is computed again. The sums of an hour move from one part to the other in the transaction
+that removes its last rows, so an hour can be computed again at any time, whatever is left of it.
 
-It may not know who may see what. Decided against: counting in the transaction of each settlement, which the hot path
-would pay for.
+This package must not know who may see which usage. Rejected alternative: updating rollups in the transaction of each
+settlement, at the expense of the hot path.
 """

@@ -1,14 +1,15 @@
-"""Sums of days in UTC, made of those of their hours once they are over, and of blocks of days, made of those of days;
-what comes later makes both anew.
+"""Sums of UTC days and of blocks of days. A day is computed from its hours once it is over, a block from its days; late
+rows cause both to be computed again.
 
-Blocks are for reports of a year, which would read 366 rows of each model else: 32 days each, counted from the epoch,
-since no report begins with a month anyway.
+Blocks serve reports of a year, which would otherwise read 366 rows for each model. A block has 32 days, counted from
+the epoch; calendar months would not help, because reports rarely begin with a month.
 """
 
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from gateway.metering.figures import FIGURES
@@ -26,9 +27,9 @@ from gateway.metering.rollups.rollup_table import (
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 
-# A day is summed up so many hours after its end.
+# A day is computed this many hours after its end.
 AFTER_HOURS = 1
-STEP_ROWS = 1_000  # that are read, in one transaction
+STEP_ROWS = 1_000  # rows that one transaction reads
 PAUSE_S = 0.01
 
 MERGED = ", ".join(f"NULLIF(sum({name}), 0)" for name in ("rows", *FIGURES))
@@ -40,8 +41,8 @@ WHERE series = ? AND owner IN ({{marks}}) AND hour >= ? AND hour < ? GROUP BY se
 
 
 class SumStep(NamedTuple):
-    """How sums of some hours are made: `coarse` is added to a series' number for them, `fine` for what they are made
-    of."""
+    """How sums of `hours` hours are computed. The number of a series plus `coarse` is the series of the result, plus
+    `fine` that of the input."""
 
     coarse: int
     fine: int
@@ -53,7 +54,7 @@ BLOCK = SumStep(BLOCKS, DAILY, BLOCK_HOURS)
 
 
 def sum_up(database: Database, state: State, now_hour: int, go_on: Callable[[], bool]) -> None:
-    """Make the days and blocks that are over and not made, or were touched since."""
+    """Compute the days and blocks that are over and either missing or changed."""
     end = (now_hour - AFTER_HOURS) // HOURS
     for day in database.report(partial(_list_days, database, state, end)):
         if not go_on():
@@ -68,44 +69,44 @@ def sum_up(database: Database, state: State, now_hour: int, go_on: Callable[[], 
 
 
 def list_blocks(database: Database, first: int, end: int) -> list[int]:
-    """The blocks in [first, end) that are summed up, in order. Inside a read."""
+    """Return the blocks in [first, end) that are computed, in order. Inside a read."""
     sql = "SELECT block FROM rollup_block WHERE made = 1 AND block >= ? AND block < ? ORDER BY block"
     return [int(block) for (block,) in database.fetch(sql, (first, end))]
 
 
 def _list_days(database: Database, state: State, end: int) -> list[int]:
-    touched = "SELECT day FROM rollup_day WHERE day < ?"
+    changed = "SELECT day FROM rollup_day WHERE day < ?"
     new = f"SELECT DISTINCT hour / {HOURS} FROM rollup_hour WHERE hour >= ? AND hour < ?"
-    found = database.fetch(touched, (end,))
-    found += database.fetch(new, (state.days_through * HOURS, end * HOURS))
-    return sorted({int(day) for (day,) in found})
+    rows = database.fetch(changed, (end,))
+    rows += database.fetch(new, (state.days_through * HOURS, end * HOURS))
+    return sorted({int(day) for (day,) in rows})
 
 
 def _list_blocks(database: Database) -> list[int]:
-    """Blocks with usage of which all days are made, and which are not made themselves."""
+    """Return blocks with usage that are missing although all of their days are computed."""
     state = read_state(database)
     if state is None:
         return []
     sql = f"SELECT DISTINCT hour / {BLOCK_HOURS} FROM rollup_hour WHERE hour < ?"
     end = state.days_through // BLOCK_DAYS
-    found = {int(block) for (block,) in database.fetch(sql, (end * BLOCK_HOURS,))}
-    return sorted(found - set(list_blocks(database, 0, end)) - _list_open(database))
+    used = {int(block) for (block,) in database.fetch(sql, (end * BLOCK_HOURS,))}
+    return sorted(used - set(list_blocks(database, 0, end)) - _list_open(database))
 
 
 def _list_open(database: Database) -> set[int]:
-    """Blocks of days that are to be made anew."""
+    """Return the blocks with days that have to be computed again."""
     return {int(day) // BLOCK_DAYS for (day,) in database.fetch("SELECT day FROM rollup_day")}
 
 
 def _make_day(database: Database, day: int) -> None:
-    """Sum up a day in small transactions; it counts as made only if nobody touched it meanwhile."""
+    """Compute a day in small transactions; it counts as computed only if it was not changed meanwhile."""
     stamp = database.write(partial(_begin_day, database, day))
     _make(database, DAY, day * HOURS)
     database.write(lambda: database.execute("DELETE FROM rollup_day WHERE day = ? AND stamp = ?", (day, stamp)))
 
 
 def _make_block(database: Database, block: int) -> None:
-    """The same of a block: whoever touches one of its days forgets that it is being made."""
+    """Compute a block likewise. A change to one of its days deletes the block's row, and with it the stamp."""
     stamp = random.getrandbits(62)
     if not database.write(partial(_begin_block, database, block, stamp)):
         return
@@ -115,7 +116,7 @@ def _make_block(database: Database, block: int) -> None:
 
 
 def _begin_day(database: Database, day: int) -> int:
-    """Mark the day as not made; the mark that it has now."""
+    """Mark the day as changed; return the stamp of the mark."""
     sql = "INSERT INTO rollup_day (day, stamp) VALUES (?, 0) ON CONFLICT (day) DO NOTHING"
     database.execute(sql, (day,))
     return int(database.execute("SELECT stamp FROM rollup_day WHERE day = ?", (day,)).fetchone()[0])
@@ -131,24 +132,24 @@ def _begin_block(database: Database, block: int, stamp: int) -> bool:
 
 
 def _make(database: Database, step: SumStep, first: int) -> None:
-    """The coarse sums of the hours from `first` on, in place of what they were."""
+    """Replace the coarse sums of the hours from `first` on."""
     sql = (
         f"SELECT series & {DAILY - 1}, owner, COUNT(*) FROM rollup WHERE hour >= ? AND hour < ? "
         "AND (series >= ? AND series < ? OR series >= ? AND series < ?) "
         f"GROUP BY series & {DAILY - 1}, owner ORDER BY 1, 2"
     )
     series = (step.fine, step.fine + DAILY, step.coarse, step.coarse + DAILY)
-    found = database.report(lambda: database.fetch(sql, (first, first + step.hours, *series)))
-    for owned in _steps([(int(number), bytes(owner), count) for number, owner, count in found]):
+    counts = database.report(lambda: database.fetch(sql, (first, first + step.hours, *series)))
+    for owned in _steps([(int(number), bytes(owner), count) for number, owner, count in counts]):
         database.write(partial(_write, database, step, first, owned))
         pause(PAUSE_S)
 
 
-def _steps(found: list[tuple[int, bytes, int]]) -> Iterator[list[tuple[int, bytes]]]:
-    """Series and owners, so many at once as have some thousand rows."""
+def _steps(counts: list[tuple[int, bytes, int]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield lists of (series, owner) that have about STEP_ROWS rows each."""
     step: list[tuple[int, bytes]] = []
     held = 0
-    for series, owner, count in found:
+    for series, owner, count in counts:
         step.append((series, owner))
         held += count
         if held >= STEP_ROWS:
@@ -160,7 +161,7 @@ def _steps(found: list[tuple[int, bytes, int]]) -> Iterator[list[tuple[int, byte
 
 
 def _write(database: Database, step: SumStep, first: int, owned: list[tuple[int, bytes]]) -> None:
-    for series, group in groupby(owned, key=lambda one: one[0]):
+    for series, group in groupby(owned, key=itemgetter(0)):
         owners = [owner for _, owner in group]
         marks = ", ".join("?" * len(owners))
         delete = f"DELETE FROM rollup WHERE series = ? AND owner IN ({marks}) AND hour = ?"

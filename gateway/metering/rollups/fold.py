@@ -1,15 +1,16 @@
-"""Groups of usage rows folded into the series of the rollups."""
+"""Groups of usage rows, folded into the series of the rollups."""
 
 from collections.abc import Iterable, Mapping
 
 from gateway.metering.rollups.rollup_table import MOST_SOURCES, Key, Series, Sums
 from gateway.metering.rollups.row_sums import Group
 
-Names = dict[tuple[bytes, int], set[str]]  # names of sources by project and hour
+Names = dict[tuple[bytes, int], set[str]]  # source names by project and hour
 
 
 def fold(groups: Iterable[Group], names: Mapping[tuple[bytes, int], set[str]]) -> Sums:
-    """The sums by row of the table; what has a source that is not among `names` is left out of the series of those."""
+    """Return the sums by row of the table; groups with a source that is not in `names` are left out of the source
+    series."""
     sums: Sums = {}
     for group in groups:
         hour, project, key, provider, model, source, _, _, values = group
@@ -32,8 +33,8 @@ def fold(groups: Iterable[Group], names: Mapping[tuple[bytes, int], set[str]]) -
 
 
 def admit_names(groups: Iterable[Group], known: Names) -> Names:
-    """The names of sources that count, of each project and hour of the groups: those that are known, then those that
-    came first, MOST_SOURCES in all. No name ("") always counts."""
+    """Return the source names that are counted separately, for each project and hour of the groups: known names first,
+    then the earliest new ones, at most MOST_SOURCES. Groups without a source ("") always count."""
     first: dict[tuple[bytes, int], dict[str, str]] = {}
     for group in groups:
         seen = first.setdefault((group.project, group.hour), {})
@@ -41,7 +42,7 @@ def admit_names(groups: Iterable[Group], known: Names) -> Names:
     admitted: Names = {}
     for place, seen in first.items():
         names = {"", *known.get(place, ())}
-        for name in sorted(seen, key=lambda one: (seen[one], one)):
+        for name in sorted(seen, key=lambda source: (seen[source], source)):
             if len(names) <= MOST_SOURCES:
                 names.add(name)
         admitted[place] = names
@@ -49,7 +50,7 @@ def admit_names(groups: Iterable[Group], known: Names) -> Names:
 
 
 def ranges_of(groups: Iterable[Group]) -> dict[int, tuple[str, str]]:
-    """The range of request ids of each hour."""
+    """Return the range of request ids of each hour."""
     ranges: dict[int, tuple[str, str]] = {}
     for group in groups:
         low, high = ranges.get(group.hour, (group.low, group.high))

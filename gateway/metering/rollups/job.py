@@ -1,4 +1,4 @@
-"""What keeps the rollups current: new rows as they come, the rows that were there before, hours that differ, days."""
+"""The job that keeps the rollups current: new rows, rows from before the rollups, hours that differ, and days."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -30,14 +30,14 @@ from gateway.metering.rollups.row_sums import Group, sum_outrun, sum_rows
 from gateway.runtime.threads import compute, pause
 from gateway.store.database import Database
 
-# A commit takes less from the moment that its rows have; what takes longer is noticed by counting.
+# A commit normally takes less than this after its rows are created; later commits are detected by counting.
 LAG_US = 2 * SECOND_US
-# A step takes so many new rows as make about SUMS rows of the table, whose writing others wait for: some 20 ms.
+# A step reads as many new rows as make about SUMS rows of the table; writing them blocks other writers for about 20 ms.
 BATCH_ROWS = 2_000
 LEAST_ROWS = 100
 SUMS = 2_500
-PAUSE_S = 0.02  # between two steps, so that no other writer waits for many of them
-# So long the last batches are counted again in each round.
+PAUSE_S = 0.02  # between two steps, so that other writers do not wait for several of them
+# For this long, the last batches are counted again in each round.
 COUNTED_US = 3 * MINUTE_US
 
 log = logging.getLogger(__name__)
@@ -50,8 +50,9 @@ def forever() -> bool:
 
 
 class Rollups:
-    """`advance` is for the one worker that leads, and safe wherever it runs: two who do the same at once notice, and
-    one of them starts again. Unavailable when the store is away, or was changed by somebody else meanwhile."""
+    """Maintains the rollups. `advance` is meant for the leading worker, but safe in every worker: concurrent runs
+    detect each other, and one starts again. Unavailable when the store is down, or when other workers changed the
+    rollups too often meanwhile."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -60,8 +61,8 @@ class Rollups:
     def advance(
         self, go_on: GoOn = forever, lag_us: int = LAG_US, pause_s: float = PAUSE_S, thorough: bool = False
     ) -> None:
-        """One round: everything that was posted until `lag_us` ago; asks `go_on` between its steps. `thorough`: rows of
-        slow clocks are looked for too, which is done now and then else."""
+        """Run one round over everything that was posted until `lag_us` ago; `go_on` is called between steps.
+        `thorough`: also search for rows of nodes with a slow clock, which other rounds do only at intervals."""
         try_again(lambda: self._advance(go_on, lag_us, pause_s, thorough))
 
     def _advance(self, go_on: GoOn, lag_us: int, pause_s: float, thorough: bool) -> None:
@@ -82,26 +83,26 @@ class Rollups:
         days.sum_up(self._database, state, hour_of(now_us), go_on)
 
     def catch_up(self) -> None:
-        """Everything that is in the store, however long it takes (commands, and whoever compares)."""
+        """Process everything in the store, however long it takes (for commands, and before a comparison)."""
         self.advance(lag_us=0, pause_s=0, thorough=True)
 
     def rebuild(self, first_hour: int, last_hour: int) -> int:
-        """Compute the hours (since the epoch) from the first to the last one anew, from the rows that are left and what
-        those told that were removed; how many had any. Days follow."""
+        """Compute the hours (since the epoch) from first to last again, from the remaining rows and the sums of removed
+        rows; return how many had usage. Days follow."""
         self.advance(lag_us=0, pause_s=0)
         count = try_again(lambda: late.mark_hours(self._database, self._state(), first_hour, last_hour))
         self.advance(lag_us=0, pause_s=0)
         return count
 
     def state(self) -> State | None:
-        """How far they are; None before the first round."""
+        """Return the progress of the rollups; None before the first round."""
         return self._database.read(lambda: read_state(self._database))
 
     def _state(self) -> State:
-        known = self.state()
-        if known is not None:
-            return known
-        # Rows that were made by now may not be committed yet: those of the last minute are counted as new ones.
+        state = self.state()
+        if state is not None:
+            return state
+        # Rows created by now may not be committed yet, so rows of the last minute count as new.
         start_us = self._database.now_us() - MINUTE_US
 
         def begin() -> State | None:
@@ -109,19 +110,19 @@ class Rollups:
             insert_state(self._database, start_us, empty is None)
             return read_state(self._database)
 
-        made = self._database.write(begin)
-        assert made is not None
-        return made
+        begun = self._database.write(begin)
+        assert begun is not None
+        return begun
 
     def _count_new(self, state: State, until_us: int, go_on: GoOn, pause_s: float) -> State:
-        """Rows posted since the watermark, batch by batch."""
+        """Add rows posted since the watermark, batch by batch."""
         while state.watermark < until_us and go_on():
             start_us = state.watermark
             end_us = self._database.report(partial(self._end_of_batch, start_us, until_us))
             purged = bytes.fromhex(state.purged)
             groups, outrun = self._database.report(partial(self._sum_batch, start_us, end_us, purged))
             count = sum(group.values[0] for group in groups)
-            counted = [one for one in state.counted if one[1] > end_us - COUNTED_US]
+            counted = [batch for batch in state.counted if batch[1] > end_us - COUNTED_US]
             after = {"watermark": end_us, "counted": (*counted, (start_us, end_us, count))}
             state = self._add(state, [*groups, *outrun], after)
             if groups:
@@ -130,9 +131,9 @@ class Rollups:
 
     def _end_of_batch(self, start_us: int, until_us: int) -> int:
         sql = "SELECT posted_at FROM usage WHERE posted_at >= ? AND posted_at < ? ORDER BY posted_at LIMIT 1 OFFSET ?"
-        found = self._database.execute(sql, (start_us, until_us, self._rows)).fetchone()
-        if found:
-            return max(start_us + 1, found[0])
+        row = self._database.execute(sql, (start_us, until_us, self._rows)).fetchone()
+        if row:
+            return max(start_us + 1, row[0])
         return until_us
 
     def _sum_batch(self, start_us: int, end_us: int, purged: bytes) -> tuple[list[Group], list[Group]]:
@@ -141,8 +142,8 @@ class Rollups:
         return groups, sum_outrun(self._database, start_us, end_us, purged) if retried else []
 
     def _fill(self, state: State, until_us: int, go_on: GoOn, pause_s: float) -> State:
-        """One pass over the rows that were there when rollups began, in the order of request ids. What is posted
-        meanwhile is counted in between."""
+        """Add the rows from before the rollups in one pass, in the order of request ids. Rows posted meanwhile are
+        added in between."""
         while state.filling and go_on():
             last = bytes.fromhex(state.filled or "")
             end = self._database.report(partial(self._end_of_range, last))
@@ -160,15 +161,16 @@ class Rollups:
         return state
 
     def _end_of_range(self, last: bytes) -> bytes | None:
-        """All attempts of a request come together."""
+        """Return the last request id of the next range, which includes all attempts of each request; None at the
+        end."""
         sql = "SELECT request FROM usage WHERE request > ? ORDER BY request LIMIT 1 OFFSET ?"
-        found = self._database.execute(sql, (last, self._rows)).fetchone()
-        if found:
-            return bytes(found[0])
+        row = self._database.execute(sql, (last, self._rows)).fetchone()
+        if row:
+            return bytes(row[0])
         return None
 
     def _add(self, state: State, groups: Sequence[Group], after: dict[str, Any]) -> State:
-        """Add groups and move on, in one transaction."""
+        """Add groups and advance the state, in one transaction."""
         if groups:
             known = self._database.report(partial(self._known_names, places_of(groups)))
         else:
@@ -189,7 +191,7 @@ class Rollups:
         return self._database.write(write)
 
     def _compute_hour(self, state: State, hour: int, low: str, high: str) -> State:
-        """The part HELD of an hour, from the rows that lie in the table and the pieces that went."""
+        """Compute the part HELD of an hour again, from the rows in the table and the pieces that were removed."""
         start_us = hour * HOUR_US
         condition = "w.at >= ? AND w.at < ? AND w.request >= ? AND w.request <= ? AND w.posted_at < ?"
         params = (start_us, start_us + HOUR_US, bytes.fromhex(low), bytes.fromhex(high), state.watermark)
@@ -201,7 +203,7 @@ class Rollups:
         known = self._database.report(partial(self._known_names, places_of(groups), f"AND part <> {part}"))
         sums = compute(fold, groups, admit_names(groups, known))
         stored = self._database.report(partial(read_sums, self._database, hour, part))
-        # Of most rows nothing has changed, and others wait for what is written.
+        # Most rows are unchanged, and other writers wait while this writes.
         wrong, sums = compute(compare_sums, stored, sums)
         now_us = self._database.now_us()
 
@@ -223,5 +225,5 @@ class Rollups:
 
 
 def places_of(groups: Iterable[Group]) -> set[tuple[bytes, int]]:
-    """The projects and hours of groups."""
+    """Return the projects and hours of groups."""
     return {(group.project, group.hour) for group in groups}

@@ -1,4 +1,5 @@
-"""Late rows, committed after the watermark had passed them: finds them, and marks their hours to compute again."""
+"""Late rows, committed after the watermark had passed them: detects them, and marks their hours to be computed
+again."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -13,13 +14,13 @@ from gateway.runtime.threads import pause
 from gateway.store.database import Database
 from gateway.store.partitions import id_at
 
-# Rows posted so long ago are compared with the rollups now and then, whatever told of them: a process may have been
-# stopped between the making of a row and its commit, or a node's clock may be slow, by two hours even.
+# Rows posted up to this long ago are compared with the rollups at intervals: a process may have been suspended between
+# the creation of a row and its commit, or a node's clock may be slow, even by two hours.
 AGAIN_US = 3 * HOUR_US
 AGAIN_EVERY_US = 10 * MINUTE_US
-# A row may have been made so long before its first commit failed.
+# A row may have been created up to this long before its first commit failed.
 MADE_US = MINUTE_US
-# Rows that are looked at in one statement, where hours are to be computed anew.
+# Rows that one statement reads when hours are computed again.
 STEP_ROWS = 10_000
 PAUSE_S = 0.01
 
@@ -29,13 +30,15 @@ log = logging.getLogger(__name__)
 
 
 def look_again(database: Database, state: State, thorough: bool = False) -> State:
-    """Count the last batches again, read what the journals tell of late commits, and now and then, or where it is to be
-    `thorough`, compare the rows of the last hours with the rollups; hours that differ are marked. The state after
-    it."""
+    """Detect late rows and mark their hours; return the state afterwards.
+
+    Counts the last batches again and reads the journals' marks of late commits. At intervals, or if `thorough`, rows of
+    the last hours are compared with the rollups.
+    """
     if state.counted:
         start_us = state.counted[0][0]
         end_us = state.counted[-1][1]
-        if _count(database, start_us, end_us) != sum(one[2] for one in state.counted):
+        if _count(database, start_us, end_us) != sum(count for _, _, count in state.counted):
             state = _mark_posted(database, state, start_us, end_us)
     for writer, since_us, at_us in database.read(partial(_read_marks, database)):
         state = _mark_posted(database, state, since_us - MADE_US, state.watermark, (writer, at_us))
@@ -49,12 +52,15 @@ def look_again(database: Database, state: State, thorough: bool = False) -> Stat
 
 
 def step_back(database: Database, state: State, until_us: int) -> State:
-    """Begin again at `until_us`, after a clock that was ahead is set right: else no row counts until its time comes.
-    What was posted from then on counts when that comes; the hours of its requests are computed anew without it, and
-    those of what was posted in the last hours, which nothing has counted since the clock is right."""
+    """Move the watermark back to `until_us` after a clock that was ahead was corrected; otherwise no new row would be
+    counted until that time.
+
+    Rows posted from `until_us` on are counted when that time comes. The hours of their requests, and of rows posted in
+    the hours before, are computed again without them.
+    """
     requests = "request IN (SELECT request FROM usage WHERE posted_at >= ? AND posted_at < ?)"
     ranges = _ranges(database, requests, (until_us - AGAIN_US, state.watermark))
-    log.warning("the clock was ahead of now: %d hours are computed anew", len(ranges))
+    log.warning("the clock was ahead: %d hours of rollups are computed again", len(ranges))
 
     def write() -> State:
         moved = advance_state(database, state, watermark=until_us, counted=())
@@ -65,14 +71,14 @@ def step_back(database: Database, state: State, until_us: int) -> State:
 
 
 def list_dirty(database: Database) -> list[tuple[int, str, str]]:
-    """Hours to be computed anew, with the range of their request ids."""
+    """Return the hours to be computed again, with the range of their request ids."""
     sql = "SELECT hour, low, high FROM rollup_hour WHERE dirty = 1 ORDER BY hour"
     return [(hour, low, high) for hour, low, high in database.report(lambda: database.execute(sql).fetchall())]
 
 
 def mark_hours(database: Database, state: State, first_hour: int, last_hour: int) -> int:
-    """Mark all hours from the first to the last one that have rollups or rows; how many. Rows are looked for among the
-    requests of about that time, step by step."""
+    """Mark all hours from first to last that have rollups or rows; return how many. Rows are searched step by step
+    among request ids of that time."""
     start_us = first_hour * HOUR_US
     end_us = (last_hour + 1) * HOUR_US
     condition = "request >= ? AND request < ? AND at >= ? AND at < ?"
@@ -92,12 +98,12 @@ def mark_hours(database: Database, state: State, first_hour: int, last_hour: int
 
 
 def _steps(database: Database, low: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Ranges of request ids that lie in [low, end) and have not too many rows each; none behind the last row."""
+    """Yield ranges of request ids that cover [low, end) and have a limited number of rows each."""
     sql = "SELECT request FROM usage WHERE request >= ? AND request < ? ORDER BY request LIMIT 1 OFFSET ?"
     while True:
         read = partial(database.fetch, sql, (low, end, STEP_ROWS))
         beyond = database.report(read)
-        # All rows of a request have its id, so that more of them than a step has make it longer.
+        # All rows of a request share its id, so a request with more rows than a step makes the step longer.
         if beyond:
             high = max(bytes(beyond[0][0]), low + b"\0")
         else:
@@ -124,11 +130,11 @@ def _read_marks(database: Database) -> list[tuple[str, int, int]]:
 def _mark_posted(
     database: Database, state: State, start_us: int, end_us: int, mark: tuple[str, int] | None = None
 ) -> State:
-    """Mark the hours of all rows posted in [start, end), and forget the journal's mark that told of them."""
-    # Counted first: a row that comes between the two is found by the next round.
+    """Mark the hours of all rows posted in [start, end), and delete the journal's mark that reported them."""
+    # Counted first: a row that arrives between the two statements is detected by the next round.
     count = _count(database, start_us, end_us)
     ranges = _ranges(database, "posted_at >= ? AND posted_at < ?", (start_us, end_us))
-    log.info("rows were committed late: %d hours are computed anew", len(ranges))
+    log.info("rows were committed late: %d hours of rollups are computed again", len(ranges))
 
     def write() -> State:
         if mark:
@@ -145,7 +151,7 @@ def _mark_posted(
 
 
 def _compare_posted(database: Database, state: State, since_us: int) -> State:
-    """Mark those hours of which rows were posted lately that have more or fewer rows than the rollups."""
+    """Mark the hours with recently posted rows that have more or fewer rows than the rollups."""
     ranges = _ranges(database, "posted_at >= ? AND posted_at < ?", (since_us, state.watermark))
     differing = {hour: ids for hour, ids in ranges.items() if _differs(database, state, hour, ids)}
     if not differing:
@@ -184,7 +190,7 @@ def _differs(database: Database, state: State, hour: int, ids: tuple[str, str]) 
 
 
 def _ranges(database: Database, condition: str, params: Sequence[Any]) -> Ranges:
-    """The range of request ids (hex) of the rows that meet a condition, by hour."""
+    """Return the range of request ids (hex) of the rows that meet a condition, by hour."""
     ident = HEX[database.kind].format("request")
     sql = f"SELECT at / {HOUR_US}, MIN({ident}), MAX({ident}) FROM usage WHERE {condition} GROUP BY at / {HOUR_US}"
     return {

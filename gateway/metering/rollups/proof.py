@@ -1,4 +1,4 @@
-"""The check of the rollups: they agree with the usage rows, series with each other, days with their hours."""
+"""The check of the rollups: they must agree with the usage rows, series with each other, days with their hours."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,26 +20,26 @@ from gateway.metering.rollups.row_sums import HEX
 from gateway.metering.rollups.sum_tables import VALUES
 from gateway.store.database import Database
 
-ROWS = "usage rows"  # how what is compared with them is named
-# Both sides of a comparison in one: its first figure that differs, and what both say of it.
+ROWS = "usage rows"  # the name of that side of a comparison
+# Compares two sides that are given as one query: returns the first figure that differs, and both values.
 UNLIKE = """
 SELECT subject, {figure}, {left}, {right} FROM (
     SELECT {subject} AS subject, {sums} FROM ({both}) b GROUP BY {keys}
 ) d WHERE {differ}
 """
 
-# Rows of hours, with which part of theirs is the one HELD.
+# Rows of hours, with the number of their part HELD.
 HOURLY = "rollup JOIN rollup_hour USING (hour)"
-# What rows that went have in it still.
+# Usage of deleted rows that is still included in the part HELD of its hour.
 PIECES = "removed_piece JOIN rollup_hour USING (hour)"
 
 Comparison = tuple[str, tuple[Any, ...], tuple[str, str]]
 
 
 def compare_rollups(database: Database, first_hour: int) -> Iterator[Comparison]:
-    """Statements with params whose rows (subject, figure, left, right) are differences, and what both sides are called:
-    hours from `first_hour` since the epoch on. Nothing while the rows of before are still being summed up. Inside a
-    read."""
+    """Yield statements with params, and the names of both sides. Rows of a statement (subject, figure, left, right) are
+    differences in hours from `first_hour` since the epoch on. Yields nothing until existing rows are all summed. Inside
+    a read."""
     state = read_state(database)
     if state is None or state.filling:
         return
@@ -60,7 +60,7 @@ def compare_rollups(database: Database, first_hour: int) -> Iterator[Comparison]
 
 
 def _unlike(both: str, subject: str, keys: str) -> str:
-    """`both` has, of each of VALUES, a left and a right column (l_, r_)."""
+    """Return a comparison; `both` has a left and a right column (l_, r_) for each of VALUES."""
     return UNLIKE.format(
         figure=_case(lambda name: f"'{name}'"),
         left=_case(lambda name: f"l_{name}"),
@@ -86,7 +86,7 @@ def _right() -> str:
 
 
 def _rows_sql(database: Database) -> str:
-    """The part HELD of keys by provider and model, with the rows that lie in the table and the pieces that went."""
+    """Compare the part HELD of keys by provider and model with the rows in the table and the removed pieces."""
     hexed = HEX[database.kind].format
     condition = "w.posted_at < ? AND w.request >= ? AND w.at >= ?"
     sums = [f"SUM(1) AS r_{VALUES[0]}"]
@@ -108,7 +108,7 @@ def _rows_sql(database: Database) -> str:
 
 
 def sums_list(database: Database) -> list[str]:
-    """The sum of each figure, one by one."""
+    """Return the SQL of the sum of each figure."""
     return [sums_sql(database, (name,)) for name in FIGURES]
 
 
@@ -120,7 +120,7 @@ def _rows_params(database: Database, state: State, first_hour: int) -> tuple[Any
 
 
 def _series_sql(left: Series, right: Series) -> str:
-    """Two series that tell the same by hour."""
+    """Compare two series that must have equal sums by hour."""
     both = (
         f"SELECT hour, part, {_left()} FROM rollup WHERE series = {left} "
         f"UNION ALL SELECT hour, part, {_right()} FROM rollup WHERE series = {right}"
@@ -130,7 +130,7 @@ def _series_sql(left: Series, right: Series) -> str:
 
 
 def _sources_sql(owner: str) -> str:
-    """What has a source is all there is, unless a project has too many of them in an hour."""
+    """Compare the sums of sources with those of their project; they may be lower only if it exceeds MOST_SOURCES."""
     return f"""
     SELECT {owner} || ' hour ' || t.hour, 'rows', s.held, t.held FROM (
         SELECT owner, hour, SUM(rows) AS held FROM rollup WHERE series = {Series.PROJECT} AND hour >= ?
@@ -143,7 +143,7 @@ def _sources_sql(owner: str) -> str:
 
 
 def _coarse_sql(hours: int, coarse: int, fine: int, ready: str) -> str:
-    """Sums of so many hours that are made, with what they were made of."""
+    """Compare computed sums of `hours` hours with the sums that they were computed from."""
     within = (
         f"SELECT series & {DAILY - 1} AS series, hour / {hours} AS step, {{sides}} FROM rollup "
         f"WHERE series >= {{from_}} AND series < {{from_}} + {DAILY} AND hour >= ? AND hour < ?"
@@ -154,7 +154,7 @@ def _coarse_sql(hours: int, coarse: int, fine: int, ready: str) -> str:
 
 
 def _removed_sql(owner: str, key: str) -> str:
-    """What removed rows cost, of keys."""
+    """Compare the cost of removed rows by key with `removed_spend`."""
     return f"""
     SELECT id, 'cost_nusd', SUM(mine), SUM(theirs) FROM (
         SELECT {owner} AS id, COALESCE(cost_nusd, 0) AS mine, 0 AS theirs FROM {HOURLY}

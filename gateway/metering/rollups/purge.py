@@ -1,4 +1,4 @@
-"""Removing of old usage rows: what they counted stays, in the rollups and in the books that outlive them."""
+"""Removal of old usage rows: their sums stay in the rollups and in the tables that outlive them."""
 
 from collections.abc import Callable
 from functools import partial
@@ -30,20 +30,20 @@ from gateway.store.database import Database
 from gateway.store.partitions import Partition, Partitions, id_at, time_of
 
 LEAST_DAYS = 3
-# What is removed at once: the rows of whole hours, or where one has more than STEP_ROWS, so many of them as make about
-# GROUPS groups. Both take the writer some 10 to 20 ms.
+# One step removes the rows of whole hours. If an hour has more than STEP_ROWS, it removes as many rows as make about
+# GROUPS groups. Both hold the write lock for 10 to 20 ms.
 STEP_ROWS = 2_500
 FIRST_ROWS = 250
 LEAST_ROWS = 100
 GROUPS = 250
 STEP_HOURS = 24
-# The share of the time that removing takes: for half of it the writer is held, so that of a hundred commits of others
-# fewer than one finds it so. Where every hour is full that is 500 to 800 rows a second. It rests for so long at most.
+# The share of time spent on removal. The write lock is held for half of it, so that fewer than one in a hundred commits
+# has to wait. With full hours that is 500 to 800 rows per second. LONGEST_S limits a pause.
 SHARE = 1 / 100
 LONGEST_S = 5.0
-# A round ends after so many steps, an hour or so; the next one goes on, and has the next partitions ready before.
+# A round ends after this many steps (about an hour); the next one continues, after it prepared new partitions.
 ROUND_STEPS = 1_000
-WEEKS_FROM_DAYS = 60  # who keeps rows for longer has partitions of a week, else of a day
+WEEKS_FROM_DAYS = 60  # above this retention a partition has a week, otherwise a day
 
 MERGED = ", ".join(f"{v} = NULLIF(COALESCE(rollup.{v}, 0) + COALESCE(excluded.{v}, 0), 0)" for v in VALUES)
 MERGE = f"""
@@ -54,16 +54,16 @@ ON CONFLICT ({", ".join(KEY_COLUMNS)}) DO UPDATE SET
     updated_at = CASE WHEN excluded.updated_at > rollup.updated_at THEN excluded.updated_at ELSE rollup.updated_at END,
     {MERGED}
 """
-# A range, or SQLite would take the series for what narrows it down, not the hour.
+# A range of one value: with an equality, SQLite would narrow by the series instead of the hour.
 OF_PROJECTS = f"hour = ? AND series >= {Series.PROJECT} AND series <= {Series.PROJECT}"
 OF_PARTS = f"SELECT part, SUM(rows) FROM rollup WHERE {OF_PROJECTS} GROUP BY part"
 MARK = "UPDATE rollup_hour SET dirty = 1, late_at = ? WHERE hour = ?"
 
 
 class Removal(NamedTuple):
-    """Rows that go in one transaction: those that meet `condition`, `rows` of them. Of the hours `whole` nothing that
-    was counted is left then; of the hours `wrong` nothing is either, but they were not counted like that. `groups` is
-    what the rows counted in all hours but the whole ones."""
+    """Rows to delete in one transaction: the `rows` rows that meet `condition`. The hours in `whole` lose all of their
+    counted rows. The hours in `wrong` do too, but their rows differ from what was counted. `groups` are the sums of the
+    rows in all hours except the whole ones."""
 
     condition: str
     params: list[Any]
@@ -76,22 +76,22 @@ class Removal(NamedTuple):
 
 
 class UsagePurge:
-    """Removes usage rows, with the rows that tell which teams paid, whose request came more than `days` days ago
-    (0: none is ever removed) and before the last hour that the ledger has posted. For the one worker that leads; safe
-    to repeat and to run twice at once.
+    """Removes usage rows and their team rows once the request is more than `days` days old (0: keep all rows) and the
+    ledger has posted its hour. Meant for the leading worker; safe to repeat and to run twice at once.
 
-    On PostgreSQL usage lies in partitions, which are dropped whole once all of them is old. Where it did not always,
-    the first partition holds all that was before; of that one, and on SQLite, rows go in small steps.
+    On PostgreSQL the usage table is partitioned, and a partition is dropped once all of its rows are old. If the table
+    was not partitioned from the start, its first partition holds all earlier rows; from that one, and on SQLite, rows
+    are deleted in small steps.
     """
 
     def __init__(
         self, database: Database, clock: Clock, days: int, marked: str, closed_until: Callable[[], int]
     ) -> None:
-        """`marked` is how the details of a row look whose cost a bound provider key counted (see reconciliation.py);
-        `closed_until` tells before when (µs) the ledger has closed every hour. SettingsError when `days` are too few:
-        late rows must have come before rows may go."""
+        """`marked` is the pattern in the details of rows that count for the spending limit of a provider key (see
+        reconciliation.py). `closed_until` returns the time (µs) before which the ledger has closed every hour.
+        SettingsError when `days` are too few: late rows must have arrived before rows are removed."""
         if days < 0 or 0 < days < LEAST_DAYS:
-            raise SettingsError(f"[metering] usage_days: at least {LEAST_DAYS}, or 0 to keep usage rows for ever")
+            raise SettingsError(f"[metering] usage_days: at least {LEAST_DAYS}, or 0 to keep all usage rows")
         self._database = database
         self._clock = clock
         self._days = days
@@ -103,25 +103,27 @@ class UsagePurge:
         self._closed_us = 0
 
     def run(self, go_on: GoOn = forever) -> int:
-        """One round; how many rows went. Unavailable when the store is away or busy: the next round goes on."""
+        """Run one round; return how many rows were removed. Unavailable when the store is down or busy: the next round
+        continues."""
         self.partitions.keep_ready(go_on)
         state = self._database.read(lambda: read_state(self._database))
         now_us = self._database.now_us()
-        # While attempts of a day wait to be counted, no earlier ones of their requests may go.
+        # While a day's attempts are not counted yet, earlier attempts of the same requests must stay.
         if not self._days or state is None or state.filling or state.watermark < now_us - DAY_US:
             return 0
         self._closed_us = self._closed_until()
         cut = id_at(min((now_us - self._days * DAY_US) // HOUR_US * HOUR_US, self._closed_us))
         self._finish(go_on)
-        gone = 0
+        removed = 0
         for partition in self.partitions.ended(cut):
             if not go_on():
-                return gone
-            gone += try_again(partial(self._drop, partition))
-        return gone + self._delete(self._least(cut), go_on)
+                return removed
+            removed += try_again(partial(self._drop, partition))
+        return removed + self._delete(self._least(cut), go_on)
 
     def _finish(self, go_on: GoOn) -> None:
-        """Sweep what was left, and move hours that are all gone but were not right when the last of their rows went."""
+        """Complete earlier removals: sweep obsolete pieces, and move hours without rows that differed when their last
+        rows were removed."""
         self._repeat(self._sweep, go_on)
         for hour, part, _ in self._database.read(partial(list_pieces, self._database)):
             if not go_on():
@@ -139,12 +141,13 @@ class UsagePurge:
             self._database.write(move)
 
     def _sweep(self) -> int | None:
-        """A step of it; None when there is nothing to be swept."""
+        """Delete some obsolete pieces; None when there are none."""
         state = self._read_state()
-        swept = [one for one in self._database.read(partial(list_pieces, self._database)) if not one[2]]
-        if not swept:
+        pieces = self._database.read(partial(list_pieces, self._database))
+        obsolete = [(hour, part) for hour, part, is_held in pieces if not is_held]
+        if not obsolete:
             return None
-        hour, part, _ = swept[0]
+        hour, part = obsolete[0]
 
         def sweep() -> None:
             advance_state(self._database, state)
@@ -154,10 +157,11 @@ class UsagePurge:
         return 0
 
     def _least(self, cut: bytes) -> bytes:
-        """Up to where rows go one by one: what lies in ordinary partitions waits for those to end."""
-        for one in self.partitions.ranges():
-            if one.name.endswith(("_first", "_past")) and one.high is not None:
-                return min(cut, one.high)
+        """Return the request id up to which rows are deleted one by one. Rows in ordinary partitions wait for these to
+        be dropped."""
+        for partition in self.partitions.ranges():
+            if partition.name.endswith(("_first", "_past")) and partition.high is not None:
+                return min(cut, partition.high)
         if self.partitions.exist():
             return b""
         return cut
@@ -166,27 +170,27 @@ class UsagePurge:
         return self._repeat(partial(self._step, cut), go_on)
 
     def _repeat(self, step: Callable[[], int | None], go_on: GoOn) -> int:
-        """Steps until one returns None, a share of the time; how many rows they removed."""
-        gone = 0
+        """Repeat `step` until it returns None, with pauses; return how many rows were removed."""
+        removed = 0
         for _ in range(ROUND_STEPS):
             start = self._clock.monotonic()
             count = try_again(step) if go_on() else None
             if count is None:
                 break
-            gone += count
+            removed += count
             pause(min(LONGEST_S, (self._clock.monotonic() - start) * (1 / SHARE - 1)))
-        return gone
+        return removed
 
     def _step(self, cut: bytes) -> int | None:
-        """Remove the oldest rows, all attempts of a request together; how many, None when there are none. The rows of
-        an hour go at once where they are not too many."""
+        """Remove the oldest rows, all attempts of a request together; return how many, None when there are none. The
+        rows of an hour are removed at once unless they are too many."""
         if self._sweep() is not None:
             return 0
         state = self._read_state()
-        found = self._database.report(partial(self._next, cut))
-        if found is None:
+        ids = self._database.report(partial(self._next, cut))
+        if ids is None:
             return None
-        removal = self._plan(state, *found)
+        removal = self._plan(state, *ids)
         if not removal.rows:
             return None
         self._database.write(partial(self._remove, state, removal))
@@ -195,7 +199,7 @@ class UsagePurge:
         return removal.rows
 
     def _next(self, cut: bytes) -> tuple[bytes, bytes] | None:
-        """The range of request ids whose rows go next: hours, or a piece of one that has too many rows."""
+        """Return the next range of request ids to remove: whole hours, or a piece of an hour with too many rows."""
         sql = "SELECT request FROM usage WHERE request < ? ORDER BY request LIMIT 1 OFFSET ?"
         first = self._database.execute(sql, (cut, 0)).fetchone()
         if first is None:
@@ -213,7 +217,7 @@ class UsagePurge:
         return low, max(bytes(beyond[0]), (int.from_bytes(low, "big") + 1).to_bytes(16, "big"))
 
     def _plan(self, state: State, low: bytes, end: bytes) -> Removal:
-        # Both ends, or SQLite would look the rows up by when they were posted, which is nearly all of them.
+        # Both ends, or SQLite would use the index on `posted_at`, which matches nearly all rows.
         condition = "w.request >= ? AND w.request < ? AND w.posted_at < ?"
         params = [low, end, state.watermark]
         return self._database.report(partial(self._read_removal, state, condition, params, end))
@@ -237,8 +241,8 @@ class UsagePurge:
         return Removal(condition, params, end, sum(counts.values()), whole, wrong, groups, spent)
 
     def _is_whole(self, hour: int, part: int, count: int, end: bytes) -> bool | None:
-        """Whether `count` rows and what went already are all that is counted as HELD in an hour, whose part that is;
-        None where rows of it lie behind `end`. Inside a report."""
+        """Return whether `count` rows plus the removed pieces are everything that is counted in the part HELD (`part`)
+        of an hour; None if the hour has rows beyond `end`. Inside a report."""
         high = self._database.execute("SELECT high FROM rollup_hour WHERE hour = ?", (hour,)).fetchone()
         if high is None or high[0] >= end.hex():
             return None
@@ -246,7 +250,7 @@ class UsagePurge:
         return counted.get(part, 0) == count + count_pieces(self._database, hour, part)
 
     def _groups_of(self, state: State, hour: int, condition: str, params: list[Any]) -> list[Group]:
-        """What rows that meet a condition counted in an hour. Inside a report."""
+        """Return the sums of the rows of an hour that meet a condition. Inside a report."""
         within = f"{condition} AND w.at >= ? AND w.at < ?"
         bounds = [*params, hour * HOUR_US, (hour + 1) * HOUR_US]
         return sum_rows(self._database, within, bounds, state.watermark, bytes.fromhex(state.purged))[0]
@@ -271,8 +275,8 @@ class UsagePurge:
         _check(count, removal.rows)
 
     def _move_hour(self, hour: int) -> int:
-        """All that an hour holds goes from the part HELD to the part REMOVED: the smaller one is added to the larger
-        one, and that is the one REMOVED from now on. How many rows it held."""
+        """Move the sums of an hour from the part HELD to the part REMOVED; return how many rows it held. The smaller
+        part is added to the larger one, which becomes REMOVED."""
         held = read_held(self._database, [hour]).get(hour, 0)
         rows = {int(part): int(count or 0) for part, count in self._database.fetch(OF_PARTS, (hour,))}
         if rows.get(held, 0) >= rows.get(1 - held, 0):
@@ -287,7 +291,7 @@ class UsagePurge:
         return rows.get(held, 0)
 
     def _drop(self, partition: Partition) -> int:
-        """Drop a partition whole. Hours that lie in it with all of their rows move in the table of rollups itself."""
+        """Drop a partition. The sums of hours with all rows in it move within the table of rollups."""
         assert partition.high is not None
         state = self._read_state()
         whole, cut_off = self._database.report(partial(self._hours_of, partition))
@@ -304,13 +308,13 @@ class UsagePurge:
 
         def write() -> int:
             run = self._database.execute
-            # Until it is gone no row can come for it that was not counted.
+            # Until the partition is dropped, no row may arrive in it that was not counted.
             run(f"LOCK TABLE {partition.name} IN SHARE MODE")
             advance_state(self._database, state, purged=max(state.purged, (partition.high or b"").hex()))
             count = int(run(f"SELECT COUNT(*) FROM {partition.name}").fetchone()[0])
             parts = read_held(self._database, whole)
-            gone = sum(count_pieces(self._database, hour, parts.get(hour, 0)) for hour in whole)
-            held = sum(map(self._move_hour, whole)) - gone
+            pieces = sum(count_pieces(self._database, hour, parts.get(hour, 0)) for hour in whole)
+            held = sum(map(self._move_hour, whole)) - pieces
             _check(count - held, sum(group.values[0] for group in groups))
             add_pieces(self._database, groups, self._clock.now_us())
             keep_spent(self._database, spent)
@@ -323,7 +327,7 @@ class UsagePurge:
         except Overtaken:
             raise
         except Unavailable:
-            # What was not counted yet makes its hours differ, which computing them anew mends.
+            # Uncounted rows make their hours differ; computing these hours again corrects that.
             self._database.write(lambda: self._mark(whole))
             raise
 
@@ -337,7 +341,7 @@ class UsagePurge:
         widen_hours(self._database, ranges, dirty=True)
 
     def _hours_of(self, partition: Partition) -> tuple[list[int], list[int]]:
-        """The hours of which rows lie in the partition: those with all of their rows in it, and the others."""
+        """Return the hours with rows in the partition: those with all rows in it, and the others."""
         assert partition.high is not None
         low = partition.low.hex()
         high = partition.high.hex()
@@ -345,17 +349,18 @@ class UsagePurge:
         whole: list[int] = []
         cut_off: list[int] = []
         for hour, first, last in self._database.execute(sql, (low, high)).fetchall():
-            (whole if first >= low and last < high else cut_off).append(int(hour))
+            is_whole = first >= low and last < high
+            (whole if is_whole else cut_off).append(int(hour))
         return whole, cut_off
 
     def _read_state(self) -> State:
         state = self._database.read(lambda: read_state(self._database))
         if state is None:
-            raise Unavailable("Nothing is summed up yet.")
+            raise Unavailable("The rollups have not been started yet.")
         return state
 
 
 def _check(count: int, counted: int) -> None:
-    """A row may come while its neighbours go. Unavailable: nothing happened."""
+    """Check that no row arrived while others were removed. Unavailable: the transaction is rolled back."""
     if count != counted:
-        raise Unavailable("Rows came while they were to be removed; they are removed another time.")
+        raise Unavailable("New rows arrived during the removal; it will be repeated.")

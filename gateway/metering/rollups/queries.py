@@ -1,4 +1,5 @@
-"""Questions to the rollups: sums of owners over a time, by hour, by day or in one, and by what series tell apart."""
+"""Queries of the rollups: sums of owners over a time, by hour, by day or in total, and by the dimensions of a
+series."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -16,18 +17,18 @@ from gateway.store.partitions import time_of
 
 T = TypeVar("T")
 
-OWNERS = 2_000  # in one statement
+OWNERS = 2_000  # owners in one statement
 AT_ONCE = {"sqlite": "DEFERRED", "postgresql": "REPEATABLE READ"}
 DAY_MINUTES = HOURS * 60
-# What the rows of a bucket are made of, besides hours.
+# The precomputed sums that can serve a bucket, in addition to hours.
 MADE_OF = {"hour": (), "day": (DAY,), "all": (BLOCK, DAY)}
 HOUR = SumStep(0, 0, 1)
 
-# Cells as the JSON of a list, one in the place of many; ids as text.
+# Columns as JSON lists, so that the store returns one value instead of many; ids as text.
 LIST = {"sqlite": "json_group_array({})", "postgresql": "array_to_json(array_agg({}))::text"}
 HEX = {"sqlite": "lower(hex(owner))", "postgresql": "encode(owner, 'hex')"}
 
-# What tells the rows of a series apart.
+# The dimensions of each series.
 APART: dict[Series, set[str]] = {
     Series.PROJECT_MODEL: {"name", "provider"},
     Series.KEY_MODEL: {"name", "provider"},
@@ -42,10 +43,13 @@ Shifts = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class RollupQuestion:
-    """The sums of a series' `owners` (raw ids) over the hours [first, end) since the epoch: in buckets, and by each
-    combination of the dimensions. `figures` are those that are wanted, the others stay 0. Days are those of UTC, or
-    with `shifts` those of a zone: from which hour on its clock is how many minutes ahead; an hour counts to the day in
-    which it begins there."""
+    """The sums of a series' `owners` (raw ids) over the hours [first, end) since the epoch, in buckets and by each
+    combination of the dimensions.
+
+    Only `figures` are read, the others stay 0. Days are UTC days, or with `shifts` days of a time zone: pairs of the
+    first hour and the minutes by which the zone's clock is ahead from then on. An hour belongs to the day in which it
+    begins there.
+    """
 
     series: Series
     owners: Sequence[bytes]
@@ -58,8 +62,8 @@ class RollupQuestion:
 
 
 class HourRun(NamedTuple):
-    """The hours [first, end), read as sums of `step`s; `minutes` by which a zone's clock is ahead all the time, None:
-    it does not matter."""
+    """The hours [first, end), read as sums of `step`s. `minutes` is the constant offset of the time zone, None if it
+    does not matter."""
 
     step: SumStep
     first: int
@@ -69,9 +73,9 @@ class HourRun(NamedTuple):
 
 @dataclass(slots=True)
 class Row:
-    """Figures of one step (hours or days since the epoch, 0 for all in one) and one value of the dimensions; ids as the
-    16 bytes behind their prefix. `last_hour` is the newest hour that has any, as far as hours were read; `updated_us`
-    when the newest of them were summed up."""
+    """Figures of one step (hours or days since the epoch, 0 for the total) and one value of the dimensions; ids as the
+    16 bytes after their prefix. `last_hour` is the newest hour with usage, as far as hours were read; `updated_us` is
+    when the newest of them were computed."""
 
     step: int
     value: tuple[Any, ...]
@@ -86,8 +90,8 @@ class Row:
 
 
 class StepColumns(NamedTuple):
-    """What there is of one step: a list for each of the question's dimensions, of ids in hex, and for each of its
-    figures; an item of each list belongs together."""
+    """The rows of one step as columns: a list for each of the question's dimensions (ids in hex), and for each of its
+    figures. Items at the same index belong together."""
 
     step: int
     dimensions: list[list[str]]
@@ -95,7 +99,7 @@ class StepColumns(NamedTuple):
 
 
 class RollupQuery(NamedTuple):
-    """`order`: the column by which its lines come."""
+    """A statement; `order` is the column by which its rows are sorted."""
 
     sql: str
     params: tuple[Any, ...]
@@ -103,7 +107,7 @@ class RollupQuery(NamedTuple):
 
 
 def at_once(database: Database, work: Callable[[], T]) -> T:
-    """The result of `work`, a long read that sees one moment of the store. Unavailable."""
+    """Return the result of `work`, a long read of one snapshot of the store. Unavailable."""
 
     def read() -> T:
         with database.peewee.transaction(AT_ONCE[database.kind]):
@@ -112,57 +116,56 @@ def at_once(database: Database, work: Callable[[], T]) -> T:
     return database.report(read)
 
 
-def ask(database: Database, question: RollupQuestion) -> list[Row]:
-    """The answers, in no order; only those with usage. Inside `at_once`."""
-    found: dict[tuple[int, tuple[Any, ...]], Row] = {}
+def fetch_rows(database: Database, question: RollupQuestion) -> list[Row]:
+    """Return the rows with usage, in no order. Inside `at_once`."""
+    rows: dict[tuple[int, tuple[Any, ...]], Row] = {}
     width = 1 + len(question.dimensions)
     moments = ("MAX(hour)", "MAX(updated_at)"), ("hour", "updated_at")
-    statements = _statements(database, question, *moments)
-    for line in (line for one in statements for line in fetch_sums(database, one.sql, one.params)):
-        figures = ActivityFigures()
-        vars(figures).update(
-            {name: int(value) for name, value in zip(question.figures, line[width + 2 :], strict=True) if value}
-        )
-        row = Row(int(line[0]), _values(question, line), figures, int(line[width]), int(line[width + 1] or 0))
-        known = found.setdefault((row.step, row.value), row)
-        if known is not row:
-            known.add(row)
-    return list(found.values())
+    for statement in _statements(database, question, *moments):
+        for line in fetch_sums(database, statement.sql, statement.params):
+            figures = ActivityFigures()
+            values = zip(question.figures, line[width + 2 :], strict=True)
+            vars(figures).update({name: int(value) for name, value in values if value})
+            row = Row(int(line[0]), _values(question, line), figures, int(line[width]), int(line[width + 1] or 0))
+            known = rows.setdefault((row.step, row.value), row)
+            if known is not row:
+                known.add(row)
+    return list(rows.values())
 
 
-def ask_columns(database: Database, question: RollupQuestion) -> list[StepColumns]:
-    """The same without moments, for tens of thousands of them: the store makes the lists. A step may come in pieces.
-    Inside `at_once`."""
+def fetch_columns(database: Database, question: RollupQuestion) -> list[StepColumns]:
+    """Return the same figures as columns and without times, for tens of thousands of rows: the store builds the lists.
+    A step may be split. Inside `at_once`."""
     wide = len(question.dimensions)
     listed = LIST[database.kind]
     names = (HEX[database.kind] if name == "owner" else name for name in question.dimensions)
     lists = ", ".join(listed.format(name) for name in (*names, *question.figures))
-    found = []
+    columns = []
     for sql, params, order in _statements(database, question):
         outer = f"SELECT MIN(step), {lists} FROM ({sql}) lines GROUP BY {order}"
         for step, *cells in fetch_sums(database, outer, params):
             dimensions = [orjson.loads(cell) for cell in cells[:wide]]
-            found.append(StepColumns(int(step), dimensions, [_read_numbers(cell) for cell in cells[wide:]]))
-    return found
+            columns.append(StepColumns(int(step), dimensions, [_read_numbers(cell) for cell in cells[wide:]]))
+    return columns
 
 
 def _read_numbers(text: str) -> list[int]:
     numbers: list[int] = orjson.loads(text)
-    # Beyond 64 bits PostgreSQL is exact still, and SQLite gives the nearest double.
+    # Beyond 64 bits PostgreSQL stays exact, while SQLite returns the nearest double.
     if max(numbers) < LEAST_BEYOND:
         return numbers
     return [int(number) for number in json.loads(text)]
 
 
 def is_filled(database: Database) -> bool:
-    """Whether all rows that were there before the rollups are counted. Inside a read."""
+    """Return whether all rows from before the rollups are counted. Inside a read."""
     state = read_state(database)
     return state is not None and not state.filling
 
 
 def rows_begin_us(database: Database) -> int:
-    """Since when all usage rows are there still; before that moment some or all were removed. 0: none was. Inside a
-    read."""
+    """Return the time from which on all usage rows still exist; before it some or all were removed. 0: none were
+    removed. Inside a read."""
     state = read_state(database)
     if state is not None and state.purged:
         return time_of(bytes.fromhex(state.purged))
@@ -170,7 +173,7 @@ def rows_begin_us(database: Database) -> int:
 
 
 def _runs(database: Database, question: RollupQuestion) -> list[HourRun]:
-    """What is read, coarse sums wherever they are made."""
+    """Return the runs to read, with precomputed sums where available."""
     first = question.first
     end = question.end
     if question.bucket == "day" and question.shifts:
@@ -187,7 +190,7 @@ def _runs(database: Database, question: RollupQuestion) -> list[HourRun]:
 
 
 def _split(database: Database, state: State, run: HourRun, step: SumStep) -> Iterator[HourRun]:
-    """A run of hours with the steps in it that are made."""
+    """Split a run of hours into precomputed steps and the remaining hours."""
     begun = run.first
     for start, stop in _ready(database, state, step, -(-run.first // step.hours), run.end // step.hours):
         if begun < start * step.hours:
@@ -199,7 +202,7 @@ def _split(database: Database, state: State, run: HourRun, step: SumStep) -> Ite
 
 
 def _ready(database: Database, state: State, step: SumStep, first: int, end: int) -> Iterator[tuple[int, int]]:
-    """Runs of days or blocks in [first, end) that are summed up."""
+    """Yield runs of days or blocks in [first, end) that are computed."""
     if step is BLOCK:
         made = list_blocks(database, first, end)
         missing = sorted(set(range(first, end)) - set(made))
@@ -218,7 +221,7 @@ def _ready(database: Database, state: State, step: SumStep, first: int, end: int
 def _statements(
     database: Database, question: RollupQuestion, summed: tuple[str, ...] = (), plain: tuple[str, ...] = ("hour",)
 ) -> Iterator[RollupQuery]:
-    """For lines of step, dimensions, what else is asked for (where lines are summed up, and where not), and figures."""
+    """Yield statements for step, dimensions, further columns (`summed` with grouping, `plain` without), and figures."""
     for run in _runs(database, question):
         for start in range(0, len(question.owners), OWNERS):
             yield _statement(question, question.owners[start : start + OWNERS], run, summed, plain)
@@ -229,7 +232,7 @@ def _statement(
 ) -> RollupQuery:
     bucket = _bucket_sql(question.bucket, run.minutes)
     if len(owners) == 1 and run.step is DAY and question.bucket == "day" and _is_apart(question):
-        # One line for each answer already.
+        # Each result is a single row of the table.
         figures = (f"COALESCE({name}, 0) AS {name}" for name in question.figures)
         shown = ", ".join((f"{bucket} AS step", *question.dimensions, *plain, *figures))
         grouped = ""
@@ -237,8 +240,7 @@ def _statement(
     else:
         figures = (f"COALESCE(sum({name}), 0) AS {name}" for name in question.figures)
         shown = ", ".join((f"{bucket} AS step", *question.dimensions, *summed, *figures))
-        # By the series where nothing is distinguished: without any group, nothing at all would be summed up in one
-        # line.
+        # Grouped by the series if there is no other key: without a group, SQL returns one row even if nothing matches.
         keys = (bucket if question.bucket != "all" else "series", *question.dimensions)
         grouped = f" GROUP BY {', '.join(keys)}"
         order = "step"
@@ -260,7 +262,7 @@ def _bucket_sql(bucket: Bucket, minutes: int | None) -> str:
 
 
 def _is_apart(question: RollupQuestion) -> bool:
-    """Whether an owner has a line of its own for each answer."""
+    """Return whether an owner has one row of the table for each result."""
     return set(question.dimensions) >= APART.get(question.series, set())
 
 

@@ -1,9 +1,9 @@
-"""Hours of which the rows are removed piece by piece: what those that went have in the part HELD.
+"""Sums of removed rows of hours that are removed piece by piece, and that still count for the part HELD.
 
-Moving that to the part REMOVED with each piece would write every row of the hour's sums again and again. It stays where
-it is until the last piece is gone, and moves then by a single word. Meanwhile the part HELD is what the rows that lie
-in the table tell and what stands here. What stands here under the number of a part which is not HELD any more was of
-an hour that moved: it counts no longer, and is swept.
+Moving these sums to the part REMOVED with each piece would rewrite every sum of the hour again and again. They stay in
+this table until the last piece is removed, and move then with a single update. Until then, the part HELD is the sum of
+the rows in the usage table and the pieces here. Pieces under a part number that is no longer HELD belong to an hour
+that has moved: they are obsolete, and are deleted.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from gateway.metering.rollups.row_sums import Group
 from gateway.metering.rollups.sum_tables import VALUES, sum_table, write_rows
 from gateway.store.database import Database
 
-KEY_COLUMNS = {  # and their types on PostgreSQL
+KEY_COLUMNS = {  # with their types on PostgreSQL
     "hour": "integer",
     "part": "smallint",
     "low": "text",
@@ -23,7 +23,7 @@ KEY_COLUMNS = {  # and their types on PostgreSQL
     "name": "text",
     "source": "text",
 }
-# In the order in which rows go, so that each step writes behind the one before.
+# In the order in which rows are removed, so that each step appends behind the previous one.
 PIECES = sum_table("removed_piece", KEY_COLUMNS, ("removed_at", "bigint", "excluded.removed_at"))
 GROUPED = "project, api_key, provider, name, source"
 READ = f"""
@@ -38,40 +38,41 @@ SWEEP_ROWS = 5_000  # at once
 
 
 def add_pieces(database: Database, groups: Sequence[Group], now_us: int) -> None:
-    """Remember what rows counted that go, within the transaction that removes them."""
-    held = read_held(database, (one.hour for one in groups))
-    rows = [((one.hour, held.get(one.hour, 0), one.low, *one[1:6], now_us), one.values) for one in groups]
+    """Store the sums of rows that are about to be removed, within the transaction that removes them."""
+    held = read_held(database, (group.hour for group in groups))
+    rows = [((group.hour, held.get(group.hour, 0), group.low, *group[1:6], now_us), group.values) for group in groups]
     write_rows(database, PIECES, rows, adding=True)
 
 
 def read_pieces(database: Database, hour: int, part: int) -> list[Group]:
-    """What rows that went have in the part HELD of an hour, which is `part`. Inside a report."""
-    found = []
+    """Return the sums of removed rows that count for the part HELD of an hour; `part` is its number. Inside a
+    report."""
+    groups = []
     for project, key, provider, model, source, low, *values in fetch_sums(database, READ, (hour, part)):
         sums = [int(value or 0) for value in values]
-        found.append(Group(hour, bytes(project), bytes(key), provider, model, source, low, low, sums))
-    return found
+        groups.append(Group(hour, bytes(project), bytes(key), provider, model, source, low, low, sums))
+    return groups
 
 
 def count_pieces(database: Database, hour: int, part: int) -> int:
-    """How many rows they were. Inside a read."""
+    """Return the number of removed rows in the pieces of an hour. Inside a read."""
     return int(database.execute(COUNT, (hour, part)).fetchone()[0] or 0)
 
 
 def list_pieces(database: Database) -> list[tuple[int, int, bool]]:
-    """The hours that have any, under the number of which part, and whether that is the one HELD. Inside a read."""
-    found = []
+    """Return the hours with pieces, the number of their part, and whether that part is HELD. Inside a read."""
+    pieces = []
     last = -1
     while row := database.execute(NEXT_HOUR, (last,)).fetchone():
         last = int(row[0])
         held = read_held(database, [last]).get(last, 0)
         parts = [part for part in (0, 1) if database.execute(ANY, (last, part)).fetchone()]
-        found += [(last, part, part == held) for part in parts]
-    return found
+        pieces += [(last, part, part == held) for part in parts]
+    return pieces
 
 
 def sweep_pieces(database: Database, hour: int, part: int) -> None:
-    """Delete some thousand rows of what counts no longer, within an open transaction."""
+    """Delete some thousand obsolete rows, within an open transaction."""
     beyond = database.execute(BEYOND, (hour, part, SWEEP_ROWS)).fetchone()
     delete = "DELETE FROM removed_piece WHERE hour = ? AND part = ?"
     if beyond is None:

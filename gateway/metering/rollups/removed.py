@@ -11,8 +11,8 @@ from gateway.store.database import Database
 
 
 class RemovedSpend(NamedTuple):
-    """What rows that are removed spent: nano-dollars by (kind, owner, hour), and the hours of which the ledger may not
-    have posted all of these rows."""
+    """The spending of rows to be removed: nano-dollars by (kind, owner, hour), and the hours for which the ledger may
+    lack some of these rows."""
 
     amounts: dict[tuple[str, str, int], int]
     unposted: set[int]
@@ -32,7 +32,7 @@ SELECT t.team, SUM(w.cost_nusd) FROM team_usage t
 JOIN usage w ON w.request = t.request AND w.attempt = t.attempt AND w.kind = t.kind WHERE {condition} GROUP BY t.team
 """
 OF_PROVIDER_KEYS = "SELECT {key}, SUM(w.cost_nusd) FROM usage w WHERE {condition} AND w.extra LIKE ? GROUP BY {key}"
-# The closing of hours looks at such an hour again.
+# Makes the closing of hours compare such an hour again.
 LOOK_AGAIN = "UPDATE rollup_hour SET late_at = ? WHERE hour = ?"
 KEEP = """
 INSERT INTO removed_spend (kind, owner, hour, nusd) VALUES (?, ?, ?, ?)
@@ -41,8 +41,8 @@ ON CONFLICT (kind, owner, hour) DO UPDATE SET nusd = removed_spend.nusd + exclud
 
 
 def sum_spent(database: Database, condition: str, params: Sequence[Any], marked: str, closed_us: int) -> RemovedSpend:
-    """What the rows `w` that meet a condition on their request and time of posting have spent. Inside a report. Rows
-    recorded since `closed_us`, before which every hour was closed, may be missing in the ledger."""
+    """Return the spending of the rows `w` that meet a condition on their request and time of posting. Rows recorded
+    since `closed_us`, before which every hour is closed, may be missing in the ledger. Inside a report."""
     spent = RemovedSpend({}, set())
 
     def add(kind: str, owner: str, nusd: Any, hour: int = 0) -> None:
@@ -69,7 +69,7 @@ def sum_spent(database: Database, condition: str, params: Sequence[Any], marked:
 
 
 def keep_spent(database: Database, spent: RemovedSpend) -> None:
-    """Store it, within the transaction that removes the rows."""
+    """Store the spending, within the transaction that removes the rows."""
     run_many(database, KEEP, [(*place, nusd) for place, nusd in sorted(spent.amounts.items())])
     now_us = database.now_us()
     run_many(database, LOOK_AGAIN, [(now_us, hour) for hour in sorted(spent.unposted)])

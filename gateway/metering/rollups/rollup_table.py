@@ -1,4 +1,4 @@
-"""The table of rollups: which series it has, how sums are added, replaced and moved in it, and how far it is."""
+"""The table of rollups: its series, how sums are added, replaced and moved in it, and its progress."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,11 +17,11 @@ from gateway.store.database import Database
 
 T = TypeVar("T")
 
-HOURS = 24  # of a day
+HOURS = 24  # hours of a day
 
 
 class Series(IntEnum):
-    """Sums of an owner by hour; those of days have the same number plus DAILY, those of blocks of days plus BLOCKS."""
+    """Sums of an owner by hour. Sums of days have the same number plus DAILY, those of blocks of days plus BLOCKS."""
 
     PROJECT = 0
     PROJECT_MODEL = 1
@@ -35,11 +35,11 @@ DAILY = 8
 BLOCKS = 16
 BLOCK_DAYS = 32
 BLOCK_HOURS = BLOCK_DAYS * HOURS
-# Names of sources that a project has in an hour at most: callers choose them. What comes under more names counts
-# everywhere but in the series of sources.
+# Most source names of a project in an hour, because callers choose them. Rows under further names count everywhere
+# except in the series of sources.
 MOST_SOURCES = 100
 
-KEY_COLUMNS = {  # and their types on PostgreSQL
+KEY_COLUMNS = {  # with their types on PostgreSQL
     "series": "smallint",
     "owner": "bytea",
     "hour": "integer",
@@ -64,15 +64,21 @@ Sums = dict[Key, list[int]]
 
 
 class Overtaken(errors.Unavailable):
-    """Somebody else worked on the rollups since their state was read: nothing happened, and it may be begun anew."""
+    """Another worker changed the rollups since their state was read; nothing was written, and the work can be
+    repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How far the rollups are. Rows posted before `watermark` are counted; while `filled` is not None, of those before
-    `fill_until` only the ones with request ids up to it. Days before `days_through` are summed up but for those in the
-    table rollup_day. Before the request id `purged` (hex) rows were removed. `counted` are the last batches: start, end
-    and number of rows. Each change raises `version`, so that of two who work on it one finds out."""
+    """The progress of the rollups.
+
+    Rows posted before `watermark` are counted. While `filled` is not None, rows posted before `fill_until` are counted
+    only
+    up to that request id. Days before `days_through` are computed, except those in the table rollup_day. Before the
+    request
+    id `purged` (hex) rows were removed. `counted` are the last batches: start, end and number of rows. Each change
+    increments `version`, so that concurrent changes are detected.
+    """
 
     version: int
     watermark: int
@@ -91,7 +97,7 @@ STATE = "version, watermark, fill_until, filled, days_through, purged, counted"
 
 
 def read_state(database: Database) -> State | None:
-    """None before the first round of the job. Inside a read or write."""
+    """Return the state, None before the first round of the job. Inside a read or write."""
     row = database.execute(f"SELECT {STATE} FROM rollup_state WHERE id = 1").fetchone()
     if row is None:
         return None
@@ -101,7 +107,7 @@ def read_state(database: Database) -> State | None:
 
 
 def insert_state(database: Database, now_us: int, empty: bool) -> None:
-    """The beginning: rows posted from now on are counted as they come, those before in a pass over them all."""
+    """Insert the first state: rows posted from now on are counted as they arrive, earlier ones in a separate pass."""
     database.execute(
         f"INSERT INTO rollup_state (id, {STATE}) VALUES (1, 1, ?, ?, ?, ?, '', '[]') ON CONFLICT (id) DO NOTHING",
         (now_us, now_us, None if empty else "", now_us // DAY_US if empty else 0),
@@ -109,8 +115,8 @@ def insert_state(database: Database, now_us: int, empty: bool) -> None:
 
 
 def advance_state(database: Database, state: State, **changes: Any) -> State:
-    """Change the state within an open transaction, whose first statement this is. Overtaken when somebody else changed
-    it since it was read: then nothing of the transaction may happen."""
+    """Change the state; must be the first statement of an open transaction. Overtaken when another worker changed it
+    since it was read; the transaction must be rolled back then."""
     after = dataclasses.replace(state, version=state.version + 1, **changes)
     changed = database.execute(
         "UPDATE rollup_state SET version = ?, watermark = ?, fill_until = ?, filled = ?, days_through = ?, purged = ?, "
@@ -127,35 +133,35 @@ def advance_state(database: Database, state: State, **changes: Any) -> State:
         ),
     )
     if not changed.rowcount:
-        raise Overtaken("Somebody else works on the rollups.")
+        raise Overtaken("Another worker changed the rollups.")
     return after
 
 
 def read_held(database: Database, hours: Iterable[int]) -> dict[int, int]:
-    """Which part of hours is the one HELD; inside a read or write. What is not told is 0."""
+    """Return the number of the part HELD of hours; a missing hour means 0. Inside a read or write."""
     wanted = sorted(set(hours))
-    found: dict[int, int] = {}
+    parts: dict[int, int] = {}
     for start in range(0, len(wanted), PIECE_ROWS):
         some = wanted[start : start + PIECE_ROWS]
         sql = f"SELECT hour, held FROM rollup_hour WHERE held <> 0 AND hour IN ({', '.join('?' * len(some))})"
-        found.update((int(hour), int(held)) for hour, held in database.execute(sql, some).fetchall())
-    return found
+        parts.update((int(hour), int(held)) for hour, held in database.execute(sql, some).fetchall())
+    return parts
 
 
 def add_sums(database: Database, sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated_us: int) -> None:
-    """Add to what is there, within an open transaction: to the part that `parts` names for an hour, else 0."""
+    """Add to existing sums within an open transaction, in the part that `parts` gives for an hour, otherwise 0."""
     write_rows(database, ROLLUP, _table_rows(sums, parts, updated_us), adding=True)
 
 
 def insert_sums(
     database: Database, sums: Mapping[Key, Sequence[int]], parts: Mapping[int, int], updated_us: int
 ) -> None:
-    """Write where nothing is, within an open transaction."""
+    """Insert sums that do not exist yet, within an open transaction."""
     write_rows(database, ROLLUP, _table_rows(sums, parts, updated_us), adding=False)
 
 
 def read_sums(database: Database, hour: int, part: int) -> dict[Key, list[int]]:
-    """What a part of an hour has. Inside a report."""
+    """Return the sums of a part of an hour. Inside a report."""
     sql = (
         f"SELECT series, owner, name, provider, {', '.join(VALUES)} FROM rollup "
         f"WHERE hour = ? AND series >= 0 AND series < {DAILY} AND part = ?"
@@ -167,13 +173,13 @@ def read_sums(database: Database, hour: int, part: int) -> dict[Key, list[int]]:
 
 
 def compare_sums(stored: Sums, wanted: Sums) -> tuple[list[Key], Sums]:
-    """The keys of what is stored otherwise than wanted, and what is to be written in its place."""
+    """Return the keys with wrong stored values, and the sums to write."""
     wrong = [key for key, values in stored.items() if wanted.get(key) != values]
     return wrong, {key: values for key, values in wanted.items() if stored.get(key) != values}
 
 
 def delete_sums(database: Database, keys: Iterable[Key], part: int) -> None:
-    """Rows of one part, within an open transaction."""
+    """Delete rows of one part, within an open transaction."""
     sql = "DELETE FROM rollup WHERE series = ? AND owner = ? AND hour = ? AND name = ? AND provider = ? AND part = ?"
     run_many(database, sql, [(*key, part) for key in sorted(keys)])
 
@@ -188,33 +194,33 @@ def _table_rows(
 def widen_hours(
     database: Database, ranges: Mapping[int, tuple[str, str]], dirty: bool = False, late_us: int = 0
 ) -> None:
-    """Remember in which range of request ids (hex) the rows of hours lie, within an open transaction. `late_us`: when
-    it was found, by the store's clock, that rows of theirs were committed late, which the closing of hours asks."""
+    """Extend the range of request ids (hex) in which the rows of hours lie, within an open transaction. `late_us`: when
+    late rows of these hours were detected, by the store's clock; the closing of hours reads it."""
     rows = [(hour, low, high, int(dirty), late_us) for hour, (low, high) in sorted(ranges.items())]
     run_many(database, WIDEN, rows)
 
 
 def touch_days(database: Database, hours: Iterable[int], stamp: int) -> None:
-    """Days that must be summed up again, and blocks of days with them, within an open transaction."""
+    """Mark days, and their blocks, to be computed again, within an open transaction."""
     days = sorted({hour // HOURS for hour in hours})
     run_many(database, TOUCH_DAY, [(day, stamp) for day in days])
     run_many(database, FORGET_BLOCK, [(block,) for block in sorted({day // BLOCK_DAYS for day in days})])
 
 
 def fetch_sums(database: Database, sql: str, params: Sequence[Any]) -> list[Any]:
-    """The rows of a statement whose every sum(…) is of what lies in the table; beyond 64 bits, where SQLite's own ends
-    in an error, it is the nearest double."""
+    """Return the rows of a statement with sum(…) over rollups. Beyond 64 bits, where SQLite's sum() raises an error,
+    the nearest double is returned."""
     return _with_room(database.fetch, sql, params, lambda: sql.replace("sum(", "total("))
 
 
 def run_sums(database: Database, sql: str, params: Sequence[Any]) -> None:
-    """The same of a statement that has no rows."""
+    """Run a statement with sum(…) that returns no rows; see `fetch_sums`."""
     _with_room(database.execute, sql, params, lambda: sql.replace("sum(", "total("))
 
 
 def fetch_exact(database: Database, sql: str, params: Sequence[Any]) -> list[Any]:
-    """The rows of a statement whose every SUM(…) is of usage rows: see `Database.exact_sums`, which costs twice as much
-    and is done only where it must be."""
+    """Return the rows of a statement with SUM(…) over usage rows. `Database.exact_sums` takes twice as long, so it is
+    used only after an overflow."""
     return _with_room(database.fetch, sql, params, lambda: database.exact_sums(sql))
 
 
@@ -228,7 +234,7 @@ def _with_room(run: Callable[[str, Sequence[Any]], T], sql: str, params: Sequenc
 
 
 def try_again(work: Callable[[], T], attempts: int = 20, pause_s: float = 0.02) -> T:
-    """The result of `work`, begun anew whenever somebody else was quicker, so many times."""
+    """Return the result of `work`, repeated up to `attempts` times when another worker changed the rollups first."""
     for attempt in range(1, attempts):
         try:
             return work()
@@ -238,5 +244,5 @@ def try_again(work: Callable[[], T], attempts: int = 20, pause_s: float = 0.02) 
 
 
 def hour_of(at_us: int) -> int:
-    """Hours since the epoch."""
+    """Return the hours since the epoch."""
     return at_us // HOUR_US

@@ -1,4 +1,4 @@
-"""Usage rows summed up: what a batch, a range or an hour of them adds to the rollups."""
+"""Sums of usage rows: what a batch, a range or an hour of them adds to the rollups."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -19,13 +19,13 @@ from gateway.metering.rollups.rollup_table import fetch_exact
 from gateway.metering.rollups.sum_tables import VALUES
 from gateway.store.database import Database
 
-# An attempt begins at most so long after its request came in, by whichever clock.
+# An attempt begins at most this long after its request arrived, even with differing clocks.
 MARGIN_US = HOUR_US
 HEX = {"sqlite": "lower(hex({0}))", "postgresql": "encode({0}, 'hex')"}
 DIMENSIONS = f"u.at / {HOUR_US}, u.project, u.api_key, u.provider, u.served, u.source"
 PLACES = {name: place for place, name in enumerate(VALUES)}
 KEPT_PLACES = tuple(PLACES[name] for name in KEPT)
-# The rows that stood for their requests before a batch brought later attempts.
+# The rows that represented their requests before a batch brought later attempts.
 OUTRUN = f"""
 (SELECT w.*, -1 AS last FROM usage w WHERE w.kind = {SETTLEMENT} AND w.posted_at < ? AND w.request IN (
     SELECT b.request FROM usage b WHERE b.posted_at >= ? AND b.posted_at < ? AND b.attempt > w.attempt)
@@ -36,7 +36,7 @@ AND (w.attempt = 0 OR w.request >= ? OR EXISTS (SELECT 1 FROM usage f WHERE f.re
 
 
 class Group(NamedTuple):
-    """Usage rows of one hour that have all dimensions in common: their range of request ids (hex), and VALUES."""
+    """Usage rows of one hour with equal dimensions: their range of request ids (hex), and the sums of VALUES."""
 
     hour: int
     project: bytes
@@ -52,8 +52,8 @@ class Group(NamedTuple):
 def sum_rows(
     database: Database, condition: str, params: Sequence[Any], horizon_us: int, purged: bytes
 ) -> tuple[list[Group], bool]:
-    """Groups of the usage rows `w` that meet a condition, as seen by who knows the rows posted before `horizon_us`, and
-    whether there are second attempts among them. Inside a report."""
+    """Return groups of the usage rows `w` that meet a condition, and whether they include second attempts. Only rows
+    posted before `horizon_us` decide which attempt is the last. Inside a report."""
     ident = HEX[database.kind].format("u.request")
     sql = (
         f"SELECT {DIMENSIONS}, MIN({ident}), MAX({ident}), MAX(u.attempt), COUNT(u.extra), COUNT(*), "
@@ -71,7 +71,7 @@ def sum_rows(
 
 
 def _add_kept(database: Database, groups: list[Group], condition: str, params: Sequence[Any]) -> list[Group]:
-    """With what `extra` tells, which few rows have: reading it for every row would take as long as all the rest."""
+    """Add the figures from `extra`. Few rows have one, and reading it for every row would double the time."""
     sql = (
         f"SELECT {DIMENSIONS}, {kept_sums_sql(database)} FROM usage u WHERE {condition.replace('w.', 'u.')} "
         f"AND u.extra IS NOT NULL GROUP BY {DIMENSIONS}"
@@ -86,16 +86,16 @@ def _add_kept(database: Database, groups: list[Group], condition: str, params: S
 
 
 def sum_outrun(database: Database, start_us: int, end_us: int, purged: bytes) -> list[Group]:
-    """What the later attempts of a batch, posted in [start, end), take back of what was counted before: numbers of
-    requests below zero. Inside a report."""
+    """Return the corrections for requests that a batch, posted in [start, end), extended by later attempts: negative
+    counts of requests for the earlier attempts. Inside a report."""
     ident = HEX[database.kind].format("u.request")
     sql = (
         f"SELECT {DIMENSIONS}, MIN({ident}), MAX({ident}), {sums_sql(database, COUNTED)} "
         f"FROM {OUTRUN} GROUP BY {DIMENSIONS}"
     )
     params = (start_us, start_us, end_us, start_us, purged, start_us)
-    found = fetch_exact(database, sql, params)
-    return [_group(row[:8], 0, zip(COUNTED, row[8:], strict=True)) for row in found]
+    rows = fetch_exact(database, sql, params)
+    return [_group(row[:8], 0, zip(COUNTED, row[8:], strict=True)) for row in rows]
 
 
 def _group(dimensions: Sequence[Any], rows: int, figures: Iterable[tuple[str, Any]]) -> Group:

@@ -1,4 +1,4 @@
-"""Tables whose rows have a key and sums: how rows are added to what is there, or written where nothing is."""
+"""Tables with a key and sums: statements that insert rows, or add to existing ones."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,17 +7,17 @@ from gateway.metering.figures import FIGURES, RARE
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 
-# Of a row: how many usage rows it sums up, and the figures.
+# The values of a row: the number of summed usage rows, and the figures.
 VALUES = ("rows", *FIGURES)
-COMMON = VALUES[: -len(RARE)]  # of the others most rows have nothing
+COMMON = VALUES[: -len(RARE)]  # most rows have only these values
 COMMON_END = len(COMMON)
-LEAST_BEYOND = 2**63  # is no whole number of the store any more: it keeps the nearest double
+LEAST_BEYOND = 2**63  # beyond the store's integers, which then become the nearest double
 PIECE_ROWS = 200
 
 
 class Insertion(NamedTuple):
-    """The statements that write rows of a table with so many of VALUES: `plain` where nothing is, `adding` else.
-    `places` is what PostgreSQL has other words for: many rows at once, as `arrays` of the columns."""
+    """The statements that write rows with some of VALUES: `plain` inserts, `adding` adds to existing rows. PostgreSQL
+    writes many rows at once: `arrays` of columns replace `places`."""
 
     plain: str
     adding: str
@@ -26,15 +26,15 @@ class Insertion(NamedTuple):
 
 
 class SumTable(NamedTuple):
-    """How rows with all of VALUES are written, and those that have only COMMON."""
+    """The statements for rows with all of VALUES, and for rows with only COMMON."""
 
     whole: Insertion
     narrow: Insertion
 
 
 def sum_table(name: str, keys: Mapping[str, str], beside: tuple[str, str, str]) -> SumTable:
-    """`keys` are the columns of the key and their types on PostgreSQL, `beside` one more behind them: its name, type,
-    and what becomes of it where a row is `excluded` by another."""
+    """Return the statements of a table. `keys` are the key columns with their types on PostgreSQL. `beside` is one more
+    column: its name, its type, and its value when a row is `excluded` by an existing one."""
     return SumTable(_insertion(name, keys, beside, VALUES), _insertion(name, keys, beside, COMMON))
 
 
@@ -45,7 +45,7 @@ def _insertion(table: str, keys: Mapping[str, str], beside: tuple[str, str, str]
     plain = f"INSERT INTO {table} ({', '.join(columns)}) {places}"
     added = ", ".join(f"{v} = NULLIF(COALESCE({table}.{v}, 0) + COALESCE(excluded.{v}, 0), 0)" for v in values)
     adding = f"{plain} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {column} = {merged}, {added}"
-    # Of PostgreSQL a sum of amounts may leave 64 bits.
+    # On PostgreSQL, a sum of amounts may exceed 64 bits.
     types = (*keys.values(), column_type, *("numeric" if v.endswith("_nusd") else "bigint" for v in values))
     arrays = ", ".join(f"CAST(? AS {kind}[])" for kind in types)
     return Insertion(plain, adding, places, f"SELECT * FROM unnest({arrays})")
@@ -54,10 +54,10 @@ def _insertion(table: str, keys: Mapping[str, str], beside: tuple[str, str, str]
 def write_rows(
     database: Database, table: SumTable, rows: Iterable[tuple[tuple[Any, ...], Sequence[int]]], adding: bool
 ) -> None:
-    """Write rows, each its key with the column beside and its VALUES, within an open transaction."""
+    """Write rows (each with its key, the additional column, and its VALUES) within an open transaction."""
     whole: list[tuple[Any, ...]] = []
     narrow: list[tuple[Any, ...]] = []
-    # In the order of the key, so that writers lock alike and pages are visited once.
+    # Sorted by key, so that writers lock in the same order and each page is visited once.
     for head, sums in sorted(rows, key=lambda row: row[0][:-1]):
         values: Sequence[int | float] = sums
         into = narrow
@@ -67,14 +67,14 @@ def write_rows(
             values = values[:COMMON_END]
         if max(values) >= LEAST_BEYOND or min(values) <= -LEAST_BEYOND:
             values = [float(value) if abs(value) >= LEAST_BEYOND else value for value in values]
-        # Zero takes no room.
+        # Zero is stored as NULL, which takes no space.
         into.append((*head, *[value or None for value in values]))
     for form, some in ((table.whole, whole), (table.narrow, narrow)):
         _run_rows(database, form.adding if adding else form.plain, form, some)
 
 
 def _run_rows(database: Database, sql: str, form: Insertion, rows: Sequence[Sequence[Any]]) -> None:
-    """Rows of a table: on PostgreSQL many in a statement, as arrays of its columns."""
+    """Write rows of a table; on PostgreSQL many per statement, as arrays of its columns."""
     if database.kind == "sqlite":
         run_many(database, sql, rows)
         return
@@ -85,12 +85,12 @@ def _run_rows(database: Database, sql: str, form: Insertion, rows: Sequence[Sequ
 
 
 def run_many(database: Database, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-    """A statement for each of `rows`, within an open transaction."""
+    """Run a statement for each of `rows`, within an open transaction."""
     if database.kind == "sqlite":
         if rows:
             database.execute_many(sql, rows)
         return
-    # PostgreSQL's rows are written out on the event loop, which others need meanwhile.
+    # PostgreSQL's driver encodes rows on the event loop, so other greenlets need a turn in between.
     for start in range(0, len(rows), PIECE_ROWS):
         database.execute_many(sql, rows[start : start + PIECE_ROWS])
         pause(0)

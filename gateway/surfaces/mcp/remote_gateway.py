@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from gateway.configuration.settings import Server
 from gateway.errors import GatewayError, NotSupported, RateLimited, UpstreamFailed
-from gateway.metering.sources import TELLING
+from gateway.metering.sources import SOURCE_HEADERS
 from gateway.neutral.file_types import HEAD, type_of
 from gateway.neutral.images import ImagesInput, ImagesResult
 from gateway.neutral.json_parts import OPENING, has_more_parts
@@ -38,7 +38,7 @@ CODE = re.compile(r"[a-z0-9_.-]{1,64}")
 SHOWN = 4 * HEAD  # characters of base64 that contain the first bytes in any case
 T = TypeVar("T")
 # Headers that are forwarded besides the key: they identify the caller and the request.
-FORWARDED = (*TELLING, "x-request-id")
+FORWARDED = (*SOURCE_HEADERS, "x-request-id")
 
 
 class SentMessage(Struct):

@@ -15,7 +15,7 @@ from gateway.clock import DAY_US, HOUR_US
 from gateway.configuration.settings import DatabaseSettings
 from gateway.metering.rollups import job
 from gateway.metering.rollups.job import Rollups
-from gateway.metering.rollups.queries import RollupQuestion, ask, ask_columns, at_once
+from gateway.metering.rollups.queries import RollupQuestion, at_once, fetch_columns, fetch_rows
 from gateway.metering.rollups.rollup_table import BLOCK_DAYS, Series
 from gateway.runtime.threads import Threads
 from gateway.store.database import open_database
@@ -89,7 +89,7 @@ def plain(rows, question: RollupQuestion) -> dict:
 def by_columns(database, question: RollupQuestion) -> dict:
     """The same of the columns, which may tell a step and value in pieces."""
     found: dict = defaultdict(lambda: [0, 0])
-    for step, dimensions, figures in at_once(database, lambda: ask_columns(database, question)):
+    for step, dimensions, figures in at_once(database, lambda: fetch_columns(database, question)):
         for *value, requests, cost in zip(*dimensions, *figures, strict=True):
             known = found[step, tuple(value)]
             known[:] = [known[0] + requests, known[1] + cost]
@@ -99,7 +99,7 @@ def by_columns(database, question: RollupQuestion) -> dict:
 def check(told, question: RollupQuestion) -> None:
     database, rows = told
     wanted = plain(rows, question)
-    found = at_once(database, lambda: ask(database, question))
+    found = at_once(database, lambda: fetch_rows(database, question))
     assert {(row.step, row.value): [row.figures.requests, row.figures.cost_nusd] for row in found} == wanted
     assert by_columns(database, question) == wanted
 
