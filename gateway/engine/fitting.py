@@ -1,10 +1,11 @@
-"""Adapts a request to its target: unsupported options are lowered or left out, each with a warning to the caller.
+"""Adapts a request to its target: unsupported options are lowered or omitted, each with a warning to the caller.
 
-routing/capabilities lists which options may be dropped (SOFT). An adapted request has no native body, since it is
-changed in the neutral form only; a lower output limit needs no change, because it is passed on with the target.
+routing/capabilities lists which options may be dropped (SOFT). An adapted request has no native body, since only its
+neutral form is changed; a lower output limit changes nothing in the request, because it is passed on with the target.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Literal, get_args
 
 from msgspec.structs import replace
@@ -40,10 +41,10 @@ from gateway.routing.capabilities import (
     VERBOSITY,
 )
 
-# Bytes per token where a limit must not be too high; code has fewer than prose.
+# Bytes per token in limits that must not be too high: code has fewer than prose.
 FEWEST_BYTES_PER_TOKEN = 3
-LEAST_ROOM = 1024  # requested when the prompt, by its size, leaves nothing
-TOOL_SEARCH = "tool_search"  # optional at every vendor: without tool search all tools are simply available
+LEAST_ROOM = 1024  # tokens requested when the prompt, by its size, leaves no room
+TOOL_SEARCH = "tool_search"  # optional at every vendor: without it all tools are available
 LIMITS = frozenset((OUTPUT, ROOM, FULL, MARKS, SPLIT))  # leave the request itself unchanged
 INNER = (PENALTIES, HOSTED, OFFERED_SEARCH)
 EFFORTS: tuple[Effort, ...] = get_args(Effort)
@@ -53,7 +54,7 @@ Change = Callable[[Conversation], Conversation]
 
 
 class Fitting:
-    """What a mapping lacks for a plan's request, and how the request is adapted to it.
+    """The options of a plan's request that a mapping lacks, and the adapted request.
 
     `effort` is the reasoning effort added by automatic model selection ("": none).
     """
@@ -68,7 +69,7 @@ class Fitting:
         self._effort = effort
 
     def limit(self, request: Request) -> int | None:
-        """The output limit to send instead of the caller's higher one; None where theirs is fine."""
+        """Return the output limit to send when it is below the caller's, else None."""
         wanted = request.requirements.max_tokens
         if wanted is None or not (OUTPUT in self._lacking or ROOM in self._lacking):
             return None
@@ -81,7 +82,7 @@ class Fitting:
         return None
 
     def choices_a_call(self, request: Request) -> int:
-        """How many answers one call gives, where the caller wants more of them; 0 where one call will do."""
+        """Return how many answers one call gives when the caller wants more of them, 0 when one call suffices."""
         if SPLIT not in self._lacking:
             return 0
         if request.requirements.stream:
@@ -89,30 +90,31 @@ class Fitting:
         return self._ability.max_n
 
     def fit(self, request: Request) -> Request:
-        """The request as the mapping gets it, with a warning for each option that was dropped."""
+        """Return the request for the mapping, with a warning for each option that was dropped."""
         warnings = (*request.warnings, *self._warn(request))
         if not isinstance(request, ChatRequest) or (self._lacking <= LIMITS and not self._effort):
             if warnings:
                 return replace(request, warnings=warnings)
             return request
-        read = request.conversation
         options = request.options
         if TIER in self._lacking:
             options = replace(options, service_tier=TIERS_JOINED.join(self._tiers(options.service_tier, True)))
         if IMAGE_OUTPUT in self._lacking:
             options = replace(options, image_config=None)
         return request.with_conversation(
-            lambda: self._change(read()),
+            partial(self._change, request.conversation),
             requirements=self._change_needs(request.requirements),
             options=options,
             native=None,
             warnings=warnings,
         )
 
-    def _tiers(self, asked: str, kept: bool) -> list[str]:
-        """Of the service tiers that were asked for at once those that are kept, or left out: where the mapping offers
-        all of them, it is the credential that has none."""
-        names = asked.split(TIERS_JOINED)
+    def _tiers(self, requested: str, kept: bool) -> list[str]:
+        """Return the requested service tiers that are kept, or those that are dropped.
+
+        When the mapping offers all of them, the credential offers none.
+        """
+        names = requested.split(TIERS_JOINED)
         offered = self._ability.tiers
         if offered.issuperset(names):
             offered = frozenset()
@@ -132,7 +134,8 @@ class Fitting:
                 changes |= change
         return replace(needs, **changes)
 
-    def _change(self, conversation: Conversation) -> Conversation:
+    def _change(self, read: Callable[[], Conversation]) -> Conversation:
+        conversation = read()
         lacking = self._lacking
         if REASONING in lacking:
             conversation = replace(conversation, reasoning=ReasoningOptions())
@@ -149,11 +152,11 @@ class Fitting:
         return conversation
 
     def _lower_effort(self, conversation: Conversation) -> Conversation:
-        ask = conversation.reasoning
+        reasoning = conversation.reasoning
         sampling = conversation.sampling
-        if ask.effort:
-            effort = _word(self._effort_for(ask.effort))
-            conversation = replace(conversation, reasoning=replace(ask, effort=effort))
+        if reasoning.effort:
+            effort = _word(self._effort_for(reasoning.effort))
+            conversation = replace(conversation, reasoning=replace(reasoning, effort=effort))
         if sampling.output_effort:
             conversation = _sampled(conversation, output_effort=self._effort_for(sampling.output_effort))
         return conversation
@@ -174,22 +177,22 @@ class Fitting:
         )
 
     def _warn(self, request: Request) -> Iterator[str]:
-        """A warning begins with the field that it is about, by its name in chat completions."""
+        """Yield the warnings, each beginning with the field's name in chat completions."""
         lacking = self._lacking
         key = self._key
         limit = self.limit(request)
         if limit is not None:
             if limit == self._ability.max_output:
-                why = "the most that it gives"
+                why = "its highest limit"
             else:
-                why = "what its context has left"
+                why = "the rest of its context"
             yield f"max_tokens was lowered to {limit} for {key}: {why}."
         if REASONING in lacking:
             field = REASONING_FIELDS[0 if request.requirements.effort else 1]
             yield f"{field} was left out: {key} does not reason."
         elif EFFORT in lacking:
             effort = request.requirements.effort
-            yield f"reasoning_effort {effort} was taken as {self._effort_for(effort)}: {key} has no other near it."
+            yield f"reasoning_effort {effort} was replaced by {self._effort_for(effort)}, the nearest one of {key}."
         if TIER in lacking:
             for name in self._tiers(request.options.service_tier, False):
                 yield f"service_tier {name} was left out: {key} does not offer it."
@@ -200,11 +203,11 @@ class Fitting:
             yield from self._warn_of(request.conversation())
 
     def _warn_of(self, conversation: Conversation) -> Iterator[str]:
-        """Warnings that need names from the conversation."""
+        """Yield the warnings that need names from the conversation."""
         if PENALTIES in self._lacking:
             for name in ("frequency_penalty", "presence_penalty"):
                 if getattr(conversation.sampling, name):
-                    yield f"{name} was left out: {self._key} does not take it."
+                    yield f"{name} was left out: {self._key} does not support it."
         for kind in dict.fromkeys(_kind(tool) for tool in conversation.tools if self._drops(tool)):
             yield f"tools: {kind} was left out: {self._key} has no such tool."
 
@@ -228,18 +231,18 @@ NEEDS: dict[str, dict[str, Any]] = {
     OFFERED_SEARCH: {"web_search": False, "search_offered": False},
 }
 CHANGES: dict[str, Change] = {
-    VERBOSITY: lambda talk: _sampled(talk, verbosity=""),
-    PARALLEL: lambda talk: _sampled(talk, parallel_tool_calls=None),
-    PENALTIES: lambda talk: _sampled(talk, frequency_penalty=None, presence_penalty=None),
+    VERBOSITY: partial(_sampled, verbosity=""),
+    PARALLEL: partial(_sampled, parallel_tool_calls=None),
+    PENALTIES: partial(_sampled, frequency_penalty=None, presence_penalty=None),
 }
 TEXTS = {
-    VERBOSITY: "verbosity was left out: {} does not take it.",
-    PARALLEL: "parallel_tool_calls was left out: {} does not take it.",
+    VERBOSITY: "verbosity was left out: {} does not support it.",
+    PARALLEL: "parallel_tool_calls was left out: {} does not support it.",
     IMAGE_OUTPUT: "image_config was left out: {} makes no images.",
     MARKS: "cache_control was left out: {} has no cache marks.",
 }
 
 
 def _word(effort: str) -> Effort | Literal[""]:
-    """An effort from a list in the neutral form; "" for one that has no neutral name."""
+    """Return an effort in the neutral form; "" for an effort without a neutral name."""
     return next((word for word in EFFORTS if word == effort), "")

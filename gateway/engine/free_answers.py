@@ -1,4 +1,4 @@
-"""Replayed answers, which cost nothing: cached answers, their usage rows and what their callers are told."""
+"""Replayed answers, which cost nothing: cached answers, their usage rows and the outcomes of their requests."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from gateway.routing.candidate_filter import ACCESS
 from gateway.runtime.threads import pause
 
 HUNG_UP = "client_disconnect"
-# The longest pause between two chunks of a replayed stream (HTTP reference, 6.5).
+# The longest pause between two chunks of a replayed stream.
 LONGEST_GAP_S = 1.0
 # How long a replayed answer waits for its usage row. It is returned regardless.
 ROW_S = 0.25
@@ -35,7 +35,7 @@ Batches = Generator[Batch, None, None]
 
 @dataclass(frozen=True, slots=True)
 class SharedRequest:
-    """A request that may be answered by an answer made for another. `key` is the cache key, `deadline` monotonic
+    """A request that may receive an answer made for another request. `key` is the cache key, `deadline` is in monotonic
     seconds."""
 
     context: RequestContext
@@ -46,7 +46,7 @@ class SharedRequest:
 
 
 class FreeAnswers:
-    """Returns answers that were made for another request; those still in progress are returned by coalescing.py."""
+    """Returns cached answers of other requests; coalescing.py returns answers that are still in progress."""
 
     def __init__(self, settlements: Settlements, decisions: Decisions, clock: Clock) -> None:
         self._settlements = settlements
@@ -54,19 +54,20 @@ class FreeAnswers:
         self._clock = clock
 
     def denied(self, shared: SharedRequest) -> set[str]:
-        """The mappings that the caller's own rules exclude: keys of one project may differ in their rules."""
-        return {one.key for one in shared.route_plan.plan.excluded if one.stage == ACCESS}
+        """Return the mappings that the caller's own rules exclude, since keys of one project may differ in their
+        rules."""
+        return {entry.key for entry in shared.route_plan.plan.excluded if entry.stage == ACCESS}
 
     def target_of(self, shared: SharedRequest, mapping_key: str) -> Target | None:
-        """The target that served the answer, as in this caller's plan; None when the catalogue no longer has it."""
+        """Return the target that served the answer, as in this caller's plan; None when it is no longer available."""
         plan = shared.route_plan.plan
-        for candidate in (one.candidate for group in (plan.ranked, plan.excluded) for one in group):
+        for candidate in (entry.candidate for group in (plan.ranked, plan.excluded) for entry in group):
             if candidate.key == mapping_key:
                 return Target(candidate.provider, candidate.mapping, Credential(""), "")
         return None
 
     def replay(self, shared: SharedRequest, entry: CachedAnswer) -> tuple[Result, Outcome]:
-        """A cached answer in one piece. RateLimited."""
+        """Return a cached answer in one piece. RateLimited."""
         origin = entry.origin
         outcome = self.begin(shared, self._server_of(shared, origin), origin.request)
         slot = self.enter(shared)
@@ -78,13 +79,13 @@ class FreeAnswers:
         return result, outcome
 
     def replay_stream(self, shared: SharedRequest, entry: CachedAnswer) -> tuple[Batches, Outcome]:
-        """A cached stream at its original pace; RateLimited is raised with its first batch."""
+        """Return a cached stream at its original pace; RateLimited is raised with its first batch."""
         outcome = self.begin(shared, self._server_of(shared, entry.origin), entry.origin.request)
         return self._play(shared, entry, outcome), outcome
 
     def begin(self, shared: SharedRequest, target: Target, origin: str) -> Outcome:
-        """The outcome of a replayed answer as far as it is known at the start: its target, and the request that it was
-        made for."""
+        """Return the initial outcome of a replayed answer: its target, and the id of the request that it was made
+        for."""
         attempt = Attempt(0, target, self._clock.now_us(), self._clock.monotonic(), charge=FREE)
         attempt.first_at = attempt.started
         if shared.context.payload is not None:
@@ -96,7 +97,7 @@ class FreeAnswers:
         return outcome
 
     def enter(self, shared: SharedRequest) -> Slot:
-        """Rate limits count replayed answers too. RateLimited."""
+        """Count the request in the rate limits, which include replayed answers. RateLimited."""
         caller = shared.context.caller
         request = shared.request
         return self._settlements.rates.enter(
@@ -110,7 +111,7 @@ class FreeAnswers:
         )
 
     def finish(self, shared: SharedRequest, outcome: Outcome, origin: AnswerOrigin | None, finish: str = "") -> None:
-        """Finish a replayed answer: complete the outcome, and write a usage row without cost. Never raises."""
+        """Complete the outcome of a replayed answer and write a usage row without cost. Never raises."""
         attempt = outcome.serving
         attempt.ended = self._clock.monotonic()
         attempt.status = OK
@@ -121,8 +122,8 @@ class FreeAnswers:
             attempt.model = origin.model
             attempt.upstream_id = origin.upstream_id
         context = shared.context
-        needs = shared.request.requirements
-        terms = terms_of(context, needs.prompt_bytes, shared.request.requested_model, needs.stream)
+        requirements = shared.request.requirements
+        terms = terms_of(context, requirements.prompt_bytes, shared.request.requested_model, requirements.stream)
         record = record_of(terms, attempt, mode_of(attempt.target), self._clock.now_us())
         self._decisions.keep(terms.request, terms.billing_identity.project, shared.route_plan.plan)
         try:
@@ -131,13 +132,13 @@ class FreeAnswers:
             if finish != HUNG_UP:
                 ticket.wait(ROW_S)
         except GatewayError:
-            return  # it costs nothing, so the answer does not depend on its row
+            return  # the answer is free, so it does not depend on its row
 
     def _server_of(self, shared: SharedRequest, origin: AnswerOrigin) -> Target:
-        """Like `target_of`, for an answer that was found to have a target."""
+        """Return the target of an answer whose target is known to exist."""
         target = self.target_of(shared, origin.mapping)
         if target is None:
-            raise Internal("Who served this answer is not known any more.")
+            raise Internal("The provider of this answer is no longer known.")
         return target
 
     def _play(self, shared: SharedRequest, entry: CachedAnswer, outcome: Outcome) -> Batches:

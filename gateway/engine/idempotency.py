@@ -1,4 +1,4 @@
-"""Idempotency-Key: the first request with a key runs once; later ones get the same bytes and cost nothing.
+"""Idempotency-Key: the first request with a key runs once; later requests get the same bytes and cost nothing.
 
 A request with a key runs to its end even when its caller disconnects, because the caller will probably retry.
 """
@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import orjson
@@ -30,33 +31,33 @@ KIND = "idempotency"
 FORM = 1  # version of the document format; another release may write another
 RECORD_TTL_S = 24 * 3600.0
 LONGEST_KEY = 255
-# Larger answers are not stored; the largest that requests produce are images, a few megabytes each.
+# Larger answers are not stored. The largest ones are images of a few megabytes.
 MOST_BYTES = 48 << 20
 MOST_STREAM_BYTES = 16 << 20
 TOTAL_BYTES = 2 << 30  # of all stored answers of the installation
-LARGE = 1 << 17  # bytes of a request from which on its fingerprint is computed in a thread
+LARGE = 1 << 17  # bytes of a request whose fingerprint is computed in a thread
 TRIES = 3
 WAIT_S = 5.0
 LABEL = b"idempotency\0"
 FIRST_ERROR = 400
-# Every provider refused because of load and did nothing: a client that retries as it was told to is served.
+# Every provider refused because of load, so nothing was billed and a retry may run.
 NOTHING_DONE = (429, 529)
-NO_RETRY = (("x-should-retry", "false"),)  # the official clients of two large APIs obey it
-# Why there is no answer to replay.
+NO_RETRY = (("x-should-retry", "false"),)  # honoured by the official clients of OpenAI and Anthropic
+# Reasons why there is no answer to replay.
 CRASHED = "crashed"
 TOO_LARGE = "too large"
 NOT_KEPT = "not kept"
 NO_ROOM = "no room"
 REASONS = {
-    CRASHED: "The first request under this Idempotency-Key was interrupted and its answer is lost.",
-    TOO_LARGE: "The first request under this Idempotency-Key was answered; the answer was too large to be kept.",
-    NO_ROOM: "The first request under this Idempotency-Key was answered; there was no room to keep the answer.",
-    NOT_KEPT: "The first request under this Idempotency-Key was answered; your organization keeps no answers.",
+    CRASHED: "The first request with this Idempotency-Key was interrupted and its answer is lost.",
+    TOO_LARGE: "The first request with this Idempotency-Key was answered; the answer was too large to store.",
+    NO_ROOM: "The first request with this Idempotency-Key was answered; there was no room to store the answer.",
+    NOT_KEPT: "The first request with this Idempotency-Key was answered; your organization stores no answers.",
 }
-ANEW = "It is not done again, because it may have been billed: use another Idempotency-Key to send it anew."
+ANEW = "It is not run again, because it may have been billed: use another Idempotency-Key to send it again."
 
 Headers = list[tuple[str, str]]
-Check = Callable[[str], object]  # takes the id of the request that an answer was made for
+Check = Callable[[str], object]  # takes the id of the request that the answer was made for
 
 
 class StoredReply(NamedTuple):
@@ -69,7 +70,7 @@ class StoredReply(NamedTuple):
 
 
 class Keyed(NamedTuple):
-    """A request with a key: `route` is method and path, `content` everything that distinguishes it from other
+    """A request with a key. `route` is method and path, `content` everything that distinguishes it from other
     requests."""
 
     caller: Caller
@@ -91,7 +92,7 @@ class _Claim(NamedTuple):
 
 
 class Idempotency:
-    """One per worker. A request that was refused before anything was sent upstream is not remembered."""
+    """Runs requests with a key, one object per worker. Requests refused before an upstream call are not recorded."""
 
     def __init__(
         self,
@@ -122,12 +123,10 @@ class Idempotency:
         self._running: set[str] = set()
         self._rows = DocumentRows(database, clock)
 
-    def answer(
-        self, keyed: Keyed, make: Callable[[], StoredReply], check: Check = lambda request_id: None
-    ) -> StoredReply:
-        """The response of `make`, or its response to the first request with this key. `check` raises when a response
-        made for another request may no longer be returned to this caller.
+    def answer(self, keyed: Keyed, make: Callable[[], StoredReply], check: Check | None = None) -> StoredReply:
+        """Return the response of `make`, or the stored response to the first request with this key.
 
+        `check` raises when a response made for another request may no longer be returned to this caller.
         InvalidRequest (malformed key), IdempotencyKeyReused (a different request), IdempotencyInFlight, Interrupted
         (its worker died, or the response could not be stored), Unavailable. `make` turns its own errors into responses.
         """
@@ -137,27 +136,27 @@ class Idempotency:
         try:
             raise outcome
         finally:
-            del outcome  # its traceback has this frame
+            del outcome  # its traceback refers to this frame
 
     def trim(self) -> None:
-        """Measure the stored answers of the installation. Until the next call this worker adds at most a quarter of
-        what is left; nothing is deleted to make room, or a request might run twice."""
+        """Measure the stored answers of the installation. Until the next call this worker adds at most a quarter of the
+        remaining room. Nothing is deleted to make room, since a request might then run twice."""
         sql = "SELECT coalesce(sum(length(value)), 0) FROM document WHERE kind = ?"
-        size = self._database.report(lambda: self._database.execute(sql, (KIND,)).fetchone()[0])
+        size = self._database.report(partial(self._database.fetch, sql, (KIND,)))[0][0]
         self._room = max(0, self._total_bytes - size) // 4
 
-    def _attempt(self, keyed: Keyed, make: Callable[[], StoredReply], check: Check) -> StoredReply | Exception:
-        """The response, or the error as a value, which would be printed on leaving a greenlet. Whose caller is killed
-        while the store writes the claim has a claim all the same."""
+    def _attempt(self, keyed: Keyed, make: Callable[[], StoredReply], check: Check | None) -> StoredReply | Exception:
+        """Return the response, or the error as a value, since gevent prints errors that end a greenlet. This runs in
+        its own greenlet, so a claim is complete even when the caller's greenlet is killed."""
         try:
-            found = self._claim(keyed, check)
-            if isinstance(found, StoredReply):
-                return found
-            return self._make(found, make)
+            claimed = self._claim(keyed, check)
+            if isinstance(claimed, StoredReply):
+                return claimed
+            return self._make(claimed, make)
         except Exception as error:
             return error
 
-    def _claim(self, keyed: Keyed, check: Check) -> _Claim | StoredReply:
+    def _claim(self, keyed: Keyed, check: Check | None) -> _Claim | StoredReply:
         claim = _Claim(
             self._digest(keyed.caller.key_id.encode(), keyed.route.encode(), _check(keyed.key).encode()),
             compute_if(keyed.size >= LARGE, self._digest, *keyed.content),
@@ -166,7 +165,7 @@ class Idempotency:
         )
         value = _write(claim, "running", owner=self._control.epoch)
         for _ in range(TRIES):
-            # Before the document exists, so that no reader takes it for an abandoned one.
+            # Added before the document exists, so that no reader takes the document for an abandoned one.
             mine = claim.place not in self._running
             self._running.add(claim.place)
             try:
@@ -185,31 +184,28 @@ class Idempotency:
                 break
         raise IdempotencyInFlight(_in_flight(), retry_after=1.0)
 
-    def _read(self, claim: _Claim, value: bytes, check: Check) -> StoredReply:
+    def _read(self, claim: _Claim, value: bytes, check: Check | None) -> StoredReply:
         head, body = _split(value)
         if head["print"] != claim.print:
             raise IdempotencyKeyReused(
-                f"This {HEADER} was used for another request; use a new one for each request.", param=HEADER
+                f"This {HEADER} was used for another request; use a new key for each request.", param=HEADER
             )
         if head["state"] == "running":
             if self._is_running(claim.place, head["owner"]):
                 raise IdempotencyInFlight(_in_flight(), retry_after=1.0)
-            value = (
-                self._documents.get(KIND, claim.place) or value
-            )  # it may have finished while its owner was looked up
+            # The request may have finished while its owner was looked up.
+            value = self._documents.get(KIND, claim.place) or value
             head, body = _split(value)
         if head["state"] != "kept" or not claim.keeps:
-            if head["state"] == "kept":
-                reason = NOT_KEPT
-            else:
-                reason = head.get("reason", CRASHED)
+            reason = NOT_KEPT if head["state"] == "kept" else head.get("reason", CRASHED)
             raise Interrupted(f"{REASONS[reason]} {ANEW}", headers=NO_RETRY)
-        check(head["request"])
+        if check is not None:
+            check(head["request"])
         answer = self._threads.run(self._unpack, body)
         return StoredReply(head["status"], [tuple(pair) for pair in head["headers"]], answer, replayed=True)
 
     def _unpack(self, body: bytes) -> bytes:
-        """An earlier release stored the bytes compressed and in plain text."""
+        """Return the bytes of a stored answer, which earlier releases stored compressed without encryption."""
         if is_sealed(body):
             return unpack(self._vault, body)
         return zlib.decompress(body)
@@ -234,8 +230,8 @@ class Idempotency:
         return reply._replace(body=spool.read())
 
     def _record(self, claim: _Claim, reply: StoredReply, pieces: Iterator[bytes], spool: Spool) -> None:
-        """Read a stream to its end, for its caller and for retries; one that is too large to be stored ends with its
-        caller, and so does the upstream call."""
+        """Read a stream to its end, for its caller and for retries. A stream that is too large to store ends when its
+        caller disconnects, as does the upstream call."""
         failure: Exception | None = None
         try:
             for piece in pieces:
@@ -253,7 +249,7 @@ class Idempotency:
             spool.end(failure)
 
     def _end(self, claim: _Claim, reply: StoredReply, body: bytes | None) -> None:
-        """Store the answer (None: it was too large), unless it is a refusal and nothing was done upstream."""
+        """Store the answer (None: it was too large), unless it is an error and no upstream call was made."""
         calls, paid = self._settlements.watch.end(claim.request_id)
         if not paid and (reply.status in NOTHING_DONE or (reply.status >= FIRST_ERROR and not calls)):
             self._post(claim, self._rows.delete(KIND, claim.place))
@@ -277,7 +273,7 @@ class Idempotency:
         self._post(claim, self._rows.put(KIND, claim.place, value, RECORD_TTL_S))
 
     def _post(self, claim: _Claim, row: Row) -> None:
-        """Write through the journal, which outlasts an outage of the store; what was paid for is not refused because of
+        """Write through the journal, which outlasts an outage of the store: a paid answer must not fail because of
         it."""
         try:
             self._journal.append(row).wait(WAIT_S)
@@ -287,7 +283,7 @@ class Idempotency:
             self._running.discard(claim.place)
 
     def _digest(self, *parts: bytes) -> str:
-        """A keyed hash of the parts, each with its length, so that no two sequences of parts collide."""
+        """Return a keyed hash of the parts, each with its length, so that no two sequences of parts collide."""
         summed = hmac.new(self._secret, LABEL, hashlib.sha256)
         for part in parts:
             summed.update(len(part).to_bytes(8, "big") + part)
@@ -296,12 +292,12 @@ class Idempotency:
 
 def _check(key: str) -> str:
     if not 1 <= len(key) <= LONGEST_KEY or not key.isascii() or not key.isprintable():
-        raise InvalidRequest(f"An {HEADER} has 1 to {LONGEST_KEY} printable ASCII characters.", param=HEADER)
+        raise InvalidRequest(f"{HEADER} must have 1 to {LONGEST_KEY} printable ASCII characters.", param=HEADER)
     return key
 
 
 def _in_flight() -> str:
-    return f"The first request under this {HEADER} is not answered yet; ask again for its answer."
+    return f"The first request with this {HEADER} is still running; retry to get its answer."
 
 
 def _write(claim: _Claim, state: str, **more: object) -> bytes:

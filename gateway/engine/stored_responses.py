@@ -1,13 +1,13 @@
 """Stored responses: conversations that a caller continues by the id of the last response.
 
-A turn stores what is new in it and refers to the previous turn. Large parts, such as an image or the list of tools, are
+A turn stores its new content and refers to the previous turn. Large parts, such as an image or the list of tools, are
 stored once per organization however often they are sent. Everything is compressed and encrypted, off the event loop.
 """
 
 import hmac
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -19,14 +19,15 @@ from gateway.configuration.settings import Responses
 from gateway.engine import deduplication
 from gateway.errors import InvalidRequest, NotFound, Unavailable
 from gateway.metering.payload_table import pack, unpack
+from gateway.runtime.stepwise import GoOn, always
 from gateway.runtime.threads import Threads
 from gateway.store.conversation_turns import DIGEST_BYTES, Link, NoRoom, PiecesGone, PreviousGone, StoredTurn, Turns
 from gateway.store.documents import Documents
 
-KIND = "stored_response"  # kind of documents in which earlier releases stored responses: complete, in zlib
-LIFE_S = 30 * 86_400.0  # HTTP reference, section 3.2
+KIND = "stored_response"  # kind of documents with whole responses in zlib, as earlier releases stored them
+LIFE_S = 30 * 86_400.0
 LABEL = b"stored-response\0"
-MOST_TURNS = 10_000  # of one conversation
+MOST_TURNS = 10_000  # turns of one conversation
 TRIES = 3
 ECHOED = 80  # characters of an id that an error repeats
 MB = 1 << 20
@@ -34,7 +35,7 @@ Item = dict[str, Any]
 
 
 class PastTurn(NamedTuple):
-    """An earlier turn: the id of its response, its input as it was sent, its output."""
+    """An earlier turn: the id of its response, its input as sent, and its output."""
 
     ident: str
     items: list[Item]
@@ -43,8 +44,8 @@ class PastTurn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """A response (JSON object with `output`), the turns before it, and its own turn's input as it was sent. `size`:
-    total bytes, once it is stored."""
+    """A response (JSON object with `output`), the turns before it, and its own input as sent. `size`: total bytes once
+    it is stored."""
 
     response: dict[str, Any]
     earlier: list[PastTurn]
@@ -58,7 +59,7 @@ class StoredResponse:
 
 
 class StoredResponses:
-    """The responses of all tenants; a caller can read those of their own project, a customer those of their own key."""
+    """The responses of all tenants. A caller can read those of the project; a customer's key only its own."""
 
     def __init__(
         self, turns: Turns, documents: Documents, vault: Vault, secret: bytes, threads: Threads, settings: Responses
@@ -83,19 +84,19 @@ class StoredResponses:
         )
 
     def keep(self, caller: Caller, stored: StoredResponse, previous: str = "") -> None:
-        """Store under the response's id, as the successor of the response `previous`. InvalidRequest when there is no
+        """Store a response under its id, as the successor of the response `previous`. InvalidRequest when there is no
         room, Unavailable when the store is away."""
         organization = caller.organization_id
         for _ in range(TRIES):
             try:
                 self._add(organization, scope_of(caller), stored, previous)
             except PreviousGone:
-                previous = ""  # it was deleted while this turn was being answered: the conversation is stored here
+                previous = ""  # it was deleted while this turn was answered: store the whole conversation here
             except PiecesGone:
                 continue
             except NoRoom:
                 raise InvalidRequest(
-                    f"The response needs more room than is left of {self._most_bytes // MB} MB.",
+                    f"The response does not fit into the remaining part of {self._most_bytes // MB} MB.",
                     code="response_storage_full",
                 ) from None
             else:
@@ -111,40 +112,41 @@ class StoredResponses:
         *,
         whole: bool = True,
     ) -> StoredResponse:
-        """The response with that id, with the conversation before it if `whole`. NotFound when it does not exist,
-        expired, or belongs to somebody else; InvalidRequest when the conversation is too long to continue."""
+        """Return the response with that id, with its conversation if `whole`.
+
+        NotFound when it does not exist, has expired or belongs to another caller; InvalidRequest when the conversation
+        is too long to continue.
+        """
         if keeps_nothing(caller.rules):
             raise storage_conflict(param)
-        found = self._find(caller, ident, param, whole)
-        if found is None:
+        stored = self._find(caller, ident, param, whole)
+        if stored is None:
             raise NotFound(
                 f"There is no stored response {ident[:ECHOED]!r}: it was not stored, expired, or was deleted.",
                 param=param,
                 code=code,
             )
-        return found
+        return stored
 
     def _find(self, caller: Caller, ident: str, param: str, whole: bool) -> StoredResponse | None:
         link = self._turns.find(ident)
         if link is None:
-            found = self._find_old(caller, ident)
-        else:
-            found = None
-        if link is not None and link.scope == scope_of(caller):
-            if whole:
-                self._check_length(link, param)
-            found = self._read(link, whole)
-        return found
+            return self._find_old(caller, ident)
+        if link.scope != scope_of(caller):
+            return None
+        if whole:
+            self._check_length(link, param)
+        return self._read(link, whole)
 
     def delete(self, caller: Caller, ident: str) -> None:
-        """Delete the response. NotFound as in `find`; responses that continued it keep the conversation."""
+        """Delete a response. NotFound as in `find`; responses that continue it keep the conversation."""
         if self._find(caller, ident, "response_id", whole=False) is None:
             raise NotFound(f"There is no stored response {ident[:ECHOED]!r}.", param="response_id")
         self._turns.end(ident)
         self._documents.delete(KIND, ident)
 
-    def purge(self, go_on: Callable[[], bool] = lambda: True) -> int:
-        """Remove what expired; returns how many turns."""
+    def purge(self, go_on: GoOn = always) -> int:
+        """Remove expired turns; returns how many."""
         return self._turns.sweep(go_on)
 
     def _check_length(self, link: Link, param: str) -> None:
@@ -160,7 +162,7 @@ class StoredResponses:
     def _too_long(self, param: str) -> InvalidRequest:
         return InvalidRequest(
             f"The stored conversation is over {MOST_TURNS:,} turns or {self._most_conversation // MB} MB "
-            "(responses.max_conversation_mb of the gateway); begin a new one, or compact it.",
+            "(responses.max_conversation_mb of the gateway); start a new one, or compact it.",
             param=param,
             code="conversation_too_long",
         )
@@ -175,14 +177,11 @@ class StoredResponses:
     def _split(
         self, organization: str, stored: StoredResponse, alone: bool
     ) -> tuple[list[bytes], dict[bytes, bytes], int]:
-        """Text, pieces and size of what is stored; a turn without a predecessor includes the earlier ones."""
-        if alone:
-            earlier = [list(turn) for turn in stored.earlier]
-        else:
-            earlier = []
+        """Return the text, pieces and size of a turn; a turn without a predecessor includes the earlier turns."""
+        earlier = [list(turn) for turn in stored.earlier] if alone else []
         body = {"response": stored.response, "items": stored.items, "earlier": earlier}
-        own = hmac.digest(self._secret, LABEL + organization.encode(), "sha256")
-        segments, parts = deduplication.split(body, lambda data: hmac.digest(own, data, "sha256")[:DIGEST_BYTES])
+        key = hmac.digest(self._secret, LABEL + organization.encode(), "sha256")
+        segments, parts = deduplication.split(body, partial(_digest, key))
         texts = sum(map(len, segments)) - DIGEST_BYTES * (len(segments) // 2)
         return segments, parts, texts + sum(len(parts[name]) for name in deduplication.digests_of(segments))
 
@@ -194,13 +193,16 @@ class StoredResponses:
         rows = self._turns.chain(link.ident, MOST_TURNS if whole else 1)
         if not rows:
             return None
-        texts = self._threads.run(lambda: [deduplication.unpack(unpack(self._vault, body)) for _, body in rows])
+        texts = self._threads.run(self._open_texts, rows)
         wanted = {digest for segments in texts for digest in deduplication.digests_of(segments)}
         values = self._turns.values(link.organization, tuple(wanted))
         try:
             return self._threads.run(self._join, texts, values, link.chain_bytes)
         except KeyError:
-            return None  # it was removed while it was read
+            return None  # it was removed while it was being read
+
+    def _open_texts(self, rows: list[tuple[str, bytes]]) -> list[list[bytes]]:
+        return [deduplication.unpack(unpack(self._vault, body)) for _, body in rows]
 
     def _join(self, texts: list[list[bytes]], values: dict[bytes, bytes], size: int) -> StoredResponse:
         opened = {name: unpack(self._vault, value) for name, value in values.items()}
@@ -214,32 +216,33 @@ class StoredResponses:
 
     def _find_old(self, caller: Caller, ident: str) -> StoredResponse | None:
         packed = self._documents.get(KIND, ident)
-        if packed is None:
-            body = None
-        else:
-            body = self._threads.run(_read_old, packed)
+        body = None if packed is None else self._threads.run(_read_old, packed)
         if body is None or body["scope"] != scope_of(caller):
             return None
         return StoredResponse(body["response"], [PastTurn(ident, body["history"], [])], body["items"], MB)
 
 
+def _digest(key: bytes, data: bytes) -> bytes:
+    return hmac.digest(key, data, "sha256")[:DIGEST_BYTES]
+
+
 def _read_old(packed: bytes) -> dict[str, Any]:
-    """A document in the earlier format: JSON in zlib."""
+    """Read a document of earlier releases: JSON in zlib."""
     return orjson.loads(zlib.decompress(packed))
 
 
 def storage_conflict(param: str) -> InvalidRequest:
-    """Why nothing can be stored or looked up for an organization under zero data retention, and what to do."""
+    """Return the error for storing or finding a response of an organization under zero data retention."""
     return InvalidRequest(
         "This organization is under zero data retention, so no response is stored: send the whole conversation in "
-        'input, with store: false or without store; include: ["reasoning.encrypted_content"] brings reasoning along.',
+        'input, with store: false or without store; include: ["reasoning.encrypted_content"] returns the reasoning.',
         param=param,
         code="zdr_storage_conflict",
     )
 
 
 def scope_of(caller: Caller) -> str:
-    """Who may see a stored response: the project; for a customer's key only that key."""
+    """Return the scope that may read a stored response: the project, or for a customer's key only that key."""
     if caller.key_kind == "user":
         return caller.project_id
     return f"{caller.project_id}/{caller.key_id}"

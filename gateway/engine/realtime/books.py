@@ -1,10 +1,11 @@
-"""The money of single turns of a session: admitted, enlarged, settled, given up or given back."""
+"""The accounts of a session's turns: each is admitted, extended, settled, abandoned or released."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from msgspec import Struct
 
+from gateway.accounts.authentication import Caller
 from gateway.billing.bounds import Bounds
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
@@ -34,15 +35,18 @@ from gateway.providers.credentials import PLATFORM
 OK = 200
 LEFT = "The caller left the session."
 
-# What hears of a turn that ended: its context, the status, when it began (monotonic), what went wrong.
+# Called at the end of a turn with its context, status, start (monotonic seconds) and error.
 Report = Callable[[RequestContext, int, float, GatewayError | None], None]
 TurnRequest = RealtimeRequest | TranscriptionRequest
 
 
 @dataclass(frozen=True, slots=True)
 class TurnParts:
-    """What turns are admitted and recorded with. `cap_nusd` is the most that a session may cost, 0 without a cap;
-    `default_output` the tokens of a response without a limit of its own; `request_s` how long a turn may take."""
+    """The dependencies of turns.
+
+    `cap_nusd` is the most that a session may cost (0: no cap), `default_output` the tokens of a response without a
+    limit, `request_s` how long a turn may take.
+    """
 
     settlements: Settlements
     planner: Planner
@@ -54,10 +58,13 @@ class TurnParts:
 
 
 class Turn(Struct, eq=False):
-    """A response, or a transcript, that was admitted. `event` is the id of the caller's event that asked for it;
-    `sound` tells that only sound did so far. `text_made` and `sound_made` are the size of the answer so far, in bytes;
-    of a transcript `sound_made` is that of what it is made of. `output` is how many tokens of it are reserved,
-    `place_asked` where in the conversation it was asked for (None: the provider began it unasked)."""
+    """An admitted response or transcript.
+
+    `event` is the id of the caller's event that requested it. `sound`: it was caused by sound alone so far. `text_made`
+    and `sound_made` are the bytes of the answer so far; `sound_made` of a transcript is its input. `output` is the
+    number of reserved output tokens, `place_asked` the position in the conversation at which it was requested (None: it
+    was not requested).
+    """
 
     context: RequestContext
     settlement: Settlement
@@ -74,8 +81,8 @@ class Turn(Struct, eq=False):
 
 
 class SessionBooks:
-    """Books of one session. `context` is the session's own; `caller_now` gives its caller as they are now, or raises
-    what they lost. `spent_nusd` is what the session cost so far."""
+    """The accounts of one session. `context` is the session's; `caller_now` returns its current caller or raises the
+    reason why the caller lost access. `spent_nusd` is the cost of the session so far."""
 
     def __init__(self, parts: TurnParts, context: RequestContext, report: Report) -> None:
         self._parts = parts
@@ -83,7 +90,7 @@ class SessionBooks:
         self._report = report
         self._bounds: dict[str, Bounds] = {}
         self._held_nusd = 0
-        self.caller_now = lambda: context.caller
+        self.caller_now: Callable[[], Caller] = self._initial_caller
         self.spent_nusd = 0
         self.closed = False
 
@@ -91,49 +98,50 @@ class SessionBooks:
         """Admit a turn before the provider may begin it. RateLimited, SpendingLimitReached, OutOfCredits, Unavailable;
         errors of `caller_now`."""
         self.context.caller = self.caller_now()
-        ask = self._bound(request, place)
-        self._check_cap(ask.bound_nusd)
-        return self._open(request, place, ask, begun=False)
+        cost_bound = self._bound(request, place)
+        self._check_cap(cost_bound.bound_nusd)
+        return self._open(request, place, cost_bound, begun=False)
 
     def open_late(self, request: TurnRequest, place: SessionPlace) -> tuple[Turn, GatewayError | None]:
-        """For what the provider began by itself: it is counted whatever the limits say, and with their error."""
-        ask = self._bound(request, place)
+        """Admit a turn that the provider began unrequested: it counts even beyond the limits, whose error is
+        returned."""
+        cost_bound = self._bound(request, place)
         try:
-            self._check_cap(ask.bound_nusd)
-            return self._open(request, place, ask, begun=False), None
+            self._check_cap(cost_bound.bound_nusd)
+            return self._open(request, place, cost_bound, begun=False), None
         except (SpendingLimitReached, OutOfCredits, RateLimited) as error:
             return self._open(request, place, CostBound(0, 0, 0, True), begun=True), error
 
     def grow(self, turn: Turn, request: TurnRequest) -> None:
-        """A turn is longer than was foreseen: reserve what `request` may cost. Errors as of `open`."""
-        ask = self._bound(request, turn.place)
-        need = ask.bound_nusd
-        turn.output = max(turn.output, ask.max_output)
-        if need <= turn.bound_nusd:
+        """Reserve the cost of `request` for a turn that is longer than expected. Errors as of `open`."""
+        cost_bound = self._bound(request, turn.place)
+        needed_nusd = cost_bound.bound_nusd
+        turn.output = max(turn.output, cost_bound.max_output)
+        if needed_nusd <= turn.bound_nusd:
             return
-        more = need + need // 2 - turn.bound_nusd  # so that it is not asked for with each piece
+        more = needed_nusd + needed_nusd // 2 - turn.bound_nusd  # half as much again, to reserve less often
         self._check_cap(more)
         error = turn.settlement.enlarge(more)
         if error is not None:
             raise error
         if turn.ended:
-            return  # meanwhile: nothing is held for it
+            return  # it ended while the reservation was extended
         turn.bound_nusd += more
         self._held_nusd += more
 
     def begin(self, turn: Turn) -> None:
-        """The provider has begun it: its time counts from now, however long it was held before."""
+        """Record that the provider began the turn, from when its time counts."""
         turn.context.started = turn.attempt.started = self._parts.clock.monotonic()
         self._parts.planner.begun(turn.place.target)
 
     def note(self, turn: Turn, text: int, sound: int) -> None:
-        """So much of its answer came."""
+        """Add bytes of the answer that arrived."""
         turn.text_made += text
         turn.sound_made += sound
         turn.attempt.first_at = turn.attempt.first_at or self._parts.clock.monotonic()
 
     def settle(self, turn: Turn, usage: Usage | None, finish: str, error: GatewayError | None) -> None:
-        """Record how a turn ended; it is durable when this returns. Unavailable when that takes too long."""
+        """Record the end of a turn; it is durable when this returns. Unavailable when that takes too long."""
         attempt = turn.attempt
         parts = self._parts
         attempt.usage = usage
@@ -147,22 +155,21 @@ class SessionBooks:
             turn.settlement.settle(attempt)
         finally:
             self._end(turn)
-            self._tell(turn, error)
+            self._report_turn(turn, error)
         if error is None:
             parts.planner.succeeded(attempt, bool(attempt.first_at), turn.context.operation)
         elif isinstance(error, UpstreamFailed):
             self._blame(turn, error)
 
     def abandon(self, turn: Turn, usage: Usage, error: GatewayError | None) -> None:
-        """Record a turn that the provider had begun, and whose caller left or which broke with an `error`. It is billed
-        by the estimated `usage`; a turn that broke before any content is free. Never waits, never raises."""
+        """Record a turn that began and whose caller left, or that failed with an `error`.
+
+        It is billed by the estimated `usage`; a failure before any content is free. Never waits and never raises.
+        """
         attempt = turn.attempt
         parts = self._parts
         attempt.ended = parts.clock.monotonic()
-        if error is not None:
-            attempt.finish = "error"
-        else:
-            attempt.finish = "client_disconnect"
+        attempt.finish = "client_disconnect" if error is None else "error"
         attempt.error = error or Cancelled(LEFT)
         attempt.status = 0
         if attempt.first_at or error is None:
@@ -173,12 +180,15 @@ class SessionBooks:
             parts.planner.abandoned(attempt, turn.context.operation)
         else:
             self._blame(turn, error)
-        self._tell(turn, attempt.error)
+        self._report_turn(turn, attempt.error)
 
     def void(self, turn: Turn) -> None:
-        """The provider never began it: nothing is recorded."""
+        """Release a turn that the provider never began; nothing is recorded."""
         turn.settlement.unused(turn.attempt)
         self._end(turn)
+
+    def _initial_caller(self) -> Caller:
+        return self.context.caller
 
     def _bound(self, request: TurnRequest, place: SessionPlace) -> CostBound:
         mapping = place.target.mapping
@@ -196,7 +206,7 @@ class SessionBooks:
                 code="session_spending_limit_reached",
             )
 
-    def _open(self, request: TurnRequest, place: SessionPlace, ask: CostBound, begun: bool) -> Turn:
+    def _open(self, request: TurnRequest, place: SessionPlace, cost_bound: CostBound, begun: bool) -> Turn:
         parts = self._parts
         session = self.context
         target = place.target
@@ -215,21 +225,21 @@ class SessionBooks:
             metadata=session.metadata,
             request=request,
         )
-        needs = request.requirements
+        requirements = request.requirements
         settlement = parts.settlements.admit(
             context,
-            ask,
+            cost_bound,
             target.credential.source == PLATFORM,
-            needs.prompt_bytes,
+            requirements.prompt_bytes,
             place.requested_model,
             True,
             None,
-            needs.units,
+            requirements.units,
             target.mapping.model,
             begun,
         )
         try:
-            settlement.begin(0, target, ask)
+            settlement.begin(0, target, cost_bound)
             if self.closed:
                 raise Unavailable("The session has ended.")
         except BaseException:
@@ -237,8 +247,8 @@ class SessionBooks:
             raise
         attempt = Attempt(0, target, context.at_us, context.started)
         context.outcome = Outcome(request, attempts=[attempt], rate_limits=settlement.rate_limits)
-        self._held_nusd += ask.bound_nusd
-        return Turn(context, settlement, attempt, place, ask.bound_nusd, ask.max_output)
+        self._held_nusd += cost_bound.bound_nusd
+        return Turn(context, settlement, attempt, place, cost_bound.bound_nusd, cost_bound.max_output)
 
     def _end(self, turn: Turn) -> None:
         turn.ended = True
@@ -250,6 +260,6 @@ class SessionBooks:
         context = turn.context
         self._parts.planner.failed(turn.attempt, error, context.caller.organization_id, context.operation)
 
-    def _tell(self, turn: Turn, error: GatewayError | None) -> None:
+    def _report_turn(self, turn: Turn, error: GatewayError | None) -> None:
         turn.context.own_s = 0.0
         self._report(turn.context, OK if error is None else error.status, turn.context.started, error)

@@ -1,4 +1,4 @@
-"""Opens realtime sessions: who may have one, where, and with what it is watched."""
+"""Opens realtime sessions: checks who may open one, and connects to a provider."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from gateway.catalogue.catalogue import Current
 from gateway.engine.executor import EngineParts, Executor
 from gateway.engine.planning import RoutePlan
 from gateway.engine.realtime.books import OK, Report, TurnParts
-from gateway.engine.realtime.places import SessionPlace
+from gateway.engine.realtime.places import SessionPlace, no_content
 from gateway.engine.realtime.session import CallerEvents, RealtimeSession, SessionLimits, SessionWatch, give
 from gateway.engine.realtime.session_turns import SessionTurns
 from gateway.engine.run import Run
@@ -25,12 +25,12 @@ from gateway.store.documents import Documents
 from gateway.store.shared_slots import HeldSlots, SharedSlots
 
 HANDSHAKE_S = 30.0
-DISABLED = "Realtime sessions are switched off here; the operator can switch them on with REALTIME_INLINE."
-TOO_MANY = "sessions are open already; close one, or wait until one ends."
+DISABLED = "Realtime sessions are disabled; the operator can enable them with REALTIME_INLINE."
+TOO_MANY = "sessions are already open; close one, or wait until one ends."
 
 
 class OpenedSession(NamedTuple):
-    """A session that is open upstream: its turns and where it is served."""
+    """A session that is open upstream: its turns, and where it is served."""
 
     upstream: UpstreamSession
     turns: SessionTurns
@@ -39,8 +39,8 @@ class OpenedSession(NamedTuple):
 
 
 class RealtimeEngine(Executor[RealtimeRequest]):
-    """Opens the sessions of a worker; `running` are those that are served now. `leaving` tells that it ends: sessions
-    end too, each after what it is at."""
+    """Opens the sessions of a worker; `running` are the current ones. `leaving`: the worker shuts down, and a session
+    ends after its current response."""
 
     def __init__(self, parts: EngineParts, documents: Documents, catalogue: Current) -> None:
         super().__init__(parts)
@@ -48,43 +48,42 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         self._catalogue = catalogue
         self.leaving = False
         self.running: set[object] = set()
-        wanted = self._settings
+        limits = self._settings
         self._slots = [
             SharedSlots(documents, parts.clock, f"realtime {scope}", size)
-            for scope, size in (("organization", wanted.organization_sessions), ("key", wanted.key_sessions))
+            for scope, size in (("organization", limits.organization_sessions), ("key", limits.key_sessions))
         ]
-        self._sizes = wanted.organization_sessions, wanted.key_sessions
+        self._sizes = (limits.organization_sessions, limits.key_sessions)
         self._turn_parts = TurnParts(
             parts.settlements,
             parts.planner,
             parts.decisions,
             parts.clock,
-            round(wanted.session_usd * NANO),
+            round(limits.session_usd * NANO),
             self._default_output,
             parts.settings.timeouts.request_s,
         )
 
     def check_on(self) -> None:
-        """Unavailable (realtime_disabled) where the operator switched sessions off."""
+        """Unavailable (realtime_disabled) when the operator disabled sessions."""
         if not self._settings.inline:
             raise Unavailable(DISABLED, code="realtime_disabled", retry_after=None)
 
     def find(self, context: RequestContext, model: str) -> Target:
-        """Where a session of `model` would be served first. Errors of the planner."""
+        """Return the first target for a session of `model`. Errors of the planner."""
         return self._plan_session(context, model, RealtimeInput())[0].groups[0][0]
 
     def transcribes(self, target: Target) -> bool:
-        """Whether the model of a session there transcribes itself what is said, and no other does."""
+        """Return whether the session's model transcribes speech itself and no other model can."""
         return self._upstreams.transcribes(target)
 
     def hears(self, context: RequestContext, model: str, beside: Target | None) -> SessionPlace:
-        """Where what is said is transcribed by `model`: at the provider of the session, with its key (`beside`), else
-        at any that has sessions. NotSupported (transcription_model_not_supported), Forbidden
+        """Return where `model` transcribes speech: at the provider of the session with its key (`beside`), else at any
+        provider with sessions. NotSupported (transcription_model_not_supported), Forbidden
         (transcription_model_not_allowed)."""
-        asked = self._asked(context, context.caller, TranscriptionRequest.operation)
-        needs = Requirements(stream=True, max_tokens=0, messages=1)
+        plan_context = self._plan_context(context, context.caller, TranscriptionRequest.operation)
         try:
-            route_plan = self._planner.plan(asked, TranscriptionRequest(model, needs, lambda: None))
+            route_plan = self._planner.plan(plan_context, _transcription_request(model))
         except Forbidden as error:
             raise Forbidden(error.message, param="session", code="transcription_model_not_allowed") from None
         except GatewayError as error:
@@ -98,16 +97,19 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         raise _unheard(f"{model} does not transcribe within realtime sessions of this model's provider.")
 
     def is_name_of(self, name: str, place: str) -> bool:
-        """Whether a caller's `name` of a model means `place` ("provider/model")."""
+        """Return whether a caller's `name` of a model means `place` ("provider/model")."""
         provider, _, ident = place.partition("/")
         given, _, rest = name.rpartition("/")
-        found = self._catalogue.current().find(rest)
-        return found is not None and found.id == ident and given in ("", provider)
+        known = self._catalogue.current().find(rest)
+        return known is not None and known.id == ident and given in ("", provider)
 
     def open(self, context: RequestContext, model: str, opened: RealtimeInput, report: Report) -> OpenedSession:
-        """Open a session: admitted as if its first response came now, with failover until a provider takes it. What is
-        admitted for it is given back then. One for transcripts alone may name no `model`: what makes them is named
-        later. Errors as of every request; RateLimited (too_many_sessions)."""
+        """Open a session.
+
+        It is admitted as if its first response came now, with failover until a provider accepts it; then its
+        reservation is released. A session for transcripts alone needs no `model`, since the transcription model may be
+        named later. Errors as of every request; RateLimited (too_many_sessions).
+        """
         self.check_on()
         if self.leaving:
             raise Unavailable("The server is restarting; connect again.")
@@ -123,23 +125,27 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         return OpenedSession(upstream, turns, place, slots)
 
     def session(self, opened: OpenedSession, events: CallerEvents, caller: Callable[[], Caller]) -> RealtimeSession:
-        """What serves an open session. `caller` finds its caller anew."""
+        """Return the session that serves an open one. `caller` looks its caller up again."""
         context = opened.turns.books.context
         place = opened.place
         settings = opened.turns.settings
 
-        def permits(found: Caller) -> None:
-            asked = self._asked(context, found, context.operation)
-            self._planner.plan(asked, context.request or request_of(place.requested_model, RealtimeInput(), 0, 0))
+        def permits(current: Caller) -> None:
+            plan_context = self._plan_context(context, current, context.operation)
+            request = context.request or request_of(place.requested_model, RealtimeInput(), 0, 0)
+            self._planner.plan(plan_context, request)
             if settings.expected is not None:
-                self.hears(asked, settings.expected.requested_model, place.target)
+                self.hears(plan_context, settings.expected.requested_model, place.target)
 
         limits = SessionLimits(self._settings.session_s, self._settings.idle_s)
-        watch = SessionWatch(caller, permits, lambda: self.leaving, opened.slots, self.running, limits, self._clock)
+        watch = SessionWatch(caller, permits, self._is_leaving, opened.slots, self.running, limits, self._clock)
         return RealtimeSession(opened.upstream, opened.turns, events, watch)
 
-    def _asked(self, context: RequestContext, caller: Caller, operation: str) -> RequestContext:
-        """What is planned for a session that is open: nothing of it is sent."""
+    def _is_leaving(self) -> bool:
+        return self.leaving
+
+    def _plan_context(self, context: RequestContext, caller: Caller, operation: str) -> RequestContext:
+        """Return the context for planning within an open session; nothing is sent with it."""
         now = self._clock.monotonic()
         ident = context.request_id
         return RequestContext(ident, caller, self._clock.now_us(), now, now, ip=context.ip, operation=operation)
@@ -154,7 +160,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         except NotSupported:
             if opened.type != TRANSCRIPTION:
                 raise
-        # One for transcripts alone may name the model that makes them, or none yet.
+        # A session for transcripts alone may name the transcription model, or none yet.
         context.operation = TranscriptionRequest.operation
         refused: GatewayError | None = None
         for name in (model,) if model else self._transcribers():
@@ -167,23 +173,23 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         raise refused or _unheard("No model transcribes within realtime sessions.")
 
     def _plan_transcripts(self, context: RequestContext, model: str) -> RoutePlan:
-        needs = Requirements(stream=True, max_tokens=0, messages=1)
-        route_plan = self._planner.plan(context, TranscriptionRequest(model, needs, lambda: None))
+        route_plan = self._planner.plan(context, _transcription_request(model))
         groups = tuple(group for group in route_plan.groups if self._may_hear(group[0], None))
         if not groups:
             raise _unheard(f"No provider of {model} has realtime sessions.")
         return RoutePlan(route_plan.plan, groups)
 
     def _transcribers(self) -> list[str]:
-        """Models that may transcribe within sessions, those of the sandbox last."""
-        having = self._having_sessions()
-        places = [
-            at
-            for one in self._catalogue.current().models.values()
-            for at in one.mappings
-            if TranscriptionRequest.operation in at.operations and at.provider in having
+        """Return the models that may transcribe within sessions, those of the sandbox last."""
+        providers = self._providers_with_sessions()
+        mappings = [
+            mapping
+            for model in self._catalogue.current().models.values()
+            for mapping in model.mappings
+            if TranscriptionRequest.operation in mapping.operations and mapping.provider in providers
         ]
-        return [at.key for at in sorted(places, key=lambda at: at.provider == SANDBOX)]
+        others = [mapping.key for mapping in mappings if mapping.provider != SANDBOX]
+        return others + [mapping.key for mapping in mappings if mapping.provider == SANDBOX]
 
     def _connect(
         self, context: RequestContext, request: RealtimeRequest, route_plan: RoutePlan
@@ -212,7 +218,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
             return upstream, attempt.target
 
     def _take_slots(self, caller: Caller) -> tuple[HeldSlots, ...]:
-        """One session of those that organization and key may have at once."""
+        """Take one of the simultaneous sessions of the organization and of the key."""
         held: tuple[HeldSlots, ...] = ()
         names = (caller.organization_id, "This organization's"), (caller.key_id, "This API key's")
         for slots, size, (name, whose) in zip(self._slots, self._sizes, names, strict=True):
@@ -234,17 +240,22 @@ class RealtimeEngine(Executor[RealtimeRequest]):
     def _may_hear(self, target: Target, beside: Target | None) -> bool:
         if beside is not None:
             return target.provider.id == beside.provider.id and target.credential == beside.credential
-        return target.provider.id in self._having_sessions()
+        return target.provider.id in self._providers_with_sessions()
 
-    def _having_sessions(self) -> frozenset[str]:
-        """The providers that have sessions."""
-        models = self._catalogue.current().models.values()
-        return self._catalogue.remember(
-            "providers of realtime sessions",
-            lambda: frozenset(
-                at.provider for one in models for at in one.mappings if RealtimeRequest.operation in at.operations
-            ),
+    def _providers_with_sessions(self) -> frozenset[str]:
+        return self._catalogue.remember("providers of realtime sessions", self._find_providers)
+
+    def _find_providers(self) -> frozenset[str]:
+        return frozenset(
+            mapping.provider
+            for model in self._catalogue.current().models.values()
+            for mapping in model.mappings
+            if RealtimeRequest.operation in mapping.operations
         )
+
+
+def _transcription_request(model: str) -> TranscriptionRequest:
+    return TranscriptionRequest(model, Requirements(stream=True, max_tokens=0, messages=1), no_content)
 
 
 def _unheard(message: str) -> NotSupported:

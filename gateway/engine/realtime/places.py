@@ -1,4 +1,4 @@
-"""Where a session, or the transcription of what is said in it, is served."""
+"""The place where a session, or the transcription of its speech, is served."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,12 @@ from gateway.routing.decision import Plan
 
 @dataclass(frozen=True, slots=True)
 class SessionPlace:
-    """Where a session is served: the target, the decision that led there, and what a caller calls the model."""
+    """A target, the decision that chose it, and the model's name as the caller wrote it."""
 
     target: Target
     plan: Plan
     requested_model: str
+
+
+def no_content() -> None:
+    """Stand in for the content of a request that is only planned or admitted, never sent."""

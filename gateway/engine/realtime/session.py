@@ -1,7 +1,7 @@
-"""One realtime session: events relayed both ways between a caller and a provider, each read before it is passed on.
+"""One realtime session: relays events both ways between a caller and a provider, and reads each before passing it on.
 
-Three greenlets serve it: that of the caller's connection reads the caller, one the provider, one looks at the clock.
-None of them has a queue: who does not read what is sent to them keeps the other side waiting, by TCP's own means.
+Three greenlets serve it: the caller's connection reads the caller, one reads the provider, one checks timeouts. None of
+them has a queue: a side that does not read makes the other side wait, through TCP flow control.
 """
 
 import logging
@@ -31,42 +31,42 @@ from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NO_CODE, NORMA
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.5  # how often the clock is looked at
+LOOK_S = 0.5  # interval of timeout checks
 PING_S = 20.0
-SILENT_S = 70.0  # without a single frame, pings having been sent, the other side is gone
-DRAIN_S = 5.0  # how long a provider may take to tell what a response cost that nobody waits for any more
-LEAVING_S = 0.5  # the same while the worker ends
+SILENT_S = 70.0  # without a frame, despite pings, the other side counts as disconnected
+DRAIN_S = 5.0  # how long to wait for the usage of responses after the caller left
+LEAVING_S = 0.5  # the same while the worker shuts down
 ANSWER_S = 2.0  # how long a caller may take to answer a close frame
-COMPLAIN_S = 1.0  # an error that every piece of sound would bring is told so often
+COMPLAIN_S = 1.0  # least interval of an error that every piece of sound would cause
 FATAL = (SpendingLimitReached, OutOfCredits, Unauthenticated, Gone)
 GONE = "The provider ended the session."
 
 
 class CallerSocket(SessionLink, Protocol):
-    """A caller's socket. `linger` lets it read what was sent last."""
+    """A caller's socket. `linger` lets the caller read the last message."""
 
     def linger(self) -> None: ...
 
 
 class CallerEvents(Protocol):
-    """The caller's format: reads their events, and writes errors for them."""
+    """The caller's event format: reads the caller's events and writes errors."""
 
     def read(self, text: str) -> ClientEvent:
-        """A checked event. GatewayError with the caller's own id of it in `details`, for one that is refused."""
+        """Return a checked event. GatewayError, with the caller's event id in `details`, for an invalid one."""
         ...
 
     def error(self, error: GatewayError, event: str) -> str:
-        """An error event; `event` is the id of the event that it is about, "" for none."""
+        """Return an error event; `event` is the id of the event that caused it, "" for none."""
         ...
 
     def cancel(self, response: str) -> str:
-        """An event that ends a response."""
+        """Return an event that cancels a response."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """How long a session may last, and be without an event of its caller; 0: without an end."""
+    """The maximum duration of a session and of silence of its caller, in seconds; 0: no limit."""
 
     longest_s: float
     idle_s: float
@@ -74,9 +74,12 @@ class SessionLimits:
 
 @dataclass(slots=True)
 class SessionWatch:
-    """What a session is held against while it lasts. `caller` finds its caller anew, or raises what ended them;
-    `leaving` tells that the worker ends; `permits` raises where the caller may not use the place any more; `slots` are
-    its share of sessions at once, `running` the sessions of the worker."""
+    """The conditions under which a session continues.
+
+    `caller` looks its caller up again, or raises the reason why access ended; `leaving` returns whether the worker
+    shuts down; `permits` raises when the caller may no longer use the place; `slots` are its share of the simultaneous
+    sessions, `running` the sessions of the worker.
+    """
 
     caller: Callable[[], Caller]
     permits: Callable[[Caller], object]
@@ -103,15 +106,15 @@ class RealtimeSession:
         self._watch = watch
         turns.books.caller_now = self._caller_now
         self._caller: CallerSocket | None = None
-        self._gone = False  # the caller; from then on only what responses cost is waited for
-        self._ended = False  # nothing of the caller is taken any more
+        self._gone = False  # the caller left; only the usage of responses is awaited
+        self._ended = False  # further events of the caller are ignored
         self._error: GatewayError | None = None
         self._began = self._last = watch.clock.monotonic()
         self._complained = 0.0
 
     def run(self, caller: CallerSocket, first: tuple[ClientEvent, ...] = ()) -> None:
-        """Serve until the end; `first` goes upstream before anything of the caller's. Everything that was admitted is
-        settled or given back when this returns."""
+        """Serve until the end; `first` is sent upstream before the caller's events. All admitted turns are settled or
+        released when this returns."""
         self._caller = caller
         self._watch.running.add(self)
         reader = spawn(self._from_upstream)
@@ -128,8 +131,8 @@ class RealtimeSession:
             self._watch.running.discard(self)
             self._gone = self._ended = True
             ticker.kill(block=False)
-            caller.close(GOING_AWAY)  # unless it was told why already
-            caller.abort()  # the reader may wait for one who reads nothing any more
+            caller.close(GOING_AWAY)  # unless a close frame was already sent
+            caller.abort()  # the reader may wait for a caller that reads nothing any more
             self._drain()
             reader.join(LEAVING_S if self._watch.leaving() else DRAIN_S)
             self._settle_rest()
@@ -137,7 +140,7 @@ class RealtimeSession:
             reader.kill(block=False)
 
     def close(self) -> None:
-        """Give back what a session holds that was never run, or is over."""
+        """Release everything that a session holds that never ran or has ended."""
         self._turns.close(None)
         self._upstream.abort()
         give(self._watch.slots)
@@ -147,12 +150,12 @@ class RealtimeSession:
     def _from_caller(self, caller: CallerSocket) -> None:
         while (text := caller.receive()) is not None:
             if self._ended:
-                continue  # its close frame is waited for
+                continue  # wait for the close frame
             self._last = self._watch.clock.monotonic()
             try:
                 event = self._events.read(text)
             except GatewayError as error:
-                self._tell(self._events.error(error, (error.details or {}).get("event_id", "")))
+                self._send_caller(self._events.error(error, (error.details or {}).get("event_id", "")))
                 continue
             try:
                 self._send(event)
@@ -161,7 +164,7 @@ class RealtimeSession:
                 self._refuse(error, event)
 
     def _send(self, event: ClientEvent) -> None:
-        """Reserve what an event may bring about, then let the provider have it."""
+        """Reserve the possible cost of an event, then send it to the provider."""
         turns = self._turns
         turns.conversation.add(event)
         turns.settings.asked(event)
@@ -174,7 +177,7 @@ class RealtimeSession:
         self._upstream.send(event.text)
 
     def _refuse(self, error: GatewayError, event: ClientEvent) -> None:
-        """Tell the caller why an event had no effect; what will not pass ends the session."""
+        """Report to the caller why an event had no effect; a permanent error ends the session."""
         if isinstance(error, FATAL):
             self._end(error, event.id)
             return
@@ -183,7 +186,7 @@ class RealtimeSession:
             if now - self._complained < COMPLAIN_S:
                 return
             self._complained = now
-        self._tell(self._events.error(error, event.id))
+        self._send_caller(self._events.error(error, event.id))
 
     # The provider's events.
 
@@ -206,10 +209,10 @@ class RealtimeSession:
         if not self._gone:
             self._settle_rest()
         self._upstream.close(NORMAL)
-        self._upstream.abort()  # nobody reads it any more, and the caller's greenlet may wait until it takes something
+        self._upstream.abort()  # the caller's greenlet may wait in a send that nothing reads any more
 
     def _pass_on(self, event: ServerEvent) -> None:
-        """Count an event, then let the caller have it: what it cost is durable by then."""
+        """Count an event and send it to the caller; its cost is durable before."""
         failure: GatewayError | None = None
         try:
             self._turns.take(event)
@@ -217,12 +220,13 @@ class RealtimeSession:
             self._end(error)
             return
         except GatewayError as error:
-            failure = error  # it is counted, and the session has no more to spend
+            failure = error  # the event is counted, but the session has no money left
         if self._gone and event.kind == "started":
-            # Asked for just before the caller left. An upstream may take it only when it is read on.
+            # It was requested just before the caller left. The greenlet is needed because a provider may read an event
+            # only while its own events are read.
             spawn(self._cancel, event.id)
         if event.text:
-            self._tell(event.text)
+            self._send_caller(event.text)
         if failure is not None:
             self._end(failure)
         elif self._watch.leaving() and not self._turns.busy:
@@ -245,7 +249,7 @@ class RealtimeSession:
             self._caller.close(code, reason)
             self._caller_reads_on()
 
-    # The clock.
+    # Timeouts.
 
     def _look(self) -> None:
         pinged = self._began
@@ -259,21 +263,22 @@ class RealtimeSession:
                     pinged = now
                     self._ping()
             except (Unavailable, SocketClosed):
-                continue  # what cannot be asked is not denied; nothing is admitted meanwhile
+                continue  # the check was not possible; meanwhile no turn can be admitted
             except GatewayError as error:
                 self._end(error)
             for side, known in sides:
-                if side is None or side.heard != known[0]:
-                    known[:] = [0 if side is None else side.heard, now]
+                heard = 0 if side is None else side.heard
+                if side is None or heard != known[0]:
+                    known[:] = [heard, now]
                 elif now - known[1] > SILENT_S:
                     self._silent(side)
 
     def _silent(self, side: SessionLink | UpstreamSession) -> None:
-        """Nothing came from a side for so long that not even pings are answered."""
+        """End the session because a side answers not even pings."""
         if side is self._upstream:
-            self._lose("The provider does not answer any more.")
+            self._lose("The provider does not respond any more.")
         else:
-            self._end(None, close_code=GOING_AWAY, reason="Nothing was heard.")
+            self._end(None, close_code=GOING_AWAY, reason="Nothing was received.")
 
     def _ping(self) -> None:
         if self._caller is not None:
@@ -298,7 +303,7 @@ class RealtimeSession:
             held.renew()
 
     def _caller_now(self) -> Caller:
-        """The caller, who may still use the place. What ended them, or forbids it; Unavailable."""
+        """Return the current caller if it may still use the place. Raises why not; Unavailable."""
         caller = self._watch.caller()
         if caller is not self._turns.books.context.caller:
             self._watch.permits(caller)
@@ -307,7 +312,7 @@ class RealtimeSession:
     # The end.
 
     def _lose(self, message: str, close_code: int = FAULT) -> None:
-        """The provider is gone."""
+        """End the session because the provider disconnected."""
         if not self._ended:
             self._error = StreamTruncated(message)
             self._end(self._error, close_code=close_code)
@@ -316,26 +321,26 @@ class RealtimeSession:
         self._end(None, close_code=GOING_AWAY, reason="The server is restarting; connect again.")
 
     def _end(self, error: GatewayError | None, event: str = "", close_code: int = POLICY, reason: str = "") -> None:
-        """Tell the caller that the session ends, and why; once."""
+        """Send the caller the reason why the session ends; only the first call has an effect."""
         if self._ended:
             return
         self._ended = True
         if error is not None:
             self._error = self._error or error
-            self._tell(self._events.error(error, event))
-            fault = error.status >= 500 and close_code == POLICY
-            close_code = FAULT if fault else close_code
+            self._send_caller(self._events.error(error, event))
+            if error.status >= 500 and close_code == POLICY:
+                close_code = FAULT
             reason = error.code
         if self._caller is not None:
             self._caller.close(close_code, reason)
             self._caller_reads_on()
 
     def _caller_reads_on(self) -> None:
-        """The caller has a moment to read what ends it and to answer; then it is read no more, which ends `run`."""
+        """Give the caller a moment to read the last messages and answer, then abort the socket, which ends `run`."""
         if self._caller is not None:
             later(ANSWER_S, self._caller.abort)
 
-    def _tell(self, text: str) -> None:
+    def _send_caller(self, text: str) -> None:
         if self._gone or self._caller is None:
             return
         try:
@@ -344,7 +349,7 @@ class RealtimeSession:
             self._gone = True  # the connection's own greenlet notices it too
 
     def _drain(self) -> None:
-        """Nobody waits for what is in progress: end it, so that the provider tells what it cost."""
+        """Cancel the responses in progress, so that the provider reports their usage."""
         try:
             for response in self._turns.responses():
                 self._upstream.send(self._events.cancel(response))
@@ -361,6 +366,6 @@ class RealtimeSession:
 
 
 def give(slots: tuple[HeldSlots, ...]) -> None:
-    """Give back a caller's share of sessions at once; a second time nothing."""
+    """Give back the slots of a session; further calls do nothing."""
     for held in slots:
         held.give()

@@ -1,11 +1,11 @@
-"""The turns of one session: which event of the provider ends what the caller asked for, and what it used."""
+"""The turns of one session: matches the provider's events with the caller's requests, and records their usage."""
 
 from collections import deque
 from collections.abc import Callable
 
 from gateway.billing.context import RequestContext
 from gateway.engine.realtime.books import LEFT, Report, SessionBooks, Turn, TurnParts
-from gateway.engine.realtime.places import SessionPlace
+from gateway.engine.realtime.places import SessionPlace, no_content
 from gateway.engine.realtime.session_conversation import ConversationLength, heard_of, tokens_made
 from gateway.engine.realtime.session_settings import SessionSettings
 from gateway.errors import Cancelled, GatewayError, RateLimited, UpstreamFailed
@@ -21,13 +21,13 @@ from gateway.neutral.request import Requirements
 from gateway.neutral.transcriptions import TranscriptionRequest
 from gateway.neutral.usage import counts_anything
 
-AT_ONCE = 16  # responses that a session may have open, and transcripts that it may wait for
-REMEMBERED = 64  # ids of what ended, which counts once however often it is told
+AT_ONCE = 16  # simultaneous responses of a session, and pending transcripts
+REMEMBERED = 64  # ids of ended turns, which count once even when their end is repeated
 
 
 class SessionTurns:
-    """All turns of a session, from admission to record; nothing of them outlives it. `hears` gives the place of a model
-    that is to transcribe."""
+    """All turns of a session, from admission to record; none outlives the session. `hears` returns the place of a
+    transcription model."""
 
     def __init__(
         self,
@@ -38,32 +38,38 @@ class SessionTurns:
         hears: Callable[[RequestContext, str, SessionPlace], SessionPlace],
     ) -> None:
         self.books = SessionBooks(parts, context, report)
-        self.settings = SessionSettings(lambda model: hears(context, model, place))
+
+        def place_of(model: str) -> SessionPlace:
+            return hears(context, model, place)
+
+        self.settings = SessionSettings(place_of)
         self.conversation = ConversationLength(place.target.mapping.context_length)
         self._place = place
         self._default_output = parts.default_output
-        self._waiting: deque[Turn] = deque()  # admitted, and not begun by the provider yet
+        self._waiting: deque[Turn] = deque()  # admitted and not yet begun by the provider
         self._active: dict[str, Turn] = {}
-        self._listening: Turn | None = None  # for what is said now
-        self._said = 0  # bytes of sound since it was last taken as said
-        self._committing = False  # the caller ended a turn of sound, and the provider has not confirmed it yet
-        self._unheard: dict[str, Turn] = {}  # by item: said, and not transcribed yet
+        self._listening: Turn | None = None  # for the speech that is being sent
+        self._said = 0  # bytes of sound since the last commit
+        self._committing = False  # the caller committed sound, and the provider has not confirmed it yet
+        self._unheard: dict[str, Turn] = {}  # by item: committed sound without a transcript yet
         self._ended: deque[str] = deque(maxlen=REMEMBERED)
 
     @property
     def busy(self) -> bool:
-        """Whether the provider makes something that was asked for, or is about to."""
+        """Whether the provider is producing something that was requested, or is about to."""
         if self._active or self._unheard or (self._committing and self._listening is not None):
             return True
         return any(not turn.sound for turn in self._waiting)
 
     def ask(self, event: str, most_output: int | None) -> None:
-        """Admit the response that the caller's `event` asks for. RateLimited, SpendingLimitReached, OutOfCredits,
+        """Admit the response that the caller's `event` requests. RateLimited, SpendingLimitReached, OutOfCredits,
         Unavailable."""
-        turn = next((one for one in self._waiting if one.sound), None)
+        turn = self._sound_turn()
         if turn is not None and most_output is None:
             self.books.grow(turn, self._request(None))
-            turn.sound, turn.event = False, event  # what was held for sound serves, more is held with the next of it
+            # The reservation made for sound serves this response; the next sound makes another one.
+            turn.sound = False
+            turn.event = event
             return
         if len(self._waiting) + len(self._active) >= AT_ONCE:
             text = f"At most {AT_ONCE} responses of a session may be in progress."
@@ -73,8 +79,8 @@ class SessionTurns:
         self._waiting.append(turn)
 
     def listen(self, sound_bytes: int) -> None:
-        """Admit what sound may bring about: a response that the provider begins by itself, and the transcript where
-        there is a model for it. Errors as of `ask`."""
+        """Admit the possible results of sound: a response that the provider begins unrequested, and a transcript where
+        a transcription model is selected. Errors as of `ask`."""
         self._said += sound_bytes
         self._committing = not sound_bytes
         if self.settings.listens and not self.grow():
@@ -90,15 +96,15 @@ class SessionTurns:
             self.books.grow(self._listening, _heard_request(heard, self._said))
 
     def grow(self) -> bool:
-        """The conversation is longer, or its responses may be: what the provider may begin by itself costs more.
-        Whether there is any such. Errors as of `ask`."""
-        waiting = next((one for one in self._waiting if one.sound), None)
+        """Extend the reservation for an unrequested response, since the conversation or its limit has grown. Returns
+        whether there is one. Errors as of `ask`."""
+        waiting = self._sound_turn()
         if waiting is not None:
             self.books.grow(waiting, self._request(None))
         return waiting is not None
 
     def forget(self, event: str) -> None:
-        """The caller's `event` had no effect: what was admitted for it is given back."""
+        """Release the turn of the caller's `event`, which had no effect."""
         self.settings.refused(event)
         self._committing = False
         for turn in self._waiting:
@@ -108,9 +114,11 @@ class SessionTurns:
                 return
 
     def take(self, event: ServerEvent) -> None:
-        """Count what an event of the provider brings. A response or a transcript that it ends is durable when this
-        returns: pass it on then. Unavailable when that takes too long; errors of `ask` for a response that the provider
-        began without one that was waiting, which is counted all the same."""
+        """Count an event of the provider. A response or transcript that it ends is durable when this returns.
+
+        Unavailable when that takes too long; errors of `ask` for a response that the provider began without an admitted
+        turn, which is counted anyway.
+        """
         if event.kind == "started":
             self._begin(event.id)
         elif event.kind == "done":
@@ -129,15 +137,19 @@ class SessionTurns:
                 self._note(turn, event)
 
     def responses(self) -> list[str]:
-        """The ids of those in progress."""
+        """Return the ids of the responses in progress."""
         return list(self._active)
 
     def close(self, error: GatewayError | None) -> None:
-        """End the session: reservations of turns that the provider did not begin are released. Responses in progress
-        and transcripts of committed sound are recorded by estimate, as left by the caller or, with an `error`, as
-        broken. Never waits, never raises."""
+        """End the session without waiting or raising.
+
+        Turns that the provider did not begin are released. Responses in progress and transcripts of committed sound are
+        recorded by estimate, as left by the caller or, with an `error`, as failed.
+        """
         self.books.closed = True
-        left = [*self._waiting, *([self._listening] if self._listening else [])]
+        left = list(self._waiting)
+        if self._listening is not None:
+            left.append(self._listening)
         self._waiting.clear()
         self._listening = None
         for turn in left:
@@ -153,6 +165,10 @@ class SessionTurns:
 
     # A response.
 
+    def _sound_turn(self) -> Turn | None:
+        """Return the waiting turn that only sound has caused so far."""
+        return next((turn for turn in self._waiting if turn.sound), None)
+
     def _open(self, most_output: int | None) -> Turn:
         place = self.conversation.place
         turn = self.books.open(self._request(most_output), self._place)
@@ -160,15 +176,9 @@ class SessionTurns:
         return turn
 
     def _request(self, most_output: int | None) -> RealtimeRequest:
-        if most_output is None:
-            wanted = self.settings.most_output
-        else:
-            wanted = most_output
+        wanted = self.settings.most_output if most_output is None else most_output
         most = self._place.target.mapping.max_output or self._default_output
-        if wanted == UNLIMITED:
-            output = most
-        else:
-            output = min(wanted, most)
+        output = most if wanted == UNLIMITED else min(wanted, most)
         return request_of(self._place.requested_model, RealtimeInput(), self.conversation.most_tokens, output)
 
     def _begin(self, response: str) -> None:
@@ -183,13 +193,13 @@ class SessionTurns:
             raise error
 
     def _next(self) -> tuple[Turn, GatewayError | None]:
-        """The turn of what the provider begins now."""
+        """Return the turn of a response that the provider begins now."""
         if self._waiting:
             return self._waiting.popleft(), None
         return self.books.open_late(self._request(None), self._place)
 
     def _note(self, turn: Turn, event: ServerEvent) -> None:
-        """More of an answer came. What passes what was foreseen of it is reserved, or its session ends."""
+        """Add a piece of an answer. A longer answer than expected extends its reservation or ends the session."""
         self.books.note(turn, event.text_length, event.sound_bytes)
         made = tokens_made(turn.text_made, turn.sound_made)
         if made > turn.output:
@@ -208,11 +218,9 @@ class SessionTurns:
             turn, late = self._next()
         if name:
             self._ended.append(name)
-        # Zeros for an answer: nobody counted.
-        if event.usage is not None and counts_anything(event.usage):
-            usage = event.usage
-        else:
-            usage = None
+        usage = event.usage
+        if usage is not None and not counts_anything(usage):
+            usage = None  # some providers report zeros for a response that they did not count
         error = _error_of(event, usage is not None or bool(turn.attempt.first_at))
         if usage is None and error is None:
             usage = self.conversation.estimate(turn.text_made, turn.sound_made)
@@ -222,10 +230,10 @@ class SessionTurns:
         if late is not None:
             raise late
 
-    # What is said, as text.
+    # Transcripts of speech.
 
     def _commit(self, item: str) -> None:
-        """What was said until now is to be transcribed, by what the provider said last."""
+        """Begin the transcript of the sound so far, by the model that the provider confirmed last."""
         turn = self._listening
         self._listening = None
         said = self._said
@@ -268,14 +276,14 @@ class SessionTurns:
 
 
 def _heard_request(place: SessionPlace, sound_bytes: int) -> TranscriptionRequest:
-    needs = Requirements(stream=True, max_tokens=0, messages=1, units=heard_units(sound_bytes))
-    return TranscriptionRequest(place.requested_model, needs, lambda: None)
+    requirements = Requirements(stream=True, max_tokens=0, messages=1, units=heard_units(sound_bytes))
+    return TranscriptionRequest(place.requested_model, requirements, no_content)
 
 
-def _error_of(event: ServerEvent, came: bool) -> GatewayError | None:
-    """Why a response is none; one that was cancelled is an answer, as far as it came."""
+def _error_of(event: ServerEvent, has_content: bool) -> GatewayError | None:
+    """Return the error of a response without an answer; a cancelled response with content is an answer."""
     if event.finish == "error":
         return UpstreamFailed(f"The provider failed to respond{f': {event.fault}' if event.fault else ''}.")
-    if event.finish == "cancelled" and not came:
+    if event.finish == "cancelled" and not has_content:
         return Cancelled(LEFT)
     return None
