@@ -1,18 +1,18 @@
-"""The only HTTP client of the gateway: pools, deadlines, streaming and the guard of addresses.
+"""The HTTP client for upstreams: connection pools, deadlines, streaming and the address guard.
 
-It knows sockets and HTTP/1.1 and nothing of providers, callers or money; errors are gateway.errors'.
+It knows sockets and HTTP/1.1 but not providers, callers or money; its errors are those of gateway.errors.
 
-Decided against geventhttpclient, measured in this client's place on one core (CPU µs of the client, 16 at once,
-three rounds each): 39 a call against 24 here, streams of 53 events alike (213 both). Beside that it waits without
-limit at its cap of connections, gives no bytes before n have come, and connects by name, so that an address could
-not be checked and pinned. Parsing stays with httptools, a C parser; what is ours is sockets and time.
-Decided against receiving before waiting: an upstream needs its time, so the attempt is nearly always a system call
-and an exception in vain, and the wait gives the other greenlets their turn.
-Decided against gevent's own waiting: it starts and stops a watcher and a timer for each receive, and the event loop
-asks the kernel anew each time. A connection's watcher stays started and stops only when nobody reads; its one alarm is
-set anew only for a nearer end, or when it rings too early.
-Decided against redirects, cookies, proxies and automatic repetition: a request that may have left is never sent
-again by itself (GET and HEAD apart), because a provider may charge for both.
+Decided against geventhttpclient, measured in this client's place on one core (CPU µs of the client, 16 at once, three
+rounds each): 39 per call against 24 here, and 213 in both for streams of 53 events. It also waits without a limit when
+all connections are in use, returns no bytes before n have arrived, and connects by name, so that an address could not
+be checked and pinned. Parsing stays with httptools, a C parser; only sockets and timing are written here.
+Decided against receiving before waiting: an upstream needs its time, so the attempt is nearly always a wasted system
+call and exception, and the wait lets other greenlets run.
+Decided against gevent's own waiting: it starts and stops a watcher and a timer for each receive, and each time the
+event loop calls the kernel. Here a connection's watcher stays started and stops only when no greenlet reads; its single
+alarm is set again only for an earlier deadline, or when it fires too early.
+Decided against redirects, cookies, proxies and automatic repetition: a request that may have left is never repeated
+(except GET and HEAD), because a provider may charge for both.
 """
 
 from gateway.transport.client import Transport

@@ -1,8 +1,9 @@
-"""Which network addresses a URL that somebody else chose may lead to, and how names are looked up."""
+"""The network addresses that an untrusted URL may lead to, and the lookup of names."""
 
 import ipaddress
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,18 +17,18 @@ from gateway.runtime.threads import Slots, Threads
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], list[str]]
 
-# The system's own, which waits in the thread that calls it.
+# The system's resolver, which blocks the calling thread.
 system_look_up = get_original("socket", "getaddrinfo")
-LONGEST_URL = 2_000  # of a receiver
-# Lookups of callers' names at the same time, and those of one zone: a caller whose name service never answers holds its
-# threads for as long as the system's resolver waits, ten seconds and more.
+LONGEST_URL = 2_000  # characters of a webhook address
+# Simultaneous lookups of callers' names in all, and of one zone. A caller whose name server never answers occupies its
+# threads for as long as the system's resolver waits, which is ten seconds and more.
 AT_ONCE = 32
 OF_ZONE = 2
 
 GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# Inside the public ranges by number, yet not public: IETF protocol assignments (RFC 6890; a cloud's metadata lives
-# there), the retired 6to4 relays (RFC 7526), a cloud's host services, Teredo (RFC 4380), 6to4 (RFC 3056) and the
+# Numerically within the public ranges, but not public: IETF protocol assignments (RFC 6890; some clouds' metadata
+# services), the retired 6to4 relays (RFC 7526), a cloud's host services, Teredo (RFC 4380), 6to4 (RFC 3056) and the
 # second documentation prefix (RFC 9637).
 REFUSED_NETWORKS = tuple(
     ipaddress.ip_network(text)
@@ -39,13 +40,13 @@ NUMERIC_END = re.compile(r"(?:^|\.)(?:\d+|0[xX][0-9a-fA-F]*)\.?$")
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Addresses of `host` in the system's order, each once. UpstreamUnreachable when there is none."""
+    """Return the addresses of `host` in the system's order, without duplicates. UpstreamUnreachable without any."""
     return _resolve(host, port, socket.getaddrinfo)
 
 
 class StrangersNames:
-    """Looks up names that callers chose, in threads of their own. A name service that never answers delays the names of
-    its zone, neither those of other callers nor the providers'."""
+    """Looks up names that callers chose, in separate threads. A name server that never answers delays only names of its
+    zone, not those of other callers or providers."""
 
     def __init__(self) -> None:
         self._threads = Threads(AT_ONCE)
@@ -53,9 +54,12 @@ class StrangersNames:
         self._running: SharedCalls[tuple[Any, ...], Any] = SharedCalls()
 
     def resolve(self, host: str, port: int) -> list[str]:
-        """As `resolve`; waits until a lookup of the same zone has ended where OF_ZONE are running. Calls for one name
-        at the same time share its lookup."""
-        return _resolve(host, port, lambda *asked: self._running.run(asked, lambda: self._look_up(*asked)))
+        """Return the addresses like `resolve`. Waits for one of the OF_ZONE simultaneous lookups of a zone; calls for
+        the same name share a lookup."""
+        return _resolve(host, port, self._share_lookup)
+
+    def _share_lookup(self, *query: Any) -> Any:
+        return self._running.run(query, partial(self._look_up, *query))
 
     def _look_up(self, host: str, *more: Any) -> Any:
         name = zone_of(host)
@@ -78,12 +82,12 @@ class StrangersNames:
         except BaseException:
             leave()
             raise
-        # A caller that gave up leaves its thread occupied: the place is free when the lookup has ended.
-        return self._threads.finish(lambda: _found(host, *more), give_back)
+        # The thread of a caller that gave up stays occupied, so the place is free only when the lookup has ended.
+        return self._threads.finish(partial(_system_addresses, host, *more), give_back)
 
 
 class _Zone:
-    """The lookups of one zone: `users` are those that run or wait."""
+    """The lookups of one zone; `users` counts those that run or wait."""
 
     def __init__(self) -> None:
         self.places = Slots(OF_ZONE)
@@ -91,18 +95,17 @@ class _Zone:
 
 
 def zone_of(host: str) -> str:
-    """The last labels of a name, roughly what one owner registers: two, three below a short label of a country
-    ("co.uk")."""
+    """Return the last labels of a name, roughly the part that one owner registers: two, or three below a short label of
+    a country ("co.uk")."""
     labels = host.lower().rstrip(".").split(".")
     short = len(labels) > 2 and len(labels[-1]) == 2 and len(labels[-2]) <= 3
     return ".".join(labels[-3:] if short else labels[-2:])
 
 
-def _found(*asked: Any) -> Any:
-    """The addresses that the system finds; none where that fails, since an error in the thread would be logged as
-    uncaught."""
+def _system_addresses(*query: Any) -> Any:
+    """Return the addresses that the system finds; none for an error, which the thread would log as uncaught."""
     try:
-        return system_look_up(*asked)
+        return system_look_up(*query)
     except (OSError, ValueError):
         return ()
 
@@ -112,18 +115,18 @@ def _resolve(host: str, port: int, look_up: Callable[..., Any]) -> list[str]:
     if literal is not None:
         return [str(literal)]
     try:
-        found = look_up(host, port, 0, socket.SOCK_STREAM)
+        entries = look_up(host, port, 0, socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        found = ()
-    if not found:
+        entries = ()
+    if not entries:
         raise ConnectFailed(f"The name {host} cannot be resolved.")
-    return list(dict.fromkeys(entry[4][0] for entry in found))
+    return list(dict.fromkeys(entry[4][0] for entry in entries))
 
 
 def check_public(host: str, addresses: list[str]) -> None:
-    """Refuse a host of odd spelling, or one of whose addresses is not public (so none can be swapped in later).
+    """Refuse a host with an unusual spelling or with an address that is not public, so that none can be swapped in.
 
-    Raises UpstreamUnreachable, code address_not_allowed; the text never tells the address that was found.
+    Raises UpstreamUnreachable, code address_not_allowed; the message never contains the address.
     """
     odd = NUMERIC_END.search(host) and read_literal(host) is None
     if odd or not addresses or not all(is_public(text) for text in addresses):
@@ -131,8 +134,8 @@ def check_public(host: str, addresses: list[str]) -> None:
 
 
 def read_receiver(url: str, param: str) -> str:
-    """The address that somebody wants to be told at. InvalidRequest for what is no http or https address, or has a user
-    or a password in it."""
+    """Check and return a webhook address. InvalidRequest unless it is an http or https address without user and
+    password."""
     text = url.strip()
     try:
         parts = urlsplit(text)
@@ -145,8 +148,7 @@ def read_receiver(url: str, param: str) -> str:
 
 
 def check_spelling(url: str, param: str) -> None:
-    """Refuse the URL that somebody wants kept if its host is no public one as it is spelled; a name is looked up, and
-    checked, whenever it is called.
+    """Refuse a URL to be stored whose host, as spelled, is not public. A name is looked up and checked at each call.
 
     Raises InvalidRequest, code address_not_allowed.
     """
@@ -164,9 +166,10 @@ def _refusal(host: str) -> str:
 
 
 def is_public(text: str) -> bool:
-    """Whether an address belongs to the public internet; forms that wrap an IPv4 address in IPv6 do not.
+    """Return whether an address belongs to the public internet; IPv6 forms that wrap an IPv4 address do not.
 
-    NAT64's well-known prefix (RFC 6052) is judged by what it wraps, since networks with IPv6 alone need it.
+    Addresses with NAT64's well-known prefix (RFC 6052) are judged by the wrapped address, since IPv6-only networks need
+    them.
     """
     address = read_literal(text)
     if address is None:
@@ -181,7 +184,7 @@ def is_public(text: str) -> bool:
 
 
 def read_literal(text: str) -> Address | None:
-    """The address that `text` spells in its strict form (dotted quad, RFC 4291 without zone), else None."""
+    """Return the address that `text` spells strictly (dotted quad, RFC 4291 without zone), else None."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

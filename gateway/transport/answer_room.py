@@ -1,4 +1,4 @@
-"""Memory for the large answers of upstreams while they are read: where there is none, their connections wait."""
+"""Memory for large upstream responses while they are read: without room their connections wait."""
 
 from collections.abc import Callable
 
@@ -7,20 +7,20 @@ from msgspec import Struct
 from gateway.runtime.byte_budget import ANYONE, ByteBudget
 from gateway.runtime.threads import Slots, pause, work_owner
 
-FREE = 1 << 17  # bytes of an answer that are not counted: few have more
-# Of the budgets. The other half is for answers that have been read and that callers have yet to take, so that those are
-# not refused for the sake of new ones.
+FREE = 1 << 17  # bytes of a response that are not counted, since few responses have more
+# The share of the budgets for reading. The rest is for responses that callers have yet to take, so that new responses
+# do not cause those to be refused.
 SHARE = 0.5
 LOOK_S = 0.05
 SLOT_S = 3600.0  # longer than any request
 
 
 class AnswerRoom:
-    """The part of a worker's budget in which answers are read.
+    """The part of a worker's budget in which responses are read.
 
-    An owner without another large body may always read one. An answer that found no room for `wait_s` is read all the
-    same, since its provider bills it, but one at a time: what it cost is settled, and the server refuses it if there is
-    still no room for it.
+    An owner without another large body may always read one. A response that found no room for `wait_s` is read anyway,
+    since the provider bills it, but only one at a time: its cost is settled, and the server refuses it if there is
+    still no room.
     """
 
     def __init__(self, budget: ByteBudget, wait_s: float, now: Callable[[], float]) -> None:
@@ -30,12 +30,12 @@ class AnswerRoom:
         self.beyond = Slots(1)
 
     def hold(self) -> "HeldAnswer":
-        """A reservation for the answer that this greenlet reads."""
+        """Return a reservation for the response that this greenlet reads."""
         return HeldAnswer(self, work_owner() or ANYONE)
 
 
 class HeldAnswer(Struct, eq=False):
-    """The bytes of one answer that is being read."""
+    """The bytes of one response that is being read."""
 
     _room: AnswerRoom
     _owner: str
@@ -43,7 +43,7 @@ class HeldAnswer(Struct, eq=False):
     _beyond: bool = False
 
     def grow(self, size: int) -> None:
-        """Reserve `size` more bytes; waits until there is room for them."""
+        """Reserve `size` more bytes, waiting until there is room."""
         if self._beyond:
             return
         room = self._room
@@ -57,7 +57,7 @@ class HeldAnswer(Struct, eq=False):
         self._size += size
 
     def release(self) -> None:
-        """Give everything back."""
+        """Release all reserved bytes."""
         size = self._size
         beyond = self._beyond
         self._size = 0
@@ -69,8 +69,5 @@ class HeldAnswer(Struct, eq=False):
 
     def _fits(self, size: int) -> bool:
         budget = self._room.budget
-        if budget.held_by(self._owner) <= self._size:
-            share = 1.0
-        else:
-            share = SHARE
+        share = 1.0 if budget.held_by(self._owner) <= self._size else SHARE
         return budget.has_room(self._owner, size, share)

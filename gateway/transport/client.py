@@ -2,7 +2,7 @@
 
 import ssl
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
@@ -41,7 +41,7 @@ else:
 
 NOTHING: Mapping[str, str] = {}
 Piece = bytes | memoryview
-PER_ORIGIN = 2000  # connections at once to one origin
+PER_ORIGIN = 2000  # simultaneous connections to one origin
 IDLE_PER_ORIGIN = 256
 IDLE_S = 50.0  # below the 60 s at which common load balancers drop a silent connection
 ORIGINS_KEPT = 1000
@@ -51,13 +51,13 @@ REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 
 
 class Transport:
-    """The only HTTP client of the gateway; one serves a whole worker.
+    """The only HTTP client of the gateway; each worker has one.
 
-    `tls` and `resolver` replace the system's certificate store and name service. `loop_mark` goes with every call to an
-    address that is not trusted: a request that has it comes from this installation. Every call takes `trusted`: True
-    for an address that the operator configured, which may be private; any other must lead to the public internet
-    unless settings allow private upstreams; what a request names (`fetch`) must, unless they allow private media.
-    Redirects are never followed, proxy variables never read.
+    `tls` and `resolver` replace the system's certificate store and name service. `loop_mark` is sent with every call to
+    an address that is not trusted: a request with this mark comes from this installation. `trusted` calls go to
+    addresses that the operator configured, which may be private. All others must lead to the public internet, unless
+    settings allow private upstreams; a URL in a request (`fetch`) must too, unless settings allow private media.
+    Redirects are never followed, and proxy variables are ignored.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Transport:
         silence_s = timeouts.silence_s
         heartbeat_s = timeouts.wake_s
         self._streamed = Patience(now, timeouts.stream_s, silence_s, silence_s, heartbeat_s, room)
-        # A plain answer is silent while the model thinks, however long that is: only its deadline bounds it.
+        # A plain response is silent while the model computes, so only its deadline bounds it.
         self._plain = Patience(now, timeouts.plain_s, timeouts.plain_s, silence_s, heartbeat_s, room)
 
     def open(
@@ -101,11 +101,12 @@ class Transport:
         deadline: float,
         trusted: bool = False,
     ) -> Reply:
-        """Send a request and wait for the head of its answer, whatever its status.
+        """Send a request and return the response once its head has arrived, whatever its status.
 
-        `deadline` is on the monotonic clock, in seconds; the settings' limits for plain and streamed answers also
-        hold. Raises UpstreamUnreachable (no name, connection or answer; codes fetch_failed, address_not_allowed,
-        invalid_address), UpstreamTimeout, UpstreamFailed (not HTTP). The reply must be read to its end or closed.
+        `deadline` is in seconds of the monotonic clock; the limits of the settings for plain and streamed responses
+        also apply. Raises UpstreamUnreachable (no name, connection or response; codes fetch_failed,
+        address_not_allowed, invalid_address), UpstreamTimeout, UpstreamFailed (not HTTP). Read the reply to
+        its end or close it.
         """
         pending = self.send(method, url, headers, body, stream=stream, deadline=deadline, trusted=trusted)
         return self._answer(pending)
@@ -121,18 +122,18 @@ class Transport:
         deadline: float,
         trusted: bool = False,
     ) -> Pending:
-        """As `open`, without waiting for the answer, so that the caller can do something in its silences."""
+        """Send a request like `open` without waiting, so that the caller can act while the upstream is silent."""
         return self.transmit(self.prepare(method, url, headers, trusted), body, stream, deadline)
 
     def prepare(self, method: str, url: str, headers: Mapping[str, str], trusted: bool) -> CallHead:
-        """What the calls of a URL with the same headers share; `transmit` sends it as often as one likes.
+        """Return what calls of a URL with the same headers share; `transmit` may send it any number of times.
 
         UpstreamUnreachable (invalid_address) for a URL or a header that cannot be sent.
         """
         return self._write_head(method, self._place(url, trusted), headers)
 
     def transmit(self, head: CallHead, body: bytes | MessageBody, stream: bool, deadline: float) -> Pending:
-        """As `send`, with a head that was prepared. A body that is no bytes is sent in pieces."""
+        """Send a prepared request like `send`. A body that is not bytes is sent in pieces."""
         patience = self._streamed if stream else self._plain
         now = self._now()
         end = now + patience.total_s
@@ -144,7 +145,7 @@ class Transport:
         else:
             message = head.with_length(len(body))
             connection = self._send(head, message, now, end)
-            # A long body is not copied behind its head.
+            # A long body is not copied behind its head, which would double its memory.
             pieces = slices(body) if isinstance(body, bytes) else body.pieces()
             self._send_pieces(connection, head.origin, pieces, end)
         first = now + patience.first_s
@@ -162,7 +163,7 @@ class Transport:
         max_bytes: int = BODY_LIMIT,
         trusted: bool = False,
     ) -> Answer:
-        """A whole exchange for background work: status, headers, body. Raises as `open`, and beyond `max_bytes`."""
+        """Run a whole exchange for background work. Raises like `open`, and UpstreamFailed beyond `max_bytes`."""
         deadline = self._now() + timeout_s
         reply = self.open(method, url, headers, body, deadline=deadline, trusted=trusted)
         try:
@@ -179,9 +180,9 @@ class Transport:
         headers: Mapping[str, str] = NOTHING,
         redirects: int = REDIRECTS,
     ) -> Answer:
-        """GET what a request's URL names; each of at most `redirects` passes the address guard anew.
+        """GET a URL from a request; each of at most `redirects` redirects passes the address guard again.
 
-        Raises as `open`; UpstreamFailed for too many redirects (too_many_redirects) or bytes (response_too_large).
+        Raises like `open`; UpstreamFailed for too many redirects (too_many_redirects) or bytes (response_too_large).
         """
         deadline = self._now() + timeout_s
         for _ in range(redirects + 1):
@@ -199,8 +200,11 @@ class Transport:
     def open_websocket(
         self, url: str, headers: Mapping[str, str], *, deadline: float, trusted: bool = False
     ) -> "WebSocket":
-        """A WebSocket to an http or https URL, under the same guard and TLS as every call; its connection is of no
-        pool, since it lasts. HandshakeRefused with the answer of a server that opens none; else as `open`."""
+        """Open a WebSocket to an http or https URL under the same guard and TLS as other calls.
+
+        Its connection belongs to no pool, since it is long-lived. HandshakeRefused with the response of a server that
+        refuses; else like `open`.
+        """
         place = self._place(url, trusted)
         headers = self._marked(place, headers)
         write_head("GET", place, headers)  # refuses a header that could break out of its line
@@ -218,14 +222,14 @@ class Transport:
             raise
 
     def close(self) -> None:
-        """Close every idle connection; those in use end with their replies."""
+        """Close every idle connection; connections in use end with their replies."""
         for pool in self._pools.values():
             pool.clear()
 
     @staticmethod
     def _answer(pending: Pending) -> Reply:
         reply = pending.wait()
-        assert reply is not None  # without a limit of its own `wait` returns a reply or raises
+        assert reply is not None  # without a time limit `wait` returns a reply or raises
         return reply
 
     def _write_head(self, method: str, place: UpstreamAddress, headers: Mapping[str, str]) -> CallHead:
@@ -244,7 +248,7 @@ class Transport:
         return place
 
     def _send(self, head: CallHead, message: bytes, now: float, end: float, fresh: bool = False) -> UpstreamConnection:
-        """Send over a pooled connection, or a new one when none is good or the pooled one takes not one byte."""
+        """Send over a pooled connection, or over a new one when the pooled one accepts no byte."""
         origin = head.origin
         left = end - now
         if left <= 0:
@@ -269,12 +273,12 @@ class Transport:
         return connection
 
     def _send_pieces(self, connection: UpstreamConnection, origin: Origin, pieces: Iterable[Piece], end: float) -> None:
-        """The body behind a head that was sent; until `end` (monotonic)."""
+        """Send the body after its head, until `end` (monotonic)."""
         try:
             for piece in pieces:
                 if not connection.send_more(piece, max(end - self._now(), SHORTEST_S)):
-                    return  # the peer takes no more: what it says tells why
-                bulk_turn()  # one that takes all at once leaves the others their turns
+                    return  # the peer stopped reading; its response explains why
+                bulk_turn()  # a fast peer must not keep other greenlets from running
         except BaseException as error:
             connection.pool.drop(connection)
             if isinstance(error, TimeoutError):
@@ -282,7 +286,10 @@ class Transport:
             raise
 
     def _resender(self, head: CallHead, message: bytes, end: float) -> Callable[[], UpstreamConnection]:
-        return lambda: self._send(head, message, self._now(), end, fresh=True)
+        return partial(self._send_again, head, message, end)
+
+    def _send_again(self, head: CallHead, message: bytes, end: float) -> UpstreamConnection:
+        return self._send(head, message, self._now(), end, fresh=True)
 
     def _find_pool(self, origin: Origin, now: float) -> ConnectionPool:
         if now >= self._trim_at:
@@ -305,7 +312,7 @@ class Transport:
         return UpstreamConnection(self._reach(origin, end), origin.host, pool, self._now)
 
     def _reach(self, origin: Origin, end: float) -> Any:
-        """A new socket to an address that was looked up and checked here: no second look-up can change it."""
+        """Connect to an address that was looked up and checked here, so that no second lookup can change it."""
         now = self._now()
         if now >= end:
             raise too_late(origin.host)
@@ -313,7 +320,7 @@ class Transport:
         addresses = self._look_up(origin, end)
         failure: Exception = ConnectFailed(f"The name {origin.host} has no address.")
         for index, address in enumerate(addresses):
-            # Each address gets its share of what is left, so that a dead first one cannot use it up.
+            # Each address gets a share of the remaining time, so that an unreachable first one cannot use it up.
             seconds = (end - self._now()) / (len(addresses) - index)
             try:
                 return self._dial(origin, address, max(seconds, SHORTEST_S))
@@ -353,7 +360,7 @@ class Transport:
 
     @cached_property
     def _tls(self) -> SSLContext:
-        """Made on first use, since reading the certificate store takes some 20 ms."""
+        """Created on first use, since reading the certificate store takes some 20 ms."""
         if self._given_tls is not None:
             return self._given_tls
         context = create_default_context()
@@ -362,7 +369,7 @@ class Transport:
 
 
 def _explain(error: OSError, host: str) -> UpstreamUnreachable | UpstreamTimeout:
-    """What kept a connection from being made, without any address."""
+    """Return the error for a failed connection, without any address."""
     if isinstance(error, TimeoutError):
         return ConnectTimeout(f"No connection to {host} could be made in time.")
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -1,4 +1,4 @@
-"""One socket with its HTTP parser, and the keep-alive pool of one origin."""
+"""A socket with its HTTP parser, and the keep-alive pool of one origin."""
 
 import math
 import re
@@ -17,28 +17,28 @@ from gateway.errors import UpstreamFailed, UpstreamUnreachable
 from gateway.transport.header_fields import END, read_fields
 
 RECEIVE_BYTES = 65536
-NOISE_LIMIT = 65536  # bytes in a row that bring neither a head nor a body: heads, trailers, chunk extensions
+NOISE_LIMIT = 65536  # consecutive bytes without a complete head or body: heads, trailers, chunk extensions
 POLLIN = READ = 1
 NEVER = math.inf
 KEPT = re.compile(rb"\r\nkeep-alive:[^\r\n]*?timeout=(\d{1,6})", re.IGNORECASE)
 CLOSING_S = 1.0
 SHORTEST_S = 0.001
-LATE = object()  # what a wait gives whose time is up
-# A socket that was readable and still gives nothing: a false alarm, or records of TLS's own.
+LATE = object()  # returned by a wait that timed out
+# A readable socket without data: a false alarm, or a TLS record without content.
 WANTING = (BlockingIOError, SSLWantReadError, SSLWantWriteError)
 
-# The real poll: a question about one descriptor that never waits needs no event loop.
+# The original poll: a query of one descriptor that never waits needs no event loop.
 original_poll = get_original("select", "poll")
 
 
 class UpstreamConnection:
-    """A socket to an upstream, and the state of the answer that it carries.
+    """A socket to an upstream, and the state of the response on it.
 
-    The parser (httptools over llhttp) calls the `on_…` methods. `status` is 0 until a final head is there, with which
-    `received` begins then; `done` says that the answer is whole, `keep` then that another request may follow it,
-    `lost` that the peer closed, `pieces` holds body bytes not yet taken. `poll(0)` of an idle connection tells of data
-    or an end waiting in it: then it is no longer good. `since` is when its pool got it back, 0.0 in its first request,
-    `idle_s` for how long it is good from then on. `now` gives monotonic seconds.
+    The parser (httptools over llhttp) calls the `on_…` methods. `status` is 0 until the final head has arrived, with
+    which `received` then begins. `done`: the response is complete; `keep`: another request may follow it; `lost`: the
+    peer closed; `pieces`: body bytes not yet taken. `poll(0)` of an idle connection reports waiting data or an end,
+    which make it unusable. `since` is when its pool received it back (0.0 during its first request), `idle_s` for how
+    long it is usable from then on. `now` returns monotonic seconds.
     """
 
     __slots__ = (
@@ -49,13 +49,10 @@ class UpstreamConnection:
 
     def __init__(self, sock: socket, host: str, pool: "ConnectionPool", now: Callable[[], float]) -> None:
         sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-        sock.settimeout(0.0)  # the waiting is done here: once, and without a timer for each
+        sock.settimeout(0.0)  # waiting is implemented here, without a timer per receive
         self._sock = sock
-        # The C functions themselves, where no layer of TLS lies between.
-        if isinstance(sock, SSLSocket):
-            direct = sock
-        else:
-            direct = sock._sock
+        # Without TLS the C functions are called directly.
+        direct = sock if isinstance(sock, SSLSocket) else sock._sock
         self._receive = direct.recv
         self._send = direct.send
         hub = get_hub()
@@ -77,20 +74,20 @@ class UpstreamConnection:
         self.status = self._noise = 0
         self.received = b""
         self.pieces: list[bytes] = []
-        self.on_body = self.pieces.append  # called for each chunk of a stream, so without a frame of ours
+        self.on_body = self.pieces.append  # called for each chunk, so a bound C method instead of a frame of ours
         self._bodiless = self.done = self.keep = self.lost = False
         self._parser: Any = httptools.HttpResponseParser(self)
 
     @property
     def untouched(self) -> bool:
-        """Whether not one byte of an answer came."""
+        """Whether no byte of a response has arrived."""
         return not self.status and not self._noise
 
     def send(self, message: bytes, bodiless: bool, seconds: float) -> bool:
-        """Forget the last answer and send a request, whose answer may be `bodiless` by its method.
+        """Reset the connection and send a request; `bodiless`: its method means a response without a body.
 
-        False when not one byte of it left; TimeoutError after `seconds`. A peer that stops reading halfway may have
-        answered already, so that is left for the reading side to tell.
+        False when no byte was sent; TimeoutError after `seconds`. A peer that stops reading halfway may have responded,
+        so the reading side reports that error.
         """
         self.status = 0
         self.done = False
@@ -108,8 +105,8 @@ class UpstreamConnection:
         return True
 
     def send_more(self, piece: bytes | memoryview, seconds: float) -> bool:
-        """Send a piece of the body of the request whose head was sent; TimeoutError after `seconds`. False when the
-        peer takes no more."""
+        """Send a piece of the body after its head; TimeoutError after `seconds`. False when the peer has stopped
+        reading."""
         try:
             sent = self._send(piece)
         except BlockingIOError:
@@ -119,12 +116,12 @@ class UpstreamConnection:
         return sent == len(piece) or self._send_rest(memoryview(piece)[sent:], seconds)
 
     def receive(self, until: float) -> bool:
-        """Wait for what one receive brings; an end sets `lost`, or `done` when it is the frame of the answer.
+        """Wait for one receive; an end sets `lost`, or `done` when it delimits the response.
 
-        False when nothing came before `until` (monotonic), UpstreamFailed for what is not HTTP/1.x. Other greenlets
-        always get their turn, so that a fast stream cannot starve its neighbours.
+        False when nothing arrived before `until` (monotonic), UpstreamFailed for data that is not HTTP/1.x. Other
+        greenlets always run meanwhile, so that a fast stream cannot starve them.
         """
-        # A receive before the wait would nearly always be in vain.
+        # A receive before the wait would nearly always fail.
         if until < self._rings_at:
             self._set_alarm(until)
         self._until = until
@@ -133,8 +130,8 @@ class UpstreamConnection:
             self._readable.start(self._wake)
         self._waiting = getcurrent()
         try:
-            while (came := self._switch()) is not self:  # a switch from elsewhere is not meant for this wait
-                if came is LATE:
+            while (result := self._switch()) is not self:  # a switch from elsewhere is not meant for this wait
+                if result is LATE:
                     return False
         except BaseException:
             self._waiting = None
@@ -152,21 +149,21 @@ class UpstreamConnection:
         return True
 
     def glance(self) -> None:
-        """Take in what is there already, without waiting."""
+        """Parse data that has already arrived, without waiting."""
         try:
             self._take_in(self._receive(RECEIVE_BYTES))
         except (OSError, UpstreamFailed):
             return
 
     def take(self) -> bytes:
-        """Body bytes in hand, joined."""
+        """Return the received body bytes, joined."""
         data = b"".join(self.pieces)
         self.pieces.clear()
         return data
 
     def close(self) -> None:
-        """End it; who waits for its answer finds it lost."""
-        self._parser = None  # it holds us: without this only the collector would free both
+        """Close the connection; a greenlet that waits for its response finds it lost."""
+        self._parser = None  # breaks a reference cycle, which only the garbage collector would free
         self.keep = False
         self._receive = self._send = _refuse
         self._readable.close()
@@ -180,18 +177,18 @@ class UpstreamConnection:
         self._sock.close()
 
     def _wake(self) -> None:
-        """Something can be received. Called in the hub."""
+        """Resume the waiting greenlet, since data can be received. Called in the hub."""
         waiting = self._waiting
         self._waiting = None
         if waiting is not None:
             waiting.switch(self)
         elif self._watched:
-            # Nobody reads now: what lies there would call again at once, and for ever.
+            # No greenlet reads: the pending data would call this again at once, endlessly.
             self._watched = False
             self._readable.stop()
 
     def _set_alarm(self, at: float) -> None:
-        """One timer serves all waits until it rings, which one request after the other may put off."""
+        """Start the one timer that serves all waits; later requests postpone it without a restart."""
         if self._alarm is not None:
             self._alarm.close()
         self._alarm = self._loop.timer(max(at - self._now(), 0.0))
@@ -199,7 +196,7 @@ class UpstreamConnection:
         self._rings_at = at
 
     def _ring(self) -> None:
-        """The alarm, which may have been set for an earlier wait. Called in the hub."""
+        """Handle the alarm, which may have been set for an earlier wait. Called in the hub."""
         self._rings_at = NEVER
         if self._waiting is None:
             return
@@ -208,11 +205,11 @@ class UpstreamConnection:
             return
         waiting = self._waiting
         self._waiting = None
-        # What came while this process could not run was in time.
+        # Data that arrived while this process could not run was in time.
         waiting.switch(self if self.poll(0) else LATE)
 
     def _send_rest(self, rest: memoryview, seconds: float) -> bool:
-        """Whether the peer took all of it."""
+        """Send the rest; returns whether the peer took all of it."""
         self._sock.settimeout(seconds)
         try:
             self._sock.sendall(rest)
@@ -224,12 +221,12 @@ class UpstreamConnection:
         return True
 
     def _receive_slowly(self) -> bytes | None:
-        """A receive with gevent's own waiting, which knows what TLS may want; None when the time was up."""
+        """Receive with gevent's waiting, which handles what TLS needs; None after the timeout."""
         self._sock.settimeout(max(self._until - self._now(), SHORTEST_S))
         try:
             return self._sock.recv(RECEIVE_BYTES)
         except OSError as error:
-            # The system's own time-out of a connection has a number.
+            # The operating system's timeout of a connection has a number; gevent's has none.
             if isinstance(error, TimeoutError) and error.errno is None:
                 return None
             return b""
@@ -243,7 +240,7 @@ class UpstreamConnection:
             self.lost = not self.done
             return
         if not self.status:
-            # The parser passes over empty lines before a head.
+            # The parser ignores empty lines before a head.
             if self.received:
                 self.received = self.received + data
             else:
@@ -262,7 +259,7 @@ class UpstreamConnection:
             raise UpstreamFailed(f"{self.host} answered with headers larger than {NOISE_LIMIT} bytes.")
 
     def _ends_by_close(self) -> bool:
-        """Whether the end of the connection is the end of the answer (RFC 9112, section 6.3)."""
+        """Return whether the end of the connection is the end of the response (RFC 9112, section 6.3)."""
         if not self.status:
             return False
         headers = read_fields(self.received)
@@ -271,7 +268,7 @@ class UpstreamConnection:
 
     def on_message_begin(self) -> None:
         if self.done:
-            # Bytes after a complete answer: whose they are cannot be known. What the parser adds is seen by nobody.
+            # Bytes after a complete response belong to no known request. The parser fills a list that nothing reads.
             self.keep = False
             self.pieces = self.pieces.copy()
 
@@ -280,11 +277,11 @@ class UpstreamConnection:
             return
         status = self._parser.get_status_code()
         if status < 200:
-            # An interim answer has no body (RFC 9112, section 6.3): what follows is the next head.
+            # An interim response has no body (RFC 9112, section 6.3), so the next head follows.
             self.received = self.received.partition(END)[2].lstrip(b"\r\n")
             return
         self.status = status
-        self._noise = -RECEIVE_BYTES  # the receive that brought the head does not count
+        self._noise = -RECEIVE_BYTES  # the receive that contained the head does not count
         if self._bodiless:
             self.done = True
             self.keep = False
@@ -297,10 +294,10 @@ class UpstreamConnection:
 
 
 class ConnectionPool:
-    """Connections to one origin: at most `size` at once, the last used given out first, old ones dropped.
+    """Connections to one origin: at most `size` at once; the last used is lent first, and old ones are closed.
 
-    Who has a connection holds one of the places, and gives both back with `take_back` or `drop`, once. A place that is
-    not free is waited for at most `wait_s`. `now` gives monotonic seconds.
+    A borrower holds one slot with a connection and returns both once, with `take_back` or `drop`. A wait for a free
+    slot lasts at most `wait_s`. `now` returns monotonic seconds.
     """
 
     def __init__(
@@ -320,10 +317,9 @@ class ConnectionPool:
         return not self._idle and self._slots.counter == self._size
 
     def borrow(self, now: float, seconds: float, fresh: bool) -> UpstreamConnection | None:
-        """Take one of the places, and the freshest idle connection that is still good, unless none or only a `fresh`
-        one will do; bad ones are closed on the way.
+        """Take a slot and the most recently used idle connection that is usable, or None without one or if `fresh`.
 
-        UpstreamUnreachable (with retry_after) when no place came free within `seconds`.
+        Unusable connections are closed. UpstreamUnreachable (with retry_after) when no slot became free in `seconds`.
         """
         if not self._slots.acquire(False) and not self._slots.acquire(timeout=min(seconds, self._wait_s)):
             raise UpstreamUnreachable(f"All {self._size} connections to {self._host} are in use.", retry_after=1)
@@ -336,12 +332,12 @@ class ConnectionPool:
         return None
 
     def take_back(self, connection: UpstreamConnection) -> None:
-        """End a loan: a connection whose answer is whole is kept, any other closed."""
+        """Return a connection; it is kept if its response is complete, else closed."""
         if not connection.done or not connection.keep:
             self.drop(connection)
             return
         if not connection.since:
-            connection.idle_s = min(self._idle_s, told_idle_s(connection.received))
+            connection.idle_s = min(self._idle_s, announced_idle_s(connection.received))
         connection.since = self._now()
         idle = self._idle
         idle.append(connection)
@@ -350,13 +346,13 @@ class ConnectionPool:
         self._slots.release()
 
     def drop(self, connection: UpstreamConnection | None) -> None:
-        """End a loan without keeping its connection, or one that has none yet."""
+        """Return a slot and close its connection, if it has one."""
         if connection is not None:
             connection.close()
         self._slots.release()
 
     def trim(self, now: float) -> None:
-        """Close what has been idle for too long."""
+        """Close connections that have been idle for too long."""
         while self._idle and now - self._idle[0].since >= self._idle_s:
             self._idle.popleft().close()
 
@@ -365,15 +361,17 @@ class ConnectionPool:
             self._idle.pop().close()
 
 
-def told_idle_s(received: bytes) -> float:
-    """How long a server says that it keeps a connection without a request (RFC 2068, 19.7.1.1), less the time that its
-    word to the contrary may be on its way: what is sent while it closes is lost, and a paid request not sent again."""
-    found = KEPT.search(received, 0, received.find(END))
-    if found is not None:
-        return max(0.0, int(found[1]) - CLOSING_S)
+def announced_idle_s(received: bytes) -> float:
+    """Return how long a server says that it keeps an idle connection (RFC 2068, 19.7.1.1), less a margin.
+
+    A request that is sent while the server closes is lost, and a paid request must not be sent again.
+    """
+    match = KEPT.search(received, 0, received.find(END))
+    if match is not None:
+        return max(0.0, int(match[1]) - CLOSING_S)
     return NEVER
 
 
 def _refuse(_: object) -> Any:
-    """What a closed connection has in place of the socket's functions."""
+    """Stand in for the socket's functions after the connection was closed."""
     raise ConnectionAbortedError

@@ -1,16 +1,16 @@
-"""Content codings that an upstream uses although it was asked for none."""
+"""Content codings of upstreams that compress although the request did not allow it."""
 
 import zlib
 
 from gateway.errors import StreamTruncated, UpstreamFailed
 
 CODINGS = frozenset({"gzip", "x-gzip", "deflate"})  # RFC 9110, section 8.4.1
-ANY_ZLIB = zlib.MAX_WBITS | 32  # gzip or zlib, told by the first bytes
-ITEM_LIMIT = 4 * 1024 * 1024  # what the bytes of one receive may unpack to: some 10 ms of work
+ANY_ZLIB = zlib.MAX_WBITS | 32  # gzip or zlib, detected by the first bytes
+ITEM_LIMIT = 4 * 1024 * 1024  # limit for the unpacked bytes of one receive: some 10 ms of work
 
 
 class Unpacker:
-    """Unpacks a body piece by piece. `ended`: its own end was read; what follows is no part of it."""
+    """Unpacks a body piece by piece. `ended`: the end of the compressed data was read; further bytes are ignored."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -19,7 +19,7 @@ class Unpacker:
         self.ended = False
 
     def unpack(self, data: bytes, last: bool) -> bytes:
-        """The plain bytes of `data`. UpstreamFailed when damaged or too large, StreamTruncated when cut short."""
+        """Return the plain bytes of `data`. UpstreamFailed when damaged or too large, StreamTruncated if cut short."""
         self._begun = self._begun or bool(data)
         try:
             plain = self._inflater.decompress(data, ITEM_LIMIT)
@@ -36,15 +36,16 @@ class Unpacker:
 
 
 def find_unpacker(headers: dict[str, str], host: str) -> Unpacker | None:
-    """What unpacks a body with these headers, None when it is plain; then they describe the plain body.
+    """Return an unpacker for a body with these headers, None for a plain body; the headers then describe the plain
+    body.
 
-    UpstreamFailed for a coding that was never asked for and is not known.
+    UpstreamFailed for an unknown coding.
     """
     coding = headers.get("content-encoding", "").strip().lower()
     if coding in ("", "identity"):
         return None
     if coding not in CODINGS:
-        raise UpstreamFailed(f"{host} answered in the content coding {coding[:40]!r}, which was not asked for.")
+        raise UpstreamFailed(f"{host} answered in the content coding {coding[:40]!r}, which was not requested.")
     del headers["content-encoding"]
     headers.pop("content-length", None)
     return Unpacker(host)

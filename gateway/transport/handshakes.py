@@ -1,4 +1,4 @@
-"""What users of WebSockets need to know of them before there is one: why they end, or never open."""
+"""Close codes and errors of WebSockets, for code that does not need the implementation."""
 
 from collections.abc import Iterator
 
@@ -11,15 +11,15 @@ POLICY = 1008
 TOO_LARGE = 1009
 FAULT = 1011
 TRY_LATER = 1013
-SUBPROTOCOL = "realtime"  # that callers may offer, and servers take
+SUBPROTOCOL = "realtime"  # that callers may offer and servers accept
 
 
 class SocketClosed(Exception):
-    """The connection takes nothing any more."""
+    """The connection is closed for sending."""
 
 
 class HandshakeRefused(Exception):
-    """The server answered the handshake with something else: an answer like any other, with its `status`."""
+    """The server refused the handshake with a regular response, which has a `status`."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
         super().__init__(f"the handshake was answered with {status}")
@@ -28,11 +28,11 @@ class HandshakeRefused(Exception):
         self._body = body
 
     def read_all(self) -> bytes:
-        """Its body, at most the first 64 KB."""
+        """Return the body, at most the first 64 KB."""
         return self._body
 
     def chunks(self) -> Iterator[bytes]:
         yield self._body
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the connection is already closed."""

@@ -1,21 +1,22 @@
-"""The header fields of an answer, read from its head only when somebody asks for them."""
+"""The header fields of a response, parsed from its head only when they are needed."""
 
 from itertools import repeat
 
-END = b"\r\n\r\n"  # of a head
+END = b"\r\n\r\n"  # the end of a head
 BLANKS = " \t"
 
 
 def read_fields(received: bytes) -> dict[str, str]:
-    """Fields by lower-case name, repeated ones joined (RFC 9110, section 5.2), of the head that `received` begins with.
+    """Return the fields of the head at the start of `received`, by lower-case name, repeated ones joined (RFC 9110,
+    section 5.2).
 
-    The parser has taken it and refuses lone line ends, folded lines and blanks before a colon (RFC 9112, section 5):
-    so a line is a field.
+    The parser has accepted the head and refuses lone line ends, folded lines and blanks before a colon (RFC 9112,
+    section 5), so each line is a field.
     """
     lines = received[: received.find(END)].decode("latin-1").split("\r\n")[1:]
     if not lines:
         return {}
-    # All at once, since an answer may have thirty.
+    # All lines at once, since a response may have thirty fields.
     names, _, texts = zip(*map(str.partition, lines, repeat(":")), strict=True)
     keys = "\n".join(names).lower().split("\n")
     values = list(map(str.strip, texts, repeat(BLANKS)))

@@ -1,4 +1,4 @@
-"""E-mail by SMTP: one message over one connection, encrypted, with a verified certificate."""
+"""E-mail by SMTP: one message per connection, encrypted, with a verified certificate."""
 
 import smtplib
 import ssl
@@ -16,7 +16,7 @@ LONGEST_SUBJECT = 200
 
 
 class Mail(NamedTuple):
-    """One message of plain text to one address."""
+    """A plain-text message to one address."""
 
     to: str
     subject: str
@@ -24,8 +24,8 @@ class Mail(NamedTuple):
 
 
 class MailFailed(Exception):
-    """A message was not accepted. The text has no address and nothing of the message. `final`: another try would fail
-    too."""
+    """A message was not accepted. The text contains neither an address nor parts of the message. `final`: a retry would
+    fail too."""
 
     def __init__(self, problem: str, final: bool = False) -> None:
         super().__init__(problem)
@@ -33,7 +33,7 @@ class MailFailed(Exception):
 
 
 class Mailer:
-    """Sends through the server of the settings. `password` "" signs in nowhere."""
+    """Sends through the server of the settings; with `password` "" it does not sign in."""
 
     def __init__(self, settings: MailSettings, password: str = "") -> None:
         self._settings = settings
@@ -41,11 +41,11 @@ class Mailer:
 
     @property
     def enabled(self) -> bool:
-        """Whether there is a server to send through."""
+        """Whether a server is configured."""
         return bool(self._settings.host)
 
     def send(self, mail: Mail) -> None:
-        """Send a message now. MailFailed."""
+        """Send a message. MailFailed."""
         message = self._compose(mail)
         try:
             with self._connect() as server:
@@ -60,7 +60,7 @@ class Mailer:
         except ssl.SSLError as error:
             raise MailFailed(f"no encrypted connection: {error.reason or type(error).__name__}") from None
         except (smtplib.SMTPException, OSError) as error:
-            raise MailFailed(f"no connection that works: {type(error).__name__}") from None
+            raise MailFailed(f"the connection failed: {type(error).__name__}") from None
 
     def _connect(self) -> smtplib.SMTP:
         host = self._settings.host
@@ -79,7 +79,7 @@ class Mailer:
         return server
 
     def _compose(self, mail: Mail) -> EmailMessage:
-        """The message. A header that would break its line is refused by the library (RFC 5322, 2.2)."""
+        """Return the message. The library refuses a header with a line break (RFC 5322, 2.2)."""
         message = EmailMessage(policy=SMTP)
         try:
             message["From"] = self._settings.sender
@@ -90,5 +90,5 @@ class Mailer:
             message["Auto-Submitted"] = "auto-generated"
             message.set_content(mail.text)
         except (ValueError, MessageError, IndexError):
-            raise MailFailed("it is no address that mail can be sent to", final=True) from None
+            raise MailFailed("the address is not a valid e-mail address", final=True) from None
         return message

@@ -1,4 +1,4 @@
-"""What goes out: the parts of a URL and the bytes of a request."""
+"""Outgoing requests: the parts of a URL and the bytes of a request."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from gateway.errors import UpstreamUnreachable
 
 PORTS = {"http": 80, "https": 443}
 BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
-REPEATABLE_METHODS = frozenset({"GET", "HEAD"})  # RFC 9110, section 9.2.2: harmless to ask twice
+REPEATABLE_METHODS = frozenset({"GET", "HEAD"})  # safe to repeat (RFC 9110, section 9.2.2)
 PRODUCT = "llmgateway"
 LOOP_HEADER = "cdn-loop"  # RFC 8586
 URL_LIMIT = 8192
-# Ours alone: a second length or a transfer coding beside it would let one request be read as two.
+# Set by this client alone: a second length or a transfer coding would allow request smuggling.
 FRAMING = frozenset({"content-length", "transfer-encoding", "connection", "expect", "te", "trailer", "upgrade"})
 
 
-JOIN_BYTES = 65_536  # of a body that is copied behind its head, so that both leave at once
+JOIN_BYTES = 65_536  # the largest body that is copied behind its head, so that both are sent at once
 SLICE_BYTES = 1 << 18
 
 
 class Origin(NamedTuple):
-    """Where connections go. `trusted`, and `named` (by a caller, in a request), are part of it: a call under a guard
-    never meets a socket that went past it."""
+    """The destination of connections. `trusted` and `named` (by a caller, in a request) are part of it, so that a
+    guarded call never uses a connection that was opened without the guard."""
 
     scheme: str
     host: str
@@ -36,7 +36,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamAddress:
-    """A URL taken apart. `host` is the Host header, `target` path and query as they stand in the request line."""
+    """A parsed URL. `host` is the Host header, `target` the path and query of the request line."""
 
     origin: Origin
     host: str
@@ -44,9 +44,9 @@ class UpstreamAddress:
 
 
 def read_url(url: str, trusted: bool, named: bool = False) -> UpstreamAddress:
-    """Take an absolute http or https URL apart. UpstreamUnreachable (code invalid_address) for anything else.
+    """Parse an absolute http or https URL. UpstreamUnreachable (code invalid_address) for anything else.
 
-    The text of the error never holds the URL: its query may be a credential.
+    The error never contains the URL, because its query may be a credential.
     """
     if len(url) > URL_LIMIT:
         raise _invalid(f"The provider's address is longer than {URL_LIMIT} characters.")
@@ -58,23 +58,20 @@ def read_url(url: str, trusted: bool, named: bool = False) -> UpstreamAddress:
     except (ValueError, KeyError):
         raise _invalid("The provider's address is not a valid http or https URL.") from None
     if "@" in parts.netloc:
-        raise _invalid("The provider's address must not hold a user name or password.")
+        raise _invalid("The provider's address must not contain a user name or password.")
     if any(c <= " " or c == "\x7f" for c in url):
-        raise _invalid("The provider's address holds a space or control character.")
+        raise _invalid("The provider's address contains a space or control character.")
     shown = f"[{host}]" if ":" in host else host
-    if port == PORTS[parts.scheme]:
-        header = shown
-    else:
-        header = f"{shown}:{port}"
+    header = shown if port == PORTS[parts.scheme] else f"{shown}:{port}"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return UpstreamAddress(Origin(parts.scheme, host, port, trusted, named), header, target)
 
 
 class CallHead(Struct, frozen=True):
-    """A request but for its length and body: the same bytes for every call of a URL with the same headers.
+    """A request without length and body: identical for all calls of a URL with the same headers.
 
-    `bodied`: its length is told even when there is no body. `bodiless`: its answer has no body. `repeatable`: it may
-    be sent again when nobody knows whether it arrived.
+    `bodied`: its length is sent even without a body. `bodiless`: its response has no body. `repeatable`: it may be sent
+    again when it is unknown whether it arrived.
     """
 
     origin: Origin
@@ -84,27 +81,27 @@ class CallHead(Struct, frozen=True):
     repeatable: bool
 
     def with_body(self, body: bytes) -> bytes:
-        """The whole message (RFC 9112)."""
+        """Return the whole message (RFC 9112)."""
         if body or self.bodied:
             return self.opening + b"content-length: %d\r\n\r\n" % len(body) + body
         return self.opening + b"\r\n"
 
     def with_length(self, length: int) -> bytes:
-        """The head of a message whose body of `length` bytes is sent after it."""
+        """Return the head of a message with a body of `length` bytes."""
         return self.opening + b"content-length: %d\r\n\r\n" % length
 
     def __repr__(self) -> str:
-        return f"Head({self.origin})"  # its headers hold a credential
+        return f"Head({self.origin})"  # the headers contain a credential
 
 
 def slices(body: bytes) -> Iterator[memoryview]:
-    """A long body in parts that are no copies."""
+    """Return views of a long body in parts, without copying."""
     view = memoryview(body)
     return (view[start : start + SLICE_BYTES] for start in range(0, len(view), SLICE_BYTES))
 
 
 def write_head(method: str, place: UpstreamAddress, headers: Mapping[str, str]) -> CallHead:
-    """The head of a request. UpstreamUnreachable when a header could break out of its line."""
+    """Return the head of a request. UpstreamUnreachable for a header with a line break."""
     lines = [f"{method} {place.target} HTTP/1.1", f"host: {place.host}"]
     names = set()
     for name, value in headers.items():
@@ -119,11 +116,11 @@ def write_head(method: str, place: UpstreamAddress, headers: Mapping[str, str]) 
     head = "\r\n".join(lines)
     breaks = len(lines) - 1
     if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head:
-        raise _invalid("A header for the provider holds a line break; check the configured key.")
+        raise _invalid("A header for the provider contains a line break; check the configured key.")
     try:
         opening = head.encode("latin-1") + b"\r\n"
     except UnicodeEncodeError:
-        raise _invalid("A header for the provider holds a character outside Latin-1; check the key.") from None
+        raise _invalid("A header for the provider contains a character outside Latin-1; check the key.") from None
     return CallHead(place.origin, opening, method in BODY_METHODS, method == "HEAD", method in REPEATABLE_METHODS)
 
 

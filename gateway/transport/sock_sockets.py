@@ -1,7 +1,7 @@
-"""Callers' WebSockets under another server than the gateway's own: those of simple-websocket, as Flask-Sock opens them.
+"""Callers' WebSockets under other servers than the gateway's own: simple-websocket, as opened by Flask-Sock.
 
-simple-websocket reads ahead in a thread into a list without a bound, and calls `send` of a socket that may take only a
-part of the data. The socket that it gets here reads only while no message waits, and sends whole frames.
+simple-websocket reads ahead in a thread into an unbounded list, and calls `send` of a socket that may take only a part
+of the data. The socket that it gets here reads only while no message waits, and sends whole frames.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ from gateway.transport.websockets import APART, CLOSE_S, MOST_MESSAGE, sendable,
 
 LINGER_S = 1.0
 CLOSED = (ConnectionClosed, LocalProtocolError, OSError)
-# A small piece at a time: a compressed one becomes up to a thousand times as large before its length is checked.
+# Read in small pieces: a compressed piece expands up to a thousandfold before its length is checked.
 OPTIONS = {"max_message_size": MOST_MESSAGE, "receive_bytes": 4096, "subprotocols": [SUBPROTOCOL]}
 
 
 class PacedSocket:
-    """A server's socket as simple-websocket uses it. While any of `messages` waits, nothing is received, so that the
-    peer has to wait; `heard` counts what came."""
+    """A server's socket for simple-websocket. While one of `messages` waits it receives nothing, so the peer must wait.
+    `heard` counts the receives."""
 
     def __init__(self, sock: Any) -> None:
         self._channel = SocketChannel(sock)
@@ -55,18 +55,18 @@ class PacedSocket:
         return len(data)
 
     def taken(self) -> None:
-        """Go on receiving: a message was taken."""
+        """Continue to receive, since a message was taken."""
         self._taken.set()
 
     def close(self) -> None:
-        """End it; who receives finds it ended."""
+        """Close the socket; a greenlet that receives finds it closed."""
         self._ended = True
         self._taken.set()
         self._channel.close()
 
 
 class SockSocket:
-    """The caller's end of a session (engine/realtime/session.py: CallerSocket) over a `Server` and its socket."""
+    """The caller's end of a session (`CallerSocket` of engine/realtime/session.py) over a `Server` and its socket."""
 
     def __init__(self, server: Server, sock: PacedSocket) -> None:
         self._server = server
@@ -79,11 +79,11 @@ class SockSocket:
 
     @property
     def heard(self) -> int:
-        """How much came so far, answers to pings too."""
+        """How many receives there were, including answers to pings."""
         return self._sock.heard
 
     def receive(self) -> str | None:
-        """The next message; None at the end."""
+        """Return the next message, None at the end."""
         try:
             message = self._server.receive()
         except ConnectionClosed:
@@ -98,12 +98,12 @@ class SockSocket:
         return None
 
     def send(self, text: str) -> None:
-        """Send a message; waits as long as the peer takes nothing. SocketClosed."""
+        """Send a message, waiting while the peer does not read. SocketClosed."""
         with self._sending:
             self._send(TextMessage(data=text), len(text) > APART)
 
     def ping(self) -> None:
-        """Ask whether the peer is there, unless something is being sent just now. SocketClosed."""
+        """Send a ping, unless something is being sent. SocketClosed."""
         if self._sending.acquire(blocking=False):
             try:
                 self._send(Ping(payload=b""))
@@ -111,7 +111,7 @@ class SockSocket:
                 self._sending.release()
 
     def close(self, number: int = NORMAL, reason: str = "") -> None:
-        """Send the close frame, once, unless the peer takes nothing now. Never raises."""
+        """Send the close frame once, unless the peer does not read. Never raises."""
         if self.closed or not self._sending.acquire(timeout=CLOSE_S):
             self.closed = True
             return
@@ -123,12 +123,12 @@ class SockSocket:
             self._sending.release()
 
     def linger(self) -> None:
-        """Let the peer read what was sent last, for a moment."""
+        """Let the peer read the last message for a moment."""
         self._sock.taken()
         self._server.thread.join(LINGER_S)
 
     def abort(self) -> None:
-        """End the connection at once; who receives finds it closed."""
+        """End the connection at once; a greenlet that receives finds it closed."""
         self.closed = True
         self._sock.close()
 
@@ -136,7 +136,7 @@ class SockSocket:
         if self.closed or not self._server.connected:
             raise SocketClosed
         try:
-            # As Server.send, but a large message is compressed in a thread.
+            # Like Server.send, except that a large message is compressed in a thread.
             self._sock.send(compute_if(large, self._server.ws.send, event))
         except CLOSED:
             self.closed = True

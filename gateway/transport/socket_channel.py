@@ -1,4 +1,4 @@
-"""A socket as a WebSocket reads and writes it: to an upstream, or a caller's under a server of others."""
+"""A socket as the channel of a WebSocket, to an upstream or to a caller under another server."""
 
 import socket
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 import gevent
 
 RECEIVE_BYTES = 65_536
-# A peer that takes nothing for so long is lost.
+# A peer that reads nothing for this long counts as lost.
 STALL_S = 30.0
 
 
 class SocketChannel:
-    """Bytes both ways over a connected socket, under TLS or not; OSError when the peer is gone."""
+    """Sends and receives bytes over a connected socket, with or without TLS; OSError when the peer disconnected."""
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
@@ -19,26 +19,26 @@ class SocketChannel:
         sock.settimeout(None)
 
     def receive(self, size: int = RECEIVE_BYTES) -> bytes:
-        """What came, waited for; b"" at the end. Others get their turn where more is there at once."""
+        """Wait for data and return it, b"" at the end. Other greenlets run even when data is already there."""
         data: bytes = self._sock.recv(size)
         gevent.sleep(0)
         return data
 
     def send(self, data: bytes) -> None:
-        """All of it; TimeoutError for a peer that takes nothing for STALL_S."""
+        """Send all of `data`; TimeoutError for a peer that reads nothing for STALL_S."""
         with gevent.Timeout(STALL_S, TimeoutError):
             self._sock.sendall(data)
 
     def linger(self) -> None:
-        """Nothing is waited for: an upstream is told, no more."""
+        """Do nothing: a close frame to an upstream needs no further wait."""
 
     def hold(self, size: int) -> None:
-        """An upstream's messages have no budget."""
+        """Do nothing: messages of an upstream have no budget."""
 
     def close(self) -> None:
-        """End it; who receives finds it ended."""
+        """Close the socket; a greenlet that receives finds it closed."""
         try:
-            self._sock._sock.shutdown(socket.SHUT_RDWR)  # TLS would drop its state while a reader waits
+            self._sock._sock.shutdown(socket.SHUT_RDWR)  # TLS's own shutdown drops its state while a reader waits
         except OSError:
             pass
         self._sock.close()

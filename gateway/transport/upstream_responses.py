@@ -1,4 +1,4 @@
-"""What comes back: an answer that is on its way, and one whose head is there."""
+"""Responses of upstreams: requests that wait for their response, and responses with a complete head."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, overload
@@ -14,12 +14,12 @@ from gateway.transport.header_fields import END, read_fields
 
 MB = 1024 * 1024
 BODY_LIMIT = 64 * MB
-PIECE = 1 << 16  # bytes of a stream that its reader gets at once
-LONG_BYTES = 1 << 20  # an answer of this size is joined in a thread
+PIECE = 1 << 16  # bytes of a stream that its reader gets in one item
+LONG_BYTES = 1 << 20  # a response of this size is joined in a thread
 
 
 class Answer(NamedTuple):
-    """A complete answer."""
+    """A complete response."""
 
     status: int
     headers: dict[str, str]
@@ -27,8 +27,8 @@ class Answer(NamedTuple):
 
 
 class Patience(Struct, frozen=True):
-    """How long to wait, in seconds: for everything, for the head, between two bytes, and until a heartbeat; `now`
-    gives monotonic seconds. Large answers are read within `room`."""
+    """Time limits in seconds: in total, until the head, between two bytes, and until a heartbeat. `now` returns
+    monotonic seconds. Large responses are read within `room`."""
 
     now: Callable[[], float]
     total_s: float
@@ -39,9 +39,10 @@ class Patience(Struct, frozen=True):
 
 
 class Pending(Struct, eq=False):
-    """A request that was sent. `wait()` for its answer, or `close()` it.
+    """A request that was sent. Call `wait()` for its response, or `close()`.
 
-    Its head must be there at `_until`, all of it at `_end` (monotonic); `_resend` sends it again, if that does no harm.
+    The head must arrive by `_until` and everything by `_end` (monotonic). `_resend` sends the request again, where that
+    is safe.
     """
 
     _connection: UpstreamConnection | None
@@ -55,14 +56,14 @@ class Pending(Struct, eq=False):
     @overload
     def wait(self, seconds: float) -> "Reply | None": ...
     def wait(self, seconds: float | None = None) -> "Reply | None":
-        """The reply once its head is there, or None when `seconds` passed first; then call again.
+        """Return the reply once its head has arrived, or None after `seconds`; then call it again.
 
-        Raises UpstreamTimeout, UpstreamUnreachable, UpstreamFailed; the request is closed then.
+        Raises UpstreamTimeout, UpstreamUnreachable, UpstreamFailed, after which the request is closed.
         """
         connection = self._connection
         until = self._until
         if connection is None:
-            raise UpstreamUnreachable("The request was closed before its answer came.")
+            raise UpstreamUnreachable("The request was closed before its response arrived.")
         if seconds is not None:
             until = min(until, self._patience.now() + seconds)
         try:
@@ -79,7 +80,7 @@ class Pending(Struct, eq=False):
         self._connection = None
         received = connection.received
         reply = Reply(connection.status, connection, self._patience, self._end, received)
-        # Asked of all names at once: an answer may have thirty fields, and hardly any is ever looked at.
+        # One search instead of parsing: a response may have thirty fields, and hardly any is ever read.
         if b"content-encoding" in received[: received.find(END)].lower():
             reply.unpack()
         return reply
@@ -106,14 +107,14 @@ class Pending(Struct, eq=False):
 
 
 class Reply(Struct, eq=False):
-    """An upstream's answer whose head is there: the Reply of providers/protocol.py. A large one that was read whole is
-    counted in memory until `close`."""
+    """An upstream's response with a complete head; the Reply of providers/protocol.py. A large body that was read whole
+    counts as memory until `close`."""
 
     status: int
     _connection: UpstreamConnection
     _patience: Patience
     _end: float
-    _received: bytes  # begins with the head
+    _received: bytes  # starts with the head
     _headers: dict[str, str] | None = None
     _unpacker: Unpacker | None = None
     _silent_s: float = 0.0
@@ -122,7 +123,7 @@ class Reply(Struct, eq=False):
     _held: HeldAnswer | None = None
 
     def unpack(self) -> None:
-        """Unpack the body if its head says that it is packed. UpstreamFailed for an unknown way, and closed then."""
+        """Unpack the body if its head names a coding. For an unknown coding the reply is closed: UpstreamFailed."""
         try:
             self._unpacker = find_unpacker(self.headers, self._connection.host)
         except UpstreamFailed:
@@ -131,13 +132,13 @@ class Reply(Struct, eq=False):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Values by lower-case name; they describe the plain body."""
+        """Values by lower-case name; they describe the unpacked body."""
         if self._headers is None:
             self._headers = read_fields(self._received)
         return self._headers
 
     def read_all(self, limit: int = BODY_LIMIT) -> bytes:
-        """The whole body, at most `limit` bytes (else UpstreamFailed, code response_too_large)."""
+        """Return the whole body of at most `limit` bytes (else UpstreamFailed, code response_too_large)."""
         connection = self._connection
         if connection.done and self._open and self._unpacker is None:
             self._open = False
@@ -164,9 +165,9 @@ class Reply(Struct, eq=False):
         return compute_if(size >= LONG_BYTES, _join, parts)
 
     def chunks(self) -> Iterator[bytes]:
-        """Body bytes, one item a receive; b"" for each heartbeat time in which nothing came.
+        """Yield body bytes, one item per receive, and b"" after each silent heartbeat interval.
 
-        Raises UpstreamTimeout (silence, deadline) and StreamTruncated (lost before its end).
+        Raises UpstreamTimeout (silence, deadline) and StreamTruncated (closed before its end).
         """
         try:
             if self._unpacker is None:
@@ -175,16 +176,16 @@ class Reply(Struct, eq=False):
             for data in self._read(self._patience.heartbeat_s):
                 yield data[:PIECE]
                 for at in range(PIECE, len(data), PIECE):
-                    give_way()  # what was packed brings the work of many receives at once
+                    give_way()  # a compressed piece expands to the work of many receives
                     yield data[at : at + PIECE]
         finally:
             self.close()
 
     def close(self) -> None:
-        """End the answer; one not read to its end takes its connection along, so the upstream stops working.
+        """End the response. If it was not read to its end its connection is closed, so that the upstream stops.
 
-        Readers of event streams stop at their protocol's own end: when nothing but the body's end mark was left,
-        it is taken here, so that the connection serves again.
+        Readers of event streams stop at their protocol's end: when only the end mark of the body is left, it is read
+        here, so that the connection can be used again.
         """
         if self._held is not None:
             self._held.release()
@@ -192,7 +193,7 @@ class Reply(Struct, eq=False):
             self._give_back()
 
     def _hold(self, size: int) -> None:
-        """Count so many more bytes of the answer; waits until there is room."""
+        """Count `size` more bytes of the response, waiting until there is room."""
         room = self._patience.room
         if room is None:
             return
@@ -201,7 +202,7 @@ class Reply(Struct, eq=False):
         self._held.grow(size)
 
     def _give_back(self) -> None:
-        """End the loan of the connection."""
+        """Return the connection to its pool."""
         if not self._open:
             return
         self._open = False
@@ -215,22 +216,23 @@ class Reply(Struct, eq=False):
         raise UpstreamFailed(f"{host} answered with more than {limit} bytes.", code="response_too_large")
 
     def _read(self, heartbeat_s: float) -> Iterator[bytes]:
-        came = True  # maybe: with the head
+        received = True  # the head may have come with body bytes
         while not self._whole:
             if not self._open:
-                # A connection that was given back speaks of somebody else's answer.
+                # A connection that was returned may carry another response.
                 raise StreamTruncated("The answer was closed before its end.")
-            if came:
-                data, came = self._take(), False  # all of it: more comes by a receive alone
+            if received:
+                received = False  # `_take` empties the connection, so more needs a receive
+                data = self._take()
                 if data:
                     yield data
             else:
-                came = self._receive(heartbeat_s)
-                if not came:
+                received = self._receive(heartbeat_s)
+                if not received:
                     yield b""
 
     def _take(self) -> bytes:
-        """Body bytes in hand; ends the loan of the connection with the last of them."""
+        """Return received body bytes; at the end the connection is returned to its pool."""
         data = self._connection.take()
         last = self._connection.done
         if self._unpacker is not None:
@@ -242,7 +244,7 @@ class Reply(Struct, eq=False):
         return data
 
     def _receive(self, heartbeat_s: float) -> bool:
-        """Whether something came; False after the heartbeat time. Only time spent waiting counts as silence."""
+        """Return whether data arrived within the heartbeat interval. Only time spent waiting counts as silence."""
         connection = self._connection
         patience = self._patience
         now = patience.now()
@@ -259,7 +261,7 @@ class Reply(Struct, eq=False):
         return True
 
     def _left(self, now: float) -> float:
-        """The seconds that may still pass until the next bytes."""
+        """Return the seconds that may pass until the next bytes."""
         host = self._connection.host
         silence_s = self._patience.silence_s
         if now >= self._end:
@@ -270,13 +272,13 @@ class Reply(Struct, eq=False):
 
 
 def _join(parts: list[bytes]) -> bytes:
-    """The whole answer. The interpreter lets other threads run while it joins a long one; its parts are freed here, in
-    the same thread."""
+    """Join a whole response. The interpreter lets other threads run while it joins a long one; the parts are freed here
+    so that this thread does it."""
     whole = b"".join(parts)
     parts.clear()
     return whole
 
 
 def too_late(host: str) -> UpstreamTimeout:
-    """For an answer that is not whole at the deadline."""
+    """Return the error for a response that is incomplete at the deadline."""
     return UpstreamTimeout(f"{host} did not finish its answer in time.")

@@ -1,4 +1,4 @@
-"""One signed delivery to an address that a user of the gateway chose, and when the next attempt follows."""
+"""One signed delivery to a webhook, and the delay of the next attempt."""
 
 from typing import NamedTuple
 
@@ -15,15 +15,15 @@ MOST_ANSWER = 65_536
 
 
 class Delivered(NamedTuple):
-    """`status` is what the address answered, 0 when nothing; `problem` why it was not accepted, "" when it was."""
+    """The result of a delivery. `status` is the response's, 0 without one; `problem` is "" when it was accepted."""
 
     status: int
     problem: str
 
 
 def deliver(transport: Transport, url: str, secret: str, event_id: str, body: bytes, now_us: int) -> Delivered:
-    """Send it once, signed unless `secret` is "". Any 2xx accepts it; a redirect does not, and the address must be
-    public unless the operator allows private ones."""
+    """Deliver once, signed unless `secret` is "". Any 2xx accepts it; redirects do not. The address must be public
+    unless the operator allows private ones."""
     headers = {"content-type": "application/json", "user-agent": "llmgateway"}
     if secret:
         headers |= sign(secret, event_id, now_us // SECOND_US, body)
@@ -31,11 +31,13 @@ def deliver(transport: Transport, url: str, secret: str, event_id: str, body: by
         answer = transport.request("POST", url, headers, body, timeout_s=TIMEOUT_S, max_bytes=MOST_ANSWER)
     except GatewayError as error:
         return Delivered(error.upstream_status, error.message)
-    return Delivered(answer.status, "" if 200 <= answer.status < 300 else f"it answered {answer.status}")
+    if 200 <= answer.status < 300:
+        return Delivered(answer.status, "")
+    return Delivered(answer.status, f"it answered {answer.status}")
 
 
 def next_wait_us(attempts: int) -> int | None:
-    """How long to wait after so many attempts that failed: twice as long each time. None after the last."""
+    """Return the delay after `attempts` failed ones, doubled each time; None after the last attempt."""
     if attempts >= ATTEMPTS:
         return None
     return round(min(FIRST_S * 2 ** (attempts - 1), LONGEST_S) * SECOND_US)
