@@ -52,7 +52,7 @@ REASONS = {
     CRASHED: "The first request with this Idempotency-Key was interrupted and its answer is lost.",
     TOO_LARGE: "The first request with this Idempotency-Key was answered; the answer was too large to store.",
     NO_ROOM: "The first request with this Idempotency-Key was answered; there was no room to store the answer.",
-    NOT_KEPT: "The first request with this Idempotency-Key was answered; your organization stores no answers.",
+    NOT_KEPT: "The first request with this Idempotency-Key was answered; your organization keeps no answers.",
 }
 ANEW = "It is not run again, because it may have been billed: use another Idempotency-Key to send it again."
 
