@@ -1,4 +1,4 @@
-"""`jobs`: the recurring work of the installation, how it went and doing it at once."""
+"""`jobs`: the recurring jobs of the installation, their last runs, and running one now."""
 
 import click
 
@@ -8,29 +8,36 @@ from gateway.store.documents import Documents
 from gateway.worker.recurring_jobs import TABLE, Scope, is_published, make_background, read_reports
 from gateway.worker.wiring import build
 
-WHO = {Scope.WORKER: "every worker", Scope.NODE: "one worker of each node", Scope.INSTALLATION: "the leading worker"}
+RUNNERS = {
+    Scope.WORKER: "every worker",
+    Scope.NODE: "one worker of each node",
+    Scope.INSTALLATION: "the leading worker",
+}
 
 
 @click.group()
 def jobs() -> None:
-    """Recurring work; the gateway does it by itself."""
+    """Recurring jobs, which the gateway runs automatically."""
 
 
 @jobs.command("list")
 @AS_JSON
 @click.pass_context
 def list_(ctx: click.Context) -> None:
-    """List the jobs: who does them, and for those of the installation how the last round went, whoever did it."""
+    """List the jobs with the workers that run them; for jobs of the installation also the result of the last run."""
     reports = read_reports(Documents(ctx.with_resource(opened()).database))
     rows = []
     for job in TABLE:
         report = reports.get(job.name)
-        last = (NEVER, "", NEVER, "") if is_published(job) else ("not told", "", "not told", "")
         if report is not None:
             last_success = show_time(report.good_us or None)
             last = (show_time(report.at_us), f"{report.seconds:.2f} s", last_success, report.error)
-        rows.append((job.name, WHO[job.scope], f"{job.every_s:g} s", *last))
-    header = ("JOB", "DONE BY", "EVERY", "LAST RUN", "TOOK", "LAST SUCCESS", "ERROR")
+        elif is_published(job):
+            last = (NEVER, "", NEVER, "")
+        else:
+            last = ("not reported", "", "not reported", "")
+        rows.append((job.name, RUNNERS[job.scope], f"{job.every_s:g} s", *last))
+    header = ("JOB", "RUN BY", "EVERY", "LAST RUN", "TOOK", "LAST SUCCESS", "ERROR")
     print_table(header, rows, "There are no jobs.")
 
 
@@ -39,7 +46,7 @@ def list_(ctx: click.Context) -> None:
 @click.argument("name")
 @click.pass_context
 def run(ctx: click.Context, name: str) -> None:
-    """Do a job of a node or of the installation now, beside whoever leads."""
+    """Run a job of a node or of the installation now, in addition to the scheduled runs."""
     services = build(ctx.with_resource(opened()).settings)
     ctx.call_on_close(services.close)
     report = make_background(services).run(name)

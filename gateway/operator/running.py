@@ -1,4 +1,4 @@
-"""Which installation a command works on: that of the gateway that runs from this code, as /proc tells it on Linux."""
+"""Choose the installation that a command works on: that of the gateway running from this code (found in /proc)."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -16,53 +16,56 @@ from gateway.store.sqlite import FILE
 
 PROC = Path("/proc")
 SERVER = b"gateway.server.launch"
-# Whoever sets one of these says which installation is meant.
+# Setting one of these variables chooses an installation.
 CHOICES = ("DATABASE_URL", "DATABASE_URL_FILE", "GATEWAY_DATA_DIR", "GATEWAY_CONFIG")
 DATA = "GATEWAY_DATA_DIR"
 SQLITE = "sqlite:///"
 PATHS = (DATA, "GATEWAY_CONFIG", "GATEWAY_CATALOGUE_PATH", "UPLOAD_DIR")
-_found: list[str] = []  # where the installation was found, for `announce`
+_origin: list[str] = []  # how the installation was found, for `announce`
 
 
 @dataclass(frozen=True, slots=True)
 class RunningGateway:
-    """A master's process and its environment, in which every path is absolute."""
+    """The process of a gunicorn master and its environment with absolute paths."""
 
     pid: int
     environment: Mapping[str, str] = field(repr=False)
 
     @property
     def place(self) -> tuple[str, ...]:
-        """What tells installations apart."""
+        """The values that identify an installation."""
         return tuple(self.environment.get(name, "") for name in CHOICES)
 
 
 def adopt() -> None:
-    """Let this command see what the running gateway sees: its variables, where this process has none of that name.
+    """Take the environment variables of the running gateway that this process does not set.
 
-    Where the caller chose an installation, only a gateway of that one counts. Where none runs, a data folder of the
-    checkout serves if the current folder has none. InvalidRequest when several installations run and none was
-    chosen."""
-    _found.clear()
+    If the caller chose an installation, only its gateway is used. If no gateway is running and the current folder has
+    no data, the data folder of the checkout is used. Raises InvalidRequest if several installations are running and the
+    caller chose none.
+    """
+    _origin.clear()
     own = settings.inherited()
     chosen = {name: own[name] for name in CHOICES if own.get(name)}
-    wanted = [(name, value) for name, value in absolute(chosen, Path.cwd()).items() if name in chosen]
-    gateways: list[RunningGateway] = []
-    for one in find_gateways():  # workers look like their master, which has the lowest number
-        fits = all(one.environment.get(name) == value for name, value in wanted)
-        gateways += [one] if fits and one.place not in [known.place for known in gateways] else []
+    required = [(name, value) for name, value in absolute(chosen, Path.cwd()).items() if name in chosen]
+    gateways: dict[tuple[str, ...], RunningGateway] = {}
+    for gateway in find_gateways():  # workers look like their master, which has the lowest process id
+        if all(gateway.environment.get(name) == value for name, value in required):
+            gateways.setdefault(gateway.place, gateway)
     if len(gateways) > 1 and not chosen:
-        places = ", ".join(sorted(one.environment.get(DATA) or one.environment["GATEWAY_CONFIG"] for one in gateways))
-        raise InvalidRequest(f"Several gateways run; choose one with {DATA}: {places}.")
+        environments = [gateway.environment for gateway in gateways.values()]
+        places = ", ".join(sorted(values.get(DATA) or values["GATEWAY_CONFIG"] for values in environments))
+        raise InvalidRequest(f"Several gateways are running. Choose one with {DATA}: {places}.")
     if len(gateways) == 1:
-        settings.adopt(gateways[0].environment)
-        _found.append(f"of the gateway that runs as process {gateways[0].pid}")
+        (gateway,) = gateways.values()
+        settings.adopt(gateway.environment)
+        _origin.append(f"of the running gateway (process {gateway.pid})")
     elif not chosen and not (Path("data") / FILE).exists() and (ROOT / "data" / FILE).exists():
         settings.adopt({DATA: str(ROOT / "data")})
 
 
 def find_gateways(proc: Path = PROC) -> Iterator[RunningGateway]:
-    """The masters of this user that run from this code; none where there is no /proc."""
+    """Return this user's gunicorn masters that run from this code; none on systems without /proc."""
     masters = []
     for folder in proc.glob("[0-9]*"):
         try:
@@ -71,61 +74,64 @@ def find_gateways(proc: Path = PROC) -> Iterator[RunningGateway]:
                 environment = (folder / "environ").read_bytes()
                 masters.append((int(folder.name), environment, (folder / "cwd").readlink()))
         except OSError:
-            continue  # It has ended meanwhile, or is somebody else's.
+            continue  # The process has ended, or belongs to another user.
     for pid, text, folder in sorted(masters):
         pairs = (part.partition(b"=")[::2] for part in text.split(b"\0") if b"=" in part)
         yield RunningGateway(pid, absolute({os.fsdecode(k): os.fsdecode(v) for k, v in pairs}, folder))
 
 
 def absolute(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """An environment in which paths mean elsewhere what they mean in `folder`."""
-    found = dict(environment)
-    if not (found.get("GATEWAY_CONFIG") and not found.get(DATA)):  # the file may tell the data folder
-        found.setdefault(DATA, "data")
-    for name, value in found.items():
+    """Return the environment with relative paths resolved against `folder`."""
+    resolved = dict(environment)
+    # The configuration file may set the data folder.
+    if resolved.get(DATA) or not resolved.get("GATEWAY_CONFIG"):
+        resolved.setdefault(DATA, "data")
+    for name, value in resolved.items():
         if value and (name in PATHS or name.endswith("_FILE")):
-            found[name] = str(folder / value)
-    url = found.get("DATABASE_URL", "")
+            resolved[name] = str(folder / value)
+    url = resolved.get("DATABASE_URL", "")
     if url.startswith(SQLITE):
-        found["DATABASE_URL"] = f"{SQLITE}{folder / url.removeprefix(SQLITE)}"
-    return found
+        resolved["DATABASE_URL"] = f"{SQLITE}{folder / url.removeprefix(SQLITE)}"
+    return resolved
 
 
 def announce(chosen: DatabaseSettings) -> None:
-    """Say on standard error which database is used, once and before anything is done with it."""
+    """Print on standard error which database the command uses, once and before the command uses it."""
     ctx = click.get_current_context(silent=True)
     if ctx is None or not seeks() or is_json() or ctx.meta.get(DATA):
         return
     ctx.meta[DATA] = True
-    click.echo(" ".join([f"Database: {describe(chosen)}", *_found]), err=True)
+    click.echo(" ".join([f"Database: {describe(chosen)}", *_origin]), err=True)
 
 
 def seeks() -> bool:
-    """Whether this command was started so that it looks for the gateway that runs."""
+    """Return whether this command looks for the running gateway (`./manage` does)."""
     ctx = click.get_current_context(silent=True)
     return ctx is not None and bool(ctx.obj)
 
 
 def describe(chosen: DatabaseSettings) -> str:
-    """The database as its operator knows it, without a password."""
+    """Return the URL or file of the database, without a password."""
     if chosen.scheme != "sqlite":
         return mask(chosen.url)
     path = file_of(chosen)
     if path.exists():
         return str(path)
-    return f"{path} (not there yet)"
+    return f"{path} (does not exist yet)"
 
 
 def file_of(chosen: DatabaseSettings) -> Path:
-    """Where the file of an SQLite database is, or would be."""
-    return (Path(chosen.url.removeprefix(SQLITE)) if chosen.url else Path(chosen.data_dir) / FILE).absolute()
+    """Return the path of the SQLite file, which may not exist."""
+    if chosen.url:
+        return Path(chosen.url.removeprefix(SQLITE)).absolute()
+    return (Path(chosen.data_dir) / FILE).absolute()
 
 
 def _code_of(words: list[bytes]) -> Path | None:
-    """The folder of the code that a server's command line names."""
+    """Return the code folder in the command line of a server."""
     if b"--pythonpath" not in words[:-1]:
         return None
-    named = Path(os.fsdecode(words[words.index(b"--pythonpath") + 1]))
-    if named.name == "launch":
-        return named.parent
-    return named
+    folder = Path(os.fsdecode(words[words.index(b"--pythonpath") + 1]))
+    if folder.name == "launch":
+        return folder.parent
+    return folder

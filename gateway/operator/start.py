@@ -1,4 +1,4 @@
-"""Commands that set the installation up and start it."""
+"""Commands that set up the installation and start the server."""
 
 import os
 import sys
@@ -28,8 +28,8 @@ from gateway.store.installation_identity import check_secrets
 from gateway.store.redis import answers, check_url
 from gateway.worker import accepted_configuration
 
-KEY_VARIABLE = "LLMGATEWAY_API_KEY"  # in the example of the banner and in those of the documents
-INHERITED = "LISTEN_FDS"  # set by whoever listens for the gateway, as systemd may
+KEY_VARIABLE = "LLMGATEWAY_API_KEY"  # used in the example of the banner and of the documents
+INHERITED = "LISTEN_FDS"  # set by systemd socket activation: the socket is already open
 
 
 @click.command()
@@ -45,25 +45,27 @@ def migrate() -> None:
 @click.command()
 @AS_JSON
 def seed() -> None:
-    """Make the first organization, project, owner and key; print the key's token the first time."""
+    """Create the first organization, project, owner and API key. Prints the key on the first run only."""
     with opened() as installation:
         first = installation.administration.bootstrap(installation.settings, installation.grant)
-    print_result("\n".join(describe_key(first)), **facts_of(first))
+    print_result("\n".join(describe_key(first)), **key_fields(first))
 
 
 @click.command("serve-info")
 @AS_JSON
 def serve_info() -> None:
-    """Set up what is missing, then print address, key and a first request."""
+    """Complete the set-up, then print the URL, the API key and an example request."""
     prepare(accepted_configuration.check().catalogue).show()
 
 
 @click.command()
 @AS_JSON
-@click.option("--config", "file", metavar="FILE", help="The operator's file, as for the command itself.")
+@click.option(
+    "--config", "file", metavar="FILE", help="The configuration file (default: gateway.toml beside the data)."
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def serve(file: str | None, arguments: tuple[str, ...]) -> None:
-    """Set up what is missing, print how to reach it, then serve. ARGUMENTS go to gunicorn (after --)."""
+    """Complete the set-up, print the URL and serve. ARGUMENTS after -- are passed to gunicorn."""
     if file:
         config.choose(file)
     warnings, environment, catalogue = examine()
@@ -75,18 +77,19 @@ def serve(file: str | None, arguments: tuple[str, ...]) -> None:
         environment = {**environment, MIGRATE_LATE: "1"}
     # The server replaces this process: signals reach it directly and nothing opened here is inherited.
     sys.stdout.flush()
-    if (ROOT / "launch").is_dir():
-        folder = ROOT / "launch"
-    else:
+    folder = ROOT / "launch"
+    if not folder.is_dir():
         folder = ROOT
-    chosen = ("-c", str(folder / "gunicorn.conf.py"), "--pythonpath", str(folder))
-    command = [sys.executable, "-m", "gateway.server.launch", *chosen, "wsgi:app", *arguments]
+    options = ("-c", str(folder / "gunicorn.conf.py"), "--pythonpath", str(folder))
+    command = [sys.executable, "-m", "gateway.server.launch", *options, "wsgi:app", *arguments]
     os.execve(sys.executable, command, environment)
 
 
 def await_store(error: Unavailable) -> str:
-    """What to say of a store that is away as a server starts that served before: it comes up and waits. SettingsError
-    at a first start, at which somebody looks on who can put it right."""
+    """Return a warning if the database is unavailable: the server starts and waits for it.
+
+    Raises SettingsError on the first start, because then a person is present to correct the configuration.
+    """
     chosen = settings.load()
     full = full_disks(chosen.database)
     if full:
@@ -95,63 +98,66 @@ def await_store(error: Unavailable) -> str:
         reason = str(error.__cause__ or error).strip().splitlines()[0]
     if not served_before(chosen):
         if chosen.database.scheme == "sqlite":
-            raise SettingsError(f"The database file cannot be used: {reason}; move it away, or name another") from None
+            raise SettingsError(
+                f"The database file cannot be used: {reason}. Move it, or configure another file"
+            ) from None
         raise SettingsError(
-            f"DATABASE_URL: {reason}; start that server, or correct address, user and password"
+            f"DATABASE_URL: {reason}. Start the database server, or correct its address, user and password"
         ) from None
-    return f"Warning: the database is away ({reason}); the gateway is not ready until it is back"
+    return f"Warning: the database is unavailable ({reason}). The gateway becomes ready when the database is back"
 
 
 def served_before(chosen: Settings) -> bool:
-    """Whether a server has served from this data folder."""
+    """Return whether a server has run with this data folder before."""
     return (Path(chosen.database.data_dir) / last_good.FOLDER).is_dir()
 
 
 def examine() -> tuple[list[str], dict[str, str], Catalogue]:
-    """What would keep the server from coming up is an error here, before anything is made or shown; the lines tell of
-    what does not keep it. With the environment for the server, and the catalogue that it would serve. SettingsError,
-    CatalogueError."""
-    found = accepted_configuration.check()
-    server = found.settings.server
-    database = found.settings.database
-    if INHERITED in found.settings.environment:
-        problem = ""
-    else:
+    """Check the configuration before anything is created or printed.
+
+    Return warnings, the environment for the server and the catalogue to serve. Raises SettingsError or CatalogueError
+    for anything that would prevent the server from starting.
+    """
+    accepted = accepted_configuration.check()
+    server = accepted.settings.server
+    database = accepted.settings.database
+    problems = []
+    if INHERITED not in accepted.settings.environment:
         problem = problem_of(server.host, server.port)
-    problems = [problem] if problem else []
+        if problem:
+            problems.append(problem)
     checks = [
         partial(check_scheme, database),
-        partial(check_url, found.settings.redis),
-        partial(check_secrets, found.settings),
+        partial(check_url, accepted.settings.redis),
+        partial(check_secrets, accepted.settings),
         partial(check_folder, Path(database.data_dir)),
     ]
-    if not served_before(found.settings):
-        checks += [partial(check_room, Path(database.data_dir)), partial(check_first_start, found.settings)]
-    for look_at in checks:
+    if not served_before(accepted.settings):
+        checks += [partial(check_room, Path(database.data_dir)), partial(check_first_start, accepted.settings)]
+    for check in checks:
         try:
-            look_at()
+            check()
         except SettingsError as error:
             problems.append(str(error))
     if problems:
         raise SettingsError("\n".join(problems))
     warnings = []
-    if found.problems:
+    if accepted.problems:
         warnings.append(
-            f"Warning: the catalogue that was in force on {found.since} is served, for its files have "
-            f"{accepted_configuration.count_of(found.problems)}: {accepted_configuration.in_one_line(found.problems)}"
+            f"Warning: the catalogue's files have {accepted_configuration.count_of(accepted.problems)}. The gateway "
+            f"serves the catalogue of {accepted.since}: {accepted_configuration.in_one_line(accepted.problems)}"
         )
-    if not answers(found.settings.redis):
-        where = effective_values.mask(found.settings.redis.url)
+    if not answers(accepted.settings.redis):
+        url = effective_values.mask(accepted.settings.redis.url)
         warnings.append(
-            f"Warning: no Redis answers at {where} (REDIS_URL); the gateway serves without it until one does"
+            f"Warning: Redis does not respond at {url} (REDIS_URL); the gateway serves without it until it does"
         )
-    return warnings, settings.inherited(), found.catalogue
+    return warnings, settings.inherited(), accepted.catalogue
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """What is told of an installation as it starts: address, first key, providers that have keys; `owner` is the
-    e-mail address of the first person, who has a password or not."""
+    """The facts that are printed at start. `owner` is the e-mail address of the first user."""
 
     address: str
     first: FirstKey
@@ -160,86 +166,87 @@ class Welcome:
     has_password: bool
 
     def show(self, warnings: Sequence[str] = ()) -> None:
-        """Print it, warnings first, with what tells a newcomer how to send a first request."""
+        """Print the warnings, the facts and an example request."""
         lines = [*warnings, f"Gateway: {self.address}", *describe_key(self.first), describe_providers(self.providers)]
         lines.append(describe_pages(self.address, self.owner, self.has_password, self.first.created))
         text = "\n".join([*lines, *describe_request(self.address, self.first)])
-        facts = {"address": self.address, **facts_of(self.first), "providers": self.providers}
-        print_result(text, **facts, warnings=list(warnings))
+        fields = {"address": self.address, **key_fields(self.first), "providers": self.providers}
+        print_result(text, **fields, warnings=list(warnings))
 
 
 def prepare(catalogue: Catalogue) -> Welcome:
-    """Migrate and seed; the providers told of are those of `catalogue`."""
+    """Migrate the database and create the first rows. The result lists the providers of `catalogue`."""
     with opened() as installation:
         migrations.migrate(installation.raw_database)
         first = installation.administration.bootstrap(installation.settings, installation.grant)
         environment = installation.settings.environment
-        keyed = [one.id for one in catalogue.providers.values() if credentials_for(one, environment)]
+        keyed = [provider.id for provider in catalogue.providers.values() if credentials_for(provider, environment)]
         owner = installation.settings.bootstrap.email
         has_password = bool(installation.settings.secret(PASSWORD_NAME))
         return Welcome(address_of(installation), first, keyed, owner, has_password)
 
 
 def describe_providers(keyed: list[str]) -> str:
-    """Which providers have a key, and how another one gets one."""
-    how = "set LLM_<ID>_API_KEY or the vendor's usual variable"
+    """Return a line with the providers that have a key, and how to add a key."""
+    how = "To add one, set LLM_<ID>_API_KEY or the vendor's usual variable and restart."
     if not keyed:
-        echo = "the sandbox answers and echoes what it is sent; no model runs"
-        return f"Providers: none has a key, so {echo}; to add one, {how} and start again"
-    return f"Providers with a key: {', '.join(keyed)}; to add one, {how}, then restart"
+        return f"Providers: none has a key. Only the sandbox responds; it echoes requests and runs no model. {how}"
+    return f"Providers with a key: {', '.join(keyed)}. {how}"
 
 
 def describe_pages(address: str, owner: str, has_password: bool, first_start: bool) -> str:
-    """Where people sign in; on the first start also as whom, and how there is a password."""
-    set_one = f"{MANAGE} members set-password"
+    """Return a line with the URL of the console and how to sign in."""
+    command = f"{MANAGE} members set-password"
     if not first_start:
-        return f"Pages: {address}/connect (no password, or forgotten: {set_one} <e-mail>)"
+        return f"Console: {address}/connect (to set a password: {command} <e-mail>)"
     if has_password:
-        return f"Pages: {address}/connect (sign in as {owner} with the password of {PASSWORD_NAME})"
-    return f"Pages: {address}/connect (sign in as {owner}, after {set_one} {owner})"
+        return f"Console: {address}/connect (sign in as {owner} with the password in {PASSWORD_NAME})"
+    return f"Console: {address}/connect (sign in as {owner}; set a password first: {command} {owner})"
 
 
 def describe_key(first: FirstKey) -> list[str]:
-    """What to print of the first key: its token once, its mask ever after."""
-    another = f"{MANAGE} keys create --description <text>"
-    lines = [f"Warning: {KEY_NAME} is not a key of this installation; it counts on the first start only."]
-    lines = lines if first.stranger else []
+    """Return lines about the first key: the token on the first start, afterwards only its mask."""
+    command = f"{MANAGE} keys create --description <text>"
+    lines = []
+    if first.stranger:
+        lines.append(f"Warning: {KEY_NAME} is not a key of this installation; it is used on the first start only.")
     if first.key is None:
-        return [*lines, f"API key: none is active; make one with: {another}"]
+        return [*lines, f"API key: none is active. Create one: {command}"]
     if first.token:
         lines += [f"API key: {first.token}", "Save it now: it is not shown again."]
+    elif first.created:
+        lines.append(f"API key: {first.key.mask} (from {KEY_NAME})")
     else:
-        if first.created:
-            origin = f" (from {KEY_NAME})"
-        else:
-            origin = f" (make another with: {another})"
-        lines += [f"API key: {first.key.mask}{origin}"]
+        lines.append(f"API key: {first.key.mask} (create another: {command})")
     if first.created:
         lines += [describe_credits(first.granted_nusd)]
     return lines
 
 
-def facts_of(first: FirstKey) -> dict[str, object]:
-    """The same for programs; what was credited only on a first start."""
-    facts: dict[str, object] = {"key": first.key and first.key.id, "token": first.token or None}
+def key_fields(first: FirstKey) -> dict[str, object]:
+    """Return the fields about the first key for --json; the credits only on the first start."""
+    fields: dict[str, object] = {"key": first.key and first.key.id, "token": first.token or None}
     if not first.created:
-        return facts
-    granted = first.granted_nusd
-    return {**facts, "credits_usd": "unlimited" if granted is None else money.format_usd(granted)}
+        return fields
+    if first.granted_nusd is None:
+        fields["credits_usd"] = "unlimited"
+    else:
+        fields["credits_usd"] = money.format_usd(first.granted_nusd)
+    return fields
 
 
 def describe_credits(granted_nusd: int | None) -> str:
-    """What the first organization may spend, and how to change it."""
+    """Return a line about the credits of the first organization and how to change them."""
     if granted_nusd is None:
-        return "Credits: unlimited; usage is counted, and nothing is refused for want of credits."
+        return "Credits: unlimited. Usage is counted, but no request is rejected for lack of credits."
     return (
-        f"Credits: ${money.format_usd(granted_nusd)}, prepaid; requests are refused once they are spent "
-        f"(more: {MANAGE} credits grant <usd>; none needed: {MANAGE} credits unlimited)"
+        f"Credits: ${money.format_usd(granted_nusd)} prepaid. Requests are rejected when they are spent "
+        f"(add more: {MANAGE} credits grant <usd>; switch off: {MANAGE} credits unlimited)"
     )
 
 
 def describe_request(address: str, first: FirstKey) -> list[str]:
-    """A first request as a curl command that works without any provider's credential."""
+    """Return an example request as a curl command. It works without the credentials of a provider."""
     token = first.token or "<your API key>"
     body = '{"model": "auto", "stream": true, "messages": [{"role": "user", "content": "Hello!"}]}'
     return [

@@ -82,7 +82,7 @@ def test_a_broken_catalogue_ends_nothing_and_is_reported_everywhere(twins: tuple
     gateway.terminate()
     assert gateway.wait() == 0
     gateway.start()
-    assert "Warning: the catalogue that was in force" in gateway.log()
+    assert "Warning: the catalogue's files have" in gateway.log()
     assert served(gateway, "twin") and "is in force" in get(gateway, "/readyz")[1]
 
     file.write_text(good.replace('"twin-north"', '"twin-northern"'))
@@ -216,7 +216,7 @@ def test_a_worker_that_dies_while_the_database_is_away_comes_back_with_it(
         way.shut()
         starting = gevent.spawn(gateway.start)
         wait_until(lambda: get(gateway, "/livez")[0] == 200)
-        assert get(gateway, "/readyz")[0] == 503 and "Warning: the database is away" in gateway.log()
+        assert get(gateway, "/readyz")[0] == 503 and "Warning: the database is unavailable" in gateway.log()
         way.open()
         starting.get(timeout=WAIT_S)
         wait_until(lambda: all(gateway.post("/v1/chat/completions", HELLO)[0] == 200 for _ in range(6)))

@@ -48,7 +48,7 @@ def decide(browser: Chromium, listener: Listener, decision: str) -> dict[str, st
     """Press a button of the page; what the application hears."""
     listener.told = None
     browser.wait_for("!!document.querySelector('button[name=decision]')")
-    assert "wants to act for" in browser.run("document.body.innerText")
+    assert "requests access to" in browser.run("document.body.innerText")
     assert browser.run("document.querySelectorAll('select option').length") == 1
     browser.run(f"document.querySelector('button[value={decision}]').click()")
     with gevent.Timeout(PATIENCE_S, AssertionError("the browser did not go back to the application")):

@@ -47,16 +47,19 @@ def test_a_newcomer_gets_address_key_and_a_first_request_once(run) -> None:
 
 def test_a_newcomer_is_told_where_people_sign_in_and_how_the_first_one_gets_a_password(run) -> None:
     shown = run("serve-info")
-    assert "/connect (sign in as owner@localhost, after " in shown and "members set-password owner@localhost" in shown
+    assert (
+        "/connect (sign in as owner@localhost; set a password first: " in shown
+        and "members set-password owner@localhost" in shown
+    )
     again = run("serve-info")
-    assert "/connect (no password, or forgotten: ./manage members set-password <e-mail>)" in again
+    assert "/connect (to set a password: ./manage members set-password <e-mail>)" in again
 
 
 def test_who_brought_a_password_is_told_to_sign_in_with_it(run, monkeypatch) -> None:
     monkeypatch.setenv("GATEWAY_BOOTSTRAP_PASSWORD", "a-long-pass-phrase")
     monkeypatch.setenv("GATEWAY_BOOTSTRAP_EMAIL", "ada@example.com")
     shown = run("serve-info")
-    assert "sign in as ada@example.com with the password of GATEWAY_BOOTSTRAP_PASSWORD" in shown
+    assert "sign in as ada@example.com with the password in GATEWAY_BOOTSTRAP_PASSWORD" in shown
     assert "a-long-pass-phrase" not in shown
 
 
@@ -65,7 +68,10 @@ def test_a_first_start_over_a_file_that_is_no_database_says_what_to_do_with_it(r
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "gateway.db").write_text("no database" * 100)
     shown = run("serve", status=1)
-    assert "file is not a database; move it away, or name another" in shown and "start that server" not in shown
+    assert (
+        "file is not a database. Move it, or configure another file" in shown
+        and "Start the database server" not in shown
+    )
 
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)  # the suite's PostgreSQL databases are migrated already
@@ -115,7 +121,7 @@ def test_rules_and_policies_are_kept(seeded) -> None:
     seeded("rules", "remove", organization, rule)
     assert seeded("rules", "list", organization) == "There are no rules."
     assert "requireSoc2" in seeded("organizations", "policy", organization, "--set", '{"requireSoc2": true}')
-    assert "Not JSON" in seeded("organizations", "policy", organization, "--set", "{", status=1)
+    assert "not JSON" in seeded("organizations", "policy", organization, "--set", "{", status=1)
 
 
 def test_a_provider_key_is_read_from_standard_input_and_shown_masked(seeded) -> None:

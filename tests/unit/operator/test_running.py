@@ -55,7 +55,7 @@ def test_the_gateway_that_runs_is_found_with_its_folder(proc: Path, tmp_path: Pa
     start(proc, 8, tmp_path / "other", code=tmp_path)  # of another checkout
     running.adopt()
     assert os.environ["GATEWAY_DATA_DIR"] == str(tmp_path / "elsewhere" / "data")
-    assert running._found == ["of the gateway that runs as process 7"]
+    assert running._origin == ["of the running gateway (process 7)"]
     assert os.environ["GATEWAY_API_KEY_HASH_SECRET_FILE"] == str(tmp_path / "elsewhere" / "secrets" / "hash")
     os.environ.pop("GATEWAY_API_KEY_HASH_SECRET_FILE")
 
@@ -82,7 +82,7 @@ def test_of_several_that_run_one_must_be_chosen(proc: Path, tmp_path: Path) -> N
     start(proc, 7, tmp_path / "one")
     start(proc, 9, tmp_path / "one")  # a second master of the same
     start(proc, 8, tmp_path / "two")
-    with pytest.raises(InvalidRequest, match="Several gateways run.*one/data.*two/data"):
+    with pytest.raises(InvalidRequest, match="Several gateways are running.*one/data.*two/data"):
         running.adopt()
 
 

@@ -47,7 +47,7 @@ def test_a_redis_that_is_away_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("REDIS_URL", f"redis://:secret@127.0.0.1:{free_port()}/0")
     monkeypatch.setenv("PORT", str(free_port()))
     (warning,), *_ = examine()
-    assert warning.startswith("Warning: no Redis answers") and "secret" not in warning
+    assert warning.startswith("Warning: Redis does not respond") and "secret" not in warning
 
 
 def test_a_folder_that_cannot_be_written_is_named(refused: Callable[..., str], tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_start_names_the_providers_that_have_keys_and_how_to_add_one(
     monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
     assert command.run(["serve-info"]) == 0
     told = capsys.readouterr().out
-    assert "so the sandbox answers and echoes what it is sent; no model runs; to add one, set LLM_<ID>_API_KEY" in told
+    assert "Only the sandbox responds; it echoes requests and runs no model. To add one, set LLM_<ID>_API_KEY" in told
     monkeypatch.setenv("LLM_OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("LLM_MISTRAL_API_KEY", "sk-secret")
     assert command.run(["serve-info"]) == 0
