@@ -1,4 +1,4 @@
-"""`alerts`: addresses that are told of alerts."""
+"""`alerts`: the webhooks and e-mail addresses that receive alerts."""
 
 import sys
 
@@ -19,7 +19,7 @@ from gateway.transport.mail import Mailer
 
 @click.group()
 def alerts() -> None:
-    """Addresses that are told of alerts; those of the first organization are told of the whole installation."""
+    """Webhooks for alerts. Those of the first organization receive alerts about the whole installation."""
 
 
 @alerts.command("list")
@@ -27,36 +27,37 @@ def alerts() -> None:
 @ORGANIZATION
 @click.pass_context
 def list_(ctx: click.Context, organization: str | None) -> None:
-    """The addresses of an organization."""
+    """List the webhooks of an organization."""
     installation = ctx.with_resource(opened())
     found = _hooks(installation).list_hooks(choose_organization(installation, organization))
     rows = [(one.id, one.form, one.url, ", ".join(one.events) or "all", show_time(one.created_at_us)) for one in found]
-    print_table(("ID", "FORM", "ADDRESS", "EVENTS", "MADE"), rows, "There are no addresses for alerts.")
+    print_table(("ID", "FORM", "ADDRESS", "EVENTS", "CREATED"), rows, "There are no webhooks for alerts.")
 
 
 @alerts.command()
 @AS_JSON
 @click.argument("url")
-@click.option("--event", "events", multiple=True, help="Only these; may be given several times.")
-@click.option("--form", type=click.Choice(FORMS), help="How alerts are written; default: recognised by the address.")
+@click.option("--event", "events", multiple=True, help="Send only this event; may be repeated. Default: all.")
+@click.option("--form", type=click.Choice(FORMS), help="Message format; default: detected from the URL.")
 @ORGANIZATION
 @click.pass_context
 def add(ctx: click.Context, url: str, events: tuple[str, ...], form: str | None, organization: str | None) -> None:
-    """Send alerts to URL: of a webhook, Slack, Teams, Discord or PagerDuty, or mailto:name@example.com. The secret that
-    signs webhooks is printed once; the integration key of PagerDuty is read as one line from standard input."""
+    """Send alerts to URL: a webhook, Slack, Teams, Discord, PagerDuty or mailto:name@example.com.
+
+    The secret that signs webhooks is printed once. The integration key of PagerDuty is read from standard input.
+    """
     installation = ctx.with_resource(opened())
     chosen = choose_organization(installation, organization)
     form = form or recognise_form(url)
+    routing_key = ""
     if form == PAGERDUTY:
         routing_key = sys.stdin.readline().strip()
-    else:
-        routing_key = ""
     hooks = _hooks(installation)
-    made = hooks.add(chosen, url, events, form=form, routing_key=routing_key, actor=OPERATOR)
+    hook = hooks.add(chosen, url, events, form=form, routing_key=routing_key, actor=OPERATOR)
     if form != WEBHOOK:
-        print_result(f"{made.id}\nAlerts are written for: {form}", id=made.id, form=form)
+        print_result(f"{hook.id}\nFormat: {form}", id=hook.id, form=form)
         return
-    print_result(f"{made.id}\nSecret: {made.secret}", id=made.id, form=form, secret=made.secret)
+    print_result(f"{hook.id}\nSecret: {hook.secret}", id=hook.id, form=form, secret=hook.secret)
     say("Save it now: it is not shown again.")
 
 
@@ -66,10 +67,10 @@ def add(ctx: click.Context, url: str, events: tuple[str, ...], form: str | None,
 @ORGANIZATION
 @click.pass_context
 def remove(ctx: click.Context, hook_id: str, organization: str | None) -> None:
-    """Tell an address no more."""
+    """Remove a webhook."""
     installation = ctx.with_resource(opened())
     _hooks(installation).remove(choose_organization(installation, organization), hook_id, actor=OPERATOR)
-    print_result(f"{hook_id} is removed.", id=hook_id, removed=True)
+    print_result(f"{hook_id} was removed.", id=hook_id, removed=True)
 
 
 @alerts.command()
@@ -78,7 +79,7 @@ def remove(ctx: click.Context, hook_id: str, organization: str | None) -> None:
 @ORGANIZATION
 @click.pass_context
 def test(ctx: click.Context, hook_id: str, organization: str | None) -> int:
-    """Send a test to an address now; status 1 when it was not taken."""
+    """Send a test alert to a webhook now; exit status 1 if the delivery failed."""
     installation = ctx.with_resource(opened())
     settings = installation.settings
     transport = Transport(settings.timeouts, settings.security, clock=installation.clock)

@@ -1,4 +1,4 @@
-"""`audit`: the trail of changes."""
+"""`audit`: the audit trail of changes."""
 
 import click
 
@@ -15,7 +15,9 @@ def audit() -> None:
 @audit.command("list")
 @AS_JSON
 @click.option("--organization", default="", help="Only changes of this organization.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Maximum number of entries."
+)
 @click.pass_context
 def list_(ctx: click.Context, organization: str, limit: int) -> None:
     """List changes, newest first."""
@@ -23,14 +25,14 @@ def list_(ctx: click.Context, organization: str, limit: int) -> None:
     check_scope(installation, organization)
     found = accounts.list_entries(installation.database, organization, limit=limit)
     rows = [(one.seq, show_time(one.at_us), one.actor, one.action, one.subject, one.detail) for one in found]
-    print_table(("SEQ", "AT", "ACTOR", "ACTION", "SUBJECT", "DETAIL"), rows, "Nothing has been changed yet.")
+    print_table(("SEQ", "AT", "ACTOR", "ACTION", "SUBJECT", "DETAIL"), rows, "There are no changes yet.")
 
 
 @audit.command()
 @AS_JSON
 @click.pass_context
 def verify(ctx: click.Context) -> None:
-    """Check that no entry was changed, added or taken away; exit 1 otherwise."""
+    """Check that no entry was changed, added or removed; exit status 1 otherwise."""
     seen, problems = accounts.verify(ctx.with_resource(opened()).database)
-    print_findings(problems, f"{seen} entries, none changed or missing.", entries=seen)
+    print_findings(problems, f"{seen} entries are unchanged and complete.", entries=seen)
     ctx.exit(1 if problems else 0)

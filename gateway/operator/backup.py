@@ -1,4 +1,4 @@
-"""`backup` and `restore`: a database of SQLite as one file. The two secrets of the installation are never in it."""
+"""`backup` and `restore` of an SQLite database as one file, which never contains the installation's two secrets."""
 
 import os
 import sqlite3
@@ -20,8 +20,8 @@ from gateway.store.installation_identity import ENCRYPTION_KEY, HASH_SECRET
 from gateway.store.sqlite import FILE
 
 BESIDE = ("-wal", "-shm")
-# Rows that may be active in a backup and not in the database that it replaces: name, table, the column that names a row
-# to the operator, and the one that changes when the row's secret or owner does.
+# Rows that may be active in a backup but not in the database that it replaces: name, table, the column to display, and
+# the column that changes with the secret or owner.
 REVIVED = (
     ("keys", "api_key", "id", "token_hash"),
     ("members", "member", "id", "user_id"),
@@ -36,13 +36,14 @@ SECRETS = (HASH_SECRET, ENCRYPTION_KEY)
 @AS_JSON
 @click.pass_context
 def backup(ctx: click.Context, file: Path) -> None:
-    """Copy the database into FILE (mode 0600), as of one moment and while the gateway runs.
+    """Copy a consistent snapshot of the database into FILE (mode 0600), even while the gateway runs.
 
-    The secrets are not in it: a backup opens nothing without them, and they belong into a backup of their own."""
+    The secrets are not included. The backup is useless without them, so back them up separately.
+    """
     installation = ctx.with_resource(opened())
     source = path_of(installation.settings.database)
     if file.exists():
-        raise InvalidRequest(f"{file} is there already; choose another name.")
+        raise InvalidRequest(f"{file} already exists. Choose another name.")
     if not source.exists():
         raise InvalidRequest(f"There is no database at {source.absolute()}.")
     announce(installation.settings.database)
@@ -52,7 +53,7 @@ def backup(ctx: click.Context, file: Path) -> None:
     if is_json():
         print_json({"file": str(file.absolute()), "bytes": size, "secrets": places})
         return
-    click.echo(f"{file} holds the database ({size:,} bytes).")
+    click.echo(f"The database was copied to {file} ({size:,} bytes).")
     for name, place in places.items():
         click.echo(f"Not included, back it up separately: {name} ({place}).")
 
@@ -63,9 +64,11 @@ def backup(ctx: click.Context, file: Path) -> None:
 @AS_JSON
 @click.pass_context
 def restore(ctx: click.Context, file: Path, verify: bool) -> None:
-    """Put FILE in the place of the database once it is proven: whole, of a version that this code can bring to its own,
-    opened by the secrets of this installation, with books that agree. The gateway must not run meanwhile; the database
-    that was there is kept beside it."""
+    """Replace the database by FILE after verifying it. Stop the gateway first.
+
+    The backup must be undamaged, migratable to this version and readable with the secrets of this installation, and
+    its ledger must be consistent. The replaced database is kept in the same folder.
+    """
     current = Installation()
     ctx.call_on_close(current.close)
     target = path_of(current.settings.database)
@@ -94,26 +97,30 @@ def restore(ctx: click.Context, file: Path, verify: bool) -> None:
         print_json({**facts, "restored": not verify, "kept": kept or None, "revived": revived})
         return
     held = f"{facts['organizations']} organizations, {facts['usage']} usage rows"
-    click.echo(f"{file} is whole: {held}; the books agree.")
+    click.echo(f"{file} is valid: {held}; the ledger is consistent.")
     for name, shown in revived.items():
         click.echo(
-            f"Ended or replaced since the backup, and valid again by it: {name.replace('_', ' ')} {', '.join(shown)}.",
+            f"Revoked or replaced since the backup, and now valid again: {name.replace('_', ' ')} {', '.join(shown)}.",
             err=True,
         )
     if not verify:
-        click.echo(f"The backup is the database now.{f' The one before is {kept}.' if kept else ''}")
+        click.echo("The database was replaced by the backup.")
+        if kept:
+            click.echo(f"The previous database is {kept}.")
 
 
 def copy(source: Path, target: Path) -> None:
-    """A copy of a database as of one moment, whole or not there at all. InvalidRequest for what is none; writers of the
-    source are not held up."""
+    """Copy a consistent snapshot of a database to `target` atomically, without blocking writers.
+
+    Raises InvalidRequest if the source is not a valid database.
+    """
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         reader = sqlite3.connect(f"file:{source.absolute()}?mode=ro", uri=True)
         with closing(reader) as one, closing(sqlite3.connect(draft)) as other:
             one.backup(other)
-            other.execute("PRAGMA journal_mode = delete").close()  # one file, nothing beside it
+            other.execute("PRAGMA journal_mode = delete").close()  # a single file without a write-ahead log
             (state,) = other.execute("PRAGMA integrity_check").fetchone()
         if state != "ok":
             raise InvalidRequest(f"{source} is damaged: {state}.")
@@ -121,7 +128,7 @@ def copy(source: Path, target: Path) -> None:
             os.fsync(file.fileno())
         draft.rename(target)
     except sqlite3.DatabaseError as error:
-        raise InvalidRequest(f"{source} is no database that can be read: {error}.") from None
+        raise InvalidRequest(f"{source} is not a readable database: {error}.") from None
     except OSError as error:
         raise InvalidRequest(f"Cannot write {target}: {error.strerror}.") from None
     finally:
@@ -129,12 +136,15 @@ def copy(source: Path, target: Path) -> None:
 
 
 def prove(path: Path, epoch: int) -> dict[str, int]:
-    """Bring a copy to the version of this code and examine it; what it holds. Its epochs go on after `epoch`, so that
-    no worker is taken for one whose journal lies in the data folder. Conflict or SettingsError when it is not fit."""
+    """Migrate and verify a copy. Return the numbers of organizations and usage rows.
+
+    Its worker epochs continue after `epoch`, because journals in the data folder belong to earlier epochs. Raises
+    Conflict or SettingsError if the copy is not usable.
+    """
     with opened(f"{SQLITE}{path.absolute()}") as copied:
         raw = copied.raw_database
         if not _has_table(raw, "migration"):
-            raise Conflict("That is not a database of the gateway.")
+            raise Conflict("The file is not a database of the gateway.")
         migrations.migrate(raw)
         database = copied.database
         if copied.secrets:  # those that it was used with, or SettingsError
@@ -154,11 +164,13 @@ def prove(path: Path, epoch: int) -> dict[str, int]:
 
 
 def find_revived(current: Path, draft: Path) -> dict[str, list[str]]:
-    """What was ended or replaced after a backup was made, and would be valid again by it, under the names of REVIVED;
-    nothing where the database that is replaced cannot be read."""
-    found: dict[str, list[str]] = {}
+    """Return rows that were revoked or replaced after the backup and would be valid again, by the names of REVIVED.
+
+    Returns nothing if the database to be replaced cannot be read.
+    """
+    revived: dict[str, list[str]] = {}
     if not current.exists():
-        return found
+        return revived
     with closing(sqlite3.connect(f"file:{draft.absolute()}?mode=ro", uri=True)) as connection:
         try:
             connection.execute("ATTACH ? AS current", (f"file:{current.absolute()}?mode=ro",))
@@ -169,16 +181,17 @@ def find_revived(current: Path, draft: Path) -> dict[str, list[str]]:
                     f"AND (now.id IS NULL OR now.status <> 'active' OR now.{content} <> old.{content}) ORDER BY 1"
                 )
                 rows = [str(row[0]) for row in connection.execute(sql)]
-                found |= {name: rows} if rows else {}
+                if rows:
+                    revived[name] = rows
         except sqlite3.Error:
-            return {}  # it is damaged, or not the gateway's: the reason for a restore
-    return found
+            return {}  # the current database is damaged, which may be the reason for the restore
+    return revived
 
 
 def path_of(chosen: DatabaseSettings) -> Path:
-    """The file of a SQLite database. InvalidRequest for another store."""
+    """Return the file of an SQLite database. Raises InvalidRequest for PostgreSQL."""
     if chosen.scheme != "sqlite":
-        raise InvalidRequest("That is for SQLite; PostgreSQL has pg_dump and pg_restore, which work while it serves.")
+        raise InvalidRequest("This command is for SQLite. Use pg_dump and pg_restore for PostgreSQL.")
     if chosen.url:
         return Path(chosen.url.removeprefix(SQLITE))
     return Path(chosen.data_dir) / FILE
@@ -190,29 +203,30 @@ def _has_table(database: Database, name: str) -> bool:
 
 
 def _epoch_at_rest(current: Installation) -> int:
-    """The newest epoch of the database that is to be replaced, 0 for one that cannot be read. Conflict where a gateway
-    runs on it."""
+    """Return the newest epoch of the database to be replaced, 0 if it has no table of workers.
+
+    Raises Conflict if a gateway is running on it.
+    """
     database = current.raw_database
     if not _has_table(database, "worker"):
         return 0
     workers = Control.observer(database).live_epochs()
     if workers:
-        raise Conflict(f"{len(workers)} workers serve from this database; stop the gateway first.")
+        raise Conflict(f"{len(workers)} workers use this database. Stop the gateway first.")
     return int(database.read(lambda: database.execute("SELECT epoch FROM control WHERE id = 1").fetchone()[0]))
 
 
 def _check_unused_since(epoch: int) -> None:
-    """Conflict where a gateway was started on the database since it had `epoch`: the proof of a large one takes
-    minutes."""
+    """Raise Conflict if a gateway was started on the database since `epoch`: verifying a large backup takes minutes."""
     with opened() as again:
         if _epoch_at_rest(again) != epoch:
-            raise Conflict("A gateway was started on this database meanwhile; stop it and restore again.")
+            raise Conflict("A gateway was started on this database during the restore. Stop it and restore again.")
 
 
 def _replace(target: Path, draft: Path) -> str:
-    """Put a proven copy in place; where the database of before is now, "" where there was none."""
+    """Put a verified copy in place. Return the new path of the previous database, "" if there was none."""
     with closing(sqlite3.connect(draft)) as connection:
-        connection.execute("PRAGMA journal_mode = delete").close()  # nothing of it in a file beside it
+        connection.execute("PRAGMA journal_mode = delete").close()  # merges the write-ahead log into the file
     kept = ""
     if target.exists():
         number = 1
@@ -227,7 +241,7 @@ def _replace(target: Path, draft: Path) -> str:
 
 
 def _place_of(installation: Installation, name: str) -> str:
-    """Where a secret comes from, never what it is."""
+    """Return the source of a secret, never the secret."""
     chosen = installation.settings
     named = chosen.environment.get(f"{name}_FILE", "")
     if named or chosen.secret(name):

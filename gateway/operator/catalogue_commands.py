@@ -15,11 +15,11 @@ from gateway.worker import extensions
 @AS_JSON
 @click.pass_context
 def check_catalogue(ctx: click.Context) -> None:
-    """Print every mistake in the catalogue's files; exit 1 when there is one."""
+    """Print every mistake in the catalogue's files; exit status 1 if there is one."""
     own = settings.load()
     extensions.install(own.server.extensions)
     problems = loader.find_problems(loader.sources_of(own))
-    print_findings(problems, "The catalogue is fine.")
+    print_findings(problems, "The catalogue is valid.")
     ctx.exit(1 if problems else 0)
 
 
@@ -32,12 +32,12 @@ def catalogue() -> None:
 @AS_JSON
 @click.pass_context
 def build(ctx: click.Context) -> None:
-    """Compile the snapshot of models and prices from the open data sets (needs requirements-dev.txt)."""
-    # By name, because the data sets are installed for development only.
+    """Build the snapshot of models and prices from the open data sets (requires requirements-dev.txt)."""
+    # Imported by name, because the data sets are development dependencies.
     try:
         module = importlib.import_module("gateway.catalogue.build")
     except ImportError as error:
-        raise NotFound(f"{error.name} is not installed; install requirements-dev.txt first.") from None
+        raise NotFound(f"{error.name} is not installed. Install requirements-dev.txt first.") from None
     ctx.exit(module.main())
 
 

@@ -7,6 +7,7 @@ if __name__ == "__main__":  # before any other import, so that every lock and so
 
 import importlib  # noqa: E402
 import logging  # noqa: E402
+from functools import partial  # noqa: E402
 from typing import NoReturn  # noqa: E402
 
 import click  # noqa: E402
@@ -16,7 +17,7 @@ from gateway.configuration.settings import MANAGE, SettingsError  # noqa: E402
 from gateway.errors import GatewayError, Unavailable  # noqa: E402
 from gateway.runtime.process_exit import end_with  # noqa: E402
 
-# Command → (module of gateway.operator, attribute, help). The help stands here so that listing loads nothing.
+# Command → (module of gateway.operator, attribute, help). With the help here, listing the commands imports no modules.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "serve": ("start", "serve", "Set up what is missing, then serve."),
     "serve-info": ("start", "serve_info", "Print address, key and a first request."),
@@ -48,20 +49,20 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "catalogue": ("catalogue_commands", "catalogue", "The model catalogue."),
     "check-catalogue": ("catalogue_commands", "check_catalogue", "Print every mistake in the catalogue's files."),
     "logs": ("log_commands", "logs", "Requests of the whole installation, with filters; --follow shows new ones."),
-    "explain": ("log_commands", "explain", "All that is known of one request, and what to do about it."),
+    "explain": ("log_commands", "explain", "Explain one request: upstream calls, costs, routing and remedies."),
     "audit": ("audit_commands", "audit", "The audit trail."),
 }
 
-# A command that was started so looks for the installation that is running; those that start one do not.
+# `./manage` looks for the running installation, except for commands that start one.
 FIND = "find"
 STARTERS = ("serve", "serve-info")
 
-# What a server would log, a command says itself.
+# Commands print their own messages, so the gateway's log is silenced.
 SILENCE = logging.NullHandler()
 
 
 class LazyGroup(click.Group):
-    """Loads the module of a command when it is named, because start-up time counts in scripts."""
+    """Imports the module of a command on use, because start-up time matters in scripts."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -79,11 +80,10 @@ class LazyGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             names = importlib.import_module("gateway.configuration.names")
-            if args[0] in COMMANDS:
-                meant = ""
-            else:
-                meant = names.near(args[0], COMMANDS)
-            raise click.UsageError(f"{error.message.rstrip('.')}{meant or '.'}", ctx) from None
+            suggestion = "."
+            if args[0] not in COMMANDS:
+                suggestion = names.near(args[0], COMMANDS) or "."
+            raise click.UsageError(error.message.rstrip(".") + suggestion, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -92,7 +92,9 @@ class LazyGroup(click.Group):
 
 @click.command(cls=LazyGroup, context_settings={"max_content_width": 120})
 @click.version_option(__version__)
-@click.option("--config", "config", metavar="FILE", help="The operator's file (default: gateway.toml beside the data).")
+@click.option(
+    "--config", "config", metavar="FILE", help="The configuration file (default: gateway.toml beside the data)."
+)
 @click.pass_context
 def main(ctx: click.Context, config: str | None) -> None:
     """Set up and run the gateway."""
@@ -103,21 +105,24 @@ def main(ctx: click.Context, config: str | None) -> None:
 
 
 def command() -> NoReturn:
-    """`./manage` and `llmgateway-manage`: as `run`, but on the installation that is running, if there is one, and with
-    a line on standard error that tells the database. Ends the process."""
+    """Entry point of `./manage` and `llmgateway-manage`. Ends the process.
+
+    Like `run`, but uses the running installation if there is one, and prints the database on standard error.
+    """
     monkey.patch_all()
-    end_with(lambda: run(find=True))
+    end_with(partial(run, find=True))
 
 
 def run(arguments: list[str] | None = None, find: bool = False) -> int:
-    """Run a command and return the exit status; a mistake is one line on standard error and status 1."""
+    """Run a command and return its exit status. An error prints one line on standard error and returns 1."""
     logging.getLogger("gateway").addHandler(SILENCE)
     try:
+        name = "python -m gateway.operator.command"
+        mode = ""
         if find:
             name = MANAGE
-        else:
-            name = "python -m gateway.operator.command"
-        result = main.main(args=arguments, prog_name=name, standalone_mode=False, obj=FIND if find else "")
+            mode = FIND
+        result = main.main(args=arguments, prog_name=name, standalone_mode=False, obj=mode)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return 1
@@ -144,13 +149,13 @@ def _describe(error: Exception) -> str:
 
 
 def _arguments(error: click.UsageError) -> str:
-    """All that a command takes, where one of several is missing: the last is, whichever was left out."""
+    """Return the full list of arguments if one of several is missing: click always names the last one."""
     if not isinstance(error, click.MissingParameter) or not isinstance(error.param, click.Argument) or not error.ctx:
         return ""
     context = error.ctx
-    names = [one.make_metavar(context) for one in context.command.params if isinstance(one, click.Argument)]
+    names = [item.make_metavar(context) for item in context.command.params if isinstance(item, click.Argument)]
     if len(names) > 1:
-        return f" It takes {' '.join(names)}."
+        return f" Arguments: {' '.join(names)}."
     return ""
 
 

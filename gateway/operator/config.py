@@ -1,4 +1,4 @@
-"""`config`: what is wrong with the configuration, and what it is as a whole."""
+"""`config`: check the configuration, and show all of it."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from gateway.store.redis import check_url
 from gateway.worker import accepted_configuration, extensions
 
 WIDTH = 44
-HEADERS = "headers"  # of a provider; one of them may be a key
+HEADERS = "headers"  # headers of a provider; a value may be a secret
 
 
 @click.group()
@@ -36,7 +36,7 @@ def config() -> None:
 def check(ctx: click.Context) -> None:
     """Print every mistake in settings, variables and catalogue; exit 1 when there is one."""
     problems = find_problems()
-    print_findings(problems, "The configuration is fine.")
+    print_findings(problems, "The configuration is valid.")
     ctx.exit(1 if problems else 0)
 
 
@@ -64,7 +64,7 @@ def show() -> None:
 
 
 def find_problems() -> list[str]:
-    """Every mistake that would keep the gateway from starting or reloading, one line each."""
+    """Return a line for each mistake that would prevent the gateway from starting or reloading."""
     problems = accepted_configuration.find_problems()
     chosen, _ = settings.examine()
     if chosen is None:
@@ -72,9 +72,9 @@ def find_problems() -> list[str]:
     checks: list[Callable[[], object]] = [partial(check_url, chosen.redis), partial(check_scheme, chosen.database)]
     checks += [partial(chosen.secret, name) for name in settings.SECRETS.values()]
     checks += [partial(check_secrets, chosen), partial(check_first_start, chosen)]
-    for look_at in checks:
+    for check in checks:
         try:
-            look_at()
+            check()
         except SettingsError as error:
             problems += str(error).splitlines()
     return list(dict.fromkeys(problems))
@@ -89,7 +89,7 @@ def _settings_of(chosen: Settings) -> Iterator[Entry]:
 
 
 def _providers_of(chosen: Settings, catalogue: Catalogue) -> Iterator[Entry]:
-    """The providers that the operator says anything of."""
+    """Return the providers, models and aliases that the operator configures."""
     for provider in catalogue.providers.values():
         yield from (one for one in _provider(chosen, provider) if one.value)
     for model in chosen.file.catalogue.get("models", ()):
@@ -132,7 +132,7 @@ def _write(value: Any) -> str:
 
 
 def choose(path: str) -> None:
-    """Have every command work on this file. SettingsError when it is not there."""
+    """Use this configuration file. Raises SettingsError if it does not exist."""
     if not Path(path).is_file():
         raise SettingsError(file.missing_file(Path(path).absolute()))
     settings.choose_file(path)

@@ -11,7 +11,7 @@ from gateway.money import format_usd
 from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.output import AS_JSON, print_result, print_table, read_usd, show_time
 
-ORGANIZATION = click.option("--organization", help="Organization id; needed when there are several.")
+ORGANIZATION = click.option("--organization", help="Organization id; required if there are several organizations.")
 
 
 @click.group()
@@ -35,21 +35,21 @@ def grant(ctx: click.Context, amount: str, organization: str | None, note: str, 
 @AS_JSON
 @click.argument("amount")
 @ORGANIZATION
-@click.option("--note", required=True, help="Why; shown in the history.")
+@click.option("--note", required=True, help="Reason, shown in the history.")
 @click.option("--reference", default="", help="Idempotency reference: repeating the command with it changes nothing.")
 @click.pass_context
 def adjust(ctx: click.Context, amount: str, organization: str | None, note: str, reference: str) -> None:
-    """Correct the balance by AMOUNT US dollars; after -- it may be negative."""
+    """Adjust the balance by AMOUNT US dollars. Write a negative amount after --."""
     _post(ctx, "adjustment", amount, organization, note, reference)
 
 
 @credits.command()
 @AS_JSON
 @ORGANIZATION
-@click.option("--off", is_flag=True, help="Spend only what was posted again.")
+@click.option("--off", is_flag=True, help="Require credits again.")
 @click.pass_context
 def unlimited(ctx: click.Context, organization: str | None, off: bool) -> None:
-    """Let an organization spend without credits. Usage is counted, limits of keys, members and teams hold."""
+    """Let an organization spend without credits. Usage is counted, and spending limits still apply."""
     installation = ctx.with_resource(opened())
     chosen = choose_organization(installation, organization)
     Funding(installation.database, installation.control).set_unlimited(chosen, not off, actor=OPERATOR)
@@ -62,7 +62,7 @@ def unlimited(ctx: click.Context, organization: str | None, off: bool) -> None:
 @ORGANIZATION
 @click.pass_context
 def balance(ctx: click.Context, organization: str | None) -> None:
-    """What is left, what was spent and what running requests hold, of one organization or of all."""
+    """Show remaining, spent and reserved credits of one organization or of all."""
     installation = ctx.with_resource(opened())
     found = list_organizations(installation.database)
     if organization:
@@ -81,10 +81,12 @@ def balance(ctx: click.Context, organization: str | None) -> None:
 @credits.command()
 @AS_JSON
 @ORGANIZATION
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Maximum number of entries."
+)
 @click.pass_context
 def history(ctx: click.Context, organization: str | None, limit: int) -> None:
-    """The newest ledger entries: what came in, what was spent by hour, what was corrected."""
+    """Show the newest ledger entries: grants, hourly usage and adjustments."""
     installation = ctx.with_resource(opened())
     entries = installation.ledger.entries(choose_organization(installation, organization), limit)
     rows = [(show_time(one.at), one.kind, format_usd(one.amount_nusd), one.note, one.ref) for one in entries]
@@ -92,15 +94,15 @@ def history(ctx: click.Context, organization: str | None, limit: int) -> None:
 
 
 def choose_organization(installation: Installation, organization_id: str | None) -> str:
-    """The id of the organization named, or of the only one. NotFound, InvalidRequest (several)."""
+    """Return the id of the given or only organization. Raises NotFound, or InvalidRequest if there are several."""
     if organization_id:
         return find_organization(installation.database, organization_id).id
     found = list_organizations(installation.database)
     if not found:
-        raise NotFound("There is no organization.")
+        raise NotFound("There are no organizations.")
     if len(found) > 1:
         names = ", ".join(f"{one.id} ({one.name})" for one in found)
-        raise InvalidRequest(f"There are several organizations; name one with --organization: {names}.")
+        raise InvalidRequest(f"There are several organizations. Choose one with --organization: {names}.")
     return found[0].id
 
 
@@ -112,10 +114,9 @@ def _post(
     posting = Posting(kind, read_usd(amount), note, reference)
     posted = Funding(installation.database, installation.control).post_credits(chosen, posting, actor=OPERATOR)
     left = installation.ledger.balance(chosen)
+    done = "This reference was already posted; nothing changed"
     if posted:
         done = "Posted"
-    else:
-        done = "That reference was posted before; nothing changed"
     print_result(f"{done}. {chosen} {_describe(left)}.", **_facts(chosen, left), posted=posted)
 
 

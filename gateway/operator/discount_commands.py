@@ -1,4 +1,4 @@
-"""`discounts`: fractions of the list price that organizations' credits are spared."""
+"""`discounts`: discounts on the list price for usage that credits pay."""
 
 import click
 
@@ -14,15 +14,15 @@ HEADER = ("ID", "ORGANIZATION", "PROVIDER", "MODEL", "FRACTION", "STARTS", "ENDS
 
 @click.group()
 def discounts() -> None:
-    """What is taken off the list price of what credits pay."""
+    """Discounts on the list price for usage that credits pay."""
 
 
 @discounts.command("list")
 @AS_JSON
-@click.option("--organization", default="", help="Only those that apply to this organization.")
+@click.option("--organization", default="", help="Only discounts that apply to this organization.")
 @click.pass_context
 def list_(ctx: click.Context, organization: str) -> None:
-    """All discounts; * is every one."""
+    """List discounts; * means all."""
     installation = ctx.with_resource(opened())
     check_scope(installation, organization)
     found = _discounts(installation).list_discounts(organization)
@@ -33,17 +33,17 @@ def list_(ctx: click.Context, organization: str) -> None:
 @discounts.command("set")
 @AS_JSON
 @click.argument("fraction")
-@click.option("--organization", default=EVERY, help="Organization id; without it, every organization.")
-@click.option("--provider", default=EVERY, help="Provider id; without it, every provider.")
-@click.option("--model", default=EVERY, help="Model id; without it, every model.")
-@click.option("--from", "start", help="ISO date or time (UTC unless it says otherwise) of the first request.")
-@click.option("--to", "end", help="ISO date or time from which it no longer applies.")
+@click.option("--organization", default=EVERY, help="Organization id; default: all organizations.")
+@click.option("--provider", default=EVERY, help="Provider id; default: all providers.")
+@click.option("--model", default=EVERY, help="Model id; default: all models.")
+@click.option("--from", "start", help="Start: ISO date or time (default: UTC).")
+@click.option("--to", "end", help="End: ISO date or time, exclusive.")
 @click.pass_context
 def set_(ctx: click.Context, fraction: str, start: str | None, end: str | None, **place: str) -> None:
-    """Take FRACTION (0.2 is a fifth) off, instead of the discount that this place had.
+    """Set a discount of FRACTION (0.2 is 20 %), replacing the one for the same organization, provider and model.
 
-    The most specific one in force counts, alone: an organization's own before those for every one; then model and
-    provider, model, provider, all.
+    Only the most specific discount applies: those of the organization first; then model and provider, model, provider,
+    all.
     """
     begins = read_time(start) if start else None
     ends = read_time(end) if end else None
@@ -58,9 +58,9 @@ def set_(ctx: click.Context, fraction: str, start: str | None, end: str | None, 
 @click.argument("discount_id")
 @click.pass_context
 def remove(ctx: click.Context, discount_id: str) -> None:
-    """Remove a discount; what was billed with it stays as it is."""
+    """Remove a discount; past charges do not change."""
     _discounts(ctx.with_resource(opened())).remove(discount_id, actor=OPERATOR)
-    print_result(f"{discount_id} is removed.", id=discount_id, removed=True)
+    print_result(f"{discount_id} was removed.", id=discount_id, removed=True)
 
 
 def _discounts(installation: Installation) -> Discounts:

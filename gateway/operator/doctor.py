@@ -1,4 +1,4 @@
-"""`doctor` and `re-rate`: whether the books agree, and what a period would have cost."""
+"""`doctor` and `re-rate`: check the ledger for consistency, and price a period again."""
 
 import click
 
@@ -19,15 +19,17 @@ from gateway.store.installation_identity import key_beside_data
 @FORCE
 @click.pass_context
 def doctor(ctx: click.Context, force: bool) -> int:
-    """Sum up what is new, close the hours that are over, then compare ledger, balances, counters, leases, usage rows
-    and rollups; status 1 on any difference."""
+    """Update the rollups and close past hours, then compare ledger, balances, counters, leases, usage rows and rollups.
+
+    The exit status is 1 if there is any difference.
+    """
     installation = ctx.with_resource(opened())
     check_same(installation, force)
     beside = key_beside_data(installation.settings)
     if beside is not None:
         click.echo(
-            f"A backup of the data folder holds both the encrypted data and its key ({beside}): keep the key elsewhere "
-            "and name it with GATEWAY_ENCRYPTION_KEY_FILE.",
+            f"Warning: a backup of the data folder contains both the encrypted data and its key ({beside}). Move the "
+            "key elsewhere and set GATEWAY_ENCRYPTION_KEY_FILE.",
             err=True,
         )
     installation.rollups.catch_up()
@@ -35,35 +37,31 @@ def doctor(ctx: click.Context, force: bool) -> int:
     differences = examine(installation.database)
     if is_json():
         print_json({"agree": not differences, "differences": differences})
-        if differences:
-            return 1
-        return 0
-    for line in differences:
-        click.echo(line)
-    click.echo(f"{len(differences)} differences." if differences else "The books agree.")
-    if differences:
-        return 1
-    return 0
+    else:
+        summary = f"{len(differences)} differences." if differences else "The books agree."
+        for line in [*differences, summary]:
+            click.echo(line)
+    return int(bool(differences))
 
 
 @click.command("re-rate")
 @AS_JSON
-@click.option("--from", "start", required=True, help="ISO date or time (UTC unless it says otherwise), included.")
-@click.option("--to", "end", required=True, help="ISO date or time, not included.")
+@click.option("--from", "start", required=True, help="Start: ISO date or time (default: UTC), inclusive.")
+@click.option("--to", "end", required=True, help="End: ISO date or time, exclusive.")
 @click.option(
     "--prices",
     type=click.Choice(["then", "now"]),
     default="then",
     show_default=True,
-    help="The prices of each request's time, or those of now.",
+    help="The prices at the time of each request, or the current prices.",
 )
 @FORCE
-@click.option("--post", is_flag=True, help="Post the differences to the credits; once for each period and catalogue.")
+@click.option("--post", is_flag=True, help="Post the differences to the credits, once for each period and catalogue.")
 @click.pass_context
 def re_rate(ctx: click.Context, start: str, end: str, prices: str, post: bool, force: bool) -> None:
-    """Price the usage of a period again and report the difference; writes nothing without --post.
+    """Price the usage of a period again and report the differences. Changes nothing without --post.
 
-    With prices of then discounts count as they were billed, with those of now as they are in force now.
+    --prices then uses the discounts that were billed, --prices now the current discounts.
     """
     from_us = read_time(start)
     to_us = read_time(end)
@@ -86,7 +84,7 @@ def re_rate(ctx: click.Context, start: str, end: str, prices: str, post: bool, f
     for organization, nusd in posted.items():
         say(f"Posted {format_usd(nusd)} USD to {organization}.")
     if not posted:
-        say("Nothing was left to post.")
+        say("There was nothing to post.")
 
 
 def _print(report: Report) -> None:
@@ -103,4 +101,4 @@ def _print(report: Report) -> None:
     header = ("ORGANIZATION", "SERVED BY", "PAID BY", "ROWS", "BILLED", "PRICED AGAIN", "DIFFERENCE")
     print_table(header, rows, "There is no usage to price again.")
     for reason, count in sorted(report.left.items()):
-        say(f"{count} rows stay as they are: {reason}.")
+        say(f"{count} rows were not priced again: {reason}.")

@@ -1,4 +1,4 @@
-"""What operator commands work on: settings, store and control version, each opened when first needed."""
+"""The installation that operator commands work on: settings, store and control version, each opened on first use."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,8 +35,10 @@ from gateway.worker import accepted_configuration as accepted
 
 
 class Installation:
-    """One run of a command on the store of the settings, or on the SQLite file `url`, whose changes go to `states`.
-    `close` after use."""
+    """The objects of one command. Uses the store of the settings, or the database `url`; call `close` after use.
+
+    `states` receives the state changes of the store.
+    """
 
     def __init__(self, url: str = "", states: StateLog | None = None) -> None:
         self._url = url
@@ -51,7 +53,7 @@ class Installation:
 
     @cached_property
     def accepted(self) -> accepted.Accepted:
-        """What a server would start with now: where the catalogue's files have mistakes, the copy that was in force."""
+        """The configuration for a server start; invalid catalogue files are replaced by the last valid copy."""
         return accepted.check()
 
     @property
@@ -73,7 +75,7 @@ class Installation:
 
     @cached_property
     def raw_database(self) -> Database:
-        """The store as it is, migrated or not."""
+        """The store, whether or not it is migrated."""
         running.announce(self.settings.database)
         database = open_database(self.settings.database, self.clock, self.threads, self._states)
         database.bind([*MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
@@ -81,25 +83,25 @@ class Installation:
 
     @property
     def existing_database(self) -> Database:
-        """The store as it is; for SQLite no file is made. NotFound where there is none."""
+        """The store, whether or not it is migrated. Raises NotFound if the SQLite file does not exist."""
         chosen = self.settings.database
         if chosen.scheme == "sqlite" and not running.file_of(chosen).exists():
             raise NotFound(
-                f"There is no database at {running.file_of(chosen)}: {settings.MANAGE} serve makes one; "
-                "GATEWAY_DATA_DIR, DATABASE_URL or GATEWAY_CONFIG name another."
+                f"There is no database at {running.file_of(chosen)}. Create it with {settings.MANAGE} serve, or choose "
+                "another one with GATEWAY_DATA_DIR, DATABASE_URL or GATEWAY_CONFIG."
             )
         return self.raw_database
 
     @cached_property
     def database(self) -> Database:
-        """The store, at the version of this code. Conflict when it is not."""
+        """The store, migrated to the version of this code. Raises Conflict otherwise."""
         problems = migrations.verify(self.existing_database)
         if problems:
             raise Conflict(f"The database is not ready: {problems[0]}")
         return self.raw_database
 
     def names_known_to(self, organization_id: str) -> KnownNames:
-        """What rules and the policy of an organization may allow by name."""
+        """Return the names that rules and the policy of an organization may allow."""
         own = CustomProviders(self.database, self.control).list_providers(organization_id)
         return KnownNames(self.catalogue, tuple(own))
 
@@ -133,11 +135,11 @@ class Installation:
 
     @property
     def grant(self) -> Grant:
-        """How the first organization gets its credits."""
+        """The function that grants the credits of the first organization."""
         return self.ledger.begin
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the objects that were opened."""
         if "raw_database" in self.__dict__:
             self.raw_database.close()
         if "threads" in self.__dict__:
@@ -148,7 +150,7 @@ class Installation:
 
 @contextmanager
 def opened(url: str = "", states: StateLog | None = None) -> Iterator[Installation]:
-    """An installation that is closed when the command ends."""
+    """Open an installation and close it at the end of the block."""
     installation = Installation(url, states)
     try:
         yield installation
@@ -157,7 +159,7 @@ def opened(url: str = "", states: StateLog | None = None) -> Iterator[Installati
 
 
 def check_scope(installation: Installation, organization: str = "", project: str = "") -> None:
-    """NotFound where one of these ids is given and means nothing: an empty list would mislead."""
+    """Raise NotFound for the id of an unknown organization or project, instead of an empty and misleading list."""
     if organization:
         find_organization(installation.database, organization)
     if project:
@@ -165,7 +167,7 @@ def check_scope(installation: Installation, organization: str = "", project: str
 
 
 def address_of(installation: Installation) -> str:
-    """Where people reach the gateway, without a slash at the end."""
+    """Return the URL of the gateway, without a trailing slash."""
     server = installation.settings.server
     return server.public_url.rstrip("/") or f"http://{_reachable(server.host)}:{server.port}"
 

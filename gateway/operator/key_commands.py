@@ -1,4 +1,4 @@
-"""`keys`: API keys. A command that takes a token away returns only once every worker refuses it."""
+"""`keys`: API keys. Commands that revoke a token return when every worker rejects it."""
 
 import click
 
@@ -21,7 +21,7 @@ def keys() -> None:
 @keys.command("list")
 @AS_JSON
 @click.option("--project", help="Only keys of this project.")
-@click.option("--deleted", is_flag=True, help="Deleted keys too.")
+@click.option("--deleted", is_flag=True, help="Include deleted keys.")
 @click.pass_context
 def list_(ctx: click.Context, project: str | None, deleted: bool) -> None:
     """List keys, oldest first."""
@@ -46,22 +46,22 @@ def list_(ctx: click.Context, project: str | None, deleted: bool) -> None:
 
 @keys.command()
 @AS_JSON
-@click.option("--description", required=True, help="Its name in lists.")
-@click.option("--project", help="Project id; needed when there are several.")
-@click.option("--member", help="Member who owns it; default: the organization's first owner.")
+@click.option("--description", required=True, help="Name in lists.")
+@click.option("--project", help="Project id; required if there are several projects.")
+@click.option("--member", help="Member who owns the key; default: the organization's first owner.")
 @click.option(
     "--kind",
     type=click.Choice(["user", "customer"]),
     default="user",
     show_default=True,
-    help="customer: for a customer of yours, who can only call models.",
+    help="customer: a key for your customer, which can only call models.",
 )
 @click.option("--expires", help="30d, 12h, 2w, 1mo, an ISO date, or never.", default="never", show_default=True)
 @click.pass_context
 def create(
     ctx: click.Context, description: str, project: str | None, member: str | None, kind: Kind, expires: str
 ) -> None:
-    """Make a key and print its token, once."""
+    """Create a key and print its token, once."""
     installation = ctx.with_resource(opened())
     chosen = choose_project(installation, project)
     owner = member or first_owner(installation, chosen.organization_id)
@@ -69,8 +69,8 @@ def create(
     draft = api_keys.Draft(chosen.id, owner, description, kind, expiry)
     hash_keys = installation.secrets.hash_keys
     caps = read_caps(installation.settings.limits)
-    made = api_keys.create(installation.database, installation.control, hash_keys, draft, actor=OPERATOR, caps=caps)
-    print_token(made)
+    key = api_keys.create(installation.database, installation.control, hash_keys, draft, actor=OPERATOR, caps=caps)
+    print_token(key)
 
 
 @keys.command()
@@ -78,7 +78,7 @@ def create(
 @click.argument("key_id")
 @click.pass_context
 def roll(ctx: click.Context, key_id: str) -> None:
-    """Give a key a new token and print it; the old one is refused everywhere when this returns."""
+    """Replace the token of a key and print the new one. The old token is rejected when this returns."""
     installation = ctx.with_resource(opened())
     hash_keys = installation.secrets.hash_keys
     print_token(api_keys.roll(installation.database, installation.control, hash_keys, key_id, actor=OPERATOR))
@@ -90,12 +90,11 @@ def roll(ctx: click.Context, key_id: str) -> None:
 @click.option("--expires", help="New expiry: 30d, 12h, 2w, 1mo, an ISO date, or never.")
 @click.pass_context
 def activate(ctx: click.Context, key_id: str, expires: str | None) -> None:
-    """Let an inactive key in again, or an expired one with a new expiry."""
+    """Activate an inactive key, or an expired key with a new expiry."""
     installation = ctx.with_resource(opened())
+    expiry = None
     if expires:
         expiry = api_keys.Expiry(read_expiry(expires, installation.clock.now_us()))
-    else:
-        expiry = None
     _update(installation, key_id, api_keys.Change("activate", expiry=expiry))
 
 
@@ -104,7 +103,7 @@ def activate(ctx: click.Context, key_id: str, expires: str | None) -> None:
 @click.argument("key_id")
 @click.pass_context
 def deactivate(ctx: click.Context, key_id: str) -> None:
-    """Refuse a key until it is activated again."""
+    """Deactivate a key until it is activated again."""
     _update(ctx.with_resource(opened()), key_id, api_keys.Change("deactivate"))
 
 
@@ -113,7 +112,7 @@ def deactivate(ctx: click.Context, key_id: str) -> None:
 @click.argument("key_id")
 @click.pass_context
 def revoke(ctx: click.Context, key_id: str) -> None:
-    """Refuse a key for good."""
+    """Revoke a key permanently."""
     installation = ctx.with_resource(opened())
     info = api_keys.revoke(installation.database, installation.control, key_id, actor=OPERATOR)
     print_result(f"{info.id} is {info.state}.", id=info.id, state=info.state)
@@ -124,20 +123,20 @@ def revoke(ctx: click.Context, key_id: str) -> None:
 @click.argument("key_id")
 @click.pass_context
 def delete(ctx: click.Context, key_id: str) -> None:
-    """Delete a key; what it spent stays on record."""
+    """Delete a key; its past spending stays on record."""
     installation = ctx.with_resource(opened())
     api_keys.delete(installation.database, installation.control, key_id, actor=OPERATOR)
-    print_result(f"{key_id} is deleted.", id=key_id, state="deleted")
+    print_result(f"{key_id} was deleted.", id=key_id, state="deleted")
 
 
-def print_token(made: api_keys.NewKey) -> None:
-    """The token of a new or rolled key, and that it is shown this once."""
-    print_result(made.token, id=made.info.id, token=made.token)
-    click.echo(f"This is the token of {made.info.id}; save it now, it is not shown again.", err=True)
+def print_token(key: api_keys.NewKey) -> None:
+    """Print the token of a new or rolled key, and a note that it is shown only once."""
+    print_result(key.token, id=key.info.id, token=key.token)
+    click.echo(f"This is the token of {key.info.id}. Save it now; it is not shown again.", err=True)
 
 
 def choose_project(installation: Installation, project_id: str | None) -> ProjectInfo:
-    """The project named, or the only active one. NotFound, InvalidRequest (several)."""
+    """Return the given project, or the only active project. Raises NotFound, or InvalidRequest if there are several."""
     active = [project for project in list_projects(installation.database) if project.status == "active"]
     if project_id:
         chosen = [project for project in active if project.id == project_id]
@@ -147,16 +146,16 @@ def choose_project(installation: Installation, project_id: str | None) -> Projec
         raise NotFound(f"There is no active project{f' {project_id}' if project_id else ''}.")
     if len(chosen) > 1:
         names = ", ".join(f"{project.id} ({project.name})" for project in chosen)
-        raise InvalidRequest(f"There are several projects; name one with --project: {names}.")
+        raise InvalidRequest(f"There are several projects. Choose one with --project: {names}.")
     return chosen[0]
 
 
 def first_owner(installation: Installation, organization_id: str) -> str:
-    """The id of the organization's oldest active owner. NotFound."""
+    """Return the id of the organization's oldest active owner. Raises NotFound."""
     for member in list_members(installation.database, organization_id):
         if member.role == "owner" and member.status == "active":
             return member.id
-    raise NotFound(f"Organization {organization_id} has no active owner; name a member with --member.")
+    raise NotFound(f"Organization {organization_id} has no active owner. Choose a member with --member.")
 
 
 def _update(installation: Installation, key_id: str, change: api_keys.Change) -> None:

@@ -41,23 +41,27 @@ def limits() -> None:
 def set_(
     ctx: click.Context, subject: str, total: str | None, amount: str | None, period: str | None, alert_at: str | None
 ) -> None:
-    """Set limits of SUBJECT (the id of a key, member or team); what is not named stays as it is."""
+    """Set limits of SUBJECT (the id of a key, member or team). Options that are absent change nothing."""
     if (total, amount, period, alert_at) == (None,) * 4:
-        raise InvalidRequest("Name what to set: --total, --amount and --period, or --alert-at.")
+        raise InvalidRequest("Give at least one of --total, --amount with --period, and --alert-at.")
     installation = ctx.with_resource(opened())
     funding = Funding(installation.database, installation.control)
-    wanted: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     if total is not None:
-        wanted["total_nusd"] = _read_limit(total)
+        changes["total_nusd"] = _read_limit(total)
     if amount is not None:
-        wanted["period_nusd"] = _read_limit(amount)
+        changes["period_nusd"] = _read_limit(amount)
     if period is not None:
-        wanted["period"] = read_period(period)
+        changes["period"] = read_period(period)
     if alert_at is not None:
-        wanted["alert_at"] = _read_thresholds(alert_at)
+        changes["alert_at"] = _read_thresholds(alert_at)
     if amount == "none":
-        wanted["period"] = None
-    _change(installation, funding, subject, lambda before: dataclasses.replace(before, **wanted))
+        changes["period"] = None
+
+    def edit(before: Limits) -> Limits:
+        return dataclasses.replace(before, **changes)
+
+    _change(installation, funding, subject, edit)
 
 
 @limits.command()
@@ -65,9 +69,13 @@ def set_(
 @click.argument("subject")
 @click.pass_context
 def clear(ctx: click.Context, subject: str) -> None:
-    """Remove all limits of SUBJECT (the id of a key, member or team); its counters stay."""
+    """Remove all limits of SUBJECT (the id of a key, member or team). Its counters stay."""
     installation = ctx.with_resource(opened())
-    _change(installation, Funding(installation.database, installation.control), subject, lambda before: Limits())
+
+    def edit(before: Limits) -> Limits:
+        return Limits()
+
+    _change(installation, Funding(installation.database, installation.control), subject, edit)
 
 
 @limits.command()
@@ -75,12 +83,12 @@ def clear(ctx: click.Context, subject: str) -> None:
 @click.argument("subjects", nargs=-1)
 @click.pass_context
 def show(ctx: click.Context, subjects: tuple[str, ...]) -> None:
-    """Limits and counters of SUBJECTS (ids of keys, members or teams), or of all that have limits."""
+    """Show limits and counters of SUBJECTS (ids of keys, members or teams); default: all that have limits."""
     installation = ctx.with_resource(opened())
     for subject in subjects:
         _find(installation, subject)
-    named = subjects or _all(installation)
-    statuses = Funding(installation.database, installation.control).budgets.statuses(named)
+    shown_ids = subjects or _all(installation)
+    statuses = Funding(installation.database, installation.control).budgets.statuses(shown_ids)
     shown = {ident: one for ident, one in statuses.items() if subjects or one.limits != Limits()}
     print_table(HEADER, [(ident, *_row(status)) for ident, status in shown.items()], "There are no limits.")
 
@@ -92,11 +100,11 @@ def _change(installation: Installation, funding: Funding, subject: str, edit: Li
 
 
 def _find(installation: Installation, subject: str) -> tuple[str, str]:
-    """Scope and organization of a key, member or team. NotFound."""
+    """Return the scope and organization of a key, member or team. Raises NotFound."""
     if subject.startswith(TEAM_PREFIX):
         return TEAM, find_team(installation, subject).organization_id
     if not subject.startswith((KEY_PREFIX, MEMBER_PREFIX)):
-        raise NotFound(f"{subject} is the id of no key (key_…), member (member_…) or team (team_…).")
+        raise NotFound(f"{subject} is not the id of a key (key_…), member (member_…) or team (team_…).")
     if not subject.startswith(MEMBER_PREFIX):
         return KEY, keys.find(installation.database, subject).organization_id
     found: list[MemberInfo] = [one for one in list_members(installation.database) if one.id == subject]
@@ -122,7 +130,7 @@ def _read_thresholds(text: str) -> tuple[int, ...]:
             return ()
         return tuple(int(one.strip(" %")) for one in text.split(","))
     except ValueError:
-        raise InvalidRequest(f"Not percentages: {text!r}; write them like 50,80,95.") from None
+        raise InvalidRequest(f"{text!r} is not a list of percentages. Use a format like 50,80,95.") from None
 
 
 def _row(status: Status) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`logs` and `explain`: requests of the whole installation, and all that is known of one."""
+"""`logs` and `explain`: requests of the whole installation, and the details of one request."""
 
 import json
 import time
@@ -26,31 +26,33 @@ from gateway.telemetry.remedies import REMEDIES
 HEADER = ("AT", "ID", "STATUS", "MODEL", "SERVED BY", "TOKENS", "MS", "COST USD", "PROJECT", "ERROR")
 PAGE = 100
 MOST = 10_000
-# `--follow` looks every so many seconds for new requests, and less often for those that began long before they ended.
+# `--follow` searches for new requests every LOOK_S seconds, and on every 15th search also for slow requests.
 LOOK_S = 1.0
 LOOK_BACK_EVERY = 15
 
 
 @click.command()
-@click.option("--organization", default="", help="Only of this organization.")
-@click.option("--project", default="", help="Only of this project.")
-@click.option("--key", "key_id", default="", help="Only of this API key.")
-@click.option("--model", default="", help="As asked, as served, or provider/model.")
-@click.option("--provider", default="", help="Only those that this provider was tried for.")
-@click.option("--status", type=click.IntRange(100, 599), default=None, help="The status that the caller got.")
-@click.option("--error", "code", default="", help="An error code, of the answer or of an attempt.")
-@click.option("--failed", is_flag=True, help="Only requests that were refused or failed.")
-@click.option("--source", default=None, help="The application; unknown: none.")
+@click.option("--organization", default="", help="Only this organization.")
+@click.option("--project", default="", help="Only this project.")
+@click.option("--key", "key_id", default="", help="Only this API key.")
+@click.option("--model", default="", help="The requested model, the model that responded, or provider/model.")
+@click.option("--provider", default="", help="Only requests that called this provider.")
+@click.option("--status", type=click.IntRange(100, 599), default=None, help="HTTP status of the response.")
+@click.option("--error", "code", default="", help="Error code of the response or of an upstream call.")
+@click.option("--failed", is_flag=True, help="Only requests that were rejected or failed.")
+@click.option("--source", default=None, help="The application, or unknown for requests without one.")
 @click.option("--request-id", "label", default="", help="The caller's x-request-id.")
 @click.option("--metadata", multiple=True, help="name:value; may be repeated.")
-@click.option("--from", "start", help="The first moment, as 2026-01-31 or 2026-01-31T14:00 (UTC).")
-@click.option("--to", "end", help="The moment behind the last.")
-@click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="How many, the newest.")
-@click.option("--follow", is_flag=True, help="Go on with new requests as they end, one a line, until interrupted.")
+@click.option("--from", "start", help="Start, as 2026-01-31 or 2026-01-31T14:00 (UTC), inclusive.")
+@click.option("--to", "end", help="End, exclusive.")
+@click.option(
+    "--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="Maximum number of requests."
+)
+@click.option("--follow", is_flag=True, help="Print new requests when they end, until interrupted.")
 @AS_JSON
 @click.pass_context
 def logs(ctx: click.Context, limit: int, follow: bool, **given: Any) -> None:
-    """Requests, the newest first; with --follow the newest last. A request is here once it has ended."""
+    """List requests, newest first; with --follow newest last. A request is listed when it has ended."""
     installation = ctx.with_resource(opened())
     query = _read_query(installation, given)
     found = list(query.newest(limit))
@@ -60,7 +62,7 @@ def logs(ctx: click.Context, limit: int, follow: bool, **given: Any) -> None:
     elif is_json():
         print_json([show_request(one) for one in found])
     else:
-        print_table(HEADER, [query.row_of(one) for one in found], "There are no such requests.")
+        print_table(HEADER, [query.row_of(one) for one in found], "No requests match.")
 
 
 @click.command()
@@ -68,8 +70,10 @@ def logs(ctx: click.Context, limit: int, follow: bool, **given: Any) -> None:
 @click.argument("ident", metavar="ID")
 @click.pass_context
 def explain(ctx: click.Context, ident: str) -> None:
-    """All that is known of a request: who sent it, each upstream call with the provider's own error text, its cost, why
-    it was routed so, and what to do. ID is that of the log, or the caller's x-request-id."""
+    """Explain a request: its sender, upstream calls with the providers' errors, costs, routing decision and remedies.
+
+    ID is the id in the log, or the caller's x-request-id.
+    """
     installation = ctx.with_resource(opened())
     one = _find(installation, ident)
     facts = _facts_of(installation, one)
@@ -82,7 +86,7 @@ def explain(ctx: click.Context, ident: str) -> None:
 
 @dataclass(slots=True)
 class LogQuery:
-    """A search over projects. `names` has project names by id, `failed` leaves out requests that were answered."""
+    """A search over projects. `names` maps project ids to names; `failed` keeps only rejected and failed requests."""
 
     installation: Installation
     scopes: list[LogScope]
@@ -92,7 +96,7 @@ class LogQuery:
     seen: set[bytes] = field(default_factory=set)
 
     def newest(self, limit: int, from_us: int | None = None) -> Iterator[LoggedRequest]:
-        """The newest `limit` requests, and no older than `from_us`."""
+        """Return the newest `limit` requests since `from_us`."""
         if from_us is None:
             wanted = self.wanted
         else:
@@ -113,19 +117,19 @@ class LogQuery:
             before = page.following
 
     def fresh(self, from_us: int) -> list[LoggedRequest]:
-        """The requests since `from_us` that were not given before, the oldest first."""
+        """Return requests since `from_us` that were not returned before, oldest first."""
         recent = self.newest(MOST, max(from_us, self.wanted.from_us or 0))
         found = [one for one in recent if one.request not in self.seen]
         self.seen.update(one.request for one in found)
         return found[::-1]
 
     def forget(self, before_us: int) -> None:
-        """Forget which requests that began before a moment were given."""
+        """Remove requests that began before `before_us` from `seen`."""
         oldest = first_id(before_us)
         self.seen = {request for request in self.seen if request >= oldest}
 
     def row_of(self, one: LoggedRequest) -> tuple[object, ...]:
-        """The cells of HEADER."""
+        """Return a row of the table."""
         served = one.served
         project = f"proj_{one.owner.project.hex()}"
         if one.attempts:
@@ -175,13 +179,12 @@ def _read_query(installation: Installation, given: dict[str, Any]) -> LogQuery:
         to_us=read_time(end) if end else None,
     )
     if wanted.from_us is not None and wanted.to_us is not None and wanted.from_us > wanted.to_us:
-        raise InvalidRequest("--from must not lie after --to.")
+        raise InvalidRequest("--from must not be after --to.")
     return LogQuery(installation, scopes, wanted, names, given["failed"])
 
 
 def _follow(installation: Installation, query: LogQuery, found: list[LoggedRequest]) -> None:
-    """Print requests as they end. Those that take long are looked for less often: the log is in the order of their
-    begin."""
+    """Print requests when they end. The log is sorted by start, so slow requests need a longer and rarer search."""
     longest_us = round(installation.settings.timeouts.request_s * SECOND_US)
     _print_lines(query, found)
     query.seen.update(one.request for one in found)
@@ -217,7 +220,7 @@ def _find(installation: Installation, ident: str) -> LoggedRequest:
         labelled = search(installation.database, scopes, LogFilter(label=ident), None, 1).found
         one = labelled[0] if labelled else None
     if one is None:
-        raise NotFound(f"There is no request {ident} in the log: none came under this id, or it is forgotten.")
+        raise NotFound(f"There is no request {ident} in the log. The id is unknown, or the request was deleted.")
     return one
 
 
@@ -233,7 +236,7 @@ def _facts_of(installation: Installation, one: LoggedRequest) -> dict[str, Any]:
 
 
 def _owner_of(installation: Installation, one: LoggedRequest) -> dict[str, str]:
-    """Names and ids; an id alone of what is deleted."""
+    """Return names and ids of the owner; deleted objects have only ids."""
     database = installation.database
     owner = one.owner
     organization = f"org_{owner.organization.hex()}"
@@ -259,24 +262,24 @@ def _lines_of(facts: dict[str, Any]) -> Iterator[str]:
         label = ""
     yield f"Request {log['id']}{label} of {log['createdAt']}"
     yield f"Sent by: {_named(owner, 'organization')}, {_named(owner, 'project')}, {_named(owner, 'key')}"
-    yield f"Asked for: {log['model'] or '-'} ({log['operation'] or '-'}{', streamed' if log['streamed'] else ''})"
+    yield f"Requested: {log['model'] or '-'} ({log['operation'] or '-'}{', streamed' if log['streamed'] else ''})"
     ended = f"{log['status']} {log['error'] or log['finish'] or ''}".strip()
     if log["requestCount"] > 1:
-        count = f", {log['requestCount']} requests alike"
+        count = f", {log['requestCount']} identical requests"
     else:
         count = ""
-    yield f"Ended with: {ended}{', from the cache' if log['cached'] else ''}{count}"
+    yield f"Result: {ended}{', from the cache' if log['cached'] else ''}{count}"
     yield f"Served by: {log['served'] or 'no provider'}, {log['durationMs']} ms, {log['cost']} USD"
     if log["metadata"]:
         yield "Metadata: " + ", ".join(f"{name}={value}" for name, value in sorted(log["metadata"].items()))
     for attempt in facts["attempts"]:
         yield from _attempt_lines(attempt)
     if not facts["attempts"]:
-        yield "Upstream calls: none, it was refused before any"
+        yield "Upstream calls: none, the request was rejected first"
     if facts["routing"]:
         yield f"Routing: {json.dumps(facts['routing'], ensure_ascii=False)}"
     for code, remedy in facts["remedies"].items():
-        yield f"To do about {code}: {remedy}"
+        yield f"Remedy for {code}: {remedy}"
 
 
 def _attempt_lines(attempt: dict[str, Any]) -> Iterator[str]:
@@ -284,10 +287,10 @@ def _attempt_lines(attempt: dict[str, Any]) -> Iterator[str]:
     yield (
         f"Upstream call {attempt['number'] + 1}: {attempt['provider']}/{attempt['model']}, status {attempt['status']}"
         f"{' ' + attempt['error'] if attempt['error'] else ''}, {attempt['durationMs']} ms, {tokens}, "
-        f"{attempt['cost']} USD, paid with {attempt['mode']}"
+        f"{attempt['cost']} USD, paid by {attempt['mode']}"
     )
     if attempt["upstreamError"]:
-        yield f"  The provider's words: {attempt['upstreamError']}"
+        yield f"  Provider's message: {attempt['upstreamError']}"
 
 
 def _named(owner: dict[str, str], kind: str) -> str:

@@ -1,4 +1,4 @@
-"""`members`: who belongs to an organization."""
+"""`members`: members of organizations, their roles and passwords."""
 
 import sys
 
@@ -44,27 +44,26 @@ def list_(ctx: click.Context, organization: str) -> None:
 @AS_JSON
 @click.argument("organization_id")
 @click.argument("email")
-@click.option("--role", type=ROLES, default="developer", show_default=True, help="What they may change.")
-@click.option("--name", default="", help="The name that others see.")
+@click.option("--role", type=ROLES, default="developer", show_default=True, help="The member's role.")
+@click.option("--name", default="", help="Display name.")
 @click.pass_context
 def add(ctx: click.Context, organization_id: str, email: str, role: Role, name: str) -> None:
     """Add a person to an organization."""
     installation = ctx.with_resource(opened())
-    made = accounts.add_member(
+    member = accounts.add_member(
         installation.database, installation.control, organization_id, email, role, name=name, actor=OPERATOR
     )
-    print_result(made.id, id=made.id)
+    print_result(member.id, id=member.id)
 
 
 @members.command()
 @AS_JSON
 @click.argument("organization_id")
 @click.argument("email")
-@click.option("--role", type=ROLES, default="developer", show_default=True, help="What they may change.")
+@click.option("--role", type=ROLES, default="developer", show_default=True, help="The member's role.")
 @click.pass_context
 def invite(ctx: click.Context, organization_id: str, email: str, role: Role) -> None:
-    """Invite a person and print the link to pass on, once; it is good for a week. Where e-mail is set up, it is sent
-    to the person too."""
+    """Invite a person and print the link, once. It is valid for a week. If e-mail is configured, it is also sent."""
     installation = ctx.with_resource(opened())
     invitations = Invitations(installation.database, installation.control, installation.secrets)
     made = invitations.invite(organization_id, email, role, actor=OPERATOR)
@@ -72,7 +71,7 @@ def invite(ctx: click.Context, organization_id: str, email: str, role: Role) -> 
     emailed = _letters(installation).send_invitation(made.info, path)
     link = address_of(installation) + path
     if emailed:
-        text = f"{link}\nAn e-mail with it is on its way."
+        text = f"{link}\nThe link was also sent by e-mail."
     else:
         text = link
     print_result(text, email=email, role=role, link=link, emailed=emailed)
@@ -93,7 +92,7 @@ def set_role(ctx: click.Context, member_id: str, role: Role) -> None:
 @click.argument("member_id")
 @click.pass_context
 def deactivate(ctx: click.Context, member_id: str) -> None:
-    """Refuse a member and all their keys."""
+    """Deactivate a member: all their keys are rejected."""
     _update(ctx, member_id, active=False)
 
 
@@ -102,7 +101,7 @@ def deactivate(ctx: click.Context, member_id: str) -> None:
 @click.argument("member_id")
 @click.pass_context
 def activate(ctx: click.Context, member_id: str) -> None:
-    """Let a member and their keys in again."""
+    """Activate a member: their keys are accepted again."""
     _update(ctx, member_id, active=True)
 
 
@@ -111,8 +110,10 @@ def activate(ctx: click.Context, member_id: str) -> None:
 @click.argument("email")
 @click.pass_context
 def set_password(ctx: click.Context, email: str) -> None:
-    """Set a person's password and end their sessions. It is read as one line from standard input, so that it shows in
-    no process list."""
+    """Set a person's password and end their sessions.
+
+    The password is read from standard input, because arguments are visible in the process list.
+    """
     installation = ctx.with_resource(opened())
     user_id, address = _user(installation, email)
     password = sys.stdin.readline().rstrip("\r\n")
@@ -120,7 +121,7 @@ def set_password(ctx: click.Context, email: str) -> None:
     control = installation.control
     passwords = installation.passwords
     accounts.set_password(database, control, passwords, user_id, password, actor=OPERATOR)
-    print_result(f"The password of {address} is set; their sessions have ended.", email=address, user=user_id)
+    print_result(f"The password of {address} was set; their sessions have ended.", email=address, user=user_id)
 
 
 @members.command("reset-second-factor")
@@ -128,20 +129,20 @@ def set_password(ctx: click.Context, email: str) -> None:
 @click.argument("email")
 @click.pass_context
 def reset_second_factor(ctx: click.Context, email: str) -> None:
-    """Take a person's second factor away, who lost it and their recovery codes; their password signs them in."""
+    """Remove the second factor of a person who lost it and the recovery codes. The password then suffices."""
     installation = ctx.with_resource(opened())
     user_id, address = _user(installation, email)
     factors = SecondFactors(installation.database, installation.vault, installation.secrets.hash_keys)
-    gone = factors.remove(user_id, actor=OPERATOR)
-    if gone:
-        text = f"The second factor of {address} is removed."
+    removed = factors.remove(user_id, actor=OPERATOR)
+    if removed:
+        text = f"The second factor of {address} was removed."
     else:
         text = f"{address} has no second factor."
-    print_result(text, email=address, user=user_id, removed=gone)
+    print_result(text, email=address, user=user_id, removed=removed)
 
 
 def _user(installation: Installation, email: str) -> tuple[str, str]:
-    """The user with this address, and the address as it is kept. NotFound."""
+    """Return the id and the normalized address of a user. Raises NotFound."""
     address = accounts.read_email(email)
     user_id = next((one.user_id for one in _all(installation) if one.email == address), "")
     if not user_id:
@@ -170,7 +171,7 @@ def _all(installation: Installation) -> list[accounts.MemberInfo]:
 
 
 def _letters(installation: Installation) -> Letters:
-    """The e-mail of this installation, which the running gateway delivers."""
+    """Return the e-mail service. The running gateway delivers the queued messages."""
     chosen = installation.settings
     database = installation.database
     keys = installation.secrets.hash_keys

@@ -1,4 +1,4 @@
-"""`organizations`: making, listing, blocking, the compliance policy, caps on active keys."""
+"""`organizations`: create, list and block organizations; compliance policy and caps on active keys."""
 
 import click
 
@@ -31,10 +31,10 @@ def list_(ctx: click.Context) -> None:
 @click.argument("name")
 @click.pass_context
 def create(ctx: click.Context, name: str) -> None:
-    """Make an organization; add its owner with `members add`."""
+    """Create an organization; add its owner with `members add`."""
     installation = ctx.with_resource(opened())
-    made = accounts.create_organization(installation.database, installation.control, name, actor=OPERATOR)
-    print_result(made.id, id=made.id)
+    organization = accounts.create_organization(installation.database, installation.control, name, actor=OPERATOR)
+    print_result(organization.id, id=organization.id)
 
 
 @organizations.command()
@@ -42,7 +42,7 @@ def create(ctx: click.Context, name: str) -> None:
 @click.argument("organization_id")
 @click.pass_context
 def block(ctx: click.Context, organization_id: str) -> None:
-    """Refuse all keys of an organization."""
+    """Block an organization: all its keys are rejected."""
     _set_status(ctx, organization_id, "blocked")
 
 
@@ -51,7 +51,7 @@ def block(ctx: click.Context, organization_id: str) -> None:
 @click.argument("organization_id")
 @click.pass_context
 def unblock(ctx: click.Context, organization_id: str) -> None:
-    """Let a blocked organization in again."""
+    """Unblock an organization: its keys are accepted again."""
     _set_status(ctx, organization_id, "active")
 
 
@@ -61,10 +61,10 @@ def unblock(ctx: click.Context, organization_id: str) -> None:
 @click.argument("name")
 @click.pass_context
 def rename(ctx: click.Context, organization_id: str, name: str) -> None:
-    """Give an organization another name."""
+    """Rename an organization."""
     installation = ctx.with_resource(opened())
     accounts.rename_organization(installation.database, installation.control, organization_id, name, actor=OPERATOR)
-    print_result(f"{organization_id} is renamed.", id=organization_id, name=name)
+    print_result(f"{organization_id} was renamed.", id=organization_id, name=name)
 
 
 @organizations.command("policy")
@@ -96,7 +96,7 @@ def policy(ctx: click.Context, organization_id: str, text: str | None) -> None:
 @click.option("--per-member", help="Maximum of active API keys per member, in the same format.")
 @click.pass_context
 def key_caps(ctx: click.Context, organization_id: str, total: str | None, per_member: str | None) -> None:
-    """Print the caps on active API keys, or set the organization's own; keys beyond them stay."""
+    """Print the caps on active API keys, or set the organization's own caps; existing keys stay active."""
     installation = ctx.with_resource(opened())
     own = find_caps(installation.database, organization_id)
     if total is not None or per_member is not None:
@@ -117,7 +117,7 @@ def _read_cap(text: str | None, before: int | None) -> int | None:
             return 0
         return None
     if not text.isdecimal() or not int(text):
-        raise InvalidRequest(f"Not a cap on API keys: {text!r}; give a number from 1, none or default.")
+        raise InvalidRequest(f"{text!r} is not a cap on API keys. Use a number from 1, none or default.")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""`projects`: making, listing, settings, archiving."""
+"""`projects`: create, list, change and archive projects."""
 
 from typing import Any
 
@@ -38,9 +38,9 @@ def list_(ctx: click.Context, organization: str | None) -> None:
 @click.option("--mode", type=MODES, help="Default: [organizations] project_mode of the configuration.")
 @click.pass_context
 def create(ctx: click.Context, organization_id: str, name: str, mode: str | None) -> None:
-    """Make a project."""
+    """Create a project."""
     installation = ctx.with_resource(opened())
-    made = accounts.create_project(
+    project = accounts.create_project(
         installation.database,
         installation.control,
         organization_id,
@@ -49,14 +49,18 @@ def create(ctx: click.Context, organization_id: str, name: str, mode: str | None
         defaults=installation.settings.organizations,
         actor=OPERATOR,
     )
-    print_result(made.id, id=made.id)
+    print_result(project.id, id=project.id)
 
 
 @projects.command("set")
 @AS_JSON
 @click.argument("project_id")
-@click.option("--name", help="Another name.")
-@click.option("--mode", type=MODES, help="Who pays providers: credits, own provider keys, or these first.")
+@click.option("--name", help="New name.")
+@click.option(
+    "--mode",
+    type=MODES,
+    help="Which provider keys are used: the installation's (credits), the organization's own, or its own first.",
+)
 @click.option("--cache/--no-cache", "cache_enabled", default=None, help="The response cache.")
 @click.option("--cache-ttl", "cache_ttl_s", type=int, help="Seconds, 10 to 31536000.")
 @click.option("--retention", type=click.Choice(accounts.CHOICES["retention"]), help="Whether payloads are retained.")
@@ -64,11 +68,11 @@ def create(ctx: click.Context, organization_id: str, name: str, mode: str | None
 @click.option(
     "--cache-markers",
     type=click.Choice(tuple(accounts.MARKERS)),
-    help="Who sets cache markers for providers' prompt caches.",
+    help="Whether the caller or the gateway sets cache markers for providers' prompt caches.",
 )
 @click.pass_context
 def set_(ctx: click.Context, project_id: str, **given: Any) -> None:
-    """Change settings of a project, in force when this returns."""
+    """Change settings of a project. They apply when the command returns."""
     if given["cache_markers"]:
         given["cache_markers"] = accounts.MARKERS[given["cache_markers"]]
     _change(ctx, project_id, accounts.ProjectChange(**given))
@@ -79,7 +83,7 @@ def set_(ctx: click.Context, project_id: str, **given: Any) -> None:
 @click.argument("project_id")
 @click.pass_context
 def archive(ctx: click.Context, project_id: str) -> None:
-    """Refuse all keys of a project."""
+    """Archive a project: all its keys are rejected."""
     _change(ctx, project_id, accounts.ProjectChange(status="archived"))
 
 
@@ -88,7 +92,7 @@ def archive(ctx: click.Context, project_id: str) -> None:
 @click.argument("project_id")
 @click.pass_context
 def restore(ctx: click.Context, project_id: str) -> None:
-    """Let an archived project in again."""
+    """Restore an archived project: its keys are accepted again."""
     _change(ctx, project_id, accounts.ProjectChange(status="active"))
 
 

@@ -1,4 +1,4 @@
-"""`provider-keys` and `custom-providers`: what an organization brings along."""
+"""`provider-keys` and `custom-providers`: an organization's own provider keys and custom providers."""
 
 import sys
 from typing import Any
@@ -30,7 +30,7 @@ def provider_keys() -> None:
 @click.argument("organization_id")
 @click.pass_context
 def list_keys(ctx: click.Context, organization_id: str) -> None:
-    """List keys, oldest first; SPENT is counted while a key has a bound."""
+    """List keys, oldest first. SPENT is counted only while a key has a spending limit."""
     installation = ctx.with_resource(opened())
     check_scope(installation, organization_id)
     found = _keys(installation).list_keys(organization_id)
@@ -47,14 +47,14 @@ def list_keys(ctx: click.Context, organization_id: str) -> None:
 @AS_JSON
 @click.argument("organization_id")
 @click.argument("provider")
-@click.option("--label", default="", help="Its name in lists.")
-@click.option("--base-url", default="", help="The provider's base URL for this key, if it has its own.")
+@click.option("--label", default="", help="Name in lists.")
+@click.option("--base-url", default="", help="Base URL for this key, if different from the provider's.")
 @click.option("--region", default="", help="The provider's region for this key.")
 @click.option("--model", "allowed_models", multiple=True, help="Use the key for this model only; may be repeated.")
-@click.option("--max-spend", help="USD that may be spent with the key; beyond that it is skipped.")
+@click.option("--max-spend", help="Spending limit in USD; the key is skipped when it is reached.")
 @click.pass_context
 def add_key(ctx: click.Context, organization_id: str, provider: str, max_spend: str | None, **given: Any) -> None:
-    """Keep a key, read as one line from standard input so that it shows in no process list."""
+    """Store a key. It is read from standard input, because arguments are visible in the process list."""
     if max_spend:
         bound = read_usd(max_spend)
     else:
@@ -86,11 +86,11 @@ def add_key(ctx: click.Context, organization_id: str, provider: str, max_spend: 
 @click.argument("amount")
 @click.pass_context
 def limit_key(ctx: click.Context, organization_id: str, key_id: str, amount: str) -> None:
-    """Let AMOUNT USD be spent with a key in all, or none: without a bound."""
+    """Limit the total spending with a key to AMOUNT USD; none removes the limit."""
     change = ProviderKeyChange(bounded=True, max_spend_nusd=None if amount == "none" else read_usd(amount))
     made = _keys(ctx.with_resource(opened())).update(organization_id, key_id, change, actor=OPERATOR)
     bound = _show_usd(made.max_spend_nusd)
-    print_result(f"{key_id}: {bound or 'no bound'}.", id=key_id, max_spend_usd=bound)
+    print_result(f"{key_id}: {bound or 'no limit'}.", id=key_id, max_spend_usd=bound)
 
 
 @provider_keys.command("switch")
@@ -113,17 +113,19 @@ def switch_key(ctx: click.Context, organization_id: str, key_id: str, state: str
 def remove_key(ctx: click.Context, organization_id: str, key_id: str) -> None:
     """Remove a key and destroy its secret."""
     _keys(ctx.with_resource(opened())).remove(organization_id, key_id, actor=OPERATOR)
-    print_result(f"{key_id} is removed.", id=key_id, removed=True)
+    print_result(f"{key_id} was removed.", id=key_id, removed=True)
 
 
 @provider_keys.command("reseal")
 @AS_JSON
 @click.pass_context
 def reseal(ctx: click.Context) -> None:
-    """Encrypt all keys, and the secrets of callbacks, alerts and second factors, under the newest encryption key, so
-    that older ones may be taken away once payloads, stored responses and videos of their time are gone."""
+    """Encrypt all keys and the secrets of callbacks, alerts and second factors again, with the newest encryption key.
+
+    An older encryption key can be removed when the payloads, stored responses and videos of its time are deleted.
+    """
     count = _keys(ctx.with_resource(opened())).reseal()
-    print_result(f"{count} keys are encrypted under the newest key.", keys=count)
+    print_result(f"{count} keys are encrypted with the newest key.", keys=count)
 
 
 @click.group("custom-providers")
@@ -149,7 +151,7 @@ def list_providers(ctx: click.Context, organization_id: str) -> None:
 @click.argument("organization_id")
 @click.argument("name")
 @click.argument("base_url")
-@click.option("--model", "models", multiple=True, help="A model id that it serves; may be repeated. Default: all.")
+@click.option("--model", "models", multiple=True, help="Id of a model of this provider; may be repeated. Default: all.")
 @click.pass_context
 def add_provider(ctx: click.Context, organization_id: str, name: str, base_url: str, models: tuple[str, ...]) -> None:
     """Add a custom provider; its key is added with `provider-keys add <organization> custom:<name>`."""
@@ -168,7 +170,7 @@ def add_provider(ctx: click.Context, organization_id: str, name: str, base_url: 
 def remove_provider(ctx: click.Context, organization_id: str, name: str) -> None:
     """Remove a custom provider and its keys."""
     _providers(ctx.with_resource(opened())).remove(organization_id, name, actor=OPERATOR)
-    print_result(f"{name} is removed.", name=name, removed=True)
+    print_result(f"{name} was removed.", name=name, removed=True)
 
 
 def _keys(installation: Installation) -> ProviderKeys:

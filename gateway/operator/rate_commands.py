@@ -1,4 +1,4 @@
-"""`rates`: requests and tokens a minute and requests at once, per organization, project, key, model or operation."""
+"""`rates`: limits on requests and tokens per minute and on concurrency, per organization, project, key or model."""
 
 from collections.abc import Callable
 
@@ -30,10 +30,10 @@ def rates() -> None:
 @click.argument("amount", type=click.IntRange(min=0))
 @click.pass_context
 def set_(ctx: click.Context, scope: str, subject: str, kind: str, amount: int) -> None:
-    """Let SUBJECT (an id or a model; each = all of the scope, one by one) do AMOUNT of KIND; 0 blocks it.
+    """Limit SUBJECT (an id or a model; each: every one in the scope separately) to AMOUNT of KIND; 0 blocks it.
 
-    requests and tokens are counted a minute, concurrency is requests at once. A limit of an operation (chat,
-    embeddings) is each organization's, one of ORGANIZATION/OPERATION that organization's own.
+    requests and tokens are per minute; concurrency is the number of simultaneous requests. A limit for an operation
+    (chat, embeddings) applies to each organization, a limit for ORGANIZATION/OPERATION to one organization.
     """
     installation = ctx.with_resource(opened())
     if subject != "each":
@@ -58,7 +58,7 @@ def clear(ctx: click.Context, scope: str, subject: str, kind: str | None) -> Non
 @AS_JSON
 @click.pass_context
 def show(ctx: click.Context) -> None:
-    """All rate limits."""
+    """List all rate limits."""
     installation = ctx.with_resource(opened())
     found = RateLimits(installation.database, installation.control).list_limits()
     rows = [(one.scope, "each" if one.subject == EACH else one.subject, one.amount, NAMES[one.kind]) for one in found]
@@ -66,10 +66,18 @@ def show(ctx: click.Context) -> None:
 
 
 def _check_model(installation: Installation, subject: str) -> None:
-    """A warning: models of organizations' own providers are none of the catalogue's."""
+    """Warn about an unknown model; it may belong to an organization's custom provider."""
     catalogue = installation.catalogue
     if catalogue.find(subject) is None:
         say(f"Warning: the catalogue has no model {subject}{near(subject, catalogue.models)}")
+
+
+def _check_project(installation: Installation, subject: str) -> None:
+    check_scope(installation, project=subject)
+
+
+def _check_key(installation: Installation, subject: str) -> None:
+    keys.find(installation.database, subject)
 
 
 def _check_operation(installation: Installation, subject: str) -> None:
@@ -80,9 +88,9 @@ def _check_operation(installation: Installation, subject: str) -> None:
 
 
 CHECKS: dict[str, Callable[[Installation, str], object]] = {
-    "organization": lambda at, subject: check_scope(at, subject),
-    "project": lambda at, subject: check_scope(at, project=subject),
-    "key": lambda at, subject: keys.find(at.database, subject),
+    "organization": check_scope,
+    "project": _check_project,
+    "key": _check_key,
     "model": _check_model,
     "operation": _check_operation,
 }

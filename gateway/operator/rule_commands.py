@@ -84,4 +84,4 @@ def remove(ctx: click.Context, organization_id: str, rule_id: str) -> None:
     """Delete a rule."""
     installation = ctx.with_resource(opened())
     accounts.remove_rule(installation.database, installation.control, organization_id, rule_id, actor=OPERATOR)
-    print_result(f"{rule_id} is removed.", id=rule_id, removed=True)
+    print_result(f"{rule_id} was removed.", id=rule_id, removed=True)

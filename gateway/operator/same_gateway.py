@@ -1,4 +1,4 @@
-"""Whether a command sees what the gateway that runs sees, for those whose answer would mislead where it does not."""
+"""Check that a command has the same database and catalogue as the running gateway; otherwise results would mislead."""
 
 import click
 
@@ -12,12 +12,14 @@ from gateway.operator.status import SHOWN
 from gateway.store.documents import Documents
 from gateway.telemetry.presence import read_presence
 
-FORCE = click.option("--force", is_flag=True, help="Also with another catalogue or database than the gateway's.")
+FORCE = click.option("--force", is_flag=True, help="Run even if the catalogue or database differs from the gateway's.")
 
 
 def check_same(installation: Installation, force: bool) -> None:
-    """Conflict where workers of this database serve another catalogue than this command has, or where none serves from
-    it and a gateway runs here on another one (`./manage` looks for that); nothing is checked with `force`."""
+    """Raise Conflict if the gateway uses another catalogue or database than this command. `force` skips the check.
+
+    The database is compared only by `./manage`, and only if no worker uses the command's database.
+    """
     if force:
         return
     workers = Control.observer(installation.database).live_epochs()
@@ -35,9 +37,9 @@ def _check_catalogue(installation: Installation, workers: list[int]) -> None:
         return
     others = ", ".join(sorted(one[:SHOWN] for one in theirs - {ours}))
     raise Conflict(
-        f"The gateway serves the catalogue {others}, and this command reads {ours[:SHOWN]}: give it the gateway's own "
-        f"GATEWAY_CATALOGUE_PATH and gateway.toml, or SIGHUP to the gateway where its files were changed ({MANAGE} "
-        "status tells the catalogue of each worker); --force goes on with the one that was read."
+        f"The gateway serves the catalogue {others}, but this command reads {ours[:SHOWN]}. Use the gateway's "
+        f"GATEWAY_CATALOGUE_PATH and gateway.toml, or send SIGHUP to the gateway if its files have changed ({MANAGE} "
+        "status shows the catalogue of each worker). --force continues with the catalogue of this command."
     )
 
 
@@ -48,11 +50,11 @@ def _check_database(installation: Installation) -> None:
         try:
             others[running.describe(settings.load(gateway.environment).database)] = gateway.pid
         except SettingsError:
-            continue  # It runs on what it read when it started.
+            continue  # Its configuration changed after its start and is now invalid.
     if not others or ours in others:
         return
     theirs = ", ".join(f"{database} (process {pid})" for database, pid in sorted(others.items()))
     raise Conflict(
-        f"No gateway serves from {ours}; the one that runs here uses {theirs}: leave DATABASE_URL, GATEWAY_DATA_DIR "
-        "and GATEWAY_CONFIG unset to work on that; --force goes on with this one."
+        f"No gateway uses {ours}; the running gateway uses {theirs}. Unset DATABASE_URL, GATEWAY_DATA_DIR and "
+        "GATEWAY_CONFIG to work on that database. --force continues with this one."
     )

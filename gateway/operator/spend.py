@@ -1,9 +1,10 @@
-"""`spend`: what was spent in a period, by project, key, model or day."""
+"""`spend`: spending in a period, by project, key, model or day."""
 
 import csv
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import click
@@ -29,34 +30,36 @@ Spent = list[tuple[str, str, ActivityFigures]]  # id, name, figures
 
 
 @dataclass(frozen=True, slots=True)
-class SpendQuestion:
-    """Whose usage is asked for, and over which hours."""
+class SpendQuery:
+    """The projects and the period of a spending report."""
 
     installation: Installation
     projects: dict[str, str]  # id → name
     span: Callable[[str], Span]
 
     def ask(self, owners: Owners, dimension: Dimension, step: str = "all") -> list[Row]:
-        """The rows of one series."""
+        """Return the rows of one series."""
         database = self.installation.database
-        return at_once(database, lambda: measure(database, owners, self.span(step), dimension, NEEDED))
+        return at_once(database, partial(measure, database, owners, self.span(step), dimension, NEEDED))
 
 
 @click.command()
-@click.option("--by", type=click.Choice(BY), default="day", show_default=True, help="What a line is of.")
+@click.option("--by", type=click.Choice(BY), default="day", show_default=True, help="The group of each row.")
 @click.option("--from", "start", metavar="DATE", help="First day in UTC; default: 29 days before --to.")
-@click.option("--to", "end", metavar="DATE", help="Last day in UTC, included; default: today.")
-@click.option("--organization", default="", help="Only of this organization.")
-@click.option("--project", default="", help="Only of this project.")
-@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated, with a line of names.")
+@click.option("--to", "end", metavar="DATE", help="Last day in UTC, inclusive; default: today.")
+@click.option("--organization", default="", help="Only this organization.")
+@click.option("--project", default="", help="Only this project.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header line.")
 @AS_JSON
 @click.pass_context
 def spend(
     ctx: click.Context, by: str, start: str | None, end: str | None, organization: str, project: str, as_csv: bool
 ) -> None:
-    """What was spent, by the price that was billed: days in their order, all else the dearest first.
+    """Show spending at billed prices: days in order, other groups by cost.
 
-    COST is all of it, CREDITS what provider keys of the installation served, OWN KEYS what organizations' own did."""
+    COST is the total, CREDITS the part through the installation's provider keys, OWN KEYS the part through the
+    organizations' own provider keys.
+    """
     if as_csv and is_json():
         raise InvalidRequest("Choose one of --csv and --json.")
     installation = ctx.with_resource(opened())
@@ -67,7 +70,7 @@ def spend(
     if project and not projects:
         raise InvalidRequest(f"There is no project {project}.")
     installation.rollups.catch_up()
-    rows = READERS[by](SpendQuestion(installation, projects, period.span))
+    rows = READERS[by](SpendQuery(installation, projects, period.span))
     if by != "day":
         rows.sort(key=lambda row: (-row[2].cost_nusd, row[0]))
     lines = [(*_names(by, ident, name), *_figures(figures)) for ident, name, figures in rows if figures.requests]
@@ -75,34 +78,34 @@ def spend(
     if as_csv:
         _write_csv(header, lines)
     else:
-        print_table(header, lines, f"Nothing was spent from {period.first} to {period.last}.")
+        print_table(header, lines, f"There was no spending from {period.first} to {period.last}.")
 
 
-def _by_project(question: SpendQuestion) -> Spent:
+def _by_project(query: SpendQuery) -> Spent:
     return [
-        (ident, name, _total(question.ask(Owners(project_ids=(ident,)), "total")))
-        for ident, name in question.projects.items()
+        (ident, name, _total(query.ask(Owners(project_ids=(ident,)), "total")))
+        for ident, name in query.projects.items()
     ]
 
 
-def _by_key(question: SpendQuestion) -> Spent:
-    found = list_keys(question.installation.database, project_ids=list(question.projects), deleted=True)
+def _by_key(query: SpendQuery) -> Spent:
+    found = list_keys(query.installation.database, project_ids=list(query.projects), deleted=True)
     names = {key.id: key.description for key in found}
-    spent = _summed(question.ask(Owners(key_ids=tuple(names)), "api_key"), lambda row: f"key_{row.value[0].hex()}")
+    spent = _summed(query.ask(Owners(key_ids=tuple(names)), "api_key"), lambda row: f"key_{row.value[0].hex()}")
     return [(ident, names[ident], figures) for ident, _, figures in spent]
 
 
-def _by_model(question: SpendQuestion) -> Spent:
-    rows = question.ask(Owners(project_ids=tuple(question.projects)), "model")
+def _by_model(query: SpendQuery) -> Spent:
+    rows = query.ask(Owners(project_ids=tuple(query.projects)), "model")
     return _summed(rows, lambda row: f"{row.value[1]}/{row.value[0]}")
 
 
-def _by_day(question: SpendQuestion) -> Spent:
-    rows = question.ask(Owners(project_ids=tuple(question.projects)), "total", "day")
+def _by_day(query: SpendQuery) -> Spent:
+    rows = query.ask(Owners(project_ids=tuple(query.projects)), "total", "day")
     return sorted(_summed(rows, lambda row: to_iso(row.step * DAY_US)[:10]))
 
 
-READERS: dict[str, Callable[[SpendQuestion], Spent]] = {
+READERS: dict[str, Callable[[SpendQuery], Spent]] = {
     "project": _by_project,
     "key": _by_key,
     "model": _by_model,

@@ -1,4 +1,4 @@
-"""`status`: how the installation is, from what its workers and jobs keep in the database."""
+"""`status`: the state of the installation, from the reports of its workers and jobs in the database."""
 
 from collections import Counter
 from typing import Any
@@ -18,16 +18,20 @@ from gateway.telemetry.presence import WorkerFacts, read_presence
 from gateway.worker import accepted_configuration
 from gateway.worker.recurring_jobs import read_reports
 
-SHOWN = 16  # digits of a catalogue's version
+SHOWN = 16  # hex digits of a catalogue version
 
 
 @click.command()
 @AS_JSON
-@click.option("--all", "every", is_flag=True, help="Providers without a key too, with what to set for each.")
+@click.option(
+    "--all", "every", is_flag=True, help="List providers without a key as well, with the settings that each needs."
+)
 @click.pass_context
 def status(ctx: click.Context, every: bool) -> int:
-    """Nodes and workers that live now, versions, providers with and without keys, jobs; status 1 where no worker lives,
-    the last round of a job failed, or the catalogue's files have mistakes."""
+    """Show running nodes and workers, versions, providers, cooldowns and jobs.
+
+    The exit status is 1 if no worker is running, the last run of a job failed or the catalogue's files have mistakes.
+    """
     installation = ctx.with_resource(opened())
     found = examine(installation)
     if is_json():
@@ -41,19 +45,21 @@ def status(ctx: click.Context, every: bool) -> int:
 
 
 def examine(installation: Installation) -> dict[str, Any]:
-    """Everything that the command tells, as JSON values; of a database that is behind this code nothing that lies in
-    it. Unavailable when the store is away."""
+    """Return the status as JSON values. Raises Unavailable.
+
+    Reads no rows from a database that still needs migrations.
+    """
     database = _database(installation)
     behind = bool(database["pending"])
-    if behind:
-        workers = {}
-    else:
+    workers: dict[int, str] = {}
+    presence: dict[int, WorkerFacts] = {}
+    jobs: list[dict[str, Any]] = []
+    leader = 0
+    if not behind:
         workers = Control.observer(installation.database).live_epochs()
-    if behind:
-        presence = {}
-    else:
         presence = read_presence(Documents(installation.database))
-    leader = 0 if behind else _leader(installation)
+        leader = _leader(installation)
+        jobs = _jobs(installation)
     cooldowns = _cooldowns(workers, presence)
     return {
         "version": installation.settings.server.version or __version__,
@@ -68,13 +74,12 @@ def examine(installation: Installation) -> dict[str, Any]:
         "providers": _providers(installation),
         "cooldowns": cooldowns,
         "resting": cooldowns,  # the name in earlier releases
-        "jobs": [] if behind else _jobs(installation),
+        "jobs": jobs,
     }
 
 
 def _database(installation: Installation) -> dict[str, Any]:
-    """Which one it is, without a password, and how far: `pending` are migrations of this code that it lacks, `ahead`
-    those of a newer release."""
+    """Return the database's URL without a password, and its migrations: `pending` and those of newer releases."""
     chosen = installation.settings.database
     state = migrations.look(installation.existing_database)
     return {
@@ -100,14 +105,14 @@ def _providers(installation: Installation) -> list[dict[str, Any]]:
 
 
 def _versions(facts: WorkerFacts | None) -> dict[str, str | None]:
-    """Null for a worker that has not reported yet."""
+    """Return the versions of a worker; null before its first report."""
     if facts is None:
         return {"version": None, "catalogue": None}
     return {"version": facts.version, "catalogue": facts.catalogue[:SHOWN]}
 
 
 def _cooldowns(workers: dict[int, str], presence: dict[int, WorkerFacts]) -> list[dict[str, Any]]:
-    """The cooldowns in force at each node's workers, as they report them every few seconds."""
+    """Return the active cooldowns of each node, which workers report every few seconds."""
     found: dict[tuple[str, str, str], int] = {}
     for epoch, node in workers.items():
         for provider, reason, count in presence[epoch].resting if epoch in presence else ():
@@ -146,7 +151,7 @@ def _describe_migration(database: dict[str, Any]) -> str:
     if pending:
         return f"{migration}; {len(pending)} pending: run {MANAGE} migrate"
     if ahead:
-        return f"{migration}; of a newer release: {', '.join(ahead)}"
+        return f"{migration}; from a newer release: {', '.join(ahead)}"
     return migration
 
 
@@ -157,7 +162,7 @@ def _show(found: dict[str, Any], every: bool) -> None:
     if found["mistakes"]:
         count = accepted_configuration.count_of(found["mistakes"])
         click.echo(
-            f"The catalogue's files have {count}; the previous version is in force. {MANAGE} config check lists them."
+            f"The catalogue's files have {count}; the previous version is used. List them: {MANAGE} config check"
         )
     click.echo()
     rows = [

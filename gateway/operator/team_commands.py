@@ -1,4 +1,4 @@
-"""`teams`: groups of members with access rules and spending limits in common."""
+"""`teams`: groups of members that share access rules and spending limits."""
 
 import click
 
@@ -19,7 +19,7 @@ def teams() -> None:
 @click.argument("organization_id", default="")
 @click.pass_context
 def list_(ctx: click.Context, organization_id: str) -> None:
-    """List teams, oldest first, of one organization when it is named."""
+    """List teams, oldest first; optionally of one organization."""
     installation = ctx.with_resource(opened())
     check_scope(installation, organization_id)
     found = accounts.list_teams(installation.database, organization_id)
@@ -35,10 +35,10 @@ def list_(ctx: click.Context, organization_id: str) -> None:
 @click.argument("name")
 @click.pass_context
 def create(ctx: click.Context, organization_id: str, name: str) -> None:
-    """Make a team."""
+    """Create a team."""
     installation = ctx.with_resource(opened())
-    made = accounts.create_team(installation.database, installation.control, organization_id, name, actor=OPERATOR)
-    print_result(made.id, id=made.id)
+    team = accounts.create_team(installation.database, installation.control, organization_id, name, actor=OPERATOR)
+    print_result(team.id, id=team.id)
 
 
 @teams.command()
@@ -46,9 +46,9 @@ def create(ctx: click.Context, organization_id: str, name: str) -> None:
 @click.argument("team_id")
 @click.pass_context
 def show(ctx: click.Context, team_id: str) -> None:
-    """List who is in a team."""
-    found = find_team(ctx.with_resource(opened()), team_id)
-    print_table(("MEMBER",), [(one,) for one in found.member_ids], f"Nobody is in {found.name}.")
+    """List the members of a team."""
+    team = find_team(ctx.with_resource(opened()), team_id)
+    print_table(("MEMBER",), [(member_id,) for member_id in team.member_ids], f"{team.name} has no members.")
 
 
 @teams.command()
@@ -57,11 +57,11 @@ def show(ctx: click.Context, team_id: str) -> None:
 @click.argument("name")
 @click.pass_context
 def rename(ctx: click.Context, team_id: str, name: str) -> None:
-    """Give a team another name."""
+    """Rename a team."""
     installation = ctx.with_resource(opened())
     organization_id = find_team(installation, team_id).organization_id
     accounts.rename_team(installation.database, installation.control, organization_id, team_id, name, actor=OPERATOR)
-    print_result(f"{team_id} is renamed.", id=team_id, name=name)
+    print_result(f"{team_id} was renamed.", id=team_id, name=name)
 
 
 @teams.command()
@@ -69,11 +69,11 @@ def rename(ctx: click.Context, team_id: str, name: str) -> None:
 @click.argument("team_id")
 @click.pass_context
 def delete(ctx: click.Context, team_id: str) -> None:
-    """Delete a team with its access rules and limits; what was spent stays on record."""
+    """Delete a team with its access rules and limits; its past spending stays on record."""
     installation = ctx.with_resource(opened())
     organization_id = find_team(installation, team_id).organization_id
     accounts.delete_team(installation.database, installation.control, organization_id, team_id, actor=OPERATOR)
-    print_result(f"{team_id} is deleted.", id=team_id, deleted=True)
+    print_result(f"{team_id} was deleted.", id=team_id, deleted=True)
 
 
 @teams.command()
@@ -82,7 +82,7 @@ def delete(ctx: click.Context, team_id: str) -> None:
 @click.argument("member_id")
 @click.pass_context
 def add(ctx: click.Context, team_id: str, member_id: str) -> None:
-    """Put a member into a team."""
+    """Add a member to a team."""
     _set(ctx, team_id, member_id, True)
 
 
@@ -92,12 +92,12 @@ def add(ctx: click.Context, team_id: str, member_id: str) -> None:
 @click.argument("member_id")
 @click.pass_context
 def remove(ctx: click.Context, team_id: str, member_id: str) -> None:
-    """Take a member out of a team."""
+    """Remove a member from a team."""
     _set(ctx, team_id, member_id, False)
 
 
 def find_team(installation: Installation, team_id: str) -> accounts.TeamInfo:
-    """One team of whichever organization. NotFound."""
+    """Return a team of any organization. Raises NotFound."""
     found = [one for one in accounts.list_teams(installation.database) if one.id == team_id]
     if not found:
         raise NotFound(f"There is no team {team_id}.")

@@ -1,4 +1,4 @@
-"""`transfer`: from SQLite to PostgreSQL, with every row and the same totals."""
+"""`transfer`: copy all rows from SQLite to PostgreSQL and compare the totals."""
 
 from graphlib import TopologicalSorter
 from typing import Any
@@ -16,9 +16,9 @@ from gateway.operator.output import AS_JSON, is_json, print_json
 from gateway.store import migrations
 from gateway.store.database import Database
 
-# What is of one store: its schema, and who lives on it now.
+# Tables that belong to one store: its migrations and running workers.
 OWN = {"migration", "worker", "leader"}
-ROWS = 1_000  # read and written at once
+ROWS = 1_000  # rows of a batch
 BOOLEANS = "SELECT column_name FROM information_schema.columns WHERE table_name = ? AND data_type = 'boolean'"
 TOTALS = """SELECT (SELECT count(*) FROM usage), (SELECT coalesce(sum(cost_nusd), 0) FROM usage),
 (SELECT coalesce(sum(amount_nusd), 0) FROM ledger), (SELECT coalesce(sum(settled_nusd), 0) FROM budget)"""
@@ -29,9 +29,10 @@ TOTALS = """SELECT (SELECT count(*) FROM usage), (SELECT coalesce(sum(cost_nusd)
 @AS_JSON
 @click.pass_context
 def transfer(ctx: click.Context, url: str) -> None:
-    """Copy the SQLite database into an empty PostgreSQL database, all or nothing, then prove that both tell the same.
+    """Copy the SQLite database into an empty PostgreSQL database in one transaction, then compare the totals.
 
-    The gateway must not run meanwhile. PostgreSQL takes its secrets from variables: set those of this installation."""
+    Stop the gateway first. With PostgreSQL the secrets come from variables: set them to those of this installation.
+    """
     source = ctx.with_resource(opened())
     path_of(source.settings.database)
     target = ctx.with_resource(opened(url))
@@ -46,23 +47,23 @@ def transfer(ctx: click.Context, url: str) -> None:
     if is_json():
         print_json(facts)
         return
-    click.echo(f"{facts['rows']:,} rows of {facts['tables']} tables are in PostgreSQL; totals and books are the same.")
-    click.echo(f"Spent: {facts['spent_usd']} USD. Now set DATABASE_URL to it and start the gateway.")
+    click.echo(f"{facts['rows']:,} rows of {facts['tables']} tables were copied. All totals are equal.")
+    click.echo(f"Spent: {facts['spent_usd']} USD. Now set DATABASE_URL to the new database and start the gateway.")
 
 
 def copy_rows(source: Database, target: Database) -> dict[str, int]:
-    """Every row of every table, in one transaction; how many by table. Conflict where the target is in use."""
+    """Copy all rows in one transaction. Return the numbers of rows by table. Raises Conflict for a target with data."""
 
     def copy() -> dict[str, int]:
         if target.execute("SELECT count(*) FROM organization").fetchone()[0]:
-            raise Conflict("That database holds organizations already; give an empty one.")
+            raise Conflict("The target database is not empty. Use an empty database.")
         return {table: _copy_table(source, target, table) for table in tables_of(source)}
 
     return target.write(copy, patient=True)
 
 
 def tables_of(source: Database) -> list[str]:
-    """The tables that are copied, those that others refer to first."""
+    """Return the tables to copy, in the order of their foreign keys."""
 
     def read() -> list[str]:
         names = source.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
@@ -75,7 +76,7 @@ def tables_of(source: Database) -> list[str]:
 
 def _copy_table(source: Database, target: Database, table: str) -> int:
     booleans = {row[0] for row in target.execute(BOOLEANS, (table,)).fetchall()}
-    if target.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0]:  # what migrations wrote
+    if target.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0]:  # rows from migrations
         target.execute(f'DELETE FROM "{table}"')
     columns = [row[1] for row in source.read(lambda: source.execute(f'PRAGMA table_info("{table}")').fetchall())]
     flags = [name in booleans for name in columns]
@@ -102,22 +103,20 @@ def _fit(row: tuple[Any, ...], flags: list[bool]) -> tuple[Any, ...]:
 def _check(source: Installation) -> None:
     for name in SECRETS:
         if not source.settings.secret(name):
-            raise SettingsError(
-                f"{name} (or {name}_FILE) is required with PostgreSQL: name the file in the data folder"
-            )
+            raise SettingsError(f"{name} (or {name}_FILE) is required with PostgreSQL. Use the file in the data folder")
     if source.secrets and Control.observer(source.database).live_epochs():
-        raise Conflict("Workers serve from this database; stop the gateway first.")
+        raise Conflict("Workers use this database. Stop the gateway first.")
     differences = doctor(source.database)
     if differences:
-        raise Conflict("\n".join(["The books differ; mend that first:", *differences]))
+        raise Conflict("\n".join(["The ledger is not consistent. Correct that first:", *differences]))
 
 
 def _compare(source: Database, target: Database) -> dict[str, Any]:
-    """The totals. Conflict when the two tell different ones; nothing serves from the target then."""
-    ours, theirs = (_totals(one) for one in (source, target))
+    """Return the totals. Raises Conflict if those of the two databases differ."""
+    ours = _totals(source)
     differences = doctor(target)
-    if ours != theirs or differences:
-        raise Conflict("\n".join(["PostgreSQL does not tell the same; do not use that database:", *differences]))
+    if ours != _totals(target) or differences:
+        raise Conflict("\n".join(["The totals in PostgreSQL differ. Do not use that database:", *differences]))
     return {"usage": ours[0], "spent_usd": format_usd(ours[1]), "credited_usd": format_usd(ours[2])}
 
 

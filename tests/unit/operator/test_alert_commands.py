@@ -33,7 +33,7 @@ def test_an_address_is_added_tested_listed_and_removed(run, monkeypatch) -> None
     refused = run("alerts", "test", hook, status=1)
     assert "No connection" in refused and not refused.endswith("..")
     run("alerts", "remove", hook)
-    assert run("alerts", "list") == "There are no addresses for alerts."
+    assert run("alerts", "list") == "There are no webhooks for alerts."
     audit = run("audit", "list")
     assert "alert_hook.create" in audit and "alert_hook.delete" in audit and secret not in audit
 
@@ -44,8 +44,8 @@ def test_what_cannot_be_told_is_refused(run) -> None:
 
 
 def test_the_form_of_an_address_is_chosen_or_recognised(run) -> None:
-    assert "Alerts are written for: slack" in run("alerts", "add", "https://hooks.slack.com/services/T0/B0/x")
-    assert "Alerts are written for: teams" in run("alerts", "add", "https://proxy.example.com/x", "--form", "teams")
+    assert "Format: slack" in run("alerts", "add", "https://hooks.slack.com/services/T0/B0/x")
+    assert "Format: teams" in run("alerts", "add", "https://proxy.example.com/x", "--form", "teams")
     address = "https://events.pagerduty.com/v2/enqueue"
     assert "PagerDuty needs the integration key" in run("alerts", "add", address, status=1)
     added = run("alerts", "add", address, typed="R" * 32)

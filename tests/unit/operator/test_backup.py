@@ -20,7 +20,7 @@ def test_what_was_backed_up_is_restored_and_the_database_of_before_is_kept(run, 
     assert "GATEWAY_ENCRYPTION_KEY" in shown and "encryption-key-of-the-tests" not in shown
     assert file.stat().st_mode & 0o777 == 0o600
     assert "hash-secret-of-the-tests" not in file.read_bytes().decode("latin-1")
-    assert "is there already" in run("backup", str(file), status=1)
+    assert "already exists" in run("backup", str(file), status=1)
     run("keys", "create", "--description", "Later")
     assert "Later" in run("keys", "list")
     proof = json.loads(run("restore", str(file), "--verify", "--json"))
@@ -43,12 +43,12 @@ def test_a_restore_names_what_was_revoked_since_the_backup(run, tmp_path: Path) 
     run("keys", "roll", rolled)
     assert json.loads(run("restore", str(file), "--verify", "--json"))["revived"] == {"keys": sorted([ends, rolled])}
     shown = run("restore", str(file))
-    assert f"valid again by it: keys {', '.join(sorted([ends, rolled]))}." in shown and stays not in shown
+    assert f"now valid again: keys {', '.join(sorted([ends, rolled]))}." in shown and stays not in shown
 
 
 def test_what_is_no_sound_backup_is_refused_and_nothing_is_changed(run, tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "text.db").write_text("no database" * 100)
-    assert "is no database" in run("restore", str(tmp_path / "text.db"), status=1)
+    assert "is not a readable database" in run("restore", str(tmp_path / "text.db"), status=1)
     sqlite3.connect(tmp_path / "empty.db").execute("CREATE TABLE other (x)").connection.close()
     assert "not a database of the gateway" in run("restore", str(tmp_path / "empty.db"), status=1)
     file = tmp_path / "backup.db"
@@ -70,8 +70,8 @@ def test_a_database_that_serves_is_not_replaced(run, tmp_path: Path) -> None:
     database = installation.database
     sql = f"INSERT INTO worker (epoch, node, expires_at, seen_version) VALUES (9, 'n', {database.now_us() + 10**8}, 0)"
     database.write(lambda: database.execute(sql))
-    assert "stop the gateway first" in run("restore", str(file), status=1)
-    assert "is whole" in run("restore", str(file), "--verify")
+    assert "Stop the gateway first" in run("restore", str(file), status=1)
+    assert "is valid" in run("restore", str(file), "--verify")
     installation.close()
 
 

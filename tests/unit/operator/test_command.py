@@ -139,7 +139,7 @@ def test_a_provider_key_is_read_from_standard_input_and_shown_masked(seeded) -> 
 
 def test_the_audit_trail_is_listed_and_verified(seeded) -> None:
     assert "api_key.create" in seeded("audit", "list")
-    assert "none changed or missing" in seeded("audit", "verify")
+    assert "unchanged and complete" in seeded("audit", "verify")
 
 
 def test_an_unknown_command_or_setting_is_one_line_and_status_1(run, monkeypatch) -> None:
@@ -148,7 +148,7 @@ def test_an_unknown_command_or_setting_is_one_line_and_status_1(run, monkeypatch
     assert run("key", "list", status=1) == f"error: No such command 'key'; did you mean keys? See {program} --help."
     assert run("keys", "roll", status=1) == f"error: Missing argument 'KEY_ID'. See {program} keys roll --help."
     shown = run("members", "invite", "ada@example.com", status=1)
-    assert shown.startswith("error: Missing argument 'EMAIL'. It takes ORGANIZATION_ID EMAIL. See ")
+    assert shown.startswith("error: Missing argument 'EMAIL'. Arguments: ORGANIZATION_ID EMAIL. See ")
     monkeypatch.setenv("PORT", "many")
     assert run("serve-info", status=1).startswith("error: [server] port")
 

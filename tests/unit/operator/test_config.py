@@ -164,7 +164,7 @@ def test_the_whole_configuration_is_shown_with_origins_and_without_secrets(
 
 
 def test_every_mistake_is_a_line(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert run("config", "check") == "The configuration is fine.\n"
+    assert run("config", "check") == "The configuration is valid.\n"
     monkeypatch.setenv("LLM_OPNAI_API_KEY", "hidden")
     monkeypatch.setenv("REDIS_URL", "http://localhost")
     told = run("config", "check", status=1)

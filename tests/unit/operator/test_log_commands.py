@@ -114,10 +114,10 @@ def test_a_request_that_took_long_is_followed_too(run, filled, fill, monkeypatch
 def test_a_request_is_explained_with_the_providers_words_and_what_to_do(run, filled, project) -> None:
     text = run("explain", ident(2))
     assert text == run("explain", "mine")
-    assert "The provider's words: Your credit balance is too low." in text
+    assert "Provider's message: Your credit balance is too low." in text
     assert f"project {project['name']} ({project['id']})" in text
     assert "Upstream call 2: other/small, status 200" in text and "Served by: other/small" in text
-    assert "To do about upstream_refused: the provider refused our credential" in text
+    assert "Remedy for upstream_refused: the provider refused our credential" in text
     facts = json.loads(run("explain", ident(2), "--json"))
     assert facts["attempts"][0]["upstreamError"] == "Your credit balance is too low."
     assert facts["owner"]["key_mask"] and facts["log"]["id"] == ident(2)
@@ -125,7 +125,7 @@ def test_a_request_is_explained_with_the_providers_words_and_what_to_do(run, fil
 
 def test_a_refused_request_is_explained(run, filled) -> None:
     text = run("explain", ident(3))
-    assert "Ended with: 402 key_limit_reached" in text and "Metadata: team=search" in text
+    assert "Result: 402 key_limit_reached" in text and "Metadata: team=search" in text
     assert "Upstream calls: none" in text and "raise the key's limit" in text
 
 

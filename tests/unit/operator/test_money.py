@@ -65,7 +65,7 @@ def test_improper_limits_are_refused(run, options: list[str]) -> None:
 def test_limits_of_nobody_are_refused(run) -> None:
     for nobody in ("key_" + "0" * 32, "member_" + "0" * 32):
         assert "error: " in run("limits", "set", nobody, "--total", "1", status=1)
-    assert "is the id of no key (key_…), member" in run("limits", "set", "CI", "--total", "1", status=1)
+    assert "is not the id of a key (key_…), member" in run("limits", "set", "CI", "--total", "1", status=1)
 
 
 def test_rates_are_set_shown_and_cleared(run) -> None:
@@ -106,7 +106,7 @@ def test_the_bound_of_a_provider_key_is_set_shown_and_removed(run) -> None:
     assert cells(run("provider-keys", "list", organization))[-2:] == ["2.5", "0"]
     assert run("provider-keys", "limit", organization, key, "7") == f"{key}: 7."
     assert cells(run("provider-keys", "list", organization))[-2:] == ["7", "0"]
-    assert run("provider-keys", "limit", organization, key, "none") == f"{key}: no bound."
+    assert run("provider-keys", "limit", organization, key, "none") == f"{key}: no limit."
     assert cells(run("provider-keys", "list", organization))[-2:] == ["-", "0"]
     assert "error: " in run("provider-keys", "limit", organization, key, "much", status=1)
     assert run("doctor") == "The books agree."
@@ -121,7 +121,7 @@ def test_discounts_are_set_listed_and_removed(run) -> None:
     assert cells(shown, 2)[2:] == ["sandbox", "*", "0.2", "2026-01-01T00:00:00.000Z", "2026-02-01T12:00:00.000Z"]
     assert run("discounts", "set", "0.3", "--provider", "sandbox") == first
     for one in (first, everyone):
-        assert run("discounts", "remove", one) == f"{one} is removed."
+        assert run("discounts", "remove", one) == f"{one} was removed."
     assert run("discounts", "list") == "There are no discounts."
     assert "discount.remove" in run("audit", "list")
 
@@ -147,7 +147,7 @@ def test_doctor_shows_a_difference_with_status_1(run, open_store) -> None:
 
 def test_a_period_without_usage_has_nothing_to_price_again(run) -> None:
     shown = run("re-rate", "--from", "2026-01-01", "--to", "2026-02-01", "--post")
-    assert "no usage" in shown and "Nothing was left to post." in shown
+    assert "no usage" in shown and "There was nothing to post." in shown
     assert "later" in run("re-rate", "--from", "2026-02-01", "--to", "2026-02-01", status=1)
     assert "error: " in run("re-rate", "--from", "yesterday", "--to", "2026-02-01", status=1)
 
@@ -189,7 +189,7 @@ def test_the_doctor_shows_when_a_backup_holds_data_and_key(run, monkeypatch, tmp
     run("migrate")
     run("seed")
     told = run("doctor")
-    assert "holds both" in told and "The books agree." in told
+    assert "contains both" in told and "The books agree." in told
     key, elsewhere = data / "gateway_encryption_key", tmp_path / "elsewhere"
     elsewhere.write_text(key.read_text())
     monkeypatch.setenv("GATEWAY_ENCRYPTION_KEY_FILE", str(elsewhere))

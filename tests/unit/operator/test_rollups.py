@@ -15,7 +15,7 @@ def installation(run):
 
 
 def test_sums_are_shown_and_computed_anew(run, installation) -> None:
-    assert "Nothing is summed up yet" in run("rollups", "status")
+    assert "Nothing is summed yet" in run("rollups", "status")
     database = installation.database
     now_us = database.now_us()
     rows = [usage_row(now_us - n * HOUR_US, cost_nusd=n, posted_at=now_us - 1) for n in range(1, 30)]
@@ -24,13 +24,13 @@ def test_sums_are_shown_and_computed_anew(run, installation) -> None:
         "rollups", "rebuild", "--from", "2026-01-02", "--to", "2026-01-01", status=1
     )
     first, last = to_iso(now_us - 3 * DAY_US), to_iso(now_us + HOUR_US)
-    assert run("rollups", "rebuild", "--from", first, "--to", last) == "29 hours were computed anew."
+    assert run("rollups", "rebuild", "--from", first, "--to", last) == "29 hours were recomputed."
     database.write(lambda: database.execute("UPDATE rollup SET cost_nusd = 77"))
     assert "rollup" in run("doctor", status=1)
     run("rollups", "rebuild", "--from", first, "--to", last)
     assert stored_sums(database) == sum_up(rows)
     shown = run("rollups", "status")
-    assert "are counted" in shown and "none" in shown
+    assert "are summed" in shown and "none" in shown
 
 
 def test_jobs_are_listed_with_their_last_round_and_done_on_demand(run) -> None:

@@ -86,7 +86,7 @@ def test_status_goes_on_where_the_catalogue_has_mistakes(run, monkeypatch, tmp_p
     own.write_text('name = "North"\nprotocol = "opnai"\n')
     found = json.loads(run("status", "--json", status=1))
     assert "did you mean openai?" in found["mistakes"][0] and found["catalogue"] == before["catalogue"]
-    assert "config check lists" in run("status", status=1)
+    assert "List them: ./manage config check" in run("status", status=1)
 
 
 def test_spend_is_reported_by_day_project_key_and_model(run, installation) -> None:
@@ -103,7 +103,7 @@ def test_spend_is_reported_by_day_project_key_and_model(run, installation) -> No
         assert line[by] == ident and line["requests"] == 3 and float(line["cost_usd"]) == 6
     header, line = run("spend", "--by", "key", "--csv").splitlines()
     assert header.startswith("key,name,requests,") and line.startswith(f"{key.id},'=-1+cmd|'/C calc'!A0,3,")
-    assert "Nothing was spent" in run("spend", "--from", "2020-01-01", "--to", "2020-01-02")
+    assert "There was no spending" in run("spend", "--from", "2020-01-01", "--to", "2020-01-02")
     assert "error: There is no project" in run("spend", "--project", "proj_none", status=1)
 
 

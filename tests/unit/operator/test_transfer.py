@@ -30,8 +30,8 @@ def test_everything_is_on_postgresql_with_the_same_totals(run, postgresql_url, m
     monkeypatch.setenv("DATABASE_URL", postgresql_url)
     assert {name: run(name, "list", "--json") for name in shown} == shown
     assert run("spend", "--by", "project", "--csv") == spent
-    assert run("doctor").endswith("The books agree.") and "none changed" in run("audit", "verify")
-    assert "That is for SQLite" in run("backup", "x.db", status=1)
+    assert run("doctor").endswith("The books agree.") and "unchanged and complete" in run("audit", "verify")
+    assert "This command is for SQLite" in run("backup", "x.db", status=1)
 
 
 def test_secrets_must_be_named_first(run, postgresql_url, monkeypatch) -> None:
