@@ -49,8 +49,8 @@ def test_the_form_of_an_address_is_chosen_or_recognised(run) -> None:
     address = "https://events.pagerduty.com/v2/enqueue"
     assert "PagerDuty needs the integration key" in run("alerts", "add", address, status=1)
     added = run("alerts", "add", address, typed="R" * 32)
-    assert "Alerts are written for: pagerduty" in added and "R" * 32 not in added + run("alerts", "list")
-    assert "Alerts are written for: email" in run("alerts", "add", "mailto:ops@example.com")
+    assert "Format: pagerduty" in added and "R" * 32 not in added + run("alerts", "list")
+    assert "Format: email" in run("alerts", "add", "mailto:ops@example.com")
     assert "Not an e-mail address" in run("alerts", "add", "mailto:a@b\nBcc: c@d", status=1)
     shown = run("alerts", "list")
     assert [word in shown for word in ("slack", "teams", "pagerduty", "mailto:ops@example.com")] == [True] * 4
