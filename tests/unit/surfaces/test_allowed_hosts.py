@@ -1,4 +1,4 @@
-"""The gateway answers under its own names."""
+"""The gateway accepts its own host names."""
 
 import pytest
 

@@ -12,7 +12,7 @@ SENT = [b"one ", b"two ", b"three"]
 
 
 class Kept:
-    """What a payload is to the seam; settled once `settled_after` pieces came."""
+    """A payload as the recording uses it; settled after `settled_after` pieces."""
 
     def __init__(self, settled_after: int = 99, error: GatewayError | None = None) -> None:
         self.settled_after, self.error = settled_after, error
@@ -90,7 +90,7 @@ def test_a_stream_that_is_left_is_closed_and_ended(read: int) -> None:
     assert payload.ends == [200] and payload.pieces == SENT[:read] and payload.closed == bool(read)
 
 
-def test_who_leaves_before_the_answer_ends_the_payload() -> None:
+def test_a_disconnect_before_the_response_ends_the_payload() -> None:
     payload = Kept()
     answer_recording.leave(Inbound("POST", "/v1/x", {}, payload=payload))
     assert payload.ends == [499]

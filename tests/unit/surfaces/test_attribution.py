@@ -1,4 +1,4 @@
-"""Bounds of what a request may store as metadata."""
+"""Limits of the metadata that a request may store."""
 
 from types import SimpleNamespace
 from typing import Any

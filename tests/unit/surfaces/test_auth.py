@@ -1,4 +1,4 @@
-"""What is kept of a request's headers is used for the same headers alone, and only while it is true."""
+"""The cached sender of a request is used for identical headers only, and only while it is valid."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ HEADERS = {"authorization": "Bearer t", "content-type": "application/json", "x-s
 
 
 class Keys:
-    """Tells callers by their tokens; `known` may be taken away at any time."""
+    """Authenticates callers by their tokens; `known` may be cleared at any time."""
 
     def __init__(self) -> None:
         self.known, self.asked = {"t": Caller("key_1", *[""] * 8)}, 0
@@ -62,7 +62,7 @@ def test_a_caller_that_holds_no_more_is_refused_at_once(services):
 @pytest.mark.parametrize(
     ("name", "said"), [("x-request-id", "label"), ("x-no-cache", "no_cache"), ("x-llmgateway-team", "metadata")]
 )
-def test_whoever_says_more_is_heard_each_time(services, name, said):
+def test_requests_with_options_are_authenticated_each_time(services, name, said):
     sender = Sender()
     for _ in range(2):
         assert getattr(admit(services, sender, **{name: "true"}), said)

@@ -1,4 +1,4 @@
-"""Operations as Flask has them: a blueprint for each surface, and which addresses reach which."""
+"""Operations in Flask: a blueprint for each surface, and the routing of paths."""
 
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ from gateway.telemetry.request_observers import RequestObservers
 
 @pytest.fixture
 def mounted(settings, tmp_path):
-    """A function that has a new Flask application answer these surfaces."""
+    """Return a function that mounts these surfaces in a new Flask application."""
     telemetry = SimpleNamespace(requests=RequestObservers(Counters(tmp_path), Clock()))
     services = SimpleNamespace(settings=settings(), telemetry=telemetry, clock=Clock())
 

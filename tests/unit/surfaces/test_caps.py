@@ -32,7 +32,7 @@ TOO_MUCH = {
 
 
 @pytest.mark.parametrize("name", TOO_MUCH)
-def test_a_request_of_too_many_parts_is_told_which_cap_it_passed(name: str) -> None:
+def test_a_request_with_too_many_parts_names_the_exceeded_limit(name: str) -> None:
     with pytest.raises(InvalidRequest, match=f"limits.{name}") as caught:
         chat.read(LIMITS, TOO_MUCH[name])
     assert (caught.value.status, caught.value.code) == (400, "request_too_complex")
@@ -59,8 +59,8 @@ def test_a_small_cap_holds_for_small_bodies_too() -> None:
         chat.read(replace(LIMITS, max_enum=2), body(tools=[tool("t", {"enum": [1, 2, 3]})]))
 
 
-def test_what_real_clients_send_passes() -> None:
-    """A coding agent's longest day: 4,000 messages, 500 tools of thirty fields each, texts full of code."""
+def test_requests_of_real_clients_pass() -> None:
+    """A long day of a coding agent: 4,000 messages, 500 tools with thirty fields each, texts full of code."""
     schema = {"type": "object", "properties": {f"p{n}": {"type": "string", "enum": ["a", "b"]} for n in range(30)}}
     code = "if (a[0], {b: [1, 2]}) { c(); }\n" * 40
     messages = [{"role": "user", "content": code}] * 4_000
@@ -69,7 +69,7 @@ def test_what_real_clients_send_passes() -> None:
 
 
 def test_the_longest_batch_of_embeddings_passes() -> None:
-    """2,048 texts as 300,000 numbers of tokens, as many as the largest vendor takes at once."""
+    """2,048 texts as 300,000 token numbers, the most that the largest vendor accepts in one request."""
     inputs = [[7] * 146] * 2_048
     raw = orjson.dumps({"model": "m", "input": inputs})
     assert sum(map(len, inputs)) > 299_000 and caps.read(LIMITS, raw, orjson.loads, raw)["input"] == inputs
@@ -99,7 +99,7 @@ def test_other_callers_have_their_turn_while_a_large_body_is_read() -> None:
 
 
 def test_inputs_to_judge_have_a_cap() -> None:
-    """400,000 of them kept one worker busy for half a minute, and for 17 s of it nobody else had a turn."""
+    """400,000 inputs kept one worker busy for half a minute, and blocked all other requests for 17 s of it."""
     wanted = moderations.DECODER.decode(orjson.dumps({"input": ["a"] * (LIMITS.max_inputs + 1)}))
     with pytest.raises(InvalidRequest, match=r"limits\.max_inputs"):
         moderations.read(LIMITS, wanted)

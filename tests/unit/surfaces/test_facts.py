@@ -1,4 +1,4 @@
-"""What is kept with a target for its replies says what is true of each of them."""
+"""Facts that are cached with a target are true of each of its responses."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def facts_of(*attempts: Attempt, cached: bool = False) -> Facts:
 
 
 @pytest.mark.parametrize("region", ["", "eu"])
-def test_the_trail_shows_each_attempt_whatever_was_told_before(region):
+def test_the_routing_shows_each_attempt_whatever_was_cached(region):
     one, other = target(region=region), target()
     for failures in ((False,), (True, False), (False,)):
         facts = facts_of(*[attempt(one if failed else other, failed) for failed in failures])
@@ -50,7 +50,7 @@ def test_an_answer_out_of_the_cache_shows_no_attempt():
     assert facts_of(attempt(one), cached=True).metadata()["routing"] == []
 
 
-def test_what_was_written_of_an_attempt_that_broke_is_its_error():
+def test_a_failed_attempt_shows_its_error():
     broken = attempt(target())
     broken.error = UpstreamFailed("It broke.")
     assert facts_of(broken).metadata()["routing"][0]["succeeded"] is False

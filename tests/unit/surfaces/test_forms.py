@@ -1,4 +1,4 @@
-"""Forms of callers: fields and files as sent, caps by name, and an exact error for all that is broken."""
+"""Forms: fields and files as sent, limits by name, and an exact error for each malformed form."""
 
 import io
 
@@ -25,7 +25,7 @@ def sent(fields, boundary=None):
 
 
 def test_fields_and_files_are_as_they_were_sent(tmp_path):
-    sound = bytes(range(256)) * 8192  # two megabytes: read in a thread, kept on the disk
+    sound = bytes(range(256)) * 8192  # two megabytes: read in a thread, stored on the disk
     fields = [("model", "whisper-1"), ("include[]", "a"), ("include[]", "ü"), ("file", ("a b.wav", sound, "audio/wav"))]
     form = read_form(sent(fields), LIMITS, str(tmp_path))
     assert (form.text("model"), form.texts("include[]"), form.text("none", "-")) == ("whisper-1", ["a", "ü"], "-")
@@ -44,7 +44,7 @@ def test_fields_and_files_are_as_they_were_sent(tmp_path):
         ([("a", b"\xff\xfe")], InvalidRequest, "invalid_parameters"),
     ],
 )
-def test_what_is_too_much_is_refused_by_name(fields, error, code):
+def test_exceeded_limits_are_named(fields, error, code):
     with pytest.raises(error) as caught:
         read_form(sent(fields), LIMITS)
     assert caught.value.code == code

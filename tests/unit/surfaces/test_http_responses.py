@@ -1,4 +1,4 @@
-"""Streams as they are written: whatever breaks one is told in the caller's dialect, and nothing upstream runs on."""
+"""Streams: every failure is reported in the caller's dialect, and no upstream call continues after it."""
 
 from collections.abc import Iterator
 

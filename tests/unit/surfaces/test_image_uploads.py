@@ -1,4 +1,4 @@
-"""Pictures within JSON bodies: large ones lie on the disk, whatever is no base64 is told by its field."""
+"""Images in JSON bodies: large ones are stored on the disk, and invalid base64 is reported by its field."""
 
 import tracemalloc
 from base64 import b64encode
@@ -27,7 +27,7 @@ def test_a_large_picture_of_a_data_url_lies_on_the_disk(tmp_path: Path) -> None:
     text = b64encode(data).decode()
     tracemalloc.start()
     found = load(tmp_path, text)
-    peak = tracemalloc.get_traced_memory()[1] - len(text)  # the address itself is built once here
+    peak = tracemalloc.get_traced_memory()[1] - len(text)  # the data URL is built here only once
     tracemalloc.stop()
     assert found.file.on_disk and found.media_type == "image/png" and len(found.file) == len(data)
     assert b"".join(found.file.pieces()) == data and peak < 4 << 20
@@ -38,7 +38,7 @@ def test_a_large_picture_of_a_data_url_lies_on_the_disk(tmp_path: Path) -> None:
     ["%%", "AAA", b64encode(PNG).decode() + "=", "AA==" + "A" * (1 << 18), "A" * ((1 << 18) - 1) + "=" + "AAAA"],
     ids=len,
 )
-def test_what_is_no_base64_is_reported_by_its_field(tmp_path: Path, text: str) -> None:
+def test_invalid_base64_is_reported_by_its_field(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         load(tmp_path, text)
     assert (caught.value.param, caught.value.code) == ("images.0.image_url", "invalid_parameters")

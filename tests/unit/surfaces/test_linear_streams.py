@@ -1,4 +1,4 @@
-"""Streams are written in time by what comes: no event searches all that came before it, whatever a provider sends."""
+"""Streams are written in linear time: no event searches all earlier content, whatever a provider sends."""
 
 import contextlib
 import time
@@ -32,11 +32,11 @@ from gateway.surfaces.responses import items, reader, schema, stream
 from gateway.surfaces.responses.assembler import Assembler
 
 FEW, TIMES = 60, 4
-GROWTH = 5.5  # of steps when four times as much comes; by the square it would be sixteen
+GROWTH = 5.5  # ratio of steps for four times the events; quadratic code would need sixteen times
 
 
 class Facts:
-    """What every writer asks of the answer that it writes."""
+    """The facts that every writer reads."""
 
     answer_id, requested_model, served = f"resp_{'0' * 32}", "acme/model", "acme/model"
     created, service_tier, hides_reasoning = 1_767_225_600, "", False
@@ -114,7 +114,7 @@ def test_four_times_as_much_takes_four_times_the_steps(writer: str) -> None:
     found = {}
     for kind in STREAMS:
         with contextlib.suppress(AttributeError):
-            steps_of(writer, kind, 2)  # what is made once
+            steps_of(writer, kind, 2)  # objects that are created once
         found[kind] = steps_of(writer, kind, FEW * TIMES) / steps_of(writer, kind, FEW)
     assert {kind: growth for kind, growth in found.items() if growth > GROWTH} == {}
 

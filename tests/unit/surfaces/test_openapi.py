@@ -27,7 +27,7 @@ def document() -> dict:
     return openapi.describe(surface_table.described())
 
 
-def test_every_operation_is_described_once_with_an_id_of_its_own(document) -> None:
+def test_every_operation_is_described_once_with_a_unique_id(document) -> None:
     listed = {(o.method.lower(), openapi.VARIABLE.sub(r"{\1}", o.path)) for o in surface_table.described()}
     found = {(method, path) for path, methods in document["paths"].items() for method in methods}
     ids = [one["operationId"] for methods in document["paths"].values() for one in methods.values()]
@@ -41,7 +41,7 @@ def test_every_reference_leads_somewhere(document) -> None:
         assert name in document["components"][kind], name
 
 
-def test_every_operation_documents_answers_and_who_may_call_it(document) -> None:
+def test_every_operation_documents_responses_and_access(document) -> None:
     for path, methods in document["paths"].items():
         for method, one in methods.items():
             assert one["responses"] and one["summary"], (method, path)
@@ -87,7 +87,7 @@ def test_the_page_shows_code_as_code(document) -> None:
     assert "<code>Authorization: Bearer</code>" in introduction and "`" not in introduction
 
 
-def test_the_page_escapes_what_the_description_says() -> None:
+def test_the_page_escapes_the_description() -> None:
     def handler(services, inbound):
         """Says <script>alert(1)</script>."""
 
@@ -126,7 +126,7 @@ def test_deprecation_shows_in_the_description() -> None:
 
 
 @pytest.mark.parametrize(("day", "status"), [(30, 200), (31, 410)])
-def test_an_operation_is_gone_from_the_day_of_its_end(tmp_path: Path, day: int, status: int) -> None:
+def test_an_operation_returns_410_from_its_removal_date(tmp_path: Path, day: int, status: int) -> None:
     now_us = int(datetime(2027, 1, day, tzinfo=UTC).timestamp()) * 1_000_000
     clock = SimpleNamespace(now_us=lambda: now_us, monotonic=Clock.monotonic)
     services = SimpleNamespace(telemetry=telemetry(tmp_path, clock), clock=clock)
@@ -164,7 +164,7 @@ def test_document_and_page_are_served_under_their_three_addresses() -> None:
     assert "default-src 'none'" in headers["Content-Security-Policy"] and b"<h1>" in served["/docs"].body
 
 
-def test_document_and_page_are_made_once_and_sent_compressed_to_who_takes_that(monkeypatch) -> None:
+def test_document_and_page_are_cached_and_compressed_on_request(monkeypatch) -> None:
     written = []
     write = openapi.write_page
     monkeypatch.setattr(openapi, "write_page", lambda document: written.append(1) or write(document))
@@ -187,5 +187,5 @@ def test_the_description_is_valid_openapi() -> None:
     from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
     found = openapi.describe(surface_table.described(), openapi.read_examples())
-    found["externalDocs"]["url"] = f"http://127.0.0.1:4001{policy.ADDRESS}"  # a reference, as 3.1 allows it anywhere
+    found["externalDocs"]["url"] = f"http://127.0.0.1:4001{policy.ADDRESS}"  # OpenAPI 3.1 allows references anywhere
     assert [f"{one.instance_path}: {one.message[:200]}" for one in OPENAPI_31_VALIDATOR.iter_errors(found)] == []

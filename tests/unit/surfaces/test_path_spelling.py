@@ -1,4 +1,4 @@
-"""Loose spellings of an address lead to the operation that is meant, and to nothing else."""
+"""Misspelled paths lead to the intended operation, and to no other."""
 
 import time
 
@@ -29,7 +29,7 @@ ADDRESSES = Addresses(
         ("", "/"),
     ],
 )
-def test_what_is_meant_is_found(asked: str, served: str) -> None:
+def test_the_intended_path_is_found(asked: str, served: str) -> None:
     assert ADDRESSES.settle(asked) == served
 
 
@@ -37,7 +37,7 @@ def test_what_is_meant_is_found(asked: str, served: str) -> None:
     "path",
     ["/v1/nothing", "/v1", "/v2/chat/completions", "/CHAT/completions", "/v1/x/a/b/end", "/v1v1/chat/completions"],
 )
-def test_what_is_not_there_stays_as_it_came(path: str) -> None:
+def test_an_unknown_path_stays_unchanged(path: str) -> None:
     assert ADDRESSES.settle(path) == path
 
 
@@ -63,5 +63,5 @@ def test_a_doubled_version_takes_time_by_how_often_it_stands_there() -> None:
         ("/v1/chat/completion" + "s" * 100, ""),
     ],
 )
-def test_an_address_that_is_nearly_one_of_ours_is_told_which(asked: str, meant: str) -> None:
+def test_a_similar_path_is_suggested(asked: str, meant: str) -> None:
     assert ADDRESSES.nearest(asked) == meant

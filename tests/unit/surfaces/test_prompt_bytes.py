@@ -39,7 +39,7 @@ def chat(**changes: Any) -> int:
     ids=["reasoning", "reasoning content", "reasoning details", "refusal", "call", "custom call"],
 )
 def test_all_that_an_assistant_did_before_counts_in_chat(act: dict[str, Any]) -> None:
-    """A megabyte of earlier reasoning was reserved as nothing."""
+    """Nothing was reserved for a megabyte of earlier reasoning."""
     assert chat(messages=[USER, {"role": "assistant", "content": "Hi", **act}, USER]) >= 50_000
 
 

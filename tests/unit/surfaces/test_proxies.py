@@ -1,4 +1,4 @@
-"""The caller's address is what our own proxies saw, never what the caller wrote itself."""
+"""The caller's address is the one that trusted proxies saw, never the caller's own claim."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_without_a_header_the_peer_is_the_caller():
 
 
 @pytest.mark.parametrize("text", ["", "localhost", "1.2.3", "[::1", "a:b:c", "1.2.3.4.5:1"])
-def test_what_is_no_address_is_none(text):
+def test_an_invalid_address_is_empty(text):
     assert read_address(text) in ("", "::1")
 
 

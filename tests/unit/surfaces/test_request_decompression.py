@@ -1,4 +1,4 @@
-"""Packed bodies are undone in small steps, whatever they are made of."""
+"""Compressed bodies are decompressed in small steps, whatever they contain."""
 
 import gzip
 import zlib
@@ -37,7 +37,7 @@ def test_sixty_thousand_empty_members_are_refused_after_a_few(coding, monkeypatc
 
 
 @pytest.mark.parametrize("coding", PACKERS)
-def test_a_long_body_goes_on_in_a_thread_after_a_few_steps(coding):
+def test_a_long_body_continues_in_a_thread_after_a_few_steps(coding):
     plain, handed = bytes(8_000_000), []
 
     def run(work, steps):
@@ -77,7 +77,7 @@ def test_a_cut_body_is_reported_as_broken_at_any_size(coding, cut):
 
 
 def test_a_frame_may_not_ask_for_a_window_beyond_the_cap():
-    # Magic, a descriptor without single segment, a window of 2^(10+20) bytes.
+    # Magic number, a descriptor without single segment, a window of 2^(10+20) bytes.
     with pytest.raises(InvalidRequest):
         decode_body(b"\x28\xb5\x2f\xfd\x00" + bytes([20 << 3]) + b"\x01\x00\x00", "zstd", 1000)
 

@@ -1,4 +1,4 @@
-"""WebSockets by Flask-Sock: which connections it gets, and what becomes of one that ends before its handshake."""
+"""WebSockets by Flask-Sock: the connections that it gets, and the end of a connection before its handshake."""
 
 import socket
 
@@ -23,7 +23,7 @@ def test_a_request_without_an_upgrade_or_a_socket_has_no_channel(environ: dict[s
     assert channel_of(environ) is None
 
 
-def test_what_a_session_holds_is_given_back_when_the_caller_left_before_the_handshake() -> None:
+def test_session_resources_are_released_when_the_caller_left_before_the_handshake() -> None:
     ours, theirs = socket.socketpair()
     ours.close()
     theirs.close()

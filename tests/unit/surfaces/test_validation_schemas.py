@@ -1,4 +1,4 @@
-"""Bodies of the management API: what takes long to check is bounded, and checked beside the event loop."""
+"""Bodies of the management API: long validation is bounded, and runs off the event loop."""
 
 from collections.abc import Callable
 
@@ -58,6 +58,6 @@ class Limit(Body):
     ("0.0000000001", "nine decimal places"), ("9999999999", "limit is 999999999 dollars"), (1e30, "limit is 999999999"),
     ("-5", "non-negative"), ("1e3", "non-negative"), ("twelve", "non-negative"), ("5.", "non-negative"),
 ], ids=str)  # fmt: skip
-def test_what_is_wrong_with_an_amount_of_dollars_is_said(given: object, said: str) -> None:
+def test_an_invalid_amount_of_dollars_is_explained(given: object, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         read_body(Limit, Inbound("POST", "/x", {"content-type": "application/json"}, orjson.dumps({"limit": given})))

@@ -1,4 +1,4 @@
-"""An environ becomes an Inbound under the cap; an Outbound becomes headers and a body."""
+"""An environ becomes an Inbound within its limits; an Outbound becomes headers and a body."""
 
 import gzip
 import io
@@ -34,7 +34,7 @@ def test_base_url_has_the_mount_point_and_yields_to_the_public_one():
     assert read_inbound(environ(), public_url="https://llm.example/").base_url == "https://llm.example"
 
 
-def test_peer_is_what_the_configured_header_of_a_trusted_proxy_names():
+def test_the_peer_comes_from_the_configured_header_of_a_trusted_proxy():
     made = environ(HTTP_X_FORWARDED_FOR="1.2.3.4, 5.6.7.8")
     proxies = Proxies("X-Forwarded-For", ["10.0.0.0/8"])
     assert read_inbound(made).peer == "10.0.0.1"
@@ -163,7 +163,7 @@ def test_a_short_plain_body_needs_no_admission():
     assert read_inbound(environ(b"a" * FREE_BODY), admit=refuse).body == b"a" * FREE_BODY
 
 
-def test_what_a_packed_body_becomes_is_held_as_it_is_unpacked():
+def test_memory_is_reserved_while_a_body_is_decompressed():
     class Held:
         sizes: list[int] = []
 

@@ -81,18 +81,18 @@ def test_files_are_reported_by_their_kind_and_form(given: dict, part: Any) -> No
         (file({"type": "reference", "reference": {"openai": "file-1"}}, "image/png"), "prompt.0.content.0.data"),
     ],
 )
-def test_files_that_nobody_can_read_are_refused(given: dict, param: str) -> None:
+def test_unreadable_files_are_rejected(given: dict, param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         read(prompt=[user(given)])
     assert refused.value.param == param
 
 
 @pytest.mark.parametrize("written", ["_-8", "/+8", "/+8=\n", "/ +8="])
-def test_base64_of_any_spelling_is_what_every_vendor_reads(written: str) -> None:
+def test_base64_in_any_variant_becomes_standard_base64(written: str) -> None:
     assert parts_of(user(file(written, "image/png"))) == [(Image(Media("image/png", data="/+8=")),)]
 
 
-def test_what_a_client_ran_comes_back_as_it_was() -> None:
+def test_client_executed_calls_come_back_unchanged() -> None:
     said = assistant(
         {"type": "tool-call", "toolCallId": "a", "toolName": "look", "input": {"b": 1.5, "a": []}},
         {"type": "tool-call", "toolCallId": "b", "toolName": "look", "input": "no JSON {"},
@@ -136,7 +136,7 @@ def test_images_of_tools_are_read_in_every_versions_words(item: dict) -> None:
     assert question.request.requirements.vision and question.request.requirements.media == 1
 
 
-def test_what_the_provider_ran_is_left_out_wherever_its_result_stands() -> None:
+def test_provider_executed_calls_are_left_out_wherever_their_result_is() -> None:
     call = {"type": "tool-call", "toolCallId": "w", "toolName": "finder", "input": {}, "providerExecuted": True}
     result = {"type": "tool-result", "toolCallId": "w", "toolName": "finder", "output": {"type": "json", "value": []}}
     assert parts_of(user("News?"), assistant(call, result, "None."), assistant(call), tool(result)) == [
@@ -144,7 +144,7 @@ def test_what_the_provider_ran_is_left_out_wherever_its_result_stands() -> None:
     ]  # fmt: skip
 
 
-def test_what_came_out_as_metadata_goes_back_in() -> None:
+def test_provider_metadata_is_read_back() -> None:
     own = {"signature": "s+/=", "sealed": "é", "vendor": "anthropic", "id": "rs_1", "summary": True}
     thought = {"type": "reasoning", "text": "Hm.", "providerOptions": {"llmgateway": own, "other": 1}}
     text = {"type": "text", "text": "So.", "providerOptions": {"llmgateway": {"signature": "t", "vendor": "google"}}}
@@ -208,7 +208,7 @@ def test_search_tools_of_vendors_are_the_models_own(ident: str, kind: str) -> No
     assert talk.tool_choice.mode == "web_search" and question.search == "finder" and question.warnings == []
 
 
-def test_what_has_no_counterpart_is_reported_once_each() -> None:
+def test_each_option_without_counterpart_is_reported_once() -> None:
     odd = {"type": "provider", "id": "openai.shell", "name": "shell", "args": {"big": 2**80}}
     question = read(
         tools=[odd], toolChoice={"type": "auto"}, stopSequences=["x"], seed=0, topK=1, includeRawChunks=True
@@ -220,7 +220,7 @@ def test_what_has_no_counterpart_is_reported_once_each() -> None:
     orjson.dumps(question.warnings)
 
 
-def test_a_choice_of_what_was_left_out_is_the_models_own() -> None:
+def test_a_choice_of_an_omitted_tool_becomes_auto() -> None:
     tools = [
         {"type": "provider", "id": "x.y", "name": "y", "args": {}},
         {"type": "function", "name": "z", "inputSchema": {}},
@@ -261,7 +261,7 @@ def test_options_nested_without_end_are_read_or_refused(depth: int) -> None:
 
 
 def test_a_long_text_file_is_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """24 MB of it in one call held every other request of the worker for a tenth of a second."""
+    """Decoding 24 MB in one call blocked every other request of the worker for a tenth of a second."""
     sizes = []
 
     def noting(text: str, **given: Any) -> bytes:

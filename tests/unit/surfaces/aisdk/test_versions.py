@@ -1,4 +1,4 @@
-"""Steps from the newest version of an answer to older ones, and frames that are written outside of a stream."""
+"""Steps from the newest version of a response to older ones, and frames that are written outside of a stream."""
 
 import json
 from typing import Any
@@ -46,7 +46,7 @@ BODY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_a_body_is_what_clients_of_the_version_know(version: int) -> None:
+def test_a_body_matches_the_clients_version(version: int) -> None:
     body = step_body_down(json.loads(json.dumps(BODY)), version)
     ai_parts.check_body(body, version)
     if version == 2:
@@ -69,7 +69,7 @@ def test_a_body_is_what_clients_of_the_version_know(version: int) -> None:
     ],
     ids=lambda part: part["type"],
 )
-def test_a_part_is_what_clients_of_the_version_know(part: dict[str, Any], version: int) -> None:
+def test_a_part_matches_the_clients_version(part: dict[str, Any], version: int) -> None:
     ai_parts.check_part(step_down(json.loads(json.dumps(part)), version), version)
 
 
@@ -104,21 +104,21 @@ def test_errors_have_the_types_that_clients_show_apart(error: GatewayError, kind
 
 
 class Unsettled:
-    """A payload whose settlement fails when all of the answer is there."""
+    """A payload with a settlement that fails when the whole response has arrived."""
 
     held = True
 
     def add(self, piece: bytes) -> None:
-        """Nothing is kept."""
+        """Retain nothing."""
 
     def finish(self, status: int) -> None:
         raise Unavailable()
 
     def end(self, status: int) -> None:
-        """Nothing is held."""
+        """Release nothing."""
 
 
-def test_a_stream_whose_settlement_fails_ends_with_a_part_that_every_client_knows() -> None:
+def test_a_stream_with_failed_settlement_ends_with_a_part_that_every_client_knows() -> None:
     payload: Any = Unsettled()
     stream = CapturedStream(iter([b'data: {"type":"finish"}\n\n']), 200, payload, ERRORS, "id")
     (frame,) = list(stream)

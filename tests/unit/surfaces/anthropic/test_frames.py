@@ -51,7 +51,7 @@ def sent(*events) -> bytes:
 
 
 def wire(*events) -> list[dict]:
-    """Every event of a stream, checked against the published type, blocks strictly one after the other."""
+    """Return every event of a stream, validated against the published type, blocks strictly one after the other."""
     bodies = [orjson.loads(chunk.split(b"data: ", 1)[1]) for chunk in sent(*events).split(b"\n\n") if chunk]
     open_index = None
     for body in bodies:
@@ -69,7 +69,7 @@ def wire(*events) -> list[dict]:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., anthropic.Anthropic]]:
-    """A factory: serve(bytes) is a client of the official SDK whose server answers with them."""
+    """Return a factory: serve(bytes) is a client of the official SDK with a server that returns these bytes."""
     servers = contextlib.ExitStack()
 
     def start(body: bytes) -> anthropic.Anthropic:
@@ -87,7 +87,7 @@ def serve() -> Iterator[Callable[..., anthropic.Anthropic]]:
 
 
 def message(client: anthropic.Anthropic) -> anthropic.types.Message:
-    """What the SDK makes of a stream."""
+    """Return the message that the SDK builds from a stream."""
     hello = [{"role": "user", "content": "x"}]
     with client.messages.stream(model="m", max_tokens=9, messages=hello) as stream:
         return stream.get_final_message()
@@ -178,7 +178,7 @@ def test_silence_is_a_ping_even_before_the_start():
     assert wire(Heartbeat(), Started(), Heartbeat(), TextDelta("x"), END)[0] == {"type": "ping"}
 
 
-def test_warnings_are_told_at_the_end():
+def test_warnings_come_at_the_end():
     assert wire(Started(), Notice("left out"), TextDelta("x"), END)[-2]["metadata"]["warnings"] == ["left out"]
 
 
@@ -213,7 +213,7 @@ def test_an_error_out_of_the_batches_is_framed_and_they_are_closed():
     assert list(frames(broken(), MessageFacts()))[-1].startswith(b"event: error") and closed
 
 
-# What the official SDK makes of it.
+# The message that the official SDK builds from a stream.
 
 
 def test_the_sdk_rebuilds_every_kind_of_block(serve: Callable[..., anthropic.Anthropic]):
@@ -237,7 +237,7 @@ def test_the_sdk_rebuilds_every_kind_of_block(serve: Callable[..., anthropic.Ant
 
 
 def parts_of(answer: anthropic.types.Message) -> tuple:
-    """The answer's parts, once its client sends it back."""
+    """Return the parts of a response after its client sent it back."""
     content = [block.model_dump(mode="json", exclude_none=True) for block in answer.content]
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": content}]
     body = {"model": "m", "max_tokens": 1, "messages": messages}
@@ -291,7 +291,7 @@ def test_an_upstreams_own_stream_arrives_whole(serve: Callable[..., anthropic.An
 
 
 class Memory:
-    """An answer from memory."""
+    """A response from memory."""
 
     status = 200
     headers = {"content-type": "text/event-stream"}
@@ -309,7 +309,7 @@ def test_the_sdk_raises_on_a_broken_stream(serve: Callable[..., anthropic.Anthro
 
 
 def test_many_calls_that_wait_for_another_are_written_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """30,000 of them held the event loop for 0.3 s at the end of the stream."""
+    """30,000 waiting calls blocked the event loop for 0.3 s at the end of the stream."""
     threads = set()
     write = stream_blocks.frame
 

@@ -22,7 +22,7 @@ def read(messages=None, betas="", **fields) -> ChatRequest:
 
 
 def sent(request: ChatRequest) -> dict:
-    """The native body as an upstream would get it."""
+    """Return the native body as an upstream would receive it."""
     body = orjson.loads(msgspec.json.encode(request.native.body))
     check_body({"model": "m", **body})
     return body
@@ -96,7 +96,7 @@ def test_a_tool_loop_with_thinking_is_relayed_byte_for_byte():
         [user(text("y")), assistant({"type": "server_tool_use", "id": "ws_1", "name": "web_search", "input": {}})],
     ],
 )
-def test_what_the_formats_own_vendors_refuse_is_written_anew(messages: list[dict]):
+def test_a_body_that_the_vendor_would_reject_is_rebuilt(messages: list[dict]):
     assert read(messages).native is None
 
 
@@ -258,7 +258,7 @@ def test_tolerated_roles_are_understood():
     assert [message.role for message in talk] == ["system", "user", "tool"]
 
 
-def test_an_agents_request_is_relayed_without_what_nobody_knows():
+def test_an_agents_request_is_relayed_without_unknown_members():
     raw = (SAMPLES / "agent_request.json").read_bytes()
     request = reader.read(schema.decode(raw))
     native = orjson.loads(msgspec.json.encode(request.native.body))

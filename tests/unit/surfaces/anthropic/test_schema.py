@@ -71,7 +71,7 @@ def test_the_input_of_a_call_is_an_object():
     assert refused(messages=[{"role": "assistant", "content": [call]}]).param == "messages.0.content.0.input"
 
 
-def test_a_missing_limit_is_asked_for():
+def test_a_missing_limit_is_named_in_the_error():
     with pytest.raises(InvalidRequest) as caught:
         schema.decode(orjson.dumps({"model": "m", "messages": HELLO}))
     assert caught.value.param == "max_tokens"

@@ -16,7 +16,7 @@ def written(*parts: Part, finish="stop", **more) -> dict:
 
 
 def read_back(body: dict) -> tuple[Part, ...]:
-    """The parts of an answer that its client sends back."""
+    """Return the parts of a response that its client sends back."""
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": body["content"]}]
     raw = orjson.dumps({"model": "m", "max_tokens": 1, "messages": messages})
     return reader.read(schema.decode(raw)).conversation().messages[1].parts
@@ -73,7 +73,7 @@ def test_sources_are_citations_of_the_text():
     assert block["citations"][0]["url"] == "https://a" and block["citations"][0]["cited_text"] == "q"
 
 
-def test_what_the_format_lacks_is_text_or_not_shown():
+def test_parts_unknown_to_the_format_become_text_or_are_hidden():
     image, made = Image(Media("image/png", data="aGk=")), Image(Media(url="https://a/b.png"))
     hidden = ToolCall("ws", "web_search", "{}", vendor="responses", executed="provider")
     body = written(Refusal("No."), image, made, hidden, VendorPart("google", "x", {}))
@@ -94,7 +94,7 @@ def test_what_the_format_lacks_is_text_or_not_shown():
         ToolCall("srvtoolu_1", "web_search", '{"query":"x"}', vendor="anthropic", executed="provider"),
     ],
 )
-def test_what_a_vendor_wants_back_survives_the_round_trip(part: Part):
+def test_opaque_vendor_data_survives_the_round_trip(part: Part):
     before, after = Text("before"), Text("after")
     assert read_back(written(before, part, after)) == (before, part, after)
 

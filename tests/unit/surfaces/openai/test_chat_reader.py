@@ -20,7 +20,7 @@ def read(messages=None, **fields) -> ChatRequest:
 
 
 def sent(request: ChatRequest) -> dict:
-    """The native body as an upstream would get it."""
+    """Return the native body as an upstream would receive it."""
     return orjson.loads(msgspec.json.encode(request.native.body))
 
 
@@ -50,7 +50,7 @@ def test_a_plain_request_reads_as_one_with_something_rare_that_says_nothing(fiel
 
 
 @pytest.mark.parametrize("member", ["reasoning", "reasoning_content", "refusal"])
-def test_what_the_assistant_says_beside_its_text_is_read(member):
+def test_assistant_members_besides_text_are_read(member):
     said = {"role": "assistant", "content": "yes", member: "more"}
     request = read([{"role": "user", "content": "hello"}, said])
     assert (request.native is None) is (member != "refusal") and len(request.conversation().messages[1].parts) == 2
@@ -99,7 +99,7 @@ def test_null_content_of_a_user_is_relayed_as_empty_text():
         (None, {"effort": "low"}),
     ],
 )
-def test_what_openai_would_refuse_is_rebuilt(messages, fields):
+def test_a_body_that_openai_would_reject_is_rebuilt(messages, fields):
     assert read(messages, **fields).native is None
 
 
@@ -191,7 +191,7 @@ def test_unknown_kind_of_reasoning_is_refused_by_place():
     assert caught.value.param == "messages.0.reasoning_details.0.type"
 
 
-def test_web_search_is_a_tool_however_it_is_asked_for():
+def test_every_web_search_option_becomes_a_tool():
     assert read(web_search=True).conversation().tools == (WebSearch(),)
     where = {"city": "Rome", "country": "IT"}
     tool = {"type": "web_search", "user_location": where, "max_uses": 2, "search_context_size": "low"}

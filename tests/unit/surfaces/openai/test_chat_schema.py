@@ -21,7 +21,7 @@ def refusal_with(**fields) -> InvalidRequest:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b'{"model":"\xff"}', b'{"user":"' + b"[" * 9])
-def test_what_is_not_json_is_refused_as_such(body):
+def test_a_body_that_is_not_json_is_rejected(body):
     error = refusal_of(body)
     assert (error.status, error.code, error.param) == (400, "invalid_json", "")
 
@@ -71,7 +71,7 @@ def test_wrong_word_is_answered_with_the_right_ones():
     assert "not one of none, minimal, low, medium, high, xhigh or max" in refusal_with(reasoning_effort="big").message
 
 
-def test_missing_field_is_asked_for():
+def test_a_missing_field_is_named_in_the_error():
     assert refusal_of(b'{"messages":[]}').param in ("model", "messages")
     assert "add it" in refusal_of(b'{"messages":[{"role":"user","content":"x"}]}').message
 
@@ -101,7 +101,7 @@ def test_null_means_absent(name):
     assert schema.decode(orjson.dumps(HELLO | {name: None})) == schema.decode(orjson.dumps(HELLO))
 
 
-def test_null_content_is_told_from_an_absent_one():
+def test_null_content_differs_from_absent_content():
     messages = [{"role": "assistant", "content": None}, {"role": "assistant"}]
     first, second = schema.decode(orjson.dumps(HELLO | {"messages": messages})).messages
     assert first.content is None

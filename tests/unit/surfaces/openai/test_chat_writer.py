@@ -53,7 +53,7 @@ def frames(*batches, facts=None) -> list[bytes]:
 
 
 def chunks(*batches) -> list[dict]:
-    """Every data object of a stream, checked against the published type."""
+    """Return every data object of a stream, validated against the published type."""
     events = b"".join(frames(*batches)).split(b"\n\n")
     bodies = [orjson.loads(event[6:]) for event in events if event[:7] == b"data: {"]
     for body in bodies:
@@ -67,7 +67,7 @@ def deltas(*events) -> list[dict]:
 
 def test_reply_has_our_identity_and_every_fact():
     body = written(Text("Hello."))
-    ChatCompletion.model_validate({**body, "metadata": None})  # ours; OpenAI's own holds texts only
+    ChatCompletion.model_validate({**body, "metadata": None})  # the gateway's; OpenAI's own holds texts only
     assert (body["id"], body["model"], body["service_tier"]) == ("chatcmpl-ours", "acme/model-1:eu", "flex")
     assert body["choices"] == [
         {"index": 0, "message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}

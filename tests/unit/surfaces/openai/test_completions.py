@@ -1,4 +1,4 @@
-"""What a completions body asks for, and how answers are written."""
+"""The requests that a completions body stands for, and the format of completions."""
 
 from collections.abc import Sequence
 
@@ -15,13 +15,13 @@ def read(**fields: object) -> completions.ChatRequest:
     return completions.read(body, completions.prompts_of(body)[0])
 
 
-def test_a_prompt_alone_is_what_the_user_says() -> None:
+def test_a_prompt_without_suffix_is_the_user_message() -> None:
     talk = read(max_tokens=9.0, stop="\n").conversation()
     assert [(message.role, message.parts[0].text) for message in talk.messages] == [("user", "def f(")]
     assert (talk.sampling.max_tokens, talk.sampling.stop) == (9, ("\n",))
 
 
-def test_a_gap_is_explained_and_nobody_waits_for_thoughts() -> None:
+def test_a_gap_is_explained_and_reasoning_is_disabled() -> None:
     request = read(suffix="):\n    pass")
     talk = request.conversation()
     assert talk.messages[0].role == "system" and talk.reasoning.effort == "none"

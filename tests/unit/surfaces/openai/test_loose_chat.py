@@ -1,4 +1,4 @@
-"""Bodies in other spellings are read as what they mean."""
+"""Bodies in other spellings are read by their meaning."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ PICTURE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"
 
 
 def talk(body: dict[str, Any]) -> Any:
-    """What the model is asked, beside the model's name."""
+    """Return the request that the model gets, without the model's name."""
     raw = orjson.dumps(body)
     request = chat_reader.read(schema.decode(raw), raw)
     native = orjson.loads(schema_dumps(request.native.body)) if request.native else None
@@ -141,7 +141,7 @@ def test_function_messages_answer_the_call_before_them() -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": 5}]}]}, "messages.0.content.0"),
     ],
 )
-def test_what_has_no_meaning_is_still_refused_with_its_place(fields: dict[str, Any], param: str) -> None:
+def test_meaningless_values_are_still_rejected_with_their_path(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         schema.decode(orjson.dumps(HELLO | fields))
     assert caught.value.param.startswith(param) and caught.value.status == 400
@@ -152,7 +152,7 @@ def test_numbers_of_a_schema_stay_as_they_were_written() -> None:
     assert b'"maximum":2.0' in schema_dumps(native["tools"])
 
 
-def test_what_is_nested_too_deeply_to_be_put_right_is_refused_as_it_came():
+def test_a_body_nested_too_deeply_to_correct_keeps_its_first_error():
     deep = "[" * 300 + "]" * 300
     with pytest.raises(InvalidRequest) as refused:
         schema.decode(b'{"model":"m","messages":[{"role":"user","content":"x"}],"tools":%s}' % deep.encode())

@@ -124,7 +124,7 @@ CALLERS = {"good": ("one", (SAFE_DENIED,)), "free": ("one", ()), "ruled": ("two"
 
 
 class Keys:
-    """Knows the keys of CALLERS: each is of an organization and bound by rules."""
+    """Authenticates the keys of CALLERS: each belongs to an organization and has rules."""
 
     def caller(self, token: str):
         if token not in CALLERS:
@@ -134,7 +134,7 @@ class Keys:
 
 
 class Held:
-    """Credentials: the platform has one for the provider `keen`, organization "two" one for `safe` beside."""
+    """Credentials: the platform has one for the provider `keen`, organization "two" also one for `safe`."""
 
     def usable(self, caller):
         held = {"keen"} if caller is None or caller.organization_id != "two" else {"keen", "safe"}
@@ -150,7 +150,7 @@ def own_catalogue(*names: str, provider: str = "house") -> Catalogue:
 
 @pytest.fixture
 def own() -> dict[str, Current]:
-    """Organization → its own models: "two" has house/big and house/small."""
+    """Return organization → its own models: "two" has house/big and house/small."""
     return {"two": Current(own_catalogue("big", "small"))}
 
 
@@ -192,7 +192,7 @@ def test_an_entry_has_every_field_and_exact_prices(services):
     assert entry["deactivated_at"] == ""
 
 
-def test_a_mapping_is_listed_with_what_it_reads_itself(services):
+def test_a_mapping_is_listed_with_its_own_inputs(services):
     rows = (mapping("safe", "able", vision=True, documents=True), mapping("keen", "able", audio=True))
     able = model("able", *rows, input_modalities=("text", "image", "audio", "video", "pdf"))
     services.routing.catalogue.swap(Catalogue((able,), (SAFE, KEEN), {}, "v6"))
@@ -219,7 +219,7 @@ def test_parameters_are_those_that_the_model_takes(services, abilities, has, lac
     assert has <= found and not lacks & found
 
 
-def test_a_price_that_the_reference_has_no_field_for_has_a_member_of_its_own(services):
+def test_a_price_without_a_documented_field_has_a_separate_member(services):
     prices = read_prices({"character": "0.000015", "output_image": "0.00004", "web_search": "0.002"})
     spoken = Mapping("safe", "able", "x", operations=("speech",), prices=prices)
     services.routing.catalogue.swap(Catalogue((model("able", spoken),), (SAFE,), {}, "v6"))
@@ -240,7 +240,7 @@ def test_a_provider_mapping_has_every_field_and_zero_for_an_absent_price(service
     assert (second["region"], second["externalId"], second["vision"]) == ("eu", "both-0125", True)
 
 
-def test_deactivated_models_are_hidden_unless_asked_for(services):
+def test_deactivated_models_are_hidden_by_default(services):
     assert "old" not in entries(services)
     assert entries(services, "include_deactivated=true")["old"]["deactivated_at"] == "2026-02-01T00:00:00.000Z"
 
@@ -278,7 +278,7 @@ def test_auto_takes_as_much_as_the_largest_of_its_choices(services):
     assert entries(services, "mapped=true")["llmgateway/auto"]["context_length"] == 9000
 
 
-def test_auto_takes_what_the_choices_within_reach_take(equipped):
+def test_auto_lists_the_inputs_of_reachable_models(equipped):
     assert entries(equipped, "available=true")["auto"]["context_length"] == 0
     equipped.routing.catalogue.swap(
         Catalogue((BOTH, model("wide", mapping("keen", "wide", context_length=7000))), (SAFE, KEEN), {}, "v4")
@@ -287,7 +287,7 @@ def test_auto_takes_what_the_choices_within_reach_take(equipped):
     assert entries(equipped, "available=true", authorization="Bearer own")["auto"]["context_length"] == 9000
 
 
-def test_a_key_sees_what_its_rules_leave(services):
+def test_a_key_sees_only_models_that_its_rules_allow(services):
     assert "aging" not in entries(services, authorization="Bearer good")
     services.routing.catalogue.swap(PAIR)
     listed = entries(services, authorization="Bearer good")
@@ -325,7 +325,7 @@ def equipped(services):
         ({"authorization": "Bearer own"}, {"auto", "ready", "both", "house/big", "house/small"}),
     ],
 )
-def test_available_lists_what_a_credential_is_there_for(equipped, headers, listed):
+def test_available_lists_models_with_a_credential(equipped, headers, listed):
     entries(equipped, **headers)
     assert set(entries(equipped, "available=true", **headers)) == listed
     assert set(entries(equipped, "available=true&include_deactivated=true", **headers)) == listed
@@ -337,7 +337,7 @@ def test_an_available_model_shows_only_the_providers_that_can_be_called(equipped
     assert [one["providerId"] for one in entries(equipped)["ready"]["providers"]] == ["keen", "safe"]
 
 
-def test_rules_hold_for_what_is_available(equipped):
+def test_rules_apply_to_available_models(equipped):
     listed = entries(equipped, "available=true", authorization="Bearer ruled")
     assert "house/small" not in listed and "house/big" in listed
 
@@ -375,7 +375,7 @@ def test_all_variants_of_the_list_write_each_provider_once(services, monkeypatch
     assert written and sorted(written) == sorted(set(written))
 
 
-def test_callers_who_ask_at_once_share_one_making_of_the_list(services, monkeypatch):
+def test_concurrent_requests_share_one_serialization_of_the_list(services, monkeypatch):
     made, serialise = [], model_entries.EntryParts.serialise
 
     def note(parts, query, refuse):
@@ -453,7 +453,7 @@ def test_an_organizations_own_models_are_listed_beside_all_others(services):
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer free"}])
 @pytest.mark.parametrize("query", ["", "mapped=true", "include_deactivated=true"])
-def test_nobody_else_sees_an_organizations_own_models(services, headers, query):
+def test_no_other_organization_sees_its_own_models(services, headers, query):
     entries(services, query, authorization="Bearer own")
     assert not [ident for ident in entries(services, query, **headers) if ident.startswith("house")]
     with pytest.raises(NotFound):
@@ -461,7 +461,7 @@ def test_nobody_else_sees_an_organizations_own_models(services, headers, query):
 
 
 @pytest.mark.parametrize("query", ["include_restricted=true", "no_training=true"])
-def test_the_public_list_and_what_surely_does_not_train_are_without_own_models(services, query):
+def test_public_and_no_training_lists_omit_own_models(services, query):
     assert "house/big" not in entries(services, query, authorization="Bearer own")
 
 
@@ -522,7 +522,7 @@ def test_a_list_of_thousands_that_are_alike_writes_one_entry(monkeypatch):
 
 
 def test_a_model_is_excluded_by_the_dates_that_its_entry_shows(services):
-    """Its other provider ended long ago and was never deprecated, so it says nothing about the one that is left."""
+    """The other provider ended long ago and was never deprecated, so it has no effect on the remaining one."""
     ended, fading = (
         mapping("keen", "fading", deactivated="2025-01-01"),
         mapping("safe", "fading", deprecated="2026-01-01"),
@@ -543,8 +543,8 @@ def test_a_model_is_excluded_where_the_callers_rules_leave_a_deprecated_provider
     assert "mixed" not in entries(services, "exclude_deprecated=true", authorization="Bearer good")
 
 
-def test_what_has_no_price_is_not_listed_as_free(services):
-    """Nothing without a price can be called."""
+def test_a_model_without_a_price_is_not_listed_as_free(services):
+    """A model without a price cannot be called."""
     assert [p["providerId"] for p in entries(services)["both"]["providers"]] == ["safe"]
     assert "keen/both" not in entries(services, "mapped=true")
     unpriced = model("unpriced", Mapping("keen", "unpriced", "x"))

@@ -1,4 +1,4 @@
-"""Images that are moderated count as images, not as the bytes of their addresses."""
+"""Moderated images count as images, not as the bytes of their URLs."""
 
 from msgspec import json
 

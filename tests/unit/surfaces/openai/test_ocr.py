@@ -1,4 +1,4 @@
-"""Pages of a document are counted by its content, and a list of pages has a length."""
+"""The pages of a document are counted by its content, and lists of pages have a length limit."""
 
 from base64 import b64encode
 
@@ -12,14 +12,14 @@ from gateway.surfaces.openai import ocr
 
 
 def units(data: bytes | str, kind: str = "application/pdf", field: str = "document_url") -> Units:
-    """The units of a document, given as bytes or by its address."""
+    """Return the units of a document, given as bytes or by its URL."""
     address = data if isinstance(data, str) else f"data:{kind};base64," + b64encode(data).decode()
     body = {"model": "m", "document": {"type": field, field: address}}
     return ocr.read(ocr.DECODER.decode(json.encode(body)))[1]
 
 
 def test_pages_of_a_packed_pdf_are_counted() -> None:
-    """A decoy comment and packed pages counted as one page: a key of $0.05 spent $40."""
+    """With a decoy comment, packed pages counted as one page: a key with a limit of $0.05 spent $40."""
     assert units(packed(1000, decoy=b"% /Type /Page \n")).most.pages == ocr.MOST_PAGES
     assert units(packed(200, declared=1), "image/png", "image_url").most.pages >= 200
     assert units(packed(200), "text/plain").most.pages == 200
@@ -38,7 +38,7 @@ def test_an_image_is_one_page_and_one_at_an_address_may_be_more() -> None:
 
 
 def test_a_range_that_ends_before_it_begins_is_refused() -> None:
-    """It asked for no page, for which nothing was reserved, and a provider may take none for all."""
+    """The range contained no page, so nothing was reserved, and a provider may read no page as all pages."""
     for pages in ("5-2", "0,5-2", "9-0,1"):
         with pytest.raises(InvalidRequest) as raised:
             ocr._pages_of(pages)

@@ -1,4 +1,4 @@
-"""What the head of a sound tells of its cost before the sound is there."""
+"""The cost in the headers of a speech response, before the audio exists."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,7 @@ TEXT = "The quick brown fox jumps over the lazy dog."
     ("prices", "name", "cost"),
     [
         ({"character": "0.000015"}, "x-llmgateway-cost", "0.00066"),
-        # 11 tokens of text; 75 of sound, as the text is read out.
+        # 11 tokens of text; 75 tokens of audio for the spoken text
         ({"prompt": "0.0000006", "completion": "0.000012"}, "x-llmgateway-estimated-cost", "0.0009066"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Subtitles of segments, whatever times a provider gives them."""
+"""Subtitles from segments, whatever times a provider returns."""
 
 import pytest
 

@@ -129,7 +129,7 @@ def test_marks_come_back_on_the_parts_that_they_belong_to() -> None:
     assert (text.signature, text.vendor, call.signature, call.vendor) == ("TEXT", "google", "CALL", "google")
 
 
-def test_a_summary_made_here_is_told_to_every_model() -> None:
+def test_a_gateway_summary_is_sent_to_every_model() -> None:
     item = {"type": "compaction", "encrypted_content": seal_summary("Long story.")}
     made = turn(input=[item, {"role": "user", "content": "y"}])
     assert made.request.conversation().messages[0].parts[0].text.endswith("Long story.")
@@ -149,7 +149,7 @@ def test_a_seal_that_was_changed_on_its_way_is_refused_by_place() -> None:
     assert caught.value.param == "input.0.encrypted_content"
 
 
-def test_what_was_said_before_comes_first_and_is_stored_apart() -> None:
+def test_the_earlier_conversation_comes_first_and_is_stored_separately() -> None:
     made = turn(history=[{"id": "msg_1", "type": "message", "role": "user", "content": "One"}], input="Two")
     texts = [message.parts[0].text for message in made.request.conversation().messages]
     assert texts == ["One", "Two"]
@@ -202,7 +202,7 @@ def test_files_and_pictures_are_decoded() -> None:
         ({"prompt": {"id": "p"}}, "prompt"),
     ],
 )
-def test_what_is_wrong_is_named(fields: dict, param: str) -> None:
+def test_the_invalid_field_is_named(fields: dict, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         turn(**fields)
     assert caught.value.param.startswith(param)

@@ -38,7 +38,7 @@ def kept(empty: StoredResponses) -> StoredResponses:
     return empty
 
 
-def test_a_turn_goes_on_from_all_that_was_said(kept: StoredResponses) -> None:
+def test_a_turn_continues_the_whole_conversation(kept: StoredResponses) -> None:
     history, own, _ = store.gather(body(previous_response_id=ANSWER, input="More"), kept, caller())
     assert [item["id"] for item in history] == [f"msg_{HEX}_i0", f"msg_{HEX}_0"]
     assert own[0]["content"][0]["text"] == "More"
@@ -47,7 +47,7 @@ def test_a_turn_goes_on_from_all_that_was_said(kept: StoredResponses) -> None:
 @pytest.mark.parametrize(
     "other", [caller("q"), caller(kind="customer"), caller(kind="customer", key="z"), caller("p/k")]
 )
-def test_nobody_else_finds_it(kept: StoredResponses, other: SimpleNamespace) -> None:
+def test_another_caller_does_not_find_it(kept: StoredResponses, other: SimpleNamespace) -> None:
     for look in (kept.find, kept.delete):
         with pytest.raises(NotFound):
             look(other, ANSWER)
@@ -64,7 +64,7 @@ def test_a_customers_key_finds_its_own_only(empty: StoredResponses) -> None:
         stored.find(caller(kind="customer", key="other"), ANSWER)
 
 
-def test_what_was_deleted_is_gone(kept: StoredResponses) -> None:
+def test_a_deleted_response_is_not_found(kept: StoredResponses) -> None:
     kept.delete(caller(), ANSWER)
     with pytest.raises(NotFound):
         kept.find(caller(), ANSWER)
@@ -84,7 +84,7 @@ def test_a_reference_to_nothing_is_named(kept: StoredResponses, ident: str) -> N
     assert caught.value.param == "input.0.id"
 
 
-def test_what_is_referred_to_counts_as_often_as_it_is_named(empty: StoredResponses) -> None:
+def test_a_referenced_item_counts_once_per_reference(empty: StoredResponses) -> None:
     own = [{"type": "message", "role": "user", "content": "x" * 20_000}]
     empty.keep(caller(), StoredResponse({"id": ANSWER, "output": []}, [], own))
     reference = {"type": "item_reference", "id": f"msg_{HEX}_i0"}
@@ -95,7 +95,7 @@ def test_what_is_referred_to_counts_as_often_as_it_is_named(empty: StoredRespons
     assert caught.value.code == "conversation_too_long"
 
 
-def test_what_is_read_for_references_is_bounded_however_little_is_referred_to(empty: StoredResponses) -> None:
+def test_bytes_read_for_references_are_bounded(empty: StoredResponses) -> None:
     for number in range(3):
         own = [{"type": "message", "role": "user", "content": f"{number}" * 400_000}]
         ident = f"resp_{number}{'a' * 31}"

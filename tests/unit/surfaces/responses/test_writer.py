@@ -59,7 +59,7 @@ FINISHED = Finished("stop", Facts.usage)
 
 
 def write(*events, of: reader.ResponseTurn = SEALED, keep=lambda response: True) -> list[dict]:
-    """The events that a client gets, each one as its published type wants it, numbered without a gap."""
+    """Return the events that a client receives, validated against the published types and numbered without a gap."""
     sent = b"".join(stream.frames(iter([[Started()], *([event] for event in events)]), of, Facts(), keep))
     frames = [frame for frame in sent.split(b"\n\n") if frame and not frame.startswith(b":")]
     got = [orjson.loads(frame.partition(b"\ndata: ")[2]) for frame in frames]
@@ -155,7 +155,7 @@ def test_a_servers_search_and_a_picture_are_items() -> None:
     assert "web_search_call.completed" in kinds(got)
 
 
-def test_sealed_content_is_shown_to_those_who_asked_and_stored_for_all() -> None:
+def test_encrypted_content_is_shown_on_request_and_always_stored() -> None:
     stored: list[dict] = []
     events = (
         ReasoningDelta("Hm", "SIG", vendor="anthropic"),
@@ -208,12 +208,12 @@ def test_silence_is_a_comment() -> None:
     assert list(stream.frames(iter([[Heartbeat()]]), SEALED, Facts(), lambda response: True)) == [b": keep-alive\n\n"]
 
 
-def test_what_could_not_be_stored_says_so() -> None:
+def test_a_response_that_could_not_be_stored_reports_it() -> None:
     got = write(TextDelta("x"), FINISHED, keep=lambda response: False)
     assert got[-1]["response"]["store"] is False
 
 
-def test_nothing_is_stored_unasked() -> None:
+def test_a_response_is_not_stored_without_request() -> None:
     def keep(response: dict) -> bool:
         raise AssertionError("stored")
 
@@ -244,7 +244,7 @@ PARTS = (
 )
 
 
-def test_a_whole_answer_is_what_its_stream_would_have_made() -> None:
+def test_a_complete_response_equals_its_stream() -> None:
     whole = writer.reply(ChatResult((Choice(PARTS, "tool_calls"),), Facts.usage), SEALED, Facts(), lambda r: True)
     streamed = write(
         ReasoningDelta("Hm", "SIG", vendor="anthropic"),
@@ -279,7 +279,7 @@ def test_the_response_repeats_its_request() -> None:
     answer = Response.model_validate(whole)
     assert (answer.instructions, answer.tool_choice, answer.metadata) == ("Be brief.", "required", {"a": "b"})
     assert (answer.text.format.name, answer.reasoning.effort, answer.max_output_tokens) == ("n", "low", 99)
-    assert answer.service_tier == "default"  # a tier by a name that is not of this dialect
+    assert answer.service_tier == "default"  # a tier with a name from another dialect
 
 
 def test_facts_of_ours_stand_where_sdks_let_them() -> None:
