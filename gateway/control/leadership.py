@@ -1,7 +1,8 @@
-"""Leadership: which worker of the installation does its common work, as a fenced lease in the database."""
+"""Leadership: a fenced lease in the database that decides which worker runs the installation's jobs."""
 
 import logging
 import threading
+from functools import partial
 from typing import Any
 
 from gateway import errors
@@ -12,16 +13,16 @@ from gateway.store.database import Database
 
 log = logging.getLogger(__name__)
 
-# No job is in a hurry, and each beat of the leader is a commit.
+# No job is urgent, and each renewal by the leader is a commit.
 BEAT_S = 2.0
 TERM_S = 6.0
 
 
 class Leadership:
-    """One per worker, which stands for it as long as it runs. Taking the row over raises its epoch; a worker that lost
-    it or cannot renew it knows so before the row expires.
+    """A worker's candidacy for leadership, for as long as it runs.
 
-    Its loop is apart from the table of recurring work, which depends on it.
+    Taking over the row raises its epoch; a worker that lost the row or cannot renew it stops leading before the row
+    expires. The loop is separate from the table of recurring jobs, which depends on it.
     """
 
     def __init__(self, database: Database, control: Control, clock: Clock, name: str = "jobs") -> None:
@@ -35,12 +36,12 @@ class Leadership:
         self._task: Any = None
 
     def start(self) -> None:
-        """Stand for leadership from now on."""
+        """Start to stand for leadership."""
         self._stopping.clear()
         self._task = spawn(self._stand)
 
     def stop(self) -> None:
-        """Give the leadership to whoever wants it; safe to repeat."""
+        """Release the leadership; safe to repeat."""
         self._stopping.set()
         if self._task is not None:
             self._task.join(TERM_S)
@@ -50,11 +51,11 @@ class Leadership:
             self._release()
 
     def leading(self) -> bool:
-        """Whether the row is surely held."""
+        """Return whether this worker certainly holds the row."""
         return self._clock.monotonic() < self._until and self._control.epoch != 0
 
     def campaign(self) -> None:
-        """Renew the row, or take it where it has expired. Unavailable."""
+        """Renew the row, or take it if it has expired. Raise Unavailable."""
         start = self._clock.monotonic()
         if self.epoch:
             held = self._database.write(self._hold)
@@ -71,8 +72,8 @@ class Leadership:
             try:
                 self.campaign()
             except errors.Unavailable:
-                pass  # The lease ends by itself; `leading` says so.
-            except Exception:  # Without this loop the common work would stand still until a restart.
+                pass  # the lease expires, and `leading` returns False
+            except Exception:  # without this loop the installation's jobs would stop until a restart
                 log.exception("the leadership could not be renewed")
             if self._stopping.wait(BEAT_S):
                 return
@@ -86,7 +87,7 @@ class Leadership:
         return self._control.epoch != 0 and self._database.execute(sql, (self._name,)).fetchone() is None
 
     def _take(self) -> bool:
-        """Take the row over where it has expired, under the next epoch."""
+        """Take the row if it has expired, under the next epoch."""
         run = self._database.execute
         taken = run(
             f"INSERT INTO leader (name, worker, epoch, expires_at) VALUES (?, ?, 1, {self._end()}) "
@@ -103,9 +104,9 @@ class Leadership:
         sql = "UPDATE leader SET expires_at = 0 WHERE name = ? AND worker = ? AND epoch = ?"
         params = (self._name, self._control.epoch, self.epoch)
         try:
-            self._database.write(lambda: self._database.execute(sql, params))
+            self._database.write(partial(self._database.execute, sql, params))
         except errors.Unavailable:
-            log.info("the leadership expires by itself: the database is away")
+            log.info("the leadership will expire: the database is unavailable")
         self.epoch = 0
 
     def _end(self) -> str:

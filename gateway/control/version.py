@@ -1,9 +1,10 @@
-"""The control version: how every worker learns of a change within a second, and who the live workers are."""
+"""The control version: propagates changes to every worker within a second, and tracks the live workers."""
 
 import logging
 import platform
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from gateway import errors
 from gateway.clock import SECOND_US, Clock
@@ -12,19 +13,19 @@ from gateway.store.database import Database
 
 log = logging.getLogger(__name__)
 
-# How long a worker may trust what it read, counted from the start of the read.
+# How long a worker may trust the version, counted from the start of the read.
 LEASE_S = 1.0
 POLL_S = 0.25
 BEAT_S = 0.5
 WORKER_S = 1.5
-# How soon `confirm` looks again: at first, and at most.
+# Polling intervals of `confirm`: the first and the longest.
 CONFIRM_S = 0.002
 CONFIRM_MOST_S = 0.02
-# How long a request waits for the read that another one started.
+# How long a request waits for a read that another request started.
 SHARE_S = 5.0
-# Rows of workers that died so long ago that whoever recovers their leases has done so.
+# Rows of dead workers are kept until their leases have certainly been recovered.
 FORGET_S = 7 * 24 * 3600
-STOOD_STILL = "its process or the database stood still for more than a second: see llmgateway_loop_lag_seconds"
+SUSPENDED = "its process or the database was blocked for more than a second: see llmgateway_loop_lag_seconds"
 
 
 class SharedReading:
@@ -36,8 +37,10 @@ class SharedReading:
 
 
 class Control:
-    """One per process. `check` costs nothing while the lease holds; the lease ends with the worker's own row, so
-    that a change is confirmed as soon as every worker with a live row has seen it.
+    """One per process. `check` costs nothing while the lease is valid.
+
+    The lease ends with the worker's own row, so that a change is confirmed as soon as every worker with a live row has
+    seen it.
     """
 
     def __init__(self, database: Database, clock: Clock, node: str = "") -> None:
@@ -55,18 +58,21 @@ class Control:
 
     @classmethod
     def observer(cls, database: Database, clock: Clock | None = None) -> "Control":
-        """For a process that makes changes and serves nothing (operator commands): no row, every check reads."""
+        """Create a Control for a process that makes changes and serves no requests (operator commands).
+
+        It has no row, and every check reads the version.
+        """
         return cls(database, clock or Clock())
 
     def start(self) -> None:
-        """Register this worker under a new epoch, read the version, and keep both fresh. Unavailable if it cannot."""
+        """Register this worker under a new epoch, read the version, and keep both fresh. Raise Unavailable."""
         self._register()
         self._refresh()
         self._stopping.clear()
         self._tasks = [spawn(self._every, POLL_S, self._refresh), spawn(self._every, BEAT_S, self._beat)]
 
     def stop(self) -> None:
-        """Give up the row and the lease; safe to call twice."""
+        """Give up the row and the lease; safe to repeat."""
         self._stopping.set()
         for task in self._tasks:
             task.join(POLL_S)
@@ -75,30 +81,35 @@ class Control:
             epoch = self.epoch
             self.epoch = 0
             try:
-                self._database.write(lambda: self._database.execute("DELETE FROM worker WHERE epoch = ?", (epoch,)))
+                self._database.write(partial(self._database.execute, "DELETE FROM worker WHERE epoch = ?", (epoch,)))
             except errors.Unavailable:
-                log.info("the worker's row stays until it expires: the database is away")
+                log.info("the worker's row stays until it expires: the database is unavailable")
             self._row_until = self._trusted_until = float("-inf")
 
     def check(self) -> int:
-        """The version that caches may be trusted for. Unavailable when the lease ended and the read failed."""
+        """Return the version that caches may be trusted for. Raise Unavailable if the lease ended and the read
+        failed.
+        """
         if self._clock.monotonic() < self._trusted_until:
             return self.version
         return self._renew()
 
     def alive(self) -> bool:
-        """Whether this worker's row is surely live, so that nobody may take over what its epoch holds."""
+        """Return whether this worker's row is certainly live, so that no other worker may take over its leases."""
         return self._clock.monotonic() < self._row_until
 
     def owns(self, epoch: int) -> bool:
-        """Whether this worker is surely alive and acts under `epoch`, so that what was taken under it is still its
-        own."""
+        """Return whether this worker is certainly alive under `epoch`, so that it still owns what it reserved under
+        it.
+        """
         return self.epoch == epoch and self._clock.monotonic() < self._row_until
 
     def regain(self, epoch: int) -> bool:
-        """Renew a row that ran out while this process stood still, for a request that comes before the next beat;
-        whether what was taken under `epoch` is still this worker's. False when the store is away, or somebody gave the
-        row up meanwhile: then this worker goes on under a new epoch."""
+        """Renew a row that expired while this process was suspended, for a request before the next heartbeat.
+
+        Return whether this worker still owns what it reserved under `epoch`. It is False if the store is unavailable,
+        or if another worker removed the row: this worker then continues under a new epoch.
+        """
         try:
             with self._renewing:
                 if self.epoch and not self.alive():
@@ -108,17 +119,17 @@ class Control:
         return self.owns(epoch)
 
     def age_s(self) -> float:
-        """Seconds since the version was read, from the start of that read."""
+        """Return the seconds since the start of the last read of the version."""
         return self._clock.monotonic() - self._read_start
 
     def bump(self) -> None:
         """Announce a change; only inside the `database.write` that makes it."""
         if not self._database.peewee.in_transaction():
-            raise errors.Internal("A change is announced inside its transaction.")
+            raise errors.Internal("A change must be announced inside its transaction.")
         self._database.execute("UPDATE control SET version = version + 1 WHERE id = 1")
 
     def confirm(self) -> None:
-        """Call after the commit: returns once no worker can act on the old state any more, at most LEASE_S later."""
+        """Wait until no worker can act on the old state any more, at most LEASE_S. Call it after the commit."""
         deadline = self._clock.monotonic() + LEASE_S
         again_s = CONFIRM_S
         try:
@@ -127,7 +138,7 @@ class Control:
                 pause(again_s)
                 again_s = min(2 * again_s, CONFIRM_MOST_S)
         except errors.Unavailable:
-            # The change is committed; without a store to ask, the lease time settles it.
+            # The change is committed; if the store is unavailable, the end of all leases confirms it.
             pause(max(0.0, deadline - self._clock.monotonic()))
 
     def on_change(self, callback: Callable[[int], object]) -> None:
@@ -135,13 +146,18 @@ class Control:
         self._callbacks.append(callback)
 
     def live_epochs(self) -> dict[int, str]:
-        """epoch → node of every worker whose row is live on the store's clock."""
+        """Return epoch → node of every worker with a live row, by the store's clock."""
         sql = f"SELECT epoch, node FROM worker WHERE expires_at > {self._database.moment_sql()}"
-        return dict(self._database.read(lambda: self._database.execute(sql).fetchall()))
+
+        def fetch() -> list[tuple[int, str]]:
+            return self._database.execute(sql).fetchall()
+
+        return dict(self._database.read(fetch))
 
     def _renew(self) -> int:
         until = self._clock.monotonic() + SHARE_S
-        # Nobody waits for a worker without a live row, so each answer must have been read after its question.
+        # Other workers do not wait for a worker without a live row, so each check must start after the row was
+        # renewed.
         while self.alive():
             reading = self._reading
             if reading is None:
@@ -152,14 +168,15 @@ class Control:
                 return self.version
             if reading.failed or now >= until:
                 raise errors.Unavailable()
-            # It was read, but this process stood still until that was too old; or who read it was ended by its caller.
+            # The version was read, but this process was suspended until it expired, or the reading request was
+            # cancelled.
         return self._refresh()
 
     def _read_for_all(self) -> int:
         reading = self._reading = SharedReading()
         try:
             return self._refresh()
-        except Exception:  # where its caller ended it, the next one reads
+        except Exception:  # a cancelled read is repeated by the next request
             reading.failed = True
             raise
         finally:
@@ -167,7 +184,7 @@ class Control:
             reading.done.set()
 
     def _refresh(self) -> int:
-        """Read the version, tell the store and the callbacks about a new one, and return what was read."""
+        """Read the version, report a new one to the store and the callbacks, and return it."""
         start = self._clock.monotonic()
         version = self._database.read(self._read_version)
         changed = self._accept(start, version)
@@ -181,7 +198,7 @@ class Control:
 
     def _accept(self, start: float, version: int) -> bool:
         if start < self._read_start:
-            return False  # A newer read came back first.
+            return False  # a newer read returned first
         changed = version != self.version
         self._read_start = start
         self.version = version
@@ -192,26 +209,30 @@ class Control:
         self._trusted_until = min(self._read_start + LEASE_S, self._row_until)
 
     def _notify(self, version: int) -> None:
-        """Report the version read, so that `confirm` elsewhere returns early, else after the lease time."""
+        """Report the version that was read, so that `confirm` in other workers returns before the lease time ends."""
         if not self.epoch or self._stopping.is_set():
             return
         try:
             self._renew_row(version)
         except errors.Unavailable:
-            log.info("version %d is not confirmed: the database is away", version)
+            log.info("version %d is not confirmed: the database is unavailable", version)
 
     def _call_back(self, version: int) -> None:
         for callback in self._callbacks:
             try:
                 callback(version)
-            except Exception:  # One listener's mistake must not stop the poll that every other one needs.
+            except Exception:  # a fault of one listener must not stop the poll for the others
                 log.exception("a listener of control changes failed")
 
     def _count_behind(self, version: int) -> int:
-        """Of the others: this process has read it already."""
+        """Count the other live workers with an older version; this process has already read it."""
         live = f"expires_at > {self._database.moment_sql()} AND epoch <> ?"
         sql = f"SELECT count(*) FROM worker WHERE {live} AND seen_version < ?"
-        return self._database.read(lambda: self._database.execute(sql, (self.epoch, version)).fetchone()[0])
+
+        def count() -> int:
+            return self._database.execute(sql, (self.epoch, version)).fetchone()[0]
+
+        return self._database.read(count)
 
     def _register(self) -> None:
         start = self._clock.monotonic()
@@ -232,7 +253,7 @@ class Control:
         return epoch
 
     def _renew_row(self, version: int) -> None:
-        """Extend the row; a row that somebody removed is never revived: this worker goes on under a new epoch."""
+        """Extend the row; a removed row is never restored: this worker continues under a new epoch."""
         with self._renewing:
             if self.epoch:
                 self._renew_row_alone(version)
@@ -241,11 +262,15 @@ class Control:
         start = self._clock.monotonic()
         end = f"{self._database.moment_sql()} + {_us(WORKER_S)}"
         sql = f"UPDATE worker SET expires_at = {end}, seen_version = ? WHERE epoch = ?"
-        if not self._database.write(lambda: self._database.execute(sql, (version, self.epoch)).rowcount):
+
+        def update() -> int:
+            return self._database.execute(sql, (version, self.epoch)).rowcount
+
+        if not self._database.write(update):
             log.warning(
-                "worker %d was given up by the others; it goes on under a new epoch",
+                "the row of worker %d was removed by another worker; it continues under a new epoch",
                 self.epoch,
-                extra={"event": "worker.given_up", "remedy": STOOD_STILL},
+                extra={"event": "worker.given_up", "remedy": SUSPENDED},
             )
             self._register()
             return
@@ -260,8 +285,8 @@ class Control:
             try:
                 work()
             except errors.Unavailable:
-                continue  # The lease runs out; `check` says so to whoever asks.
-            except Exception:  # Without these two loops every request would read for itself until a restart.
+                continue  # the lease expires, and `check` raises Unavailable
+            except Exception:  # without these loops every request would read the version until a restart
                 log.exception("the control plane could not be kept fresh")
 
 

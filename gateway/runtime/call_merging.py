@@ -1,4 +1,4 @@
-"""Work that several ask for at once and one does."""
+"""Merging of concurrent calls for the same key: one caller does the work."""
 
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
@@ -9,18 +9,20 @@ V = TypeVar("V")
 
 
 class _Ended(Exception):
-    """The request that worked was ended by its caller."""
+    """The request that did the work was cancelled by its caller."""
 
 
 class SharedCalls(Generic[K, V]):
-    """Of those who ask for a key at the same time the first one works; the others wait for its result."""
+    """Merges concurrent calls: the first caller of a key works, the others wait for its result."""
 
     def __init__(self) -> None:
         self._running: dict[K, Future[V]] = {}
 
     def run(self, key: K, work: Callable[[], V]) -> V:
-        """What `work` gives, or its exception, for all who ask while it runs. When the request that works is ended by
-        its caller, the next one works."""
+        """Return the result of `work`, or raise its exception, for all callers during its run.
+
+        If the working request is cancelled by its caller, the next one works.
+        """
         while (shared := self._running.get(key)) is not None:
             try:
                 return shared.result()

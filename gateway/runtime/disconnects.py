@@ -1,7 +1,7 @@
-"""Work that may go on for a while after its caller disconnected.
+"""Work that may continue for a while after its caller disconnected.
 
-A greenlet that waits for something that is paid for anyway names it in the attribute `paid_work`, which tells for how
-long it is to go on.
+A greenlet that waits for something that must be paid in any case sets the attribute `paid_work`, which decides how
+long the work continues.
 """
 
 from collections.abc import Callable
@@ -14,20 +14,23 @@ ATTRIBUTE = "paid_work"
 
 
 class CallerGone(gevent.GreenletExit):
-    """Ends the greenlet of a request whose caller disconnected, once its paid work is complete."""
+    """Ends the greenlet of a request with a disconnected caller, once its paid work is complete."""
 
 
 class PaidWork(Protocol):
-    """Work that is paid for whether it is completed or not."""
+    """Work that must be paid whether or not it is completed."""
 
     def after_disconnect(self) -> float:
-        """The seconds for which it goes on without its caller, 0 to end it at once."""
+        """Return the seconds for which it continues without its caller, 0 to end it at once."""
         ...
 
 
 def dismiss(greenlet: Any, reason: BaseException | None = None, unless: Callable[[], bool] = bool) -> bool:
-    """End the work of a greenlet whose caller disconnected, by raising `reason` (GreenletExit) in it. Returns whether
-    it goes on instead as paid work; it is ended after the time for that, `unless` it is wanted again."""
+    """End the work of a greenlet with a disconnected caller by raising `reason` (GreenletExit) in it.
+
+    Return whether it continues as paid work instead; it is ended after the time for that, `unless` the caller
+    returned.
+    """
     work: PaidWork | None = getattr(greenlet, ATTRIBUTE, None)
     reason = reason or gevent.GreenletExit()
     if work is None:
@@ -42,6 +45,6 @@ def dismiss(greenlet: Any, reason: BaseException | None = None, unless: Callable
 
 
 def _end(greenlet: Any, work: PaidWork, reason: BaseException, unless: Callable[[], bool]) -> None:
-    # Past that work the greenlet ends by itself, and must not be interrupted in its `finally` blocks.
+    # After that work the greenlet ends normally, and must not be interrupted in its `finally` blocks.
     if getattr(greenlet, ATTRIBUTE, None) is work and not unless():
         greenlet.kill(reason, block=False)

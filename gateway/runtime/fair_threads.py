@@ -1,4 +1,4 @@
-"""Native threads that owners use in turns, so that the work of one does not delay the work of others."""
+"""Native threads that owners use in turns, so that the work of one owner does not delay others."""
 
 import os
 from collections import deque
@@ -16,14 +16,15 @@ native_id = get_original("_thread", "get_native_id")
 
 
 class QueueFull(Exception):
-    """As much work is waiting as may."""
+    """The limit of waiting work is reached."""
 
 
 class FairSlots:
-    """`size` places for work, of which each owner occupies at most `each` at a time.
+    """A number of slots for work, of which each owner occupies at most `each` at a time.
 
-    Owners that wait take turns, one piece of work a turn; urgent work goes before all other. `most_waiting` pieces may
-    wait in each of both queues and `most_each` of one owner (0: unlimited). The queues belong to one event loop.
+    Waiting owners take turns, one piece of work at a time; urgent work precedes all other. At most `most_waiting`
+    pieces may wait in each of the two queues, and `most_each` of one owner (0: unlimited). The queues belong to one
+    event loop.
     """
 
     def __init__(self, size: int, each: int, most_waiting: int = 0, most_each: int = 0) -> None:
@@ -32,17 +33,17 @@ class FairSlots:
         self._most_waiting = most_waiting
         self._most_each = most_each
         self._running: dict[str, int] = {}
-        # Dictionaries are in the order of the owners' turns.
+        # The order of each dictionary is the order of the owners' turns.
         self._urgent: dict[str, deque[Event]] = {}
         self._ordinary: dict[str, deque[Event]] = {}
 
     @property
     def waiting(self) -> int:
-        """Pieces of work that wait for a place."""
+        """Return the number of pieces of work that wait for a slot."""
         return _count(self._urgent) + _count(self._ordinary)
 
     def enter(self, owner: str, urgent: bool = False) -> None:
-        """Return when `owner` has a place. QueueFull when too much work is waiting already."""
+        """Wait until `owner` has a slot. Raise QueueFull if too much work is already waiting."""
         if self._free and self._running.get(owner, 0) < self._each:
             self._begin(owner)
             return
@@ -65,7 +66,7 @@ class FairSlots:
             raise
 
     def leave(self, owner: str) -> None:
-        """Give back a place of `owner`, and give the next turns. Called in the hub too."""
+        """Release a slot of `owner` and start the next turns. Called in the hub too."""
         self._free += 1
         left = self._running[owner] - 1
         if left:
@@ -77,7 +78,7 @@ class FairSlots:
 
     @contextmanager
     def turn(self, owner: str) -> Iterator[None]:
-        """A place for as long as the context lasts. QueueFull."""
+        """Hold a slot for the duration of the context. Raise QueueFull."""
         self.enter(owner)
         try:
             yield
@@ -89,7 +90,10 @@ class FairSlots:
         self._running[owner] = self._running.get(owner, 0) + 1
 
     def _give_turn(self, queue: dict[str, deque[Event]]) -> bool:
-        """Whether some owner of the queue may begin; at most as many as there are places are passed over."""
+        """Start the next owner's turn, if one of the queue may begin; return whether one did.
+
+        At most as many owners are skipped as there are slots.
+        """
         for owner in queue:
             if self._running.get(owner, 0) < self._each:
                 break
@@ -99,13 +103,15 @@ class FairSlots:
         self._begin(owner)
         turns.popleft().set()
         if turns:
-            queue[owner] = turns  # behind all others
+            queue[owner] = turns  # after all other owners
         return True
 
 
 class FairThreads:
-    """A pool of `size` native threads that owners use in turns, as the places of `FairSlots`. `nice` above 0 lowers the
-    priority of the threads, and of those that they start."""
+    """A pool of `size` native threads that owners use in turns, like `FairSlots`.
+
+    `nice` above 0 lowers the priority of the threads and of those that they start.
+    """
 
     def __init__(
         self, size: int, each: int, most_waiting: int = 0, most_each: int = 0, nice: int = 0, hub: Any = None
@@ -116,15 +122,18 @@ class FairThreads:
 
     @property
     def waiting(self) -> int:
-        """Pieces of work that wait for a thread."""
+        """Return the number of pieces of work that wait for a thread."""
         return self._slots.waiting
 
     def run(self, owner: str, work: Callable[[], T], urgent: bool = False) -> T:
-        """Call `work` in a native thread and wait for its result; its exception is raised here. QueueFull when too much
-        work is waiting already. A thread that has begun finishes its work although the caller is killed."""
+        """Call `work` in a native thread, wait for its result, and raise its exception here.
+
+        Raise QueueFull if too much work is already waiting. A thread that has begun finishes its work even if the
+        caller is killed.
+        """
 
         def attempt() -> tuple[T | None, BaseException | None]:
-            # Carried over by hand: the thread pool would print every exception.
+            # Returned instead of raised: the thread pool would print every exception.
             try:
                 if self._nice:
                     _lower_priority(self._nice)
@@ -138,14 +147,19 @@ class FairThreads:
         except BaseException:
             self._slots.leave(owner)
             raise
-        pending.rawlink(lambda _: self._slots.leave(owner))
+
+        def leave(_: object) -> None:
+            self._slots.leave(owner)
+
+        pending.rawlink(leave)
         result, error = pending.get()
         if error is None:
             return result
         try:
             raise error
         finally:
-            # Its traceback has this frame: a circle would keep all that the work looked at until the collector runs.
+            # The traceback contains this frame: the reference cycle would keep all objects of the work until garbage
+            # collection.
             del error
 
     def close(self) -> None:
@@ -164,7 +178,7 @@ def _remove(queue: dict[str, deque[Event]], owner: str, turn: Event) -> None:
 
 
 def _lower_priority(nice: int) -> None:
-    """Set the priority of this thread alone, as Linux can; elsewhere nothing."""
+    """Set the priority of this thread, on Linux; elsewhere do nothing."""
     try:
         if os.getpriority(os.PRIO_PROCESS, native_id()) < nice:
             os.setpriority(os.PRIO_PROCESS, native_id(), nice)

@@ -1,4 +1,4 @@
-"""Large bytes on their way through: what a caller uploaded, and what is sent from it to a provider."""
+"""Large uploads: temporary storage, and bodies that are sent from it to a provider."""
 
 import os
 import tempfile
@@ -8,31 +8,31 @@ from typing import IO, Protocol
 from gateway.errors import Unavailable
 from gateway.runtime.threads import compute_if
 
-IN_MEMORY = 1 << 20  # what is larger lies on the disk
+IN_MEMORY = 1 << 20  # larger files are on disk
 PIECE = 1 << 18
 LARGE = 1 << 22
 
 
 class MessageBody(Protocol):
-    """A message body that is sent in pieces, as often as one likes. `len()` gives its bytes."""
+    """A message body that is sent in pieces, any number of times. `len()` returns its size in bytes."""
 
     def __len__(self) -> int: ...
     def pieces(self) -> Iterator[bytes]: ...
 
 
 def whole(body: bytes | MessageBody) -> bytes:
-    """All of a body: only where it is small, or for a server inside this process."""
+    """Return the whole body: only if it is small, or for a server inside this process."""
     if isinstance(body, bytes):
         return body
     return b"".join(body.pieces())
 
 
 class StoredFile:
-    """Bytes that are written once, front to back, and read as often as one likes, by several at the same time.
+    """Bytes that are written once, sequentially, and read any number of times, also concurrently.
 
-    Up to `in_memory` bytes are held in memory, all of a larger one in a file without a name: it is gone once it is
-    closed, and with the process however that ends. `folder` "": the system's own for such files. Unavailable when the
-    disk takes no more.
+    Up to `in_memory` bytes are held in memory; a larger file is in an unnamed temporary file, which disappears when it
+    is closed or the process ends. `folder` "": the system's folder for temporary files. Raise Unavailable if the disk
+    is full.
     """
 
     __slots__ = ("_folder", "_in_memory", "_memory", "_file", "_size", "__weakref__")
@@ -46,7 +46,7 @@ class StoredFile:
 
     @classmethod
     def of(cls, data: bytes) -> "StoredFile":
-        """One that holds `data` in memory, whatever its size."""
+        """Create a file that holds `data` in memory, whatever its size."""
         made = cls(in_memory=len(data))
         made.write(data)
         return made
@@ -71,31 +71,33 @@ class StoredFile:
                 self._memory = bytearray()
             self._put(self._file, data)
         except OSError as error:
-            raise Unavailable("There is no room for the upload; try again later.") from error
+            raise Unavailable("The gateway has no disk space for the upload; try again later.") from error
 
     def read(self, size: int, offset: int = 0) -> bytes:
-        """At most `size` bytes from `offset` on; b"" at the end."""
+        """Return at most `size` bytes from `offset` on; b"" at the end."""
         if self._file is None:
             return bytes(self._memory[offset : offset + size])
         return os.pread(self._file.fileno(), size, offset)
 
     def read_all(self) -> bytes:
-        """The whole: only for what was found to be small."""
+        """Return the whole file: only if it is known to be small."""
         return self.read(self._size)
 
     def pieces(self) -> Iterator[bytes]:
-        """All of it, a piece at a time."""
+        """Yield the whole file, one piece at a time."""
         at = 0
         while piece := self.read(PIECE, at):
             yield piece
             at += len(piece)
 
     def close(self) -> None:
-        """Give back what it takes; nobody may read it any more. Doing it again changes nothing. Left to the garbage
-        collector a file would stay for as long as that has nothing to do."""
+        """Release memory and disk space; the file must not be read afterwards. Safe to repeat.
+
+        If it were left to the garbage collector, a file would stay until the next collection.
+        """
         self._memory = bytearray()
         if self._file is not None:
-            # The system takes a fifth of a millisecond a megabyte to give back what it holds of a file.
+            # The system takes 0.2 ms per megabyte to release a deleted file.
             compute_if(self._size >= LARGE, self._file.close)
 
     def _open(self) -> IO[bytes]:
@@ -111,7 +113,7 @@ class StoredFile:
 
 
 class FileReader:
-    """A stored file as WSGI's input: read front to back."""
+    """A stored file as WSGI's input, read sequentially."""
 
     def __init__(self, file: StoredFile) -> None:
         self._file = file
@@ -123,7 +125,7 @@ class FileReader:
         return data
 
     def readline(self, size: int = -1) -> bytes:
-        """PEP 3333 wants it; nothing of ours reads lines."""
+        """Required by PEP 3333; the gateway reads no lines."""
         data = self._file.read(PIECE if size < 0 else size, self._at)
         line = data[: data.find(b"\n") + 1] or data
         self._at += len(line)
@@ -134,7 +136,7 @@ class FileReader:
 
 
 def copy(read: Callable[[int], bytes], file: StoredFile, most: int, too_much: Callable[[], Exception]) -> None:
-    """Append all that `read` gives, front to back; raises what `too_much` makes beyond `most` bytes."""
+    """Append everything that `read` returns; raise the exception of `too_much` beyond `most` bytes."""
     while data := read(PIECE):
         if len(file) + len(data) > most:
             raise too_much()

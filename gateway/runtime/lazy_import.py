@@ -5,7 +5,7 @@ from typing import Any
 
 
 class LazyImport:
-    """Stands for the module `name`: the first use of an attribute imports it, never in a hot place."""
+    """A proxy for the module `name`: the first use of an attribute imports it. Not for hot paths."""
 
     __slots__ = ("_name",)
 

@@ -1,4 +1,4 @@
-"""Several iterators read at the same time as one."""
+"""Several iterators that are read concurrently as one."""
 
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 class Merged(Generic[T]):
-    """The items of several iterators as they come, each with the number of its iterator; `stop()` ends all reading.
+    """Yields the items of several iterators as they arrive, each with the number of its iterator.
 
-    At most `at_once` are read at a time, in their order, each a few items ahead of its reader. An exception of one is
-    raised by this iterator at its place.
+    At most `at_once` are read at a time, in their order, each a few items ahead of its reader. An exception of one
+    iterator is raised by this one. `stop()` ends all reading.
     """
 
     def __init__(self, makers: list[Callable[[], Iterator[T]]], at_once: int, ahead: int = 16) -> None:

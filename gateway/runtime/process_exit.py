@@ -1,4 +1,4 @@
-"""The end of a process: at once, when its work is done."""
+"""Immediate exit of a process when its work is done."""
 
 import atexit
 import os
@@ -6,13 +6,15 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-UNWRITTEN = 120  # the status with which Python ends when nobody reads what was printed last
+UNWRITTEN = 120  # Python's exit status if the last output could not be written
 
 
 def end_with(program: Callable[[], int | None]) -> NoReturn:
-    """Run `program` and end this process as `sys.exit(program())` does, in every process that it forks too, but for
-    one thing: all of the interpreter's memory is left to the system. To free it object by object is a sixth of what a
-    short command costs."""
+    """Run `program` and exit like `sys.exit(program())`, also in forked processes, without freeing the interpreter's
+    memory.
+
+    Freeing all objects one by one takes a sixth of the time of a short command.
+    """
     try:
         sys.exit(program())
     except SystemExit as end:
@@ -27,7 +29,7 @@ def end_with(program: Callable[[], int | None]) -> NoReturn:
 
 
 def _status_of(code: object) -> int:
-    """The exit status of what sys.exit was given; what is no number is told as the last line."""
+    """Return the exit status for the argument of sys.exit; anything other than a number is printed to stderr."""
     if code is None:
         return 0
     if isinstance(code, int):

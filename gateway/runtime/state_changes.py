@@ -1,7 +1,7 @@
 """Changes of state: logged once each, with their remedy, and published to listeners.
 
-A `StateChange` is for operators: a store that is away, a credential that was refused, credits that are nearly spent.
-Those who find one out call `publish`, or `fire` and `resolve` where there are two sides and only the change counts.
+A `StateChange` is for operators: an unavailable store, a rejected credential, credits that are nearly spent. The code
+that detects one calls `publish`, or `fire` and `resolve` for conditions that begin and end.
 """
 
 import logging
@@ -19,9 +19,12 @@ log = logging.getLogger("gateway.runtime.state_changes")
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """`event` is its stable name ("redis.away"), `subject` what changed ("redis", a credential, a budget), `remedy`
-    what an operator can do ("" where nothing is to be done), `facts` what the line names beside. `stage` tells apart
-    steps of one problem that are each worth a line (80 % and 95 % of a limit). Never a secret."""
+    """A change of state.
+
+    `event` is its stable name ("redis.away"), `subject` is the affected object ("redis", a credential, a budget),
+    `remedy` is what an operator can do ("" if nothing), `facts` are further fields of the log line. `stage`
+    distinguishes steps of one problem that each need a line (80 % and 95 % of a limit). Never contains a secret.
+    """
 
     event: str
     subject: str
@@ -36,8 +39,10 @@ Listener = Callable[[StateChange], object]
 
 
 class StateLog:
-    """The changes that a process sees. Listeners must neither wait nor raise. `before` is the log of an earlier try to
-    start, whose changes are known here."""
+    """The state changes of a process. Listeners must neither block nor raise.
+
+    `before` is the log of an earlier attempt to start; its changes are known here.
+    """
 
     def __init__(self, before: "StateLog | None" = None) -> None:
         self._listeners: list[Listener] = []
@@ -48,14 +53,14 @@ class StateLog:
         self._listeners.append(listener)
 
     def publish(self, change: StateChange) -> None:
-        """Log it and notify the listeners."""
+        """Log the change and notify the listeners."""
         more = {"event": change.event, "remedy": change.remedy, "facts": {"subject": change.subject, **change.facts}}
         log.log(change.level, "%s", change.message, extra=more)
         for listener in self._listeners:
             listener(change)
 
     def fire(self, change: StateChange) -> None:
-        """Publish the problem of a subject, unless the last one published of it is the same."""
+        """Publish the problem of a subject, unless it equals the last published one."""
         if self._firing.get(change.subject) == (change.event, change.stage):
             return
         self._firing[change.subject] = change.event, change.stage
@@ -64,14 +69,14 @@ class StateLog:
         self.publish(change)
 
     def resolve(self, change: StateChange) -> None:
-        """Publish that a subject is healthy again, if a problem of it was published."""
+        """Publish that a subject is healthy again, if a problem was published."""
         if self._firing.pop(change.subject, None) is not None:
             self.publish(change)
 
     def firing(self, subject: str) -> str:
-        """The event of a subject's present problem, "" while it is healthy."""
+        """Return the event of a subject's current problem, "" if it is healthy."""
         return self._firing.get(subject, ("", ""))[0]
 
     def is_healthy(self, subject: str) -> bool:
-        """Whether a subject has no problem now."""
+        """Return whether a subject has no problem now."""
         return subject not in self._firing

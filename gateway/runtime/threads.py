@@ -1,5 +1,7 @@
-"""Native threads for the few things that would block the event loop (SQLite commits, reports, large bodies), and work
-that outlives the greenlet that started it."""
+"""Native threads for work that would block the event loop (SQLite commits, reports, large bodies), and greenlets.
+
+Some greenlets run work that outlives the greenlet that started it.
+"""
 
 import os
 import sys
@@ -20,34 +22,43 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-# The event loop gets the interpreter back from a computing thread after so long; each of its waits may cost it once.
+# The event loop gets the interpreter lock back from a computing thread after this time; each of its waits may cost it
+# once.
 SWITCH_S = 0.001
-EITHER = 3  # what a socket is told that may be read or written, in the event loop's numbers
-COMPUTING, COMPUTING_EACH = 2, 1  # threads that compute at the same time, and those of one owner
-# Of what is large (256 KB or less a piece: some 0.3 ms from the caller to the disk, or from there to an upstream).
+EITHER = 3  # gevent's event mask for a socket that is readable or writable
+COMPUTING = 2
+COMPUTING_EACH = 1  # threads that compute at the same time, and those of one owner
+# For pieces of large bodies (256 KB or less: about 0.3 ms each from the caller to the disk, or from there to an
+# upstream).
 PIECES_A_MOMENT = 2
 MOMENT_S = 0.001
 
 
 class Threads:
-    """A small pool of native threads; `run` parks the calling greenlet until the work is done."""
+    """A small pool of native threads; `run` suspends the calling greenlet until the work is done."""
 
     def __init__(self, size: int = 4) -> None:
         self._pool = ThreadPool(size)
 
     def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `work` in a native thread and wait for its result; its exception is raised here."""
+        """Call `work` in a native thread, wait for its result, and raise its exception here."""
         return self._pool.apply(work, args, kwargs)
 
     def finish(self, work: Callable[[], T], after: Callable[[], object]) -> T:
-        """Like `run`, for work that must not raise; `after` is called when it is done, or was never begun, also when
-        the caller is killed while waiting."""
+        """Do the same as `run` for work that must not raise.
+
+        `after` is called when the work is done or could not be started, also if the caller is killed while it waits.
+        """
         try:
             result = self._pool.spawn(work)
         except BaseException:
             after()
             raise
-        result.rawlink(lambda _: after())
+
+        def call_after(_: object) -> None:
+            after()
+
+        result.rawlink(call_after)
         return result.get()
 
     def close(self) -> None:
@@ -55,24 +66,24 @@ class Threads:
 
 
 class OwnThread:
-    """One native thread for the work of one owner, a piece at a time; the asking greenlet is parked meanwhile.
+    """One native thread for the work of one owner, one piece at a time; the calling greenlet is suspended meanwhile.
 
-    For what every request waits for: a pool's thread takes three times the steps, and those of a lone request wait for
-    memory.
+    It is used where every request waits: a pool's thread takes three times the steps, and those of a lone request
+    cause cache misses.
     """
 
     def __init__(self) -> None:
-        self._process = 0  # a child of a fork has none of its parent's threads
+        self._process = 0  # a forked child has none of its parent's threads
         self._wake: Any = None
-        self._done: Any = None  # what the event loop watches
+        self._done: Any = None  # the watcher of the event loop
         self._work: Callable[[], object] | None = None
         self._result: Any = None
         self._after: Callable[[], object] = int
-        self._waiter: Any = None  # there while something is under way
+        self._waiter: Any = None  # set while work is in progress
         self._closing = False
 
     def finish(self, work: Callable[[], T], after: Callable[[], object]) -> T:
-        """As `Threads.finish`. Who asks sees to it that the work before has ended."""
+        """Do the same as `Threads.finish`. The caller must ensure that the previous work has ended."""
         try:
             if self._process != os.getpid():
                 self._start()
@@ -87,7 +98,7 @@ class OwnThread:
         return self._waiter.get()
 
     def close(self) -> None:
-        """End the thread, after the work that is under way."""
+        """End the thread, after the work in progress."""
         self._closing = True
         if self._process == os.getpid() and self._waiter is None:
             self._stop()
@@ -106,7 +117,7 @@ class OwnThread:
         self._process = os.getpid()
 
     def _run(self, wake: Any, tell: Callable[[], object]) -> None:
-        """The thread."""
+        """Run the thread's loop."""
         while True:
             wake.acquire()
             work = self._work
@@ -116,7 +127,7 @@ class OwnThread:
             tell()
 
     def _end(self) -> None:
-        """Called in the hub: the work is done."""
+        """Complete the work. Called in the hub."""
         self._done.stop()
         result = self._result
         waiter = self._waiter
@@ -131,9 +142,11 @@ class OwnThread:
 
 
 def compute(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call `work`, pure computing that may take more than 20 ms, in a native thread and wait for its result; its
-    exception is raised here. It must neither wait nor touch anything of the event loop. Owners of work (`work_for`)
-    take turns."""
+    """Call `work`, pure computation that may take more than 20 ms, in a native thread and wait for its result.
+
+    Its exception is raised here. The work must neither block nor touch anything of the event loop. Owners of work
+    (`work_for`) take turns.
+    """
 
     if getattr(_here, "computing", False):
         return work(*args, **kwargs)
@@ -151,34 +164,37 @@ def compute(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 def work_for(owner: str) -> None:
-    """Attribute the computing of this greenlet, and of greenlets that it starts, to `owner`: an organization or a user.
-    Only large work needs it; work without an owner shares one turn."""
+    """Attribute the computations of this greenlet, and of greenlets that it starts, to `owner`: an organization or a
+    user.
+
+    Only large work needs an owner; work without one shares a single turn.
+    """
     gevent.getcurrent().work_owner = owner
 
 
 def work_owner() -> str:
-    """The owner of the computing of this greenlet; "" for none."""
+    """Return the owner of this greenlet's computations; "" for none."""
     return getattr(gevent.getcurrent(), "work_owner", "")
 
 
 def _start(work: Callable[..., object], args: tuple[object, ...]) -> gevent.Greenlet:
-    """Start a greenlet that computes for the owner of this one."""
-    made = gevent.Greenlet(work, *args)
+    """Start a greenlet that computes for the owner of the current one."""
+    greenlet = gevent.Greenlet(work, *args)
     if owner := work_owner():
-        made.work_owner = owner
-    made.start()
-    return made
+        greenlet.work_owner = owner
+    greenlet.start()
+    return greenlet
 
 
 def compute_if(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """As `compute` where what is worked on is `large`, else called here: a thread costs more than small work."""
+    """Use `compute` for `large` data, else call `work` directly: a thread costs more than small work."""
     if large:
         return compute(work, *args, **kwargs)
     return work(*args, **kwargs)
 
 
 _computing: dict[int, FairThreads] = {}
-_here = get_original("_thread", "_local")()  # of a native thread, whatever greenlet runs in it
+_here = get_original("_thread", "_local")()  # of the native thread, not of the greenlet that runs in it
 
 
 def spawn(work: Callable[..., object], *args: object) -> gevent.Greenlet:
@@ -187,7 +203,7 @@ def spawn(work: Callable[..., object], *args: object) -> gevent.Greenlet:
 
 
 def later(seconds: float, work: Callable[..., object], *args: object) -> gevent.Greenlet:
-    """Start a greenlet for `work` after a while."""
+    """Start a greenlet for `work` after a delay."""
     return gevent.spawn_later(seconds, work, *args)
 
 
@@ -197,14 +213,17 @@ def pause(seconds: float) -> None:
 
 
 def give_way() -> None:
-    """Let other greenlets have their turn; in a thread of `compute` nothing, for threads take turns by themselves."""
+    """Yield to other greenlets; a no-op in a thread of `compute`, because threads are scheduled by the system."""
     if not getattr(_here, "computing", False):
         gevent.sleep(0)
 
 
 def follow(steps: Generator[int, int, T], descriptor: int, most_s: float | None) -> T:
-    """The result of `steps` about a socket that does not block: they yield 1 where they want to read, 2 to write, 3
-    for either, and go on when that is possible. TimeoutError when all of it takes longer than `most_s`."""
+    """Run `steps` of a protocol on a non-blocking socket and return their result.
+
+    The steps yield 1 to wait until the socket is readable, 2 until it is writable, 3 for either. Raise TimeoutError if
+    the total time exceeds `most_s`.
+    """
     hub = gevent.get_hub()
     expiry = gevent.Timeout(most_s)
     expiry.start()
@@ -230,18 +249,18 @@ def follow(steps: Generator[int, int, T], descriptor: int, most_s: float | None)
 class IdleWait:
     """Waits until no other greenlet of this process is ready to run. One greenlet uses it, any number of times.
 
-    Its watchers are kept: gevent's own `idle` with a timeout makes five objects for each wait.
+    Its watchers are kept: gevent's own `idle` with a timeout creates five objects for each wait.
     """
 
     def __init__(self, most_s: float) -> None:
         loop = gevent.get_hub().loop
-        # `again` begins with the whole interval. A timer that is stopped and started goes on with what was left of its
-        # time, and all waits together would have `most_s`.
+        # `again` restarts the timer with the full interval. With stop and start it would continue with the remaining
+        # time, and all waits together would be limited to `most_s`.
         self._idle = loop.idle()
         self._late = loop.timer(most_s, most_s)
 
     def wait(self) -> None:
-        """Return once no other greenlet and no socket is ready, after `most_s` seconds at the latest."""
+        """Wait until no other greenlet and no socket is ready, at most `most_s` seconds."""
         waiter = Waiter()
         try:
             self._idle.start(waiter.switch, None)
@@ -253,7 +272,7 @@ class IdleWait:
 
 
 def report_uncaught(report: Callable[[object, tuple[Any, Any, Any]], object]) -> None:
-    """Call `report(where, exception info)` for an exception that no greenlet caught, instead of printing it."""
+    """Call `report(where, exception info)` for uncaught exceptions of greenlets, instead of printing them."""
 
     def print_exception(context: object, kind: Any, error: Any, trace: Any) -> None:
         report(context or "the event loop", (kind, error, trace))
@@ -262,8 +281,11 @@ def report_uncaught(report: Callable[[object, tuple[Any, Any, Any]], object]) ->
 
 
 def bulk_turn() -> None:
-    """Wait for a turn to move a piece of something large. So few have one in each moment that what is small does not
-    wait behind the uploads of others; who waits first goes first."""
+    """Wait for a turn to move one piece of a large body.
+
+    The number of turns at a time is limited so that small requests do not wait behind other callers' uploads; turns
+    are in order of arrival.
+    """
     hub = gevent.get_hub()
     turns = _turns.get(id(hub))
     if turns is None:
@@ -272,7 +294,7 @@ def bulk_turn() -> None:
 
 
 class _Turns:
-    """PIECES_A_MOMENT pieces in each MOMENT_S."""
+    """Grants PIECES_A_MOMENT pieces in each MOMENT_S."""
 
     def __init__(self, loop: Any) -> None:
         self._timer = loop.timer(MOMENT_S, MOMENT_S)
@@ -287,19 +309,19 @@ class _Turns:
         if self._left:
             self._left -= 1
             return
-        mine = Event()
-        self._waiting.append(mine)
+        turn = Event()
+        self._waiting.append(turn)
         try:
-            mine.wait()
+            turn.wait()
         except BaseException:
-            if mine.is_set():
-                self._left += 1  # it was given a turn that it has no more use for
+            if turn.is_set():
+                self._left += 1  # it was granted a turn that it no longer needs
             else:
-                self._waiting.remove(mine)
+                self._waiting.remove(turn)
             raise
 
     def _begin(self) -> None:
-        """A new moment. Called in the hub."""
+        """Begin a new interval. Called in the hub."""
         idle = self._left == PIECES_A_MOMENT
         self._left = PIECES_A_MOMENT
         while self._left and self._waiting:
@@ -314,14 +336,17 @@ _turns: dict[int, _Turns] = {}
 
 
 class Slots:
-    """So many may be taken at once. One can be given back from anywhere, the event loop's own callbacks included, which
-    must not wait: a semaphore of the threading module locks to do so."""
+    """A limited number of slots.
+
+    A slot can be released from anywhere, including callbacks of the event loop, which must not wait: a semaphore of
+    the threading module takes a lock.
+    """
 
     def __init__(self, size: int) -> None:
         self._free = BoundedSemaphore(size)
 
     def take(self, timeout_s: float | None) -> bool:
-        """Wait for a free one; False when none came in time (None: without an end)."""
+        """Wait for a free slot; return False if none was free in time (None: no timeout)."""
         return bool(self._free.acquire(timeout=timeout_s))
 
     def give(self) -> None:
@@ -329,13 +354,13 @@ class Slots:
 
 
 class Job(Generic[T]):
-    """Work in a greenlet of its own: when the one who waits for it is killed, the work goes on."""
+    """Work in a separate greenlet: it continues if the greenlet that waits for it is killed."""
 
     def __init__(self, work: Callable[..., T], *args: object) -> None:
         self._greenlet = _start(work, args)
 
     def result(self, timeout_s: float | None = None) -> T:
-        """The result, or the work's exception; TimeoutError when it takes longer than `timeout_s`."""
+        """Return the result, or raise the work's exception; raise TimeoutError after `timeout_s`."""
         try:
             return self._greenlet.get(timeout=timeout_s)
         except gevent.Timeout:
@@ -343,11 +368,11 @@ class Job(Generic[T]):
 
     @property
     def is_over(self) -> bool:
-        """Whether it ended, well or not."""
+        """Return whether the work ended, successfully or not."""
         return bool(self._greenlet.ready())
 
     def outcome(self) -> T | None:
-        """The result if it is there; None while the work goes on, and of work that failed."""
+        """Return the result if it is available; None while the work runs, and after a failure."""
         if self._greenlet.successful():
             return self._greenlet.value
         return None

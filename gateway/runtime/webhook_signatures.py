@@ -1,4 +1,4 @@
-"""Signatures of what the gateway sends to addresses of its users, as the libraries of Standard Webhooks check them."""
+"""Signatures of the gateway's webhooks, as defined by Standard Webhooks."""
 
 import base64
 import binascii
@@ -12,15 +12,15 @@ SECRET_BYTES = 32
 
 
 def make_secret() -> str:
-    """A new secret: `whsec_` and standard base64."""
+    """Return a new secret: `whsec_` and standard base64."""
     return PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
 def sign(secret: str, ident: str, timestamp_s: int, body: bytes) -> dict[str, str]:
-    """The headers of a delivery. `ident` stays the same over its repetitions, the time is that of this attempt.
+    """Return the headers of a delivery. `ident` is the same for all attempts, the time is that of this attempt.
 
-    Signed with the secret as it is written; one in base64, with `whsec_` before it or not, also with the bytes that it
-    stands for, which is what most libraries take it for.
+    The body is signed with the secret as it is written. A secret in base64, with or without `whsec_`, also signs with
+    the bytes that it encodes, which most libraries expect.
     """
     signed = b"%b.%d.%b" % (ident.encode(), timestamp_s, body)
     keys = [secret.encode()]
@@ -31,5 +31,5 @@ def sign(secret: str, ident: str, timestamp_s: int, body: bytes) -> dict[str, st
     return {
         "webhook-id": ident,
         "webhook-timestamp": str(timestamp_s),
-        "webhook-signature": " ".join(f"v1,{one}" for one in signatures),
+        "webhook-signature": " ".join(f"v1,{signature}" for signature in signatures),
     }

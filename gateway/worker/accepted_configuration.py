@@ -1,7 +1,7 @@
-"""What the master checked before it lets a worker boot: the settings and the catalogue in force, handed on by the fork.
+"""The configuration that the master accepted: checked settings and catalogue, inherited by workers at the fork.
 
-The master is the only one that checks; a worker takes what its master accepted, whatever has become of the files since.
-A process without a master (an operator's command, a test) reads the files itself.
+Only the master checks; a worker uses what its master accepted, regardless of later changes to the files. A process
+without a master (an operator's command, a test) reads the files itself.
 """
 
 import dataclasses
@@ -27,15 +27,18 @@ log = logging.getLogger(__name__)
 
 NOTE_BYTES = 4096
 LENGTH = struct.Struct("<I")
-MOST_NAMED = 3  # mistakes that one line names
-# What only a restart changes: workers of both kinds would serve side by side for a while.
+MOST_NAMED = 3  # problems that one log line lists
+# These settings change only at a restart: otherwise workers with both values would run side by side for a while.
 FIXED = (("server", "host"), ("server", "port"), ("database", "url"), ("database", "data_dir"))
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """`since` is "" where the files are in force; else the catalogue is the copy that was kept at that time (ISO 8601),
-    for `problems` were found in its files."""
+    """The accepted configuration.
+
+    `since` is "" if the files are in force; otherwise the catalogue is the copy that was kept at that time (ISO 8601),
+    because `problems` were found in its files.
+    """
 
     settings: Settings
     catalogue: Catalogue
@@ -44,7 +47,7 @@ class Accepted:
 
 
 class Note:
-    """A line that the master writes and every worker reads, of those too that were forked before."""
+    """A line of text in shared memory that the master writes and every worker reads, including those forked before."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, NOTE_BYTES)
@@ -59,38 +62,40 @@ class Note:
 
 
 _current: list[Accepted] = []
-# Why not all that the files say is in force; "" while it is.
+# The reason why not all changes in the files are in force; "" if they are.
 refusal = Note()
 
 
 def current() -> Accepted | None:
-    """What the master accepted; None in a process without one."""
+    """Return what the master accepted; None in a process without a master."""
     if _current:
         return _current[0]
     return None
 
 
 def check() -> Accepted:
-    """The configuration as the files and the environment have it now, nothing changed by asking. SettingsError and
-    CatalogueError tell all that is wrong with it, the latter only when no earlier catalogue was kept that can be served
-    instead."""
+    """Read the current configuration from the files and the environment, without side effects.
+
+    SettingsError and CatalogueError list all problems; CatalogueError is raised only if no earlier catalogue was kept
+    that can be used instead.
+    """
     chosen = _read_settings()
     try:
         return Accepted(chosen, _load(chosen))
     except CatalogueError as error:
-        found = last_good.find(Path(chosen.database.data_dir), sandbox=chosen.catalogue.sandbox)
-        if found is None:
+        kept = last_good.find(Path(chosen.database.data_dir), sandbox=chosen.catalogue.sandbox)
+        if kept is None:
             raise
-        return Accepted(chosen, found.catalogue, found.since, tuple(str(error).splitlines()))
+        return Accepted(chosen, kept.catalogue, kept.since, tuple(str(error).splitlines()))
 
 
 def check_files() -> None:
-    """SettingsError or CatalogueError when a reload would be refused now."""
+    """Raise SettingsError or CatalogueError if a reload would be rejected now."""
     _load(_read_settings())
 
 
 def find_problems() -> list[str]:
-    """All that is wrong with settings, extensions, variables and catalogue, one line each: no mistake hides another."""
+    """Return all problems of settings, extensions, variables and catalogue, one line each."""
     chosen, problems = settings.examine()
     if chosen is None:
         return problems
@@ -100,11 +105,11 @@ def find_problems() -> list[str]:
         except SettingsError as error:
             problems.append(str(error))
     catalogue, more = loader.examine(loader.sources_of(chosen))
-    return [*problems, *more, *_strange_choices(chosen, catalogue), *_bad_addresses(chosen, catalogue)]
+    return [*problems, *more, *_conflicting_choices(chosen, catalogue), *_bad_addresses(chosen, catalogue)]
 
 
 def begin() -> Accepted:
-    """Take what `check` gives, at a start; its errors pass."""
+    """Accept the configuration from `check` at a start; its errors are raised."""
     accepted = check()
     if accepted.problems:
         refusal.write(f"the catalogue of {accepted.since} is in force: {count_of(accepted.problems)} in its files")
@@ -115,8 +120,11 @@ def begin() -> Accepted:
 
 
 def renew() -> list[str]:
-    """Check the configuration again and take it, for workers that are forked from now on. Returns what of it waits for
-    a restart. SettingsError and CatalogueError: everything stays as it is, and `refusal` says so."""
+    """Check the configuration again and accept it for workers that are forked from now on.
+
+    Return the settings that take effect only at a restart. On SettingsError or CatalogueError everything stays as it
+    is, and `refusal` says so.
+    """
     before = _current[0]
     try:
         chosen = _read_settings()
@@ -124,7 +132,11 @@ def renew() -> list[str]:
     except SettingsError as error:
         refuse(error)
         raise
-    waiting = [one for one in FIXED if _value(chosen, *one) != _value(before.settings, *one)]
+    waiting = [
+        (section, key)
+        for section, key in FIXED
+        if _value(chosen, section, key) != _value(before.settings, section, key)
+    ]
     for section, key in waiting:
         kept_section = dataclasses.replace(
             getattr(accepted.settings, section), **{key: _value(before.settings, section, key)}
@@ -139,26 +151,28 @@ def renew() -> list[str]:
 
 
 def refuse(error: Exception) -> None:
-    """Have every worker say that a change is not in force."""
+    """Report to every worker that a change was rejected."""
     if isinstance(error, CatalogueError):
-        what = "the catalogue"
+        changed = "the catalogue"
     else:
-        what = "the configuration"
-    refusal.write(f"a change of {what} was refused, what was before is in force: {count_of(str(error).splitlines())}")
+        changed = "the configuration"
+    refusal.write(
+        f"a change of {changed} was refused, the previous version stays in force: {count_of(str(error).splitlines())}"
+    )
 
 
 def fingerprint(chosen: Settings) -> tuple[tuple[str, int, int], ...]:
-    """Changes when a file of the operator or of the catalogue does; cheap."""
+    """Return a value that changes with the files of the operator or of the catalogue; cheap."""
     folders = (loader.FOLDER, *([Path(chosen.catalogue.path)] if chosen.catalogue.path else []))
     paths = [path for folder in folders for path in sorted((*folder.glob("*.toml"), *folder.glob("*/*.toml")))]
-    found = []
+    states = []
     for path in (*paths, *([Path(chosen.file.path)] if chosen.file.path else [])):
         try:
             state = path.stat()
         except OSError:
             continue
-        found.append((str(path), state.st_mtime_ns, state.st_size))
-    return tuple(found)
+        states.append((str(path), state.st_mtime_ns, state.st_size))
+    return tuple(states)
 
 
 def count_of(problems: list[str] | tuple[str, ...]) -> str:
@@ -168,13 +182,13 @@ def count_of(problems: list[str] | tuple[str, ...]) -> str:
 
 
 def in_one_line(problems: list[str] | tuple[str, ...]) -> str:
-    """The first few problems, and how many more there are."""
+    """Join the first few problems and the number of the others."""
     more = len(problems) - MOST_NAMED
     return "; ".join(problems[:MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _read_settings() -> Settings:
-    """SettingsError tells with what is wrong in the settings what is wrong elsewhere too."""
+    """Read the settings. SettingsError lists all problems, including those outside of the settings."""
     chosen, problems = settings.examine()
     if chosen is None or problems:
         raise SettingsError("\n".join(find_problems()))
@@ -184,23 +198,23 @@ def _read_settings() -> Settings:
 def _load(chosen: Settings) -> Catalogue:
     extensions.install(chosen.server.extensions)
     catalogue, problems = loader.examine(loader.sources_of(chosen))
-    strange = [*_strange_choices(chosen, catalogue), *_bad_addresses(chosen, catalogue)]
+    conflicts = [*_conflicting_choices(chosen, catalogue), *_bad_addresses(chosen, catalogue)]
     if problems:
-        raise CatalogueError("\n".join([*problems, *strange]))
-    if strange:
-        raise SettingsError("\n".join(strange))
+        raise CatalogueError("\n".join([*problems, *conflicts]))
+    if conflicts:
+        raise SettingsError("\n".join(conflicts))
     return catalogue
 
 
-def _strange_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
-    """Choices that do not fit each other or the catalogue, one line each."""
+def _conflicting_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
+    """Return settings that conflict with each other or with the catalogue, one line each."""
     mail = chosen.mail
     if mail.host and not (mail.sender and chosen.server.public_url):
         return ["[mail] host: e-mail needs [mail] sender, and [server] public_url for the links in it"]
     if mail.host and mail.username and mail.security == "none":
         return ["[mail] security: a password is not sent unencrypted; choose starttls or tls"]
     if chosen.origins.get(("catalogue", "auto_models"), "default") == "default":
-        return []  # of the models that come along some may have been removed
+        return []  # the operator may have removed some of the default models from the catalogue
     origin = describe_origin(chosen.origins, chosen.file, "catalogue", "auto_models")
     return [
         f"[catalogue] auto_models: there is no model {name}{near(name, catalogue.models)}{origin}"
@@ -210,8 +224,8 @@ def _strange_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
 
 
 def _bad_addresses(chosen: Settings, catalogue: Catalogue) -> list[str]:
-    """Addresses of providers that can be none, by the variables that name them, one line each."""
-    found = []
+    """Return invalid addresses of providers, with the variables that set them, one line each."""
+    problems = []
     for provider in catalogue.providers.values():
         problem = address_problem(provider, chosen.environment)
         if not problem:
@@ -221,17 +235,17 @@ def _bad_addresses(chosen: Settings, catalogue: Catalogue) -> list[str]:
         if chosen.environment.get(written) and not chosen.environment.get(variable_of(provider.id, "BASE_URL")):
             place = TomlPlace(Path(chosen.file.path).name, "", chosen.file.lines, f"providers.{provider.id}")
             origin = f" (from {place.at(BASE_URL)})"
-        found.append(problem + origin)
-    return found
+        problems.append(problem + origin)
+    return problems
 
 
 def _keep(accepted: Accepted) -> None:
-    """A full disk is no reason not to serve."""
+    """Keep a copy of the catalogue; a full disk must not prevent the start."""
     chosen = accepted.settings
     try:
         last_good.keep(Path(chosen.database.data_dir), loader.sources_of(chosen), accepted.catalogue.version)
     except OSError as error:
-        log.warning("no copy of the catalogue could be kept for a later start: %s", error)
+        log.warning("the catalogue could not be copied for a later start: %s", error)
 
 
 def _value(chosen: Settings, section: str, key: str) -> object:

@@ -1,4 +1,4 @@
-"""Extensions: operations, protocols and surfaces of packages outside of this one, which a setting names."""
+"""Extensions: operations, protocols and surfaces from other packages, which a setting names."""
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,7 @@ from gateway.neutral import operations
 from gateway.neutral.operations import ModelOperation
 from gateway.runtime.lazy_import import LazyImport
 
-# The master of the server reads extensions too, and has no use for protocols where there are none.
+# The server's master loads extensions too, and does not need protocols unless an extension adds some.
 registry = LazyImport("gateway.providers.registry")
 
 if TYPE_CHECKING:
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What a package adds; it exports one as `EXTENSION`. `protocols` are factories by the name that catalogue entries
-    use; `surfaces` are `gateway.surfaces.http.Surface`s, which the table of surfaces checks: they lie above this."""
+    """The additions of a package, which exports it as `EXTENSION`.
+
+    `protocols` are factories by the name that catalogue entries use; `surfaces` are `gateway.surfaces.http.Surface`s,
+    which the table of surfaces checks because they belong to a higher layer.
+    """
 
     operations: tuple[ModelOperation, ...] = ()
     protocols: Mapping[str, Callable[["Resources"], "Wire"]] = field(default_factory=dict)
@@ -30,28 +33,32 @@ class Extension:
 
 
 def load(names: Iterable[str]) -> list[Extension]:
-    """The extensions of these packages. SettingsError for a package that cannot be imported or has no EXTENSION."""
+    """Return the extensions of these packages. Raise SettingsError if a package cannot be imported or has no
+    EXTENSION.
+    """
     return [_load(name) for name in names]
 
 
 def install(names: Iterable[str]) -> None:
-    """Put the operations and protocols of these packages beside the product's own; doing it again changes nothing.
-    SettingsError as for `load`, and for a name that is taken."""
+    """Register the operations and protocols of these packages; safe to repeat.
+
+    Raise SettingsError as `load`, and for a name that is already in use.
+    """
     for name, extension in zip(names, load(names), strict=True):
         for operation in extension.operations:
             if operations.OPERATIONS.setdefault(operation.name, operation) is not operation:
-                raise SettingsError(f"extension {name}: there is an operation {operation.name} already")
+                raise SettingsError(f"extension {name}: the operation {operation.name} already exists")
         for protocol, make in extension.protocols.items():
             PROTOCOLS.setdefault(protocol, ProtocolEntry())
             if registry.FACTORIES.setdefault(protocol, make) is not make:
-                raise SettingsError(f"extension {name}: there is a protocol {protocol} already")
+                raise SettingsError(f"extension {name}: the protocol {protocol} already exists")
 
 
 def _load(name: str) -> Extension:
     try:
-        found = getattr(importlib.import_module(name), "EXTENSION", None)
+        extension = getattr(importlib.import_module(name), "EXTENSION", None)
     except ImportError as error:
         raise SettingsError(f"extension {name}: {error}") from error
-    if not isinstance(found, Extension):
+    if not isinstance(extension, Extension):
         raise SettingsError(f"extension {name}: the package exports no EXTENSION")
-    return found
+    return extension

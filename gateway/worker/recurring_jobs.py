@@ -1,7 +1,7 @@
-"""Recurring work: the one table of it, and what runs the table in each worker.
+"""Recurring jobs: the table of them, and the loops that run the table in each worker.
 
-Loops that are not here are the clocks that this work depends on (the worker's own row and the control version in
-`control`, the leader's row in `leadership`), the commits of the journal, and what watches the server itself.
+Not in the table are the loops that the jobs depend on (the worker's own row and the control version in `control`, the
+leader's row in `leadership`), the commits of the journal, and the monitoring of the server itself.
 """
 
 import fcntl
@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,29 +30,29 @@ from gateway.store.documents import Documents
 from gateway.store.journal import forget_writers
 from gateway.worker.services import Services
 
-# Only the one worker that leads needs it.
+# Only the leading worker needs it.
 scheduling = LazyImport("apscheduler.schedulers.gevent")
 
 log = logging.getLogger(__name__)
 
-# The first round comes soon, or work slower than the time between restarts would never be done.
+# The first run is soon, otherwise a job with an interval longer than the time between restarts would never run.
 FIRST_S = 10.0
-# How soon a worker that leads begins with the work of the installation, and one that leads no more ends it.
-FOLLOW_S = 0.5
-# How long a worker that leaves waits for the rounds in progress.
+# The delay after which a new leader starts the jobs of the installation, and a former leader stops them.
+FOLLOW_LEADER_S = 0.5
+# How long a stopping worker waits for runs in progress.
 STOP_S = 5.0
 POLL_S = 0.02
 WRITERS_KEPT_US = 7 * DAY_US
-# Reports of rarer work are published to the other processes, in documents.
+# Reports of rarer jobs are published to the other processes, in documents.
 RARE_S = 15.0
 KIND = "job"
 REPORT_KEPT_S = 30 * 86_400.0
 
-GoOn = Callable[[], bool]
+ShouldContinue = Callable[[], bool]
 
 
 class Scope(Enum):
-    """Who does a job: every worker, one worker of each node, or one worker of the installation, its leader."""
+    """The workers that run a job: every worker, one worker of each node, or the leader of the installation."""
 
     WORKER = "worker"
     NODE = "node"
@@ -59,20 +61,25 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RecurringJob:
-    """`function(services, go_on)` every `every_s` seconds, never twice at once in a worker, safe to repeat. Work of
-    many steps asks `go_on` between them: it turns False when the worker leaves or somebody else has the job now."""
+    """A job: `function(services, should_continue)` runs every `every_s` seconds, never twice at once in a worker.
+
+    A run must be safe to repeat. Jobs with many steps call `should_continue` between them: it returns False when the
+    worker stops or another worker has taken over the job.
+    """
 
     name: str
     every_s: float
     scope: Scope
-    function: Callable[[Any, GoOn], object]
-    first_s: float = FIRST_S  # the first round comes within that time
+    function: Callable[[Any, ShouldContinue], object]
+    first_s: float = FIRST_S  # the first run is within this time
 
 
 @dataclass(slots=True)
 class JobReport:
-    """How the last round went; `error` is "" after a good one, `at_us` 0 before the first. `good_us` is when the last
-    good one ended, 0: none did."""
+    """The result of the last run; `error` is "" after a success, `at_us` is 0 before the first run.
+
+    `good_us` is the end of the last successful run, 0 if there was none.
+    """
 
     name: str
     at_us: int = 0
@@ -82,14 +89,14 @@ class JobReport:
 
 
 class NodeLock:
-    """Held by one process of a node; the kernel drops it when that one dies."""
+    """A lock that one process of a node holds; the kernel releases it when the process dies."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._handle = -1
 
     def held(self) -> bool:
-        """Whether this process has the lock, which it takes where it is free."""
+        """Return whether this process has the lock; take it if it is free."""
         if self._handle >= 0:
             return True
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -110,8 +117,11 @@ class NodeLock:
 
 
 class Background:
-    """Runs a table: a greenlet for each job of a worker or a node, APScheduler for those of the installation while this
-    worker leads. Before each round it is asked whether the job is this worker's."""
+    """Runs a table of jobs: a greenlet for each job of a worker or a node, and APScheduler for jobs of the
+    installation.
+
+    Before each run it checks whether this worker is responsible for the job.
+    """
 
     def __init__(
         self,
@@ -131,48 +141,54 @@ class Background:
         self._reports = {job.name: JobReport(job.name) for job in table}
         self._stopping = threading.Event()
         self._tasks: list[Any] = []
-        self._led = 0  # rounds of the installation's work in progress
+        self._runs_in_progress = 0  # runs of installation jobs in progress
 
     def start(self) -> None:
-        """Run the table from now on."""
+        """Start running the jobs."""
         self._stopping.clear()
         self.leadership.start()
         own = [job for job in self._table.values() if job.scope is not Scope.INSTALLATION]
-        self._tasks = [spawn(self._follow), *(spawn(self._repeat, job) for job in own)]
+        self._tasks = [spawn(self._follow_leadership), *(spawn(self._repeat, job) for job in own)]
 
     def stop(self) -> None:
-        """Begin no round any more, wait a moment for those in progress, and leave what this worker led to others."""
+        """Start no further runs, wait a moment for those in progress, and release leadership and lock."""
         self._stopping.set()
         end = self._clock.monotonic() + STOP_S
         for task in self._tasks:
             task.join(max(0.0, end - self._clock.monotonic()))
         self._tasks = []
-        while self._led and self._clock.monotonic() < end:
+        while self._runs_in_progress and self._clock.monotonic() < end:
             pause(POLL_S)
         self.leadership.stop()
         self._node_lock.release()
 
     def run(self, name: str) -> JobReport:
-        """Do one job of a node or the installation now, whoever else does it (operator commands), and tell how it went.
-        NotFound for an unknown name, InvalidRequest for work that each worker does for itself; its errors pass."""
+        """Run one job of a node or the installation now, whichever worker is responsible (operator commands).
+
+        Return its report. Raise NotFound for an unknown name, InvalidRequest for a job that each worker runs for
+        itself, and the job's own errors.
+        """
         job = self._table.get(name)
         if job is None:
-            raise errors.NotFound(f"There is no job {name}; known: {', '.join(self._table)}.")
+            raise errors.NotFound(f"There is no job {name}; the jobs are: {', '.join(self._table)}.")
         if job.scope is Scope.WORKER:
-            raise errors.InvalidRequest(f"{name} is done by each worker for itself; nobody else can do it.")
+            raise errors.InvalidRequest(f"{name} runs in each worker for itself and cannot be run by a command.")
         start = self._clock.monotonic()
-        job.function(self._services, lambda: not self._stopping.is_set())
+        job.function(self._services, self._is_running)
         now_us = self._clock.now_us()
         report = JobReport(name, now_us, self._clock.monotonic() - start, "", now_us)
         self._publish(report)
         return report
 
+    def _is_running(self) -> bool:
+        return not self._stopping.is_set()
+
     def reports(self) -> list[JobReport]:
-        """How the last round of each job went in this worker."""
+        """Return the report of the last run of each job in this worker."""
         return list(self._reports.values())
 
-    def is_ours(self, job: RecurringJob) -> bool:
-        """Whether this worker does the job at this moment."""
+    def is_responsible(self, job: RecurringJob) -> bool:
+        """Return whether this worker is responsible for the job now."""
         if self._stopping.is_set():
             return False
         if job.scope is Scope.NODE:
@@ -184,15 +200,15 @@ class Background:
         while not self._stopping.wait(wait_s):
             wait_s = job.every_s
             try:
-                if self.is_ours(job):
-                    self._round(job)
-            except Exception:  # Without its loop a job would stand still until a restart.
+                if self.is_responsible(job):
+                    self._run_once(job)
+            except Exception:  # without its loop the job would not run again until a restart
                 log.exception("the job %s could not be run", job.name)
 
-    def _follow(self) -> None:
-        """Schedule the work of the installation as long as this worker leads."""
+    def _follow_leadership(self) -> None:
+        """Schedule the installation's jobs as long as this worker leads."""
         scheduler: Any = None
-        while not self._stopping.wait(FOLLOW_S):
+        while not self._stopping.wait(FOLLOW_LEADER_S):
             leading = self.leadership.leading()
             if leading and scheduler is None:
                 scheduler = self._schedule()
@@ -203,12 +219,12 @@ class Background:
             scheduler.shutdown(wait=False)
 
     def _schedule(self) -> Any:
-        """A running scheduler. Missed rounds count as one, and a long round delays the next."""
+        """Return a running scheduler. Missed runs count as one, and a long run delays the next."""
         scheduler = scheduling.GeventScheduler(timezone="UTC")
         for job in self._table.values():
             if job.scope is Scope.INSTALLATION:
                 scheduler.add_job(
-                    self._lead,
+                    self._run_as_leader,
                     "interval",
                     args=(job,),
                     id=job.name,
@@ -222,28 +238,28 @@ class Background:
         scheduler.start()
         return scheduler
 
-    def _lead(self, job: RecurringJob) -> None:
-        self._led += 1
+    def _run_as_leader(self, job: RecurringJob) -> None:
+        self._runs_in_progress += 1
         try:
-            if self.is_ours(job):
-                self._round(job)
+            if self.is_responsible(job):
+                self._run_once(job)
         finally:
-            self._led -= 1
+            self._runs_in_progress -= 1
 
-    def _round(self, job: RecurringJob) -> None:
-        """One round and its report. A trouble that lasts is logged once."""
+    def _run_once(self, job: RecurringJob) -> None:
+        """Run a job once and report the result. A persistent error is logged once."""
         last = self._reports[job.name]
         start = self._clock.monotonic()
         error = ""
         before = last.error
         try:
-            job.function(self._services, lambda: self.is_ours(job))
-        except errors.Unavailable as trouble:
-            error = trouble.message
+            job.function(self._services, partial(self.is_responsible, job))
+        except errors.Unavailable as unavailable:
+            error = unavailable.message
             if error != before:
-                log.warning("the job %s is done another time: %s", job.name, error)
-        except Exception as trouble:  # A mistake in one job must not end it for good, nor another one.
-            error = type(trouble).__name__
+                log.warning("the job %s is postponed: %s", job.name, error)
+        except Exception as failure:  # a fault of one job must end neither this job nor others
+            error = type(failure).__name__
             if error != before:
                 log.exception("the job %s failed", job.name)
         now_us = self._clock.now_us()
@@ -254,27 +270,27 @@ class Background:
 
     def _publish(self, report: JobReport) -> None:
         try:
-            if not report.good_us:  # of the one who did it before
+            if not report.good_us:  # keep the time of a previous leader's success
                 known = read_report(self._documents, report.name)
                 report.good_us = known.good_us if known else 0
             self._documents.put(KIND, report.name, orjson.dumps(report), REPORT_KEPT_S)
         except errors.Unavailable:
-            return  # The next round publishes it.
+            return  # the next run publishes a report
 
 
 def is_published(job: RecurringJob) -> bool:
-    """Whether all processes can read how its last round went."""
+    """Return whether all processes can read the report of its last run."""
     return job.every_s >= RARE_S and job.scope is not Scope.WORKER
 
 
 def read_reports(documents: Documents) -> dict[str, JobReport]:
-    """The last rounds of the jobs of the table, whoever did them; those that none did are not in it. Unavailable."""
-    found = {job.name: read_report(documents, job.name) for job in TABLE if is_published(job)}
-    return {name: report for name, report in found.items() if report is not None}
+    """Return the last published reports by job, from all workers; jobs without a run are missing. Raise Unavailable."""
+    reports = {job.name: read_report(documents, job.name) for job in TABLE if is_published(job)}
+    return {name: report for name, report in reports.items() if report is not None}
 
 
 def read_report(documents: Documents, name: str) -> JobReport | None:
-    """The last round of a rare job of the installation, whoever did it; None before the first. Unavailable."""
+    """Return the last report of a rare job, from any worker; None before the first run. Raise Unavailable."""
     stored = documents.get(KIND, name)
     if stored:
         return JobReport(**orjson.loads(stored))
@@ -282,79 +298,97 @@ def read_report(documents: Documents, name: str) -> JobReport | None:
 
 
 def make_background(services: Services) -> Background:
-    """The table of the product over what a worker has."""
+    """Create the runner of the product's table for a worker."""
     leadership = Leadership(services.store.database, services.store.control, services.clock)
     lock = NodeLock(Path(services.settings.database.data_dir) / "background.lock")
     return Background(TABLE, services, leadership, lock, services.clock, services.store.documents)
 
 
-def _examine_books(services: Services, go_on: GoOn) -> None:
-    """Rows are summed up and hours closed first: until a late row is booked, a closed hour and its rows differ."""
-    services.billing.rollups.advance(go_on)
-    services.billing.ledger_close.close(go_on)
-    services.billing.reconciliation_gauge.measure(go_on)
+def _call(path: str) -> Callable[[Any, ShouldContinue], object]:
+    """Return a job function that calls the method at this path of `Services`."""
+    find = attrgetter(path)
+
+    def run(services: Any, should_continue: ShouldContinue) -> object:
+        return find(services)()
+
+    return run
 
 
-def _watch_models(services: Services, go_on: GoOn) -> None:
-    """Models in use that end soon."""
+def _steps(path: str) -> Callable[[Any, ShouldContinue], object]:
+    """Return a job function that calls the method at this path of `Services` with `should_continue`."""
+    find = attrgetter(path)
+
+    def run(services: Any, should_continue: ShouldContinue) -> object:
+        return find(services)(should_continue)
+
+    return run
+
+
+def _sweep_documents(services: Services, should_continue: ShouldContinue) -> None:
+    services.store.documents.sweep(DOCUMENTS, should_continue)
+
+
+def _examine_books(services: Services, should_continue: ShouldContinue) -> None:
+    """Sum up rows and close hours before measuring: a closed hour differs from its rows until a late row is booked."""
+    services.billing.rollups.advance(should_continue)
+    services.billing.ledger_close.close(should_continue)
+    services.billing.reconciliation_gauge.measure(should_continue)
+
+
+def _watch_models(services: Services, should_continue: ShouldContinue) -> None:
+    """Alert about models in use that end soon."""
     services.telemetry.model_watch.look(services.routing.health, services.routing.catalogue.current())
 
 
-def _report_presence(services: Services, go_on: GoOn) -> None:
-    """What this worker is and serves."""
+def _report_presence(services: Services, should_continue: ShouldContinue) -> None:
+    """Publish the state of this worker and the models that it serves."""
     services.telemetry.presence.report(services.routing.catalogue.current(), services.routing.health)
 
 
-def _forget_journals(services: Services, go_on: GoOn) -> None:
-    """The marks of journals long ended."""
+def _forget_journals(services: Services, should_continue: ShouldContinue) -> None:
+    """Remove the marks of journals that ended long ago."""
     forget_writers(services.store.database, services.store.database.now_us() - WRITERS_KEPT_US)
 
 
-# Kinds of documents that anybody can make more of, and how many are kept.
+# Kinds of documents that anyone can create, and how many are kept.
 DOCUMENTS = {CLIENT_DOCUMENTS: 5_000}
 TABLE = (
-    # What a worker knows, holds or publishes, so each does its own.
-    RecurringJob("gossip", 0.4, Scope.WORKER, lambda at, go_on: at.routing.gossip.beat()),
-    RecurringJob("budget_leases", 0.4, Scope.WORKER, lambda at, go_on: at.billing.settlements.tend()),
-    RecurringJob("rate_limits", 0.8, Scope.WORKER, lambda at, go_on: at.billing.settlements.rates.exchange()),
-    RecurringJob("metrics", 2.0, Scope.WORKER, lambda at, go_on: at.background.counters.write()),
-    RecurringJob("local_models", 30.0, Scope.WORKER, lambda at, go_on: at.routing.discovery.refresh(), first_s=0),
-    RecurringJob("response_cache", 600.0, Scope.WORKER, lambda at, go_on: at.engine.cache.trim()),
-    RecurringJob("idempotency", 600.0, Scope.WORKER, lambda at, go_on: at.engine.idempotency.trim()),
-    RecurringJob("request_log", 10.0, Scope.WORKER, lambda at, go_on: at.telemetry.request_log.flush()),
+    # State that each worker holds or publishes for itself.
+    RecurringJob("gossip", 0.4, Scope.WORKER, _call("routing.gossip.beat")),
+    RecurringJob("budget_leases", 0.4, Scope.WORKER, _call("billing.settlements.tend")),
+    RecurringJob("rate_limits", 0.8, Scope.WORKER, _call("billing.settlements.rates.exchange")),
+    RecurringJob("metrics", 2.0, Scope.WORKER, _call("background.counters.write")),
+    RecurringJob("local_models", 30.0, Scope.WORKER, _call("routing.discovery.refresh"), first_s=0),
+    RecurringJob("response_cache", 600.0, Scope.WORKER, _call("engine.cache.trim")),
+    RecurringJob("idempotency", 600.0, Scope.WORKER, _call("engine.idempotency.trim")),
+    RecurringJob("request_log", 10.0, Scope.WORKER, _call("telemetry.request_log.flush")),
     RecurringJob("presence", 5.0, Scope.WORKER, _report_presence, first_s=1.0),
-    RecurringJob("alerts_noted", 1.0, Scope.WORKER, lambda at, go_on: at.telemetry.alerts.spread()),
+    RecurringJob("alerts_noted", 1.0, Scope.WORKER, _call("telemetry.alerts.spread")),
     # Files of the node.
-    RecurringJob("recovery", 0.8, Scope.NODE, lambda at, go_on: at.billing.recovery.run()),
+    RecurringJob("recovery", 0.8, Scope.NODE, _call("billing.recovery.run")),
     # Rows of the installation.
-    RecurringJob("lost_leases", 15.0, Scope.INSTALLATION, lambda at, go_on: at.billing.recovery.sweep_lost(go_on)),
-    RecurringJob(
-        "rollups", 20.0, Scope.INSTALLATION, lambda at, go_on: at.billing.rollups.advance(go_on), first_s=FOLLOW_S
-    ),
-    RecurringJob(
-        "usage_rows", 600.0, Scope.INSTALLATION, lambda at, go_on: at.billing.usage_purge.run(go_on), first_s=FOLLOW_S
-    ),
-    RecurringJob("documents", 600.0, Scope.INSTALLATION, lambda at, go_on: at.store.documents.sweep(DOCUMENTS, go_on)),
-    RecurringJob("decisions", 600.0, Scope.INSTALLATION, lambda at, go_on: at.routing.decisions.purge(go_on)),
-    RecurringJob("payload_log", 600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.retention.purge(go_on)),
-    RecurringJob("payload_room", 600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.payload_quota.keep(go_on)),
-    RecurringJob("sessions", 600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.cleanup.forget_sessions(go_on)),
-    RecurringJob("devices", 60.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.cleanup.forget_devices(go_on)),
-    RecurringJob("oauth", 600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.oauth.cleanup.forget(go_on)),
-    RecurringJob(
-        "invitations", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.cleanup.forget_invitations(go_on)
-    ),
-    RecurringJob("deleted_keys", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.deleted_keys.purge(go_on)),
-    RecurringJob("audit_log", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.accounts.cleanup.shorten_audit(go_on)),
-    RecurringJob("log_entries", 600.0, Scope.INSTALLATION, lambda at, go_on: at.telemetry.request_log.purge(go_on)),
-    RecurringJob("responses", 600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.responses.purge(go_on)),
+    RecurringJob("lost_leases", 15.0, Scope.INSTALLATION, _steps("billing.recovery.sweep_lost")),
+    RecurringJob("rollups", 20.0, Scope.INSTALLATION, _steps("billing.rollups.advance"), first_s=FOLLOW_LEADER_S),
+    RecurringJob("usage_rows", 600.0, Scope.INSTALLATION, _steps("billing.usage_purge.run"), first_s=FOLLOW_LEADER_S),
+    RecurringJob("documents", 600.0, Scope.INSTALLATION, _sweep_documents),
+    RecurringJob("decisions", 600.0, Scope.INSTALLATION, _steps("routing.decisions.purge")),
+    RecurringJob("payload_log", 600.0, Scope.INSTALLATION, _steps("engine.retention.purge")),
+    RecurringJob("payload_room", 600.0, Scope.INSTALLATION, _steps("engine.payload_quota.keep")),
+    RecurringJob("sessions", 600.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_sessions")),
+    RecurringJob("devices", 60.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_devices")),
+    RecurringJob("oauth", 600.0, Scope.INSTALLATION, _steps("accounts.oauth.cleanup.forget")),
+    RecurringJob("invitations", 3600.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_invitations")),
+    RecurringJob("deleted_keys", 3600.0, Scope.INSTALLATION, _steps("accounts.deleted_keys.purge")),
+    RecurringJob("audit_log", 3600.0, Scope.INSTALLATION, _steps("accounts.cleanup.shorten_audit")),
+    RecurringJob("log_entries", 600.0, Scope.INSTALLATION, _steps("telemetry.request_log.purge")),
+    RecurringJob("responses", 600.0, Scope.INSTALLATION, _steps("engine.responses.purge")),
     RecurringJob("journals", 600.0, Scope.INSTALLATION, _forget_journals),
-    RecurringJob("videos", 1.0, Scope.INSTALLATION, lambda at, go_on: at.engine.videos.poller.run(go_on), first_s=1.0),
-    RecurringJob("video_callbacks", 2.0, Scope.INSTALLATION, lambda at, go_on: at.engine.videos.deliveries.run(go_on)),
-    RecurringJob("video_jobs", 3600.0, Scope.INSTALLATION, lambda at, go_on: at.engine.videos.purge(go_on)),
-    RecurringJob("mail", 2.0, Scope.INSTALLATION, lambda at, go_on: at.telemetry.mail.deliver(go_on)),
-    RecurringJob("alerts", 2.0, Scope.INSTALLATION, lambda at, go_on: at.telemetry.alerts.deliver(go_on)),
+    RecurringJob("videos", 1.0, Scope.INSTALLATION, _steps("engine.videos.poller.run"), first_s=1.0),
+    RecurringJob("video_callbacks", 2.0, Scope.INSTALLATION, _steps("engine.videos.deliveries.run")),
+    RecurringJob("video_jobs", 3600.0, Scope.INSTALLATION, _steps("engine.videos.purge")),
+    RecurringJob("mail", 2.0, Scope.INSTALLATION, _steps("telemetry.mail.deliver")),
+    RecurringJob("alerts", 2.0, Scope.INSTALLATION, _steps("telemetry.alerts.deliver")),
     RecurringJob("models_ending", 3600.0, Scope.INSTALLATION, _watch_models),
-    RecurringJob("budgets_near_end", 15.0, Scope.INSTALLATION, lambda at, go_on: at.telemetry.budget_watch.look()),
+    RecurringJob("budgets_near_end", 15.0, Scope.INSTALLATION, _call("telemetry.budget_watch.look")),
     RecurringJob("books", 600.0, Scope.INSTALLATION, _examine_books),
 )

@@ -1,4 +1,4 @@
-"""What every group of a worker's objects is made of: store, threads, HTTP client, and what operators are told."""
+"""The objects that all groups of services use: store, threads, HTTP client and telemetry."""
 
 import hmac
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from gateway.money import NANO
 from gateway.oauth.models import MODELS as OAUTH_MODELS
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.fair_threads import FairSlots
-from gateway.runtime.state_changes import StateLog
+from gateway.runtime.state_changes import StateChange, StateLog
 from gateway.runtime.threads import Threads
 from gateway.store import migrations
 from gateway.store.database import Database, open_database
@@ -47,16 +47,17 @@ from gateway.worker.services import BackgroundServices, StoreServices, Telemetry
 
 LOOP_LABEL = b"loop"
 UNPACKERS = 2
-EXPORTS = 2  # of an organization at once
-REPORTS, REPORTS_EACH = 16, 1  # that a worker makes at once, and those of one user
+EXPORTS = 2  # exports of one organization at the same time
+REPORTS = 16
+REPORTS_EACH = 1  # reports that a worker generates at the same time, and those of one user
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerBase:
-    """What every group is made of."""
+    """The objects that all groups of services use."""
 
     settings: Settings
-    data: Path  # the folder of the installation
+    data: Path  # the installation's data folder
     clock: Clock
     store: StoreServices
     background: BackgroundServices
@@ -65,12 +66,15 @@ class WorkerBase:
 
     @property
     def hash_key(self) -> bytes:
-        """The newest key of fingerprints and lookups."""
+        """Return the newest key for fingerprints and lookups."""
         return self.store.secrets.hash_keys[0]
 
 
 def open_base(settings: Settings, before: StateLog | None) -> WorkerBase:
-    """It, with the store open; `before` is the log of an earlier try. SettingsError, Unavailable."""
+    """Open the store and build the shared objects; `before` is the state log of an earlier attempt.
+
+    Raise SettingsError or Unavailable.
+    """
     clock = Clock()
     threads = Threads()
     states = StateLog(before)
@@ -91,7 +95,7 @@ def open_base(settings: Settings, before: StateLog | None) -> WorkerBase:
 def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Database, states: StateLog) -> WorkerBase:
     problems = migrations.verify(database)
     if problems:
-        raise SettingsError(f"The database does not fit this code: {problems[0]}")
+        raise SettingsError(f"The database schema does not match this version: {problems[0]}")
     secrets = load_secrets(settings, database)
     documents = Documents(database)
     store = StoreServices(
@@ -118,7 +122,11 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
     mark = hmac.digest(secrets.hash_keys[0], LOOP_LABEL, "sha256").hex()[:16]
     transport = Transport(settings.timeouts, settings.security, clock=clock, room=room, loop_mark=f"{PRODUCT}-{mark}")
     telemetry = _open_telemetry(settings, clock, store, background.counters, states, transport)
-    states.listen(lambda change: background.counters.add("state_changes_total", (change.event,)))
+
+    def count_change(change: StateChange) -> None:
+        background.counters.add("state_changes_total", (change.event,))
+
+    states.listen(count_change)
     return WorkerBase(settings, data, clock, store, background, telemetry, transport)
 
 
@@ -151,7 +159,7 @@ def _open_telemetry(
 
 
 def _open_tracing(settings: Settings, clock: Clock, requests: RequestObservers, states: StateLog) -> Tracing | None:
-    """What tells a collector of requests; None where the operator named none."""
+    """Return the exporter of traces; None if the operator configured no collector."""
     if not settings.otel.endpoint:
         return None
     tracing = Tracing(settings.otel, clock, states)
@@ -159,8 +167,8 @@ def _open_tracing(settings: Settings, clock: Clock, requests: RequestObservers, 
     return tracing
 
 
-def let_go(base: WorkerBase) -> None:
-    """Nothing of a start that failed stays behind: it will be tried again."""
+def release(base: WorkerBase) -> None:
+    """Release everything after a failed start, because the start will be retried."""
     base.store.journal.close(0.0)
     base.transport.close()
     base.store.database.close()

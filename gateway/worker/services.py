@@ -1,8 +1,9 @@
-"""What all operations work with: the long-lived objects of a worker, its start, drain and end."""
+"""Services: the long-lived objects of a worker, with its start, drain and end."""
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.authentication import Authentication
@@ -93,7 +94,7 @@ def _nothing() -> None:
 
 @dataclass(slots=True)
 class StoreServices:
-    """What is kept: the database, and what is written and read around it."""
+    """The database and the components that store data in it or beside it."""
 
     database: Database
     control: Control
@@ -107,7 +108,7 @@ class StoreServices:
 
 @dataclass(slots=True)
 class AccountServices:
-    """Who calls, from which client, and what organizations brought along."""
+    """Callers, their client applications, and the definitions of organizations."""
 
     authentication: Authentication
     throttle: Throttle
@@ -125,7 +126,7 @@ class AccountServices:
 
 @dataclass(slots=True)
 class RoutingServices:
-    """Where a request may go, and how it gets there."""
+    """Catalogue, provider health and everything else that routes a request."""
 
     catalogue: Current
     custom_catalogue: CustomCatalogue
@@ -141,7 +142,7 @@ class RoutingServices:
 
 @dataclass(slots=True)
 class BillingServices:
-    """Budgets and credits: what is reserved of them, spent, booked, and proved."""
+    """Budgets and credits: reservation, settlement, booking and reconciliation."""
 
     budgets: Budgets
     ledger: LedgerBook
@@ -158,7 +159,7 @@ class BillingServices:
 
 @dataclass(slots=True)
 class EngineServices:
-    """What carries requests out (`executor` any operation, `chat` its own), and what it keeps of answers."""
+    """Execution of requests (`executor` for any operation, `chat` for chat), and storage of responses."""
 
     reading_on: ReadingOn
     executor: Executor[Request]
@@ -175,24 +176,24 @@ class EngineServices:
 
 @dataclass(slots=True)
 class BackgroundServices:
-    """What runs beside the requests: threads for what would hold up the event loop, and counters for all workers."""
+    """Resources beside the requests: threads for work that would block the event loop, and counters."""
 
     threads: Threads
     counters: Counters
-    # Apart from `threads`, so that callers who unpack much do not keep commits waiting.
+    # Separate from `threads`, so that callers with large uploads do not delay commits.
     unpackers: Threads
     passwords: Passwords
-    # Memory of large bodies of this worker, of requests and of answers.
+    # The memory budget of this worker for large bodies of requests and responses.
     bodies: ByteBudget
-    # Of signed-in people, by user: one who opens many reports does not keep others waiting.
+    # Slots by signed-in user, so that a user with many open reports does not delay others.
     reports: FairSlots
-    # By organization, in all workers.
+    # Slots by organization, in all workers.
     exports: SharedSlots
 
 
 @dataclass(slots=True)
 class TelemetryServices:
-    """What operators are told while the worker runs."""
+    """Logs, alerts, metrics and traces for operators."""
 
     requests: RequestObservers
     request_log: RequestLog
@@ -204,13 +205,13 @@ class TelemetryServices:
     model_watch: ModelWatch
     presence: WorkerPresence
     tracing: Tracing | None = None
-    # How the recurring work of this worker went; whoever runs it tells.
+    # The reports of this worker's recurring jobs.
     jobs: Callable[[], list[JobHealth]] = list
 
 
 @dataclass(slots=True)
 class Services:
-    """All that operations need, made once in a worker. `management` is what the management API changes."""
+    """All services of a worker. `management` makes the changes of the management API."""
 
     settings: Settings
     clock: Clock
@@ -223,31 +224,31 @@ class Services:
     telemetry: TelemetryServices
     management: Management
     leaving: bool = False
-    # What the server under the application knows, in the same form as `gauges`.
+    # The gauges of the server below the application, in the same form as `gauges`.
     server_gauges: Callable[[], dict[str, tuple[str, float]]] = field(default=dict, repr=False)
     _closed: bool = field(default=False, repr=False)
 
     def start(self) -> None:
-        """The worker takes its place among the others; its recurring work is `background`'s."""
+        """Register the worker among the others; `background` runs the recurring jobs."""
         self.store.control.start()
         self.background.counters.gauges = self.gauge_rows
         self.background.counters.start()
 
     def watch(self, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:
-        """The server under the application tells its own figures by `gauges`."""
+        """Set the function that returns the server's own gauges."""
         self.server_gauges = gauges
 
     def drain(self, leaving: bool = True) -> None:
-        """Begin the end of the worker: readiness says so, requests in progress finish."""
+        """Begin to shut down: readiness probes report it, and requests in progress finish."""
         self.leaving = self.engine.realtime.leaving = leaving
         self.store.mailboxes.leave(leaving)
 
     def is_busy(self) -> bool:
-        """Whether the worker has work in progress for callers who left."""
+        """Return whether the worker still processes work of disconnected callers."""
         return self.engine.reading_on.count > 0
 
     def close(self) -> None:
-        """Settle the books and let go of everything; called last in a worker."""
+        """Complete the books and release all resources; called last in a worker."""
         if self._closed:
             return
         self._closed = True
@@ -256,7 +257,7 @@ class Services:
             self.telemetry.request_log.flush,
             self.telemetry.tracing.close if self.telemetry.tracing is not None else _nothing,
             self.billing.settlements.stop,
-            lambda: self.store.journal.close(FLUSH_S),
+            partial(self.store.journal.close, FLUSH_S),
             self.store.control.stop,
             self.background.counters.stop,
             self.routing.transport.close,
@@ -268,59 +269,62 @@ class Services:
             try:
                 step()
             except GatewayError as error:
-                log.error("while leaving: %s", error)
+                log.error("error during shutdown: %s", error)
         if self.store.redis is not None:
             self.store.redis.close()
 
     def gauges(self) -> dict[str, tuple[str, float]]:
-        """Gauges of this worker: name → (help text, value)."""
+        """Return the gauges of this worker: name → (help text, value)."""
         journal = self.store.journal
         return {
             "configuration_refused": (
-                "1 while a change of catalogue or configuration was refused and what was before is in force.",
+                "1 while a change of catalogue or configuration was refused and the previous version is in force.",
                 1.0 if accepted_configuration.refusal.read() else 0.0,
             ),
-            "journal_pending": ("Records that wait for their commit.", journal.pending),
+            "journal_pending": ("Records that wait for a commit.", journal.pending),
             "journal_commits": ("Commits of records since the start.", journal.commits),
-            "journal_largest_batch": ("Most records in one commit.", journal.largest_batch),
+            "journal_largest_batch": ("Largest number of records in one commit.", journal.largest_batch),
             "journal_failed": ("Records that could not be written.", journal.failed),
-            "control_age_seconds": ("Age of what this worker knows of changes.", self.store.control.age_s()),
+            "control_age_seconds": (
+                "Age of the control version that this worker has read.",
+                self.store.control.age_s(),
+            ),
             "redis_up": (
-                "Whether Redis answered when it was asked last; 1 also where none is configured.",
+                "Whether the last Redis call succeeded; 1 also if Redis is not configured.",
                 0.0 if self.store.redis is not None and self.store.redis.error else 1.0,
             ),
             "database_up": (
-                "Whether the database answered when it was asked last.",
+                "Whether the last database call succeeded.",
                 1.0 if self.telemetry.states.is_healthy("database") else 0.0,
             ),
             "answers_read_on": (
-                "Answers that are read on for their usage, whose callers left.",
+                "Responses of disconnected callers that are read to the end for their usage.",
                 self.engine.reading_on.count,
             ),
-            "realtime_sessions": ("Realtime sessions that are open.", len(self.engine.realtime.running)),
+            "realtime_sessions": ("Open realtime sessions.", len(self.engine.realtime.running)),
             **self.server_gauges(),
             **self.billing.spending.gauges(),
             "intents_open": ("Upstream calls without a durable record.", self.billing.settlements.intents.open_count()),
         }
 
     def gauge_rows(self) -> list[GaugeRow]:
-        """The gauges of this worker, those with labels too; no store is asked."""
+        """Return the gauges of this worker, including those with labels, without any access to a store."""
         rows: list[GaugeRow] = [(name, (), float(value)) for name, (_, value) in self.gauges().items()]
         providers = provider_rows(self.routing.health, self.routing.credentials)
         return [*rows, *providers, *job_rows(self.telemetry.jobs())]
 
     def gauge_texts(self) -> dict[str, str]:
-        """What each gauge of a worker tells."""
+        """Return the help text of each gauge."""
         return {name: text for name, (text, _) in self.gauges().items()} | {
             name: gauge.text for name, gauge in SHARED.items()
         }
 
     def installation_rows(self) -> list[GaugeRow]:
-        """The gauges of the installation, asked from the store; what it does not tell is left out."""
+        """Return the gauges of the installation from the store; unavailable ones are left out."""
         return budget_rows(self.telemetry.budget_watch.shown())
 
     def redis_connected(self) -> bool:
-        """Whether there is a Redis that answers."""
+        """Return whether Redis is configured and responds."""
         return self.store.redis is not None and self.store.redis.connected()
 
     def database_connected(self) -> bool:
@@ -332,21 +336,23 @@ class Services:
         return True
 
     def unready(self) -> list[str]:
-        """Why requests to this worker would not succeed; empty when they would."""
+        """Return why requests to this worker would fail; empty if they would succeed."""
         reasons = ["draining"] if self.leaving else []
         if not self.database_connected():
             return [*reasons, "the database is away"]
         return [*reasons, *migrations.verify(self.store.database), *self._refusing()]
 
     def notices(self) -> list[str]:
-        """What is less than it should be, though requests succeed."""
+        """Return degradations that do not make requests fail."""
         refusal = accepted_configuration.refusal.read()
         away = self.store.redis is not None and bool(self.store.redis.error)
         return [*([refusal] if refusal else []), *(["Redis is away: the gateway serves without it"] if away else [])]
 
     def _refusing(self) -> list[str]:
-        """Why nothing could be written: this worker's own row is written twice a second, so the store is asked only
-        when that failed."""
+        """Return why writes would fail.
+
+        This worker's own row is written twice a second, so the store is queried only after that failed.
+        """
         reasons = []
         control = self.store.control
         if not control.alive() and not control.regain(control.epoch) and not control.alive():

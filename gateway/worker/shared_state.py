@@ -1,4 +1,4 @@
-"""Where workers share what they know: in Redis where there is one, else in the database."""
+"""Storage that workers share: Redis if configured, otherwise the database."""
 
 from gateway.clock import Clock
 from gateway.configuration.settings import Cache, Settings
@@ -8,14 +8,14 @@ from gateway.worker.services import StoreServices
 
 
 def open_pins(store: StoreServices, clock: Clock) -> Pins:
-    """Where sessions are remembered for all workers."""
+    """Return the storage of sticky sessions for all workers."""
     if store.redis is not None:
         return Pins(RedisPins(store.redis), clock)
     return Pins(JournalPins(store.documents, store.database, store.journal, clock), clock)
 
 
 def open_cache_store(store: StoreServices, cache: Cache) -> CacheStore:
-    """Where cached answers are kept, encrypted."""
+    """Return the encrypted storage of cached responses."""
     cache_store: CacheStore = DocumentCacheStore(store.documents, store.database, cache.max_bytes)
     if store.redis is not None:
         cache_store = RedisCacheStore(store.redis)
@@ -23,7 +23,7 @@ def open_cache_store(store: StoreServices, cache: Cache) -> CacheStore:
 
 
 def find_gossip_store(store: StoreServices, settings: Settings) -> GossipStore | None:
-    """Where workers exchange health of providers; None for a worker that is surely alone."""
+    """Return the exchange of provider health between workers; None if there is only one worker."""
     if store.redis is not None:
         return RedisGossipStore(store.redis)
     alone = store.database.kind == "sqlite" and settings.server.workers == 1

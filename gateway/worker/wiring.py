@@ -1,6 +1,7 @@
 """The wiring: builds every long-lived object of a worker."""
 
 import random
+from functools import partial
 
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.cleanup import AccountCleanup
@@ -61,7 +62,7 @@ from gateway.videos.links import CONTENT_SECRET, Links
 from gateway.videos.tasks import Targets
 from gateway.videos.video_jobs import Videos
 from gateway.worker import accepted_configuration, extensions
-from gateway.worker.service_base import WorkerBase, let_go, open_base
+from gateway.worker.service_base import WorkerBase, open_base, release
 from gateway.worker.services import (
     AccountServices,
     BillingServices,
@@ -71,18 +72,20 @@ from gateway.worker.services import (
 )
 from gateway.worker.shared_state import find_gossip_store, open_cache_store, open_pins
 
-SETTLE_S = 10.0  # how long an answer waits for its settlement to be durable
+SETTLE_S = 10.0  # how long a response waits for its durable settlement
 
 
 def build(settings: Settings, before: StateLog | None = None) -> Services:
-    """Make and connect everything; `before` is the log of an earlier try. SettingsError when the store or the
-    catalogue is not fit to serve."""
+    """Build and connect everything; `before` is the state log of an earlier attempt.
+
+    Raise SettingsError if the store or the catalogue cannot be used.
+    """
     extensions.install(settings.server.extensions)
     base = open_base(settings, before)
     try:
         return _assemble(base)
     except BaseException:
-        let_go(base)
+        release(base)
         raise
 
 
@@ -184,7 +187,7 @@ def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingService
 
 
 def _find_catalogue(settings: Settings) -> Catalogue:
-    """The one that the master checked; without a master that of the files."""
+    """Return the catalogue that the master checked; without a master, load it from the files."""
     inherited = accepted_configuration.current()
     if inherited is not None and inherited.settings is settings:
         return inherited.catalogue
@@ -213,7 +216,7 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
         ledger_close=LedgerClose(database, store.documents, funding.ledger),
         rollups=rollups,
         usage_purge=UsagePurge(
-            database, clock, base.settings.metering.usage_days, MARKED, lambda: closed_until_us(database)
+            database, clock, base.settings.metering.usage_days, MARKED, partial(closed_until_us, database)
         ),
         reports=Reports(database, clock, funding.budgets, funding.ledger, catalogue.current, accounts.sources),
         reconciliation_gauge=ReconciliationGauge(database, store.documents, clock, rollups, base.telemetry.states),

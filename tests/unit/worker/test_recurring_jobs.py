@@ -206,7 +206,7 @@ def test_the_last_round_of_rare_work_is_known_to_other_processes(run_table, data
     work = Counted()
     background = run_table(job(work, every_s=600, name="rare"))
     assert read_report(Documents(database), "rare") is None
-    background._round(background._table["rare"])
+    background._run_once(background._table["rare"])
     assert read_report(Documents(database), "rare") == background.reports()[0]
 
 
