@@ -7,7 +7,7 @@ from msgspec import structs
 
 from gateway.billing.units import units_at
 from gateway.catalogue.entries import Mapping
-from gateway.catalogue.prices import Dearest, dearest
+from gateway.catalogue.prices import HighestRates, highest_rates
 from gateway.clock import HOUR_US
 from gateway.limits.cost_bound import CostBound
 from gateway.media.token_counting import MOST_CONTEXT_TOKENS
@@ -127,7 +127,7 @@ class Bounds:
         sound = 0
         for mapping in self._mappings:
             used = units_at(mapping, units)
-            rates = dearest(mapping, hour * HOUR_US, request.options.service_tier, True, used)
+            rates = highest_rates(mapping, hour * HOUR_US, request.options.service_tier, True, used)
             into = (text + used.input_total) * rates.input
             out = used.output_total * rates.output
             if used.output_audio:
@@ -171,7 +171,7 @@ class _CacheKey:
 
 
 @lru_cache(maxsize=CACHED_PRICES)
-def _dearest(key: _CacheKey, hour: int, tier: str, media: bool, searches: int, hosted: str) -> Dearest:
+def _dearest(key: _CacheKey, hour: int, tier: str, media: bool, searches: int, hosted: str) -> HighestRates:
     """Return the highest rates within an hour. Its highest tier and peak rate count throughout, so that a bound takes
     one multiplication."""
     if searches:
@@ -180,4 +180,4 @@ def _dearest(key: _CacheKey, hour: int, tier: str, media: bool, searches: int, h
         units = NOTHING
     if hosted:
         units = structs.replace(units, file_searches=SEARCHES, code_sessions=SESSIONS)
-    return dearest(key.mapping, hour * HOUR_US, tier, media, units)
+    return highest_rates(key.mapping, hour * HOUR_US, tier, media, units)

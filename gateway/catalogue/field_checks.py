@@ -1,10 +1,11 @@
-"""Fields of catalogue files: each value checked and converted; every mistake is noted, none stops the reading."""
+"""Checks and conversions of fields in catalogue files; every mistake is recorded, and none stops the reading."""
 
 import dataclasses
 import re
 from collections.abc import Callable
 from datetime import date
 from decimal import Decimal, InvalidOperation
+from operator import attrgetter
 from typing import Any, get_args
 
 from gateway.catalogue.base_urls import problem_of
@@ -30,8 +31,11 @@ Convert = Callable[[Any], Any]
 def read_fields(
     kind: type, raw: dict[str, Any], where: Callable[[str], str], problems: list[str], also: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The known fields of `raw`, converted to the types of `kind`; unknown and wrong ones are noted as problems, with
-    `where` a field stands. `also`: other names that may have been meant."""
+    """Return the known fields of `raw`, converted to the types of `kind`.
+
+    Unknown and invalid fields are added to `problems`, with their location from `where`. `also`: further names to
+    suggest.
+    """
     converters = CONVERTERS[kind]
     ready: dict[str, Any] = {}
     for name, value in raw.items():
@@ -47,12 +51,12 @@ def read_fields(
 
 
 def read_prices(value: Any) -> tuple[Prices, ...]:
-    """One price table or a list of dated ones, oldest first. ValueError."""
+    """Parse one price table or a list of dated ones, oldest first. Raise ValueError."""
     lists = [_read_price_list(item) for item in (value if isinstance(value, list) else [value])]
     dates = [item.from_date for item in lists]
     if len(set(dates)) != len(dates):
-        raise ValueError("two price lists begin on one day")
-    return tuple(sorted(lists, key=lambda item: item.from_date))
+        raise ValueError("two price lists begin on the same day")
+    return tuple(sorted(lists, key=attrgetter("from_date")))
 
 
 def _read_price_list(value: Any) -> Prices:
@@ -84,7 +88,7 @@ def _read_rates(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_tiers(items: list[Any], base: dict[str, Any]) -> tuple[Tier, ...]:
-    """Tiers in rising order; what one leaves out is the base's. Only the last may be without an end."""
+    """Parse tiers in rising order; missing prices are the base's. Only the last tier may have no end."""
     tiers = []
     for item in items:
         raw = dict(_table(item))
@@ -100,24 +104,24 @@ def _read_tiers(items: list[Any], base: dict[str, Any]) -> tuple[Tier, ...]:
 
 def _read_peak(item: Any, base: dict[str, Any]) -> Peak:
     raw = dict(_table(item))
-    found = SPAN.fullmatch(_text(raw.pop("utc", "")))
-    if found is None:
+    span = SPAN.fullmatch(_text(raw.pop("utc", "")))
+    if span is None:
         raise ValueError('a peak needs utc = "HH:MM-HH:MM"')
-    hours = [int(part) for part in found.groups()]
+    hours = [int(part) for part in span.groups()]
     days = _read_days(_text(raw.pop("days", "mon-sun")))
-    holidays = frozenset(date.fromisoformat(_date(one)).toordinal() - EPOCH for one in _list(raw.pop("except", [])))
+    holidays = frozenset(date.fromisoformat(_date(day)).toordinal() - EPOCH for day in _list(raw.pop("except", [])))
     rates = TokenRates(**(base | _read_rates(raw)))
     return Peak(hours[0] * 60 + hours[1], hours[2] * 60 + hours[3], rates, days, holidays)
 
 
 def _read_days(text: str) -> frozenset[int]:
-    """Days of the week from "mon-fri" or "sun"."""
+    """Parse days of the week from "mon-fri" or "sun"."""
     first, _, last = text.partition("-")
     if first not in WEEK or (last or first) not in WEEK:
         raise ValueError(f'days are such as "mon-fri" or "sun", not "{text}"')
     start = WEEK.index(first)
     end = WEEK.index(last or first)
-    return frozenset((start + one) % len(WEEK) for one in range((end - start) % len(WEEK) + 1))
+    return frozenset((start + offset) % len(WEEK) for offset in range((end - start) % len(WEEK) + 1))
 
 
 def _text(value: Any) -> str:
@@ -151,7 +155,7 @@ def _flag(value: Any) -> bool:
 
 
 def _date(value: Any) -> str:
-    """A TOML date or "YYYY-MM-DD" as that text; "" stays."""
+    """Return a TOML date or "YYYY-MM-DD" as text; "" is kept."""
     if isinstance(value, date):
         return value.isoformat()[:10]
     text = _text(value)
@@ -191,7 +195,7 @@ def _text_table(value: Any) -> dict[str, str]:
 
 
 def _multipliers(value: Any) -> dict[str, str]:
-    """Service tiers: a table tier → multiplier, or a list of tiers at the provider's own multipliers ("")."""
+    """Parse service tiers: a table tier → multiplier, or a list of tiers with the provider's own multipliers ("")."""
     if isinstance(value, list):
         return {name: "" for name in _texts(value)}
     table = _text_table(value)
@@ -208,33 +212,41 @@ def _multipliers(value: Any) -> dict[str, str]:
 def _operations(value: Any) -> tuple[str, ...]:
     names = _texts(value)
     known = operations.names()
-    strange = [name for name in names if name not in known]
-    if strange or not names:
-        if strange:
-            meant = near(strange[0], known)
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        if unknown:
+            meant = near(unknown[0], known)
         else:
             meant = ""
-        raise ValueError(f"unknown operation {', '.join(strange) or 'none'}; known: {', '.join(known)}{meant}")
+        raise ValueError(f"unknown operation {', '.join(unknown) or 'none'}; known: {', '.join(known)}{meant}")
     return names
+
+
+def _policy_location(name: str) -> str:
+    return "data policy"
 
 
 def _data_policy(value: Any) -> DataPolicy:
     problems: list[str] = []
-    ready = read_fields(DataPolicy, _table(value), lambda name: "data policy", problems)
+    ready = read_fields(DataPolicy, _table(value), _policy_location, problems)
     if problems:
         raise ValueError("; ".join(problems))
     return DataPolicy(**ready)
 
 
 def _tool_prices(value: Any) -> dict[str, int]:
-    strange = sorted(set(_table(value)) - TOOL_RATES)
-    if strange:
-        raise ValueError(f"unknown tool {', '.join(strange)}; known: {', '.join(sorted(TOOL_RATES))}")
+    unknown = sorted(set(_table(value)) - TOOL_RATES)
+    if unknown:
+        raise ValueError(f"unknown tool {', '.join(unknown)}; known: {', '.join(sorted(TOOL_RATES))}")
     return _read_rates(value)
 
 
 def _count_table(value: Any) -> dict[str, int]:
     return {name: _integer(count) for name, count in _table(value).items()}
+
+
+def _price(value: Any) -> int:
+    return price_per_million(_text(value))
 
 
 def _protocol(value: Any) -> str:
@@ -274,7 +286,7 @@ BY_TYPE: dict[Any, Convert] = {
 BY_NAME: dict[str, Convert] = {
     **dict.fromkeys(DATES, _date),
     "service_tiers": _multipliers, "operations": _operations, "protocol": _protocol, "address": _address,
-    "model": _model_id, "search_price": lambda value: price_per_million(_text(value)), "tool_prices": _tool_prices,
+    "model": _model_id, "search_price": _price, "tool_prices": _tool_prices,
 }  # fmt: skip
 NOT_IN_FILES = {Model: {"mappings"}, Mapping: set(), Provider: set(), DataPolicy: set()}
 CONVERTERS: dict[type, dict[str, Convert]] = {

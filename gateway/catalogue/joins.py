@@ -1,8 +1,8 @@
-"""Which ids of different providers mean one model: the written rules of the builder. Pure.
+"""Rules that decide which ids of different providers mean the same model, for the snapshot builder. Pure functions.
 
-[join] decides first. Else an id is the part after its last slash, in small letters, "@" as "-", without what the
-provider's `strip` pattern names (region and vendor prefixes, version tails); ids that are equal in their letters and
-digits are one model, spelled as its vendor's own provider spells it. Dates, sizes and speeds stay part of an id.
+[join] decides first. Otherwise an id is the part after its last slash, in lower case, with "@" as "-", without the
+parts that match the provider's `strip` pattern (region and vendor prefixes, version suffixes). Ids with equal letters
+and digits are one model, spelled as its vendor's own provider spells it. Dates, sizes and speeds stay part of an id.
 """
 
 import re
@@ -16,8 +16,11 @@ ANY = "*"
 
 @dataclass(slots=True)
 class ListedModel:
-    """One model at one provider, as an open data set lists it. `ident` is its id after the rules above, `model` the
-    canonical id once it is known, `vendor` who made it ("" = unknown), `first_party` whether the provider did."""
+    """One model at one provider, as listed in an open data set.
+
+    `ident` is its id after the rules above, `model` the canonical id once it is known, `vendor` its creator ("" =
+    unknown), `first_party` whether the provider is the vendor.
+    """
 
     provider: str
     external_id: str
@@ -31,7 +34,7 @@ class ListedModel:
 
 
 def normalise(external_id: str, strip: str = "") -> str:
-    """The id after the rules, e.g. "us.anthropic.claude-x-v1:0" with its strip pattern → "claude-x"."""
+    """Return the id after the rules, e.g. "us.anthropic.claude-x-v1:0" with its strip pattern → "claude-x"."""
     ident = external_id.lower().rsplit("/", 1)[-1]
     if strip:
         ident = re.sub(strip, "", ident)
@@ -39,12 +42,12 @@ def normalise(external_id: str, strip: str = "") -> str:
 
 
 def fingerprint(ident: str) -> str:
-    """What ids of one model have in common: their letters and digits."""
+    """Return the letters and digits of an id, which are equal for ids of the same model."""
     return re.sub(r"[^a-z0-9]", "", ident)
 
 
 def join_offers(offers: list[ListedModel], rules: Mapping[str, str]) -> list[str]:
-    """Give every offer its model. Returns the conflicts that a [join] rule has to decide, one line each."""
+    """Set the model of every offer, and return the conflicts that a [join] rule must resolve, one line each."""
     loose: dict[str, list[ListedModel]] = {}
     for offer in offers:
         ruled = rules.get(f"{offer.provider}/{offer.external_id}") or rules.get(f"{ANY}/{offer.ident}")
@@ -61,14 +64,16 @@ def join_offers(offers: list[ListedModel], rules: Mapping[str, str]) -> list[str
 
 
 def spell(group: list[ListedModel]) -> str:
-    """The spelling of the vendor's own provider, else the commonest, the shortest of those, the first by letters."""
+    """Return the spelling of the vendor's own provider, else the most common, then the shortest, then the first
+    alphabetically.
+    """
     own = [offer.ident for offer in group if offer.first_party]
     counts = Counter(own or [offer.ident for offer in group])
     return min(counts, key=lambda ident: (-counts[ident], len(ident), ident))
 
 
 def conflicts(ident: str, group: Iterable[ListedModel], rules: Mapping[str, str]) -> list[str]:
-    """Two vendors, or two kinds of output, under one id; an id that a rule names is taken as decided."""
+    """Return conflicts of vendors or operations under one id; an id that a rule names has none."""
     if ident in rules.values():
         return []
     group = list(group)
@@ -83,13 +88,15 @@ def conflicts(ident: str, group: Iterable[ListedModel], rules: Mapping[str, str]
 
 
 def keep_known(offers: list[ListedModel]) -> list[ListedModel]:
-    """Without the offers of join-only providers whose model no other provider has."""
+    """Remove the offers of join-only providers for models that no other provider has."""
     known = {offer.model for offer in offers if not offer.join_only}
     return [offer for offer in offers if offer.model in known]
 
 
 def keep_one(offers: list[ListedModel]) -> list[ListedModel]:
-    """One offer a provider, model and region: the one spelled like the model, else the shortest external id."""
+    """Keep one offer for each provider, model and region: the one spelled like the model, else the shortest external
+    id.
+    """
     best: dict[tuple[str, str, str], ListedModel] = {}
     for offer in sorted(offers, key=lambda o: (o.ident != o.model, len(o.external_id), o.external_id)):
         best.setdefault((offer.provider, offer.model, offer.region), offer)
@@ -97,18 +104,18 @@ def keep_one(offers: list[ListedModel]) -> list[ListedModel]:
 
 
 def other_names(offers: Iterable[ListedModel]) -> dict[str, list[str]]:
-    """Model → the further ids under which providers list it and that are no model of their own."""
+    """Return model → further ids under which providers list it, if they are not the id of another model."""
     offers = list(offers)
     models = {offer.model for offer in offers}
     names: dict[str, set[str]] = {}
     for offer in offers:
         if offer.ident not in models and re.fullmatch(r"[a-z0-9][a-z0-9._:@+-]*", offer.ident):
             names.setdefault(offer.ident, set()).add(offer.model)
-    found: dict[str, list[str]] = {}
+    aliases: dict[str, list[str]] = {}
     for name, meant in sorted(names.items()):
         if len(meant) == 1:
-            found.setdefault(meant.pop(), []).append(name)
-    return found
+            aliases.setdefault(meant.pop(), []).append(name)
+    return aliases
 
 
 def _names(group: Iterable[ListedModel]) -> str:

@@ -1,4 +1,4 @@
-"""The last good catalogue: a copy of the files that passed their check, for a start at which they do not any more."""
+"""The last valid catalogue: a copy of files that passed their check, for a start when they no longer do."""
 
 import json
 import os
@@ -29,8 +29,10 @@ class Kept:
 
 
 def keep(data: Path, sources: CatalogueSources, version: str) -> None:
-    """Copy what the catalogue `version` was read from below `data`, or note that it is in force again. Only the newest
-    few copies stay. OSError."""
+    """Copy the source files of the catalogue `version` below `data`, or mark the existing copy as in force again.
+
+    Only the newest few copies are kept. Raise OSError.
+    """
     data.mkdir(mode=MODE, parents=True, exist_ok=True)
     home = data / FOLDER
     place = home / version
@@ -53,7 +55,7 @@ def keep(data: Path, sources: CatalogueSources, version: str) -> None:
 
 
 def find(data: Path, *, sandbox: bool) -> Kept | None:
-    """The newest copy that this code can read; None when there is none."""
+    """Return the newest copy that this version of the gateway can read; None if there is none."""
     for place in _newest_first(data / FOLDER):
         own = place / OWN
         try:
@@ -67,7 +69,7 @@ def find(data: Path, *, sandbox: bool) -> Kept | None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """What the loader reads of a folder, and nothing else that lies there."""
+    """Copy the files that the loader reads from a folder, and no others."""
     for pattern in (loader.SNAPSHOT, "aliases.toml", "models/*.toml", "providers/*.toml"):
         folder, _, name = pattern.rpartition("/")
         place = target / folder
@@ -76,6 +78,10 @@ def _copy(source: Path, target: Path) -> None:
             (place / path.name).write_bytes(path.read_bytes())
 
 
+def _modified_ns(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
 def _newest_first(home: Path) -> list[Path]:
     places = [path for path in home.glob("*") if not path.name.startswith(".")]
-    return sorted(places, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    return sorted(places, key=_modified_ns, reverse=True)

@@ -1,4 +1,4 @@
-"""Layers of catalogue data: the packed snapshot and folders of TOML, read field by field and laid over each other."""
+"""Layers of catalogue data: the packed snapshot and folders of TOML, read field by field and overlaid."""
 
 import copy
 import dataclasses
@@ -22,18 +22,18 @@ Key = tuple[str, str, str]  # provider, model, region
 Fields = dict[str, Any]
 REMOVED = "remove"
 READ = ("providers", "models", "aliases.toml")  # of a catalogue folder
-# Files beside them that other parts read: signs of client applications, and the operator's configuration.
+# Files beside them that other parts read: signatures of client applications, and the operator's configuration.
 OTHERS = ("clients.toml", CONFIGURATION)
 
 
 @dataclass(slots=True)
 class Layer:
-    """Fields as far as they are stated; an entry with only REMOVED drops what lower layers say of it, a provider with
-    its mappings.
+    """The fields that one source states.
 
-    `join` and `vendors` are rules of the builder. `named` are the providers that it speaks of, removed ones too.
-    `digest` changes with any byte that was read. `places` are where entries stand, by their class and key; `faulty`
-    those of which something could not be read.
+    An entry with only REMOVED drops the entry of lower layers, for a provider including its mappings. `join` and
+    `vendors` are rules of the snapshot builder. `named` are the providers that the layer mentions, including removed
+    ones. `digest` changes with any byte that was read. `places` are the locations of entries by class and key;
+    `faulty` are entries with invalid fields.
     """
 
     providers: dict[str, Fields] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Layer:
 
 
 def read_snapshot(path: Path) -> Layer:
-    """The packed snapshot; an empty layer when there is none."""
+    """Read the packed snapshot; an empty layer if it does not exist."""
     layer = Layer()
     if not path.exists():
         return layer
@@ -69,8 +69,10 @@ def read_snapshot(path: Path) -> Layer:
 
 
 def read_folder(folder: Path) -> Layer:
-    """Every TOML file of a catalogue folder: providers/, models/ and aliases.toml, each optional. A file
-    anywhere else is a mistake, unless its name is in OTHERS."""
+    """Read every TOML file of a catalogue folder: providers/, models/ and aliases.toml, each optional.
+
+    A TOML file anywhere else is a mistake, unless its name is in OTHERS.
+    """
     layer = Layer()
     digest = hashlib.sha256()
     layer.problems.extend(_misplaced(folder))
@@ -93,7 +95,7 @@ def read_folder(folder: Path) -> Layer:
 
 
 def _misplaced(folder: Path) -> list[str]:
-    """The TOML files at the root and in subfolders that are not read, and where they belong."""
+    """Return problems for TOML files at the root and in subfolders that are not read."""
     found = []
     for path in sorted([*folder.glob("*.toml"), *folder.glob("*/*.toml")]):
         place = path.relative_to(folder)
@@ -103,7 +105,10 @@ def _misplaced(folder: Path) -> list[str]:
 
 
 def read_tables(tables: Fields, file: TomlPlace) -> Layer:
-    """The catalogue's part of one file: providers by id (a provider without a field is only named), models, aliases."""
+    """Read the catalogue's part of the operator's file: providers by id, models and aliases.
+
+    A provider without any field is only named.
+    """
     layer = Layer()
     given = copy.deepcopy(tables)
     for place, raw in _tables(given.get("models", []), dataclasses.replace(file, table="models"), layer.problems):
@@ -121,7 +126,7 @@ def read_tables(tables: Fields, file: TomlPlace) -> Layer:
 
 
 def overlay(layers: Iterable[Layer]) -> Layer:
-    """One layer of all, later ones winning field by field."""
+    """Merge all layers; later ones take precedence field by field."""
     merged = Layer()
     digest = hashlib.sha256()
     for layer in layers:
@@ -176,7 +181,7 @@ def _add_model(layer: Layer, raw: Fields, place: TomlPlace) -> None:
 
 
 def _add_provider(layer: Layer, ident: str, tree: Fields, place: TomlPlace, also: tuple[str, ...] = ()) -> None:
-    """`also`: fields that are not ours and may have been meant."""
+    """Add a provider with its mappings. `also`: fields that are read elsewhere, for suggestions."""
     if not PROVIDER_ID.fullmatch(ident):
         layer.problems.append(f"{place}: {ident!r} is no provider id, which has lower-case letters, digits, . and -")
         return
@@ -224,7 +229,7 @@ def _within(place: TomlPlace, entry: str) -> TomlPlace:
 
 
 def _tables(value: Any, place: TomlPlace, problems: list[str]) -> list[tuple[TomlPlace, Fields]]:
-    """The tables of a list, each with its place."""
+    """Return the tables of a list, each with its location."""
     if isinstance(value, list) and all(isinstance(item, dict) for item in value):
         return [(dataclasses.replace(place, nth=nth), item) for nth, item in enumerate(value)]
     problems.append(f"{place}: expected [[…]] tables, got {value!r}")

@@ -1,7 +1,7 @@
-"""The life of models and mappings: the dates of their states, and which of them a list shows.
+"""Lifecycle of models and mappings: the dates of their states, and which of them a list shows.
 
-Dates are "YYYY-MM-DD" ("" = none) and are the first day of the new state. A mapping has its own dates (the loader fills
-them with its model's where it has none); those of a model follow from the mappings in question.
+Dates are "YYYY-MM-DD" ("" = none) and are the first day of the new state. A mapping has its own dates (the loader
+fills in its model's dates if it has none); those of a model follow from its mappings.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ DEACTIVATED: Lifecycle = "deactivated"
 
 
 class HasDates(Protocol):
-    """A model, a mapping or the dates of several."""
+    """A model, a mapping or the combined dates of several mappings."""
 
     @property
     def deprecated(self) -> str: ...
@@ -25,25 +25,27 @@ class HasDates(Protocol):
 
 
 class Dates(NamedTuple):
-    """The dates of a model that some mappings serve."""
+    """The dates of a model that several mappings serve."""
 
     deprecated: str = ""
     deactivated: str = ""
 
 
 def dates_of(mappings: Iterable[HasDates]) -> Dates:
-    """The dates of a model from the mappings that serve it: a state begins when the last of them enters it. A mapping
-    that ends without a deprecation before counts as deprecated from its end on."""
+    """Return the dates of a model from its mappings: a state begins when the last mapping enters it.
+
+    A mapping that ends without a deprecation counts as deprecated from its end on.
+    """
     rows = list(mappings)
-    deprecated = any(one.deprecated for one in rows)
+    deprecated = any(entry.deprecated for entry in rows)
     return Dates(
-        _last(one.deprecated or one.deactivated for one in rows) if deprecated else "",
-        _last(one.deactivated for one in rows),
+        _last(entry.deprecated or entry.deactivated for entry in rows) if deprecated else "",
+        _last(entry.deactivated for entry in rows),
     )
 
 
 def state_on(entry: HasDates, day: str) -> Lifecycle:
-    """The state on `day`."""
+    """Return the state on `day`."""
     if entry.deactivated and entry.deactivated <= day:
         return DEACTIVATED
     if entry.deprecated and entry.deprecated <= day:
@@ -52,15 +54,15 @@ def state_on(entry: HasDates, day: str) -> Lifecycle:
 
 
 def has_ended(entry: HasDates, day: str) -> bool:
-    """Whether nothing serves it any more."""
+    """Return whether the entry is deactivated on `day`."""
     return state_on(entry, day) == DEACTIVATED
 
 
 def shown_on(
     mappings: Iterable[Mapping], day: str, *, include_deactivated: bool, exclude_deprecated: bool
 ) -> list[Mapping]:
-    """The mappings with which a model is listed on `day`; [] where the filters leave the model out."""
-    rows = [one for one in mappings if include_deactivated or not has_ended(one, day)]
+    """Return the mappings with which a model is listed on `day`; [] if the filters exclude the model."""
+    rows = [entry for entry in mappings if include_deactivated or not has_ended(entry, day)]
     if exclude_deprecated and state_on(dates_of(rows), day) != ACTIVE:
         return []
     return rows

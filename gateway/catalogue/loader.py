@@ -1,4 +1,4 @@
-"""Loads the catalogue: snapshot < config/catalogue < the operator's folder, all of it checked, every mistake told."""
+"""Loads the catalogue: snapshot < config/catalogue < the operator's folder, with checks that report every mistake."""
 
 import dataclasses
 import re
@@ -22,11 +22,11 @@ from gateway.configuration.settings import CONFIG, Settings, SettingsError
 
 FOLDER = CONFIG / "catalogue"
 SNAPSHOT = "snapshot.json.gz"
-# Operations that are sent in several calls where one takes or makes too few.
+# Operations that are split into several calls if one call accepts or generates too few items.
 EMBEDDINGS = "embeddings"
 IMAGES = "images"
 CHAT = "chat"
-OTHER = "other"  # the family of models of many small vendors
+OTHER = "other"  # the family of models from many small vendors
 VERSION_END = re.compile(r"/v\d+[a-z0-9]*$")
 DATE = re.compile(r"20\d\d-[01]\d-[0-3]\d")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -35,15 +35,17 @@ REQUIRED = {Provider: ("name", "protocol"), Mapping: ("external_id",)}
 
 
 class CatalogueError(SettingsError):
-    """All that is wrong with the catalogue, one line a mistake."""
+    """All problems of the catalogue, one line each."""
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueSources:
-    """Where a catalogue is read from: the gateway's `folder`, the operator's folder `path` ("" = none), and `tables`,
-    the catalogue's part of the operator's `file`. `sandbox` False leaves the built-in
-    provider out. `environment` is asked for variables of providers that mean nothing, but for those that are `referred`
-    to; None asks for none."""
+    """The sources of a catalogue.
+
+    `folder` is the gateway's own, `path` the operator's folder ("" = none), and `tables` the catalogue's part of the
+    operator's `file`. `sandbox` False excludes the built-in provider. `environment` is checked for unknown variables
+    of providers, except those that are `referred` to; None disables the check.
+    """
 
     path: str = ""
     sandbox: bool = True
@@ -55,7 +57,7 @@ class CatalogueSources:
 
 
 def sources_of(settings: Settings) -> CatalogueSources:
-    """What the settings name."""
+    """Return the sources that the settings name."""
     chosen = settings.catalogue
     file = settings.file
     place = TomlPlace(Path(file.path).name or NAME, "", file.lines)
@@ -65,12 +67,12 @@ def sources_of(settings: Settings) -> CatalogueSources:
 
 
 def load(path: str = "", *, sandbox: bool = True, folder: Path = FOLDER, tables: Tables | None = None) -> Catalogue:
-    """The catalogue of these sources. CatalogueError lists every mistake."""
+    """Load the catalogue. CatalogueError lists every mistake."""
     return load_from(CatalogueSources(path, sandbox, folder, tables or {}))
 
 
 def load_from(sources: CatalogueSources) -> Catalogue:
-    """The same, of sources that are put together."""
+    """Load the catalogue from these sources. CatalogueError lists every mistake."""
     catalogue, problems = examine(sources)
     if problems:
         raise CatalogueError("\n".join(problems))
@@ -78,17 +80,17 @@ def load_from(sources: CatalogueSources) -> Catalogue:
 
 
 def check(path: str = "", *, folder: Path = FOLDER) -> list[str]:
-    """Every mistake in all catalogue files, one line each; empty when all is well."""
+    """Return every mistake in all catalogue files, one line each; empty if there are none."""
     return find_problems(CatalogueSources(path, folder=folder))
 
 
 def find_problems(sources: CatalogueSources) -> list[str]:
-    """Every mistake in these sources, one line each."""
+    """Return every mistake in these sources, one line each."""
     return examine(sources)[1]
 
 
 def examine(sources: CatalogueSources) -> tuple[Catalogue, list[str]]:
-    """What these sources say, without what is wrong in them, and every mistake, one line each."""
+    """Return the valid part of the catalogue in these sources, and every mistake, one line each."""
     path = sources.path
     folder = sources.folder
     layers = [read_snapshot(folder / SNAPSHOT), read_folder(folder)]
@@ -101,19 +103,19 @@ def examine(sources: CatalogueSources) -> tuple[Catalogue, list[str]]:
     if sources.tables:
         layers.append(read_tables(dict(sources.tables), sources.file))
     merged = overlay(layers)
-    problems = missing + merged.problems + _strange_providers(layers, merged)
+    problems = missing + merged.problems + _unknown_providers(layers, merged)
     providers = _build_providers(merged, sources.sandbox, problems)
     models = _build_models(merged, providers, problems)
     problems.extend(_unknown_dates(providers.values(), models))
     aliases = _resolve_aliases(merged, models, problems)
     if sources.environment is not None:
-        problems.extend(_strange_variables(layers, merged, sources.environment, sources.referred))
+        problems.extend(_unknown_variables(layers, merged, sources.environment, sources.referred))
         problems.extend(_unreadable(providers.values(), sources.environment))
     return Catalogue(_with_names(models, aliases), providers.values(), aliases, merged.digest), problems
 
 
-def _strange_providers(layers: list[Layer], merged: Layer) -> list[str]:
-    """Providers that the operator's file only names, and that there are none of."""
+def _unknown_providers(layers: list[Layer], merged: Layer) -> list[str]:
+    """Return problems for providers that the operator's file mentions but no layer defines."""
     return [
         f"{dataclasses.replace(layers[-1].places[Provider, ident], entry='')}: "
         f"there is no provider {ident}{near(ident, merged.providers)}"
@@ -122,10 +124,10 @@ def _strange_providers(layers: list[Layer], merged: Layer) -> list[str]:
     ]
 
 
-def _strange_variables(
+def _unknown_variables(
     layers: list[Layer], merged: Layer, environment: Environment[str, str], referred: frozenset[str]
 ) -> list[str]:
-    """LLM_* variables of no provider; those of one that was removed are fine."""
+    """Return problems for LLM_* variables of no provider; those of a removed provider are accepted."""
     fields: dict[str, list[Fields]] = {}
     for layer in layers:
         for ident, entry in layer.providers.items():
@@ -135,7 +137,7 @@ def _strange_variables(
 
 
 def _unreadable(providers: Iterable[Provider], environment: Environment[str, str]) -> list[str]:
-    """Files of keys and settings that a variable names and nobody can read."""
+    """Return problems for unreadable files of keys and settings that a variable names."""
     problems = []
     for provider in providers:
         for look_up in (credentials_for, settings_for):
@@ -147,7 +149,7 @@ def _unreadable(providers: Iterable[Provider], environment: Environment[str, str
 
 
 def _with_names(models: dict[str, Model], aliases: dict[str, str]) -> Iterable[Model]:
-    """The models with all their other names, and with no name that means another."""
+    """Return the models with all their aliases, without aliases that mean another model."""
     names: dict[str, list[str]] = {}
     for alias, ident in aliases.items():
         names.setdefault(ident, []).append(alias)
@@ -156,7 +158,7 @@ def _with_names(models: dict[str, Model], aliases: dict[str, str]) -> Iterable[M
 
 
 def _unknown_dates(providers: Iterable[Provider], models: dict[str, Model]) -> list[str]:
-    """Dates of models that their provider does not serve."""
+    """Return problems for dates of models that their provider does not serve."""
     served = {(mapping.provider, ident) for ident, model in models.items() for mapping in model.mappings}
     return [
         f"provider {provider.id}: a date for {ident}, which it does not serve"
@@ -180,20 +182,20 @@ def _build_providers(merged: Layer, sandbox: bool, problems: list[str]) -> dict[
 
 
 def _with_defaults(fields: dict[str, Any]) -> dict[str, Any]:
-    """`auth` by protocol; `version_path` by the address, and by protocol for a provider without one."""
+    """Fill in `auth` by protocol, and `version_path` by the address, or by protocol for a provider without one."""
     address = fields.get("address", "")
     found = VERSION_END.search(address)
     usual = PROTOCOLS.get(fields["protocol"]) or ProtocolEntry()
     if found:
         version_path = found.group()
     else:
-        version_path = "" if address else usual.version_path
+        version_path = usual.version_path if not address else ""
     defaults = {"auth": usual.auth, "version_path": version_path}
     return defaults | fields
 
 
 def _place(merged: Layer, kind: type, key: Any, name: str) -> TomlPlace | str:
-    """Where an entry stands, else its name; the line is looked for when a mistake is told."""
+    """Return the location of an entry, else its name; the line is searched only if a message needs it."""
     return merged.places.get((kind, key)) or name
 
 
@@ -229,7 +231,9 @@ def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[
         elif _complete(Mapping, fields, where, [] if (Mapping, key) in merged.faulty else problems) and provider:
             served.setdefault(model_id, []).append(_finish_mapping(fields, provider, where, problems))
     ready = {}
-    vendors = {one.id: one.name for one in providers.values() if one.sources.get("maker") == one.id}
+    vendors = {
+        provider.id: provider.name for provider in providers.values() if provider.sources.get("maker") == provider.id
+    }
     for ident, fields in merged.models.items():
         if ident in served:
             vendor = fields.get("family", "")
@@ -241,11 +245,14 @@ def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[
 
 
 def _first_party_first(mappings: list[Mapping], providers: dict[str, Provider], vendor: str) -> tuple[Mapping, ...]:
-    return tuple(sorted(mappings, key=lambda one: not _is_first_party(providers[one.provider], vendor)))
+    def is_other(mapping: Mapping) -> bool:
+        return not _is_first_party(providers[mapping.provider], vendor)
+
+    return tuple(sorted(mappings, key=is_other))
 
 
 def _is_first_party(provider: Provider, vendor: str) -> bool:
-    """The vendor's own provider comes first: its price is the one that the model list shows."""
+    """Return whether the provider is the vendor's own: it comes first because the model list shows its price."""
     return bool(vendor) and vendor == provider.sources.get("maker", "")
 
 
@@ -272,7 +279,7 @@ def _finish_mapping(fields: dict[str, Any], provider: Provider, where: TomlPlace
 
 
 def _with_most_of_a_call(fields: dict[str, Any], provider: Provider) -> dict[str, Any]:
-    """The fields with how much one call takes or makes, where the entry does not say it."""
+    """Return the fields with the item limits of one call, if the entry does not state them."""
     protocol = PROTOCOLS.get(fields.get("protocol") or provider.protocol) or ProtocolEntry()
     operations = fields.get("operations", ())
     if EMBEDDINGS in operations and not fields.get("max_inputs"):
@@ -290,7 +297,7 @@ def _with_most_of_a_call(fields: dict[str, Any], provider: Provider) -> dict[str
 
 
 def _with_tools(prices: Prices, usual: dict[str, int]) -> Prices:
-    """The prices with those of the tools that the provider runs, where they name none."""
+    """Return the prices, completed with those of the tools that the provider runs."""
 
     def fill(rates: TokenRates) -> TokenRates:
         absent: dict[str, Any] = {name: price for name, price in usual.items() if getattr(rates, name) is None}
@@ -307,18 +314,20 @@ def _with_tools(prices: Prices, usual: dict[str, int]) -> Prices:
 
 
 def _finish_model(fields: dict[str, Any], mappings: tuple[Mapping, ...]) -> Model:
-    """The model with what is derived from its mappings (limits, dates), and the mappings with the model's own dates
-    where they have none."""
+    """Return the model with limits and dates derived from its mappings.
+
+    Its mappings get the model's own dates if they have none.
+    """
     model = Model(**fields)
     if model.deprecated or model.deactivated:
         mappings = tuple(_with_dates_of(model, mapping) for mapping in mappings)
     dates = dates_of(mappings)
-    max_output = model.max_output or max(m.max_output for m in mappings)
+    max_output = model.max_output or max(mapping.max_output for mapping in mappings)
     mappings = tuple(_with_limit(mapping, max_output) for mapping in mappings)
     return dataclasses.replace(
         model,
         name=model.name or model.id,
-        context_length=model.context_length or max(m.context_length for m in mappings),
+        context_length=model.context_length or max(mapping.context_length for mapping in mappings),
         max_output=max_output,
         deprecated=dates.deprecated,
         deactivated=dates.deactivated,
@@ -327,7 +336,7 @@ def _finish_model(fields: dict[str, Any], mappings: tuple[Mapping, ...]) -> Mode
 
 
 def _with_limit(mapping: Mapping, max_output: int) -> Mapping:
-    """The mapping with the model's own output limit where its provider states none."""
+    """Return the mapping with the model's own output limit if its provider states none."""
     if mapping.max_output or not max_output or CHAT not in mapping.operations:
         return mapping
     return dataclasses.replace(mapping, max_output=max_output)
@@ -348,7 +357,9 @@ def _complete(kind: type, fields: dict[str, Any], where: TomlPlace | str, proble
 
 
 def _resolve_aliases(merged: Layer, models: dict[str, Model], problems: list[str]) -> dict[str, str]:
-    """Alias → model id. An alias of the file wins over a model's own; a model's id over any alias of that name."""
+    """Return alias → model id. An alias of the file takes precedence over a model's own; a model's id over any
+    alias.
+    """
     aliases: dict[str, str] = {}
     for model in models.values():
         for alias in model.aliases:

@@ -1,4 +1,6 @@
-"""Which rates are in force: dated lists, tiers by input tokens, daily peaks and service tiers. Pure."""
+"""Selection of the rates in force: dated lists, tiers by input tokens, daily peaks and service tiers. Pure
+functions.
+"""
 
 import functools
 from collections.abc import Iterable
@@ -10,16 +12,17 @@ from gateway.clock import DAY_US, MINUTE_US
 from gateway.neutral.request import TIERS_JOINED
 
 EPOCH = date(1970, 1, 1).toordinal()
-FIRST_DAY, WEEK_DAYS = 3, 7  # 1970-01-01 was a Thursday; Monday is 0
+FIRST_DAY = 3
+WEEK_DAYS = 7  # 1970-01-01 was a Thursday; Monday is 0
 DAY_MINUTES = DAY_US // MINUTE_US
 UNPRICED = TokenRates()
 
-# Names that mean the ordinary tier, in the words of the providers that echo one.
+# Names of the ordinary service tier, as providers report it.
 ORDINARY_TIERS = frozenset(("", "auto", "default", "standard", "standard_only", "on_demand"))
 
 
 def rates_at(mapping: Mapping, at_us: int, input_tokens: int) -> TokenRates:
-    """The rates of a request made at `at_us` with `input_tokens` tokens in, cached ones included."""
+    """Return the rates of a request made at `at_us` with `input_tokens` tokens, including cached ones."""
     if mapping.steady is not None:
         return mapping.steady
     prices = prices_at(mapping.prices, at_us)
@@ -37,23 +40,23 @@ def rates_at(mapping: Mapping, at_us: int, input_tokens: int) -> TokenRates:
 
 
 def prices_at(lists: tuple[Prices, ...], at_us: int) -> Prices | None:
-    """The dated list in force, the newest that has begun; before the first date the oldest list, None without any."""
+    """Return the newest price list that has begun; before the first date the oldest list, None without any."""
     if len(lists) < 2:
         if lists:
             return lists[0]
         return None
-    found = lists[0]
+    current = lists[0]
     for prices in lists[1:]:
         if _starts_us(prices.from_date) > at_us:
             break
-        found = prices
-    return found
+        current = prices
+    return current
 
 
 def reachable_rates(mapping: Mapping, at_us: int, input_tokens: int) -> Iterable[TokenRates]:
-    """All rates that a request of at most `input_tokens` may be billed at when it begins at `at_us`.
+    """Yield all rates at which a request of at most `input_tokens`, started at `at_us`, may be billed.
 
-    A list that begins within the next day counts too: a long request may end under it.
+    A list that begins within the next day is included: a long request may end under it.
     """
     current = prices_at(mapping.prices, at_us)
     for prices in mapping.prices:
@@ -62,8 +65,11 @@ def reachable_rates(mapping: Mapping, at_us: int, input_tokens: int) -> Iterable
 
 
 def multiplier(mapping: Mapping, service_tier: str) -> tuple[int, int]:
-    """The token price multiplier of a service tier as an exact fraction; (1, 1) for the ordinary or an unknown one.
-    Those of several tiers at once ("fast+us") multiply."""
+    """Return the token price multiplier of a service tier as an exact fraction; (1, 1) for the ordinary or an unknown
+    tier.
+
+    Multipliers of several tiers ("fast+us") are multiplied.
+    """
     numerator = 1
     denominator = 1
     if service_tier not in ORDINARY_TIERS:
@@ -89,7 +95,7 @@ def _rates_of(prices: Prices, input_tokens: int) -> Iterable[TokenRates]:
 
 
 def _within(day: int, minute: int, peak: Peak) -> bool:
-    """Whether the `minute` of a `day` since 1970 is in a span that began then, or on the evening before."""
+    """Return whether `minute` of a `day` since 1970 is in a span that began then, or on the evening before."""
     if peak.start > peak.end and minute < peak.end:
         day -= 1
     elif not peak.start <= minute < (peak.end if peak.start <= peak.end else DAY_MINUTES):

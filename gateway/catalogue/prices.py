@@ -1,8 +1,8 @@
-"""Usage × prices = nano-dollars: what a request costs and the most that it can cost. Pure.
+"""Cost calculation: usage × prices = nano-dollars, and upper bounds of costs. Pure functions.
 
-Each component is rounded once, half up; the total is their sum, so parts always add up. Where a rate is absent the
-next more general one counts: cached input, cache writes, audio and images in fall back to the prompt's rate, a write
-for one hour to the five-minute write's, audio and images out to the completion's.
+Each component is rounded once, half up; the total is their sum, so parts always add up. A missing rate is replaced by
+the next more general one: cached input, cache writes, audio and image input by the prompt's rate, a one-hour write by
+the five-minute write's, audio and image output by the completion's.
 """
 
 from dataclasses import dataclass
@@ -16,21 +16,19 @@ from gateway.neutral.usage import NOTHING, Usage
 
 HOUR_MS = 3_600_000
 SECOND_MS = 1_000
-# Each component may be rounded up by half a nano-dollar; a bound over all of them leaves room for that.
+# Each component may be rounded up by half a nano-dollar; an upper bound of all components includes this margin.
 ROUNDING_ROOM = 16
-ANY_TOKENS = 1 << 62  # more than any tier ends at
+ANY_TOKENS = 1 << 62  # more than the limit of any tier
 
 
-# A value like all others; not frozen, since `cost_of` adds the rare components.
+# Immutable by convention; not frozen, because `cost_of` adds the rare components.
 class Charge(Struct, gc=False):
-    """What was used, in nano-dollars by component; `total` is their exact sum.
+    """The cost of usage, in nano-dollars by component; `total` is their exact sum.
 
-    `output` has no reasoning in it when reasoning is priced apart. `web_search`, `file_search`, `code`, `request`,
-    `ocr`, `characters`, `audio_seconds` (sound by the hour), `images` and `video_output` are priced by units, the
-    others by tokens.
-    `discount_ppm` is the fraction that was taken off, in parts per million, and `saved` what that came to: `total` and
-    `saved` together are the list price. `plain`: nothing was counted but text of the prompt, its five-minute cache and
-    the answer.
+    `output` excludes reasoning if it is priced separately. `web_search`, `file_search`, `code`, `request`, `ocr`,
+    `characters`, `audio_seconds` (audio by the hour), `images` and `video_output` are priced by units, the others by
+    tokens. `discount_ppm` is the discount in parts per million and `saved` its amount: `total` and `saved` together
+    are the list price. `plain`: the usage has only prompt text, its five-minute cache and output text.
     """
 
     input: int = 0
@@ -64,9 +62,9 @@ COMPONENTS = tuple(name for name in Charge.__struct_fields__ if name not in ("to
 
 
 def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") -> Charge:
-    """What `usage` costs at `mapping`, billed at the tier that served it, at the time when it was asked for.
+    """Return the cost of `usage` at `mapping`, at the service tier that was used and the time of the request.
 
-    An unpriced `price_key` costs `default`, else the dearest listed. An unpriced mapping costs nothing.
+    An unpriced `price_key` costs `default`, else the highest listed price. An unpriced mapping costs nothing.
     """
     rates = mapping.steady or rates_at(mapping, at_us, usage.input_total // (usage.calls or 1))
     numerator = 1
@@ -85,7 +83,7 @@ def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") 
     into = (usage.input * prompt * numerator + half) // scale
     out = (written * completion * numerator + half) // scale
     charge = Charge(into, output=out, total=into + out)
-    # Most requests have no more than text in and out.
+    # Most requests have only text in and out.
     if thought:
         _add(charge, "reasoning", (thought * (rates.internal_reasoning or 0) * numerator + half) // scale)
     if usage.cache_read or usage.cache_write or usage.cache_write_1h:
@@ -102,14 +100,16 @@ def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") 
 
 
 def _thought(usage: Usage, rates: TokenRates) -> tuple[int, int]:
-    """Of an answer that reasoned: the tokens that are priced apart, and the rate of the others."""
+    """Return the reasoning tokens that are priced separately, and the rate of the other output."""
     if rates.thinking_completion is not None:
         return 0, rates.thinking_completion
     return min(usage.reasoning, usage.output) if rates.internal_reasoning is not None else 0, rates.completion or 0
 
 
 def _counts_more(usage: Usage) -> bool:
-    """Whether there is anything but text. Written out: by a table of the names it would cost three times as much."""
+    """Return whether the usage has anything besides text. Written out because a loop over the names takes three times
+    as long.
+    """
     units = usage.searches or usage.pages or usage.images or usage.characters or usage.audio_ms or usage.video_ms
     sound = usage.input_audio or usage.input_audio_cached or usage.output_audio
     images = usage.input_image or usage.output_image
@@ -122,7 +122,8 @@ def _add(charge: Charge, name: str, nusd: int) -> None:
 
 
 def discounted(charge: Charge, ppm: int) -> Charge:
-    """A charge at list price with `ppm` millionths taken off: each component is reduced by itself (see `reduced`).
+    """Apply a discount of `ppm` millionths to a charge at list price; each component is reduced separately (see
+    `reduced`).
 
     The total is again the sum of the components; it is never above the list price and never below zero.
     """
@@ -134,7 +135,9 @@ def discounted(charge: Charge, ppm: int) -> Charge:
 
 
 def capped(charge: Charge) -> Charge:
-    """At most MOST_CALL_NUSD in all: the last components give way, so that parts still add up to the total."""
+    """Limit a charge to MOST_CALL_NUSD; the last components are reduced, so that the parts still add up to the
+    total.
+    """
     left = MOST_CALL_NUSD
     parts = {}
     for name in COMPONENTS:
@@ -146,32 +149,31 @@ def capped(charge: Charge) -> Charge:
 
 
 def reduced(nusd: int, ppm: int) -> int:
-    """What is left of an amount with `ppm` millionths taken off, rounded half up to whole nano-dollars."""
+    """Return an amount reduced by `ppm` millionths, rounded half up to whole nano-dollars."""
     return (nusd * (MILLION - ppm) + MILLION // 2) // MILLION
 
 
 @dataclass(frozen=True, slots=True)
-class Dearest:
-    """The most that anything costs at a mapping: n$ per request, and per million tokens in and out."""
+class HighestRates:
+    """The highest prices at a mapping: n$ per request, and per million tokens in and out."""
 
     fixed: int
     input: int
     output: int
 
 
-def dearest(
+def highest_rates(
     mapping: Mapping,
     at_us: int,
     service_tier: str = "",
     media: bool = True,
     units: Usage = NOTHING,
-) -> Dearest:
-    """Straight lines above every tier, peak and bucket that a request beginning at `at_us` may be billed at: no real
-    cost within the counts is higher.
+) -> HighestRates:
+    """Return linear upper bounds over every tier, peak and bucket at which a request started at `at_us` may be billed.
 
-    `fixed` holds the price of a request, of all that `units` has of what is no token, and room for rounding; a
-    `price_key` that is not listed counts as the dearest that is. `media` False leaves sound and image rates out, for
-    requests known to be text in and text out; the caches always count.
+    `fixed` holds the price of a request, of all units in `units` other than tokens, and a margin for rounding; an
+    unlisted `price_key` counts as the highest listed price. `media` False ignores audio and image rates, for requests
+    with only text in and out; cache rates always count.
     """
     numerator, denominator = multiplier(mapping, service_tier)
     fixed = into = out = 0
@@ -179,14 +181,14 @@ def dearest(
         fixed = max(fixed, sum(_unit_parts(units, rates, bound=True).values()))
         into = max(into, _dearest_input(rates, media))
         out = max(out, _dearest_output(rates, media))
-    # A served tier below the asked one is never dearer, so the ordinary price is a floor of the bound.
+    # A lower tier than the requested one is never more expensive, so the ordinary price is the minimum of the bound.
     into = max(into, -(-into * numerator // denominator))
     out = max(out, -(-out * numerator // denominator))
-    return Dearest(fixed + ROUNDING_ROOM if fixed or into or out else 0, into, out)
+    return HighestRates(fixed + ROUNDING_ROOM if fixed or into or out else 0, into, out)
 
 
 def _cache_buckets(usage: Usage, rates: TokenRates, prompt: int) -> list[tuple[str, int, int]]:
-    """What was read from a cache and written to it: component, tokens, rate."""
+    """Return the cached tokens that were read and written: component, tokens, rate."""
     write = _first(rates.input_cache_write, prompt)
     return [
         ("cached_input", usage.cache_read, _first(rates.input_cache_read, prompt)),
@@ -198,7 +200,7 @@ def _cache_buckets(usage: Usage, rates: TokenRates, prompt: int) -> list[tuple[s
 def _media_buckets(usage: Usage, rates: TokenRates, prompt: int, completion: int) -> list[tuple[str, int, int]]:
     buckets = []
     if usage.input_audio or usage.input_audio_cached:
-        # Sound priced by the hour is billed by its length; its tokens then only tell how long the prompt was.
+        # Audio priced by the hour is billed by its length; its tokens then only count for the size of the prompt.
         by_hour = rates.input_audio_hour is not None and usage.audio_ms > 0
         audio = _first(rates.input_audio, 0 if by_hour else prompt)
         buckets.append(("audio_input", usage.input_audio, audio))
@@ -213,7 +215,7 @@ def _media_buckets(usage: Usage, rates: TokenRates, prompt: int, completion: int
 
 
 def _unit_parts(usage: Usage, rates: TokenRates, bound: bool = False) -> dict[str, int]:
-    """Components priced by units; service tiers leave them alone. `bound`: the most that they may come to."""
+    """Return the components priced by units, which service tiers do not affect. `bound`: their maximum."""
     parts: dict[str, int] = {}
     if rates.request:
         parts["request"] = _rounded(rates.request * (usage.calls or 1), MILLION)
@@ -244,9 +246,12 @@ def _video_part(usage: Usage, rates: TokenRates, bound: bool) -> int:
 
 
 def _video_rate(table: dict[str, int], key: str, bound: bool) -> int:
-    """The price under `<resolution>_audio` or `_video`, else `<resolution>`, `default_audio` or `_video`, `default`,
-    else the dearest. What a video is made as is known before, so its bound has the same price; one without a key counts
-    on the dearest."""
+    """Return the price of a resolution: by `key`, its resolution, `default_audio` or `default_video`, `default`, else
+    the highest.
+
+    The properties of a video are known before it is made, so its bound has the same price; without a key the bound is
+    the highest price.
+    """
     if bound and not key:
         return max(table.values())
     resolution, _, sound = key.partition("_")
@@ -257,8 +262,10 @@ def _video_rate(table: dict[str, int], key: str, bound: bool) -> int:
 
 
 def _keyed(table: dict[str, int], key: str, bound: bool) -> int:
-    """The price under `key`, else `default`, else the dearest: an unknown size is never billed too low. A `bound`
-    counts on the dearest, since what is made may be listed."""
+    """Return the price under `key`, else `default`, else the highest: an unknown size is never billed too low.
+
+    A `bound` uses the highest price, because the actual size may be listed.
+    """
     if key in table:
         return table[key]
     if "default" in table and not bound:

@@ -1,14 +1,14 @@
-"""The protocols that catalogue entries may name, each with what is usual for it where an entry does not say it."""
+"""The protocols that catalogue entries may name, with default values for fields that an entry omits."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolEntry:
-    """`auth` is how a key is sent, `version_path` where an address ends that a provider's entry leaves out.
+    """Defaults of a protocol. `auth` is how a key is sent, `version_path` is the end of an address without its own.
 
-    `max_inputs` is how many texts one call embeds, `max_images` how many images one makes, `max_streamed_n` how many
-    answers of a chat one streams (0: not known).
+    `max_inputs` is the number of texts that one call embeds, `max_images` the number of images that one call
+    generates, `max_streamed_n` the number of choices that one chat call streams (0: unknown).
     """
 
     auth: str = "bearer"
@@ -18,7 +18,7 @@ class ProtocolEntry:
     max_streamed_n: int = 0
 
 
-# What carries a protocol out is in `providers/registry.py`; for "prediction" there is nothing yet.
+# Implementations are in `providers/registry.py`; "prediction" has none yet.
 PROTOCOLS: dict[str, ProtocolEntry] = {
     "openai": ProtocolEntry(version_path="/v1", max_inputs=2048),
     "openai-responses": ProtocolEntry(version_path="/v1"),

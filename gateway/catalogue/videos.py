@@ -1,15 +1,15 @@
-"""What a mapping makes of a wish for a video: length, size and sound, and so what it costs at most. Pure.
+"""Resolution of video requests for a mapping: length, size and audio, and the resulting maximum cost. Pure functions.
 
-A mapping without `video_durations` or `video_sizes` makes whatever length or size is asked for; one that tells neither
-`video_audio` nor `video_without_audio` makes both. In `extra`: `last_frame` (it takes one), `reference_images`,
-`reference_videos`, `reference_audios` (the most of each), `reference_seconds` (the only length of a video of those),
-`needs_image` (it makes no video of a prompt alone).
+A mapping without `video_durations` or `video_sizes` supports any length or size; one with neither `video_audio` nor
+`video_without_audio` supports both. Keys in `extra`: `last_frame` (supported), `reference_images`, `reference_videos`,
+`reference_audios` (the maximum of each), `reference_seconds` (the only length of a video with references),
+`needs_image` (a prompt without image is not supported).
 """
 
 from dataclasses import dataclass
 
 from gateway.catalogue.entries import Mapping
-from gateway.catalogue.prices import dearest
+from gateway.catalogue.prices import highest_rates
 from gateway.errors import NotSupported
 from gateway.money import MILLION
 from gateway.neutral.usage import Usage
@@ -19,19 +19,19 @@ REFERENCES = ("reference_images", "reference_videos", "reference_audios")
 LAST_FRAME = "last_frame"
 NEEDS_IMAGE = "needs_image"
 REFERENCE_SECONDS = "reference_seconds"
-# Providers that bill tokens count width x height x frames / 1024 (ByteDance, "Video generation: pricing"), of sizes a
-# little beside the nominal one, and of the videos that are read too: up to 15 seconds in all.
+# Providers that bill tokens count width x height x frames / 1024 (ByteDance, "Video generation: pricing"). Actual
+# sizes differ slightly from nominal ones, and input videos of up to 15 seconds in total count too.
 FRAMES = 24
 PIXELS_A_TOKEN = 1024
 ROOM_PERCENT = 110
 MOST_READ_SECONDS = 15
-CODES = {"size": "size", "seconds": "seconds", "audio": "audio"}  # ends of error codes, by the field that is wrong
+CODES = {"size": "size", "seconds": "seconds", "audio": "audio"}  # suffixes of error codes by field
 NAMED_EDGES = {2160: "4k", 1440: "2k"}
 
 
 @dataclass(frozen=True, slots=True)
 class VideoShape:
-    """What one video is made as. Every field is certain: what the caller did not name was chosen."""
+    """The properties of one video. Every field is set: values that the caller did not give have their defaults."""
 
     seconds: int
     width: int
@@ -40,7 +40,7 @@ class VideoShape:
 
     @property
     def resolution(self) -> str:
-        """The name of the shorter edge: "480p", "720p", "1080p", "4k" …"""
+        """Return the name of the shorter edge: "480p", "720p", "1080p", "4k" …"""
         edge = min(self.width, self.height)
         return NAMED_EDGES.get(edge, f"{edge}p")
 
@@ -54,15 +54,17 @@ class VideoShape:
 
 
 def fit(wanted: VideosInput, mapping: Mapping) -> VideoShape:
-    """What `mapping` would make. NotSupported for what it does not: another mapping may, else the caller is told."""
+    """Return the video that `mapping` would make. Raise NotSupported if it cannot; another mapping may support it."""
     _check_inputs(wanted, mapping)
     width, height = edges_of(_size(wanted, mapping))
     return VideoShape(_seconds(wanted, mapping), width, height, _audio(wanted, mapping))
 
 
 def most_usage(wanted: VideosInput, mapping: Mapping) -> Usage:
-    """The most that the video counts as at `mapping`: its length and images, and tokens where those are billed. It is
-    kept with the job, for `finished_usage`. NotSupported as `fit`."""
+    """Return the maximum usage of the video at `mapping`: length and images, and tokens if they are billed.
+
+    It is stored with the job for `finished_usage`. Raise NotSupported as `fit`.
+    """
     shape = fit(wanted, mapping)
     tokens = 0
     if bills_tokens(mapping):
@@ -78,36 +80,38 @@ def most_usage(wanted: VideosInput, mapping: Mapping) -> Usage:
 
 
 def most_cost(wanted: VideosInput, mapping: Mapping, at_us: int) -> int:
-    """The most that the video costs at `mapping` when it is asked for at `at_us`, in nano-dollars at list price: what
-    `cost_of` makes of the usage of the finished job is never more. NotSupported as `fit`."""
+    """Return the maximum cost of the video at `mapping` when requested at `at_us`, in nano-dollars at list price.
+
+    `cost_of` never gives more for the usage of the finished job. Raise NotSupported as `fit`.
+    """
     used = most_usage(wanted, mapping)
-    rates = dearest(mapping, at_us, units=used)
+    rates = highest_rates(mapping, at_us, units=used)
     into = used.input_total * rates.input
     out = used.output_total * rates.output
     return rates.fixed - (-into // MILLION) - (-out // MILLION)
 
 
 def bills_tokens(mapping: Mapping) -> bool:
-    """Whether its videos are priced by tokens, not by seconds."""
+    """Return whether its videos are priced by tokens instead of seconds."""
     return any(prices.base.per_video_token or prices.base.completion for prices in mapping.prices)
 
 
 def _check_inputs(wanted: VideosInput, mapping: Mapping) -> None:
     if wanted.pictures and not mapping.vision:
-        raise _unsupported(mapping, "reads no images", "image")
+        raise _unsupported(mapping, "does not accept images", "image")
     if wanted.last_frame is not None and not mapping.extra.get(LAST_FRAME):
-        raise _unsupported(mapping, "takes no last frame", "last_frame")
+        raise _unsupported(mapping, "does not support a last frame", "last_frame")
     for name in REFERENCES:
         given = len(getattr(wanted, name))
         most = mapping.extra.get(name, 0)
         if given > most:
             if most:
-                what = f"takes up to {most} {name.replace('_', ' ')}"
+                reason = f"accepts up to {most} {name.replace('_', ' ')}"
             else:
-                what = f"takes no {name.replace('_', ' ')}"
-            raise _unsupported(mapping, what, name)
+                reason = f"does not accept {name.replace('_', ' ')}"
+            raise _unsupported(mapping, reason, name)
     if mapping.extra.get(NEEDS_IMAGE) and not wanted.pictures:
-        raise _unsupported(mapping, "makes videos of an image only", "image")
+        raise _unsupported(mapping, "requires an image", "image")
 
 
 def _seconds(wanted: VideosInput, mapping: Mapping) -> int:
@@ -115,11 +119,15 @@ def _seconds(wanted: VideosInput, mapping: Mapping) -> int:
     if mapping.extra.get(REFERENCE_SECONDS) and any(getattr(wanted, name) for name in REFERENCES):
         offered = (mapping.extra[REFERENCE_SECONDS],)
     if not wanted.seconds:
-        return min(offered, key=lambda one: (abs(one - USUAL_SECONDS), one), default=USUAL_SECONDS)
+        return min(offered, key=_distance_from_usual, default=USUAL_SECONDS)
     if offered and wanted.seconds not in offered:
         lengths = ", ".join(map(str, offered))
-        raise _unsupported(mapping, f"makes no video of {wanted.seconds} seconds; it makes {lengths}", "seconds")
+        raise _unsupported(mapping, f"does not support {wanted.seconds} seconds; it supports {lengths}", "seconds")
     return wanted.seconds
+
+
+def _distance_from_usual(seconds: int) -> tuple[int, int]:
+    return abs(seconds - USUAL_SECONDS), seconds
 
 
 def _size(wanted: VideosInput, mapping: Mapping) -> str:
@@ -129,8 +137,8 @@ def _size(wanted: VideosInput, mapping: Mapping) -> str:
             return USUAL_SIZE
         return offered[0]
     if offered and wanted.size not in offered:
-        what = f"makes no video of {wanted.size[:32]}; it makes {', '.join(offered)}"
-        raise _unsupported(mapping, what, "size")
+        reason = f"does not support the size {wanted.size[:32]}; it supports {', '.join(offered)}"
+        raise _unsupported(mapping, reason, "size")
     return wanted.size
 
 
@@ -139,9 +147,9 @@ def _audio(wanted: VideosInput, mapping: Mapping) -> bool:
     if wanted.audio is None:
         return anything or mapping.video_audio
     if not anything and wanted.audio != mapping.video_audio:
-        raise _unsupported(mapping, f"makes no video with{'' if wanted.audio else 'out'} sound", "audio")
+        raise _unsupported(mapping, f"does not support video with{'' if wanted.audio else 'out'} audio", "audio")
     return wanted.audio
 
 
-def _unsupported(mapping: Mapping, what: str, param: str) -> NotSupported:
-    return NotSupported(f"{mapping.key} {what}.", param=param, code=f"unsupported_{CODES.get(param, 'input')}")
+def _unsupported(mapping: Mapping, reason: str, param: str) -> NotSupported:
+    return NotSupported(f"{mapping.key} {reason}.", param=param, code=f"unsupported_{CODES.get(param, 'input')}")

@@ -1,9 +1,9 @@
-"""What `settings` is made of: values read and checked, names that are nearly right, and the one file of an operator.
+"""The building blocks of the settings.
 
-`values` turns what was written into what a field means; `names` knows which names there are, and which one was meant;
-`secrets` come from variables or files; `file` reads gateway.toml; `reading` lays all of it over each other; `explain`
-tells where each value comes from; `document` writes the reference.
+`value_parsing` converts and checks values; `names` suggests known names for misspelled ones; `secrets` reads secrets
+from variables or files; `file` reads gateway.toml; `setting_sources` merges all sources; `effective_values` shows
+where each value comes from; `document` writes the reference.
 
-May not know the sections of the settings: they are handed in. Decided against: a schema library (the dataclasses of
-`settings` are the schema) and settings in YAML.
+Except for `settings`, the modules do not know the sections of the settings: they are passed in. Rejected alternatives:
+a schema library (the dataclasses of `settings` are the schema) and settings in YAML.
 """

@@ -1,4 +1,4 @@
-"""Checks of URLs in settings, before anything is called by them."""
+"""Checks of URLs in settings, before they are used."""
 
 import ipaddress
 import re
@@ -11,9 +11,9 @@ LONGEST_HOST = 253  # RFC 1035, section 2.3.4
 
 
 def url_problem(value: str, schemes: Collection[str]) -> str:
-    """Why a URL can be none, in words that quote no part that may be a password; "" for a good one."""
-    scheme, found, _ = value.partition("://")
-    if not found or scheme.lower() not in schemes:
+    """Return why a URL is invalid, without quoting any part that may be a password; "" for a valid one."""
+    scheme, separator, _ = value.partition("://")
+    if not separator or scheme.lower() not in schemes:
         named = value.partition(":")[0][:20]
         return f"{named!r} is not known; use {' or '.join(f'{one}://' for one in schemes)}"
     if BLANK.search(value):

@@ -1,4 +1,4 @@
-"""The reference of all settings as Markdown, from the table of defaults with its comments and the fields' types."""
+"""The reference of all settings as Markdown, generated from the defaults with their comments and the fields' types."""
 
 import dataclasses
 import re
@@ -21,25 +21,28 @@ def write_reference(
     variables: Mapping[str, tuple[str, str, float]],
     fixed: Iterable[tuple[str, str]],
 ) -> str:
-    """A heading and a table a section. `variables` are names besides GATEWAY_<SECTION>_<KEY>; `fixed` settings are
-    marked as those that only a restart changes."""
+    """Return a heading and a table for each section.
+
+    `variables` are names besides GATEWAY_<SECTION>_<KEY>; `fixed` settings are marked as those that only a restart
+    changes.
+    """
     comments = read_comments(defaults)
     texts = tomllib.loads(defaults)
     parts = []
     for section, kind in sections.items():
         rows = []
-        for one in dataclasses.fields(kind):
-            names = [f"GATEWAY_{section}_{one.name}".upper()]
-            names = [name for name, value in variables.items() if value[:2] == (section, one.name)] + names
-            what = without_names(comments.get((section, one.name), ""), names)
-            if (section, one.name) in fixed:
+        for setting in dataclasses.fields(kind):
+            names = [f"GATEWAY_{section}_{setting.name}".upper()]
+            names = [name for name, value in variables.items() if value[:2] == (section, setting.name)] + names
+            what = without_names(comments.get((section, setting.name), ""), names)
+            if (section, setting.name) in fixed:
                 mark = " *"
             else:
                 mark = ""
-            default = texts.get(section, {}).get(one.name)
-            allowed = _describe(one.type)
+            default = texts.get(section, {}).get(setting.name)
+            allowed = _describe(setting.type)
             rows.append(
-                f"| `{one.name}`{mark} | `{_write(default)}` | {', '.join(f'`{name}`' for name in names)} "
+                f"| `{setting.name}`{mark} | `{_write(default)}` | {', '.join(f'`{name}`' for name in names)} "
                 f"| {'; '.join(part for part in (what, allowed) if part)} |"
             )
         note = comments.get((section, ""), "")
@@ -48,25 +51,25 @@ def write_reference(
 
 
 def read_comments(defaults: str) -> dict[tuple[str, str], str]:
-    """(section, key) → its comment; key "" for what is said of a section."""
+    """Return (section, key) → comment; key "" is the comment of a section."""
     comments: dict[tuple[str, str], str] = {}
     section = ""
     last = ("", "")
     for line in defaults.splitlines():
-        if found := SECTION.fullmatch(line):
-            section = found[1]
+        if match := SECTION.fullmatch(line):
+            section = match[1]
             last = (section, "")
-            comments[last] = found[2] or ""
-        elif found := LINE.fullmatch(line):
-            last = (section, found[1])
-            comments[last] = found[3] or ""
-        elif (found := MORE.fullmatch(line)) and section:
-            comments[last] = f"{comments[last]} {found[1]}".strip()
+            comments[last] = match[2] or ""
+        elif match := LINE.fullmatch(line):
+            last = (section, match[1])
+            comments[last] = match[3] or ""
+        elif (match := MORE.fullmatch(line)) and section:
+            comments[last] = f"{comments[last]} {match[1]}".strip()
     return comments
 
 
 def without_names(text: str, names: Iterable[str]) -> str:
-    """A comment without the variables that it begins with."""
+    """Return a comment without the variables at its beginning."""
     for name in sorted(names, key=len, reverse=True):
         if text.startswith(name):
             text = text.removeprefix(name).lstrip(";,. ")
@@ -74,7 +77,7 @@ def without_names(text: str, names: Iterable[str]) -> str:
 
 
 def _describe(kind: Any) -> str:
-    """What a value may be, where its kind does not say it."""
+    """Return the allowed values, where the type does not show them."""
     if get_origin(kind) is Annotated:
         plain, *checks = get_args(kind)
         return " ".join(filter(None, (_describe(plain), *map(_describe_check, checks))))
@@ -105,4 +108,4 @@ def _write(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list):
         value = ", ".join(map(str, value))
-    return f"{value}" if value not in ("", None) else " "  # an empty span is none
+    return f"{value}" if value not in ("", None) else " "  # an empty code span is not valid Markdown

@@ -1,4 +1,4 @@
-"""The whole effective configuration as lines: each value with what set it, no secret shown."""
+"""The effective configuration as lines: each value with its source; secrets are masked."""
 
 import dataclasses
 import re
@@ -13,7 +13,7 @@ UNSET = "not set"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A value of a section, "" where it is unset or not shown, and its origin."""
+    """A value of a section, "" if it is unset or hidden, and its origin."""
 
     section: str
     key: str
@@ -22,12 +22,15 @@ class Entry:
 
 
 def entries_of(sections: Mapping[str, Any], origins: Mapping[tuple[str, str], str]) -> Iterator[Entry]:
-    """Every setting, in the order of the sections. Passwords in addresses are masked."""
+    """Yield every setting, in the order of the sections, with masked passwords in URLs."""
     for name, values in sections.items():
-        for one in dataclasses.fields(values):
-            value = getattr(values, one.name)
-            shown = mask(value) if isinstance(value, str) else list(value) if isinstance(value, tuple) else value
-            yield Entry(name, one.name, shown, origins.get((name, one.name), "default"))
+        for setting in dataclasses.fields(values):
+            value = getattr(values, setting.name)
+            if isinstance(value, str):
+                value = mask(value)
+            elif isinstance(value, tuple):
+                value = list(value)
+            yield Entry(name, setting.name, value, origins.get((name, setting.name), "default"))
 
 
 def secret_entry(
@@ -38,8 +41,10 @@ def secret_entry(
     references: Mapping[str, str],
     file: str,
 ) -> Entry:
-    """A secret that the first of `names` that is set gives: whether there is one and where it comes from, never what
-    it is. `references` are those of the `file`."""
+    """Return the entry of a secret from the first of `names` that is set: its origin and a mask, never its value.
+
+    `references` are those of the `file`.
+    """
     for name in names:
         if name in references:
             reference = f"{file}: {references[name]}"
@@ -54,5 +59,11 @@ def secret_entry(
 
 
 def mask(text: str) -> str:
-    """The text without a password that may be in it."""
-    return PASSWORD.sub(lambda found: f"{found[1]}:{MASK}@" if found[1] is not None else MASK, text)
+    """Return the text with any password in it masked."""
+
+    def hide(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return MASK
+        return f"{match[1]}:{MASK}@"
+
+    return PASSWORD.sub(hide, text)

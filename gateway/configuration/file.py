@@ -1,4 +1,5 @@
-"""The one file of an operator: settings, secrets by reference, providers with their keys, models, prices and aliases.
+"""The operator's configuration file: settings, secrets by reference, providers with their keys, models, prices and
+aliases.
 
 ```toml
 [server]                               # every section of the settings
@@ -28,7 +29,7 @@ from gateway.configuration.lines import TomlLines, TomlPlace
 from gateway.configuration.names import near
 
 NAME = "gateway.toml"
-# Not variables that anybody can set: what the file says of a provider, for when the environment says nothing.
+# Keys in the environment mapping for the file's entries on providers; an operator cannot set them as variables.
 PREFIX = f"{NAME}/"
 ENV = "env:"
 FILE = "file:"
@@ -42,11 +43,11 @@ VALUES = "values"
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """What the file says; everything empty where there is none.
+    """The contents of the file; everything is empty if there is none.
 
-    `sections` are settings by section, with references resolved. `environment` is what look-ups of secrets and of
-    provider keys find when the environment has nothing; `references` is from where, by the same names. `catalogue` has
-    the tables of a catalogue: providers by id, models, aliases. `lines` are those of its text.
+    `sections` are settings by section, with references resolved. `environment` is the fallback for look-ups of secrets
+    and provider keys that the environment does not set; `references` are their sources, by the same names. `catalogue`
+    has the tables of a catalogue: providers by id, models, aliases. `lines` are those of the file's text.
     """
 
     path: str = ""
@@ -54,23 +55,23 @@ class ConfigFile:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     references: Mapping[str, str] = field(default_factory=dict)
     catalogue: Mapping[str, Any] = field(default_factory=dict)
-    variables: frozenset[str] = frozenset()  # that it refers to
+    variables: frozenset[str] = frozenset()  # variables that the file refers to
     lines: TomlLines | None = field(default=None, repr=False, compare=False)
 
 
 def variable(provider_id: str, what: str) -> str:
-    """The name under which a provider's key, base URL or value of the file is found in an environment."""
+    """Return the key of a provider's API key, base URL or value in the environment mapping."""
     return f"{PREFIX}{provider_id}/{what}"
 
 
 def missing_file(path: Path) -> str:
-    """What to say of a file that is not there, with the names beside it that look like it."""
+    """Return the message for a missing file, with similar names in its folder."""
     try:
-        beside = [one.name for one in path.parent.iterdir()]
+        siblings = [entry.name for entry in path.parent.iterdir()]
     except OSError:
         return f"{path}: there is no such file, and no folder {path.parent}"
-    found = difflib.get_close_matches(path.name, beside, 2, 0.6)
-    return f"{path}: there is no such file" + (f"; did you mean {' or '.join(found)}?" if found else "")
+    matches = difflib.get_close_matches(path.name, siblings, 2, 0.6)
+    return f"{path}: there is no such file" + (f"; did you mean {' or '.join(matches)}?" if matches else "")
 
 
 def read(
@@ -80,8 +81,11 @@ def read(
     secrets: Mapping[str, str],
     problems: list[str],
 ) -> ConfigFile:
-    """The file at `path`. `sections` are the settings' with their keys, `secrets` the names of the variables that the
-    keys of [secrets] stand for. What is wrong is added to `problems`, a line each."""
+    """Read the file at `path`.
+
+    `sections` are the settings' sections with their keys, `secrets` the variables for the keys of [secrets]. Each
+    problem is added to `problems` as a line.
+    """
     try:
         text = path.read_text()
         tree = tomllib.loads(text)
@@ -96,14 +100,14 @@ def read(
 
 
 class _Reader:
-    """One reading of one file."""
+    """A single read of a file."""
 
     def __init__(self, path: Path, lines: TomlLines, environment: Mapping[str, str], problems: list[str]) -> None:
         self._path = path
         self._lines = lines
         self._environment = environment
         self._problems = problems
-        self._found: dict[str, str] = {}
+        self._fallbacks: dict[str, str] = {}
         self._references: dict[str, str] = {}
         self._variables: set[str] = set()
 
@@ -129,7 +133,7 @@ class _Reader:
             "aliases": tree.get("aliases", {}),
         }
         referred = frozenset(self._variables)
-        return ConfigFile(str(self._path), ready, self._found, self._references, catalogue, referred, self._lines)
+        return ConfigFile(str(self._path), ready, self._fallbacks, self._references, catalogue, referred, self._lines)
 
     def _note(self, text: str, table: str, key: str = "") -> None:
         self._problems.append(f"{TomlPlace(self._path.name, '', self._lines, table).at(key)}: {text}")
@@ -138,12 +142,12 @@ class _Reader:
         value = tree.get(name, {})
         if isinstance(value, dict):
             return value
-        self._note(f"[{name}] is no table", "", name)
+        self._note(f"[{name}] must be a table", "", name)
         return {}
 
     def _section(self, name: str, values: Any, keys: Collection[str]) -> dict[str, Any]:
         if not isinstance(values, dict):
-            self._note(f"[{name}] is no table", "", name)
+            self._note(f"[{name}] must be a table", "", name)
             return {}
         for key in values:
             if key not in keys:
@@ -151,10 +155,10 @@ class _Reader:
         return {key: self._resolve(value, name, key) for key, value in values.items() if key in keys}
 
     def _provider(self, ident: str, value: Any) -> dict[str, Any]:
-        """What the catalogue takes of a provider; the rest is kept for look-ups."""
+        """Return the catalogue's fields of a provider; keep the others for look-ups."""
         table = f"providers.{ident}"
         if not isinstance(value, dict):
-            self._note(f"[{table}] is no table", "providers", ident)
+            self._note(f"[{table}] must be a table", "providers", ident)
             return {}
         rest = dict(value)
         if API_KEY in rest:
@@ -165,14 +169,14 @@ class _Reader:
             plain = {}
         values = rest.pop(VALUES, {})
         if not isinstance(values, dict):
-            self._note(f"[{table}] {VALUES} is no table", table, VALUES)
+            self._note(f"[{table}] {VALUES} must be a table", table, VALUES)
             values = {}
         for name, text in (plain | values).items():
-            found = self._resolve(text, table, name)
-            if not isinstance(found, str):
-                self._note(f"[{table}] {name}: expected text, got {found!r}", table, name)
+            resolved = self._resolve(text, table, name)
+            if not isinstance(resolved, str):
+                self._note(f"[{table}] {name}: expected text, got {resolved!r}", table, name)
             else:
-                self._found[variable(ident, name)] = found
+                self._fallbacks[variable(ident, name)] = resolved
                 if self._is_reference(text):
                     self._references[variable(ident, name)] = text
                 else:
@@ -180,27 +184,27 @@ class _Reader:
         return rest
 
     def _keep(self, name: str, value: Any, table: str, key: str) -> None:
-        """A secret, which must be a reference or a list of them."""
+        """Store a secret, which must be a reference or a list of references."""
         if isinstance(value, list):
             items = value
         else:
             items = [value]
         if not items or not all(self._is_reference(item) for item in items):
-            self._note(f"[{table}] {key}: a secret does not stand in this file; {REFERENCE}", table, key)
+            self._note(f"[{table}] {key}: a secret must not be written in this file; {REFERENCE}", table, key)
             return
         self._references[name] = ", ".join(items)
         if len(items) == 1 and items[0].startswith(FILE):
-            # Read when it is looked up, as any NAME_FILE is.
-            self._found[f"{name}_FILE"] = str(self._place(items[0].removeprefix(FILE)))
-            self._check(Path(self._found[f"{name}_FILE"]), table, key)
+            # The file is read when the secret is looked up, like any NAME_FILE.
+            self._fallbacks[f"{name}_FILE"] = str(self._place(items[0].removeprefix(FILE)))
+            self._check(Path(self._fallbacks[f"{name}_FILE"]), table, key)
             return
-        self._found[name] = ",".join(str(self._resolve(item, table, key)) for item in items)
+        self._fallbacks[name] = ",".join(str(self._resolve(item, table, key)) for item in items)
 
     def _is_reference(self, value: Any) -> bool:
         return isinstance(value, str) and value.startswith((ENV, FILE))
 
     def _resolve(self, value: Any, table: str, key: str) -> Any:
-        """What a reference refers to; any other value as it is."""
+        """Return the value that a reference refers to; other values stay unchanged."""
         if not self._is_reference(value):
             return value
         if value.startswith(ENV):
@@ -223,10 +227,10 @@ class _Reader:
         except FileNotFoundError:
             self._note(f"[{table}] {key}: {missing_file(path)}", table, key)
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
+            reason = getattr(error, "strerror", None) or "it is not a text file"
             self._note(f"[{table}] {key}: cannot read {path}: {reason}", table, key)
         return False
 
     def _place(self, text: str) -> Path:
-        """A path of the file, which is meant from the folder of the file."""
+        """Return a path from the file, relative to its folder."""
         return self._path.parent / text

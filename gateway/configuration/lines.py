@@ -1,4 +1,4 @@
-"""Where something stands in a TOML file, for who is to mend it. Nothing is looked for until it is asked for."""
+"""Line numbers of entries in a TOML file, for error messages. They are searched only when a message needs them."""
 
 import re
 from dataclasses import dataclass
@@ -8,14 +8,17 @@ KEY = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([\w.-]+))\s*=""")
 
 
 class TomlLines:
-    """The lines of a file's text. Tables are named as their headers are, "" being what stands before the first."""
+    """The lines of a TOML text. Tables are named like their headers; "" is the part before the first header."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def find(self, table: str, key: str = "", nth: int = 0) -> int:
-        """The line of a key, from 1; that of its table's header where it is not found (or none is asked for), 0 where
-        neither is. `nth`: of how many tables of that name come before, as with [[…]]."""
+        """Return the line of a key, from 1.
+
+        Return the line of the table's header if the key is not found or "", and 0 if neither is found. `nth` is the
+        number of tables with the same name before it, as with [[…]].
+        """
         here = table == ""
         seen = -1
         header_line = 0
@@ -25,16 +28,19 @@ class TomlLines:
                 same = header[1].replace('"', "").replace("'", "").replace(" ", "") == table
                 seen += same
                 here = same and seen == nth
-                header_line = number if here else header_line
-            elif here and key and (found := KEY.match(line)) and key in found.groups():
+                if here:
+                    header_line = number
+            elif here and key and (match := KEY.match(line)) and key in match.groups():
                 return number
         return header_line
 
 
 @dataclass(frozen=True, slots=True)
 class TomlPlace:
-    """An entry of the file `name`, as messages name it: `table` is the header that it stands under, `nth` as for
-    `TomlLines.find`, `entry` what it is called ("" where the file says enough)."""
+    """A location in the file `name` for messages.
+
+    `table` is its header, `nth` as in `TomlLines.find`, and `entry` its description ("" if the file name is enough).
+    """
 
     name: str
     entry: str = ""
@@ -43,7 +49,7 @@ class TomlPlace:
     nth: int = 0
 
     def at(self, key: str = "") -> str:
-        """Its file, line and name; with `key` the line of that key."""
+        """Return file, line and description; with `key` the line of that key."""
         if self.lines is not None:
             line = self.lines.find(self.table, key, self.nth)
         else:

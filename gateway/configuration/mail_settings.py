@@ -10,7 +10,7 @@ MAIL_PASSWORD = "GATEWAY_MAIL_PASSWORD"  # the secret of `username`
 
 @dataclass(frozen=True, slots=True)
 class MailSettings:
-    """`host` "" = no e-mail is sent."""
+    """Settings of the SMTP server. `host` "": no e-mail is sent."""
 
     host: str
     port: Annotated[int, Between(1, 65535)]

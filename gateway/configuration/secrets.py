@@ -1,4 +1,4 @@
-"""Secrets, from a variable or from the file that another variable names."""
+"""Secrets from an environment variable, or from the file that another variable names."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,11 +7,13 @@ from gateway.configuration.file import missing_file
 
 
 class SettingsError(Exception):
-    """All that is wrong with the configuration, one line a problem."""
+    """All problems of the configuration, one line each."""
 
 
 def read_secret(environment: Mapping[str, str], name: str) -> str:
-    """NAME, else the stripped contents of the file named by NAME_FILE, else "". SettingsError if unreadable."""
+    """Return NAME, else the stripped contents of the file named by NAME_FILE, else "". Raise SettingsError if
+    unreadable.
+    """
     value = environment.get(name, "")
     if value:
         return value

@@ -1,4 +1,6 @@
-"""One reading of all settings: the files of config/, the operator's file, the environment; later ones win."""
+"""Merging of all sources of settings: the files of config/, the operator's file, and the environment, in rising
+priority.
+"""
 
 import copy
 import dataclasses
@@ -26,20 +28,21 @@ Key = tuple[str, str]
 
 
 def long_names(sections: Mapping[str, type]) -> dict[str, Key]:
-    """GATEWAY_<SECTION>_<KEY> → (section, key) of every setting."""
+    """Return GATEWAY_<SECTION>_<KEY> → (section, key) for every setting."""
     return {
-        f"GATEWAY_{section}_{one.name}".upper(): (section, one.name)
+        f"GATEWAY_{section}_{field.name}".upper(): (section, field.name)
         for section, kind in sections.items()
-        for one in dataclasses.fields(kind)
+        for field in dataclasses.fields(kind)
     }
 
 
 class SettingsReader:
-    """`sections` are dataclasses by name, `plain_names` further variables with the factor that makes a number of
-    theirs the setting's, `secrets` the variables of the file's [secrets], `paths` settings that are paths.
+    """Reads all sources of settings.
 
-    `origins` tells what set each key: "default", a file's name, a variable's name. `problems` is what is wrong, a line
-    each; a value that is wrong is as if nobody had set it, so that whatever else is wrong is found as well.
+    `sections` are dataclasses by name, `plain_names` further variables with the factor that converts their numbers,
+    `secrets` the variables of the file's [secrets], `paths` the settings that are paths. `origins` holds the source of
+    each key: "default", a file's name or a variable's name. `problems` has a line for each problem; an invalid value
+    is replaced by its default so that all other problems are found too.
     """
 
     def __init__(
@@ -64,8 +67,10 @@ class SettingsReader:
         self.origins: dict[Key, str] = {}
 
     def read(self, others: Collection[str]) -> tuple[ConfigFile, dict[str, Any]]:
-        """The operator's file, and a filled dataclass a section, None where the defaults themselves lack something.
-        `others` are variables with our prefix that are no settings."""
+        """Return the operator's file and a filled dataclass for each section (None if the defaults are incomplete).
+
+        `others` are variables with the gateway's prefix that are not settings.
+        """
         self._usual = self._load(self._config / DEFAULTS)
         self._lay(copy.deepcopy(self._usual), DEFAULT)
         self._lay_special()
@@ -80,12 +85,12 @@ class SettingsReader:
         return file, filled
 
     def with_secrets(self, file: ConfigFile) -> dict[str, str]:
-        """The environment, with what the file says where the environment says nothing."""
+        """Return the environment, with the file's entries as fallback."""
         env = self._environment
         given = {
             name: value
             for name, value in file.environment.items()
-            # NAME_FILE of the environment wins over NAME of the file, which would be looked at first.
+            # NAME_FILE of the environment takes precedence over NAME of the file, although NAME is looked up first.
             if not any(env.get(f"{name.removesuffix('_FILE')}{end}") for end in ("", "_FILE"))
         }
         return {**env, **given}
@@ -112,7 +117,7 @@ class SettingsReader:
             self.problems.append(problem)
 
     def _read_operators(self) -> ConfigFile:
-        """The file that is named, else the one in the data folder, else none."""
+        """Read the named file, else the one in the data folder, if it exists."""
         env = self._environment
         usual = self._tree.get("database", {}).get("data_dir", "")
         named = env.get(CONFIG_NAME, "")
@@ -120,11 +125,11 @@ class SettingsReader:
         path = Path(named or Path(data) / config_file.NAME)
         if not named and not path.is_file():
             return ConfigFile()
-        sections = {name: [one.name for one in dataclasses.fields(kind)] for name, kind in self._sections.items()}
+        sections = {name: [field.name for field in dataclasses.fields(kind)] for name, kind in self._sections.items()}
         return config_file.read(path.absolute(), env, sections, self._secrets, self.problems)
 
     def _placed(self, file: ConfigFile) -> dict[str, dict[str, Any]]:
-        """The sections of the file with their paths from its folder."""
+        """Return the sections of the file, with paths relative to its folder."""
         folder = Path(file.path).parent
         return {
             section: {
@@ -151,27 +156,26 @@ class SettingsReader:
                     self.origins[section, key] = f"{name}_FILE"
 
     def _fill(self, name: str, kind: type, values: dict[str, Any], file: ConfigFile) -> Any:
-        fields = {one.name: one for one in dataclasses.fields(kind)}
+        fields = {field.name: field for field in dataclasses.fields(kind)}
         self.problems += [f"[{name}] unknown key {key}{near(key, fields)}" for key in values if key not in fields]
         ready = {}
-        for key, one in fields.items():
+        for key, field in fields.items():
             if key not in values:
                 self.problems.append(f"[{name}] {key} is missing")
                 continue
             try:
-                ready[key] = convert(values[key], one.type)
+                ready[key] = convert(values[key], field.type)
             except ValueError as error:
                 self.problems.append(f"[{name}] {key}: {error}{describe_origin(self.origins, file, name, key)}")
                 with suppress(ValueError, KeyError):
-                    ready[key] = convert(self._usual[name][key], one.type)
+                    ready[key] = convert(self._usual[name][key], field.type)
         if len(ready) == len(fields):
             return kind(**ready)
         return None
 
 
 def describe_origin(origins: Mapping[Key, str], file: ConfigFile, section: str, key: str) -> str:
-    """What to put behind a mistake in a setting: where its value comes from, with the line of the file; "" for a
-    default."""
+    """Return the source of an invalid value for its message, with the line of the file; "" for a default."""
     origin = origins.get((section, key), DEFAULT)
     if origin == config_file.NAME:
         origin = TomlPlace(Path(file.path).name, "", file.lines, section).at(key)

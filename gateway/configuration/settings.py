@@ -1,6 +1,6 @@
 """Typed, frozen settings from config/*.toml, gateway.toml and the environment; the only reader of the environment.
 
-`load()` reads everything once and fails with the complete list of problems. Code receives the section it needs.
+`load()` reads everything once and fails with the complete list of problems. Code receives the section that it needs.
 """
 
 import dataclasses
@@ -19,10 +19,13 @@ from gateway.configuration.setting_sources import CONFIG_NAME, ENVIRONMENT_NAME,
 from gateway.configuration.value_parsing import Between, HeaderName, NetworkText, Scheme
 
 PACKAGE = Path(__file__).resolve().parent.parent
-# Where config/ and migrations/ are: inside of an installed package, beside the package in a checkout.
-ROOT = PACKAGE if (PACKAGE / "config").is_dir() else PACKAGE.parent
+# The folder with config/ and migrations/: inside an installed package, beside the package in a checkout.
+if (PACKAGE / "config").is_dir():
+    ROOT = PACKAGE
+else:
+    ROOT = PACKAGE.parent
 CONFIG = ROOT / "config"
-# How the operator's command is called here: in a checkout, or where the package is installed.
+# The command line of the operator's tool: in a checkout, or of the installed package.
 MANAGE = "./manage" if (ROOT / "manage").is_file() else "llmgateway-manage"
 
 
@@ -69,7 +72,7 @@ class DatabaseSettings:
 
     @property
     def scheme(self) -> str:
-        """The kind of store that `url` names: "sqlite" (also for ""), "postgresql", or what is not known."""
+        """Return the kind of database in `url`: "sqlite" (also for ""), "postgresql", or an unknown scheme."""
         named = self.url.partition("://")[0].partition("+")[0]
         return {"": "sqlite", "postgres": "postgresql"}.get(named, named)
 
@@ -93,7 +96,7 @@ class Timeouts:
 
     @property
     def wake_s(self) -> float:
-        """How often a silent stream is looked at."""
+        """Return how often a silent stream is checked."""
         return min(self.heartbeat_s, self.first_byte_s)
 
 
@@ -244,8 +247,10 @@ class Otel:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every section, and `environment`: what credential look-ups (LLM_<ID>_API_KEY …) and secrets read, with what the
-    operator's `file` says where the environment says nothing."""
+    """All sections, and `environment`: the source of secrets and of credential look-ups (LLM_<ID>_API_KEY …).
+
+    The environment is extended by the entries of the operator's `file`.
+    """
 
     environment_name: str
     server: Server
@@ -273,16 +278,16 @@ class Settings:
     otel: Otel
     environment: Mapping[str, str] = field(repr=False)
     file: ConfigFile = field(default_factory=ConfigFile, metadata={"section": False})
-    # (section, key) → what set it: "default", a file's name, a variable's name.
+    # (section, key) → source: "default", a file's name, a variable's name.
     origins: Mapping[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
     @property
     def spool_dir(self) -> str:
-        """Where large uploads lie while they are worked on; nothing in it outlives its process."""
+        """Return the folder of large uploads during their processing; its files do not outlive the process."""
         return str(Path(self.database.data_dir) / "spool")
 
     def secret(self, name: str) -> str:
-        """The secret NAME from the environment, or the contents of the file NAME_FILE; "" when unset."""
+        """Return the secret NAME from the environment, or the contents of the file NAME_FILE; "" if unset."""
         return read_secret(self.environment, name)
 
 
@@ -292,7 +297,7 @@ SECTIONS: dict[str, type] = {
     if isinstance(f.type, type) and dataclasses.is_dataclass(f.type) and f.metadata.get("section", True)
 }
 
-# Names without our prefix: (section, key, factor applied to a number).
+# Names without the gateway's prefix: (section, key, factor applied to a number).
 PLAIN_NAMES: dict[str, tuple[str, str, float]] = {
     "HOST": ("server", "host", 1),
     "PORT": ("server", "port", 1),
@@ -323,7 +328,7 @@ PLAIN_NAMES: dict[str, tuple[str, str, float]] = {
     "VIDEO_JOB_TIMEOUT_SECONDS": ("video", "job_timeout_s", 1),
 }
 
-# Secrets, read where they are needed with `Settings.secret`; key of [secrets] in gateway.toml → variable.
+# Secrets, read on use with `Settings.secret`: key of [secrets] in gateway.toml → variable.
 SECRETS = {
     "api_key_hash_secret": "GATEWAY_API_KEY_HASH_SECRET",
     "encryption_key": "GATEWAY_ENCRYPTION_KEY",
@@ -333,32 +338,35 @@ SECRETS = {
     "bootstrap_password": "GATEWAY_BOOTSTRAP_PASSWORD",
     "video_content_jwt_secret": "LLM_VIDEO_CONTENT_JWT_SECRET",
 }
-# Set by `serve` for its server: the store was away, so that a worker brings it to the version of this code.
+# Set by `serve` for its server if the database was unavailable: a worker must then run the migrations.
 MIGRATE_LATE = "GATEWAY_MIGRATE_LATE"
 KNOWN_OTHERS = {ENVIRONMENT_NAME, CONFIG_NAME, MIGRATE_LATE, *SECRETS.values()}
-# What gateway.toml says of these is meant from the folder of the file.
+# Paths in gateway.toml that are relative to the folder of the file.
 PATHS = {("database", "data_dir"), ("catalogue", "path"), ("media", "upload_dir")}
 
 
 def choose_file(path: str) -> None:
-    """Have `load` read this file, in this process and those that it starts."""
+    """Make `load` read this file, in this process and its children."""
     os.environ[CONFIG_NAME] = str(Path(path).absolute())
 
 
 def inherited() -> dict[str, str]:
-    """The environment of this process, for one that takes its place."""
+    """Return the environment of this process, for a process that replaces it."""
     return dict(os.environ)
 
 
 def adopt(environment: Mapping[str, str]) -> None:
-    """Have `load` read these variables too, in this process and those that it starts, where it has none of the name."""
+    """Make `load` read these variables too, in this process and its children, unless they are already set."""
     for name, value in environment.items():
         os.environ.setdefault(name, value)
 
 
 def load(environment: Mapping[str, str] | None = None, config: Path = CONFIG) -> Settings:
-    """Settings from `config`, the operator's file and `environment` (default: the process's), later ones winning.
-    SettingsError lists every problem."""
+    """Load the settings from `config`, the operator's file and `environment` (default: the process's), in rising
+    priority.
+
+    SettingsError lists every problem.
+    """
     chosen, problems = examine(environment, config)
     if chosen is None or problems:
         raise SettingsError("\n".join(problems))
@@ -366,8 +374,11 @@ def load(environment: Mapping[str, str] | None = None, config: Path = CONFIG) ->
 
 
 def examine(environment: Mapping[str, str] | None = None, config: Path = CONFIG) -> tuple[Settings | None, list[str]]:
-    """The same, with every problem, a line each. What is wrong has its default, so that more can be looked at; None
-    where there are no defaults."""
+    """Return the settings and every problem, a line each.
+
+    Invalid values are replaced by their defaults, so that further checks are possible; the settings are None if
+    defaults are missing.
+    """
     env = dict(os.environ if environment is None else environment)
     reader = SettingsReader(SECTIONS, PLAIN_NAMES, SECRETS, PATHS, env, config)
     file, sections = reader.read(KNOWN_OTHERS)
@@ -384,10 +395,12 @@ def examine(environment: Mapping[str, str] | None = None, config: Path = CONFIG)
 
 
 def known_keys() -> set[tuple[str, str]]:
-    """(section, key) of every setting."""
+    """Return (section, key) of every setting."""
     return set(long_names(SECTIONS).values())
 
 
 def known_names() -> set[str]:
-    """Every variable that is a setting or a secret, without those of providers and without the forms in _FILE."""
+    """Return every variable that is a setting or a secret, without those of providers and without the forms in
+    _FILE.
+    """
     return {*KNOWN_OTHERS, *PLAIN_NAMES, *long_names(SECTIONS)}

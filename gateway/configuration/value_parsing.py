@@ -1,4 +1,4 @@
-"""Values as they are written in a file or a variable, turned into what a field of the settings means."""
+"""Conversion of values from files and variables to the types of the settings' fields."""
 
 import ipaddress
 import math
@@ -16,7 +16,7 @@ FALSE = {"0", "false", "no", "off", ""}
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """The least and the most that a number may be."""
+    """A check of the minimum and maximum of a number."""
 
     least: float
     most: float = math.inf
@@ -32,7 +32,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A URL of one of these schemes; "" is none at all."""
+    """A check of a URL's scheme; "" means that no URL is set."""
 
     names: tuple[str, ...]
 
@@ -43,31 +43,31 @@ class Scheme:
 
 @dataclass(frozen=True, slots=True)
 class NetworkText:
-    """An address or network, e.g. 10.0.0.0/8."""
+    """A check for an IP address or network, e.g. 10.0.0.0/8."""
 
     def check(self, value: str) -> None:
         try:
             ipaddress.ip_network(value, strict=False)
         except ValueError:
-            raise ValueError(f"{value!r} is no address or network such as 10.0.0.0/8") from None
+            raise ValueError(f"{value!r} is not an address or network such as 10.0.0.0/8") from None
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderName:
-    """The name of a header of HTTP, or "" for none."""
+    """A check for the name of an HTTP header, or "" for none."""
 
     def check(self, value: str) -> None:
         if value and not HEADER_NAME.fullmatch(value):
-            raise ValueError(f"{value!r} is no name of a header such as x-forwarded-for")
+            raise ValueError(f"{value!r} is not a header name such as x-forwarded-for")
 
 
 def convert(value: Any, kind: Any) -> Any:
-    """`value` as the type `kind` of a field has it. ValueError tells what is expected."""
+    """Convert `value` to the type `kind` of a field. ValueError says what is expected."""
     if get_origin(kind) is Annotated:
         plain, *checks = get_args(kind)
         ready = convert(value, plain)
-        for one in checks:
-            one.check(ready)
+        for requirement in checks:
+            requirement.check(ready)
         return ready
     if get_origin(kind) is tuple:
         if isinstance(value, str):

@@ -1,7 +1,7 @@
-"""Words of the AI SDK's language-model protocol: finish reasons, usage names, error types, namespaces of options.
+"""Vocabulary of the AI SDK's language-model protocol: finish reasons, usage names, error types, option namespaces.
 
-Wire facts: the types and response schemas of `@ai-sdk/provider` and `@ai-sdk/gateway`, specification versions v2 to v4.
-What is written here is in the newest one; the surface steps it down for clients of an older one.
+Source: the types and response schemas of `@ai-sdk/provider` and `@ai-sdk/gateway`, specification versions v2 to v4.
+Values are in the newest version; the surface converts them for clients of an older one.
 """
 
 from typing import Any
@@ -13,18 +13,18 @@ from gateway.neutral.usage import Usage
 
 NAME = "aisdk"
 
-# The namespace of options and metadata that is ours, and those of vendors whose cache marks mean something here.
+# The gateway's own namespace of options and metadata, and the namespaces of vendors with supported cache marks.
 OWN = "llmgateway"
 MARKING = ("anthropic",)
 
-# Members of what leaves as providerMetadata on a part and comes back as providerOptions, unchanged.
+# Members of a part's providerMetadata that come back as providerOptions, unchanged.
 SIGNATURE = "signature"
 SEALED = "sealed"
 VENDOR = "vendor"
 IDENT = "id"
 SUMMARY = "summary"
 
-# Tools that vendors define and that are native web search here.
+# Vendor-defined tools that correspond to native web search.
 SEARCH_TOOLS = frozenset(
     (
         "openai.web_search",
@@ -34,7 +34,7 @@ SEARCH_TOOLS = frozenset(
         "google.google_search",
     )
 )
-# Their arguments, as chat completions call the same.
+# Arguments of these tools, with their names in chat completions.
 SEARCH_FIELDS = {
     "searchContextSize": "search_context_size",
     "userLocation": "user_location",
@@ -53,7 +53,7 @@ FINISH_WRITE: dict[FinishReason, str] = {
     "refusal": "content-filter",
 }
 
-# `error.type` decides which error a client raises; any other word is an internal error to it.
+# `error.type` decides which error a client raises; unknown types become internal errors.
 ERROR_TYPES = {
     "unauthenticated": "authentication_error",
     "forbidden": "forbidden",
@@ -82,25 +82,25 @@ def error_type(error: GatewayError) -> str:
 
 
 def error_body(error: GatewayError, request_id: str = "") -> dict[str, Any]:
-    """The envelope {error: {message, type, param, code, …details}}, all strings."""
+    """Return the envelope {error: {message, type, param, code, …details}}, all strings."""
     body = openai.error_body(error, request_id)
     body["error"]["type"] = error_type(error)
     return body
 
 
 def error_part(error: GatewayError, request_id: str = "") -> dict[str, Any]:
-    """The part that means a failure within a stream."""
+    """Return the stream part for a failure."""
     return {"type": "error", "error": {**error_body(error, request_id)["error"], "statusCode": error.status}}
 
 
 def write_usage(usage: Usage, cost: dict[str, Any]) -> dict[str, Any]:
-    """The usage of an answer; `raw` is the usage object of chat completions with its cost."""
+    """Return the usage of a response; `raw` is the usage object of chat completions with its cost."""
     read = usage.cache_read + usage.input_audio_cached
     written = usage.cache_write + usage.cache_write_1h
     total = usage.input_total
     output = usage.output_total
     raw = openai.write_usage(usage)
-    if not total:  # there it is at least 1, which here would contradict what stands beside it
+    if not total:  # chat completions report at least 1 token, which would contradict the other counts here
         raw |= {"prompt_tokens": 0, "total_tokens": output}
     return {
         "inputTokens": {"total": total, "noCache": total - read - written, "cacheRead": read, "cacheWrite": written},

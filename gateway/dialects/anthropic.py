@@ -1,7 +1,7 @@
-"""Words of the Anthropic messages dialect: stop reasons, usage names, error types by status.
+"""Vocabulary of the Anthropic Messages dialect: stop reasons, usage names, error types by status.
 
-Wire facts: Anthropic API reference, "Messages" and "Errors"; `param` and `code` of an error are members of our own
-that its SDKs ignore.
+Source: Anthropic API reference, "Messages" and "Errors"; `param` and `code` of an error are the gateway's additions,
+which the SDKs ignore.
 """
 
 from collections.abc import Mapping
@@ -13,17 +13,17 @@ from gateway.neutral.request import TIERS_JOINED
 from gateway.neutral.usage import Usage, read_count
 
 NAME = "anthropic"
-VERSION = "2023-06-01"  # of the API, in the header anthropic-version
+VERSION = "2023-06-01"  # API version in the header anthropic-version
 
-# `Options.extra` holds the caller's opt-ins (the values of the header anthropic-beta) under this name.
+# Key in `Options.extra` of the caller's beta features (the values of the header anthropic-beta).
 BETAS = "anthropic_betas"
-# … and fields of a body that have a meaning on the format's own servers alone under this one.
+# Key in `Options.extra` of body fields that only the vendor's own servers support.
 OWN_FIELDS = "anthropic_fields"
 
-# Fields that ask for more than the ordinary: the value that does, which is a service tier here (both at once are joined
-# by +), and the one that asks for nothing. A usage tells them again (API reference, "Messages"; "Fast mode").
+# Fields for premium service: the value that requests it, which is a service tier here (several are joined by +), and
+# the ordinary value. A usage object repeats them (API reference, "Messages"; "Fast mode").
 TIER_FIELDS = {"speed": ("fast", "standard"), "inference_geo": ("us", "global")}
-FAST_BETA = "fast-mode-2026-02-01"  # the opt-in that some models want with a speed
+FAST_BETA = "fast-mode-2026-02-01"  # the beta feature that some models require for a speed
 
 STOP_READ: dict[str, FinishReason] = {
     "end_turn": "stop",
@@ -44,7 +44,7 @@ STOP_WRITE: dict[FinishReason, str] = {
     "content_filter": "refusal",
 }
 
-# How coding agents of this format know that they have to shorten the conversation, whoever's model serves.
+# Coding agents of this format recognize these words, with any model, and compact their conversation.
 TOO_LONG = "prompt is too long"
 
 ERROR_TYPES = {
@@ -62,12 +62,12 @@ ERROR_TYPES = {
 
 
 def error_type(status: int) -> str:
-    """The error type for a status; other 5xx are api_error, other 4xx invalid_request_error."""
+    """Return the error type for a status; other 5xx are api_error, other 4xx invalid_request_error."""
     return ERROR_TYPES.get(status) or ("api_error" if status >= 500 else "invalid_request_error")
 
 
 def error_body(error: GatewayError, request_id: str) -> dict:
-    """`{type: "error", error: {type, message, param, code}, request_id}`."""
+    """Return `{type: "error", error: {type, message, param, code}, request_id}`."""
     message = error.message
     if error.code == "context_length_exceeded" and TOO_LONG not in message.lower():
         message = f"{TOO_LONG}: {message}"
@@ -83,23 +83,23 @@ def error_body(error: GatewayError, request_id: str) -> dict:
 
 
 def tier_of(wire: Mapping[str, Any]) -> str:
-    """The service tier that the fields of a body, or of a usage, stand for; "" for the ordinary one."""
+    """Return the service tier in the fields of a body or of a usage object; "" for the ordinary one."""
     names = [tier for name, (tier, _) in TIER_FIELDS.items() if wire.get(name) == tier]
     return TIERS_JOINED.join(names)
 
 
 def fields_of_tier(tier: str) -> dict[str, str]:
-    """What a body asks for a service tier with."""
-    asked = tier.split(TIERS_JOINED)
-    return {name: value for name, (value, _) in TIER_FIELDS.items() if value in asked}
+    """Return the body fields that request a service tier."""
+    tiers = tier.split(TIERS_JOINED)
+    return {name: value for name, (value, _) in TIER_FIELDS.items() if value in tiers}
 
 
 def read_usage(wire: Any) -> Usage | None:
-    """A `usage` object as disjoint counts; None when it reports none.
+    """Parse a `usage` object into disjoint counts; None if it has no counts.
 
-    input_tokens is the uncached part alone; what was written to a cache is split by lifetime in cache_creation, and
-    counts for 5 minutes where it is not. thinking_tokens are part of output_tokens (API reference, "Usage"). What
-    compacting a conversation took on the way is told in iterations alone, and added.
+    input_tokens is only the uncached part; cache writes are split by lifetime in cache_creation, and count as 5-minute
+    writes otherwise. thinking_tokens are part of output_tokens (API reference, "Usage"). Tokens for compacting the
+    conversation are reported only in iterations, and are added.
     """
     if not isinstance(wire, dict) or ("input_tokens" not in wire and "output_tokens" not in wire):
         return None
@@ -112,50 +112,50 @@ def read_usage(wire: Any) -> Usage | None:
 
 
 def is_search(block: dict[str, Any]) -> bool:
-    """Whether a block of content is the result of a billed web search; one that failed has an error for its content."""
+    """Return whether a content block is the result of a billed web search; a failed search has an error as its
+    content.
+    """
     return block.get("type") == "web_search_tool_result" and isinstance(block.get("content"), list)
 
 
 def _read_counts(wire: dict[str, Any]) -> Usage:
     split, details, tools = (wire.get(name) for name in ("cache_creation", "output_tokens_details", "server_tool_use"))
     written = read_count(wire.get("cache_creation_input_tokens"))
+    hour = 0
     if isinstance(split, dict):
         hour = read_count(split.get("ephemeral_1h_input_tokens"))
-    else:
-        hour = 0
-    if isinstance(split, dict):
         written = max(written, hour + read_count(split.get("ephemeral_5m_input_tokens")))
     output = read_count(wire.get("output_tokens"))
     if isinstance(details, dict):
-        thought = read_count(details.get("thinking_tokens"))
+        thinking = read_count(details.get("thinking_tokens"))
     else:
-        thought = 0
+        thinking = 0
     return Usage(
         input=read_count(wire.get("input_tokens")),
         cache_read=read_count(wire.get("cache_read_input_tokens")),
         cache_write=written - min(hour, written),
         cache_write_1h=min(hour, written),
         output=output,
-        reasoning=min(thought, output),
+        reasoning=min(thinking, output),
         searches=read_count(tools.get("web_search_requests")) if isinstance(tools, dict) else 0,
     )
 
 
-def _add(one: Usage, other: Usage) -> Usage:
-    """Both together; of `other` the tokens alone."""
+def _add(usage: Usage, other: Usage) -> Usage:
+    """Add the tokens of `other` to the usage."""
     return Usage(
-        input=one.input + other.input,
-        cache_read=one.cache_read + other.cache_read,
-        cache_write=one.cache_write + other.cache_write,
-        cache_write_1h=one.cache_write_1h + other.cache_write_1h,
-        output=one.output + other.output,
-        reasoning=one.reasoning,
-        searches=one.searches,
+        input=usage.input + other.input,
+        cache_read=usage.cache_read + other.cache_read,
+        cache_write=usage.cache_write + other.cache_write,
+        cache_write_1h=usage.cache_write_1h + other.cache_write_1h,
+        output=usage.output + other.output,
+        reasoning=usage.reasoning,
+        searches=usage.searches,
     )
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:
-    """The `usage` object without its cost. Tokens of kinds that the dialect has no field for count as plain ones."""
+    """Return the `usage` object without its cost. Token kinds without a field in this dialect count as plain tokens."""
     written = usage.cache_write + usage.cache_write_1h
     read = usage.cache_read + usage.input_audio_cached
     body: dict[str, Any] = {

@@ -1,6 +1,6 @@
-"""Citations of the Anthropic messages dialect: of web pages, of search results and of places in documents.
+"""Citations of the Anthropic Messages dialect: of web pages, search results and places in documents.
 
-Wire facts: Anthropic API reference, "Messages", text block citations; documentation, "Citations" and "Search results".
+Source: Anthropic API reference, "Messages", text block citations; documentation, "Citations" and "Search results".
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from gateway.neutral.parts import RangeKind, Source, SourceRange
 
 WEB = "web_search_result_location"
 RESULT = "search_result_location"
-# What a citation of a document counts, by its type: our word, and the names of the first and the last there.
+# Citation type → the kind of range, and the names of its first and last index.
 LOCATIONS: dict[str, tuple[RangeKind, str, str]] = {
     "char_location": ("characters", "start_char_index", "end_char_index"),
     "page_location": ("pages", "start_page_number", "end_page_number"),
@@ -20,19 +20,19 @@ BLOCKS = ("start_block_index", "end_block_index")
 
 
 def read_citation(wire: Any) -> Source | None:
-    """The source of a citation; None for one of an unknown shape."""
+    """Parse a citation into its source; None for an unknown shape."""
     if not isinstance(wire, dict):
         return None
     kind = wire.get("type")
-    quote = _word(wire.get("cited_text"))
+    quote = _text(wire.get("cited_text"))
     if kind in LOCATIONS:
-        counted, begin, end = LOCATIONS[kind]
+        range_kind, begin, end = LOCATIONS[kind]
         place = SourceRange(
-            counted, _count(wire.get("document_index"), 0), _count(wire.get(begin)), _count(wire.get(end)),
-            _word(wire.get("file_id")),
+            range_kind, _count(wire.get("document_index"), 0), _count(wire.get(begin)), _count(wire.get(end)),
+            _text(wire.get("file_id")),
         )  # fmt: skip
-        return Source("", _word(wire.get("document_title")), quote, place=place)
-    address = _word(wire.get("url")) or _word(wire.get("source"))
+        return Source("", _text(wire.get("document_title")), quote, place=place)
+    address = _text(wire.get("url")) or _text(wire.get("source"))
     if not address:
         return None
     index = _count(wire.get("search_result_index"), 0)
@@ -41,11 +41,11 @@ def read_citation(wire: Any) -> Source | None:
         found = SourceRange("result", index, first, last)
     else:
         found = None
-    return Source(address, _word(wire.get("title")), quote, place=found)
+    return Source(address, _text(wire.get("title")), quote, place=found)
 
 
 def write_citation(source: Source) -> dict[str, Any]:
-    """A citation. The index of a web page's means something to the format's own search alone: it is empty."""
+    """Render a citation. The index of a web page is empty because only the vendor's own search can use it."""
     place = source.place
     title = source.title or None
     if place is None:
@@ -74,7 +74,7 @@ def write_citation(source: Source) -> dict[str, Any]:
     }
 
 
-def _word(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return ""

@@ -1,4 +1,4 @@
-"""The chat vocabulary of Cohere's second version: finish reasons and usage names."""
+"""Chat vocabulary of Cohere's API version 2: finish reasons and usage names."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from gateway.neutral.usage import Usage, read_count
 
 NAME = "cohere"
 
-# API reference, v2/chat, finish_reason.
+# Source: Cohere API reference, v2/chat, finish_reason.
 FINISH_READ: dict[str, FinishReason] = {
     "COMPLETE": "stop",
     "STOP_SEQUENCE": "stop_sequence",
@@ -20,23 +20,23 @@ TIMED_OUT = "TIMEOUT"
 
 
 def read_usage(wire: Any) -> Usage | None:
-    """A `usage` object as disjoint counts; None when it reports none.
+    """Parse a `usage` object into disjoint counts; None if it has no counts.
 
-    What is billed (`billed_units`) counts, `tokens` (with the service's own additions to the prompt) only in its
-    absence; `cached_tokens` are a part of the prompt (API reference, v2/chat, usage). Counts may be written as floats.
+    The billed counts (`billed_units`) apply; `tokens` (with the service's own additions to the prompt) only if they
+    are missing. `cached_tokens` are part of the prompt (API reference, v2/chat, usage). Counts may be floats.
     """
     if not isinstance(wire, dict):
         return None
-    counted = wire.get("billed_units")
-    if not isinstance(counted, dict) or "input_tokens" not in counted:
-        counted = wire.get("tokens")
-    if not isinstance(counted, dict) or ("input_tokens" not in counted and "output_tokens" not in counted):
+    counts = wire.get("billed_units")
+    if not isinstance(counts, dict) or "input_tokens" not in counts:
+        counts = wire.get("tokens")
+    if not isinstance(counts, dict) or ("input_tokens" not in counts and "output_tokens" not in counts):
         return None
-    prompt = read_count(counted.get("input_tokens"))
+    prompt = read_count(counts.get("input_tokens"))
     cached = min(read_count(wire.get("cached_tokens")), prompt)
     return Usage(
         input=prompt - cached,
         cache_read=cached,
-        output=read_count(counted.get("output_tokens")),
-        searches=read_count(counted.get("search_units")),
+        output=read_count(counts.get("output_tokens")),
+        searches=read_count(counts.get("search_units")),
     )

@@ -1,7 +1,6 @@
-"""What fields of a request are called in each dialect or operation: errors and warnings speak of those that the caller
-wrote.
+"""Names of request fields by dialect or operation, so that errors and warnings use the caller's own field names.
 
-Within the gateway a field has the name that chat completions give it.
+Within the gateway a field has its name in chat completions.
 """
 
 from gateway.dialects import anthropic
@@ -37,13 +36,12 @@ NAMES: dict[str, dict[str, str]] = {
 }
 
 
-# Service tiers that a dialect asks for by another field.
+# Fields of a dialect that stand for service tiers.
 TIER_FIELDS = {"anthropic": {tier: name for name, (tier, _) in anthropic.TIER_FIELDS.items()}}
 
 
 def restate(error: GatewayError, surface: str) -> GatewayError:
-    """`error` with its field in the words of a surface's callers, in the text too where it stands there in
-    backticks."""
+    """Rename the field of `error` for the callers of a surface, also in the message if it is in backticks."""
     name = NAMES[surface].get(error.param)
     if name:
         error.message = error.message.replace(f"`{error.param}`", f"`{name}`")
@@ -52,7 +50,7 @@ def restate(error: GatewayError, surface: str) -> GatewayError:
 
 
 def reword(surface: str, warning: str) -> str:
-    """A warning whose first word is a field, if it is one, in the words of a surface's callers."""
+    """Rename the field at the beginning of a warning, if any, for the callers of a surface."""
     first, space, rest = warning.partition(" ")
     if first == "service_tier":
         first = TIER_FIELDS.get(surface, {}).get(rest.partition(" ")[0], first)

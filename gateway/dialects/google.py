@@ -1,4 +1,4 @@
-"""Gemini's vocabulary: finish reasons, usage names, efforts, traffic types, reasons of errors."""
+"""Gemini's vocabulary: finish reasons, usage names, efforts, traffic types, error reasons."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from gateway.neutral.usage import Usage, read_count, with_shown
 
 NAME = "google"
 
-# Gemini API reference, Candidate.FinishReason. Reasons that are a failure of the answer are in FINISH_FAILED.
+# Source: Gemini API reference, Candidate.FinishReason. Reasons that mean a failed response are in FINISH_FAILED.
 FINISH_READ: dict[str, FinishReason] = {
     "STOP": "stop",
     "FINISH_REASON_UNSPECIFIED": "stop",
@@ -27,21 +27,21 @@ FINISH_READ: dict[str, FinishReason] = {
     "IMAGE_RECITATION": "content_filter",
 }
 FINISH_FAILED = {
-    "MALFORMED_FUNCTION_CALL": "The model made a tool call that cannot be read.",
+    "MALFORMED_FUNCTION_CALL": "The model made an invalid tool call.",
     "UNEXPECTED_TOOL_CALL": "The model called a tool that it was not given.",
     "TOO_MANY_TOOL_CALLS": "The model called the provider's tools too often.",
-    "MALFORMED_RESPONSE": "The model made an answer that cannot be read.",
-    "MISSING_THOUGHT_SIGNATURE": "The provider misses a thought signature in the conversation.",
+    "MALFORMED_RESPONSE": "The model returned an invalid response.",
+    "MISSING_THOUGHT_SIGNATURE": "The conversation lacks a thought signature that the provider requires.",
     "PUP_LIMITED_DISABLED": "The provider has limited the gateway's account.",
-    "IMAGE_OTHER": "The model made no image.",
-    "NO_IMAGE": "The model made no image.",
+    "IMAGE_OTHER": "The model returned no image.",
+    "NO_IMAGE": "The model returned no image.",
 }
 
-# Budgets that Google's own OpenAI-compatible endpoint uses for efforts (Gemini API guide, OpenAI compatibility).
+# Thinking budgets of Google's own OpenAI-compatible endpoint by effort (Gemini API guide, OpenAI compatibility).
 BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576, "xhigh": 24576, "max": 24576}
-LEVELS = ("minimal", "low", "medium", "high", "xhigh")  # ThinkingConfig.thinkingLevel, in capitals there
+LEVELS = ("minimal", "low", "medium", "high", "xhigh")  # ThinkingConfig.thinkingLevel, which is in capitals on the wire
 
-# usageMetadata.trafficType (Vertex) and serviceTier (AI Studio) as service tiers.
+# usageMetadata.trafficType (Vertex) and serviceTier (AI Studio) → service tier.
 TIERS_READ = {
     "ON_DEMAND": "default",
     "ON_DEMAND_PRIORITY": "priority",
@@ -51,16 +51,16 @@ TIERS_READ = {
     "flex": "flex",
 }
 
-APART = ("AUDIO", "IMAGE")  # modalities that have prices of their own
+PRICED_MODALITIES = ("AUDIO", "IMAGE")  # modalities with separate prices
 NO_TOKENS: dict[str, int] = {}
 
 
 def read_usage(wire: Any, searches: int = 0, images: int = 0) -> Usage | None:
-    """A `usageMetadata` object as disjoint counts; None when it reports none. `searches` and `images` are those of the
-    answer itself; the images count where their tokens are not reported.
+    """Parse a `usageMetadata` object into disjoint counts; None if it has no counts.
 
-    promptTokenCount includes the cached tokens; tokens of tool use, of candidates and of thoughts are counted apart
-    and add up to totalTokenCount (API reference, UsageMetadata). Details by modality are parts of their count.
+    `searches` and `images` are counted in the response itself; the images count if their tokens are not reported.
+    promptTokenCount includes the cached tokens; tokens of tool use, candidates and thoughts are separate and add up to
+    totalTokenCount (API reference, UsageMetadata). Details by modality are parts of their count.
     """
     if not isinstance(wire, dict) or ("promptTokenCount" not in wire and "totalTokenCount" not in wire):
         return with_shown(None, searches, images)
@@ -87,38 +87,38 @@ def read_usage(wire: Any, searches: int = 0, images: int = 0) -> Usage | None:
 
 
 def _split_prompt(wire: dict[str, Any], uncached: int, cached: int) -> tuple[int, int, int]:
-    """Tokens of uncached sound, cached sound and uncached images in a prompt."""
-    asked = _by_modality(wire, "promptTokensDetails")
-    kept = _by_modality(wire, "cacheTokensDetails")
-    if not asked and not kept:
+    """Return the tokens of uncached audio, cached audio and uncached images in a prompt."""
+    prompt_counts = _by_modality(wire, "promptTokensDetails")
+    cache_counts = _by_modality(wire, "cacheTokensDetails")
+    if not prompt_counts and not cache_counts:
         return 0, 0, 0
-    audio_cached = min(kept.get("AUDIO", 0), cached)
-    audio = min(max(asked.get("AUDIO", 0) - audio_cached, 0), uncached)
-    image = min(max(asked.get("IMAGE", 0) - kept.get("IMAGE", 0), 0), uncached - audio)
+    audio_cached = min(cache_counts.get("AUDIO", 0), cached)
+    audio = min(max(prompt_counts.get("AUDIO", 0) - audio_cached, 0), uncached)
+    image = min(max(prompt_counts.get("IMAGE", 0) - cache_counts.get("IMAGE", 0), 0), uncached - audio)
     return audio, audio_cached, image
 
 
 def _split_answer(wire: dict[str, Any], answered: int) -> tuple[int, int]:
-    """Tokens of sound and of images in an answer."""
-    made = _by_modality(wire, "candidatesTokensDetails")
-    if not made:
+    """Return the tokens of audio and of images in a response."""
+    answer_counts = _by_modality(wire, "candidatesTokensDetails")
+    if not answer_counts:
         return 0, 0
-    audio = min(made.get("AUDIO", 0), answered)
-    return audio, min(made.get("IMAGE", 0), answered - audio)
+    audio = min(answer_counts.get("AUDIO", 0), answered)
+    return audio, min(answer_counts.get("IMAGE", 0), answered - audio)
 
 
 def read_tier(wire: Any) -> str:
-    """The service tier that a `usageMetadata` object tells; "" when none."""
+    """Return the service tier in a `usageMetadata` object; "" if there is none."""
     if not isinstance(wire, dict):
         return ""
-    named = wire.get("serviceTier") or wire.get("trafficType")
-    if isinstance(named, str):
-        return TIERS_READ.get(named, "")
+    tier = wire.get("serviceTier") or wire.get("trafficType")
+    if isinstance(tier, str):
+        return TIERS_READ.get(tier, "")
     return ""
 
 
 def _by_modality(wire: dict[str, Any], name: str) -> dict[str, int]:
-    """Tokens of sound and of images; most answers have text alone."""
+    """Return the tokens of audio and images; most responses only have text."""
     entries = wire.get(name)
     if not isinstance(entries, list):
         return NO_TOKENS
@@ -128,6 +128,6 @@ def _by_modality(wire: dict[str, Any], name: str) -> dict[str, int]:
             kind = entry.get("modality")
         else:
             kind = None
-        if kind in APART:
+        if kind in PRICED_MODALITIES:
             counts[kind] = counts.get(kind, 0) + read_count(entry.get("tokenCount"))
     return counts

@@ -1,10 +1,10 @@
-"""The management API's error envelope (its public client prints `message`)."""
+"""Error envelope of the management API (its public client prints `message`)."""
 
 from gateway.errors import GatewayError
 
 
 def error_body(error: GatewayError, request_id: str) -> dict:
-    """`{error: true, status, message, code, param, requestId}`."""
+    """Return `{error: true, status, message, code, param, requestId}`."""
     return {
         "error": True,
         "status": error.status,
@@ -16,5 +16,7 @@ def error_body(error: GatewayError, request_id: str) -> dict:
 
 
 def sign_in_error_body(error: GatewayError, request_id: str) -> dict:
-    """The same with the code as `error`: what clients of the sign-in routes look at (`account_deactivated` …)."""
+    """Return the same envelope with the code as `error`, which clients of the sign-in routes check
+    (`account_deactivated` …).
+    """
     return {**error_body(error, request_id), "error": error.code}

@@ -9,7 +9,7 @@ from gateway.neutral.usage import MOST_UNITS, Usage, read_count
 
 NAME = "openai"
 
-# OpenAI's five (API reference, chat completion object), then what compatible servers say for the same.
+# OpenAI's five reasons (API reference, chat completion object), then those of compatible servers.
 FINISH_READ: dict[str, FinishReason] = {
     "stop": "stop",
     "length": "length",
@@ -27,7 +27,7 @@ FINISH_READ: dict[str, FinishReason] = {
     "safety": "content_filter",
     "refusal": "refusal",
 }
-# Reasons that end no answer: the server failed on the way (as some compatible ones say).
+# Reasons that mean a failed response, as some compatible servers report a server error.
 FINISH_FAILED = frozenset(("error",))
 FINISH_WRITE: dict[FinishReason, str] = {
     "stop": "stop",
@@ -39,10 +39,10 @@ FINISH_WRITE: dict[FinishReason, str] = {
     "stop_sequence": "stop",
 }
 
-# Other words for a service tier, each with the one that answers and prices name.
+# Alternative names of service tiers, with the names in responses and prices.
 TIER_WORDS = {"fast": "priority"}
 
-# `format` of a reasoning_details item: who made it and can read it again (dialect name of the vendor).
+# `format` of a reasoning_details item by its vendor, which alone can read it again (dialect name).
 REASONING_FORMATS = {
     "anthropic": "anthropic-claude-v1",
     "google": "google-gemini-v1",
@@ -51,7 +51,7 @@ REASONING_FORMATS = {
 }
 REASONING_VENDORS = {name: vendor for vendor, name in REASONING_FORMATS.items()}
 
-# `error.type` by kind of error; BY_CODE wins. Types of OpenAI's API reference where it has one.
+# `error.type` by kind of error; BY_CODE takes precedence. Types are those of OpenAI's API reference if it has one.
 ERROR_TYPES = {
     "rate_limited": "rate_limit_error",
     "upstream_failed": "upstream_error",
@@ -68,11 +68,11 @@ ERROR_TYPES_BY_CODE = {
 }
 
 
-# A usage object of these alone, its details all zero, tells of text in and out and of nothing else.
+# A usage object with only these members, and details of zero, has only text in and out.
 USUAL_COUNTS = frozenset(
     ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details")
 )
-# What a usage object tells beside text in and out, of which most answers have none.
+# Counts besides text in and out, which most responses do not have.
 READ_RARE_COUNTS = attrgetter(
     *("cache_read", "cache_write", "cache_write_1h", "input_audio", "input_audio_cached", "input_image"),
     *("reasoning", "output_audio", "output_image"),
@@ -89,24 +89,24 @@ NO_OUTPUT_DETAILS = {"reasoning_tokens": 0, "image_tokens": 0, "audio_tokens": 0
 
 
 def tier_of(word: str | None) -> str:
-    """A service tier under the name that answers and prices have for it; "" for none."""
+    """Return the name of a service tier in responses and prices; "" for none."""
     if word:
         return TIER_WORDS.get(word, word)
     return ""
 
 
 def retention_of(word: str | None) -> str:
-    """A prompt_cache_retention as the service spells it now: older clients say in-memory. "" for none."""
+    """Return prompt_cache_retention in its current spelling: older clients write in-memory. "" for none."""
     if word:
         return word.replace("-", "_")
     return ""
 
 
 def error_body(error: GatewayError, request_id: str = "") -> dict[str, Any]:
-    """The envelope {error: {message, type, param, code, …details}}: all strings, none but `param` ever empty."""
+    """Return the envelope {error: {message, type, param, code, …details}}: all strings; only `param` may be empty."""
     message = error.message or "The request failed."
     if error.kind == "internal" and request_id:
-        message = f"{message} Quote request id {request_id} when you report this."
+        message = f"{message} Include request id {request_id} when you report this."
     kind = ERROR_TYPES.get(error.kind, "invalid_request_error")
     body = {
         "message": message,
@@ -120,11 +120,11 @@ def error_body(error: GatewayError, request_id: str = "") -> dict[str, Any]:
 
 
 def read_usage(wire: Any) -> Usage | None:
-    """A `usage` object as disjoint counts; None when it reports none.
+    """Parse a `usage` object into disjoint counts; None if it has no counts.
 
-    prompt_tokens includes cached, written and audio tokens, completion_tokens the reasoning and audio ones (API
-    reference, completion usage). Servers that leave reasoning out of completion_tokens show it by their total, or by
-    more reasoning than output; what a server read of pages that it found (citation_tokens) is input beside the rest.
+    prompt_tokens includes cached, written and audio tokens; completion_tokens includes reasoning and audio (API
+    reference, completion usage). Servers that exclude reasoning from completion_tokens are recognized by their total,
+    or by more reasoning than output. Tokens of web pages that a server read (citation_tokens) are additional input.
     """
     if not isinstance(wire, dict):
         return None
@@ -133,13 +133,9 @@ def read_usage(wire: Any) -> Usage | None:
     output = get("completion_tokens")
     details = get("prompt_tokens_details")
     spent = get("completion_tokens_details")
-    if type(details) is dict:
-        details = details
-    else:
+    if type(details) is not dict:
         details = NOTHING
-    if type(spent) is dict:
-        spent = spent
-    else:
+    if type(spent) is not dict:
         spent = NOTHING
     if (
         type(prompt) is int and type(output) is int and 0 <= prompt <= MOST_UNITS and 0 <= output <= MOST_UNITS
@@ -172,8 +168,10 @@ def read_usage(wire: Any) -> Usage | None:
 
 
 def _split_prompt(wire: dict[str, Any], details: dict[str, Any], prompt: int) -> tuple[int, int, int, int]:
-    """Tokens read from a cache, written for 5 minutes, written for 1 hour, heard; together at most `prompt`."""
-    # Three spellings of the same count: OpenAI's, a hit/miss pair, and one at the top level.
+    """Return the tokens read from a cache, written for 5 minutes, written for 1 hour, and of audio; together at most
+    `prompt`.
+    """
+    # Three spellings of the same count: OpenAI's, a hit/miss pair, and a top-level field.
     cached = details.get("cached_tokens") or wire.get("prompt_cache_hit_tokens") or wire.get("cached_tokens")
     read = min(read_count(cached), prompt)
     spellings = ("cache_write_tokens", "cache_creation_tokens", "cache_creation_input_tokens")
@@ -189,8 +187,10 @@ def _split_prompt(wire: dict[str, Any], details: dict[str, Any], prompt: int) ->
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:
-    """The `usage` object without its cost, whose details nobody changes. prompt_tokens is at least 1: clients divide by
-    it."""
+    """Return the `usage` object without its cost; its details must not be changed.
+
+    prompt_tokens is at least 1 because clients divide by it.
+    """
     prompt = usage.input or 1
     output = usage.output
     if not any(READ_RARE_COUNTS(usage)):

@@ -1,7 +1,6 @@
-"""OpenAI's Responses vocabulary: statuses, usage names, error codes, ids, and opaque tokens around opaque content.
+"""Vocabulary of OpenAI's Responses API: statuses, usage names, error codes, ids, and tokens for opaque content.
 
-Wire facts: OpenAI API reference, "Responses", as published in the types of the `openai` package
-(openai/types/responses).
+Source: OpenAI API reference, "Responses", as published in the types of the `openai` package (openai/types/responses).
 """
 
 import hashlib
@@ -13,7 +12,7 @@ from gateway.neutral.chat import FinishReason
 from gateway.neutral.usage import Usage, read_count
 
 NAME = "responses"
-ENCRYPTED = "reasoning.encrypted_content"  # the `include` that asks for sealed reasoning
+ENCRYPTED = "reasoning.encrypted_content"  # the `include` value that requests encrypted reasoning
 
 # incomplete_details.reason (response.py, IncompleteDetails).
 INCOMPLETE_READ: dict[str, FinishReason] = {
@@ -28,7 +27,7 @@ INCOMPLETE_WRITE: dict[FinishReason, str] = {
     "refusal": "content_filter",
 }
 
-# Items that ask the caller to run something: an answer with one of them ends for its calls.
+# Items that ask the caller to run something: a response that ends with one has the finish reason tool_calls.
 CALLS = frozenset(
     (
         "function_call",
@@ -41,7 +40,7 @@ CALLS = frozenset(
     )
 )
 
-# How ids of items begin.
+# Prefixes of item ids.
 ID_PREFIXES = {
     "message": "msg",
     "reasoning": "rs",
@@ -67,7 +66,8 @@ ID_PREFIXES = {
     "compaction": "cmp",
 }
 
-# Members of a server's own response that tell more than the request and the neutral form do: a relayed one keeps them.
+# Members of an upstream's response that neither the request nor the neutral form contains: a relayed response keeps
+# them.
 OWN_MEMBERS = (
     "access_programs",
     "completed_at",
@@ -83,7 +83,7 @@ OWN_MEMBERS = (
     "top_p",
 )
 
-# response.error.code (response_error.py): what a request itself is to blame for.
+# response.error.code (response_error.py): errors that the request itself caused.
 CALLERS_CODES = frozenset(
     (
         "invalid_prompt",
@@ -105,19 +105,19 @@ CALLERS_CODES = frozenset(
 )
 REFUSED_CODES = frozenset(("image_content_policy_violation", "bio_policy", "misalignment_policy_violation"))
 
-# response.error.code for an error of ours by its kind; all others are server_error.
+# response.error.code by kind of the gateway's error; all others are server_error.
 ERROR_CODES = {"rate_limited": "rate_limit_exceeded", "invalid_request": "invalid_prompt"}
 KEPT_CODES = CALLERS_CODES | REFUSED_CODES | {"insufficient_quota"}
 
 TIERS = frozenset(("auto", "default", "flex", "scale", "priority", "fast", "ultrafast"))
 
 TOKEN_PREFIX = "gw1"
-COMPACTOR = "gateway"  # stands for the vendor of compactions made here
+COMPACTOR = "gateway"  # the vendor name of compactions that the gateway made
 
 
 @dataclass(frozen=True, slots=True)
 class SealedContent:
-    """Opaque content with who made it. `origin` names the account that alone can open it, "" when any can."""
+    """Opaque content with its vendor. `origin` identifies the only account that can open it, "" if any can."""
 
     vendor: str
     origin: str
@@ -125,12 +125,12 @@ class SealedContent:
 
 
 def write_token(vendor: str, origin: str, payload: str) -> str:
-    """The text that stands for the content on the wire; `payload` is in it byte for byte."""
+    """Return the wire text for opaque content; it contains `payload` byte for byte."""
     return f"{TOKEN_PREFIX}.{vendor}.{origin}.{payload}"
 
 
 def read_token(text: Any) -> SealedContent | None:
-    """The opaque token in a wire text, None when it is none of ours."""
+    """Parse an opaque token of the gateway; None for any other text."""
     pieces = text.split(".", 3) if isinstance(text, str) else ()
     if len(pieces) != 4 or pieces[0] != TOKEN_PREFIX or not pieces[1]:
         return None
@@ -138,35 +138,31 @@ def read_token(text: Any) -> SealedContent | None:
 
 
 def origin_of(provider: str, account: str) -> str:
-    """A short name for a provider's account: content that one account sealed no other can open."""
+    """Return a short id of a provider's account: content that one account sealed cannot be opened by another."""
     return hashlib.sha256(f"{provider}\n{account}".encode()).hexdigest()[:16]
 
 
 def error_code(error: GatewayError) -> str:
-    """`response.error.code` for an error of ours."""
+    """Return `response.error.code` for a gateway error."""
     if error.code in KEPT_CODES:
         return error.code
     return ERROR_CODES.get(error.kind, "server_error")
 
 
 def read_usage(wire: Any) -> Usage | None:
-    """A `usage` object (response_usage.py) as disjoint counts; None when it reports none.
+    """Parse a `usage` object (response_usage.py) into disjoint counts; None if it has no counts.
 
-    input_tokens includes cached and written tokens, output_tokens the reasoning ones.
+    input_tokens includes cached and written tokens, output_tokens includes reasoning tokens.
     """
     if not isinstance(wire, dict) or ("input_tokens" not in wire and "output_tokens" not in wire):
         return None
     prompt = read_count(wire.get("input_tokens"))
     output = read_count(wire.get("output_tokens"))
-    found_in = wire.get("input_tokens_details")
-    found_out = wire.get("output_tokens_details")
-    if isinstance(found_in, dict):
-        details = found_in
-    else:
+    details = wire.get("input_tokens_details")
+    spent = wire.get("output_tokens_details")
+    if not isinstance(details, dict):
         details = {}
-    if isinstance(found_out, dict):
-        spent = found_out
-    else:
+    if not isinstance(spent, dict):
         spent = {}
     read = min(read_count(details.get("cached_tokens")), prompt)
     written = min(read_count(details.get("cache_write_tokens")), prompt - read)
@@ -180,7 +176,7 @@ def read_usage(wire: Any) -> Usage | None:
 
 
 def write_usage(usage: Usage) -> dict[str, Any]:
-    """The `usage` object without its cost."""
+    """Return the `usage` object without its cost."""
     prompt = usage.input_total
     output = usage.output_total
     return {
@@ -196,8 +192,10 @@ def write_usage(usage: Usage) -> dict[str, Any]:
 
 
 def count_tools(response: dict[str, Any]) -> dict[str, int]:
-    """What a response is billed for beside its tokens, in the counts of Usage: web searches, searches of files (each
-    call), and containers that code ran in (however often in each). Empty when nothing."""
+    """Return the billed tool units of a response, as counts of Usage; empty if there are none.
+
+    The units are web searches, file searches (each call), and containers that ran code (however often).
+    """
     items = [item for item in response.get("output") or () if isinstance(item, dict)]
     files = sum(1 for item in items if item.get("type") == "file_search_call")
     sessions = {str(item.get("container_id")) for item in items if item.get("type") == "code_interpreter_call"}
@@ -206,7 +204,9 @@ def count_tools(response: dict[str, Any]) -> dict[str, int]:
 
 
 def count_searches(response: dict[str, Any]) -> int:
-    """Billed web searches of a response: its own count, else its search calls (opening a page is none)."""
+    """Return the billed web searches of a response: its own count, else its search calls (opening a page does not
+    count).
+    """
     used = response.get("tool_usage")
     if isinstance(used, dict):
         reported = used.get("web_search")

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from gateway import __version__
-from gateway.catalogue.environment_credentials import is_configured, wanting
+from gateway.catalogue.environment_credentials import is_configured, missing_variables
 from gateway.configuration.settings import MANAGE
 from gateway.control.version import Control
 from gateway.operator.installation_commands import Installation, opened
@@ -98,7 +98,7 @@ def _providers(installation: Installation) -> list[dict[str, Any]]:
             "provider": provider.id,
             "configured": is_configured(provider, environment),
             "keyless": not provider.key_required,
-            "needs": wanting(provider, environment) or None,
+            "needs": missing_variables(provider, environment) or None,
         }
         for provider in installation.catalogue.providers.values()
     ]

@@ -11,7 +11,7 @@ from gateway.accounts.provider_keys import StoredCredential as StoredKey
 from gateway.catalogue.base_urls import address_of, join_base
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Provider
-from gateway.catalogue.environment_credentials import base_url_for, credentials_for, settings_for, wanting
+from gateway.catalogue.environment_credentials import base_url_for, credentials_for, missing_variables, settings_for
 from gateway.providers.protocol import Credential, Target
 
 PLATFORM = "platform"
@@ -122,7 +122,7 @@ class Credentials:
         if caller.mode == API_KEYS:
             return f"This project uses the organization's own keys only: {add}, or set its mode to hybrid."
         platform = [provider for provider in providers if not _is_custom(provider.id)]
-        variables = [text for provider in platform if (text := wanting(provider, self._environment))]
+        variables = [text for provider in platform if (text := missing_variables(provider, self._environment))]
         options = []
         if variables:
             options.append(f"set {', or '.join(variables[:ADVISED])} in the gateway's environment")

@@ -5,9 +5,9 @@ from gateway.catalogue.environment_credentials import (
     base_url_for,
     credentials_for,
     is_configured,
+    missing_variables,
     settings_for,
     variable_of,
-    wanting,
 )
 from gateway.catalogue.loader import load
 from gateway.configuration.settings import SettingsError
@@ -41,7 +41,7 @@ def test_our_own_name_comes_before_the_vendors():
     ],
 )
 def test_what_a_provider_wants_is_named(ident, environment, told):
-    assert wanting(load().providers[ident], environment) == told
+    assert missing_variables(load().providers[ident], environment) == told
 
 
 def test_a_comma_list_is_several_keys():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.field_checks import read_prices
-from gateway.catalogue.prices import COMPONENTS, Charge, cost_of, dearest, discounted, reduced
+from gateway.catalogue.prices import COMPONENTS, Charge, cost_of, discounted, highest_rates, reduced
 from gateway.clock import from_datetime
 from gateway.money import MILLION
 from gateway.neutral.usage import Usage
@@ -103,7 +103,7 @@ def test_all_of_an_answer_that_reasoned_may_have_a_price_of_its_own(thought, cos
     mapping = priced({"prompt": "0.0000004", "completion": "0.0000012", "thinking_completion": "0.000004"})
     charge = cost_of(Usage(output=10, reasoning=thought), mapping, NOON)
     assert (charge.output, charge.reasoning, charge.total) == (cost, 0, cost)
-    assert dearest(mapping, NOON).output == 4 * 10**9
+    assert highest_rates(mapping, NOON).output == 4 * 10**9
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_several_service_tiers_at_once_multiply():
     mapping = priced({"prompt": "0.000005", "web_search": "0.01"}, service_tiers={"fast": "2", "us": "1.1"})
     charge = cost_of(Usage(input=3, searches=1), mapping, NOON, service_tier="fast+us")
     assert (charge.input, charge.web_search) == (33_000, 10_000_000)
-    assert dearest(mapping, NOON, "fast+us").input == 11 * 10**9
+    assert highest_rates(mapping, NOON, "fast+us").input == 11 * 10**9
 
 
 def test_each_component_is_rounded_once_and_half_up():
@@ -231,7 +231,7 @@ def mappings(draw):
 
 def bound_of(mapping, input_tokens, output_tokens, service_tier="", media=True, **units):
     """The most that admission takes such a request to cost."""
-    most = dearest(mapping, NOON, service_tier, media, Usage(**units))
+    most = highest_rates(mapping, NOON, service_tier, media, Usage(**units))
     return most.fixed - (-input_tokens * most.input // MILLION) - (-output_tokens * most.output // MILLION)
 
 

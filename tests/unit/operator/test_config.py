@@ -118,7 +118,7 @@ def test_what_a_first_start_needs_is_looked_at_before_it(
     wanted = (
         "[otel] endpoint: 'collector' is not known; use https:// or http:// (from OTEL_EXPORTER_OTLP_ENDPOINT)",
         "[otel] sample: must be at least 0 and at most 1, got 7 (from GATEWAY_OTEL_SAMPLE)",
-        "[server] client_ip_header: 'x forwarded for' is no name of a header",
+        "[server] client_ip_header: 'x forwarded for' is not a header name",
         "GATEWAY_API_KEY_HASH_SECRET (or GATEWAY_API_KEY_HASH_SECRET_FILE) is required with PostgreSQL",
         "GATEWAY_ENCRYPTION_KEY must be at least",
         "GATEWAY_BOOTSTRAP_API_KEY needs 8 to 256",

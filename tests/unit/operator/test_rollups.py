@@ -40,4 +40,4 @@ def test_jobs_are_listed_with_their_last_round_and_done_on_demand(run) -> None:
     (line,) = [line.split() for line in run("jobs", "list").splitlines() if line.startswith("rollups ")]
     assert line[-2].endswith("Z") and line[-5] == line[-2] and line[-3] == "s"
     assert "error: There is no job cleaning; the jobs are: " in run("jobs", "run", "cleaning", status=1)
-    assert "done by each worker" in run("jobs", "run", "gossip", status=1)
+    assert "runs in each worker for itself" in run("jobs", "run", "gossip", status=1)
