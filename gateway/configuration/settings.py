@@ -20,10 +20,7 @@ from gateway.configuration.value_parsing import Between, HeaderName, NetworkText
 
 PACKAGE = Path(__file__).resolve().parent.parent
 # The folder with config/ and migrations/: inside an installed package, beside the package in a checkout.
-if (PACKAGE / "config").is_dir():
-    ROOT = PACKAGE
-else:
-    ROOT = PACKAGE.parent
+ROOT = PACKAGE if (PACKAGE / "config").is_dir() else PACKAGE.parent
 CONFIG = ROOT / "config"
 # The command line of the operator's tool: in a checkout, or of the installed package.
 MANAGE = "./manage" if (ROOT / "manage").is_file() else "llmgateway-manage"
@@ -247,10 +244,7 @@ class Otel:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All sections, and `environment`: the source of secrets and of credential look-ups (LLM_<ID>_API_KEY …).
-
-    The environment is extended by the entries of the operator's `file`.
-    """
+    """All sections, and `environment`: variables for secrets and credentials, completed by the operator's `file`."""
 
     environment_name: str
     server: Server
@@ -362,11 +356,7 @@ def adopt(environment: Mapping[str, str]) -> None:
 
 
 def load(environment: Mapping[str, str] | None = None, config: Path = CONFIG) -> Settings:
-    """Load the settings from `config`, the operator's file and `environment` (default: the process's), in rising
-    priority.
-
-    SettingsError lists every problem.
-    """
+    """Load the settings from `config`, the operator's file and `environment`. SettingsError lists every problem."""
     chosen, problems = examine(environment, config)
     if chosen is None or problems:
         raise SettingsError("\n".join(problems))
@@ -374,11 +364,7 @@ def load(environment: Mapping[str, str] | None = None, config: Path = CONFIG) ->
 
 
 def examine(environment: Mapping[str, str] | None = None, config: Path = CONFIG) -> tuple[Settings | None, list[str]]:
-    """Return the settings and every problem, a line each.
-
-    Invalid values are replaced by their defaults, so that further checks are possible; the settings are None if
-    defaults are missing.
-    """
+    """Return the settings, with defaults for invalid values (None without defaults), and every problem as a line."""
     env = dict(os.environ if environment is None else environment)
     reader = SettingsReader(SECTIONS, PLAIN_NAMES, SECRETS, PATHS, env, config)
     file, sections = reader.read(KNOWN_OTHERS)
