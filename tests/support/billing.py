@@ -1,4 +1,4 @@
-"""What one process has of the money, with the fixtures that the tests of billing and of what stands on it share."""
+"""The billing services of a process, with the fixtures for tests of billing and of code that uses it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -72,7 +72,7 @@ def attempt_at(place: Target, number: int = 0, **facts) -> Attempt:
 
 
 class BillingProcess:
-    """What one process has of the money."""
+    """The billing services of a process."""
 
     def __init__(self, database: Database, money: Database, clock, folder: Path, threads: Threads) -> None:
         self.database, self.money, self.clock, self.threads = database, money, clock, threads
@@ -109,13 +109,13 @@ class BillingProcess:
         self.spending.tend(idle_s=-1.0, keep_s=-1.0)
 
     def die(self) -> None:
-        """As by kill -9: nothing is written or given back, the kernel drops the locks."""
+        """Simulate kill -9: the process writes and releases nothing, and the kernel drops its locks."""
         self.journal.flush(5)
         self.intents.leave()
         self.stop()
 
     def fail_once(self, after: bool) -> None:
-        """The next write finds no store: before it did anything, or when its commit was done already."""
+        """Make the store fail during the next write, either before it starts or after its commit."""
         write = self.money.write
 
         def fail(work, patient=False):
@@ -138,7 +138,7 @@ class BillingProcess:
 def start_billing(
     database_url: str, open_store: Callable[..., Database], clock, tmp_path: Path, threads: Threads
 ) -> Iterator[Callable]:
-    """A factory: each start_billing() is one more process on the same store and folder."""
+    """Return a factory: each start_billing() simulates another process on the same store and folder."""
     made: list[BillingProcess] = []
 
     def make() -> BillingProcess:
@@ -160,5 +160,5 @@ def account() -> BillingIdentity:
 
 @pytest.fixture
 def used() -> Usage:
-    """Costs 10 × 1,000 + 5 × 2,000 = 20,000 n$."""
+    """Return usage that costs 10 × 1,000 + 5 × 2,000 = 20,000 n$."""
     return Usage(input=10, output=5)

@@ -1,4 +1,4 @@
-"""A way to a server that can be shut: what a network that breaks does to whoever uses it."""
+"""A proxy in front of a server that can be closed, to simulate a broken network."""
 
 import socket
 from contextlib import suppress
@@ -26,7 +26,7 @@ class Gate:
         return self
 
     def shut(self) -> None:
-        """Refuse new connections and break those that there are."""
+        """Refuse new connections and break the existing ones."""
         if self._server is not None:
             self._server.stop(timeout=0.1)
         self._server = None
@@ -38,7 +38,7 @@ class Gate:
         behind = socket.socket(socket.AF_UNIX)
         try:
             behind.connect(self._path)
-        except OSError:  # the server is gone: so is the connection
+        except OSError:  # the server has closed the connection
             return
         self._ends |= {caller, behind}
         gevent.joinall([gevent.spawn(self._pass, caller, behind), gevent.spawn(self._pass, behind, caller)])

@@ -1,4 +1,4 @@
-"""Certificates that sign themselves, for servers of the tests."""
+"""Self-signed certificates for servers of the tests."""
 
 import datetime
 import ipaddress
@@ -11,7 +11,7 @@ from cryptography.x509.oid import NameOID
 
 
 def write_certificate(path: Path, *names: str) -> str:
-    """The path of a new certificate for these names and addresses, with its key in the same file."""
+    """Return the path of a new certificate for these names and addresses, with its key in the same file."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
     now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)

@@ -1,6 +1,6 @@
-"""Disks that nobody waits for: no test cuts the power, and what a killed process has written the kernel has.
+"""Turns off fsync. No test cuts the power, and the kernel keeps the writes of a killed process.
 
-`tests/unit/store/test_database.py` looks at what the product asks for.
+`tests/unit/store/test_database.py` checks the product's settings.
 """
 
 from gateway.store import sqlite
@@ -9,5 +9,5 @@ REAL = sqlite.PRAGMAS
 
 
 def make_cheap() -> None:
-    """From now on in this process."""
+    """Turn off fsync in this process."""
     sqlite.PRAGMAS = tuple((name, "off" if name == "synchronous" else value) for name, value in REAL)

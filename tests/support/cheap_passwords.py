@@ -1,6 +1,6 @@
-"""Password hashes that cost a hundredth of the real ones, which `tests/unit/accounts/test_passwords.py` looks at.
+"""Password hashes at a hundredth of the real cost, which `tests/unit/accounts/test_passwords.py` checks.
 
-The format, the native thread and every decision stay; only argon2's memory and rounds are the least that it takes.
+The format, the native thread and every decision stay the same; only argon2's memory and rounds are minimal.
 """
 
 import argon2
@@ -11,6 +11,6 @@ CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
 def make_cheap() -> None:
-    """From now on in this process; hashes made elsewhere are still checked at their own cost."""
+    """Use cheap hashes in this process; hashes from elsewhere are still checked at their real cost."""
     passwords.PasswordHasher = lambda: CHEAP  # type: ignore[assignment,misc]
     passwords.NOBODY = passwords.NOBODY.replace("m=65536,t=3,p=4", "m=8,t=1,p=1")

@@ -1,11 +1,11 @@
-"""Removals of old usage that do not rest between their steps: a test is alone with its store.
+"""Removals of old usage without pauses between their steps: a test is the only user of its store.
 
-The product rests for most of the time, so that others hardly ever find the writer held.
+The product pauses for most of the time, so that other writers rarely wait for the lock.
 """
 
 from gateway.metering.rollups import purge
 
 
 def make_cheap() -> None:
-    """From now on in this process."""
+    """Remove the pauses in this process."""
     purge.SHARE = 1.0

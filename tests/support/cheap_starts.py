@@ -1,6 +1,7 @@
-"""Gateways that start in a third of the time: what the same files and keys give is worked out once in this process.
+"""Starts gateways in a third of the time: results for the same files and keys are cached in this process.
 
-The suite starts hundreds of gateways in one process, the product one a worker. What a start decides is not touched.
+The suite starts hundreds of gateways in a process, the product starts one per worker. The decisions of a start are
+unchanged.
 """
 
 import copy
@@ -15,17 +16,17 @@ from gateway.configuration.setting_sources import SettingsReader
 from gateway.configuration.settings import CONFIG
 from gateway.store import installation_identity
 
-# Of installations that are told their own, as those on PostgreSQL are.
+# The secrets of installations that get them from the environment, as those on PostgreSQL do.
 SECRETS = {"GATEWAY_API_KEY_HASH_SECRET": "hash-secret-of-tests", "GATEWAY_ENCRYPTION_KEY": "encryption-key-of-tests"}
 
 
 def make_cheap() -> None:
-    """From now on in this process."""
+    """Cache the results of starts in this process."""
     _keep_layers("read_snapshot", loader.FOLDER / loader.SNAPSHOT)
     _keep_layers("read_folder", loader.FOLDER)
     _keep_models()
     _keep_defaults()
-    # All installations of this process have the same secrets, so that their slow hashes are worked out once.
+    # All installations of this process have the same secrets, so that their slow hashes are computed once.
     installation_identity.secrets = SimpleNamespace(  # type: ignore[assignment]
         token_hex=cache(secrets.token_hex), token_urlsafe=cache(secrets.token_urlsafe)
     )
@@ -34,7 +35,7 @@ def make_cheap() -> None:
 
 
 def know_secrets() -> None:
-    """Work them out now, for processes that are forked from this one."""
+    """Compute the secrets now, for processes that are forked from this one."""
     salt = installation_identity.secrets.token_hex(16)
     made = installation_identity.secrets.token_urlsafe(32), installation_identity._make_encryption_key()
     for key in (*made, *SECRETS.values()):
@@ -42,13 +43,13 @@ def know_secrets() -> None:
 
 
 def know_all() -> None:
-    """Work out all that is worked out once, for processes that are forked from this one."""
+    """Fill all caches now, for processes that are forked from this one."""
     loader.load()
     know_secrets()
 
 
 def _keep_layers(name: str, own: Path) -> None:
-    """The product's own part of the catalogue, which no test changes in place, is read once."""
+    """Cache the product's layers of the catalogue, which no test changes in place."""
     read = getattr(loader, name)
     kept = cache(read)
 
@@ -59,7 +60,7 @@ def _keep_layers(name: str, own: Path) -> None:
 
 
 def _keep_defaults() -> None:
-    """The product's own settings, which no test changes in place, are read once; each start gets a copy."""
+    """Cache the product's default settings, which no test changes in place; each start gets a copy."""
     load, own = SettingsReader._load, CONFIG
     kept: dict[Path, dict[str, Any]] = {}
 
@@ -74,7 +75,7 @@ def _keep_defaults() -> None:
 
 
 def _keep_models() -> None:
-    """What the product's own two layers give, without an operator's, is put together once."""
+    """Cache the models of the product's two layers without an operator's layer."""
     overlay, build_providers, build_models = loader.overlay, loader._build_providers, loader._build_models
     own: list[Any] = []
     built: dict[bool, tuple[dict[str, Any], dict[str, Any]]] = {}

@@ -1,4 +1,4 @@
-"""A real Chromium without a window, steered by its DevTools protocol."""
+"""A headless Chromium, controlled by the DevTools protocol."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ PATIENCE_S = 60
 
 
 class Chromium:
-    """One browser with one page, in a profile of its own."""
+    """A browser with a page and a separate profile."""
 
     def __init__(self, folder: Path) -> None:
         command = [str(BROWSER), *FLAGS, "--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
@@ -41,7 +41,7 @@ class Chromium:
         return str(pages[0]["webSocketDebuggerUrl"])
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
-        """The result of a command."""
+        """Send a command and return its result."""
         number = next(self._numbers)
         self._line.send(json.dumps({"id": number, "method": method, "params": params}))
         while True:
@@ -53,11 +53,11 @@ class Chromium:
         self.ask("Page.navigate", url=address)
 
     def run(self, expression: str) -> Any:
-        """What a script gives in the page, as the person's hands would do it."""
+        """Return the value of a script in the page, which runs with a user gesture."""
         return self.ask("Runtime.evaluate", expression=expression, returnByValue=True).get("result", {}).get("value")
 
     def wait_for(self, expression: str) -> None:
-        """Until the expression is true in the page."""
+        """Wait until the expression is true in the page."""
         with gevent.Timeout(PATIENCE_S, AssertionError(f"{expression} never came true at {self.run('location.href')}")):
             while not self.run(expression):
                 gevent.sleep(0.05)

@@ -4,7 +4,8 @@ from gateway.clock import SECOND_US, Clock
 
 
 class FakeClock(Clock):
-    """Runs like the real clock; `advance` moves it on, `freeze` stops it, `set` puts the wall time."""
+    """A clock that runs like the real clock; `advance` moves it forward, `freeze` stops it, `set` sets the wall
+    time."""
 
     def __init__(self) -> None:
         self._ahead_us = 0
@@ -29,5 +30,5 @@ class FakeClock(Clock):
         self._frozen = (Clock.now_us(self), Clock.monotonic())
 
     def set(self, at_us: int) -> None:
-        """Make it `at_us` now, without moving the monotonic clock."""
+        """Set the wall time to `at_us` without moving the monotonic clock."""
         self._wall_us += at_us - self.now_us()

@@ -1,4 +1,4 @@
-"""The operator's commands in this process, on a store and a folder of one test's own."""
+"""Runs operator commands in this process, on a store and a folder of one test."""
 
 import io
 import sys
@@ -24,8 +24,8 @@ def command_runner(
     notes: bool = False,
     **environment: str,
 ) -> Run:
-    """run(*arguments, status=0, typed=""): what a command printed, its result or why it failed; its status must be as
-    given, `typed` is its standard input. `notes`: also what it said beside its result."""
+    """Return run(*arguments, status=0, typed=""), which returns the output of a command. The command must exit with
+    `status`; `typed` is its standard input. `notes`: also return the notes beside its result."""
     for name, value in {"GATEWAY_DATA_DIR": str(folder / "data"), "GATEWAY_ENV": "test", **environment}.items():
         monkeypatch.setenv(name, value)
 

@@ -1,4 +1,4 @@
-"""A container file read and its steps carried out without any builder, in a folder that stands for the root."""
+"""Reads a container file and runs its steps without a builder, in a folder that represents the root."""
 
 import json
 import re
@@ -16,14 +16,14 @@ STEP_S = 600
 
 @dataclass
 class Stage:
-    """One FROM with the instructions under it, as (word, rest)."""
+    """A FROM with the following instructions, as (keyword, rest)."""
 
     base: str
     name: str
     steps: list[tuple[str, str]] = field(default_factory=list)
 
     def last(self, word: str) -> str:
-        """What the last instruction of that word says."""
+        """Return the rest of the last instruction with this keyword."""
         return [rest for known, rest in self.steps if known == word][-1]
 
     @property
@@ -36,7 +36,7 @@ class Stage:
 
     @property
     def command(self) -> list[str]:
-        """What runs when nothing else is asked for."""
+        """Return the default command."""
         return [*json.loads(self.last("ENTRYPOINT")), *json.loads(self.last("CMD"))]
 
     @property
@@ -45,7 +45,7 @@ class Stage:
 
 
 def read_stages() -> list[Stage]:
-    """The stages of deploy/Dockerfile."""
+    """Return the stages of deploy/Dockerfile."""
     text = re.sub(r"^\s*#.*\n", "", FILE.read_text(), flags=re.M).replace("\\\n", " ")
     stages: list[Stage] = []
     given: dict[str, str] = {}
@@ -62,7 +62,7 @@ def read_stages() -> list[Stage]:
 
 
 class Image:
-    """What the steps of a stage leave in `folder`. Their absolute paths mean places in it."""
+    """The result of a stage's steps in `folder`. Absolute paths refer to places in the folder."""
 
     def __init__(self, folder: Path, stage: Stage) -> None:
         self.folder = folder
@@ -73,11 +73,11 @@ class Image:
         return self.folder / path.lstrip("/")
 
     def translate(self, text: str) -> str:
-        """A command's or variable's /opt, /src and /data as the places that stand for them."""
+        """Replace /opt, /src and /data in a command or variable by the places that represent them."""
         return re.sub(r"(?<![\w./])/(opt|src|data)\b", lambda found: f"{self.folder}/{found[1]}", text)
 
     def build(self) -> None:
-        """Carry out every step, in order."""
+        """Run every step, in order."""
         ignored = shutil.ignore_patterns(*(ROOT / ".dockerignore").read_text().replace("**/", "").split())
         for word, rest in self.stage.steps:
             if word == "WORKDIR":

@@ -1,4 +1,4 @@
-"""Requests that the API description allows, and whether what comes back is what it promises."""
+"""Generates requests from the API description and checks responses against it."""
 
 from functools import lru_cache
 
@@ -20,16 +20,16 @@ SEARCHED = 10
 
 @lru_cache(1)
 def description_of(app: Flask) -> "schemathesis.BaseSchema":
-    """What the gateway says of its operations. Nothing is taken out of the product's modules to make requests of: these
-    would be others with each change, and each process would read the whole product."""
+    """Return the gateway's API description. Requests are not generated from literals of the product's modules: these
+    change with each commit, and each process would read the whole product."""
     schema = schemathesis.openapi.from_wsgi("/openapi.json", app)
     schema.config.analysis.constants.enabled = False
     return schema
 
 
 def examples(count: int) -> settings:
-    """So many of an operation, always the same: those of the description, then made ones; none is shrunk. Where new
-    ones are searched these are new, and SEARCHED times as many."""
+    """Return Hypothesis settings for `count` deterministic examples of an operation: those of the description, then
+    generated ones, without shrinking. Profiles that search use SEARCHED times as many new examples."""
     steady = settings.default.derandomize
     return settings(
         max_examples=count if steady else count * SEARCHED,

@@ -1,4 +1,4 @@
-"""Servers that fail in one way each, and the measuring of requests through a gateway while they do."""
+"""Servers that each fail in one way, and measurements of requests through a gateway meanwhile."""
 
 import contextlib
 import itertools
@@ -22,7 +22,8 @@ Fault = Callable[[], contextlib.AbstractContextManager[str]]
 
 @dataclass
 class Row:
-    """`direct` is how many of as many calls to the provider itself went well, None where nothing is compared."""
+    """A row of results. `direct` is the number of successful calls to the provider itself, None without a
+    comparison."""
 
     name: str
     way: str
@@ -52,7 +53,7 @@ class Report:
 
 @dataclass
 class Tally:
-    """What became of the requests: seconds of each good one, and what the bad ones were told."""
+    """Results of requests: the seconds of each successful request, and the errors of the others."""
 
     good: list[float] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
@@ -70,14 +71,14 @@ class DrilledGateway(Protocol):
 
 
 class Direct(NamedTuple):
-    """A provider that is called without any gateway."""
+    """A provider that is called without a gateway."""
 
     url: str
     key: str = "any"
 
 
 def ask(asked: DrilledGateway, stream: bool, http: httpx.Client, **more: Any) -> str:
-    """One request: "" when it was answered whole, else what was wrong. `more` are other members of the body."""
+    """Send a request. Return "" for a complete answer, otherwise the error. `more` are further members of the body."""
     headers = {"Authorization": f"Bearer {asked.key}"}
     try:
         answer = http.post(f"{asked.url}/chat/completions", json={**BODY, "stream": stream, **more}, headers=headers)
@@ -93,7 +94,7 @@ def ask(asked: DrilledGateway, stream: bool, http: httpx.Client, **more: Any) ->
 
 
 def judge(text: str) -> str:
-    """A stream is whole when it says all of the answer and then that it is done; broken when it says so."""
+    """Return "" for a stream with the complete answer and the end mark, otherwise the error."""
     lines = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
     said = "".join(
         (choice["delta"].get("content") or "")
@@ -109,7 +110,7 @@ def judge(text: str) -> str:
 def drill(
     asked: DrilledGateway, stream: bool, requests: int = 24, together: int = 4, timeout_s: float = 20, **more: Any
 ) -> Tally:
-    """So many requests, a few at a time; `more` as in `ask`."""
+    """Send a number of requests, `together` at a time; `more` as in `ask`."""
     tally = Tally()
 
     def run(http: httpx.Client) -> None:
@@ -130,7 +131,7 @@ def open_client(timeout_s: float = 20) -> httpx.Client:
     return httpx.Client(trust_env=False, timeout=timeout_s)
 
 
-# Faults: each gives the base address of a provider that has it.
+# Faults: each yields the base URL of a provider with the fault.
 
 
 def web(answer: Callable[[dict, Callable], Iterator[bytes]]) -> Fault:
@@ -159,7 +160,7 @@ def wrong_type() -> Fault:
 
 
 def raw(send: Callable) -> Fault:
-    """A server that speaks by hand: `send(socket)` after the request came."""
+    """Run a server that calls `send(socket)` for each request."""
 
     @contextlib.contextmanager
     def run() -> Iterator[str]:
@@ -205,7 +206,7 @@ def silence() -> Fault:
 
 
 def trickle() -> Fault:
-    """A byte of its headers now and then, and never an answer."""
+    """Run a server that sends its headers byte by byte and never completes them."""
 
     def send(socket) -> None:
         for byte in HEAD * 40:
@@ -215,11 +216,11 @@ def trickle() -> Fault:
     return raw(send)
 
 
-# Providers of which some requests fail, by hand: every connection serves one request.
+# Providers that fail some requests: every connection serves one request.
 
 
 def refusal(status: int, *headers: str) -> Callable:
-    """Sends an error status."""
+    """Return a function that sends an error status."""
     body = b'{"error": {"message": "scripted", "type": "scripted", "code": null, "param": null}}'
     lines = [f"HTTP/1.1 {status} Scripted", "Content-Type: application/json", "Connection: close", *headers]
     head = "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode()
@@ -241,7 +242,7 @@ def hang(socket) -> None:
 
 
 def close(socket) -> None:
-    """Nothing: the connection ends."""
+    """Send nothing and close the connection."""
 
 
 MESSAGE = {"role": "assistant", "content": "Hello."}
@@ -253,7 +254,7 @@ WHOLE = {
 
 
 def send_answer(socket, body: bytes) -> None:
-    """A good answer, whole or streamed as the request says."""
+    """Send a valid answer, complete or streamed as requested."""
     if b'"stream":true' in body.replace(b" ", b""):
         chunks = CHUNK % b'{"role":"assistant","content":"Hello."}' + CHUNK % b"{}"
         end = chunks.replace(b'"delta":{}', b'"delta":{},"finish_reason":"stop"') + b"data: [DONE]\n\n"
@@ -265,7 +266,7 @@ def send_answer(socket, body: bytes) -> None:
 
 
 def read_request(socket) -> bytes:
-    """The body of the request that comes."""
+    """Receive a request and return its body."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += socket.recv(65536)
@@ -277,7 +278,7 @@ def read_request(socket) -> bytes:
 
 
 def failing(send: Callable, when: Callable[[int, bytes], bool], port: int = 0) -> Fault:
-    """A provider that fails by `send` for those requests (number, body) that `when` tells, and answers the others."""
+    """Run a provider that calls `send` if `when(number, body)` is true for a request, and answers other requests."""
 
     @contextlib.contextmanager
     def run() -> Iterator[str]:
@@ -308,7 +309,7 @@ def refused() -> Iterator[str]:
 
 @contextlib.contextmanager
 def answering(port: int) -> Iterator[list[str]]:
-    """A provider that answers on that port; the paths that it was asked."""
+    """Run a provider on that port and yield the list of requested paths."""
     paths: list[str] = []
 
     def answer(environ: dict, start: Callable) -> list[bytes]:

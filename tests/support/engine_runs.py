@@ -1,4 +1,4 @@
-"""A run of the engine before scripted providers, whose books write down what they are told."""
+"""Runs of the engine with scripted providers and a settlement that records its calls."""
 
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -31,17 +31,17 @@ def target_at(
     reasoning: bool = False,
     plain_cancellation: bool = False,
 ) -> Target:
-    """A target of the model `m` at the provider of that name."""
+    """Return a target of the model `m` at the provider of that name."""
     mapping = Mapping(name, "m", "m", reasoning=reasoning)
     provider = Provider(name, name.title(), "openai", cancellation=cancellation, plain_cancellation=plain_cancellation)
     return Target(provider, mapping, Credential("", "platform", name, bounded=bounded), "")
 
 
 class Books:
-    """Stands in for the settlement, the planner and the decisions: `told` is what each was told, in order.
+    """Replaces the settlement, the planner and the decisions. `told` records their calls in order.
 
-    `broke` are identities of provider keys that may not spend, with the error; `refuse` is raised when an answer is
-    settled; `short` is what a budget says after a billed failure; `shut` are providers where nothing may be sent.
+    `broke` maps identities of provider keys without budget to the error; `refuse` is raised when an answer is settled;
+    `short` is the error of a budget after a billed failure; `shut` are providers that accept no requests.
     """
 
     marked: frozenset[str] = frozenset()
@@ -76,14 +76,14 @@ class Books:
         return self.short
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        """Every other message is written down: abandon, unused, keep, close, foresee …"""
+        """Record every other call: abandon, unused, keep, close, foresee …"""
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *given, **named: self.told.append((name, given[0] if given else None))
 
 
 class Planned(Books):
-    """The planner: `is_shut` answers, all else is written down among `told` of the books."""
+    """The planner. `is_shut` returns a value; other calls are recorded in `told` of the books."""
 
     def __init__(self, books: Books) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Planned(Books):
 
 
 class Answering:
-    """A scripted stream under way; `closed` once its call was ended."""
+    """A scripted stream in progress; `closed` after its call was ended."""
 
     def __init__(self, batches: Iterator[Batch]) -> None:
         self.batches, self.closed = batches, False
@@ -110,7 +110,8 @@ class Answering:
 
 
 class Providers:
-    """Scripted providers by name: an error is raised, a function is called, all else is the result or the batches."""
+    """Scripted providers by name. An error is raised, a function is called, and any other value is the result or the
+    batches."""
 
     marked: frozenset[str] = frozenset()
 
@@ -142,7 +143,8 @@ def make_context() -> RequestContext:
 def make_run(
     clock: Clock, providers: Providers, *targets: Target | tuple[Target, ...], drain_s: float = 0.0, **more: Any
 ) -> Run:
-    """A run of a request at these targets, best first (several keys of one as a tuple); its `settlement` is Books."""
+    """Return a run of a request at these targets, best first (several keys of a target as a tuple). Its `settlement` is
+    Books."""
     groups = tuple(one if isinstance(one, tuple) else (one,) for one in targets)
     books = Books()
     needs = Requirements(max_tokens=100, prompt_bytes=10, messages=1)

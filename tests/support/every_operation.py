@@ -1,4 +1,4 @@
-"""A walk through every operation that the API description lists, on one gateway with the sandbox behind it."""
+"""Calls every operation of the API description on a gateway with the sandbox as its provider."""
 
 import base64
 import io
@@ -27,7 +27,7 @@ PROMPT = [{"role": "user", "content": [{"type": "text", "text": "Hello!"}]}]
 
 
 def write_png() -> bytes:
-    """One white point."""
+    """Return a PNG with one white pixel."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -37,7 +37,7 @@ def write_png() -> bytes:
 
 
 def write_wav() -> bytes:
-    """A tenth of a second of silence."""
+    """Return a WAV file with 0.1 seconds of silence."""
     file = io.BytesIO()
     with wave.open(file, "wb") as sound:
         sound.setnchannels(1), sound.setsampwidth(2), sound.setframerate(8000)
@@ -50,8 +50,8 @@ PNG = f"data:image/png;base64,{base64.b64encode(write_png()).decode()}"
 
 @dataclass(frozen=True)
 class Step:
-    """One call. `path` is the description's, its variables and `{…}` in the body are what earlier steps saved: `save`
-    names members of the answer (dotted) to keep. `access` is how it is asked: with the key, a session, or nothing."""
+    """A call. `path` is the description's path. Its variables and `{…}` in the body are values that earlier steps
+    saved; `save` lists the members of the answer (dotted) to save. `access`: with the key, a session, or nothing."""
 
     method: str
     path: str
@@ -63,7 +63,7 @@ class Step:
     form: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    of: str = ""  # the description's path, where `path` names what is in it
+    of: str = ""  # the description's path, where `path` has concrete values
 
     @property
     def operation(self) -> str:
@@ -72,7 +72,7 @@ class Step:
 
 @dataclass
 class Taken:
-    """A step that was taken: what was sent, and what came."""
+    """A completed step: the request and the response."""
 
     step: Step
     sent: Any
@@ -85,18 +85,18 @@ class Taken:
         return self.media == "text/event-stream"
 
     def events(self) -> list[Any]:
-        """The JSON of each event of a stream."""
+        """Return the JSON of each event of a stream."""
         lines = self.body.decode().splitlines()
         return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
 
 
 def ask(path: str, body: Any = None, **more: Any) -> Step:
-    """What a program asks with its API key."""
+    """Return a step that a program calls with its API key."""
     return Step("GET" if body is None else "POST", path, body, access="key", **more)
 
 
 def both(path: str, body: Json, **more: Any) -> Iterator[Step]:
-    """The answer in one piece, and as a stream."""
+    """Return the steps for a complete answer and a stream."""
     yield ask(path, body, **more)
     yield ask(path, {**body, "stream": True})
 
@@ -361,7 +361,7 @@ STEPS = (*PEOPLE, *MODELS, *SERVICE, *WORK, *MONEY, *APPLICATIONS, *DOORS)
 
 
 class Tour:
-    """The walk at a gateway. `known` has what variables stand for."""
+    """The steps at a gateway. `known` has the values of variables."""
 
     def __init__(self, address: str, tokens: Mapping[str, str], password: str) -> None:
         self.address, self.tokens = address, dict(tokens)
@@ -373,7 +373,7 @@ class Tour:
             yield self.take(step)
 
     def take(self, step: Step) -> Taken:
-        """Take one step; AssertionError when it is not answered as it says."""
+        """Run a step. AssertionError for an unexpected response."""
         if "{one_time}" in str(step.body):
             secret = base64.b32decode(self.known["factor"] + "=" * (-len(self.known["factor"]) % 8))
             self.known["one_time"] = code_at(secret, int(time.time()) // STEP_S)

@@ -1,4 +1,4 @@
-"""An installation as an operator runs it: nodes behind nginx, PostgreSQL and Redis, and callers that never stop."""
+"""An installation like an operator's: nodes behind nginx, PostgreSQL and Redis, and callers with a constant load."""
 
 import re
 import time
@@ -20,7 +20,7 @@ LONGEST = 200
 
 @dataclass
 class LoadResult:
-    """What became of requests: (when, what was told) with "" for a whole answer."""
+    """Results of requests as (time, error), with "" for a complete answer."""
 
     told: list[tuple[float, str]] = field(default_factory=list)
 
@@ -43,12 +43,12 @@ class LoadResult:
         return found
 
     def recovered_s(self, since: float) -> float:
-        """Seconds from `since` until the last failure after it."""
+        """Return the seconds from `since` to the last failure after it."""
         return max((when - since for when, text in self.told if text and when >= since), default=0.0)
 
 
 def ask(address: str, key: str, http: httpx.Client) -> str:
-    """One request: "" when it was answered whole, else status and code, or how the connection ended."""
+    """Send a request. Return "" for a complete answer, otherwise status and code, or the error of the connection."""
     try:
         answer = http.post(
             f"{address}/v1/chat/completions", json=HELLO, headers={"Authorization": f"Bearer {key}"}, timeout=20
@@ -64,7 +64,7 @@ def ask(address: str, key: str, http: httpx.Client) -> str:
 
 @contextmanager
 def callers(address: str, key: str, count: int = 4, pause_s: float = 0.05) -> Iterator[LoadResult]:
-    """So many callers ask again and again until the block ends."""
+    """Run `count` callers that send requests until the block ends."""
     asked, stop = LoadResult(), []
 
     def run() -> None:
@@ -83,7 +83,7 @@ def callers(address: str, key: str, count: int = 4, pause_s: float = 0.05) -> It
 
 
 def probe(node: GatewayProcess, path: str = "/readyz") -> tuple[int, str]:
-    """Status and body; 0 where nothing answers."""
+    """Return status and body; status 0 without a response."""
     with httpx.Client(trust_env=False, timeout=8) as http:
         try:
             answer = http.get(node.address + path)
@@ -93,7 +93,7 @@ def probe(node: GatewayProcess, path: str = "/readyz") -> tuple[int, str]:
 
 
 def wait_until(done: Callable[[], Any], seconds: float = WAIT_S) -> float:
-    """Seconds until `done` is true; fails when it takes longer."""
+    """Return the seconds until `done` is true. Fails after `seconds`."""
     began = time.monotonic()
     while not done():
         assert time.monotonic() - began < seconds, "it did not come to that"
@@ -102,8 +102,8 @@ def wait_until(done: Callable[[], Any], seconds: float = WAIT_S) -> float:
 
 
 def log_line(node: GatewayProcess, pattern: str) -> str:
-    """The first line of a node's log that holds the pattern, without time and process, cut off where it is long; ""
-    when there is none."""
+    """Return the first line of a node's log that contains the pattern, without time and process and truncated; "" when
+    no line does."""
     for line in node.log().splitlines():
         if re.search(pattern, line):
             told = re.sub(r"^\S+ \S+ (\[\d+\] )?|^\[[^]]*\] \[\d+\] ", "", line).replace("|", "/")

@@ -1,9 +1,9 @@
-"""Floods of one kind of work, by one organization or by strangers, from a process apart:
+"""Floods a gateway with one kind of work, by an organization or by anonymous callers, from a separate process:
 
     python tests/support/flooding.py KIND ADDRESS KEY SESSION
 
-It runs until it is ended, at a low priority so that the machine is not short of processors, and prints one line for
-each answer: its status.
+It runs until it is killed, at a low priority so that the gateway gets enough processor time, and prints the status of
+each answer.
 """
 
 import base64
@@ -27,13 +27,13 @@ import gevent
 from websockets.sync.client import connect
 
 NICE = 10
-SILENT_S = 3.0  # for which a caller reads nothing of its answer
+SILENT_S = 3.0  # time in which a caller does not read its answer
 DAYS = "from=2026-01-01&to=2026-12-31"
 FLAGS = ("include_deactivated", "exclude_deprecated", "no_training", "mapped", "available", "include_restricted")
 
 
 class Flood:
-    """Requests to one gateway; `key` and `session` are those of the flooding organization."""
+    """Sends requests to a gateway; `key` and `session` belong to the flooding organization."""
 
     def __init__(self, address: str, key: str, session: str) -> None:
         self.address, self.key, self.session = address, key, session
@@ -48,7 +48,7 @@ class Flood:
         self.send(f"GET {path}", b"", token)
 
     def send(self, line: str, content: bytes, token: str, silent_s: float = 0.0) -> None:
-        """One request on a connection of its own; the answer is discarded, after `silent_s` without reading."""
+        """Send a request on a new connection, wait `silent_s` and discard the answer."""
         head = f"{line} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Type: application/json\r\n"
         head += f"Content-Length: {len(content)}\r\n"
         head += f"Authorization: Bearer {token}\r\n\r\n" if token else "\r\n"
@@ -98,7 +98,7 @@ class Flood:
         self.get("/v1/models?" + "&".join(f"{flag}=true" for flag in chosen), "")
 
 
-# How many callers flood at once with each kind of work.
+# The number of concurrent callers for each kind of work.
 KINDS: dict[str, int] = {
     "uploads": 16,
     "sign_ins": 32,

@@ -1,8 +1,9 @@
-"""Several processes that share the tests: forked from the one that collected them, which hands out and reports.
+"""Runs the tests in several processes, which are forked from the process that collects, distributes and reports.
 
-`pytest --processes=4`. Collecting takes longer than most modules' tests, so it happens once; what was imported and
-worked out until then every process has. Each takes a module's tests at a time, the longest first, and asks for the
-next when it comes to the last of them; what it started (a gateway, a database) lasts to its end as in a run of one.
+`pytest --processes=4`. Collecting takes longer than most modules' tests, so it happens once; all processes inherit its
+imports and caches. Each process runs the tests of a module at a time, the longest module first, and requests the next
+module when it starts the last test. Its fixtures (a gateway, a database) live until its end, as in a run with one
+process.
 """
 
 import atexit
@@ -25,23 +26,23 @@ from _pytest.reports import TestReport
 from gevent.monkey import get_original
 from support import ordering, servers
 
-LENGTH = 4  # bytes that tell the length of a message
-SEND_S = 0.5  # what passed is reported together
-# From here on `--durations` lists a start or an end of fixtures.
+LENGTH = 4  # bytes of a message's length
+SEND_S = 0.5  # passed tests are reported together
+# The seconds from which `--durations` lists a setup or teardown.
 LISTED_S = 0.005
-# Servers that all processes share, started when the first of them asks.
+# Servers that all processes share, started at the first request.
 SERVERS = {"postgres": servers.run_postgres}
 THREADS = Path("/proc/self/task")
-# Without gevent's event loop, which must not begin before the fork.
+# Without gevent's event loop, which must not start before the fork.
 fork, poll = get_original("os", "fork"), get_original("select", "poll")
 
-# Of this process: 0 where it is the only one or the one that hands out.
+# The number of this process: 0 for the only process and for the parent.
 number = 0
 _channel: "Channel | None" = None
 
 
 class Channel:
-    """Messages between two processes, any picklable thing each."""
+    """Messages between two processes; each is a picklable value."""
 
     def __init__(self, reading: int, writing: int) -> None:
         self.reading, self._writing = reading, writing
@@ -53,7 +54,7 @@ class Channel:
             data = data[os.write(self._writing, data) :]
 
     def receive(self) -> Any:
-        """EOFError where the other one has ended."""
+        """Return the next message. EOFError when the other process has ended."""
         return pickle.loads(self._read(int.from_bytes(self._read(LENGTH), "little")))
 
     def close(self) -> None:
@@ -71,14 +72,14 @@ class Channel:
 
 
 def channels() -> tuple[Channel, Channel]:
-    """Both ends of a new one."""
+    """Return both ends of a new channel."""
     (first, second), (third, fourth) = os.pipe(), os.pipe()
     return Channel(first, fourth), Channel(third, second)
 
 
 @contextmanager
 def server(name: str) -> Iterator[str]:
-    """The URL of one of SERVERS: shared by all processes, of this one's own where it is the only one."""
+    """Return the URL of one of SERVERS, which all processes share."""
     if _channel is None:
         with SERVERS[name]() as url:
             yield url
@@ -91,7 +92,7 @@ def server(name: str) -> Iterator[str]:
 
 
 def run(session: pytest.Session, count: int) -> None:
-    """All tests of the session, in so many processes."""
+    """Run all tests of the session in several processes."""
     if THREADS.is_dir() and len(list(THREADS.iterdir())) > 1:
         raise pytest.UsageError("A library has a thread, which no fork keeps: it belongs into support/late_imports.py.")
     modules = ordering.modules_of(session.items)
@@ -99,11 +100,12 @@ def run(session: pytest.Session, count: int) -> None:
 
 
 class _Parent:
-    """Hands out and reports."""
+    """The process that distributes tests and reports results."""
 
     def __init__(self, session: pytest.Session, queue: ordering.Queue) -> None:
         self._session, self._queue = session, queue
-        # Shared: which test each process is at, so that it is known which one ended it; before them, whether to stop.
+        # Shared memory: the current test of each process, which shows the test that crashed it; the first entry is the
+        # stop flag.
         self._at = mmap.mmap(-1, 4096)
         self._running: dict[int, _Child] = {}
         self._servers: dict[str, tuple[str, str]] = {}
@@ -131,7 +133,7 @@ class _Parent:
             raise self._session.Interrupted(self._session.shouldstop)
 
     def _next(self, child: "_Child") -> list[int]:
-        """The tests of one more module; none where all are handed out."""
+        """Return the tests of another module; [] when all are distributed."""
         if self._session.shouldfail or self._session.shouldstop:
             return []
         return self._queue.take(child.number % 2 == 0, child.libraries)
@@ -151,7 +153,7 @@ class _Parent:
         return child.channel.reading
 
     def _hear(self, child: "_Child") -> bool:
-        """One message; whether more can come."""
+        """Handle a message and return whether more can arrive."""
         try:
             kind, told = child.channel.receive()
         except EOFError:
@@ -179,21 +181,21 @@ class _Parent:
         self._at[:1] = bytes([bool(self._session.shouldfail or self._session.shouldstop)])
 
     def _bury(self, child: "_Child") -> list[int]:
-        """What it was at has failed where it ended too early; the tests that it had not come to."""
+        """Report the current test of a crashed process as failed, and redistribute its remaining tests."""
         _, status = os.waitpid(child.process, 0)
         left = [index for index in child.tests if index not in child.done]
         if not status and (not left or self._at[0]):
             return []
         at = int.from_bytes(self._at[4 * child.number : 4 * child.number + 4], "little")
         if left and at not in left:
-            at = left[0]  # which it did not come to
+            at = left[0]  # the first test that it did not start
         item = self._session.items[at]
         ended = f"A process ended with {os.waitstatus_to_exitcode(status)} while it ran this test."
         self._report(TestReport(item.nodeid, item.location, {}, "failed", ended, "call"), child)
         return [] if self._at[0] else [index for index in left if index != at]
 
     def _server(self, name: str) -> tuple[str, str]:
-        """Its URL, or why there is none."""
+        """Return the server's URL, or the reason why it is not available."""
         if name not in self._servers:
             try:
                 self._servers[name] = self._stack.enter_context(SERVERS[name]()), ""
@@ -202,7 +204,7 @@ class _Parent:
         return self._servers[name]
 
     def _end(self) -> None:
-        """Nobody outlives the run, however it ends."""
+        """End all processes, so that none outlives the run."""
         for child in self._running.values():
             os.kill(child.process, signal.SIGTERM)
         deadline = time.monotonic() + 5
@@ -212,7 +214,7 @@ class _Parent:
 
 
 class _Child:
-    """A process, as the parent knows it. `gateway`, `id` and `workerinfo` are what pytest prints of it."""
+    """A child process in the parent. `gateway`, `id` and `workerinfo` have the names that pytest prints."""
 
     process: int
     channel: Channel
@@ -226,13 +228,13 @@ class _Child:
 
 
 def _be_child(session: pytest.Session, place: int, channel: Channel, at: mmap.mmap, tests: list[int]) -> NoReturn:
-    """Run tests until there are none, and end."""
+    """Run tests until none are left, and exit."""
     global number, _channel
     status = 1
     try:
         number, _channel = place, channel
         gevent.reinit()
-        timer = gevent.get_hub().loop.timer(0.2, 0.2)  # the event loop must not think that nothing can happen any more
+        timer = gevent.get_hub().loop.timer(0.2, 0.2)  # keeps the event loop alive while no other event is pending
         timer.start(lambda: None)
         _settle(session, place)
         _run_all(session, _Reports(session, channel, at, place), channel, list(tests))
@@ -249,7 +251,7 @@ def _be_child(session: pytest.Session, place: int, channel: Channel, at: mmap.mm
 
 
 def _settle(session: pytest.Session, place: int) -> None:
-    """Files and folders of this process's own."""
+    """Give this process separate files and folders."""
     plugins = session.config.pluginmanager
     capture = plugins.getplugin("capturemanager")
     capture.stop_global_capturing()
@@ -273,13 +275,13 @@ def _run_all(session: pytest.Session, reports: "_Reports", channel: Channel, tes
         reports.begin(tests[0])
         item = session.items[tests.pop(0)]
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=session.items[tests[0]] if tests else None)
-    session._setupstate.teardown_exact(None)  # of whom was told to stop
+    session._setupstate.teardown_exact(None)  # fixtures that remain after a stop
     reports.send()
     channel.send(("end", None))
 
 
 class _Reports:
-    """What a process tells of its tests: how each itself went, and of fixtures what did not pass at once."""
+    """Sends the reports of a process: every test call, and setups and teardowns that failed or were slow."""
 
     def __init__(self, session: pytest.Session, channel: Channel, at: mmap.mmap, place: int) -> None:
         self._config, self._channel, self._at, self._place = session.config, channel, at, 4 * place

@@ -1,4 +1,4 @@
-"""Whole gateways for tests: one inside this process, and one as gunicorn runs it."""
+"""Complete gateways for tests, inside this process or under gunicorn."""
 
 import json
 import os
@@ -38,19 +38,19 @@ from gateway.worker.wiring import build
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 30.0
-# Ports of each process that runs tests, from which on; the place in its row differs from run to run.
+# The first port of each test process; the offset in its range is random.
 PORTS, FIRST_PORT = 2_000, 10_000
 _ports = count(os.getpid())
 MANAGE = (sys.executable, "-m", "gateway.operator.command")
 
 
 class UpgradingHandler(PromptHandler):
-    """Hands its connection to who serves a WebSocket, as the gateway's own server does."""
+    """Passes its connection to WebSocket handlers, like the gateway's server."""
 
     def get_environ(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environ()
         if "HTTP_UPGRADE" in environ:
-            environ["gunicorn.socket"] = self.socket  # as every server of gunicorn has it
+            environ["gunicorn.socket"] = self.socket  # as all gunicorn workers set it
         return environ
 
     def run_application(self) -> None:
@@ -62,7 +62,7 @@ class UpgradingHandler(PromptHandler):
 
 
 class LocalGateway:
-    """A gateway in this process, on a port of its own. `key` is the first API key, of a project with credits."""
+    """A gateway in this process on a free port. `key` is the first API key, of a project with credits."""
 
     def __init__(self, settings: Settings, key: str) -> None:
         self.key = key
@@ -81,15 +81,15 @@ class LocalGateway:
 
     @property
     def url(self) -> str:
-        """What an SDK takes as its base URL."""
+        """The base URL for SDKs."""
         return f"{self.address}/v1"
 
     def add_organization(self, name: str, credits_nusd: int = 100_000_000_000) -> str:
-        """An API key of one more organization, with credits."""
+        """Add an organization with credits and return an API key of it."""
         return self.settle(name, credits_nusd)[2]
 
     def settle(self, name: str, credits_nusd: int) -> tuple[str, str, str]:
-        """One more organization with credits: its id, its project's, and an API key of its owner."""
+        """Add an organization with credits and return its id, its project's id and an API key of its owner."""
         services, by = self.services, {"actor": "test"}
         stores = services.store.database, services.store.control
         organization = create_organization(*stores, name, **by)
@@ -107,7 +107,7 @@ class LocalGateway:
 
 @contextmanager
 def local_gateway(make_settings: Callable[..., Settings], **environment: str) -> Iterator[LocalGateway]:
-    """A migrated gateway with those variables set; its database is SQLite unless DATABASE_URL says otherwise."""
+    """Return a migrated gateway with those variables; its database is SQLite without a DATABASE_URL."""
     key = "llmgtwy_" + secrets.token_urlsafe(30)
     settings = make_settings(GATEWAY_BOOTSTRAP_API_KEY=key, **environment)
     migrate_store(settings)
@@ -119,7 +119,7 @@ def local_gateway(make_settings: Callable[..., Settings], **environment: str) ->
 
 
 def migrate_store(settings: Settings) -> None:
-    """Every migration applied; to SQLite by copying a file that one test of this process has migrated."""
+    """Apply every migration. For SQLite, copy a file that was migrated once in this process."""
     config = settings.database
     path = Path(config.url.removeprefix("sqlite:///") or Path(config.data_dir) / "gateway.db")
     if config.scheme != "sqlite" or path.exists():
@@ -151,14 +151,14 @@ def _migrate(settings: DatabaseSettings) -> None:
 
 
 class GatewayProcess:
-    """A gateway under gunicorn with a data directory of its own. `environment` is added to a bare one.
+    """A gateway under gunicorn with a separate data directory. `environment` is added to a minimal environment.
 
-    A test of the start itself sets `cold`: then Python imports all anew in every process, and there is no database yet.
-    Any other begins as most starts of an installation do, with one at the newest migration, here without any rows.
+    Tests of the start itself set `cold`: then every process imports all modules and there is no database yet. Other
+    tests start with an empty database at the newest migration.
     """
 
     cold = False
-    # Served by gunicorn's own gevent worker: `make stock-server` runs the published clients against that.
+    # Served by gunicorn's standard gevent worker: `make stock-server` runs the published clients against it.
     stock = bool(os.environ.get("STOCK_GUNICORN"))
 
     def __init__(self, data: Path, workers: int = 1, port: int = 0, **environment: str) -> None:
@@ -166,7 +166,7 @@ class GatewayProcess:
         self.address = f"http://127.0.0.1:{self.port}"
         self.url = f"{self.address}/v1"
         self.data = data
-        self.root = ROOT  # of the code that it runs
+        self.root = ROOT  # the root of the code that it runs
         self.command = list(MANAGE)
         self.key = environment.get("GATEWAY_BOOTSTRAP_API_KEY") or "llmgtwy_" + secrets.token_urlsafe(30)
         self.environment = {
@@ -183,7 +183,7 @@ class GatewayProcess:
         self._log = data.parent / f"{data.name}.log"
 
     def start(self) -> "GatewayProcess":
-        """`manage serve`, ready to take requests when this returns."""
+        """Start `manage serve` and wait until it accepts requests."""
         self.data.mkdir(parents=True, exist_ok=True)
         store = self.data / "gateway.db"
         if self._starts_warm() and "DATABASE_URL" not in self.environment and not store.exists():
@@ -204,7 +204,7 @@ class GatewayProcess:
         return self
 
     def _start_stock(self, log: BinaryIO) -> subprocess.Popen[bytes]:
-        """`gunicorn -k gevent wsgi:app`, as docs/deployment.md says."""
+        """Start `gunicorn -k gevent wsgi:app`, as docs/deployment.md describes."""
         for command in ("migrate", "seed"):
             self.manage(command)
         command = [sys.executable, "-m", "gunicorn", "-k", "gevent", "--bind", f"127.0.0.1:{self.port}", "wsgi:app"]
@@ -224,7 +224,7 @@ class GatewayProcess:
         return self._log.read_text(errors="replace")
 
     def manage(self, *arguments: str) -> str:
-        """The output of an operator command on this installation."""
+        """Run an operator command on this installation and return its output."""
         if self._starts_warm():
             done = warm.run(["gateway.operator.command", *arguments], self.environment)
         else:
@@ -234,7 +234,7 @@ class GatewayProcess:
         return done.stdout + done.stderr
 
     def workers(self) -> list[int]:
-        """Process ids of the workers."""
+        """Return the process ids of the workers."""
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text()
         return [int(pid) for pid in children.split()]
@@ -244,7 +244,7 @@ class GatewayProcess:
         self._process.send_signal(signal.SIGTERM)
 
     def hang_up(self) -> None:
-        """Have the configuration read again."""
+        """Reload the configuration."""
         assert self._process is not None
         self._process.send_signal(signal.SIGHUP)
 
@@ -253,7 +253,7 @@ class GatewayProcess:
         return self._process.wait(seconds)
 
     def kill(self) -> None:
-        """SIGKILL for the arbiter and every worker, as a power cut would."""
+        """Send SIGKILL to the arbiter and every worker, to simulate a power failure."""
         assert self._process is not None
         for pid in [*self.workers(), self._process.pid]:
             try:
@@ -272,16 +272,16 @@ class GatewayProcess:
             self.kill()
 
     def discard(self) -> None:
-        """End it at once where the test is over: nobody will look at what it leaves."""
+        """Kill the gateway at the end of a test that needs no clean shutdown."""
         if self._process is not None and self._process.poll() is None:
-            # The arbiter first, else it would replace the workers.
+            # The arbiter is first, because it would replace killed workers.
             for pid in [self._process.pid, *self.workers()]:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self._process.wait()
 
     def get(self, path: str, timeout: float = 30) -> tuple[int, bytes]:
-        """Status and body, with the key of this gateway."""
+        """Send GET with the gateway's key and return status and body."""
         request = urllib.request.Request(self.address + path, headers={"Authorization": f"Bearer {self.key}"})
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:
@@ -292,7 +292,7 @@ class GatewayProcess:
     def post(
         self, path: str, body: dict[str, Any], key: str = "", timeout: float = 30, **headers: str
     ) -> tuple[int, Any]:
-        """Status and JSON body of one request."""
+        """Send POST and return status and JSON body."""
         given = {"Authorization": f"Bearer {key or self.key}", "Content-Type": "application/json", **headers}
         request = urllib.request.Request(self.address + path, json.dumps(body).encode(), given, method="POST")
         try:
@@ -306,8 +306,8 @@ Start = Callable[..., GatewayProcess]
 
 
 def free_port() -> int:
-    """A port that nothing listens on, and that no other process of pytest chooses: below those that the system gives to
-    whoever asks for any, of which one could be taken before its server is there."""
+    """Return a free port that no other pytest process chooses. It is below the ephemeral range, because the system
+    could assign a port of that range before the server listens on it."""
     while True:
         port = FIRST_PORT + PORTS * forked.number + next(_ports) % PORTS
         with socket.socket() as probe, suppress(OSError):

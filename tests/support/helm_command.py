@@ -1,4 +1,5 @@
-"""Stands for the command `helm` in blocks of the documents: what it would install is rendered by Helm's own engine."""
+"""Replaces the command `helm` in code blocks of the documents. Helm's engine renders the chart without installing
+it."""
 
 import sys
 

@@ -1,9 +1,9 @@
-"""Libraries that are imported when a test first uses them, and not when pytest collects the tests.
+"""Imports libraries when a test first uses them, and not when pytest collects the tests.
 
-Each process of pytest imports all test modules and runs a share of them: the vendors' clients, which few tests need,
-were most of what starting one cost. `import anthropic` at the top of a module is as ever; `from anthropic import …`
-imports the library at once and so belongs into the function that needs it, and annotations that name something of it
-want `from __future__ import annotations`.
+Each pytest process imports all test modules and runs some of them. The vendors' clients, which few tests need, took
+most of the start time. `import anthropic` at the top of a module works as usual; `from anthropic import …` imports the
+library immediately and belongs into the function that needs it. Annotations with its names need `from __future__ import
+annotations`.
 """
 
 import importlib
@@ -13,34 +13,35 @@ from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
-# The dearest first; modules of ours that are made of a library stand beside it.
+# The slowest first; test modules that are built on a library follow it.
 LATE = (
     *("anthropic", "fakes.anthropic_types"),
     *("mcp", "langchain_openai", "mistralai.client", "schemathesis", "soundfile", "fakes.bedrock_types"),
     *("google.genai", "fakes.google_types", "fakes.google_live_types"),
-    "helm_python",  # of Go, whose threads no fork keeps
+    "helm_python",  # written in Go: its threads do not survive a fork
 )
-# Where modules of ours are.
+# Folders of test modules.
 FOLDERS = {"ai_sdk", "agents", "contract", "fakes", "support"}
 TESTS = str(Path(__file__).resolve().parents[1])
-# What was imported, each with the line that wanted it; and that which was while pytest collected, which nothing should.
+# Imported libraries with the line that imported them, and libraries that were imported during collection, which is a
+# mistake.
 imported: list[str] = []
 too_early: list[str] = []
 
 
 class LateModule(ModuleType):
-    """A library that nobody has used yet."""
+    """A library that has not been used yet."""
 
     def __getattr__(self, name: str) -> Any:
         spec = self.__spec__
         if name.startswith("_") and (name != "__path__" or not spec or spec.submodule_search_locations is None):
-            raise AttributeError(name)  # pytest and others ask any module for such names in passing
+            raise AttributeError(name)  # pytest and other tools read such names from every module
         _import(self)
         return getattr(self, name)
 
 
 def put_off() -> None:
-    """From now on in this process; what is not installed or is imported already stays so."""
+    """Make imports lazy in this process, except for libraries that are missing or already imported."""
     for name in LATE:
         spec = importlib.util.find_spec(name) if name not in sys.modules else None
         if spec is not None and spec.loader is not None:
@@ -52,13 +53,13 @@ def put_off() -> None:
 
 
 def end_collection() -> None:
-    """All that was imported so far was so too early."""
+    """Record all imports so far as too early."""
     too_early.extend(imported)
 
 
 def first_needed(module: ModuleType, seen: set[str] | None = None) -> int:
-    """The place in LATE of the dearest library that a test module uses, itself or by a module of ours that it has
-    something of; the length of LATE where it uses none."""
+    """Return the index in LATE of the slowest library that a test module uses directly or through a support module;
+    len(LATE) for none."""
     known = set() if seen is None else seen
     first = len(LATE)
     for value in list(vars(module).values()):

@@ -1,4 +1,4 @@
-"""An upstream of every operation that gives secrets away: in what it answers, and in its own words when it fails."""
+"""An upstream for every operation that leaks secrets in its answers and in its error messages."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ Fault = tuple[int, bytes]  # status and body
 
 
 class LeakingUpstream(FakeUpstream):
-    """A mint whose answers hold `answer`, a text of base64's letters, and whose faults are scripted as `Fault`."""
+    """A FakeUpstream that answers with `answer`, a text of base64 letters, and with scripted `Fault`s."""
 
     def __init__(self, answer: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What tests of spending do again and again."""
+"""Helpers for tests of spending limits."""
 
 import gevent
 
@@ -20,14 +20,14 @@ def counters(books, budget):
 
 
 def age(books, payer, seconds):
-    """Let the key's window have begun so much earlier, on the store's clock."""
+    """Move the start of the key's window back by `seconds` on the store's clock."""
     sql = "UPDATE budget SET window_start = window_start - ? WHERE id = ?"
     params = (seconds * 10**6, f"{payer.key_id}:window")
     books.worker.database.write(lambda: books.worker.database.execute(sql, params))
 
 
 def attempt(worker, payer, ask=CALL):
-    """Whether one call was admitted; it costs all that it reserved."""
+    """Whether a call was admitted; its cost equals its reservation."""
     try:
         reservation = worker.spending.reserve(payer, ask)
     except (SpendingLimitReached, OutOfCredits):

@@ -1,4 +1,4 @@
-"""A gateway with people in it, for tests of the management."""
+"""A gateway with members, for tests of the management API."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ ROLES = ("owner", "admin", "developer", "colleague")
 
 @dataclass(frozen=True)
 class Person:
-    """A member with a session; `key` is a key of their own in the organization's project."""
+    """A member with a session; `key` is the member's key in the organization's project."""
 
     token: str
     user_id: str
@@ -26,7 +26,7 @@ class Person:
 
 
 class Tenants:
-    """A gateway with two organizations; in each an owner, an admin and two developers."""
+    """A gateway with two organizations, each with an owner, an admin and two developers."""
 
     def __init__(self, gateway: LocalGateway, people: dict[str, Person] | None = None) -> None:
         self.gateway = gateway
@@ -63,7 +63,7 @@ class Tenants:
         return self.people[name]
 
     def call(self, method: str, path: str, who: Person | str = "", body: Any = None, **headers: str) -> tuple[int, Any]:
-        """Status and decoded answer; `who` is a person or a session token."""
+        """Send a request and return status and decoded body; `who` is a person or a session token."""
         if path.partition("?")[0] in ("/activity", "/activity/sources"):
             self.services.billing.rollups.catch_up()  # statistics lag behind the requests
         token = who.token if isinstance(who, Person) else who
@@ -79,13 +79,13 @@ class Tenants:
             return answer.status_code, answer.get_data(as_text=True)
 
     def ok(self, method: str, path: str, who: Person | str = "", body: Any = None, **headers: str) -> Any:
-        """The answer, which has to be a good one."""
+        """Send a request that must succeed and return the body."""
         status, answer = self.call(method, path, who, body, **headers)
         assert status < 300, (status, answer)
         return answer
 
     def refused(self, method: str, path: str, who: Person | str = "", body: Any = None, **headers: str) -> str:
-        """Status and code of the refusal, as "403 permission_denied"."""
+        """Send a request that must fail and return status and code, as "403 permission_denied"."""
         status, answer = self.call(method, path, who, body, **headers)
         assert status >= 400, (status, answer)
         assert answer["message"] and answer["status"] == status, answer

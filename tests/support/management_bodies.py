@@ -1,4 +1,4 @@
-"""Bodies of the management routes, and one thing of each kind in an organization."""
+"""Bodies for the management routes, and an object of each kind in an organization."""
 
 import re
 
@@ -73,7 +73,7 @@ def furnish(tenants, name: str) -> dict[str, str]:
 
 
 def allow(tenants, person) -> str:
-    """The id of an application that acts for a person."""
+    """Authorize an application for a person and return its id."""
     asked = Consent(
         "client_x", "An editor", "http://localhost/", "localhost", "c" * 43, "mcp:tools", "http://localhost/mcp",
         person.key.info.id, person.user_id,
@@ -83,7 +83,7 @@ def allow(tenants, person) -> str:
 
 
 def retain(tenants, owner) -> str:
-    """The id of a request whose payload is kept."""
+    """Send a request with a retained payload and return its id."""
     root = tenants.open(next(iter(tenants.services.management.operators())))
     tenants.ok("POST", f"/orgs/{owner.organization_id}/credits", root, {"amount": "1"})
     tenants.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "retain"})

@@ -1,4 +1,4 @@
-"""One who speaks plain HTTP with `/mcp`."""
+"""A plain HTTP client for `/mcp`."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 
 class Visitor:
-    """A visitor with the key of a gateway's first organization."""
+    """A client with the key of a gateway's first organization."""
 
     def __init__(self, gateway: LocalGateway) -> None:
         self.gateway, self.url, self._key = gateway, f"{gateway.address}/mcp", gateway.key
@@ -39,6 +39,6 @@ class Visitor:
 
 
 def text(result: Json) -> str:
-    """The first block of a tool's result."""
+    """Return the text of the first block of a tool's result."""
     found: str = result["content"][0]["text"]
     return found

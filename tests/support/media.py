@@ -1,4 +1,4 @@
-"""What flows of operations beside chat share: providers at one fake, and the usage rows of a request."""
+"""Helpers for flows of media operations: providers at a fake, and the usage rows of a request."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from gateway.metering.usage_table import find
 
 
 def providers_at(upstream: FakeServer, paths: Mapping[str, str]) -> dict[str, str]:
-    """Environment in which each provider (as in LLM_<NAME>_…) lies at its path of the fake."""
+    """Return an environment in which each provider (as in LLM_<NAME>_…) has its path of the fake as base URL."""
     keys = {f"LLM_{name}_API_KEY": f"{name}-key" for name in paths}
     return keys | {f"LLM_{name}_BASE_URL": upstream.address + path for name, path in paths.items()}
 
@@ -21,7 +21,7 @@ def sdk_of(gateway: LocalGateway) -> OpenAI:
 
 
 def row_of(gateway: LocalGateway, request_id: str) -> Any:
-    """The one usage row of a request, by its id as shown or as logged."""
+    """Return the only usage row of a request, by its public id or its logged id."""
     gateway.services.store.journal.flush(5)
     (row,) = find(gateway.services.store.database, request_id)
     return row

@@ -1,4 +1,4 @@
-"""Answers of media operations as providers document them, read by the real codecs as the engine reads them."""
+"""Answers of media operations from the providers' documentation, read by the real codecs like in the engine."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ BODIES = {
 
 
 class Reply:
-    """An upstream's answer: an object, a list of events, or sound for None."""
+    """An upstream's answer: an object, a list of events, or audio for None."""
 
     status = 200
 
@@ -49,11 +49,11 @@ class Reply:
         return iter([self._body])
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 def request_of(sample: dict[str, Any]) -> Any:
-    """What was asked, as its surface makes it."""
+    """Return the request of a sample, as its surface builds it."""
     kind, asked = OPERATIONS[sample["operation"]].request, sample.get("asked", {})
     units = None
     if issubclass(kind, images.ImagesRequest):
@@ -93,7 +93,7 @@ def place_of(sample: dict[str, Any], number: int) -> Target:
 
 
 def read_answer(wire: Wire, sample: dict[str, Any], request: Any, attempt: Attempt) -> None:
-    """Note on the attempt what the codec reads of the answer, as the engine does."""
+    """Read an answer with the codec and record it on the attempt, as the engine does."""
     codec: Any = wire.codecs[sample["operation"]]
     call = codec.write(request, attempt.target)
     reader, reply = call.reader or codec, Reply(sample["answer"])

@@ -1,4 +1,4 @@
-"""An application that connects by OAuth, and the person who lets it in, over plain HTTP."""
+"""An application that connects by OAuth, and the person who authorizes it, over plain HTTP."""
 
 import base64
 import hashlib
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 class Person:
-    """Somebody with a browser: cookies, and forms that are sent as they stand on the page."""
+    """A person with a browser, which stores cookies and submits the forms of pages."""
 
     def __init__(self, base: str, email: str, password: str = PASSWORD, verify: Any = True) -> None:
         self.base, self.email, self.password = base, email, password
@@ -29,7 +29,7 @@ class Person:
         self.origin = f"{own.scheme}://{own.netloc}"
 
     def open(self, address: str) -> httpx.Response:
-        """A page at an address; who has to sign in first does so and comes back."""
+        """Open a page and sign in first if necessary."""
         answer = self.web.get(address)
         if "/connect/login" not in answer.headers.get("location", ""):
             return answer
@@ -39,7 +39,7 @@ class Person:
         return self.web.get(back.headers["location"])
 
     def submit(self, page: httpx.Response, **given: str) -> httpx.Response:
-        """The page's form with its hidden fields, the first choice of each list, and what is given."""
+        """Submit the page's form with its hidden fields, the first option of each list, and the given fields."""
         action = html.unescape(re.search(r'<form method="post" action="([^"]+)"', page.text).group(1))
         hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page.text)
         chosen = re.findall(r'<select [^>]*name="(\w+)">\s*<option value="([^"]*)"', page.text)
@@ -47,7 +47,7 @@ class Person:
         return self.web.post(action, data=fields, headers={"Origin": self.origin})
 
     def decide(self, address: str, decision: str = "allow", **more: str) -> str:
-        """Where the browser is led after the decision on the page at `address`."""
+        """Decide on the page at `address` and return the redirect URL."""
         page = self.open(address)
         if page.status_code == 302:
             return page.headers["location"]
@@ -58,7 +58,7 @@ class Person:
 
 
 class App:
-    """An application at `base`, registered as `metadata` says."""
+    """An application at `base`, registered with `metadata`."""
 
     def __init__(self, base: str, verify: Any = True, **metadata: Any) -> None:
         self.base = base
@@ -76,7 +76,7 @@ class App:
         self.verifier = secrets.token_urlsafe(48)
 
     def address(self, **more: Any) -> str:
-        """The address that it opens in the browser; what is None is left out."""
+        """Return the URL that it opens in the browser; parameters that are None are left out."""
         digest = hashlib.sha256(self.verifier.encode()).digest()
         given = {
             "response_type": "code",
@@ -93,7 +93,7 @@ class App:
         )
 
     def ask(self, path: str = "/oauth/token", **fields: Any) -> httpx.Response:
-        """A form to an endpoint, from this client."""
+        """Post a form to an endpoint as this client."""
         given = {"client_id": self.id, **({"client_secret": self.secret} if self.secret else {}), **fields}
         return self.web.post(self.base + path, data={k: v for k, v in given.items() if v is not None})
 
@@ -105,7 +105,7 @@ class App:
         return self.ask(grant_type="refresh_token", refresh_token=token, **more)
 
     def connect(self, person: Person) -> Json:
-        """The tokens of the whole way."""
+        """Run the complete flow and return the tokens."""
         told = parameters(person.decide(self.address()))
         assert told["state"] == "the state" and told["iss"] == self.base
         answer = self.exchange(told["code"])
@@ -115,7 +115,7 @@ class App:
 
 
 def owner_of(gateway: LocalGateway) -> Person:
-    """The owner of the gateway's key, who signs in by password; nobody has tried anything yet."""
+    """Return the owner of the gateway's key, who signs in by password; sign-in attempts are reset."""
     services = gateway.services
     database, control = services.store.database, services.store.control
     caller = services.accounts.authentication.caller(gateway.key)
@@ -125,7 +125,7 @@ def owner_of(gateway: LocalGateway) -> Person:
 
 
 def parameters(location: str) -> dict[str, str]:
-    """What the query of an address says, each once."""
+    """Return the query parameters of a URL; each must occur once."""
     query = urlsplit(location).query
     assert all(len(values) == 1 for values in parse_qs(query).values())
     return dict(parse_qsl(query))

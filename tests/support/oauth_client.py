@@ -1,4 +1,4 @@
-"""The official MCP client, which gets its token by OAuth from nothing but the address."""
+"""The official MCP client, which gets its token by OAuth and only knows the URL."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import httpx2
 import mcp
 from support.oauth import parameters
 
-# A person who is shown an address, and where their browser is led in the end.
+# A function that gets the authorization URL and returns the final redirect URL of the browser.
 Decide = Callable[[str], str]
 MODEL = "openai/gpt-4o-mini"
 CALLS: list[tuple[str, dict[str, Any]]] = [
@@ -24,7 +24,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 
 
 class Storage:
-    """What the client keeps."""
+    """The storage of the client."""
 
     def __init__(self) -> None:
         self.tokens: Any = None
@@ -78,5 +78,5 @@ async def _visit(
 def visit(
     base: str, decide: Decide, storage: Storage, calls: list[Any], back: str = "http://localhost:3030/callback"
 ) -> tuple[list[str], list[Any], list[str]]:
-    """The names of the tools, what each call gave, and all that was asked; `back` is where the browser goes back to."""
+    """Return the names of the tools, the result of each call, and all requests; `back` is the redirect URI."""
     return asyncio.run(_visit(base, decide, storage, calls, back))

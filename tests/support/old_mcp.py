@@ -1,4 +1,4 @@
-"""A client of MCP's oldest transport (HTTP+SSE) that shows each event as it comes."""
+"""A client of MCP's oldest transport (HTTP+SSE) that returns each event as it arrives."""
 
 import http.client
 import json
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 class OldStream:
-    """An open stream. `path` is where it wants its messages; `status` is not 200 where it was refused."""
+    """An open stream. `path` is the endpoint for messages; `status` differs from 200 for a refused stream."""
 
     def __init__(self, address: str, key: str, timeout_s: float = 10) -> None:
         self._connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=timeout_s)
@@ -16,19 +16,19 @@ class OldStream:
         self._answer = self._connection.getresponse()
         self.status, self.headers = self._answer.status, self._answer.headers
         self.path = self.session = ""
-        if self.status == 200:  # else refused: there is no event to come
+        if self.status == 200:  # a refused stream has no events
             name, self.address = self.event()
             assert name == "endpoint"
             parts = urlsplit(self.address)
             self.path, self.session = f"{parts.path}?{parts.query}", parts.query.partition("=")[2]
 
     def line(self) -> str | None:
-        """The next line, a comment too; None at the end."""
+        """Return the next line, including comments; None at the end."""
         raw = self._answer.readline()
         return raw.decode().rstrip("\n") if raw else None
 
     def event(self) -> tuple[str, str]:
-        """Name and data of the next event, comments left out; ("", "") at the end."""
+        """Return name and data of the next event without comments; ("", "") at the end."""
         name = data = ""
         while (line := self.line()) is not None:
             field, _, value = line.partition(": ")

@@ -1,4 +1,4 @@
-"""Which tests a process takes next when several share them: none is left waiting at the end while others idle."""
+"""Distributes tests to processes so that none runs alone at the end while the others are idle."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,14 +7,14 @@ import pytest
 from support.late_imports import LATE, first_needed
 
 RUNNERS = {"GatewayProcess", "subprocess"}
-# Roughly how long a test takes; a module that takes long begins early.
+# The approximate duration of a test; long modules start early.
 SECONDS, SLOW_SECONDS = 0.015, 1.0
 
 
 @dataclass
 class Module:
-    """The tests of a module, by their places in the session. `library`: the dearest of those that are imported late
-    which it needs, "" for none. `waits`: it runs gateways or commands as processes, so it waits more than it works."""
+    """The tests of a module, as indices in the session. `library`: the slowest lazily imported library that it needs,
+    "" for none. `waits`: it runs gateways or commands as processes, so it mostly waits."""
 
     library: str
     waits: bool
@@ -23,14 +23,14 @@ class Module:
 
 
 def modules_of(items: Sequence[pytest.Item]) -> list[Module]:
-    """All modules of the session, the longest first."""
+    """Return all modules of the session, the longest first."""
     found: dict[object, Module] = {}
     for place, item in enumerate(items):
         module = found.get(item.path)
         if module is None:
             loaded = getattr(item, "module", None)
             needed = first_needed(loaded) if loaded is not None else len(LATE)
-            # A vendor's client, whoever imports it.
+            # The client library of a vendor in the module's name.
             library = LATE[needed].removeprefix("fakes.").partition("_")[0] if needed < len(LATE) else ""
             waits = loaded is not None and not RUNNERS.isdisjoint(vars(loaded))
             module = found[item.path] = Module(library, waits)
@@ -40,15 +40,15 @@ def modules_of(items: Sequence[pytest.Item]) -> list[Module]:
 
 
 class Queue:
-    """What nobody has taken yet. Half of the processes begin with modules that wait and the others work beside them; a
-    process stays with the libraries that it has imported."""
+    """The modules that no process has taken yet. Half of the processes start with modules that wait, the others with
+    modules that compute; a process prefers the libraries that it has imported."""
 
     def __init__(self, modules: list[Module]) -> None:
         self._left = modules
         self._begun: set[str] = set()
 
     def take(self, waits: bool, libraries: set[str]) -> list[int]:
-        """The tests of the next module for a process with these libraries, which are added to; none when all are
+        """Return the tests of the next module for a process with these libraries, and add its library; [] when all are
         taken."""
         if not self._left:
             return []

@@ -1,4 +1,4 @@
-"""The fenced blocks and the code spans of the documents, as tests take them out of the pages."""
+"""Extracts fenced blocks and code spans from the documents."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: `kind` is the first word behind the fence, `mark` the second."""
+    """A fenced block: `kind` is the first word after the fence, `mark` the second."""
 
     page: str
     line: int
@@ -26,7 +26,7 @@ class Block:
 
 
 def blocks() -> Iterator[Block]:
-    """Every block of every page, in their order."""
+    """Return every block of every page, in order."""
     for path in PAGES:
         page = path.read_text()
         for found in FENCE.finditer(page):
@@ -36,7 +36,7 @@ def blocks() -> Iterator[Block]:
 
 
 def spans(path: Path) -> list[str]:
-    """What stands between backticks outside of blocks, on one line each."""
+    """Return the code spans outside of blocks."""
     return [" ".join(span.split()) for span in SPAN.findall(FENCE.sub("", path.read_text()))]
 
 

@@ -1,4 +1,4 @@
-"""PDFs as hostile callers make them."""
+"""Generates malicious PDFs."""
 
 import zlib
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ CATALOG = b"<</Type/Catalog/Pages 2 0 R>>"
 def packed(
     pages: int, text: bytes = b"", declared: int | None = None, decoy: bytes = b"", repeated: bool = False
 ) -> bytes:
-    """A PDF with all of its objects in one packed stream. `declared` is its /Count, `text` stands on each page;
-    `repeated`: its tree has one page object, so many times."""
+    """Return a PDF with all objects in one compressed stream. `declared` is its /Count, `text` is on each page;
+    `repeated`: its tree contains one page object this many times."""
     kids = b"10 0 R " * pages if repeated else b" ".join(b"%d 0 R" % (10 + page) for page in range(pages))
     tree = b"<</Type/Pages/Count %d/Kids[%s]>>" % (pages if declared is None else declared, kids)
     objects = [(1, CATALOG), (2, tree), *((10 + page, PAGE) for page in range(1 if repeated else pages))]
@@ -30,7 +30,7 @@ def packed(
 
 
 def plain(objects: Sequence[bytes], trailer: bytes = b"") -> bytes:
-    """A PDF with these objects, numbered from 1, the first of which is the catalogue."""
+    """Return a PDF with these objects, numbered from 1; the first is the catalogue."""
     body, places = bytearray(b"%PDF-1.4\n"), []
     for number, one in enumerate(objects, 1):
         places.append(len(body))
@@ -44,7 +44,7 @@ def plain(objects: Sequence[bytes], trailer: bytes = b"") -> bytes:
 
 
 def updated(before: bytes, number: int, changed: bytes, size: int) -> bytes:
-    """The PDF with one object replaced by an incremental update."""
+    """Return the PDF with an object replaced by an incremental update."""
     place = len(before)
     body = before + b"%d 0 obj\n%s\nendobj\n" % (number, changed)
     table = len(body)
@@ -55,7 +55,7 @@ def updated(before: bytes, number: int, changed: bytes, size: int) -> bytes:
 
 
 def stream(number: int, data: bytes, head: bytes = b"") -> bytes:
-    """A packed stream object."""
+    """Return a compressed stream object."""
     packed_data = zlib.compress(data, 9)
     told = b"%s/Filter/FlateDecode/Length %d" % (head, len(packed_data))
     return b"%d 0 obj\n<<%s>>stream\n%s\nendstream endobj\n" % (number, told, packed_data)

@@ -1,4 +1,5 @@
-"""Fresh PostgreSQL databases for tests: one is made, then emptied after each use, which is far quicker."""
+"""Empty PostgreSQL databases for tests. A database is emptied after each use, which is much faster than creating
+one."""
 
 import itertools
 from collections.abc import Callable
@@ -17,11 +18,11 @@ DISCONNECT = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()"""
 
 
-TEMPLATE = "migrated"  # a database that nobody uses
+TEMPLATE = "migrated"  # a database that no test uses
 
 
 class Databases:
-    """Hands out URLs of databases with every migration applied, to one of the processes that share a server."""
+    """Provides a process with URLs of migrated databases on a server that several processes share."""
 
     def __init__(self, server_url: str, migrate: Callable[[str], None], process: int) -> None:
         self._server_url, self._process = server_url, process
@@ -29,7 +30,7 @@ class Databases:
         self._free: list[str] = []
         self._connections: dict[str, psycopg.Connection] = {}
         with psycopg.connect(server_url, autocommit=True) as connection:
-            # Whoever comes first makes the template; one that is used cannot be copied, so they take turns.
+            # The first process creates the template. A database in use cannot be copied, so a lock is needed.
             connection.execute("SELECT pg_advisory_lock(1)")
             if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (TEMPLATE,)).fetchone():
                 self._make_template(migrate)
@@ -43,7 +44,7 @@ class Databases:
         return rename(self._server_url, name)
 
     def give(self, url: str) -> None:
-        """Take a database back, emptied; one whose tables a test has changed is dropped."""
+        """Take a database back and empty it. A database with changed tables is dropped."""
         connection = self._connect(url)
         connection.execute(DISCONNECT)
         for (name,) in connection.execute(TABLES).fetchall():
@@ -76,7 +77,8 @@ class Databases:
             self._seeded = self._filled(connection)
 
     def _connect(self, url: str) -> psycopg.Connection:
-        """The connection that this database is emptied over: a new one reads the whole dictionary first."""
+        """Return the connection for emptying this database. It is kept, because a new connection reads the whole
+        catalogue first."""
         try:
             self._connections[url].execute("SELECT 1")
         except (KeyError, psycopg.OperationalError):
@@ -84,27 +86,27 @@ class Databases:
         return self._connections[url]
 
     def _empty(self, connection: psycopg.Connection) -> None:
-        # Rows come and go here without their foreign keys being looked at.
+        # Foreign keys are not checked on this connection.
         statements = ["SET session_replication_role = replica"]
         filled = self._filled(connection)
         statements += [f'DELETE FROM public."{name}"' for name in filled]
         statements += [f'INSERT INTO public."{name}" SELECT * FROM seed."{name}"' for name in self._seeded]
-        # Without VACUUM: that tells the planner that tables are empty, and it would read them from end to end.
+        # Without VACUUM: after it, the planner would assume empty tables and use sequential scans.
         connection.execute("; ".join([*statements, SEQUENCES]))
 
     def _filled(self, connection: psycopg.Connection) -> list[str]:
-        """The tables that have rows."""
+        """Return the tables that have rows."""
         looks = (f"SELECT '{name}' WHERE EXISTS (SELECT 1 FROM public.\"{name}\")" for name in self._tables)
         return [name for (name,) in connection.execute(" UNION ALL ".join(looks))]
 
 
 def run_sql(url: str, *statements: str) -> None:
-    """Each by itself, over one connection."""
+    """Run each statement in its own transaction over one connection."""
     with psycopg.connect(url, autocommit=True) as connection:
         for sql in statements:
             connection.execute(sql)
 
 
 def rename(url: str, name: str) -> str:
-    """The same server, another database."""
+    """Return the URL of another database on the same server."""
     return url.replace("/postgres?", f"/{name}?")

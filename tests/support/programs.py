@@ -1,4 +1,4 @@
-"""Programs that are no Python packages and that some tests drive: found on PATH, or where `make test` puts them."""
+"""Finds programs for tests that are not Python packages: on PATH, or where `make test` installs them."""
 
 import os
 import shutil
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-# Beside this interpreter (see .venv/tools.stamp in the Makefile), then where Debian has what is for administrators.
+# The folder of this interpreter (see .venv/tools.stamp in the Makefile), then Debian's folder for administrators.
 PLACES = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin"])
 
 
 def find_program(name: str, package: str) -> str:
-    """The path of a program; skips where it is neither installed nor to be had from Debian's `package`."""
+    """Return the path of a program. Skips where neither it nor Debian's `package` is available."""
     found = shutil.which(name, path=PLACES)
     if found is None:
         pytest.skip(f"{name} is not installed (Debian: apt-get install {package})")

@@ -1,4 +1,4 @@
-"""The nginx of deploy/ in front of gateways that run here."""
+"""The nginx configuration of deploy/ in front of gateways of the tests."""
 
 import datetime
 import ipaddress
@@ -21,7 +21,7 @@ TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
 def write_certificate(folder: Path) -> Path:
-    """A certificate of localhost that signs itself, in the files that the configuration names."""
+    """Write a self-signed certificate for localhost to the paths in the configuration."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
@@ -36,12 +36,13 @@ def write_certificate(folder: Path) -> Path:
 
 
 def uncomment_path(text: str) -> str:
-    """The configuration with its example of a path switched on."""
+    """Return the configuration with its example path enabled."""
     return re.sub(r"# (location /llm/ \{)\n\s+# +(proxy_pass [^\n]+)\n\s+# \}", r"\1 \2 }", text)
 
 
 class Nginx:
-    """It listens on `port` with TLS (or without, for what is not about TLS) and on `plain_port` without."""
+    """An nginx that listens on `port` with TLS (or without, for tests that do not need it) and on `plain_port` without
+    TLS."""
 
     def __init__(self, folder: Path, ports: list[int], secure: bool = True, edit: Edit = str) -> None:
         binary = find_program("nginx", "nginx-light")

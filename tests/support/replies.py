@@ -1,4 +1,4 @@
-"""Answers of upstreams from memory, for codecs that are asked without any server."""
+"""Upstream replies from memory, for tests of codecs without a server."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,7 +8,7 @@ EVENT_STREAM = {"content-type": "text/event-stream"}
 
 
 class MemoryReply:
-    """An UpstreamReply: whole, or in pieces where an exception is raised in its place. Without `headers` it has those
+    """An UpstreamReply of bytes, or of pieces; an exception among the pieces is raised. The default `headers` are those
     of an event stream."""
 
     def __init__(
@@ -29,5 +29,5 @@ class MemoryReply:
 
 
 def json_reply(body: object, status: int = 200, **headers: str) -> MemoryReply:
-    """A whole answer in JSON."""
+    """Return a complete JSON answer."""
     return MemoryReply(orjson.dumps(body), headers=headers, status=status)

@@ -1,4 +1,4 @@
-"""Rows of the request log, as a test needs them."""
+"""Rows of the request log for tests."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,7 +21,7 @@ ZERO: dict[str, Any] = dict.fromkeys(UsageRecord._fields, 0) | {
 
 
 def request_at(number: int) -> bytes:
-    """The id of a request that came in so many minutes after the start."""
+    """Return the id of a request that arrived `number` minutes after the start."""
     return id_at(START_US + number * MINUTE_US)[:6] + number.to_bytes(10, "big")
 
 
@@ -35,7 +35,7 @@ def owned(project: str = PROJECT, key: str = KEY, member: str = MEMBER) -> dict[
 
 
 def attempt(number: int = 0, **given: Any) -> UsageRecord:
-    """The first attempt of the request that came in so many minutes after the start."""
+    """Return the first attempt of the request that arrived `number` minutes after the start."""
     at = START_US + number * MINUTE_US
     usual = {"at": at, "posted_at": at + 5, "request": request_at(number), "kind": SETTLEMENT, "operation": "chat"}
     usual |= {"provider": "vendor", "asked": "small", "served": "small", "cost_nusd": 10, "input": 3, "output": 2}
@@ -44,14 +44,14 @@ def attempt(number: int = 0, **given: Any) -> UsageRecord:
 
 
 def entry(number: int = 0, **given: Any) -> LogEntry:
-    """The entry of a request that was refused."""
+    """Return the entry of a refused request."""
     usual = {"request": request_at(number), "requests": 1, "status": 402, "operation": "chat", "path": "/v1/x"}
     usual |= {"asked": "small", "source": "app", "error": "key_limit_reached"}
     return LogEntry(**{**usual, **owned(), **given})
 
 
 def fill(database: Database, rows: Iterable[UsageRecord | LogEntry]) -> None:
-    """Write them in one transaction, entries with what their metadata is found by."""
+    """Write the rows in one transaction, with the search index of their metadata."""
     usage = [row[:] for row in rows if isinstance(row, UsageRecord)]
     entries = [row for row in rows if isinstance(row, LogEntry)]
     tags = [(row.project, tag_of(*one), row.request) for row in entries for one in row.tags.items()]

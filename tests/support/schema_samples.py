@@ -1,4 +1,4 @@
-"""The sample schemas, instances made from them, and what providers' validators say of a schema."""
+"""The sample schemas, generated instances of them, and the rules of providers' schema validators."""
 
 import json
 import re
@@ -25,7 +25,7 @@ CANDIDATES = ("abcdefgh", "a", "1", "a1", "A1", "12345678", "abc-def", "/a", "*"
 
 
 def load_schemas() -> list[tuple[str, dict[str, Any]]]:
-    """Every sample as (file/name, schema)."""
+    """Return every sample as (file/name, schema)."""
     found = []
     for path in sorted(SAMPLES.glob("*.json")):
         found += [(f"{path.stem}/{entry['name']}", entry["schema"]) for entry in json.loads(path.read_text())]
@@ -37,8 +37,8 @@ def accepts(schema: dict[str, Any], instance: Any) -> bool:
 
 
 def check(schema: dict[str, Any]) -> Callable[[Any], bool]:
-    """A function that tells whether an instance is valid."""
-    # Many grammars write the same.
+    """Return a function that checks whether an instance is valid."""
+    # Cached, because many grammars return the same schema.
     return _compile(json.dumps(schema))
 
 
@@ -49,7 +49,7 @@ def _compile(text: str) -> Callable[[Any], bool]:
 
 
 def _without_foreign_patterns(schema: Any) -> Any:
-    """The schema without patterns that only another language's engine reads."""
+    """Return the schema without patterns in other languages' regular expression syntax."""
     if isinstance(schema, list):
         return [_without_foreign_patterns(inner) for inner in schema]
     if not isinstance(schema, dict):
@@ -69,7 +69,8 @@ def _readable(pattern: str) -> bool:
 
 
 def instances_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """Objects that the schema takes: with what is required, with all that is declared, with each union's branches."""
+    """Return objects that the schema accepts: with required properties, with all properties, with each branch of
+    unions."""
     return json.loads(_instances_of(json.dumps(schema)))
 
 
@@ -139,7 +140,8 @@ def _text(schema: dict[str, Any]) -> str:
 
 
 def google_complaints(schema: dict[str, Any]) -> list[str]:
-    """What the Gemini API's validator says of a Schema: unknown words, and rules that types do not show."""
+    """Return the errors of the Gemini API's validator for a Schema: unknown keywords, and rules that types do not
+    express."""
     try:
         genai.types.Schema.model_validate(schema)
     except ValidationError as error:
@@ -178,7 +180,7 @@ def _google_node_rules(schema: dict[str, Any], path: str) -> Iterator[str]:
 
 
 def google_as_json(schema: dict[str, Any]) -> dict[str, Any]:
-    """A Google Schema as the JSON Schema that takes the same."""
+    """Return the JSON Schema that is equivalent to a Google Schema."""
     plain = {word: value for word, value in schema.items() if word != "nullable"}
     if "type" in plain:
         plain["type"] = plain["type"].lower()
@@ -192,7 +194,7 @@ def google_as_json(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def words_of(schema: Any, words: set[str] | None = None) -> set[str]:
-    """Every word at every depth; names of properties are none."""
+    """Return every keyword at every depth, without the names of properties."""
     found = set() if words is None else words
     if isinstance(schema, dict):
         for word, value in schema.items():

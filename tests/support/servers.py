@@ -1,4 +1,4 @@
-"""Real servers for the suite, started once a session in a temporary folder and stopped at its end."""
+"""Real servers for the suite, started once per session in a temporary folder and stopped at its end."""
 
 import contextlib
 import importlib.util
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 WAIT_S = 20.0
-# Nothing is kept beyond the session, and nothing lives long enough to be tidied behind the tests' backs.
+# The data is deleted after the session, so durability and background maintenance are off.
 DEFAULTS = "-h '' -k {folder}"
 POSTGRES_FLAGS = (
     "-h '' -k {folder} -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c wal_level=minimal "
@@ -26,7 +26,7 @@ POSTGRES_FLAGS = (
 
 @contextlib.contextmanager
 def run_postgres(flags: str = POSTGRES_FLAGS) -> Iterator[str]:
-    """The URL of a fresh PostgreSQL server on a Unix socket; skips where its binaries cannot run."""
+    """Start a PostgreSQL server on a Unix socket and yield its URL. Skips where its binaries cannot run."""
     binaries = _find_postgres()
     user = _find_user()
     folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))
@@ -47,7 +47,7 @@ def run_postgres(flags: str = POSTGRES_FLAGS) -> Iterator[str]:
 
 @contextlib.contextmanager
 def run_redis() -> Iterator[str]:
-    """The URL of a fresh redis server on a Unix socket; skips where there is none."""
+    """Start a redis server on a Unix socket and yield its URL. Skips where it is not installed."""
     binary = _find_redis()
     folder = tempfile.mkdtemp(prefix="redis", dir="/tmp")
     path = f"{folder}/redis.sock"
@@ -83,7 +83,7 @@ def _find_redis() -> str:
 
 
 def _find_user() -> pwd.struct_passwd | None:
-    """PostgreSQL refuses to run as root: then the account to use instead."""
+    """Return another account when this process runs as root, because PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -93,10 +93,10 @@ def _find_user() -> pwd.struct_passwd | None:
 
 
 def _make_reachable(binaries: Path, user: pwd.struct_passwd, folder: Path) -> Path:
-    """The binaries, or a copy of them where they lie in a folder that `user` may not enter."""
+    """Return the folder of the binaries, or a copy of it where `user` has no access."""
     if _can_run(user, binaries / "postgres"):
         return binaries
-    # initdb finds its libraries beside the package, by a relative path.
+    # initdb finds its libraries by a relative path beside the package.
     package = binaries.parent.parent
     shutil.copytree(binaries.parent, folder / package.name / binaries.parent.name, symlinks=True)
     libraries = package.with_name(f"{package.name}.libs")
@@ -121,7 +121,7 @@ def _run(user: pwd.struct_passwd | None, *command: object) -> None:
         [str(part) for part in command],
         cwd="/",
         stdin=subprocess.DEVNULL,
-        # A file and not a pipe: the server inherits it and would hold a pipe open for ever.
+        # A file and not a pipe: the server inherits it and would keep a pipe open.
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         timeout=60,

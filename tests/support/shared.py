@@ -1,8 +1,8 @@
-"""Gateways and fakes that the tests of a module share, each test with an organization of its own in them.
+"""Gateways and fakes that the tests of a module share. Each test has a separate organization.
 
-Starting a gateway costs as much as fifty requests. What a test does through the API concerns its own organization
-alone, so that a module's tests share one; what would reach the others (settings, a drain, a killed process) wants a
-gateway of the test's own. Between the tests it is looked whether one changed the gateway, and which one is told.
+Starting a gateway costs as much as fifty requests. Calls of the API only affect the test's organization, so the tests
+of a module share a gateway. Tests that affect others (settings, a drain, a killed process) need a separate gateway.
+After each test a check reports whether the test changed the gateway.
 """
 
 import dataclasses
@@ -32,7 +32,8 @@ Fake = TypeVar("Fake", bound=FakeServer)
 
 
 class Tenant(LocalGateway):
-    """A gateway as one fresh organization sees it; to a test it is a LocalGateway whose first key is this one's."""
+    """A shared gateway with a new organization. Tests use it like a LocalGateway; its first key belongs to the
+    organization."""
 
     def __init__(self, gateway: LocalGateway, name: str, credits_nusd: int = CREDITS_NUSD) -> None:
         self.app, self.services, self.address = gateway.app, gateway.services, gateway.address
@@ -43,7 +44,7 @@ class Tenant(LocalGateway):
 
 
 class SharedGateway:
-    """Hands out tenants of one gateway, one test after the other."""
+    """Creates tenants of a gateway, one test after the other."""
 
     def __init__(self, gateway: LocalGateway) -> None:
         self.gateway = gateway
@@ -52,25 +53,25 @@ class SharedGateway:
         self._last = ""
 
     def tenant(self, test: str) -> Tenant:
-        """A fresh organization for the test of that name, in a gateway that knows nothing of its providers' past."""
+        """Return a new organization for the test of that name. The health of providers is reset."""
         self.check()
         self._last = test
         services = self.gateway.services
-        # Tables belong to the store that was opened last, which may be another test's.
+        # Tables are bound to the store that was opened last, which may belong to another test.
         services.store.database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
         forget_health(services.routing.health)
         return Tenant(self.gateway, f"tenant-{next(self._numbers)}")
 
     def check(self) -> None:
-        """AssertionError when a test left the gateway other than it was."""
+        """Raise AssertionError when a test changed the gateway."""
         now = _parts_of(self.gateway.services)
         changed = sorted(name for name in now if now[name] is not self._parts.get(name))
-        self._parts = now  # told once
+        self._parts = now  # reported once
         assert not changed, f"{self._last} changed {', '.join(changed)} of a shared gateway: it needs one of its own"
 
 
 class ModuleShare:
-    """What the tests of one module share, from its first test to its last. `make_folder(name)` is a new folder."""
+    """The shared objects of a module's tests. `make_folder(name)` creates a folder."""
 
     def __init__(self, make_folder: Callable[[str], Path]) -> None:
         self._make_folder = make_folder
@@ -93,7 +94,7 @@ class ModuleShare:
         if found is None:
             found = self._fakes[key] = self._stack.enter_context(kind(*arguments))
         else:
-            # As it was made, but for the server, whose address the gateways know.
+            # The initial state, except for the server: gateways know its address.
             server = found._server
             vars(found).clear()
             found.__init__(*arguments)
@@ -103,7 +104,7 @@ class ModuleShare:
     def database(self, databases: Databases) -> str:
         if not self._databases:
             self._databases.append(databases.take())
-            # Given back after the gateways have ended, which come later.
+            # Databases are returned after the gateways, which were created later, have ended.
             self._stack.callback(databases.give, self._databases[0])
         return self._databases[0]
 
@@ -114,31 +115,31 @@ class ModuleShare:
 
 
 class Share:
-    """The shared things of its module as one test gets them."""
+    """Access to the shared objects of a module for one test."""
 
     def __init__(self, shared: ModuleShare, test: str) -> None:
         self._shared, self._test = shared, test
 
     def gateway(self, environment: Environment, name: str = "") -> Tenant:
-        """The module's gateway with these variables, as a fresh organization with credits sees it.
+        """Return the module's gateway with these variables and a new organization with credits.
 
-        `environment` may be a function of a folder, called once, that writes a catalogue there; gateways of several
-        such functions are told apart by `name`.
+        `environment` may be a function that writes a catalogue to a folder and is called once; `name` distinguishes
+        gateways of several such functions.
         """
         key = (name,) if callable(environment) else (name, *sorted(environment.items()))
         return self._shared.gateway(key, environment).tenant(self._test)
 
     def fake(self, kind: Callable[..., Fake], *arguments: Any, name: str = "") -> Fake:
-        """The module's fake of that class, with no calls and no script yet; more than one of it by `name`."""
+        """Return the module's fake of that class, without calls and script; `name` distinguishes several of a class."""
         return self._shared.fake(kind, *arguments, name=name)
 
     def database(self, databases: Databases) -> str:
-        """The URL of the module's database, of those that `databases` hands out."""
+        """Return the URL of the module's database, from `databases`."""
         return self._shared.database(databases)
 
 
 def usage_of(gateway: LocalGateway) -> list[UsageRecord]:
-    """The usage rows of the gateway's first organization alone, oldest first."""
+    """Return the usage rows of the gateway's first organization, oldest first."""
     database, own = gateway.services.store.database, raw_id(gateway.organization_id)
     gateway.services.store.journal.flush(5)
     sql = "SELECT request FROM usage WHERE organization = ? GROUP BY request ORDER BY request"
@@ -151,7 +152,7 @@ def load(folder: Path, **environment: str) -> Settings:
 
 
 def forget_health(health: Health) -> None:
-    """No outcome and no cooldown of any provider is known any more, as after a start."""
+    """Reset outcomes and cooldowns of all providers, as after a start."""
     health.windows.clear()
     health._changed.clear()
     health._watched.clear()
@@ -160,7 +161,7 @@ def forget_health(health: Health) -> None:
 
 
 def _parts_of(services: Services) -> dict[str, Any]:
-    """Everything in the services by name, groups of them included."""
+    """Return all services by name, including nested groups."""
     parts = {}
     for field in dataclasses.fields(services):
         part = parts[field.name] = getattr(services, field.name)

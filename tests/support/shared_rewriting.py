@@ -1,7 +1,7 @@
-"""Test modules that are made ready while others are collected.
+"""Rewrites the assertions of test modules in a second process during the collection.
 
-pytest rewrites the assertions of each test module before it is imported, and keeps what it made of it in a file. On a
-fresh checkout that takes a process ten seconds, while another processor idles.
+pytest rewrites the assertions of each test module before its import and caches the result in a file. On a fresh
+checkout this takes a process ten seconds, while another processor is idle.
 """
 
 import os
@@ -17,7 +17,7 @@ fork = get_original("os", "fork")
 
 
 def rewrite_from_the_end(config: pytest.Config) -> int:
-    """In a process of its own, whose id this is: the last modules first, until it meets those that were collected."""
+    """Fork a process that rewrites the last modules first, until it reaches the collected modules. Return its id."""
     process: int = fork()
     if process == 0:
         try:
@@ -28,7 +28,7 @@ def rewrite_from_the_end(config: pytest.Config) -> int:
 
 
 def rewrite_modules(config: pytest.Config, paths: list[Path]) -> None:
-    """As importing them would; those that were rewritten already stay."""
+    """Rewrite modules as an import would; cached results are kept."""
     state = config.stash[rewrite.assertstate_key]
     for path in paths:
         folder = rewrite.get_cache_dir(path)

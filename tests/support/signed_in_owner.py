@@ -29,6 +29,6 @@ class SignedInOwner:
         return self("POST", "/keys/api", {"description": "CI", "projectId": project["id"], **more})["apiKey"]
 
     def ask(self, token: str) -> set[int]:
-        """The statuses that workers give this key, each asked over a new connection."""
+        """Return the statuses of requests with this key, each over a new connection."""
         headers = {"Authorization": f"Bearer {token}", "Connection": "close"}
         return {requests.get(f"{self.address}/v1/key", headers=headers, timeout=20).status_code for _ in range(ASKS)}

@@ -41,7 +41,7 @@ class Caller:
         return found + mark
 
     def reply(self):
-        """(status, headers, body) of a reply with a length."""
+        """Read a reply with a content length as (status, headers, body)."""
         lines = self.until(b"\r\n\r\n").decode().split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:] if line)}
         length = int(headers.get("content-length", 0))
@@ -51,7 +51,7 @@ class Caller:
         return int(lines[0].split()[1]), headers, body
 
     def rest(self):
-        """All that comes until the server closes."""
+        """Read until the server closes the connection."""
         data = self.buffer
         while more := self.socket.recv(65536):
             data += more
@@ -62,7 +62,7 @@ class Caller:
 
 
 class Server:
-    """gunicorn, one worker, on a free port."""
+    """A gunicorn with one worker on a free port."""
 
     def __init__(self, folder, **environment):
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -95,7 +95,7 @@ class Server:
         return self.log.read_text().splitlines()
 
     def wait_for(self, line, seconds=3.0):
-        """The first recorded line that starts so."""
+        """Return the first recorded line that starts with `line`."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             for found in self.lines():
@@ -105,7 +105,7 @@ class Server:
         raise AssertionError(f"{line!r} was never recorded: {self.lines()} {self.errors.read_text()}")
 
     def workers(self):
-        """Process ids."""
+        """Return the process ids of the workers."""
         return Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
 
     def signal(self, number=signal.SIGTERM):

@@ -1,7 +1,7 @@
-"""A model whose every token has a round price, callers that spend on it, and a look at the books from outside.
+"""A model with a round price per output token, callers that spend on it, and queries of the accounts.
 
-`BODIES` has a good body for each paid operation, its text being what is asked, `JOBS` for each that begins a job, or
-`FORMS` its fields: a new one needs a line there.
+`BODIES` has a valid body for each paid operation with the given text, `JOBS` for each operation that starts a job, and
+`FORMS` the fields of forms. A new operation needs a line there.
 """
 
 import http.client
@@ -23,7 +23,7 @@ from support.gateways import ROOT, GatewayProcess
 from gateway.providers.sandbox import audio_files
 from gateway.providers.sandbox.image_files import png
 
-TOKEN_NUSD = 300_000  # of output; input is free, so that a call of 100 tokens costs 0.03 USD
+TOKEN_NUSD = 300_000  # per output token; input is free, so a call with 100 tokens costs 0.03 USD
 PROVIDER = """name = "FakeUpstream"
 protocol = "openai"
 address = "{address}"
@@ -92,7 +92,7 @@ MODEL = "".join(
 
 
 def write_mint(folder: Path, address: str, most: int = 100_000) -> dict[str, str]:
-    """The environment of a gateway that knows `coin` at this address."""
+    """Write a catalogue with the model `coin` at this address and return the environment of a gateway that uses it."""
     for name, text in (("providers", PROVIDER.format(address=address, most=most)), ("models", MODEL)):
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / "mint.toml").write_text(text)
@@ -100,7 +100,7 @@ def write_mint(folder: Path, address: str, most: int = 100_000) -> dict[str, str
 
 
 Json = dict[str, Any]
-TOOLS = "/mcp"  # where a refusal is told by the result of a tool
+TOOLS = "/mcp"  # a refusal is in the result of a tool
 PICTURE = "data:image/png;base64," + b64encode(png(1, 1, "")).decode()
 
 
@@ -109,7 +109,7 @@ def _talk(text: str) -> list[Json]:
 
 
 def _prompt(text: str) -> Json:
-    """The call options of the AI SDK, which names the model in a header."""
+    """Return call options of the AI SDK, which sends the model in a header."""
     return {"prompt": [{"role": "user", "content": [{"type": "text", "text": text}]}], "maxOutputTokens": 100}
 
 
@@ -118,7 +118,7 @@ BODIES: dict[str, Callable[[str], Json]] = {
     "/v1/completions": lambda text: {"prompt": text, "max_tokens": 100},
     "/v1/messages": lambda text: {"messages": _talk(text), "max_tokens": 100},
     "/v1/responses": lambda text: {"input": text, "max_output_tokens": 100},
-    # As many bytes as its tokens need for their bound.
+    # As many bytes as the bound of its tokens requires.
     "/v1/embeddings": lambda text: {"model": "mint/leaf", "input": f"{text:<120}"},
     "/v1/audio/speech": lambda text: {"model": "mint/horn", "input": f"{text:<100}", "voice": "alloy"},
     "/v1/images/generations": lambda text: {"model": "mint/brush", "prompt": text},
@@ -145,20 +145,20 @@ BODIES: dict[str, Callable[[str], Json]] = {
     "/v3/ai/language-model": _prompt,
     "/v4/ai/language-model": _prompt,
 }
-# What begins a job: its usage row comes with its end.
+# Operations that start a job; the usage row is written at its end.
 JOBS: dict[str, Callable[[str], Json]] = {"/v1/videos": lambda text: {"model": "mint/reel", "prompt": text}}
-# What is sent as a form with a file; a second of sound costs as much as 100 tokens.
+# Operations with a form that contains a file; a second of audio costs as much as 100 tokens.
 FORMS = {f"/v1/audio/{name}": {"model": "mint/ear"} for name in ("transcriptions", "translations")}
 SECOND_OF_SOUND = audio_files.make("wav", 1.0, "")
 STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v4/ai/language-model")
-# Paths that lead to one handler, of which one is enough where the way of a request is not the matter.
+# Paths with the same handler; one of them is enough for tests that do not depend on the path.
 ALIKE = ("/v1/ai/language-model", "/v3/ai/language-model")
 TALK = {*STREAMED, *ALIKE, TOOLS, "/v1/responses/compact"}
 BESIDE_CHAT = sorted({*BODIES, *FORMS} - TALK)
 
 
 def with_model(path: str, body: Json, model: str) -> Json:
-    """The body asking for another model."""
+    """Return the body with another model."""
     if path == TOOLS:
         body["params"]["arguments"]["model"] = model
         return body
@@ -166,14 +166,14 @@ def with_model(path: str, body: Json, model: str) -> Json:
 
 
 def sent_to(path: str, text: str) -> Json:
-    """What httpx takes as the body of a good request for a paid operation."""
+    """Return httpx's arguments for the body of a valid request to a paid operation."""
     if path in FORMS:
         return {"data": FORMS[path] | {"prompt": text}, "files": {"file": ("a.wav", SECOND_OF_SOUND)}}
     return {"json": {"model": "mint/coin"} | (BODIES | JOBS)[path](text)}
 
 
 def say_in_headers(path: str, body: Json) -> dict[str, str]:
-    """What the surface of the AI SDK wants to hear in headers."""
+    """Return the headers that the AI SDK surface requires."""
     if "/ai/" not in path:
         return {}
     stream = "true" if body.get("stream") else "false"
@@ -204,7 +204,7 @@ with opened() as one:
 
 
 class Told(NamedTuple):
-    """What a caller was told: status 0 when the connection broke."""
+    """The response to a caller; status 0 when the connection broke."""
 
     status: int
     code: str = ""
@@ -212,7 +212,7 @@ class Told(NamedTuple):
 
 
 def pay(gateway: Any, mark: str = "", words: str = "", key: str = "", **body: Any) -> Told:
-    """One call of `coin`, 100 tokens unless told otherwise, over a connection of its own."""
+    """Call `coin` over a new connection, for 100 tokens by default."""
     given = {"model": "mint/coin", "max_tokens": 100} | body
     given["messages"] = [{"role": "user", "content": f"mark:{mark} {words}"}]
     headers = {"Authorization": f"Bearer {key or gateway.key}", "Content-Type": "application/json"}
@@ -235,14 +235,14 @@ def pay(gateway: Any, mark: str = "", words: str = "", key: str = "", **body: An
 
 
 def at_once(count: int, work: Callable[[int], Any], seconds: float = 120) -> list[Any]:
-    """What `work` gave, each in a greenlet of its own, all done within `seconds`."""
+    """Run `work` in `count` greenlets and return the results. All must finish within `seconds`."""
     running = [gevent.spawn(work, number) for number in range(count)]
     gevent.joinall(running, timeout=seconds)
     return [one.get(block=False) for one in running]
 
 
 def make_keys(gateway: GatewayProcess, limits: list[int]) -> list[str]:
-    """Tokens of new keys, one for each total limit in nano-dollars."""
+    """Create a key for each total limit in nano-dollars and return their tokens."""
     command = [sys.executable, "-c", KEYS, *map(str, limits)]
     done = subprocess.run(command, cwd=ROOT, env=gateway.environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -250,7 +250,7 @@ def make_keys(gateway: GatewayProcess, limits: list[int]) -> list[str]:
 
 
 def query(gateway: GatewayProcess, sql: str) -> list[tuple]:
-    """Rows as another process sees them."""
+    """Return rows as another process sees them."""
     url = gateway.environment.get("DATABASE_URL", "")
     if url.startswith("postgres"):
         with psycopg.connect(url) as database:
@@ -260,7 +260,7 @@ def query(gateway: GatewayProcess, sql: str) -> list[tuple]:
 
 
 def until(condition: Callable[[], bool], seconds: float = 8.0) -> bool:
-    """Whether it became so in time."""
+    """Whether the condition became true in time."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -274,5 +274,5 @@ def reserved_nusd(gateway: GatewayProcess) -> int:
 
 
 def settled_nusd(gateway: GatewayProcess) -> int:
-    """The cost of all usage rows."""
+    """Return the cost of all usage rows."""
     return int(query(gateway, "SELECT COALESCE(SUM(cost_nusd), 0) FROM usage")[0][0])

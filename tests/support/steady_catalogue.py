@@ -1,9 +1,7 @@
-"""The product's own catalogue on whatever day the tests run: what a vendor ended since has not ended yet, and what it
-made dearer costs what it did.
+"""Keeps the product's catalogue at its state on DAY: later shutdowns and price changes are ignored.
 
-Models that the catalogue has end on their vendors' dates, and tests that call one would fail from that day on without a
-change of anything. What came before is as it is, and so is what a test's own catalogue says. A cold process reads the
-files themselves.
+Models in the catalogue end on their vendors' dates, and tests that call such a model would fail after that date without
+any change. Earlier dates and catalogues of tests are unaffected. A cold process reads the original files.
 """
 
 from datetime import UTC, datetime
@@ -13,12 +11,12 @@ from typing import Any
 from gateway.catalogue import last_good, loader
 from gateway.catalogue.layers import Layer
 
-DAY = "2026-11-22"  # moves on when it likes: the tests were right on it
+DAY = "2026-11-22"  # may be moved to any later day on which the tests pass
 TABLES, DATES = ("deprecated_models", "deactivated_models"), ("deprecated", "deactivated")
 
 
 def make_steady() -> None:
-    """From now on in this process."""
+    """Keep the catalogue at DAY in this process."""
     _read_as_then("read_snapshot", loader.FOLDER / loader.SNAPSHOT)
     _read_as_then("read_folder", loader.FOLDER)
 
@@ -36,7 +34,7 @@ def _read_as_then(name: str, own: Path) -> None:
 
 
 def as_then(layer: Layer, today: str) -> None:
-    """Forget, in place, the dates behind DAY that have come."""
+    """Delete, in place, past dates that are later than DAY."""
 
     def came(text: Any) -> bool:
         return isinstance(text, str) and DAY < text <= today

@@ -1,8 +1,8 @@
-"""Examples of Hypothesis that are the same in every run and in every process.
+"""Makes Hypothesis generate the same examples in every run and in every process.
 
-It takes one number or text in twenty from the literals of whatever modules of the product happen to be imported, for
-which every process of a fresh clone reads the whole product: seconds each, and other examples with each change. Where
-new examples are searched (the profiles `explore` and `fuzz`) it does so still.
+Hypothesis takes five percent of numbers and texts from the literals of imported modules. Every process of a fresh clone
+then reads the whole product, which takes seconds, and the examples change with each commit. The profiles `explore` and
+`fuzz`, which search new examples, still do so.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from hypothesis.internal.intervalsets import IntervalSet
 
 
 def make_steady() -> None:
-    """From now on in this process."""
+    """Use the same examples in this process."""
     _leave_literals("_get_local_constants")
     _know_utf_8("intervals_from_codec")
 
@@ -31,7 +31,7 @@ def _leave_literals(name: str) -> None:
 
 
 def _know_utf_8(name: str) -> None:
-    """What it finds by writing a million characters: UTF-8 has all but the surrogates, and each comes back."""
+    """Return the characters of UTF-8, all except surrogates. Hypothesis finds them by encoding a million characters."""
     find: Callable[[str], Any] = getattr(charmap, name)
     known = IntervalSet(((0, 0xD7FF), (0xE000, 0x10FFFF))), IntervalSet(())
     setattr(charmap, name, lambda codec: known if codec == "utf-8" else find(codec))

@@ -1,4 +1,4 @@
-"""How many steps work takes: lines of Python, whatever the machine does beside it."""
+"""Counts the steps of work in lines of Python, independent of the machine's load."""
 
 import sys
 from collections.abc import Callable
@@ -7,7 +7,8 @@ from typing import Any
 
 
 def count_steps(work: Callable[[], object]) -> int:
-    """The lines that `work` runs in this thread. What C does at once is one step, unless it calls back."""
+    """Return the number of lines that `work` runs in this thread. A C function counts as one step, without its
+    callbacks."""
     steps = 0
 
     def look(frame: FrameType, event: str, arg: Any) -> Any:
@@ -25,7 +26,7 @@ def count_steps(work: Callable[[], object]) -> int:
 
 
 class Counted(str):
-    """A text whose comparisons are steps: what searches a list of them shows."""
+    """A string that counts its comparisons as steps, to detect searches in lists."""
 
     __slots__ = ()
     __hash__ = str.__hash__

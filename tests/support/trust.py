@@ -1,7 +1,7 @@
-"""HTTP clients of the tests without the certificates of public authorities.
+"""Creates HTTP clients in tests without the certificates of public authorities.
 
-Every client of httpx and of the SDKs reads the whole bundle when it is made, some 20 ms of work, even for an address
-without TLS. Nothing here calls a public host: what speaks TLS brings a certificate of its own.
+Every client of httpx and of the SDKs reads the whole bundle, which takes some 20 ms, even for a URL without TLS. The
+tests call no public host, and tests with TLS use their own certificates.
 """
 
 import ssl
@@ -11,7 +11,7 @@ import certifi
 
 
 def without_public_authorities() -> None:
-    """From now on the bundles of certifi and of the system count as empty in this process."""
+    """Replace the bundles of certifi and of the system by empty ones in this process."""
     paths = ssl.get_default_verify_paths()
     public = {certifi.where(), paths.openssl_cafile, paths.cafile, "/etc/ssl/certs/ca-certificates.crt"} - {None}
     load = ssl.SSLContext.load_verify_locations

@@ -1,4 +1,4 @@
-"""Two providers of one model, `north` the cheaper, written as an operator's catalogue folder for tests."""
+"""Writes operator catalogues with two providers of a model, of which `north` is cheaper."""
 
 from pathlib import Path
 
@@ -23,7 +23,8 @@ MODEL = '[[models]]\nid = "twin"\nname = "Twin"\nfamily = "test"\n'
 
 
 def write_twins(folder: Path, north: str, south: str, more: str = "reasoning = false") -> dict[str, str]:
-    """The environment of a gateway that knows `twin` at these two addresses; `more` TOML lines of both mappings."""
+    """Return the environment of a gateway with the model `twin` at two addresses; `more` are TOML lines for both
+    mappings."""
     (folder / "providers").mkdir(parents=True)
     (folder / "models").mkdir()
     (folder / "models" / "twin.toml").write_text(MODEL)
@@ -34,8 +35,8 @@ def write_twins(folder: Path, north: str, south: str, more: str = "reasoning = f
 
 
 def write_line(folder: Path, *addresses: str) -> dict[str, str]:
-    """The environment of a gateway whose `auto` chooses among the models m0, m1 …, each at a provider of its own at
-    these addresses, the cheapest first."""
+    """Return the environment of a gateway with `auto` for the models m0, m1 …, each at a separate provider at these
+    addresses, the cheapest first."""
     (folder / "providers").mkdir(parents=True)
     (folder / "models").mkdir()
     names = [f"m{number}" for number in range(len(addresses))]

@@ -1,15 +1,15 @@
-"""Uploads that this process has on the disk."""
+"""Finds uploads of this process on the disk."""
 
 import os
 from pathlib import Path
 
 
 def spooled_files() -> set[str]:
-    """Open files without a name in a spool folder, by the name that the system shows for them."""
+    """Return open unnamed files in a spool folder, by the name that the system shows for them."""
     links = set()
     for one in Path("/proc/self/fd").iterdir():
         try:
             links.add(os.readlink(one))
         except OSError:
-            continue  # closed meanwhile
+            continue  # closed in the meantime
     return {one for one in links if one.endswith("(deleted)") and "/spool/" in one}

@@ -1,4 +1,4 @@
-"""Usage rows for tests, and what plain Python makes of them: the sums that rollups must tell."""
+"""Usage rows for tests, and their sums in plain Python, which rollups must equal."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -23,12 +23,12 @@ ABSENT = dict.fromkeys(("error", "label", "extra", "storage_nusd", "discount_ppm
 
 
 def request_at(at_us: int) -> bytes:
-    """A request id of a moment."""
+    """Return a request id with this time."""
     return id_at(at_us)[:6] + bytes.fromhex(ids.new_hex())[6:]
 
 
 def usage_row(at_us: int, **given: Any) -> UsageRecord:
-    """A row of a request of that moment, recorded a moment later."""
+    """Return the usage row of a request at that time, recorded shortly after."""
     owners = dict.fromkeys(("organization", "project", "api_key", "member"), bytes(16))
     values = {**NOTHING, **ABSENT, **owners, "at": at_us, "posted_at": at_us + 5, "request": request_at(at_us), **given}
     return UsageRecord(**values)
@@ -39,7 +39,7 @@ def insert_rows(database: Database, *rows: UsageRecord) -> None:
 
 
 def sum_up(rows: Sequence[UsageRecord]) -> dict[tuple[Any, ...], list[int]]:
-    """(series, owner, hour, name, provider) → VALUES, in plain Python."""
+    """Sum rows in plain Python: (series, owner, hour, name, provider) → VALUES."""
     last: dict[bytes, int] = {}
     for row in rows:
         last[row.request] = max(last.get(row.request, 0), row.attempt)
@@ -86,7 +86,7 @@ def _figures(row: UsageRecord, last: int) -> dict[str, int]:
 
 
 def stored_sums(database: Database) -> dict[tuple[Any, ...], list[int]]:
-    """The same of what the rollups tell, both parts together."""
+    """Return the same sums from the rollups, with stored and recent parts added."""
     columns = "series, owner, hour, name, provider"
     sums = ", ".join(f"SUM({name})" for name in VALUES)
     sql = f"SELECT {columns}, {sums} FROM rollup WHERE series < 8 GROUP BY {columns}"
@@ -98,7 +98,7 @@ def stored_sums(database: Database) -> dict[tuple[Any, ...], list[int]]:
 
 
 def stored_days(database: Database) -> dict[tuple[Any, ...], list[int]]:
-    """Sums of days that are made: series and hour are as those of hours, the first of the day."""
+    """Return the stored sums of days; the hour is the first hour of the day."""
     sql = (
         f"SELECT series - 8, owner, hour, name, provider, {', '.join(VALUES)} FROM rollup "
         "WHERE series BETWEEN 8 AND 15 AND hour / 24 < (SELECT days_through FROM rollup_state) "
@@ -112,7 +112,7 @@ def stored_days(database: Database) -> dict[tuple[Any, ...], list[int]]:
 
 
 def stored_blocks(database: Database) -> dict[tuple[Any, ...], list[int]]:
-    """The same of blocks of days."""
+    """Return the stored sums of blocks of days."""
     sql = (
         f"SELECT series - 16, owner, hour, name, provider, {', '.join(VALUES)} FROM rollup WHERE series >= 16 "
         f"AND hour / {BLOCK_HOURS} IN (SELECT block FROM rollup_block WHERE made = 1)"
@@ -125,13 +125,13 @@ def stored_blocks(database: Database) -> dict[tuple[Any, ...], list[int]]:
 
 
 def made_blocks(database: Database) -> set[int]:
-    """Which of them are made."""
+    """Return the blocks that are stored."""
     sql = "SELECT block FROM rollup_block WHERE made = 1"
     return {block for (block,) in database.read(lambda: database.execute(sql).fetchall())}
 
 
 def count_removed(database: Database) -> int:
-    """How many rows were removed, as the rollups have it."""
+    """Return the number of removed rows in the rollups."""
     moved = f"SELECT rows FROM rollup JOIN rollup_hour USING (hour) WHERE series = {Series.PROJECT} AND part <> held"
     gone = "SELECT rows FROM removed_piece JOIN rollup_hour USING (hour) WHERE part = held"
     sql = f"SELECT SUM(rows) FROM ({moved} UNION ALL {gone}) r"
@@ -139,12 +139,12 @@ def count_removed(database: Database) -> int:
 
 
 def by_day(sums: dict[tuple[Any, ...], list[int]], days: Iterable[int]) -> dict[tuple[Any, ...], list[int]]:
-    """Sums of hours as those of days."""
+    """Return the sums of days from sums of hours."""
     return by_steps(sums, days, HOURS)
 
 
 def by_steps(sums: dict[tuple[Any, ...], list[int]], steps: Iterable[int], width: int) -> dict[tuple[Any, ...], Any]:
-    """Sums of hours as those of so many of them."""
+    """Return the sums of `steps` steps of `width` from sums of hours."""
     wanted, found = set(steps), {}
     for (series, owner, hour, *names), values in sums.items():
         if hour // width in wanted:

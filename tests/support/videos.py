@@ -1,4 +1,4 @@
-"""Video jobs of a gateway in this process: begun by HTTP, and moved on by the test instead of by the clock."""
+"""Video jobs of a gateway in this process. They are started by HTTP, and tests advance them instead of the clock."""
 
 import time
 from typing import Any
@@ -16,7 +16,7 @@ LONG = "A kettle boils. [[sandbox: takes=3600]]"
 
 
 def films_of(share: Share, **environment: str) -> LocalGateway:
-    """The module's gateway, without recurring work: nothing is due before a test says so."""
+    """Return the module's gateway without recurring work, which tests run explicitly."""
     gateway = share.gateway({"GATEWAY_VIDEO_POLL_S": "3600", **environment})
     gateway.app.background.stop()
     return gateway
@@ -37,7 +37,7 @@ def begin(gateway: LocalGateway, prompt: str = SOON, **body: Any) -> dict[str, A
 
 
 def look(gateway: LocalGateway) -> None:
-    """One round of the leading worker, once what is soon there is there, and every job is due."""
+    """Run a round of the leading worker with every job due, after pending work has finished."""
     time.sleep(0.02)
     database = gateway.services.store.database
     sql = "UPDATE video_job SET due_at = 1 WHERE organization = ? AND due_at IS NOT NULL AND state <> 'creating'"
@@ -46,7 +46,7 @@ def look(gateway: LocalGateway) -> None:
 
 
 def end_of(gateway: LocalGateway, ident: str) -> dict[str, Any]:
-    """The job after its end."""
+    """Wait for the end of a job and return it."""
     for _ in range(50):
         look(gateway)
         job = call(gateway, "GET", f"/videos/{ident}").json()
@@ -62,7 +62,7 @@ def row(gateway: LocalGateway, ident: str) -> VideoJob:
 
 
 def left_of(gateway: LocalGateway) -> tuple[int, int]:
-    """What of the credits is spent, and what is held."""
+    """Return the spent and the reserved credits."""
     sql = "SELECT settled_nusd, leased_nusd FROM budget WHERE id = ?"
     database = gateway.services.store.database
     found = database.read(lambda: database.execute(sql, (f"{gateway.organization_id}:credits",)).fetchone())

@@ -1,8 +1,8 @@
-"""Programs of the gateway with their modules imported already.
+"""Starts programs of the gateway with imported modules.
 
-`python -m gateway.operator.command serve` uses a second of a processor before its first line runs, and each worker two
-thirds of one, all for imports. Here a process that has imported them is forked instead; arguments, environment, folder,
-signals and the real gunicorn stay as they are. Tests of the start itself use subprocess.Popen.
+The imports of `python -m gateway.operator.command serve` take a second of processor time, those of each worker 0.7
+seconds. Here a process that has imported the modules is forked instead. Arguments, environment, folder, signals and
+gunicorn are the real ones. Tests of the start itself use subprocess.Popen.
 """
 
 import atexit
@@ -22,7 +22,7 @@ SOURCE = Path(__file__).with_name("warm_source.py")
 
 
 class WarmProcess:
-    """As far as tests use it a subprocess.Popen of `python -m <words>`."""
+    """Replaces a subprocess.Popen of `python -m <words>`, with the members that tests use."""
 
     def __init__(self, words: list[str], environment: dict[str, str], stdout: Any, stderr: Any) -> None:
         self.args = words
@@ -68,7 +68,7 @@ class WarmProcess:
 
 
 def run(words: list[str], environment: dict[str, str], timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    """What subprocess.run of `python -m <words>` gives with its output captured as text."""
+    """Run `python -m <words>` and return the same as subprocess.run with its output captured as text."""
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         code = WarmProcess(words, environment, output, errors).wait(timeout)
         output.seek(0)
@@ -77,7 +77,7 @@ def run(words: list[str], environment: dict[str, str], timeout: float = 60) -> s
 
 
 class _Source:
-    """The process that forks, and the socket to it."""
+    """The process that forks programs, and the socket to it."""
 
     def __init__(self) -> None:
         self._owner = os.getpid()
@@ -102,7 +102,7 @@ class _Source:
 
 
 def begin() -> None:
-    """Start the process that forks now, so that it is ready when it is wanted; processes forked from here share it."""
+    """Start the forking process early; processes that are forked from here share it."""
     _source()
 
 

@@ -1,8 +1,8 @@
-"""The process that warm programs are forked from: it has imported what they need and does nothing else, ever.
+"""The process that warm programs are forked from. It has imported their modules and does nothing else.
 
-It is run by itself, told the descriptor of a socket. A message there is what subprocess.Popen would be given, as JSON,
-and three descriptors: standard output, standard error, and a socket on which the process id is told and later how the
-program ended.
+It runs as a script; its argument is the descriptor of a socket. A message on the socket has the arguments of
+subprocess.Popen as JSON and three descriptors: standard output, standard error, and a socket that receives the process
+id and later the exit status of the program.
 """
 
 import array
@@ -51,8 +51,8 @@ from gateway.worker import accepted_configuration  # noqa: E402
 
 LONGEST = 1 << 20  # bytes of a message
 DESCRIPTORS = 3
-MOST_OPEN = 4096  # nothing that this process has open is above
-# Without gevent's event loop, which must not begin before the fork.
+MOST_OPEN = 4096  # above every open descriptor of this process
+# Without gevent's event loop, which must not start before the fork.
 fork, poll = get_original("os", "fork"), get_original("select", "poll")
 
 PROGRAMS: dict[str, Callable[[], Any]] = {
@@ -61,28 +61,28 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "gateway.server.launch": launch.main,
     "gunicorn": wsgiapp.run,
 }
-# Whom a program shares memory with: its own children, and no other program.
+# A program shares memory with its children only, and with no other program.
 SHARED: tuple[Any, ...] = (accepted_configuration.refusal, ready_workers.ready_count)
 
 
 def count_shared() -> int:
-    """Pieces of memory that may be written and that a fork would not copy."""
+    """Return the number of writable memory mappings that a fork would share."""
     return sum(line.split()[1] == "rw-s" for line in Path("/proc/self/maps").read_text().splitlines())
 
 
 def know_addresses() -> None:
-    """Prepare now what matches addresses and clients in every gateway."""
-    # Python keeps the patterns that it compiles for them.
+    """Fill the caches of address and client patterns, which every gateway uses."""
+    # Python caches the compiled patterns.
     Map(MatchedRule(one.path, methods=[one.method]) for one in surface_table.operations())
     Addresses(operation.path for operation in surface_table.operations())
     known_clients()
 
 
 def serve(control: Any) -> None:
-    """Fork a program for each message until nobody can send any more. Returns in the programs as well."""
+    """Fork a program for each message until the socket is closed. Returns in the programs as well."""
     waiting = poll()
     waiting.register(control, POLLIN)
-    lines: dict[int, tuple[int, int]] = {}  # by what tells of a program's end: its process id, and where to tell of it
+    lines: dict[int, tuple[int, int]] = {}  # process id and reporting socket, by the pidfd of a program
     while True:
         for ready, _ in waiting.poll():
             if ready in lines:
@@ -110,23 +110,23 @@ def serve(control: Any) -> None:
 
 
 def tell_end(program: int, line: int) -> None:
-    """Take leave of a program, as the parent that it needs: none of the tests is its parent."""
+    """Reap a program and report its exit status. This process is its parent; the tests are not."""
     _, status = os.waitpid(program, 0)
     try:
         os.write(line, b"%d\n" % os.waitstatus_to_exitcode(status))
-    except OSError:  # whoever started it is gone
+    except OSError:  # the process that started it has ended
         pass
     os.close(line)
 
 
 def become(given: dict[str, Any], output: int, errors: int) -> None:
-    """The program itself, in this process."""
+    """Become the program in this process."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(output, 1)
     os.dup2(errors, 2)
     os.closerange(3, MOST_OPEN)
     os.chdir(given["folder"])
-    sys.path[:2] = [given["folder"]]  # as `python -m` has it
+    sys.path[:2] = [given["folder"]]  # as for `python -m`
     for one in SHARED:
         one.__init__()
     words, environment = given["words"], given["environment"]
@@ -136,8 +136,8 @@ def become(given: dict[str, Any], output: int, errors: int) -> None:
 
 
 def executed(words: list[str], environment: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    """What the program would put in its place, with all that it was: found out in a child, so that nothing stays of it
-    here either. Ends as the child does where that puts nothing there."""
+    """Return the arguments of the exec call with which the program would replace itself. A child determines them, so
+    that this process stays unchanged. Exits with the child's status if it calls no exec."""
     reading, writing = os.pipe()
     child = fork()
     if child == 0:
@@ -160,7 +160,7 @@ def executed(words: list[str], environment: dict[str, str]) -> tuple[list[str], 
 
 
 def run(words: list[str], environment: dict[str, str]) -> NoReturn:
-    """The module words[0] with the arguments that follow; does not return."""
+    """Run the module words[0] with the following arguments; does not return."""
     os.environ.clear()
     os.environ.update(environment)
     program = PROGRAMS[words[0]]
@@ -170,7 +170,7 @@ def run(words: list[str], environment: dict[str, str]) -> NoReturn:
 
 if __name__ == "__main__":
     assert count_shared() == len(SHARED), "a fork would share memory that SHARED does not name"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when nobody can ask any more
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when the socket is closed
     steady_catalogue.make_steady()
     cheap_starts.make_cheap()
     cheap_disks.make_cheap()
@@ -180,7 +180,7 @@ if __name__ == "__main__":
     know_addresses()
     gc.collect()
     gc.freeze()
-    for _ in prefer_huge_pages():  # of which a fork copies fewer entries
+    for _ in prefer_huge_pages():  # a fork copies fewer page table entries for huge pages
         pass
     told = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, int(sys.argv[1]))
     told.setblocking(True)

@@ -1,4 +1,4 @@
-"""The wheel of this checkout: built, and installed without what it depends on, which the tests have."""
+"""Builds the wheel of this checkout and installs it without its dependencies, which the tests have."""
 
 import os
 import shutil
@@ -12,14 +12,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def build_wheel(folder: Path, source: Path = ROOT) -> Path:
-    """A wheel of this checkout, or of another folder, in `folder`."""
+    """Build a wheel of this checkout, or of another folder, in `folder`."""
     _build("wheel", folder, source)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
 
 def build_source(folder: Path) -> Path:
-    """What is published of the source of this checkout, in `folder`."""
+    """Write the published source files of this checkout to `folder`."""
     _build("sdist", folder, ROOT)
     (archive,) = folder.glob("*.tar.gz")
     return archive
@@ -32,7 +32,8 @@ def _build(kind: str, folder: Path, source: Path) -> None:
 
 
 def install_wheel(wheel: Path, folder: Path) -> Path:
-    """The folder of the programs of a new environment in `folder` that holds the wheel; other packages are ours."""
+    """Install the wheel in a new environment in `folder` and return its folder of programs; other packages are those of
+    the tests."""
     make = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
     subprocess.run(make, check=True, capture_output=True, timeout=60)
     programs = folder / "bin"
@@ -47,7 +48,7 @@ def install_wheel(wheel: Path, folder: Path) -> Path:
 
 
 def _bring_compiled(package: Path) -> None:
-    """What Python compiled of the same text in this checkout, which would be compiled anew for seconds."""
+    """Copy the compiled files of the same sources from this checkout, because compiling takes seconds."""
     for module in package.rglob("*.py"):
         ours = ROOT / "gateway" / module.relative_to(package)
         compiled = Path(cache_from_source(str(ours)))

@@ -1,4 +1,4 @@
-"""Connections that each belong to one known worker of a gateway, so that every worker can be asked on purpose."""
+"""Connections to known workers of a gateway, so that a test can send requests to each worker."""
 
 import http.client
 import json
@@ -22,20 +22,20 @@ class Line:
         self._connection.connect()
 
     def worker(self, pids: list[int]) -> int:
-        """Which of these processes accepted it; 0 while it still waits for one."""
+        """Return the process that accepted the connection; 0 before one did."""
         inode = _inode(self._port, self._connection.sock.getsockname()[1])
         return next((pid for pid in pids if inode and _holds(pid, inode)), 0)
 
     def post(self, path: str, body: dict[str, Any], key: str) -> tuple[int, Any]:
-        """Status and decoded answer, from this worker."""
+        """Send POST to this worker and return status and decoded body."""
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-        self._connection.auto_open = 0  # never another worker instead
+        self._connection.auto_open = 0  # a new connection could lead to another worker
         self._connection.request("POST", path, json.dumps(body), headers)
         answer = self._connection.getresponse()
         return answer.status, json.loads(answer.read() or b"null")
 
     def get(self, path: str) -> int:
-        """The status of a request without a body."""
+        """Send GET and return the status."""
         self._connection.request("GET", path)
         answer = self._connection.getresponse()
         answer.read()
@@ -46,7 +46,7 @@ class Line:
 
 
 def open_lines(gateway: GatewayProcess) -> list[Line]:
-    """A connection to each worker of the gateway."""
+    """Return a connection to each worker of the gateway."""
     pids = gateway.workers()
     found: dict[int, Line] = {}
     spare: list[Line] = []
@@ -57,7 +57,7 @@ def open_lines(gateway: GatewayProcess) -> list[Line]:
         if pid and pid not in found:
             found[pid] = line
         else:
-            spare.append(line)  # kept until the end, so that its worker looks busy
+            spare.append(line)  # kept open, so that its worker has more connections than others
         if len(found) == len(pids):
             break
     for line in spare:
@@ -67,7 +67,7 @@ def open_lines(gateway: GatewayProcess) -> list[Line]:
 
 
 def _inode(server_port: int, client_port: int) -> str:
-    """The socket that is the server's end of a loopback connection, "" when there is none."""
+    """Return the inode of the server's socket of a loopback connection; "" when there is none."""
     for row in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         cells = row.split()
         local, remote = (int(cells[place].rpartition(":")[2], 16) for place in (1, 2))

@@ -1,4 +1,4 @@
-"""Workers killed by chance while the gateway serves."""
+"""Kills random workers while the gateway serves."""
 
 import os
 import random
@@ -9,7 +9,7 @@ from support.gateways import GatewayProcess
 
 
 def kill_by_chance(gateway: GatewayProcess, rounds: int, workers: int) -> int:
-    """Kill -9 that many times one of the workers, when all of them are there; how many were killed."""
+    """Kill -9 a random worker, `rounds` times and when all workers are running. Return the number of kills."""
     chance, kills = random.Random(2), 0
     while kills < rounds:
         gevent.sleep(chance.uniform(0.15, 0.6))
