@@ -1,8 +1,8 @@
-"""Reports on an account: whose key it is, what its project used, and by what.
+"""Usage reports of an account: the key's account, the usage of its project, and a breakdown of that usage.
 
-Functions that every surface shares; who asks is a `ReportScope`, made of what a surface knows about its caller, and no
-argument can widen it. They read rollups alone, so a report of a year costs what one of a day does, reached limits do
-not matter, and usage rows may be gone. A surface that asks checks that the caller's key is in force.
+All surfaces share these functions. A `ReportScope` is derived from the authenticated caller, and no argument can widen
+it. Reports read only rollups: a report of a year costs as much as one of a day, reached limits do not matter, and usage
+rows may have been removed. The surface must check that the caller's key is active.
 
     reports = services.billing.reports                  # gateway.reports.usage_reports.Reports
     scope = scope_of_caller(caller)                     # gateway.reports.scope; Forbidden: a customer's key
@@ -11,9 +11,9 @@ not matter, and usage rows may be gone. A surface that asks checks that the call
     reports.get_usage_breakdown(scope, group_by, sort_by="requests", from_date=None, to_date=None,
                                 limit=10, offset=0) -> dict
 
-Dates are "YYYY-MM-DD" in UTC, both included; `granularity` is day or hour; `group_by` provider, model, app or api_key;
-`sort_by` requests, cost or tokens. The answers are JSON objects as tools give them. InvalidRequest names the argument
-that is wrong, Unavailable means that the store is away: never a report of zeros.
+Dates are "YYYY-MM-DD" in UTC, both inclusive; `granularity` is day or hour; `group_by` provider, model, app or api_key;
+`sort_by` requests, cost or tokens. The results are JSON objects for tools. InvalidRequest names the invalid argument;
+Unavailable means that the store is down, so an outage never looks like zero usage.
 
-Decided against: numbers as strings. These are statistics; what is exact is the ledger.
+Rejected alternative: numbers as strings. These are statistics; the ledger holds exact amounts.
 """

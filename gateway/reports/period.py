@@ -1,4 +1,4 @@
-"""The days of a report: read, defaulted and bounded."""
+"""The days of a report: parsing, defaults and bounds."""
 
 import re
 from dataclasses import dataclass
@@ -18,22 +18,26 @@ EPOCH = date(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class ReportDays:
-    """Days in UTC, both included."""
+    """Days in UTC, both inclusive."""
 
     first: date
     last: date
 
     def span(self, step: str) -> Span:
-        """The hours of the period in buckets: "hour", "day", or "all" in one."""
+        """Return the hours of the period in buckets: "hour", "day", or any other value for one sum."""
         begin, end = ((day - EPOCH).days * HOURS for day in (self.first, self.last + timedelta(days=1)))
-        return Span(begin, end, "hour" if step == "hour" else "day" if step == "day" else "all")
+        if step == "hour":
+            return Span(begin, end, "hour")
+        if step == "day":
+            return Span(begin, end, "day")
+        return Span(begin, end, "all")
 
     def show(self) -> dict[str, str]:
         return {"from": self.first.isoformat(), "to": self.last.isoformat()}
 
 
 def read_period(from_date: str | None, to_date: str | None, now_us: int, granularity: str = "day") -> ReportDays:
-    """The period of two dates, each of which may be left out. InvalidRequest names what is wrong with it."""
+    """Return the period of two dates, both optional. InvalidRequest describes an invalid period."""
     if to_date is None:
         last = to_datetime(now_us).date()
     else:
@@ -48,7 +52,7 @@ def read_period(from_date: str | None, to_date: str | None, now_us: int, granula
         most = MOST_DAYS
     if not 1 <= (last - first).days + 1 <= most:
         raise InvalidRequest(
-            f"from must not lie after to (today if there is none); {most} days at most are told by the {granularity}.",
+            f"from must not be later than to (default: today); reports by {granularity} cover at most {most} days.",
             param="from",
         )
     return ReportDays(first, last)
@@ -63,5 +67,5 @@ def _read(text: str, name: str) -> date:
     except ValueError:
         day = None
     if day is None or day.year < 2000:
-        raise InvalidRequest(f"{name} is not a date such as 2027-01-31.", param=name)
+        raise InvalidRequest(f"{name} must be a date such as 2027-01-31.", param=name)
     return day

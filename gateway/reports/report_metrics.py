@@ -1,11 +1,11 @@
-"""The METRICS that reports tell of anything, as JSON numbers."""
+"""The METRICS of reports as JSON numbers."""
 
 from typing import Any
 
 from gateway.metering.figures import ActivityFigures
 from gateway.money import usd_number
 
-# The figures that they are made of.
+# The figures that the metrics are computed from.
 NEEDED = (
     "requests",
     "errors",

@@ -1,4 +1,4 @@
-"""Whose usage a report may tell, from who asks."""
+"""The usage that a report may contain, derived from the caller."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,8 +14,8 @@ MANAGERS = ("owner", "admin")
 
 @dataclass(frozen=True, slots=True)
 class ReportScope:
-    """A member of an organization who asks about a project with a key of theirs: owners and admins see all of it,
-    developers what the keys did that they made there."""
+    """A member of an organization who requests a report on a project. Owners and admins see the whole project,
+    developers the usage of the keys that they created there."""
 
     organization_id: str
     project_id: str
@@ -26,14 +26,14 @@ class ReportScope:
 
     @property
     def whole(self) -> bool:
-        """Whether all of the project is told."""
+        """Whether the scope is the whole project."""
         return self.role in MANAGERS
 
 
 def scope_of_caller(caller: Caller) -> ReportScope:
-    """The scope of an API key. Forbidden for customer keys: they may call models, not read the account."""
+    """Return the scope of an API key. Forbidden for customer keys: they may call models, but not read the account."""
     if caller.key_kind != "user":
-        raise Forbidden("This key may call models only; use a project API key to read the account.")
+        raise Forbidden("This key can only call models. Use a project API key to read the account.")
     return ReportScope(
         caller.organization_id, caller.project_id, caller.user_id, caller.member_id, caller.role, caller.key_id
     )
@@ -46,7 +46,7 @@ def show_scope(scope: ReportScope) -> dict[str, Any]:
 
 
 class AccountNames(NamedTuple):
-    """What those of a scope are called; `expires_at_us` is its key's, None: never."""
+    """The names of a scope's account. `expires_at_us` is the expiry of its key, None: never."""
 
     user: str
     organization: str
@@ -64,23 +64,23 @@ WHERE k.id = ? AND p.id = ? AND o.id = ?
 
 
 def names_of(database: Database, scope: ReportScope) -> AccountNames:
-    """The names of a scope, in one look. NotFound for a key that is gone."""
+    """Return the names of a scope, in one query. NotFound for a deleted key."""
     given = (scope.user_id, scope.key_id, scope.project_id, scope.organization_id)
-    found = database.read(lambda: database.execute(NAMES, given).fetchone())
-    if found is None:
+    row = database.read(lambda: database.execute(NAMES, given).fetchone())
+    if row is None:
         raise NotFound("There is no such API key.")
-    return AccountNames(*found)
+    return AccountNames(*row)
 
 
 def keys_of(database: Database, scope: ReportScope) -> dict[str, KeyInfo]:
-    """The keys that the scope tells apart, by id; inactive and deleted ones too: their history counts."""
+    """Return the keys of a scope by id, including inactive and deleted ones, because their history counts."""
     member = "" if scope.whole else scope.member_id
-    found = list_keys(database, project_ids=[scope.project_id], member_id=member, deleted=True)
-    return {key.id: key for key in found}
+    keys = list_keys(database, project_ids=[scope.project_id], member_id=member, deleted=True)
+    return {key.id: key for key in keys}
 
 
 def owners_of(database: Database, scope: ReportScope) -> Owners:
-    """Whose sums make up the scope."""
+    """Return the projects and keys with the usage of a scope."""
     if scope.whole:
         return Owners(project_ids=(scope.project_id,))
     return Owners(key_ids=tuple(keys_of(database, scope)))

@@ -1,7 +1,8 @@
-"""The three reports: account, usage, and usage by something."""
+"""The three reports: account, usage, and a breakdown of the usage."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from gateway.catalogue.catalogue import Catalogue
@@ -19,12 +20,12 @@ from gateway.reports.report_metrics import NEEDED, show_metrics, total
 from gateway.reports.scope import AccountNames, ReportScope, keys_of, names_of, owners_of, show_scope
 from gateway.store.database import Database
 
-UNKNOWN = "unknown"  # the app of requests that recorded none
-KIND = "default"  # of every organization
+UNKNOWN = "unknown"  # the app of requests without a source
+KIND = "default"  # the kind of every organization
 MOST_ROWS = 100
 MOST_OFFSET = 10_000
 
-# group_by → the series that tells it, and which of a row's values is its id.
+# group_by → the series to read, and the index of the id among a row's values.
 GROUPS: dict[str, tuple[Dimension, int]] = {
     "provider": ("model", 1),
     "model": ("model", 0),
@@ -32,22 +33,22 @@ GROUPS: dict[str, tuple[Dimension, int]] = {
     "api_key": ("api_key", 0),
 }
 SORTED: dict[str, Callable[[ActivityFigures], int]] = {
-    "requests": lambda figures: figures.requests,
-    "cost": lambda figures: figures.cost_nusd,
+    "requests": attrgetter("requests"),
+    "cost": attrgetter("cost_nusd"),
     "tokens": lambda figures: figures.input_tokens + figures.output_tokens,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Rows by id, the first the largest, and whether they tell all that the totals do."""
+    """Rows by id, the largest first, and whether they cover all requests of the totals."""
 
     rows: list[Row]
     coverage: dict[str, Any]
 
 
 class Reports:
-    """See the package for what the methods take and give."""
+    """Builds the reports; the package's docstring describes arguments and results."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Reports:
         self._sources = sources
 
     def get_account(self, scope: ReportScope) -> dict[str, Any]:
-        """Who asks, what they may see, and what their key may still spend; for owners and admins the balance too."""
+        """Return the user, the scope, and what the key may still spend; for owners and admins also the balance."""
         names = names_of(self._database, scope)
         if scope.whole:
             balance = self._ledger.balance(scope.organization_id)
@@ -93,7 +94,7 @@ class Reports:
         to_date: str | None = None,
         granularity: str = "day",
     ) -> dict[str, Any]:
-        """Totals and buckets that had any usage, and what was used most."""
+        """Return totals, the buckets with usage, and the most used provider, model and app."""
         _check("granularity", granularity, ("day", "hour"))
         period = read_period(from_date, to_date, self._clock.now_us(), granularity)
         owners = owners_of(self._database, scope)
@@ -134,25 +135,23 @@ class Reports:
         limit: int = 10,
         offset: int = 0,
     ) -> dict[str, Any]:
-        """A page of what was used, by provider, model, app or key, the largest first."""
+        """Return a page of the usage by provider, model, app or key, the largest first."""
         _check("group_by", group_by, tuple(GROUPS))
         _check("sort_by", sort_by, tuple(SORTED))
         _check_number("limit", limit, 1, MOST_ROWS)
         _check_number("offset", offset, 0, MOST_OFFSET)
         period = read_period(from_date, to_date, self._clock.now_us())
-        if group_by == "api_key":
-            keys = keys_of(self._database, scope)
-        else:
-            keys = {}
         owners = owners_of(self._database, scope)
         if group_by == "api_key":
-            apart = Owners(key_ids=tuple(keys))
+            keys = keys_of(self._database, scope)
+            measured = Owners(key_ids=tuple(keys))
         else:
-            apart = owners
+            keys = {}
+            measured = owners
 
         def read() -> tuple[list[Row], Ranking]:
             totals = measure(self._database, owners, period.span("all"), "total", NEEDED)
-            used = measure(self._database, apart, period.span("all"), GROUPS[group_by][0], NEEDED)
+            used = measure(self._database, measured, period.span("all"), GROUPS[group_by][0], NEEDED)
             return totals, self._rank(used, group_by, sort_by, total([row.figures for row in totals]))
 
         totals, ranking = at_once(self._database, read)
@@ -176,19 +175,19 @@ class Reports:
             "updatedAt": to_iso(updated_us) if updated_us else None,
         }
 
-    def _rank(self, found: list[Row], group: str, sort_by: str, totals: ActivityFigures) -> Ranking:
+    def _rank(self, rows: list[Row], group: str, sort_by: str, totals: ActivityFigures) -> Ranking:
         place = GROUPS[group][1]
-        rows = merge(found, [(self._ident(group, row.value[place]),) for row in found])
+        rows = merge(rows, [(self._ident(group, row.value[place]),) for row in rows])
         size = SORTED[sort_by]
         rows.sort(key=lambda row: (-size(row.figures), row.value))
         total = sum(row.figures.requests for row in rows)
-        # Until the rows of before are all counted, no ranking is of the whole period.
+        # Until existing rows are all counted, no ranking covers the whole period.
         complete = total == totals.requests and is_filled(self._database)
         coverage = {"requestCount": total, "totalRequestCount": totals.requests, "complete": complete}
         return Ranking(rows, coverage)
 
     def _ident(self, group: str, value: Any) -> str:
-        if group == "app":  # the table of clients may know more names than it did then
+        if group == "app":  # the current table of clients may know more aliases than when the row was written
             return self._sources.canonical(value) or UNKNOWN
         if group == "api_key":
             return f"key_{value.hex()}"
@@ -201,7 +200,7 @@ class Reports:
         ]
 
     def _name(self, group: str, ident: str, keys: dict[str, str]) -> str:
-        """What people call it; its id where it has no name."""
+        """Return the display name, or the id if there is none."""
         catalogue = self._catalogue()
         if group == "provider":
             provider = catalogue.provider(ident)
@@ -210,8 +209,12 @@ class Reports:
             return ident
         if group == "model":
             model = catalogue.find(ident)
-            return (model.name if model else "") or ident
-        return (self._sources.labels if group == "app" else keys).get(ident) or ident
+            if model and model.name:
+                return model.name
+            return ident
+        if group == "app":
+            return self._sources.labels.get(ident) or ident
+        return keys.get(ident) or ident
 
     def _show_key(self, scope: ReportScope, names: AccountNames) -> dict[str, Any]:
         status = self._budgets.status(scope.key_id)
@@ -230,7 +233,7 @@ class Reports:
 
 
 def _by_step(rows: list[Row]) -> list[Row]:
-    """One row a bucket, in order: the sums of several keys come apart."""
+    """Return one row per bucket, in order; rows of several keys are added up."""
     return sorted(merge(rows, [()] * len(rows)), key=lambda row: row.step)
 
 

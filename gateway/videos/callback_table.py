@@ -1,4 +1,4 @@
-"""Callbacks that wait to be delivered, and what became of each attempt."""
+"""Callbacks (webhooks) that wait for delivery, and the results of their attempts."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ FAILED = "failed"
 
 
 class Attempted(Struct, frozen=True):
-    """One attempt: when, the status that the address answered (0: none), and why it was not accepted."""
+    """A delivery attempt: its time, the HTTP status of the response (0: none), and why it failed."""
 
     at: int
     status: int
@@ -22,7 +22,8 @@ class Attempted(Struct, frozen=True):
 
 
 class Callback(NamedTuple):
-    """A row of `video_callback`, in the order of its columns. `due_at` None: nothing more is sent; `attempts`: JSON."""
+    """A row of `video_callback`, in the order of its columns. `due_at` None: no further attempts; `attempts` is
+    JSON."""
 
     id: str
     job: str
@@ -44,30 +45,30 @@ DUE = f"""SELECT project, {COLUMNS} FROM video_callback JOIN (
 
 
 class Callbacks:
-    """Every method may raise Unavailable; `begin` and `change` are for use inside a write."""
+    """The table of callbacks. Every method may raise Unavailable; `begin` and `change` run inside a write."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
     def begin(self, job_id: str, now_us: int) -> None:
-        """The end of a job is to be told; a job has one callback."""
+        """Insert the callback of an ended job; a job has one callback."""
         sql = f"INSERT INTO video_callback ({COLUMNS}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
         self.database.execute(sql, (PREFIX + job_id, job_id, PENDING, now_us, "[]"))
 
     def of(self, job_id: str) -> Callback | None:
-        """The callback of a job; None without one."""
+        """Return the callback of a job; None without one."""
         rows = self._fetch(f"SELECT {COLUMNS} FROM video_callback WHERE id = ?", (PREFIX + job_id,))
         if rows:
             return Callback(*rows[0])
         return None
 
     def due(self, now_us: int, of_one: int, limit: int) -> list[tuple[str, Callback]]:
-        """Those to be sent now with their projects ("": the job is gone), at most `of_one` of a project: of each the
-        one that waits longest, then of each the second."""
+        """Return due callbacks with their projects ("": the job was deleted), at most `of_one` per project. Projects
+        take turns: first the oldest callback of each, then the second of each."""
         return [(row[0] or "", Callback(*row[1:])) for row in self._fetch(DUE, (now_us, of_one, limit))]
 
     def change(self, callback: Callback, **values: Any) -> Callback | None:
-        """Set columns of one that is still due when `callback` is; None when somebody else has it."""
+        """Set columns of a callback with an unchanged `due_at`; None when another worker has claimed it."""
         columns = ", ".join(f"{name} = ?" for name in values)
         sql = f"UPDATE video_callback SET {columns} WHERE id = ? AND due_at = ?"
         changed = self.database.execute(sql, (*values.values(), callback.id, callback.due_at)).rowcount

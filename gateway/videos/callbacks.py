@@ -1,4 +1,4 @@
-"""Delivery of callbacks: signed, repeated until an address accepts them, every attempt written down."""
+"""Delivery of callbacks: signed, retried until the URL accepts them, with a record of every attempt."""
 
 import logging
 from collections.abc import Callable
@@ -20,17 +20,17 @@ from gateway.videos.rounds import Rounds
 from gateway.videos.shown import Presenter
 from gateway.videos.tasks import Sealed, Task
 
-# Callbacks that are sent at once, of one project (an address may never answer) and of all.
+# Concurrent deliveries per project (a URL may never answer) and in total.
 OF_ONE = 4
 OF_ALL = 64
-# Whoever delivers one has it for so long; then another worker may.
+# A worker claims a callback for this long; afterwards another worker may retry it.
 CLAIM_US = round(3 * TIMEOUT_S * SECOND_US)
 
 log = logging.getLogger("gateway")
 
 
 class Deliveries:
-    """Sends what is due; the leading worker's recurring work, and safe beside another's."""
+    """Sends due callbacks. Recurring work of the leading worker; safe to run on several workers."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Deliveries:
         self._rounds = Rounds(OF_ONE, OF_ALL, clock)
 
     def run(self, go_on: Callable[[], bool] = lambda: True) -> None:
-        """One round. Unavailable when the store is away."""
+        """Run one round. Unavailable when the store is down."""
         due = self._callbacks.due(self._clock.now_us(), OF_ONE, OF_ALL)
         self._rounds.run(((project, partial(self._follow, callback)) for project, callback in due), go_on)
 
@@ -65,8 +65,8 @@ class Deliveries:
             elif claimed := self._claim(callback):
                 self._try(claimed, job)
         except GatewayError as error:
-            log.warning("the callback %s is sent another time: %s", callback.id, error.message)
-        except Exception:  # One that cannot be sent must not hold up the others.
+            log.warning("the callback %s will be retried: %s", callback.id, error.message)
+        except Exception:  # A callback that cannot be sent must not block the others.
             log.exception("the callback %s could not be sent", callback.id)
 
     def _claim(self, callback: Callback) -> Callback | None:
@@ -91,7 +91,7 @@ class Deliveries:
             self._change(callback, RETRYING, self._clock.now_us() + wait_us, tried)
         else:
             self._change(callback, FAILED, None, tried)
-            log.warning("the callback %s was given up after %d attempts: %s", callback.id, len(tried), problem)
+            log.warning("the callback %s was abandoned after %d attempts: %s", callback.id, len(tried), problem)
 
     def _change(self, callback: Callback, state: str, due_at: int | None, tried: list[Attempted]) -> None:
         attempts = json.encode(tried).decode()

@@ -1,4 +1,4 @@
-"""The bytes of a finished video, passed on from its provider as they come: hardly anything of them is kept here."""
+"""The content of a finished video, streamed from its provider; almost nothing is stored here."""
 
 import re
 from collections.abc import Iterator
@@ -15,18 +15,18 @@ from gateway.videos.job_table import VideoJob
 from gateway.videos.tasks import KeptFile, Sealed, Targets, Task
 from gateway.videos.whole_videos import WholeVideo, WholeVideos
 
-LONGEST_S = 1800.0  # of one transfer
-WHOLE_S = 300.0  # until a video is here that comes as a whole
+LONGEST_S = 1800.0  # timeout of a transfer
+WHOLE_S = 300.0  # timeout for loading a video that the provider sends in one response
 RANGED = ("range", "if-range")
 ONE_PART = re.compile(r"bytes=\s*(\d+-\d*|-\d+)\s*", re.IGNORECASE)
-# What of an upstream's head is the caller's business.
+# The upstream's response headers that are passed on.
 PASSED = ("content-length", "content-range", "etag", "last-modified")
-NONE = "This video has no content any more."
+NONE = "The content of this video is no longer available."
 
 
 @dataclass(frozen=True, slots=True)
 class VideoContent:
-    """A status of 200, 206 or 416, headers by lower-case name, and the pieces, which must be closed."""
+    """A response: status 200, 206 or 416, headers by lower-case name, and the pieces, which must be closed."""
 
     status: int
     headers: dict[str, str]
@@ -34,7 +34,7 @@ class VideoContent:
 
 
 class VideoContents:
-    """Opens the content of jobs. Every call asks the provider, which decides how long it keeps a video."""
+    """Opens the content of jobs. Every call goes to the provider, which decides how long it keeps a video."""
 
     def __init__(self, sealed: Sealed, targets: Targets, calls: JobCalls) -> None:
         self._sealed = sealed
@@ -43,36 +43,37 @@ class VideoContents:
         self._whole = WholeVideos()
 
     def open(self, job: VideoJob, ranged: dict[str, str]) -> VideoContent:
-        """The content of a completed job; `ranged` are the caller's Range and If-Range. NotFound where the provider
-        has it no more; errors of upstream calls, Unavailable."""
+        """Return the content of a completed job; `ranged` contains the caller's Range and If-Range headers. NotFound
+        when the provider has deleted it; errors of upstream calls, Unavailable."""
         files = self._sealed.files(job.files)
         if not files:
             raise NotFound(NONE, code="video_content_gone")
         if not ONE_PART.fullmatch(ranged.get("range", "")):
-            ranged = {}  # several parts would come as a message of their own form; whoever asks for odd ones gets all
+            # Several ranges would need a multipart response (RFC 9110, 14.6); the full content is sent instead.
+            ranged = {}
         task = self._sealed.task(job.task)
         kept = files[0]
         if kept.asks:
             load = partial(self._load, job, task)
-            # Without its prompt there is a caller of whom nothing is kept, not even for a moment.
+            # Jobs without a stored prompt belong to callers with zero retention: nothing is cached for them.
             if self._sealed.text(job.wish):
                 video = self._whole.open(job.id, load)
             else:
                 video = load()
-            return _in_hand(video, job.id, ranged)
+            return _stored_content(video, job.id, ranged)
         target = self._targets.find(job.organization, task)
         file = VideoFile(url=kept.url, file=kept.file, media_type=kept.media_type)
-        return _passed(self._calls.open(file, target, ranged, LONGEST_S), kept)
+        return _streamed_content(self._calls.open(file, target, ranged, LONGEST_S), kept)
 
     def _load(self, job: VideoJob, task: Task) -> WholeVideo:
-        """Of a provider that sends the bytes along with the state."""
+        """Load the video from a provider that includes its bytes in the status response."""
         try:
             status = self._calls.status(task.ident, self._targets.find(job.organization, task), WHOLE_S, whole=True)
         except GatewayError as error:
             if error.upstream_status in (404, 410):
                 raise NotFound(NONE, code="video_content_gone") from None
             raise
-        file = next((one for one in status.files if one.data is not None), None)
+        file = next((candidate for candidate in status.files if candidate.data is not None), None)
         for other in status.files:
             if other is not file and other.data is not None:
                 other.data.close()
@@ -81,9 +82,9 @@ class VideoContents:
         return WholeVideo(file.data, file.media_type)
 
 
-def _passed(reply: UpstreamReply, kept: KeptFile) -> VideoContent:
+def _streamed_content(reply: UpstreamReply, kept: KeptFile) -> VideoContent:
     headers = {name: value for name in PASSED if (value := reply.headers.get(name))}
-    if "content-encoding" in reply.headers:  # it is unpacked here, so its length is another
+    if "content-encoding" in reply.headers:  # the gateway decodes the body, so its length differs
         headers.pop("content-length", None)
     media = reply.headers.get("content-type", "")
     if media.startswith("video/"):
@@ -95,8 +96,8 @@ def _passed(reply: UpstreamReply, kept: KeptFile) -> VideoContent:
 
 
 class _Pieces:
-    """The bytes of a reply as they arrive; heartbeats are no bytes. The first are waited for: what fails until then can
-    still be an answer of its own."""
+    """The bytes of a reply as they arrive, without heartbeats. The first bytes are awaited in the constructor, so that
+    an earlier failure can still become an error response."""
 
     def __init__(self, reply: UpstreamReply) -> None:
         self._reply = reply
@@ -119,8 +120,8 @@ class _Pieces:
         self._reply.close()
 
 
-def _in_hand(video: WholeVideo, name: str, ranged: dict[str, str]) -> VideoContent:
-    """What lies here as a whole, or the part of it that is asked for."""
+def _stored_content(video: WholeVideo, name: str, ranged: dict[str, str]) -> VideoContent:
+    """Return a stored video, or the requested range of it."""
     size = len(video.data)
     tag = f'"{name}"'
     headers = {"content-type": video.media_type, "accept-ranges": "bytes", "etag": tag}
@@ -130,7 +131,7 @@ def _in_hand(video: WholeVideo, name: str, ranged: dict[str, str]) -> VideoConte
     try:
         part = read_range(wanted, size)
     except NoSuchRange:
-        video.give_back()
+        video.release()
         return VideoContent(416, {**headers, "content-range": f"bytes */{size}", "content-length": "0"}, iter(()))
     if part is None:
         return VideoContent(200, {**headers, "content-length": str(size)}, _FilePieces(video, 0, size))
@@ -140,7 +141,7 @@ def _in_hand(video: WholeVideo, name: str, ranged: dict[str, str]) -> VideoConte
 
 
 class _FilePieces:
-    """A part of a video, which is given back with it."""
+    """A range of a stored video; closing it releases the video."""
 
     def __init__(self, video: WholeVideo, start: int, end: int) -> None:
         self._video = video
@@ -156,11 +157,11 @@ class _FilePieces:
             raise StopIteration
         piece = self._video.data.read(min(PIECE, self._end - self._at), self._at)
         if not piece:
-            raise UpstreamFailed("The video ended before its end.")
+            raise UpstreamFailed("The video is shorter than the provider announced.")
         self._at += len(piece)
         return piece
 
     def close(self) -> None:
         if self._open:
             self._open = False
-            self._video.give_back()
+            self._video.release()

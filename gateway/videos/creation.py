@@ -1,10 +1,11 @@
-"""The making of a job: its row and its hold, then the walk over providers until one takes it.
+"""Creation of a job: its row and its hold, then provider after provider until one accepts it.
 
-The row comes first, so that whatever happens to this process, somebody finds the hold and ends it. Once a provider has
-the job it goes on, whether or not its caller still waits for the answer.
+The row comes first, so that the hold is found and released if this process dies. Once a provider has accepted the job,
+it continues even if the caller disconnects.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from gateway.accounts.access import keeps_nothing
@@ -32,20 +33,20 @@ from gateway.videos.job_states import COMPLETED, CREATING, MOVES, RUNNING
 from gateway.videos.job_table import PREFIX, VideoJob, VideoJobs
 from gateway.videos.tasks import Sealed, Task
 
-# How long after the last moment of its request a job that no provider was heard of counts as lost.
+# A job without an accepting provider counts as lost this long after the deadline of its request.
 GRACE_US = 60 * SECOND_US
-SHOWN_PROMPT = 10_000  # characters that a job shows again: more than any provider films, and lists show a hundred
+SHOWN_PROMPT = 10_000  # stored characters of a prompt: more than any provider uses; lists show a hundred jobs
 
 
-class CallbackWish(NamedTuple):
-    """Whom to tell of the end ("": nobody), and what it is signed with ("": the project's secret)."""
+class CallbackOptions(NamedTuple):
+    """The webhook for the end of a job: its URL ("": none), and its signing secret ("": the project's)."""
 
     url: str = ""
     secret: str = ""
 
 
 class Created(NamedTuple):
-    """A job that a provider has, the attempts that it took, and what it costs if all goes as foreseen."""
+    """An accepted job, the attempts until then, and its estimated cost."""
 
     job: VideoJob
     outcome: Outcome
@@ -53,7 +54,7 @@ class Created(NamedTuple):
 
 
 class JobExecutor(Executor[VideosRequest]):
-    """The executor of one job: what it may cost at each mapping is exactly known."""
+    """The executor of one job, with an exact upper bound of its cost at each mapping."""
 
     def __init__(self, parts: EngineParts, held: HeldSettlements, wanted: VideosInput) -> None:
         super().__init__(parts._replace(settlements=held))
@@ -61,7 +62,7 @@ class JobExecutor(Executor[VideosRequest]):
         self._wanted = wanted
 
     def _admit(self, context: RequestContext, request: Request, route_plan: RoutePlan, deadline: float) -> Run:
-        """NotSupported where no mapping of the plan makes such a video."""
+        """Set the cost bound and admit the request. NotSupported when no mapping of the plan supports such a video."""
         costs: list[int] = []
         refusals: list[NotSupported] = []
         for mapping in route_plan.mappings:
@@ -76,7 +77,7 @@ class JobExecutor(Executor[VideosRequest]):
 
 
 class VideoCreation:
-    """Makes jobs. `every_s` between two questions how far one is, `longest_s` until it is given up."""
+    """Creates jobs. `every_s` is the interval between status polls, `longest_s` the timeout of a job."""
 
     def __init__(
         self,
@@ -100,16 +101,18 @@ class VideoCreation:
         self._every_us = round(every_s * SECOND_US)
         self._longest_us = round(longest_s * SECOND_US)
 
-    def create(self, context: RequestContext, request: VideosRequest, callback: CallbackWish, base_url: str) -> Created:
-        """The job, once a provider has it. Raises the errors of every paid operation for the caller; nothing is held
-        then, and there is no job."""
-        outcome = Job(_caught, lambda: self._create(context, request, callback, base_url)).result()
+    def create(
+        self, context: RequestContext, request: VideosRequest, callback: CallbackOptions, base_url: str
+    ) -> Created:
+        """Create a job and return it once a provider has accepted it. Raises the errors of every paid operation;
+        nothing is held then, and the job is removed."""
+        outcome = Job(_caught, partial(self._create, context, request, callback, base_url)).result()
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
     def _create(
-        self, context: RequestContext, request: VideosRequest, callback: CallbackWish, base_url: str
+        self, context: RequestContext, request: VideosRequest, callback: CallbackOptions, base_url: str
     ) -> Created:
         wanted: VideosInput = request.content()
         task = Task(base_url=base_url, callback_url=callback.url, callback_secret=callback.secret)
@@ -118,17 +121,17 @@ class VideoCreation:
             self._parts.settlements,
             self._holds,
             job.id,
-            lambda mapping: _bound(wanted, mapping, context.at_us),
-            lambda: self._jobs.insert(job),
-            lambda: self._jobs.delete(job.id),
+            partial(_bound, wanted, at_us=context.at_us),
+            partial(self._jobs.insert, job),
+            partial(self._jobs.delete, job.id),
         )
         answer = JobExecutor(self._parts, held, wanted).generate(context, request)
-        made: VideoTask = answer.result
-        task = self._accepted(task, made, held.settlement, answer.outcome, wanted)
+        accepted: VideoTask = answer.result
+        task = self._accept(task, accepted, held.settlement, answer.outcome, wanted)
         mapping = answer.outcome.serving.target.mapping
         estimate = reduced(cost_of(task.reserved, mapping, context.at_us).total, task.discount_ppm)
-        going_on = self._go_on(job, task, fit(wanted, mapping), made, answer.outcome)
-        return Created(going_on, answer.outcome, estimate)
+        started = self._start(job, task, fit(wanted, mapping), accepted, answer.outcome)
+        return Created(started, answer.outcome, estimate)
 
     def _draft(self, context: RequestContext, request: VideosRequest, wanted: VideosInput, task: Task) -> VideoJob:
         caller = context.caller
@@ -160,10 +163,10 @@ class VideoCreation:
             api_key=caller.key_id,
         )
 
-    def _accepted(
-        self, task: Task, made: VideoTask, settlement: HeldSettlement, outcome: Outcome, wanted: VideosInput
+    def _accept(
+        self, task: Task, accepted: VideoTask, settlement: HeldSettlement, outcome: Outcome, wanted: VideosInput
     ) -> Task:
-        """What is kept of the job from now on."""
+        """Return the task with everything that later steps need."""
         attempt = outcome.serving
         call = settlement.accepted
         target = attempt.target
@@ -173,7 +176,7 @@ class VideoCreation:
             base_url=task.base_url,
             callback_url=task.callback_url,
             callback_secret=task.callback_secret,
-            ident=made.ident,
+            ident=accepted.ident,
             provider=target.provider.id,
             model=mapping.model,
             region=mapping.region,
@@ -186,8 +189,8 @@ class VideoCreation:
             record=record_of(settlement.terms, attempt, mode_of(target), attempt.at_us),
         )
 
-    def _go_on(self, job: VideoJob, task: Task, shape: VideoShape, made: VideoTask, outcome: Outcome) -> VideoJob:
-        """Write down that a provider has it, and its end where that is there at once."""
+    def _start(self, job: VideoJob, task: Task, shape: VideoShape, accepted: VideoTask, outcome: Outcome) -> VideoJob:
+        """Record that a provider accepted the job, and its end if the provider reports that at once."""
         target = outcome.serving.target
         values = {
             "state": MOVES[job.state, "accepted"],
@@ -199,32 +202,32 @@ class VideoCreation:
             due_at = self._clock.now_us() + self._every_us
             moved = self._jobs.database.write(lambda: self._jobs.change(job, **values, due_at=due_at))
         except Unavailable:
-            moved = self._written(job)
+            moved = self._find_running(job)
             if moved is None:
                 self._cancel(task, outcome)
                 raise
         if moved is None:
             self._cancel(task, outcome)
-            raise Unavailable("The video took too long to begin, and was given up; ask for it again.")
-        status = made.status
+            raise Unavailable("The video took too long to start and was canceled. Try again.")
+        status = accepted.status
         if status is None or not status.is_final:
             return moved
         if status.state == COMPLETED:
             return self._endings.complete(moved, task, target, status) or moved
         return self._endings.refuse(moved, task, status) or moved
 
-    def _written(self, job: VideoJob) -> VideoJob | None:
-        """The job as it is after a commit whose end nobody heard of; None where it was not made, or is not known."""
+    def _find_running(self, job: VideoJob) -> VideoJob | None:
+        """Return the job after a commit of unknown outcome; None if it was not committed, or cannot be read."""
         try:
-            found = self._jobs.find(job.id)
+            stored = self._jobs.find(job.id)
         except Unavailable:
             return None
-        if found is not None and found.state in RUNNING:
-            return found
+        if stored is not None and stored.state in RUNNING:
+            return stored
         return None
 
     def _cancel(self, task: Task, outcome: Outcome) -> None:
-        """Nobody will ever ask for it: end it where that can be done."""
+        """Cancel the task at the provider if possible, because its job does not exist any more."""
         try:
             self._calls.cancel(task.ident, outcome.serving.target)
         except GatewayError:
@@ -232,7 +235,8 @@ class VideoCreation:
 
 
 def _bound(wanted: VideosInput, mapping: Mapping, at_us: int) -> int:
-    """The most that the video costs at a mapping; nothing where it makes none such, which its codec then says."""
+    """Return the most that the video costs at a mapping; 0 if the mapping does not support it, which its codec
+    reports."""
     try:
         return most_cost(wanted, mapping, at_us)
     except NotSupported:
@@ -240,7 +244,7 @@ def _bound(wanted: VideosInput, mapping: Mapping, at_us: int) -> int:
 
 
 def _caught(work: Callable[[], Created]) -> Created | Exception:
-    """An error as a value: one that left its greenlet would be printed."""
+    """Return an error as a value, because an exception that leaves its greenlet is printed."""
     try:
         return work()
     except Exception as error:

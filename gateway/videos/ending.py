@@ -1,4 +1,4 @@
-"""The end of a job: its state, its usage row, what it spent and its callback, in one transaction and once."""
+"""The end of a job: state, usage row, spending and callback, written in one transaction and only once."""
 
 from dataclasses import replace
 from functools import partial
@@ -24,16 +24,16 @@ from gateway.videos.tasks import Sealed, Task, kept
 
 LOST = JobOutcome(
     code="creation_interrupted",
-    message="The gateway was interrupted before a provider confirmed the video. It costs nothing: ask for it again.",
+    message="The gateway was interrupted before a provider confirmed the video. It was not charged. Try again.",
 )
 
 
 class MovedOn(Exception):
-    """Somebody else moved the job meanwhile."""
+    """Another worker moved the job meanwhile."""
 
 
 class Endings:
-    """Every method returns the job as it is then, None when somebody else ended or moved it first; Unavailable."""
+    """Ends jobs. Every method returns the new job, None when another worker ended or moved it first; Unavailable."""
 
     def __init__(
         self, jobs: VideoJobs, holds: Holds, callbacks: Callbacks, sealed: Sealed, planner: Planner, clock: Clock
@@ -47,13 +47,13 @@ class Endings:
         self._database: Database = jobs.database
 
     def complete(self, job: VideoJob, task: Task, target: Target, status: VideoStatus) -> VideoJob | None:
-        """The video is there: it is charged."""
+        """End a job successfully and charge it."""
         hold = self._holds.find(job.id)
         now = self._clock.now_us()
         if hold is None or task.record is None:
             return None
         usage = finished_usage(task.reserved, status)
-        billed = _as_it_began(target, task)
+        billed = _with_original_terms(target, task)
         record, charge = job_rows.completed(task.record, billed, usage, task.discount_ppm, hold.amount_nusd, now)
         files = self._sealed.write(kept(status.files))
         ended = self._end(job, task, COMPLETED, priced(charge), record, files)
@@ -62,13 +62,13 @@ class Endings:
         return ended
 
     def refuse(self, job: VideoJob, task: Task, status: VideoStatus) -> VideoJob | None:
-        """The provider says that there will be no video."""
+        """End a job that the provider reports as failed."""
         code = status.error_code or f"video_{status.state}"
-        message = status.error_message or f"The provider says that the video is {status.state}."
+        message = status.error_message or f"The provider reports that the video is {status.state}."
         return self.give_up(job, task, status.state, code, message)
 
     def give_up(self, job: VideoJob, task: Task, state: str, code: str, message: str) -> VideoJob | None:
-        """There will be no video: everything that was held is free again."""
+        """End a job without a video, and release its reservations."""
         if task.record is not None:
             record = job_rows.failed(task.record, code, self._clock.now_us())
         else:
@@ -76,7 +76,7 @@ class Endings:
         return self._end(job, task, MOVES[job.state, state], JobOutcome(code=code, message=message), record, "")
 
     def lose(self, job: VideoJob, task: Task) -> VideoJob | None:
-        """Whoever was asking providers for it died: no provider is known that has it."""
+        """End a job after its worker died while it called providers: no provider is known to have accepted it."""
         return self._end(job, task, MOVES[job.state, "lost"], LOST, None, "")
 
     def _end(
@@ -110,7 +110,7 @@ class Endings:
         values: dict[str, object],
         ended: list[VideoJob],
     ) -> None:
-        """Inside the transaction that ends the hold."""
+        """Write the end; runs inside the transaction that ends the hold."""
         moved = self._jobs.change(job, **values)
         if moved is None:
             raise MovedOn
@@ -133,9 +133,9 @@ class Endings:
             self._database.execute(statement.sql, params)
 
 
-def _as_it_began(target: Target, task: Task) -> Target:
-    """With the prices that were reserved for and told, whatever the catalogue says by now, and the key whose limit
-    counts it, whichever asks for it by now."""
+def _with_original_terms(target: Target, task: Task) -> Target:
+    """Return the target with the prices in force when the job began, and with the provider key that started it (its
+    spending limit counts the cost), regardless of the current catalogue and key."""
     if task.prices is None:
         mapping = target.mapping
     else:

@@ -1,34 +1,34 @@
-"""The states of a video job, and the moves between them."""
+"""The states of a video job, and the transitions between them."""
 
 from gateway.errors import Internal
 
-CREATING = "creating"  # its budgets are held, and no provider has said that it has it
-QUEUED = "queued"  # a provider has it and has not begun
+CREATING = "creating"  # the budgets are reserved, but no provider has accepted the job
+QUEUED = "queued"  # a provider has accepted it and not started
 IN_PROGRESS = "in_progress"
-COMPLETED = "completed"  # the video is there, and paid for
-FAILED = "failed"  # the four that follow cost nothing
+COMPLETED = "completed"  # the video is ready and charged
+FAILED = "failed"  # this and the following states cost nothing
 CANCELED = "canceled"
-EXPIRED = "expired"  # the provider gave it up after a while
+EXPIRED = "expired"  # the provider's timeout
 
-# Ends: nothing is held any more, the usage row is written, the callback is on its way.
+# Final states: nothing is reserved any more, the usage row is written, the callback is queued.
 ENDS = frozenset((COMPLETED, FAILED, CANCELED, EXPIRED))
 RUNNING = (QUEUED, IN_PROGRESS)
 
 
 class Moves(dict[tuple[str, str], str]):
-    """(state, what happened) → state; a move that is not listed is a mistake in this program."""
+    """(state, event) → state. An unlisted transition is a programming error."""
 
     def __missing__(self, move: tuple[str, str]) -> str:
-        raise Internal(f"A video job that is {move[0]} does not take: {move[1]}.")
+        raise Internal(f"A video job in the state {move[0]} does not support {move[1]}.")
 
 
 MOVES = Moves(
     {
-        # A provider took it.
+        # A provider accepted it.
         (CREATING, "accepted"): QUEUED,
-        # Its worker died before a provider's word was written down.
+        # Its worker died before the acceptance was recorded.
         (CREATING, "lost"): FAILED,
-        # What the provider says of it; a provider may put a job back.
+        # The status reported by the provider, which may put a job back into its queue.
         (QUEUED, QUEUED): QUEUED,
         (QUEUED, IN_PROGRESS): IN_PROGRESS,
         (IN_PROGRESS, IN_PROGRESS): IN_PROGRESS,

@@ -1,4 +1,4 @@
-"""The rows of video jobs: written before a provider is asked, read by whoever goes on with them."""
+"""The rows of video jobs: inserted before a provider is called, and continued by any worker."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,17 +9,19 @@ from gateway.videos.job_states import CREATING, ENDS
 
 PREFIX = "video_"
 CALLBACK = "evt_"
-AT_ONCE = 500  # rows that one transaction removes
+AT_ONCE = 500  # rows that one transaction deletes
 
 
 class VideoJob(NamedTuple):
     """A row of `video_job`, in the order of its columns. Times are microseconds.
 
-    `model` is what the caller asked for; `seconds` and `size` what is made. `due_at`: when it is to be looked at next,
-    None once it has ended. `deadline_at`: when it is given up. `failures`: questions in a row without an answer.
-    `api_key`: the key that requested it, "" for jobs of earlier releases.
-    JSON: `wish` what a caller sees again, sealed; `task` all that goes on needs (Task), sealed; `files` where the
-    provider has the video, sealed, "" without; `outcome` cost and error, "" before the end.
+    `model` is the requested model; `seconds` and `size` describe the generated video. `due_at` is the time of the next
+    poll, None after the end; `deadline_at` is the timeout. `failures` counts consecutive failed polls. `api_key` is the
+    key that requested it, "" for jobs of earlier releases.
+
+    JSON: `wish` is the prompt that the caller sees again, sealed; `task` everything that later steps need (Task),
+    sealed; `files` the provider's location of the video, sealed, "" without; `outcome` cost and error, "" before the
+    end.
     """
 
     id: str
@@ -44,7 +46,7 @@ class VideoJob(NamedTuple):
 
     @property
     def request_id(self) -> str:
-        """Of the request that asked for it, 32 hex digits: the id of its log."""
+        """The id of the request that created the job and of its log, 32 hex digits."""
         return self.id.removeprefix(PREFIX)
 
     @property
@@ -53,7 +55,7 @@ class VideoJob(NamedTuple):
 
 
 class JobOwner(NamedTuple):
-    """Who may see jobs: all keys of a project, or one key of it alone."""
+    """The owner of visible jobs: all keys of a project, or only one key of it."""
 
     project: str
     api_key: str = ""
@@ -65,17 +67,17 @@ class JobOwner(NamedTuple):
 COLUMNS = ", ".join(VideoJob._fields)
 INSERT = f"INSERT INTO video_job ({COLUMNS}) VALUES ({', '.join('?' * len(VideoJob._fields))})"
 SELECT = f"SELECT {COLUMNS} FROM video_job"
-# Without what the caller asked for: it is long, and nothing that goes on needs it.
-UNWISHED = SELECT.replace(" wish,", " '' AS wish,")
-DUE = f"""{UNWISHED} JOIN (
+# Without the prompt, which is long and not needed for polling.
+WITHOUT_PROMPT = SELECT.replace(" wish,", " '' AS wish,")
+DUE = f"""{WITHOUT_PROMPT} JOIN (
     SELECT id AS due, ROW_NUMBER() OVER (PARTITION BY organization ORDER BY due_at) AS place
     FROM video_job WHERE due_at IS NOT NULL AND due_at <= ?
 ) AS waiting ON id = due WHERE place <= ? ORDER BY place, due_at LIMIT ?"""
 
 
 class VideoJobs:
-    """All jobs of the installation. Every method may raise Unavailable; `insert`, `change` and `delete` are for use
-    inside a write."""
+    """All jobs of the installation. Every method may raise Unavailable; `insert`, `change` and `delete` run inside a
+    write."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -84,8 +86,7 @@ class VideoJobs:
         self.database.execute(INSERT, job)
 
     def change(self, job: VideoJob, **values: Any) -> VideoJob | None:
-        """Set columns of a job that is still as `job` has it (its state, and when it is due); None when somebody else
-        moved it."""
+        """Set columns of a job with unchanged state and `due_at`; None when another worker moved it."""
         columns = ", ".join(f"{name} = ?" for name in values)
         sql = f"UPDATE video_job SET {columns} WHERE id = ? AND state = ?"
         params = [*values.values(), job.id, job.state]
@@ -98,7 +99,7 @@ class VideoJobs:
         return None
 
     def delete(self, ident: str) -> None:
-        """Remove a job and its callback, if there are any."""
+        """Delete a job and its callback, if they exist."""
         self.database.execute("DELETE FROM video_callback WHERE id = ?", (CALLBACK + ident,))
         self.database.execute("DELETE FROM video_job WHERE id = ?", (ident,))
 
@@ -106,7 +107,8 @@ class VideoJobs:
         return self._first(f"{SELECT} WHERE id = ?", (ident,))
 
     def page(self, owner: JobOwner, after: str, limit: int, newest_first: bool) -> list[VideoJob]:
-        """So many jobs of an owner that follow `after` ("": from the start) in the order of their making."""
+        """Return up to `limit` jobs of an owner that follow `after` ("": from the start) in the order of their
+        creation."""
         if newest_first:
             order, sign = ("DESC", "<")
         else:
@@ -122,12 +124,12 @@ class VideoJobs:
         return self._all(f"{SELECT} WHERE {conditions}ORDER BY id {order} LIMIT ?", (*params, limit))
 
     def due(self, now_us: int, of_one: int, limit: int) -> list[VideoJob]:
-        """Jobs that are to be looked at, at most `of_one` of an organization: of each organization the one that waits
-        longest, then of each the second, so that none takes all places."""
+        """Return jobs that are due for a poll, at most `of_one` per organization. Organizations take turns (first the
+        oldest job of each, then the second of each), so that none takes all places."""
         return self._all(DUE, (now_us, of_one, limit))
 
     def purge(self, now_us: int, days: int) -> int:
-        """Remove some jobs, with their callbacks, that ended so many days ago; how many."""
+        """Delete some jobs, with their callbacks, that ended more than `days` days ago; return how many."""
 
         def work() -> int:
             sql = "SELECT id FROM video_job WHERE completed_at IS NOT NULL AND completed_at < ? LIMIT ?"
@@ -146,5 +148,5 @@ class VideoJobs:
 
 
 def is_shown(job: VideoJob) -> bool:
-    """Whether a caller may see it: one that no provider has yet may still come to nothing."""
+    """Return whether callers may see a job: one that no provider has accepted may still be removed."""
     return job.state != CREATING

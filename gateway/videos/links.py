@@ -23,14 +23,15 @@ REFUSED = "The link's token is not valid or has expired: get a new link with GET
 
 
 class Claims(Struct):
-    """`l` is the log's id, `exp` the end in seconds."""
+    """The claims of a token: `l` is the log's id, `exp` its expiry in seconds."""
 
     l: str  # noqa: E741 - the name on the wire
     exp: int
 
 
 class Links:
-    """`secret` is the operator's; without one, secrets are derived from those of the installation, newest first."""
+    """Signs and checks links. `secret` is the operator's; without one, secrets are derived from those of the
+    installation, newest first."""
 
     def __init__(self, secret: str, installation: tuple[bytes, ...], clock: Clock) -> None:
         derived = (hmac.new(key, PURPOSE, hashlib.sha256).digest() for key in installation)
@@ -38,7 +39,7 @@ class Links:
         self._clock = clock
 
     def sign(self, log_id: str) -> str:
-        """The token of a link to the content of a log, in force for a week."""
+        """Return the token of a link to the content of a log, valid for a week."""
         claims = Claims(log_id, (self._clock.now_us() + LIFE_US) // SECOND_US)
         token: str = jws.serialize_compact(HEADER, json.encode(claims), _key(self._secrets[0]))
         return token
@@ -46,8 +47,8 @@ class Links:
     def check(self, token: str, log_id: str) -> None:
         """Unauthenticated unless the token opens the content of this log now."""
         now_s = self._clock.now_us() // SECOND_US
-        claims = [found for secret in self._secrets if (found := _read(token, secret)) is not None]
-        if not any(one.l == log_id and one.exp > now_s for one in claims):
+        claims = [claim for secret in self._secrets if (claim := _read(token, secret)) is not None]
+        if not any(claim.l == log_id and claim.exp > now_s for claim in claims):
             raise Unauthenticated(REFUSED, code="invalid_video_token")
 
 

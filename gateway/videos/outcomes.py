@@ -1,4 +1,4 @@
-"""What became of a job: what it cost, or why there is no video."""
+"""The outcome of a job: its cost, or why there is no video."""
 
 from msgspec import Struct, json
 
@@ -6,7 +6,7 @@ from gateway.catalogue.prices import Charge
 
 
 class JobOutcome(Struct, frozen=True):
-    """`cost_nusd` is the sum of all that was charged; `code` "" where the job went well."""
+    """Cost and error of a job. `cost_nusd` is the total charge; `code` is "" on success."""
 
     cost_nusd: int = 0
     video_nusd: int = 0

@@ -1,7 +1,7 @@
-"""Asking providers how far jobs are: the leading worker's recurring work.
+"""Polling of providers for the status of jobs: recurring work of the leading worker.
 
-A job is asked for when it is due, by whoever moved that moment first; every answer sets the next one. Nothing is kept
-in memory, so another worker goes on where this one ended.
+A job is polled when it is due, by the worker that claims it first; every poll sets the time of the next one. Nothing is
+kept in memory, so any worker can continue.
 """
 
 import logging
@@ -26,24 +26,24 @@ from gateway.videos.job_table import VideoJob, VideoJobs
 from gateway.videos.rounds import Rounds
 from gateway.videos.tasks import Sealed, Targets, Task
 
-# Jobs that are asked about at once, of one organization (a provider that never answers may be its own) and of all.
+# Concurrent polls per organization (its custom provider may never answer) and in total.
 OF_ONE = 16
 OF_ALL = 256
-# Whoever asks for a job has it for so long; then another worker may.
+# A worker claims a job for this long; afterwards another worker may poll it.
 CLAIM_US = round((CALL_S + 5) * SECOND_US)
-# The wait after a failed poll doubles, up to the longest. A job is given up after so many failures in a row, except
-# those of an outage: the provider goes on meanwhile, and bills the video.
+# The wait after a failed poll doubles up to the longest. A job is abandoned after this many consecutive failures,
+# except during an outage: the provider continues then, and bills the video.
 FIRST_S = 10.0
 LONGEST_S = 300.0
 MOST_FAILURES = 5
 OUTAGES = (UpstreamUnreachable, UpstreamTimeout, UpstreamRateLimited, UpstreamOverloaded)
-MOST_PROGRESS = 99  # of a video that is not there yet
+MOST_PROGRESS = 99  # percent, for a video that is not ready
 
 log = logging.getLogger("gateway")
 
 
 class Poller:
-    """Looks at what is due. `every_s`: between two questions."""
+    """Polls due jobs; `every_s` is the interval."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Poller:
         self._rounds = Rounds(OF_ONE, OF_ALL, clock)
 
     def run(self, go_on: Callable[[], bool] = lambda: True) -> None:
-        """One round. Unavailable when the store is away."""
+        """Run one round. Unavailable when the store is down."""
         due = self._jobs.due(self._clock.now_us(), OF_ONE, OF_ALL)
         self._rounds.run(((job.organization, partial(self._follow, job)) for job in due), go_on)
 
@@ -73,9 +73,9 @@ class Poller:
         try:
             self._look(job)
         except Unavailable as error:
-            log.warning("the video %s is looked at another time: %s", job.id, error.message)
-        except Exception:  # One job must not hold up the others.
-            log.exception("the video %s could not be looked at", job.id)
+            log.warning("the poll of video %s will be retried: %s", job.id, error.message)
+        except Exception:  # One job must not block the others.
+            log.exception("the video %s could not be polled", job.id)
 
     def _look(self, job: VideoJob) -> None:
         task = self._sealed.task(job.task)
@@ -93,11 +93,14 @@ class Poller:
         except Unavailable:
             raise
         except GatewayError as error:
-            (self._time_out if late else partial(self._fail, error=error))(claimed, task)
+            if late:
+                self._time_out(claimed, task)
+            else:
+                self._fail(claimed, task, error)
             return
-        except Exception as error:  # Ours: what it reserves must not be held for ever.
-            log.exception("the video %s could not be looked at", job.id)
-            self._fail(claimed, task, Internal(f"it failed on our side ({type(error).__name__})."))
+        except Exception as error:  # An error of the gateway: the job must still end, and its reservations with it.
+            log.exception("the video %s could not be polled", job.id)
+            self._fail(claimed, task, Internal(f"the gateway failed ({type(error).__name__})."))
             return
         if status.state == COMPLETED:
             self._endings.complete(claimed, task, target, status)
@@ -116,7 +119,7 @@ class Poller:
     def _fail(self, job: VideoJob, task: Task, error: GatewayError) -> None:
         failures = job.failures + 1
         if failures >= MOST_FAILURES and not _is_outage(error):
-            message = f"The provider could not be asked for the video any more: {error.message}"
+            message = f"The status of the video could not be read: {error.message}"
             self._endings.give_up(job, task, FAILED, "poll_error", message)
             return
         wait_s = min(FIRST_S * 2 ** min(failures - 1, MOST_FAILURES), LONGEST_S)
@@ -126,13 +129,13 @@ class Poller:
         try:
             self._calls.cancel(task.ident, self._targets.find(job.organization, task))
         except GatewayError as error:
-            log.info("the video %s, which took too long, could not be canceled: %s", job.id, error.message)
-        self._endings.give_up(job, task, FAILED, "timeout", "The video was not ready in time, and is given up.")
+            log.info("the video %s timed out and could not be canceled: %s", job.id, error.message)
+        self._endings.give_up(job, task, FAILED, "timeout", "The video was not ready in time.")
 
     def _move(self, job: VideoJob, **values: object) -> VideoJob | None:
         return self._jobs.database.write(lambda: self._jobs.change(job, **values))
 
 
 def _is_outage(error: GatewayError) -> bool:
-    """Whether the provider could not be asked at present, which says nothing of the job."""
+    """Return whether the provider cannot be reached at present, which is no statement about the job."""
     return isinstance(error, OUTAGES) or error.upstream_status >= 500

@@ -1,4 +1,4 @@
-"""Recurring work at what others own, none of whom may delay the rest: providers and addresses that never answer."""
+"""Recurring work for several owners, where slow providers or URLs of one owner must not delay the others."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from gateway.clock import Clock
 from gateway.runtime.threads import Job
 
-# Whatever is not done by then goes on beside the next rounds.
+# Unfinished work continues in parallel with the next rounds.
 WAIT_S = 1.0
 
 
 class Rounds:
-    """Begins what is due, at most `of_one` works of an owner and `of_all` together at a time."""
+    """Starts due work, at most `of_one` items of an owner and `of_all` in total at a time."""
 
     def __init__(self, of_one: int, of_all: int, clock: Clock) -> None:
         self.of_one = of_one
@@ -20,9 +20,9 @@ class Rounds:
         self._under_way: list[tuple[str, Job[None]]] = []
 
     def run(self, due: Iterable[tuple[str, Callable[[], None]]], go_on: Callable[[], bool]) -> None:
-        """One round: works by their owners, the most urgent first. Whatever finds no place is left out; works handle
-        their own errors."""
-        self._under_way = [one for one in self._under_way if not one[1].is_over]
+        """Run one round of work items by owner, the most urgent first. Items above the limits are left out; items
+        handle their own errors."""
+        self._under_way = [(owner, job) for owner, job in self._under_way if not job.is_over]
         owners = Counter(owner for owner, _ in self._under_way)
         for owner, work in due:
             if len(self._under_way) >= self.of_all or not go_on():

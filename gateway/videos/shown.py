@@ -1,4 +1,4 @@
-"""A job as its caller sees it: in answers, lists and callbacks alike (HTTP reference, section 3.13)."""
+"""The representation of a job in responses, lists and callbacks."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ LINK = "/v1/videos/logs/{}/content?token={}"
 
 
 class Presenter:
-    """Writes jobs. `base_url` is the gateway as its caller sees it."""
+    """Writes jobs as JSON objects. `base_url` is the gateway's URL as the caller sees it."""
 
     def __init__(self, sealed: Sealed, links: Links) -> None:
         self._sealed = sealed
         self._links = links
 
     def show(self, job: VideoJob, base_url: str) -> dict[str, Any]:
-        """The members of OpenAI's own type, and `error`, `content` and `usage` once they are there."""
+        """Return the fields of OpenAI's video object, plus `error`, `content` and `usage` once they exist."""
         shown: dict[str, Any] = {
             "id": job.id,
             "object": "video",
@@ -42,7 +42,7 @@ class Presenter:
         return shown
 
     def link(self, log_id: str, base_url: str) -> str:
-        """The address that opens the content of a log without a key."""
+        """Return the URL that opens the content of a log without a key."""
         return base_url + LINK.format(log_id, self._links.sign(log_id))
 
     def _show_outcome(self, job: VideoJob, base_url: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What a job keeps of its making, for whichever worker goes on with it: where it runs, what it may cost, whom to tell.
+"""The stored task of a job, for the worker that continues it: provider, cost bound and webhook.
 
-All of it is sealed at rest: a callback's secret is among it, and addresses that are secrets themselves.
+Everything is sealed at rest, because it contains the callback's secret and URLs that grant access.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,16 +20,17 @@ from gateway.providers.credentials import Credentials
 from gateway.providers.protocol import Target
 
 CUSTOM = "custom"
-NOWHERE = "The provider that this video is made at is not configured any more."
+NOWHERE = "The provider of this video is no longer configured."
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """`ident` is the provider's name for it, "" until one has it; with `provider`, `model` (the mapping's) and `region`
-    it tells where, `credential` by which key, `source` whose that is, `bounded` that it has a spending limit.
+    """The task of a job. `ident` is the provider's id for it, "" until one has accepted it. `provider`, `model` (the
+    mapping's) and `region` identify the target, `credential` the key, `source` its kind; `bounded`: the key has a
+    spending limit.
 
-    `reserved` is the most that it counts as, `prices` those of when it began, `discount_ppm` what is taken off them,
-    `record` its usage row without what its end brings. `base_url` is the gateway as its caller sees it; `callback_url`
-    "": nobody is told.
+    `reserved` is the most usage that it counts as, `prices` those in force when it began, `discount_ppm` the discount
+    on them, `record` its usage row as far as it is known before the end. `base_url` is the gateway's URL as the caller
+    sees it; `callback_url` "": no webhook.
     """
 
     base_url: str = ""
@@ -49,8 +50,8 @@ class Task(Struct, frozen=True, kw_only=True):
 
 
 class KeptFile(Struct, frozen=True):
-    """Where a finished video is: a VideoFile without bytes. `asks`: they come along with the provider's word on its
-    state, which is asked for again."""
+    """The location of a finished video: a VideoFile without bytes. `asks`: the bytes are part of the provider's status
+    response, which must be requested again."""
 
     url: str = ""
     file: str = ""
@@ -63,7 +64,7 @@ FILES = json.Decoder(tuple[KeptFile, ...])
 
 
 class Sealed:
-    """Reads and writes the sealed columns of a job. Unavailable where the installation's key does not fit."""
+    """Reads and writes the sealed columns of a job. Unavailable when the installation's key does not match."""
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
@@ -75,28 +76,29 @@ class Sealed:
         return TASK.decode(self._vault.open(sealed))
 
     def files(self, sealed: str) -> tuple[KeptFile, ...]:
-        """() where there are none."""
+        """Return the files; () if there are none."""
         if sealed:
             return FILES.decode(self._vault.open(sealed))
         return ()
 
     def text(self, sealed: str) -> str:
-        found: Any = json.decode(self._vault.open(sealed)) if sealed else ""
-        return str(found)
+        if not sealed:
+            return ""
+        return json.decode(self._vault.open(sealed), type=str)
 
 
 def kept(files: Sequence[VideoFile]) -> list[KeptFile]:
-    """What is written down of a finished video; bytes that came along are given back."""
-    found = []
-    for one in files:
-        if one.data is not None:
-            one.data.close()
-        found.append(KeptFile(one.url, one.file, one.media_type, one.data is not None))
-    return found
+    """Return the locations to store for a finished video; bytes that came along are released."""
+    locations = []
+    for file in files:
+        if file.data is not None:
+            file.data.close()
+        locations.append(KeptFile(file.url, file.file, file.media_type, file.data is not None))
+    return locations
 
 
 class Targets:
-    """Where jobs run: their mapping in the catalogue in force, with their credential."""
+    """Finds the targets of jobs: their mapping in the current catalogue, with their credential."""
 
     def __init__(
         self, catalogue: Callable[[], Catalogue], credentials: Credentials, custom_models: CustomModels
@@ -106,32 +108,32 @@ class Targets:
         self._custom_models = custom_models
 
     def find(self, organization_id: str, task: Task) -> Target:
-        """The target of a job's calls. NotFound where mapping or credential are there no more; Unavailable."""
+        """Return the target of a job's calls. NotFound when mapping or credential no longer exist; Unavailable."""
         if task.provider.partition(":")[0] == CUSTOM:
-            found = self._custom(organization_id, task)
+            place = self._find_custom(organization_id, task)
         else:
-            found = self._listed(task)
-        if found is not None:
-            mapping, provider = found
+            place = self._find_listed(task)
+        if place is not None:
+            mapping, provider = place
             credential = self._credentials.again(mapping, organization_id, task.source, task.credential)
             if credential is not None:
                 return self._credentials.target(mapping, provider, credential)
         raise NotFound(NOWHERE)
 
-    def _listed(self, task: Task) -> Any:
+    def _find_listed(self, task: Task) -> Any:
         catalogue = self._catalogue()
         model = catalogue.models.get(task.model)
         provider = catalogue.providers.get(task.provider)
         if model is None or provider is None:
             return None
-        fitting = (one for one in model.mappings if one.provider == task.provider and one.region == task.region)
-        mapping = next(fitting, None)
+        matches = (entry for entry in model.mappings if entry.provider == task.provider and entry.region == task.region)
+        mapping = next(matches, None)
         if mapping is None:
             return None
         return (mapping, provider)
 
-    def _custom(self, organization_id: str, task: Task) -> Any:
-        found = self._custom_models.again(organization_id, task.provider, task.model)
-        if found is None:
+    def _find_custom(self, organization_id: str, task: Task) -> Any:
+        custom = self._custom_models.again(organization_id, task.provider, task.model)
+        if custom is None:
             return None
-        return (found.mapping, found.provider)
+        return (custom.mapping, custom.provider)

@@ -1,5 +1,5 @@
-"""Videos that their provider sends only as a whole, with its word on the state. They lie on the disk of this worker for
-a moment, since players ask for one part after the other."""
+"""Videos that their provider sends only in one piece, inside its status response. They are cached on this worker's disk
+for some minutes, because players request one range after another."""
 
 from collections.abc import Callable
 
@@ -7,11 +7,12 @@ from gateway.errors import GatewayError
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import Job, later
 
-KEPT_S, MOST_BYTES = 300.0, 512 << 20  # MOST_BYTES of all that are kept, unless one alone is larger
+KEPT_S = 300.0
+MOST_BYTES = 512 << 20  # total of all cached videos, unless a single one is larger
 
 
 class WholeVideo:
-    """A video on the disk. Whoever holds it gives it back, once; it goes with the last."""
+    """A video on disk with a reference count: every holder releases it once, and the last release deletes it."""
 
     def __init__(self, data: StoredFile, media_type: str) -> None:
         self.data = data
@@ -22,21 +23,21 @@ class WholeVideo:
         self._holders += 1
         return self
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         self._holders -= 1
         if not self._holders:
             self.data.close()
 
 
 class WholeVideos:
-    """Those of a worker, by the ids of their jobs."""
+    """The cached videos of a worker, by the ids of their jobs."""
 
     def __init__(self) -> None:
         self._kept: dict[str, WholeVideo] = {}
         self._coming: dict[str, Job[GatewayError | None]] = {}
 
     def open(self, ident: str, load: Callable[[], WholeVideo]) -> WholeVideo:
-        """The video, to be given back; what `load` brings, which is called once for all who ask meanwhile. Its
+        """Return a video, which the caller must release. Concurrent callers share one call of `load`, and its
         errors."""
         while ident not in self._kept:
             coming = self._coming.get(ident)
@@ -48,7 +49,8 @@ class WholeVideos:
         return self._kept[ident].hold()
 
     def _load(self, ident: str, load: Callable[[], WholeVideo]) -> GatewayError | None:
-        """An error as a value: one that left its greenlet would be printed."""
+        """Load and keep a video; return an error as a value, because an exception that leaves its greenlet is
+        printed."""
         try:
             self._keep(ident, load())
         except GatewayError as error:
@@ -60,7 +62,7 @@ class WholeVideos:
     def _keep(self, ident: str, video: WholeVideo) -> None:
         room = MOST_BYTES - len(video.data)
         for other in list(self._kept):  # the oldest first
-            if sum(len(one.data) for one in self._kept.values()) <= room:
+            if sum(len(kept.data) for kept in self._kept.values()) <= room:
                 break
             self._drop(other)
         self._kept[ident] = video
@@ -69,4 +71,4 @@ class WholeVideos:
     def _drop(self, ident: str) -> None:
         video = self._kept.pop(ident, None)
         if video is not None:
-            video.give_back()
+            video.release()

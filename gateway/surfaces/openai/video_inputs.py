@@ -22,7 +22,7 @@ from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.preference_checks import Routing, read_preferences
 from gateway.surfaces.validation_errors import explain, invalid
 from gateway.transport.addresses import check_spelling, read_receiver
-from gateway.videos.creation import CallbackWish
+from gateway.videos.creation import CallbackOptions
 from gateway.worker.services import Services
 
 SIZES = (
@@ -91,7 +91,7 @@ FORM = describe_fields(VideoFields, {"image": FILE, "last_frame": FILE, REFERENC
 Pictures = dict[str, list[Picture]]
 
 
-def read(services: Services, inbound: Inbound, caller: Caller) -> tuple[VideosRequest, CallbackWish]:
+def read(services: Services, inbound: Inbound, caller: Caller) -> tuple[VideosRequest, CallbackOptions]:
     """Return the request and its callback. Raises InvalidRequest."""
     if inbound.upload is None:
         body = _read_json(services, inbound)
@@ -166,15 +166,15 @@ def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
     return body, found
 
 
-def _read_callback(services: Services, body: VideoFields) -> CallbackWish:
+def _read_callback(services: Services, body: VideoFields) -> CallbackOptions:
     if not body.callback_url:
         if body.callback_secret:
             raise invalid(SECRET, "it requires callback_url")
-        return CallbackWish()
+        return CallbackOptions()
     url = read_receiver(body.callback_url, "callback_url")
     if not services.settings.security.allow_private_upstreams:
         check_spelling(url, "callback_url")
-    return CallbackWish(url, body.callback_secret or "")
+    return CallbackOptions(url, body.callback_secret or "")
 
 
 def _request(services: Services, caller: Caller, body: VideoFields, found: Pictures) -> VideosRequest:

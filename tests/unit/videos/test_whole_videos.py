@@ -45,9 +45,9 @@ def test_the_oldest_makes_room_and_goes_with_its_last_reader(monkeypatch: pytest
     videos = WholeVideos()
     first = videos.open("a", film)
     for ident in ("b", "c"):
-        videos.open(ident, film).give_back()
+        videos.open(ident, film).release()
     assert first.data.read_all() == FILM
-    first.give_back()
+    first.release()
     assert first.data.read_all() == b""
     assert videos.open("b", pytest.fail).data.read_all() == FILM
     assert videos.open("a", film) is not first
