@@ -1,9 +1,10 @@
-"""Addresses that are told of alerts: an organization's own, and those of the first one, whose owners run all."""
+"""Webhooks and e-mail addresses for alerts. Those of the first organization receive alerts of the installation."""
 
 import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,7 +21,7 @@ from gateway.store.database import Database
 from gateway.transport.addresses import check_spelling, read_receiver
 
 MOST_HOOKS = 20
-# What may be chosen; an operator's hook without a choice gets all, an organization's all that concerns it.
+# Events to choose from. Without a choice, the operator's hooks receive all events, others those of their organization.
 EVENTS = (
     "budget.nearly_spent",
     "budget.spent",
@@ -157,19 +158,19 @@ class AlertHooks:
         commit(self._database, self._control, work, confirm=False)
 
     def list_hooks(self, organization_id: str) -> list[AlertHook]:
-        """An organization's own, without secrets."""
-        return [_info(row) for row in self._database.read(lambda: self._select(organization_id))]
+        """Return the hooks of an organization, without secrets."""
+        return [_info(row) for row in self._database.read(partial(self._select, organization_id))]
 
     def find(self, organization_id: str, hook_id: str) -> AlertHook:
-        """One with its secret. NotFound."""
-        rows = self._database.read(lambda: self._select(organization_id))
+        """Return a hook with its secret. Raises NotFound."""
+        rows = self._database.read(partial(self._select, organization_id))
         found = next((row for row in rows if row[0] == hook_id), None)
         if found is None:
             raise NotFound(f"There is no address for alerts {hook_id}.")
         return _info(found, self._vault.open(found[3]))
 
     def concerned(self, event: str, organization_id: str) -> list[AlertHook]:
-        """Who is told of an event that concerns an organization ("": none), with their secrets."""
+        """Return the hooks, with secrets, for an event of an organization ("": of the installation)."""
 
         def read() -> tuple[str, list[tuple]]:
             first = organizations.first_id()
@@ -191,7 +192,7 @@ def _info(row: tuple, secret: str = "") -> AlertHook:
 
 
 def recognise_form(url: str) -> str:
-    """The form of an address by its host; WEBHOOK for one that is not known."""
+    """Return the format for a URL by its host; WEBHOOK for an unknown host."""
     if url.strip().lower().startswith(MAILTO):
         return EMAIL
     try:
@@ -216,16 +217,16 @@ def _check_recipient(organization_id: str, email: str) -> None:
         return
     mine = Member.select().join(User).where(Member.organization == organization_id, Member.status == "active")
     if not mine.where(User.email == email).exists():
-        raise InvalidRequest("Alerts by e-mail go to members of the organization alone.", param="url")
+        raise InvalidRequest("Alerts by e-mail can be sent only to members of the organization.", param="url")
 
 
 def _make_secret(form: str, routing_key: str) -> str:
     if form != PAGERDUTY:
         if routing_key:
-            raise InvalidRequest("Only an address of PagerDuty takes a routing key.", param="routingKey")
+            raise InvalidRequest("Only PagerDuty webhooks have a routing key.", param="routingKey")
         return webhook_signatures.make_secret()
     if not PAGERDUTY_KEY.fullmatch(routing_key):
-        text = "PagerDuty needs the integration key of an Events API v2 integration: 32 letters and digits."
+        text = "PagerDuty requires the integration key of an Events API v2 integration: 32 letters and digits."
         raise InvalidRequest(text, param="routingKey")
     return routing_key
 

@@ -28,7 +28,7 @@ REFUSALS = 10_000
 LOOKUPS = 4  # reads at a time: a flood of unknown tokens must leave connections to others
 LOOKUP_WAIT_S = 2.0
 
-MISSING = "No API key was given: send Authorization: Bearer <key> or x-api-key: <key>."
+MISSING = "The API key is missing: send Authorization: Bearer <key> or x-api-key: <key>."
 UNKNOWN = "The API key is not valid: this gateway has none like it. Was it copied whole, and is it one of this gateway?"
 FOREIGN = (
     f"The API key is not valid: this gateway takes its own keys ({tokens.PREFIXES['user']}…), not those of providers."

@@ -1,4 +1,4 @@
-"""How many changes an organization may see in a day: each leaves an entry in the audit log, many a row."""
+"""How many changes an organization may make in a day: each adds an entry to the audit log, and many add rows."""
 
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.throttle import Throttle, ThrottleGate

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -146,7 +147,8 @@ class CustomProviders:
         query = (
             CustomProvider.select().where(CustomProvider.organization == organization_id).order_by(CustomProvider.id)
         )
-        return {row.name: self._keep(row) for row in self._database.read(lambda: list(query))}
+        rows: list[CustomProvider] = self._database.read(partial(list, query))
+        return {row.name: self._keep(row) for row in rows}
 
     def _keep(self, row: CustomProvider) -> CustomProviderInfo:
         """The provider of a row: the one that was read before while the row says the same, since its list may be long

@@ -64,7 +64,7 @@ class Devices:
 
         def work() -> None:
             if DeviceCode.select().count() >= MOST_WAITING:
-                raise RateLimited("Too many devices wait for their approval; try again.", retry_after=RETRY_S)
+                raise RateLimited("Too many devices are waiting for approval. Try again later.", retry_after=RETRY_S)
             DeviceCode.insert(
                 id=ids.new("dev"),
                 code_hash=tokens.hash_token(grant.device_code, self._hash_keys[0]),
@@ -90,7 +90,7 @@ class Devices:
                 return "expired", None
             if row.status == "pending":
                 return self._wait(row, now), None
-            # Whoever deletes the row has used the code: it is good for one session.
+            # Deleting the row uses the code, so that it gives only one session.
             if not DeviceCode.delete().where(DeviceCode.id == row.id).execute():
                 return "expired", None
             if row.status == "denied" or row.user_id is None:
@@ -111,7 +111,7 @@ class Devices:
         def work() -> DeviceRequest:
             row = _load(user_code, now)
             if row.status != "pending":
-                raise Conflict("This code was already used.", code="device_code_used")
+                raise Conflict("This code has already been used.", code="device_code_used")
             if not User.select().where(User.id == user_id, User.status == "active").exists():
                 raise NotFound(f"There is no active user {user_id}.")
             if approve:
@@ -146,7 +146,9 @@ def _make_user_code() -> str:
 def _load(user_code: str, now: int) -> DeviceCode:
     row = DeviceCode.get_or_none(DeviceCode.user_code == read_user_code(user_code))
     if row is None or row.expires_at <= now:
-        raise NotFound("This code is unknown or has expired; start again where you got it.", code="device_code_unknown")
+        raise NotFound(
+            "This code is unknown or has expired. Request a new code on the device.", code="device_code_unknown"
+        )
     return row
 
 

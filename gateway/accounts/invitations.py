@@ -1,4 +1,4 @@
-"""Invitations: the only way in for a person who has no account yet."""
+"""Invitations: the only way for a person without an account to join."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -123,7 +123,7 @@ class Invitations:
         def read() -> InvitationInfo:
             row = self._row(token)
             if row is None:
-                raise NotFound("There is no such invitation.", code="invitation_unknown")
+                raise NotFound("There is no invitation with this token.", code="invitation_unknown")
             return _info(row, now)
 
         return self._database.read(read)
@@ -148,7 +148,9 @@ class Invitations:
         def work(now: int) -> MemberInfo:
             row = self._pending(token, now)
             if User.select().where(User.email == row.email).exists():
-                raise Conflict("This address has an account; sign in and accept the invitation.", code="user_exists")
+                raise Conflict(
+                    "This address already has an account. Sign in and accept the invitation.", code="user_exists"
+                )
             return self._join(row, new_ids, name.strip()[:255], password_hash, new_ids[1], now)
 
         return commit(self._database, self._control, work, confirm=False)
@@ -169,7 +171,7 @@ class Invitations:
     def _pending(self, token: str, now: int) -> Invitation:
         row = self._row(token)
         if row is None or _status(row, now) != "pending":
-            raise NotFound("This invitation is unknown, used or over; ask for another one.", code="invitation_unknown")
+            raise NotFound("This invitation is unknown, used or expired. Ask for a new one.", code="invitation_unknown")
         return row
 
     def _row(self, token: str) -> Invitation | None:

@@ -1,6 +1,7 @@
 """Caps on how many active keys an organization may have, in all and of each member."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
@@ -59,7 +60,7 @@ def read_caps(limits: settings.LimitSettings) -> KeyCaps:
 
 def find_caps(database: Database, organization_id: str) -> OwnCaps:
     """The organization's own caps. NotFound."""
-    return database.read(lambda: _load(organization_id))
+    return database.read(partial(_load, organization_id))
 
 
 def set_caps(database: Database, control: Control, organization_id: str, caps: OwnCaps, *, actor: str) -> OwnCaps:

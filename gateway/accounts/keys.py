@@ -5,6 +5,7 @@ The table follows the service document ("States and transitions") with "revoked"
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import peewee
@@ -189,7 +190,7 @@ def insert(
 def find(database: Database, key_id: str, *, deleted: bool = False) -> KeyInfo:
     """One key, whatever its state; a deleted one only when asked for. NotFound."""
     now = database.now_us()
-    info = database.read(lambda: _load(key_id, now))
+    info = database.read(partial(_load, key_id, now))
     if info.state == "deleted" and not deleted:
         raise NotFound(f"There is no API key {key_id}.")
     return info

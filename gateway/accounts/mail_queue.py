@@ -9,7 +9,7 @@ from gateway import ids
 from gateway.accounts.vault import Vault
 from gateway.clock import Clock
 from gateway.errors import GatewayError
-from gateway.runtime.threads import Job
+from gateway.runtime.threads import Job, always
 from gateway.store.documents import Documents
 from gateway.transport.mail import Mail, Mailer, MailFailed
 from gateway.transport.webhook_delivery import next_wait_us
@@ -43,7 +43,7 @@ class MailQueue:
         if self.enabled:
             self._store(ids.new_hex(), mail, 0, self._clock.now_us())
 
-    def deliver(self, go_on: Callable[[], bool] = lambda: True) -> None:
+    def deliver(self, go_on: Callable[[], bool] = always) -> None:
         """Send what is due. Unavailable when the store is away."""
         if not self.enabled:
             return

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import peewee
@@ -57,7 +58,7 @@ def sign_in(
 
 def find_user(database: Database, user_id: str) -> UserInfo:
     """One user. NotFound."""
-    row = database.read(lambda: User.get_or_none(User.id == user_id))
+    row = database.read(partial(User.get_or_none, User.id == user_id))
     if row is None:
         raise NotFound(f"There is no user {user_id}.")
     return _user(row)

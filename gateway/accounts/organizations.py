@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gateway import ids
@@ -63,7 +64,7 @@ def any_organization() -> bool:
 
 def find_organization(database: Database, organization_id: str) -> OrganizationInfo:
     """One organization. NotFound."""
-    return database.read(lambda: load_organization(organization_id))
+    return database.read(partial(load_organization, organization_id))
 
 
 def list_organizations(database: Database, user_id: str = "") -> list[OrganizationInfo]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 from gateway import ids
@@ -124,7 +125,7 @@ def insert_project(
 
 def find_project(database: Database, project_id: str) -> ProjectInfo:
     """One project, archived or not. NotFound."""
-    return database.read(lambda: _load(project_id))
+    return database.read(partial(_load, project_id))
 
 
 def list_projects(database: Database, organization_ids: Sequence[str] | None = None) -> list[ProjectInfo]:

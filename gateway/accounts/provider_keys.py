@@ -259,7 +259,7 @@ class ProviderKeys:
 
 def _check(draft: ProviderKeyDraft) -> None:
     if not draft.provider.strip():
-        raise InvalidRequest("A provider key needs the id of its provider.", param="provider")
+        raise InvalidRequest("A provider key requires the id of its provider.", param="provider")
     _check_secret(draft.secret.strip())
     _check_bound(draft.max_spend_nusd)
 
@@ -267,17 +267,17 @@ def _check(draft: ProviderKeyDraft) -> None:
 def _check_secret(secret: str) -> None:
     """InvalidRequest for what no header could carry; a document, as that of a service account, is not sent as it is."""
     if not secret:
-        raise InvalidRequest("A provider key needs the key itself.", param="token")
+        raise InvalidRequest("The provider key is empty.", param="token")
     if not secret.startswith("{") and not (secret.isascii() and secret.isprintable()):
         raise InvalidRequest(
-            "A provider key is one line of visible ASCII characters; this one has a line break or something else.",
+            "A provider key must be one line of visible ASCII characters.",
             param="token",
         )
 
 
 def _check_bound(max_spend_nusd: int | None) -> None:
     if max_spend_nusd is not None and max_spend_nusd < 0:
-        raise InvalidRequest("The spending bound must not be negative.", param="maxSpend")
+        raise InvalidRequest("The spending limit must not be negative.", param="maxSpend")
 
 
 def _insert(

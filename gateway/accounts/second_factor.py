@@ -20,19 +20,19 @@ from gateway.clock import SECOND_US
 from gateway.errors import Conflict, NotFound, Unauthenticated
 from gateway.store.database import Database
 
-# What authenticator programs take for granted (RFC 6238, section 4): SHA-1, six digits, half a minute.
+# The defaults of authenticator apps (RFC 6238, section 4): SHA-1, six digits, 30 seconds.
 STEP_S = 30
 DIGITS = 6
 SECRET_BYTES = 20
 DRIFT = 1  # steps by which a clock may be ahead or behind (RFC 6238, section 5.2)
 RECOVERY_CODES = 10
 ISSUER = "llmgateway"
-WRONG = "The code is wrong, was used before, or is over; wait for the next one."
+WRONG = "The code is wrong, already used or expired. Wait for the next code."
 
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """What an authenticator program is given, once; `uri` is the same for those that take a link."""
+    """The secret for an authenticator app, shown once; `uri` contains the same secret."""
 
     secret: str = field(repr=False)
     uri: str = field(repr=False)
@@ -73,7 +73,7 @@ class SecondFactors:
         )
         now = self._database.now_us()
         if not self._database.write(lambda: self._database.execute(sql, (user_id, sealed, now)).rowcount):
-            raise Conflict("A second factor is in force; remove it first.", code="second_factor_exists")
+            raise Conflict("A second factor is already enabled. Remove it first.", code="second_factor_exists")
         label = quote(f"{ISSUER}:{email}", safe="")
         return Enrolment(secret, f"otpauth://totp/{label}?secret={secret}&issuer={ISSUER}")
 
@@ -82,9 +82,9 @@ class SecondFactors:
         (nothing was begun), Conflict, Unauthenticated (code second_factor_wrong)."""
         row = self._read(user_id)
         if row is None:
-            raise NotFound("Begin with a new secret first.")
+            raise NotFound("Set up a new secret first.")
         if row[1] is not None:
-            raise Conflict("A second factor is in force already.", code="second_factor_exists")
+            raise Conflict("A second factor is already enabled.", code="second_factor_exists")
         step = self._matching_step(row, code)
         if not step:
             raise Unauthenticated(WRONG, code="second_factor_wrong")
@@ -98,7 +98,7 @@ class SecondFactors:
                 "WHERE user_id = ? AND confirmed_at IS NULL AND secret = ?"
             )
             if not self._database.execute(sql, (now, step, hashes, user_id, row[0])).rowcount:
-                raise Conflict("Somebody else was faster; begin anew.")
+                raise Conflict("Another request changed the second factor. Start again.")
             end_sign_ins(user_id, current_session)
             audit.append("second_factor.create", user_id, actor=user_id, at_us=now)
 

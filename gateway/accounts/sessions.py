@@ -1,6 +1,7 @@
 """Sessions: who is signed in, known by a secret token of which the store has only the keyed hash."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import peewee
@@ -18,7 +19,7 @@ PREFIX = "llmgses_"
 LIFE_S = 30 * 86_400
 REFRESH_S = 86_400  # a session in use gets its full life back, at most once in this time
 AGENT_LENGTH = 120
-DEAD = "The session is over; sign in again."
+DEAD = "The session has expired. Sign in again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Sessions:
         session_id = ids.new("ses")
         token = ids.token(PREFIX)
         now = self._database.now_us()
-        return NewSession(self._database.write(lambda: self.insert(session_id, token, user_id, now, agent)), token)
+        return NewSession(self._database.write(partial(self.insert, session_id, token, user_id, now, agent)), token)
 
     def insert(self, session_id: str, token: str, user_id: str, now: int, agent: str = "") -> SessionInfo:
         """The part of `open` that runs within a transaction. The oldest beyond MOST_SESSIONS of the user go."""
@@ -134,7 +135,7 @@ class Sessions:
 
         def work() -> None:
             if not Session.delete().where(Session.id == session_id, Session.user == user_id).execute():
-                raise NotFound("There is no such session of yours.")
+                raise NotFound("You have no session with this id.")
             audit.append("session.delete", session_id, actor=user_id, at_us=self._database.now_us())
 
         self._database.write(work)

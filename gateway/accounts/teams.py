@@ -1,6 +1,7 @@
 """Teams: members whose keys share access rules and spending limits."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from gateway import ids
 from gateway.accounts import audit
@@ -61,7 +62,7 @@ def list_teams(database: Database, organization_id: str = "") -> list[TeamInfo]:
 
 def find_team(database: Database, organization_id: str, team_id: str) -> TeamInfo:
     """One team of the organization. NotFound."""
-    return database.read(lambda: _find(organization_id, team_id))
+    return database.read(partial(_find, organization_id, team_id))
 
 
 def rename_team(

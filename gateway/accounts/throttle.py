@@ -45,7 +45,8 @@ class Throttle:
             count, ends_at = self._database.read(partial(self._read, gate))
             if count >= gate.most and ends_at > now:
                 raise _full(gate, ends_at - now)
-        for counted, (count, ends_at) in zip(gates, self._database.write(lambda: self._count(gates, now)), strict=True):
+        counts = self._database.write(partial(self._count, gates, now))
+        for counted, (count, ends_at) in zip(gates, counts, strict=True):
             if count > counted.most:
                 raise _full(counted, ends_at - now)
 

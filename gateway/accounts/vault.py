@@ -47,7 +47,7 @@ class Vault:
 
     @cached_property
     def _cipher(self) -> Any:
-        """Made on first use: many installations have nothing to seal."""
+        """Created on first use: many installations have no secrets to encrypt."""
         return fernet.MultiFernet([fernet.Fernet(_derive(key)) for key in self._keys])
 
 

@@ -78,7 +78,7 @@ class Administration:
         self._passwords = passwords
 
     def bootstrap(self, settings: Settings, grant: Grant | None = None) -> FirstKey:
-        """Make the first organization, project, owner and key, once; later starts find the oldest active key.
+        """Create the first organization, project, owner and key, once; later starts find the oldest active key.
 
         Safe to run from several processes at once. `grant` credits the organization in the same transaction.
         InvalidRequest names the setting that cannot be used.
@@ -110,7 +110,7 @@ class Administration:
         )
 
     def _make(self, plan: _Plan, grant: Grant | None, now: int) -> FirstKey | None:
-        """The first organization with all that belongs to it, or None when another process was faster."""
+        """Create the first organization and its objects. Return None if another process was faster."""
         if organizations.any_organization():
             return None
         organization_id = plan.organization_id

@@ -1,27 +1,28 @@
-"""Keys that were deleted and count nowhere: their rows go. An API key that was used is named by reports for ever."""
+"""Purge deleted keys that were never used. Used API keys are kept, because reports refer to them."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from gateway.accounts.models import AccessRule, ApiKey
 from gateway.clock import DAY_US
 from gateway.limits.models import KEY, TOTAL, WINDOW, budget_id
 from gateway.limits.rate_rules import OF_ACCOUNTS
 from gateway.metering.rollups.rollup_table import Series, read_state
-from gateway.runtime.threads import pause
+from gateway.runtime.threads import always, pause
 from gateway.store.database import Database
 
 STEP_ROWS = 200
-# A round ends after so many steps; the next one goes on where it ended.
+# Steps of a run; the next run continues where it ended.
 ROUND_STEPS = 400
 PAUSE_S = 0.02
 SERIES = ", ".join(str(int(one)) for one in (Series.KEY, Series.KEY_MODEL, Series.KEY_SOURCE))
-# Sums of its usage, and entries of the request log: what names a key.
+# Rows that refer to a key: rollups and entries of the request log.
 NAMED = (
     f"SELECT 1 FROM rollup WHERE series IN ({SERIES}) AND owner = ? LIMIT 1",
     "SELECT 1 FROM log_entry WHERE api_key = ? LIMIT 1",
 )
 COUNTED = "SELECT 1 FROM budget WHERE id IN (?, ?) AND (settled_nusd <> 0 OR leased_nusd <> 0)"
-# Of provider keys nothing but a bound is counted by name.
+# Only budgets refer to provider keys.
 PROVIDER_KEYS = """SELECT id FROM provider_key WHERE status = 'deleted' AND updated_at < ? AND id NOT IN (
 SELECT scope_id FROM budget WHERE scope = 'provider_key' AND (settled_nusd <> 0 OR leased_nusd <> 0)) LIMIT ?"""
 LEASED = "SELECT 1 FROM lease WHERE budget IN (?, ?)"
@@ -30,22 +31,22 @@ GoOn = Callable[[], bool]
 
 
 class DeletedKeys:
-    """One for a worker: `days` after its deletion an API key or provider key that nothing names goes; 0 = none does."""
+    """Purges keys without references `days` after their deletion; 0: never."""
 
     def __init__(self, database: Database, days: int) -> None:
         self._database = database
         self._days = days
         self._after = ""
 
-    def purge(self, go_on: GoOn = lambda: True) -> int:
-        """One round: how many keys went. Safe to repeat. Unavailable: the next round does it."""
+    def purge(self, go_on: GoOn = always) -> int:
+        """Run once and return the number of purged keys. Safe to repeat. Raises Unavailable."""
         if not self._days or not self._database.read(self._rollups_are_complete):
             return 0
         over = self._database.now_us() - self._days * DAY_US
         gone = 0
         for _ in range(ROUND_STEPS):
             if go_on():
-                count = self._database.write(lambda: self._forget_provider_keys(over))
+                count = self._database.write(partial(self._forget_provider_keys, over))
             else:
                 count = 0
             gone += count
@@ -54,7 +55,7 @@ class DeletedKeys:
             pause(PAUSE_S)
         for _ in range(ROUND_STEPS):
             if go_on():
-                page = self._database.read(lambda: self._find(over))
+                page = self._database.read(partial(self._find, over))
             else:
                 page = ()
             if page:
@@ -69,7 +70,7 @@ class DeletedKeys:
         return gone
 
     def _rollups_are_complete(self) -> bool:
-        """Whether the rollups have all usage that there is."""
+        """Return whether the rollups include all usage."""
         state = read_state(self._database)
         return state is not None and state.filled is None
 
@@ -85,7 +86,7 @@ class DeletedKeys:
         return len(rows)
 
     def _forget(self, key_id: str) -> bool:
-        """Whether the key went, with its rules and counters; within a transaction."""
+        """Delete a key with its rules and counters unless it was used. Return whether it was deleted."""
         execute = self._database.execute
         raw = bytes.fromhex(key_id.partition("_")[2])
         budgets = (budget_id(key_id, TOTAL), budget_id(key_id, WINDOW))

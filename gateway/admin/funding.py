@@ -1,4 +1,4 @@
-"""Credits and spending limits as people change them: checked, audited, in force on every worker on return."""
+"""Changes of credits and spending limits: checked, audited and active on every worker on return."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ AUDITED = {KEY: "api_key.update_limit", MEMBER: "member.update_limit", TEAM: "te
 
 @dataclass(frozen=True, slots=True)
 class Posting:
-    """An entry for the ledger. `reference` makes it happen once ("" = each call is another entry)."""
+    """An entry for the ledger. `reference` makes it idempotent; with "" each call adds an entry."""
 
     kind: LedgerKind
     amount_nusd: int
@@ -31,15 +31,17 @@ class Posting:
 
 
 def _check_same(posting: Posting, ref: str) -> None:
-    """Conflict unless what was posted under the reference is what is asked for now: the second one would be lost."""
+    """Raise Conflict if the reference was posted with another amount, which would otherwise be lost."""
     there = Ledger.get(Ledger.kind == posting.kind, Ledger.ref == ref).amount_nusd
     if there != posting.amount_nusd:
         usd = money.format_usd(there)
-        raise Conflict(f"This reference stands for {usd} USD; give another amount another one.", code="reference_taken")
+        raise Conflict(
+            f"This reference was used for {usd} USD. Use another reference for another amount.", code="reference_taken"
+        )
 
 
 class Funding:
-    """`budgets` and `ledger` are for reading as well."""
+    """Changes credits and limits. `budgets` and `ledger` may also be used for reading."""
 
     def __init__(self, database: Database, control: Control) -> None:
         self._database = database
@@ -48,13 +50,13 @@ class Funding:
         self.ledger = LedgerBook(database, control)
 
     def post_credits(self, organization_id: str, posting: Posting, *, actor: str) -> bool:
-        """Add (or, as an adjustment, take) credits; whether this call did, False for a reference used before.
+        """Post credits. Return False if the reference was posted before.
 
-        InvalidRequest for an amount of nothing, or one that takes away without being an adjustment; Conflict for a
-        reference that stands for another amount; NotFound.
+        Raises InvalidRequest for a zero amount, or a negative one that is not an adjustment; Conflict for a reference
+        that was used with another amount; NotFound.
         """
         if posting.amount_nusd == 0 or (posting.amount_nusd < 0 and posting.kind != "adjustment"):
-            raise InvalidRequest("Give a positive amount; only an adjustment may be negative.", param="amount")
+            raise InvalidRequest("The amount must be positive; only an adjustment may be negative.", param="amount")
         ref = f"api:{organization_id}:{posting.reference or ids.new_hex()}"
 
         def work(now: int) -> bool:
@@ -71,8 +73,7 @@ class Funding:
         return commit(self._database, self._control, work)
 
     def set_unlimited(self, organization_id: str, unlimited: bool, *, actor: str) -> None:
-        """Let an organization spend without credits, its usage counted nevertheless, or no longer. Limits of keys,
-        members and teams hold either way. NotFound."""
+        """Set whether an organization may spend without credits. Spending limits still apply. Raises NotFound."""
 
         def work(now: int) -> None:
             organizations.load_organization(organization_id)
@@ -82,9 +83,10 @@ class Funding:
         commit(self._database, self._control, work)
 
     def set_limits(self, scope: str, scope_id: str, organization_id: str, edit: LimitEdit, *, actor: str) -> None:
-        """Change the limits of a key, member or team ("key", "member", "team") of an organization to what `edit` makes
-        of those in force: nobody else changes them meanwhile. InvalidRequest; Forbidden when it lifts what somebody
-        else set who does not stand below."""
+        """Change the limits of a key, member or team to the result of `edit`, in one transaction.
+
+        `scope` is "key", "member" or "team". Raises InvalidRequest, or Forbidden (see `limit_setters.hold`).
+        """
 
         def work(now: int) -> None:
             before = self.budgets.status(scope_id).limits
@@ -104,7 +106,7 @@ def _audit(action: str, subject: str, organization_id: str, detail: Mapping[str,
 
 
 def show_limits(limits: Limits) -> dict[str, object]:
-    """The limits as decimal strings of dollars, None where there is none."""
+    """Return the limits as decimal strings in US dollars, None for no limit."""
 
     def usd(amount: int | None) -> str | None:
         if amount is None:

@@ -5,6 +5,7 @@ leads to another site. They are queued, so that no request waits for a mail serv
 """
 
 import hmac
+from functools import partial
 from typing import NamedTuple
 
 from gateway.accounts import audit, members
@@ -27,9 +28,9 @@ DAY_S = 86_400
 RESETS_EACH, RESETS_PLACE, TRIES_PLACE = 3, 20, 30  # an hour: of an address, from a place; links opened from a place
 INVITED_EACH, INVITED_BY = 3, 200  # a day: mails to an address, from an organization
 LONGEST_NAME = 80
-UNKNOWN = "This link leads nowhere. Copy the whole link from the e-mail, or ask for another one."
-OVER = "This link is over: it was good for an hour, and for one password. Ask for another one."
-OFF = "This installation sends no e-mail; its operator can set another password for you."
+UNKNOWN = "This link is not valid. Copy the whole link from the e-mail, or request a new one."
+OVER = "This link has expired or was used. It is valid for an hour and works once. Request a new one."
+OFF = "This installation does not send e-mail. Ask its operator to set a new password for you."
 
 RESET_TEXT = """A new password was requested for {email} at {base}.
 
@@ -37,7 +38,7 @@ Open this link within an hour to choose one. It works once:
 
 {link}
 
-If it was not you, do nothing: your password stays as it is.
+If you did not request this, ignore this e-mail. Your password does not change.
 """
 INVITE_TEXT = """{inviter} invites you to the organization "{organization}" at {base}, as {role}.
 
@@ -45,19 +46,19 @@ Open this link until {until} to accept:
 
 {link}
 
-If you do not know who this is, do nothing.
+If you did not expect this invitation, ignore this e-mail.
 """
 
 
 class ResetLink(NamedTuple):
-    """The user of a valid link, and their address."""
+    """The user and e-mail address of a valid link."""
 
     user_id: str
     email: str
 
 
 class Letters:
-    """`public_url` "" = links cannot be made, so nothing is sent."""
+    """Sends e-mail about accounts. Without a `public_url` there are no links, so nothing is sent."""
 
     def __init__(
         self,
@@ -79,11 +80,11 @@ class Letters:
 
     @property
     def enabled(self) -> bool:
-        """Whether e-mail is set up, and links have an address."""
+        """Whether e-mail and the public URL are configured."""
         return self._mail.enabled and bool(self._base)
 
     def send_invitation(self, info: InvitationInfo, path: str) -> bool:
-        """Send the link of an invitation: `path` at our address. False where e-mail is off or enough was sent."""
+        """Send the link of an invitation. Return False if e-mail is disabled or rate-limited."""
         if not self.enabled:
             return False
         gates = (
@@ -106,8 +107,11 @@ class Letters:
         return True
 
     def ask_reset(self, email: str, peer: str, path: str) -> None:
-        """Send a link for a new password, if the address is of an account. The answer, and its time, are the same
-        whether it is. `path` stands before the token. NotFound (e-mail is off), RateLimited."""
+        """Send a link for a new password if an account has the address.
+
+        The result and its timing do not reveal whether there is an account. `path` is the path before the token.
+        Raises NotFound (e-mail is disabled) or RateLimited.
+        """
         if not self.enabled:
             raise NotFound(OFF)
         address = email.strip().lower()[:255].replace("\0", "")
@@ -118,21 +122,21 @@ class Letters:
         spawn(self._send_reset, address, peer, path)
 
     def find_reset(self, token: str, peer: str) -> ResetLink:
-        """The account of a link. NotFound, Gone (used or over), RateLimited."""
+        """Return the account of a link. Raises NotFound, Gone (used or expired) or RateLimited."""
         self._throttle.take(ThrottleGate("password reset, links", peer, TRIES_PLACE, HOUR_S))
         user_id, _, rest = token[:512].replace("\0", "").partition(".")
         ends, _, given = rest.partition(".")
-        user = self._database.read(lambda: User.get_or_none(User.id == user_id, User.status == "active"))
+        user = self._database.read(partial(User.get_or_none, User.id == user_id, User.status == "active"))
         if user is None or not ends.isascii() or not ends.isdigit():
             raise NotFound(UNKNOWN)
-        # The password's hash is part of what is signed: the link ends with the password that it replaces.
+        # The signature includes the password's hash, so the link becomes invalid when the password changes.
         signed = hmac.compare_digest(self._mac(user, ends).encode(), given.encode())
         if not signed or int(ends) * SECOND_US <= self._database.now_us():
             raise Gone(OVER)
         return ResetLink(user.id, user.email)
 
     def reset(self, token: str, password: str, peer: str) -> ResetLink:
-        """Replace the password; every session ends. As `find_reset`, and InvalidRequest (12 to 1024 characters)."""
+        """Replace the password and end all sessions. Raises as `find_reset`, and InvalidRequest (password)."""
         link = self.find_reset(token, peer)
         members.set_password(self._database, self._control, self._passwords, link.user_id, password, actor=link.user_id)
         return link
@@ -140,13 +144,13 @@ class Letters:
     def _send_reset(self, address: str, peer: str, path: str) -> None:
         """Never raises, since no caller waits for the result."""
         try:
-            user = self._database.read(lambda: User.get_or_none(User.email == address, User.status == "active"))
+            user = self._database.read(partial(User.get_or_none, User.email == address, User.status == "active"))
             if user is None:
                 return
             now = self._database.now_us()
             detail = {"from": peer}
             self._database.write(
-                lambda: audit.append("user.ask_password", user.id, actor="anonymous", at_us=now, detail=detail)
+                partial(audit.append, "user.ask_password", user.id, actor="anonymous", at_us=now, detail=detail)
             )
             ends = str(now // SECOND_US + LIFE_S)
             link = f"{self._base}{path}{user.id}.{ends}.{self._mac(user, ends)}"

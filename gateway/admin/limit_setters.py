@@ -1,4 +1,4 @@
-"""Who set a spending limit: it is lifted by that person, or by who stands above them; everybody may tighten it."""
+"""Setters of spending limits. Only the setter or a higher role may raise a limit; everyone may lower it."""
 
 from typing import Any, NamedTuple
 
@@ -18,14 +18,14 @@ PERIOD = "period"
 
 
 class Setter(NamedTuple):
-    """A person (user id, or the operator) and how high they stand in the organization."""
+    """A person (user id, or the operator) and the rank of their role in the organization."""
 
     actor: str
     rank: int
 
 
 class LimitSetter(NamedTuple):
-    """A bound as its setter left it; `period` is "" for a total."""
+    """A limit with its setter; `period` is "" for a total."""
 
     actor: str
     rank: int
@@ -34,8 +34,10 @@ class LimitSetter(NamedTuple):
 
 
 def setter_of(actor: str, organization_id: str) -> Setter:
-    """Within a transaction. Who is no member any more stands lowest; the owners of the first organization run the
-    installation."""
+    """Return the setter with the current rank, within a transaction.
+
+    Former members have the lowest rank. Owners of the first organization run the installation and have the highest.
+    """
     if actor == OPERATOR:
         return Setter(actor, OF_OPERATOR)
     row = Member.get_or_none(Member.organization == organization_id, Member.user == actor, Member.status == "active")
@@ -51,8 +53,11 @@ def setter_of(actor: str, organization_id: str) -> Setter:
 def hold(
     database: Database, organization_id: str, scope_id: str, before: Limits, wanted: Limits, setter: Setter, action: str
 ) -> None:
-    """Check a change of limits and remember whose they are, within its transaction. Forbidden (code limit_not_yours)
-    when it lifts what somebody else set who does not stand below. `action` names such changes in the audit trail."""
+    """Check a change of limits and store its setters, within the transaction of the change.
+
+    `action` is the audit action of such changes. Raises Forbidden (limit_not_yours) if the change raises a limit that
+    was set by another person of the same or a higher rank.
+    """
     held = _read(database, scope_id)
     if held is None:
         held = _from_trail(organization_id, scope_id, before, action)
@@ -70,8 +75,8 @@ def hold(
                 held[part] = LimitSetter(*setter, *limit)
         elif not _within(limit, known):
             raise Forbidden(
-                "This spending limit was set by somebody else: they, or who stands above them in the organization, "
-                "may raise or remove it; you may lower it.",
+                "This spending limit was set by another person. You can lower it, but only that person or a higher "
+                "role can raise or remove it.",
                 code="limit_not_yours",
             )
     _write(database, scope_id, held)
@@ -106,7 +111,7 @@ def _write(database: Database, scope_id: str, held: dict[str, LimitSetter | None
 
 
 def _from_trail(organization_id: str, scope_id: str, before: Limits, action: str) -> dict[str, LimitSetter | None]:
-    """Limits from before setters were remembered belong to who changed them last, as the audit trail tells."""
+    """Return setters from the audit trail, for limits that are older than the table of setters."""
     places = (Audit.organization == organization_id) & (Audit.subject == scope_id) & (Audit.action == action)
     row: Any = Audit.select().where(places).order_by(Audit.seq.desc()).first()
     if row is None:

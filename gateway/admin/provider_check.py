@@ -5,6 +5,7 @@ A provider is asked for the first of QUESTIONS that it has a model for: those at
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.authentication import Caller
@@ -41,12 +42,12 @@ NEEDS = Requirements(max_tokens=0, prompt_bytes=len(PING), messages=1)
 SPOKEN = Requirements(stream=True, max_tokens=0, prompt_bytes=len(PING), messages=1)
 QUESTIONS: dict[str, Callable[[str], Request]] = {
     "chat": lambda model: ChatRequest(model, Requirements(max_tokens=OUTPUT_TOKENS, messages=1), lambda: TALK),
-    "embeddings": lambda model: EmbeddingsRequest(model, NEEDS, lambda: EmbeddingsInput((PING,))),
+    "embeddings": lambda model: EmbeddingsRequest(model, NEEDS, partial(EmbeddingsInput, (PING,))),
     "moderations": lambda model: ModerationRequest(model, NEEDS, lambda: {"input": PING}),
-    "rerank": lambda model: RerankRequest(model, NEEDS, lambda: RerankInput(PING, (PING,))),
+    "rerank": lambda model: RerankRequest(model, NEEDS, partial(RerankInput, PING, (PING,))),
     "decisions": lambda model: DecisionRequest(model, NEEDS, lambda: NOUL),
-    "speech": lambda model: SpeechRequest(model, SPOKEN, lambda: SpeechInput(PING)),
-    "images": lambda model: ImagesRequest(model, NEEDS, lambda: ImagesInput(PING)),
+    "speech": lambda model: SpeechRequest(model, SPOKEN, partial(SpeechInput, PING)),
+    "images": lambda model: ImagesRequest(model, NEEDS, partial(ImagesInput, PING)),
 }
 
 

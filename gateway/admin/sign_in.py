@@ -1,8 +1,9 @@
-"""Signing in: password, second factor, what is counted against guessing, and what is known and passes nevertheless."""
+"""Sign-in with password and second factor, throttled against guessing. Known devices have their own counters."""
 
 import hmac
 import secrets
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from gateway.accounts import audit, members
@@ -18,20 +19,21 @@ from gateway.runtime.threads import spawn
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 
-# Wrong passwords within the span: of one address from one place, of one address, from one place.
+# Wrong passwords within SPAN_S: per e-mail address and client address, per e-mail address, per client address.
 SPAN_S = 900
 GATES = (("address and place", 10), ("address", 100), ("place", 50))
-# What signed in before, or comes from where it did, has a count of its own: strangers cannot use it up.
+# A known device or client address has its own counter, so that strangers cannot lock out the owner.
 KNOWN = 10
 KNOWN_KIND = "known_place"
 KNOWN_S = 180 * DAY_US / SECOND_US
 TICKET_S = 300
-OPENED, DAY_S = 2000, 86_400  # sessions of one user in a day, each an entry in the audit trail
-NOTED = 100  # refusals of unknown addresses in the audit trail, within the span
+DAY_S = 86_400
+OPENED = 2000  # sessions of one user in a day; each is an entry in the audit trail
+NOTED = 100  # audit entries for unknown e-mail addresses within SPAN_S
 
 
 class Place(NamedTuple):
-    """Where somebody signs in: the client address, what the program calls itself, the device cookie it sent."""
+    """The origin of a sign-in: client address, User-Agent and device cookie."""
 
     peer: str
     agent: str = ""
@@ -40,7 +42,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """A session, and what the device sends along the next time, so that it is known."""
+    """A new session, and the device cookie that makes the device known at the next sign-in."""
 
     session: NewSession
     device: str = field(repr=False)
@@ -48,13 +50,13 @@ class SignedIn:
 
 @dataclass(frozen=True, slots=True)
 class PendingSignIn:
-    """The password was right and a second factor is in force; `ticket` stands for the password for five minutes."""
+    """The password is correct and a second factor is required. `ticket` replaces the password for five minutes."""
 
     ticket: str = field(repr=False)
 
 
 class SignInService:
-    """Made once a worker; all that it counts and knows is in the store."""
+    """The sign-in service of a worker. Its counters and known devices are in the store."""
 
     def __init__(
         self,
@@ -75,10 +77,13 @@ class SignInService:
         self._documents = documents
 
     def begin(self, email: str, password: str, place: Place) -> SignedIn | PendingSignIn:
-        """A session for the right password, or what is still needed for one. Unauthenticated, Forbidden
-        (deactivated), RateLimited (too many tries), PasswordsBusy (too many sign-ins of others)."""
+        """Check the password. Return a session, or a ticket if a second factor is required.
+
+        Raises Unauthenticated, Forbidden (deactivated), RateLimited (too many attempts) or PasswordsBusy (too many
+        other sign-ins).
+        """
         address = email.strip().lower()[:255].replace("\0", "")
-        user = self._database.read(lambda: User.get_or_none(User.email == address))
+        user = self._database.read(partial(User.get_or_none, User.email == address))
         gates, known = self._gates(address, place, user)
         self._throttle.take(*gates)
         try:
@@ -87,7 +92,7 @@ class SignInService:
             self._throttle.forgive(*gates)
             raise
         except GatewayError as error:
-            # Beside the answer, so that its time tells nobody whether the address is known.
+            # In the background, so that the response time does not reveal whether the address is known.
             spawn(self._note, user.id if user else "", place.peer, error.code)
             raise
         self._throttle.forgive(*gates)
@@ -96,7 +101,7 @@ class SignInService:
         return self._open(found.id, place)
 
     def finish(self, ticket: str, code: str, place: Place) -> SignedIn:
-        """A session for a ticket and a code. Unauthenticated (second_factor_wrong, session_invalid), RateLimited."""
+        """Return a session for a ticket and a code. Raises Unauthenticated or RateLimited."""
         user = self._read_ticket(ticket)
         gate = ThrottleGate("second factor", f"{user.id} {self._nonce(user, place)}", KNOWN, SPAN_S)
         self._throttle.take(gate)
@@ -108,17 +113,16 @@ class SignInService:
 
     def _open(self, user_id: str, place: Place) -> SignedIn:
         self._throttle.take(ThrottleGate("sign in, in a day", user_id, OPENED, DAY_S))
-        user = self._database.read(lambda: User.get_by_id(user_id))
+        user = self._database.read(partial(User.get_by_id, user_id))
         self._documents.put(KNOWN_KIND, self._place_key(user.email, place.peer), b"", KNOWN_S)
         nonce = self._nonce(user, place) or secrets.token_urlsafe(12)
         return SignedIn(self._sessions.open(user_id, place.agent), f"{nonce}.{self._mac(user, nonce)}")
 
     def _gates(self, address: str, place: Place, user: User | None) -> tuple[list[ThrottleGate], bool]:
-        """The counters of the attempt, and whether the device or the place signed in as this user before."""
+        """Return the counters of the attempt, and whether the device or client address is known for this user."""
+        nonce = ""
         if user is not None:
             nonce = self._nonce(user, place)
-        else:
-            nonce = ""
         if nonce:
             return [ThrottleGate("sign in, known device", f"{address} {nonce}", KNOWN, SPAN_S)], True
         subjects = (f"{address} {place.peer}", address, place.peer)
@@ -126,13 +130,13 @@ class SignInService:
             ThrottleGate(f"sign in, {what}", subject, most, SPAN_S)
             for (what, most), subject in zip(GATES, subjects, strict=True)
         ]
-        # Asked whoever it is: an answer that comes sooner would tell that an address is unknown.
+        # Read for unknown addresses too: a faster response would reveal that the address is unknown.
         signed_in = self._documents.get(KNOWN_KIND, self._place_key(address, place.peer)) is not None
         known = signed_in and user is not None
         return (gates[:1] if known else gates), known
 
     def _nonce(self, user: User, place: Place) -> str:
-        """What the device cookie names, when it is of this user and their password of now; else ""."""
+        """Return the nonce of a device cookie that is valid for this user and the current password, otherwise ""."""
         nonce, _, given = place.device.partition(".")
         valid = nonce and hmac.compare_digest(self._mac(user, nonce).encode(), given.encode())
         if valid:
@@ -146,27 +150,27 @@ class SignInService:
         return hash_token(f"place\n{address}\n{peer}", self._hash_key)
 
     def _make_ticket(self, user_id: str) -> str:
-        user = self._database.read(lambda: User.get_by_id(user_id))
+        user = self._database.read(partial(User.get_by_id, user_id))
         ends = self._database.now_us() // SECOND_US + TICKET_S
         return f"{user_id}.{ends}.{self._ticket_mac(user, str(ends))}"
 
     def _read_ticket(self, ticket: str) -> User:
         user_id, _, rest = ticket[:512].replace("\0", "").partition(".")
         ends, _, given = rest.partition(".")
-        user = self._database.read(lambda: User.get_or_none(User.id == user_id, User.status == "active"))
+        user = self._database.read(partial(User.get_or_none, User.id == user_id, User.status == "active"))
         if (
             user is None
             or not hmac.compare_digest(self._ticket_mac(user, ends).encode(), given.encode())
             or int(ends) * SECOND_US <= self._database.now_us()
         ):
-            raise Unauthenticated("This sign-in took too long; begin anew.", code="session_invalid")
+            raise Unauthenticated("This sign-in has expired. Sign in again.", code="session_invalid")
         return user
 
     def _ticket_mac(self, user: User, ends: str) -> str:
         return hash_token(f"ticket\n{user.id}\n{ends}\n{user.password_hash}", self._hash_key)
 
     def _note(self, user_id: str, peer: str, code: str) -> None:
-        """The refusal in the audit trail; of unknown addresses only so many. Never raises: nobody waits for it."""
+        """Record the failure in the audit trail, up to NOTED entries for unknown addresses. Never raises."""
         try:
             if not user_id:
                 self._throttle.take(ThrottleGate("audit, unknown address", "", NOTED, SPAN_S))
@@ -174,7 +178,7 @@ class SignInService:
             subject = user_id or "unknown"
             detail = {"from": peer, "reason": code}
             self._database.write(
-                lambda: audit.append("session.refuse", subject, actor="anonymous", at_us=now, detail=detail)
+                partial(audit.append, "session.refuse", subject, actor="anonymous", at_us=now, detail=detail)
             )
         except (RateLimited, GatewayError):
             return

@@ -10,7 +10,7 @@ from gateway.accounts.models import ApiKey
 from gateway.clock import SECOND_US
 from gateway.oauth import grant_rows
 from gateway.oauth.models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken
-from gateway.runtime.threads import pause
+from gateway.runtime.threads import always, pause
 from gateway.store.database import Database
 
 STEP_ROWS = 200
@@ -24,17 +24,13 @@ CODE_KEPT_S = 86_400
 GoOn = Callable[[], bool]
 
 
-def _always() -> bool:
-    return True
-
-
 class OAuthCleanup:
     """Cleanup job of a worker. Methods return the number of deleted rows. Raises Unavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def forget(self, go_on: GoOn = _always) -> int:
+    def forget(self, go_on: GoOn = always) -> int:
         """Delete everything that has expired."""
         steps = (self._grants, self._ended_grants, self._codes, self._tokens, self._clients)
         return sum(self._repeat(step, go_on) for step in steps)

@@ -86,9 +86,9 @@ PATH = "/orgs/<organization_id>/alerts"
 NEW = shapes.shape(alert={"allOf": [HOOK, shapes.shape(secret="string?")]})
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", PATH, list_hooks, "List addresses for alerts", tag=TAG, answer=shapes.shape(alerts=[HOOK])),
-    managed("POST", PATH, add, "Add an address for alerts", tag=TAG, request=NewHook, answer=NEW, success=201),
-    managed("DELETE", f"{PATH}/<hook_id>", remove, "Remove an address for alerts", tag=TAG, answer=shapes.DONE),
+    managed("GET", PATH, list_hooks, "List webhooks for alerts", tag=TAG, answer=shapes.shape(alerts=[HOOK])),
+    managed("POST", PATH, add, "Add a webhook for alerts", tag=TAG, request=NewHook, answer=NEW, success=201),
+    managed("DELETE", f"{PATH}/<hook_id>", remove, "Remove a webhook for alerts", tag=TAG, answer=shapes.DONE),
     managed("POST", f"{PATH}/<hook_id>/test", test, "Send a test alert", tag=TAG,
             answer=shapes.shape(delivered="boolean", result="string")),
 )  # fmt: skip

@@ -23,10 +23,10 @@ CODES, POLLS = 30, 120  # a minute, from one place
 
 # What RFC 8628, section 3.5, calls the states, and what to tell a person.
 REFUSALS = {
-    "pending": ("authorization_pending", "The request was not approved yet."),
+    "pending": ("authorization_pending", "The request has not been approved yet."),
     "slow_down": ("slow_down", "Poll less often."),
     "denied": ("access_denied", "The request was denied."),
-    "expired": ("expired_token", "The code is unknown, used or over; start again."),
+    "expired": ("expired_token", "The code is unknown, used or expired. Start again."),
 }
 
 
@@ -53,7 +53,7 @@ def start(services: Services, inbound: Inbound) -> Outbound:
     services.management.throttle.take(ThrottleGate("device codes", inbound.peer, CODES, MINUTE_S))
     given = read_body(CodeRequest, inbound)
     if given["client_id"] not in CLIENTS:
-        return _refuse(inbound, "invalid_client", "This client is not known here.")
+        return _refuse(inbound, "invalid_client", "This client is unknown.")
     grant = services.management.devices.start(given["client_id"])
     page = dashboard_of(services, inbound) + PAGE
     body = {
@@ -77,7 +77,7 @@ def collect(services: Services, inbound: Inbound) -> Outbound:
     if given["grant_type"] != GRANT_TYPE:
         return _refuse(inbound, "unsupported_grant_type", f"Send grant_type {GRANT_TYPE}.")
     if given["client_id"] not in CLIENTS:
-        return _refuse(inbound, "invalid_client", "This client is not known here.")
+        return _refuse(inbound, "invalid_client", "This client is unknown.")
     status, session = services.management.devices.collect(given["device_code"], given["client_id"])
     if session is None:
         return _refuse(inbound, *REFUSALS[status])

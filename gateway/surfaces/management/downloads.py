@@ -24,7 +24,7 @@ def download(
     held = visitor.services.background.exports.take(owners)
     if held is None:
         raise RateLimited(
-            "Your organization has as many exports under way as it may have at once; begin when one of them has ended.",
+            "Your organization has reached its limit of simultaneous exports. Try again when one of them has ended.",
             code="too_many_exports",
             retry_after=BUSY_S,
         )
@@ -47,7 +47,7 @@ def check_again(visitor: Visitor) -> None:
     found = list_members(services.store.database, user_id=visitor.user_id)
     roles = {one.organization_id: one.role for one in found if one.status == "active"}
     if any(roles.get(one.organization_id) != one.role for one in visitor.memberships.values()):
-        raise Forbidden("Your membership changed while the export was sent: begin it again.")
+        raise Forbidden("Your membership changed during the export. Start it again.")
 
 
 def _holding(pieces: Iterator[bytes], held: HeldSlots) -> Iterator[bytes]:

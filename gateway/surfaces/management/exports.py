@@ -6,6 +6,7 @@ export says from when on they exist: statistics of the time before are in `GET /
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from gateway.clock import DAY_US, to_iso
@@ -79,7 +80,7 @@ def export_usage(visitor: Visitor, inbound: Inbound) -> Outbound:
         for page in _pages(visitor, given, wanted)
     )
     database = visitor.services.store.database
-    since_us = database.read(lambda: rows_begin_us(database))
+    since_us = database.read(partial(rows_begin_us, database))
     if span.start_us < since_us:
         more = [(ROWS_SINCE, to_iso(since_us))]
     else:

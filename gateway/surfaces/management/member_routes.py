@@ -91,14 +91,14 @@ def invite(visitor: Visitor, inbound: Inbound) -> Outbound:
 
 
 def list_invitations(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Those that were neither used nor revoked; their tokens are shown only when they are made."""
+    """Invitations that are neither used nor revoked. Tokens are shown only on creation."""
     organization_id = visitor.managed_organization(inbound)
     found = visitor.services.management.invitations.list_invitations(organization_id)
     return {"invitations": [show_invitation(one) for one in found]}
 
 
 def revoke_invitation(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Its link lets nobody in any more."""
+    """Its link becomes invalid."""
     organization_id = visitor.managed_organization(inbound)
     visitor.services.management.invitations.revoke(
         organization_id, inbound.params["invitation_id"], actor=visitor.user_id

@@ -89,7 +89,7 @@ def remove_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     given = read_body(PasswordAndCode, inbound)
     session = visitor.session
     visitor.services.management.remove_second_factor(session.user_id, session.email, given["password"], given["code"])
-    return {"message": "The second factor is removed."}
+    return {"message": "The second factor was removed."}
 
 
 SESSION = shapes.shape(

@@ -47,7 +47,7 @@ def test_the_form_of_an_address_is_chosen_or_recognised(run) -> None:
     assert "Format: slack" in run("alerts", "add", "https://hooks.slack.com/services/T0/B0/x")
     assert "Format: teams" in run("alerts", "add", "https://proxy.example.com/x", "--form", "teams")
     address = "https://events.pagerduty.com/v2/enqueue"
-    assert "PagerDuty needs the integration key" in run("alerts", "add", address, status=1)
+    assert "PagerDuty requires the integration key" in run("alerts", "add", address, status=1)
     added = run("alerts", "add", address, typed="R" * 32)
     assert "Format: pagerduty" in added and "R" * 32 not in added + run("alerts", "list")
     assert "Format: email" in run("alerts", "add", "mailto:ops@example.com")
