@@ -19,7 +19,7 @@ from gateway.providers.anthropic.thinking import ADAPTIVE, BUDGET, LEAST_BUDGET,
 from gateway.providers.failures import classify, diagnose, explain, read_refusal, retry_after
 from gateway.providers.protocol import Call, Target, UpstreamReply
 
-# Messages of a 400 or 403 whose cause is the account and not the request.
+# Messages of a 400 or 403 that is caused by the account and not by the request.
 ACCOUNT = re.compile(
     r"credit balance is too low|organization has been (?:disabled|suspended)|specified api usage limits"
     r"|workspace (?:is|has been) (?:archived|disabled)|spend(?:ing)? limit",

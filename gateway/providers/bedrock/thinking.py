@@ -93,7 +93,7 @@ def _write_thinking(
         if not obstacle:
             _extra(body)["thinking"] = {"type": "enabled", "budget_tokens": _budget(reasoning, limits["maxTokens"])}
     elif not obstacle:
-        # Newer models omit their thinking unless the request asks for summaries.
+        # Newer models omit their thinking unless the request selects summaries.
         if reasoning.show == "omitted":
             display = "omitted"
         else:

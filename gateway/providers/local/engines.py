@@ -89,7 +89,7 @@ def _size(value: Any) -> int:
 
 
 def write_model(provider: Provider, served: LocalModel) -> Model:
-    """Return the catalogue entry `<provider>/<name>` with one mapping, whose prices are zero."""
+    """Return the catalogue entry `<provider>/<name>` with one mapping and prices of zero."""
     ident = f"{provider.id}/{served.name}"
     is_chat = not served.embeds
     mapping = Mapping(

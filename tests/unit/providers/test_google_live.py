@@ -16,7 +16,7 @@ from gateway.providers.google.live import live_session as sessions
 from gateway.providers.google.live.commands import MOST_PENDING, STEPS, LiveCommands
 from gateway.providers.google.live.conversation_items import LEAST_PART
 from gateway.providers.google.live.live_session import AHEAD, MOST_SHORT, MOST_WAITING, LiveSession
-from gateway.providers.google.live.model_output import Answers, read_usage
+from gateway.providers.google.live.model_output import ModelOutput, read_usage
 from gateway.providers.google.live.session_opener import GoogleRealtime, address_of
 from gateway.providers.google.live.session_setup import CHANGES, LARGE, LiveSettings
 from gateway.providers.google.live.state import LiveState
@@ -80,12 +80,12 @@ def state() -> LiveState:
 @given(st.lists(st.dictionaries(st.sampled_from(NAMES), ODD, max_size=3), max_size=5))
 def test_odd_messages_are_never_an_error_of_ours(messages) -> None:
     ours = state()
-    answers = Answers(ours)
+    answers = ModelOutput(ours)
     for message in messages:
         answers.take(message)
         for turn in ours.turns:
             turn.due = turn.due and 0.0
-        answers.pass_by()
+        answers.end_overdue()
     kinds = [event.kind for event in ours.out if event.kind]
     assert kinds.count("done") <= kinds.count("started")
 
@@ -162,7 +162,7 @@ def test_odd_events_are_refused_and_send_nothing_odd(events) -> None:
 
 def test_what_is_asked_for_again_before_it_began_is_answered_once() -> None:
     ours, sent = state(), []
-    commands, answers = LiveCommands(ours, sent.append, lambda settings: None), Answers(ours)
+    commands, answers = LiveCommands(ours, sent.append, lambda settings: None), ModelOutput(ours)
     for kind in ("response.create", "response.cancel", "response.create"):
         commands.take({"type": kind, "event_id": kind})
     answers.take({"serverContent": {"interrupted": True}})
@@ -177,7 +177,7 @@ def test_what_is_asked_for_again_before_it_began_is_answered_once() -> None:
 
 def test_a_turn_whose_counts_are_late_ends_when_the_next_one_speaks() -> None:
     ours = state()
-    answers = Answers(ours)
+    answers = ModelOutput(ours)
     for said in ("One.", "Two."):
         answers.take({"serverContent": {"outputTranscription": {"text": said}}})
         answers.take({"serverContent": {"turnComplete": True}})

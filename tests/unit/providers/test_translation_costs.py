@@ -1,4 +1,4 @@
-"""What a translation costs, in lines that run: the hot ways stay hot whatever else the formats learn."""
+"""Costs of translations, as executed lines: the fast paths stay fast when the formats grow."""
 
 from collections.abc import Callable
 

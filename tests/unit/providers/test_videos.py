@@ -1,4 +1,4 @@
-"""Videos in every protocol that carries them, over strict fakes: begun, asked for, refused, loaded, canceled."""
+"""Video tasks in every protocol, over strict fakes: start, status, refusal, download and cancellation."""
 
 import io
 import json

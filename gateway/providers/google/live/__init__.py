@@ -1,10 +1,11 @@
-"""Google's Live API behind realtime sessions: spoken with the upstream, while callers speak OpenAI's Realtime API.
+"""Realtime sessions over Google's Live API, for callers that use OpenAI's Realtime API.
 
-`codec` opens a session, `session` is one: an actor that takes the caller's events and the upstream's messages one after
-the other. `commands` carries out what the caller wants, `answers` tells them what the model does; `settings` and
-`items` write their session and their conversation in Google's words, `events` write what they are told.
+`session_opener` opens a session. `live_session` is an actor that handles the caller's events and the upstream's
+messages one after another. `commands` carries out the caller's events, and `model_output` turns the upstream's messages
+into events. `session_setup` and `conversation_items` write the caller's session and conversation in Google's format,
+and `caller_events` writes the events for the caller.
 
-Facts: Gemini API, "Live API" (WebSockets reference, capabilities, session management, best practices) and the types
-that google-genai publishes. A turn of the model is what is counted and paid for: from its first sign to its
-`turnComplete`. It may be several responses of the caller's format, since one ends there with each call of a tool.
+Wire facts: Gemini API, "Live API" (WebSockets reference, capabilities, session management, best practices) and the
+types of google-genai. Usage is reported and billed by turn of the model, from its first content to its `turnComplete`.
+A turn may be several responses of the caller's format, in which a response ends at each tool call.
 """

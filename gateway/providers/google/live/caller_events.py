@@ -1,4 +1,4 @@
-"""What callers are told: the events of OpenAI's Realtime API (general availability) for what the model does."""
+"""Events for callers in the format of OpenAI's Realtime API (general availability)."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 class LiveResponse:
-    """One response: an optional message, and calls of functions. Each method gives the events of what came."""
+    """A response: an optional message, and function calls. Each method returns the events of new content."""
 
     def __init__(self, session: Json, spoken: bool, metadata: Any) -> None:
         self.ident = f"resp_{new_hex()}"
@@ -20,7 +20,7 @@ class LiveResponse:
         self.spoken = spoken
         self._metadata = metadata
         self._message: Json | None = None
-        self._heard = False  # some sound was passed on
+        self._heard = False  # whether audio was passed on
         self._text = ""
         self._items: list[Json] = []
 
@@ -28,19 +28,19 @@ class LiveResponse:
         return {"type": "response.created", "response": self._object("in_progress")}
 
     def sound(self, data: str, previous: str | None) -> list[Json]:
-        """Sound in base64; the last event has it."""
+        """Add audio in base64; the last event has it."""
         opening = self._open(previous)
         self._heard = True
         return [*opening, {"type": "response.output_audio.delta", **self._place(), "delta": data}]
 
     def text(self, piece: str, previous: str | None) -> list[Json]:
-        """What is said, which is all of it where the caller wants text; the last event has it."""
+        """Add a piece of the transcript, which is the text of a text response; the last event has it."""
         opening = self._open(previous)
         self._text += piece
         return [*opening, {"type": f"{self._kind}.delta", **self._place(), "delta": piece}]
 
     def call(self, ident: str, name: str, arguments: str, previous: str | None) -> list[Json]:
-        """A call of a function."""
+        """Add a function call."""
         item = self._add({"type": "function_call", "call_id": ident, "name": name, "arguments": ""})
         started = self._added(item, previous)
         about = {"response_id": self.ident, "item_id": item["id"], "output_index": len(self._items) - 1}
@@ -54,14 +54,17 @@ class LiveResponse:
         ]
 
     def done(self, status: str, details: Json | None, usage: Usage | None, previous: str | None) -> list[Json]:
-        """Its end, and that of its message; the last event is `response.done`."""
+        """End the response and its message; the last event is `response.done`."""
         closing = self._close("completed" if status == "completed" else "incomplete", previous)
-        response = self._object(status) | {"status_details": details, "usage": None if usage is None else told(usage)}
+        response = self._object(status) | {
+            "status_details": details,
+            "usage": None if usage is None else write_usage(usage),
+        }
         return [*closing, {"type": "response.done", "response": response}]
 
     @property
     def last(self) -> str | None:
-        """The id of its last item."""
+        """The id of the last item."""
         if self._items:
             return self._items[-1]["id"]
         return None
@@ -88,9 +91,9 @@ class LiveResponse:
         }
 
     def _add(self, item: Json) -> Json:
-        made = {"id": f"item_{new_hex()}", "object": "realtime.item", "status": "in_progress", **item}
-        self._items.append(made)
-        return made
+        added = {"id": f"item_{new_hex()}", "object": "realtime.item", "status": "in_progress", **item}
+        self._items.append(added)
+        return added
 
     def _added(self, item: Json, previous: str | None) -> list[Json]:
         place = {"response_id": self.ident, "output_index": self._items.index(item)}
@@ -107,7 +110,7 @@ class LiveResponse:
         ]
 
     def _open(self, previous: str | None) -> list[Json]:
-        """The message, begun with what is first said."""
+        """Begin the message unless it has begun, and return its events."""
         if self._message is not None:
             return []
         self._message = self._add({"type": "message", "role": "assistant", "content": []})
@@ -144,29 +147,27 @@ class LiveResponse:
         return {"response_id": self.ident, "item_id": message["id"], "output_index": index, "content_index": 0}
 
 
-def told(usage: Usage) -> Json:
-    """Counts as callers of this format have them."""
-    heard = usage.input_audio + usage.input_audio_cached
-    spoken = usage.output_audio
-    read = usage.input_total
-    written = usage.output_total
+def write_usage(usage: Usage) -> Json:
+    """Return the usage object of the callers' format."""
+    input_audio = usage.input_audio + usage.input_audio_cached
     cached = usage.cache_read + usage.input_audio_cached
-    again = {"text_tokens": usage.cache_read, "audio_tokens": usage.input_audio_cached, "image_tokens": 0}
+    cached_details = {"text_tokens": usage.cache_read, "audio_tokens": usage.input_audio_cached, "image_tokens": 0}
+    output_text = usage.output_total - usage.output_audio
     return {
-        "total_tokens": read + written,
-        "input_tokens": read,
-        "output_tokens": written,
+        "total_tokens": usage.input_total + usage.output_total,
+        "input_tokens": usage.input_total,
+        "output_tokens": usage.output_total,
         "input_token_details": {
             "text_tokens": usage.input + usage.cache_read,
-            "audio_tokens": heard,
+            "audio_tokens": input_audio,
             "image_tokens": usage.input_image,
             "cached_tokens": cached,
-            "cached_tokens_details": again,
+            "cached_tokens_details": cached_details,
         },
-        "output_token_details": {"text_tokens": written - spoken, "audio_tokens": spoken},
+        "output_token_details": {"text_tokens": output_text, "audio_tokens": usage.output_audio},
     }
 
 
 def write(wire: Json) -> str:
-    """An event with an id, as text."""
+    """Return an event as JSON with a new event id."""
     return orjson.dumps({"event_id": f"event_{new_hex()}", **wire}).decode()

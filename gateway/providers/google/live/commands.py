@@ -1,4 +1,4 @@
-"""What the caller wants: each event as messages to the upstream, or as an error that names what has no counterpart."""
+"""Carries out the caller's events as messages to the upstream; unsupported events and members are errors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,18 +19,21 @@ from gateway.providers.google.live.session_setup import (
 from gateway.providers.google.live.state import LiveState, LiveTurn
 
 Json = dict[str, Any]
-# The model speaks only where there is something to speak to: said where a caller asks for an answer to nothing.
+# Content for a response.create in an empty conversation: the model does not answer without any content.
 NOTHING = [{"role": "user", "parts": [{"text": "."}]}]
-# Instructions cannot be taken away again, only be replaced.
+# The API cannot remove instructions, only replace them.
 NO_INSTRUCTIONS = " "
 ROOT = "root"
-MOST_PENDING = 1 << 20  # characters of items that wait for the next response
-# Members of a response.create that mean nothing else than they do without it.
+MOST_PENDING = 1 << 20  # characters of pending items from which they are sent before the next response
+# Values of members of a response.create that equal the default.
 NEUTRAL = {"conversation": ("auto",), "input": (), "tool_choice": ("auto",), "parallel_tool_calls": (True,)}
 
 
 class LiveCommands:
-    """Carries out a caller's events. `send` sends a message, `renew` opens another connection with these settings."""
+    """Carries out a caller's events.
+
+    `send` sends a message to the upstream; `renew` opens another connection with changed settings.
+    """
 
     def __init__(self, state: LiveState, send: Callable[[Json], None], renew: Callable[[LiveSettings], None]) -> None:
         self._state = state
@@ -38,7 +41,7 @@ class LiveCommands:
         self._renew = renew
 
     def take(self, wire: Json) -> None:
-        """Carry out an event. InvalidRequest for one without effect."""
+        """Carry out an event. InvalidRequest for an invalid or unsupported event."""
         step = STEPS.get(wire.get("type", ""))
         if step is None:
             text = f"This model's provider has no counterpart of the event {wire.get('type')!r}."
@@ -47,20 +50,20 @@ class LiveCommands:
 
     def _update(self, wire: Json) -> None:
         state = self._state
-        made = state.settings.changed(members(wire.get("session") or {}, "session"))
-        changes = made.differs(state.settings) - OWN
+        settings = state.settings.changed(members(wire.get("session") or {}, "session"))
+        changes = settings.differs(state.settings) - OWN
         if changes and not state.said:
-            self._renew(made)
+            self._renew(settings)
         elif changes <= CONTEXT:
-            state.settings = made
+            state.settings = settings
             if changes:
-                self._send(context_of(made, changes))
+                self._send(context_of(settings, changes))
         elif state.handle is None:
-            text = "The provider cannot change this any more in this session; open another one."
+            text = "The provider cannot change this in a running session. Open a new session."
             raise unsupported(f"session.{min(changes - CONTEXT)}", text)
         else:
             state.stale = True
-        state.settings = made
+        state.settings = settings
         state.session("updated")
 
     def _append(self, wire: Json) -> None:
@@ -68,9 +71,9 @@ class LiveCommands:
         speech = self._state.speech
         data = wire.get("audio")
         if not isinstance(data, str):
-            raise invalid("audio", "'audio' is sound in base64.")
+            raise invalid("audio", "'audio' must be audio in base64.")
         if not is_base64(data):
-            raise invalid("audio", "'audio' is no base64.")
+            raise invalid("audio", "'audio' must be base64.")
         if not data:
             return
         if state.pending and not state.turns:
@@ -92,18 +95,18 @@ class LiveCommands:
 
     def _clear(self, wire: Json) -> None:
         if self._state.speech.sound:
-            text = "This model's provider hears sound as it comes, and takes nothing back; commit it instead."
+            text = "This model's provider processes audio on arrival and cannot clear it; commit the buffer instead."
             raise unsupported("type", text, code="unsupported_event")
-        self._state.say({"type": "input_audio_buffer.cleared"})
+        self._state.emit({"type": "input_audio_buffer.cleared"})
 
     def _create(self, wire: Json) -> None:
         state = self._state
         item = wire.get("item")
         if not isinstance(item, dict):
-            raise invalid("item", "'item' is an object.")
+            raise invalid("item", "'item' must be an object.")
         before = wire.get("previous_item_id")
         if before is not None and before != (state.last or ROOT):
-            text = "Items of this model's provider are in the order in which they come."
+            text = "This model's provider supports new items at the end of the conversation only."
             raise unsupported("previous_item_id", text, code="unsupported_item")
         given = item.get("id")
         if isinstance(given, str) and given:
@@ -125,21 +128,23 @@ class LiveCommands:
         previous = state.append(ident)
         shown = _without_media({"object": "realtime.item", **item, "id": ident, "status": "completed"})
         for end in ("added", "done"):
-            state.say({"type": f"conversation.item.{end}", "previous_item_id": previous, "item": shown})
+            state.emit({"type": f"conversation.item.{end}", "previous_item_id": previous, "item": shown})
         if state.pending_size > MOST_PENDING:
             self._say(complete=False)
 
     def _delete(self, wire: Json) -> None:
         if not self._drop(str(wire.get("item_id", ""))):
-            text = "The provider has this item already, and forgets nothing."
+            text = "The provider has this item already and cannot delete it."
             raise unsupported("item_id", text, code="unsupported_event")
-        self._state.say({"type": "conversation.item.deleted", "item_id": wire["item_id"]})
+        self._state.emit({"type": "conversation.item.deleted", "item_id": wire["item_id"]})
 
     def _drop(self, ident: str) -> bool:
-        """Forget an item that waits. Whether there was one."""
+        """Drop a pending item, and return whether there was one."""
         turn = self._state.pending.pop(ident, None)
-        self._state.pending_size -= 0 if turn is None else size_of_turn(turn)
-        return turn is not None
+        if turn is None:
+            return False
+        self._state.pending_size -= size_of_turn(turn)
+        return True
 
     def _respond(self, wire: Json) -> None:
         state = self._state
@@ -148,32 +153,32 @@ class LiveCommands:
             raise InvalidRequest(text, code="conversation_already_has_active_response")
         options = members(wire.get("response") or {}, "response")
         spoken = self._check_options(options)
-        response = state.respond(options.get("metadata"), spoken)
+        response = state.new_response(options.get("metadata"), spoken)
         if state.turns:
             open_turn = state.turns[-1]
         else:
             open_turn = None
         if open_turn is not None and (not open_turn.cancelled or not open_turn.begun):
-            # The model goes on with the turn in which it called, or had not begun when it was told to stop: what was
-            # admitted for it holds for both.
+            # The model continues the turn of its tool call, or the turn that was cancelled before its content began.
+            # The reservation of that turn covers this response.
             open_turn.redone = open_turn.cancelled
             open_turn.cancelled = False
             open_turn.response = response
             open_turn.quiet = False
             open_turn.due = None
-            state.mean("refused", id=wire.get("event_id", ""))
-            state.say(response.created())
+            state.emit_counted("refused", id=wire.get("event_id", ""))
+            state.emit(response.created())
         else:
             state.turns.append(LiveTurn(response.ident, response))
-            state.mean("started", response.created(), id=response.ident)
+            state.emit_counted("started", response.created(), id=response.ident)
         if options.get("instructions"):
             state.overridden = True
-            said = state.settings.instructions(options["instructions"])
-            self._send({"contextUpdate": {"systemInstruction": said}})
-        self._ask()
+            instructions = state.settings.instructions(options["instructions"])
+            self._send({"contextUpdate": {"systemInstruction": instructions}})
+        self._request_turn()
 
-    def _ask(self) -> None:
-        """Let the upstream have what was said last, and answer it."""
+    def _request_turn(self) -> None:
+        """Send what is pending to the upstream, and request an answer."""
         state = self._state
         speech = self._state.speech
         answered = bool(state.results)
@@ -194,7 +199,8 @@ class LiveCommands:
         state.expected = False
 
     def _check_options(self, options: Json) -> bool | None:
-        """What a response.create asks for beside an answer; whether it is to be spoken, None as the session."""
+        """Check the options of a response.create. Returns whether the response has audio; None for the session's
+        modality."""
         session = self._state.settings.session
         for name, value in options.items():
             if value is None or name in ("instructions", "metadata", "output_modalities", "audio"):
@@ -205,7 +211,7 @@ class LiveCommands:
         audio = members(options.get("audio") or {}, "response.audio")
         output = members(audio.get("output") or {}, "response.audio.output")
         if not isinstance(options.get("instructions") or "", str):
-            raise invalid("response.instructions", "'instructions' is a text.")
+            raise invalid("response.instructions", "'instructions' must be a string.")
         for name, value in output.items():
             if value not in (None, session["audio"]["output"].get(name)):
                 text = f"This model's provider has no counterpart of '{name}' of a single response."
@@ -215,24 +221,24 @@ class LiveCommands:
         return "audio" in read_modalities(options["output_modalities"], "response.output_modalities")
 
     def _cancel(self, wire: Json) -> None:
-        """The provider makes a turn to its end; nothing of it is passed on any more."""
+        """End the response for the caller; further content of the turn is counted and not passed on."""
         state = self._state
         ident = wire.get("response_id")
         if ident and any(turn.ident == ident and turn.response is None for turn in state.turns):
             return
-        turn = next((one for one in state.turns if one.response is not None), None)
+        turn = next((turn for turn in state.turns if turn.response is not None), None)
         if turn is None or turn.response is None or ident not in (None, "", turn.response.ident, turn.ident):
-            raise InvalidRequest("There is no such response in progress.", code="response_cancel_not_active")
+            raise InvalidRequest("This response is not in progress.", code="response_cancel_not_active")
         details = {"type": "cancelled", "reason": "client_cancelled"}
         for event in turn.response.done("cancelled", details, None, state.last):
-            state.say(event)
+            state.emit(event)
         state.append(turn.response.last)
         turn.response = None
         turn.quiet = True
         turn.cancelled = True
 
     def _say(self, complete: bool) -> None:
-        """Let the upstream have the items that it has not yet, and answer where that is all."""
+        """Send the pending items to the upstream; `complete` requests an answer."""
         state = self._state
         turns = list(state.pending.values())
         state.pending.clear()
@@ -251,23 +257,23 @@ class LiveCommands:
 
 
 def context_of(settings: LiveSettings, changes: frozenset[str]) -> Json:
-    """A context update with what changed."""
-    made: Json = {}
+    """Return a context update with the changed members."""
+    update: Json = {}
     if "instructions" in changes:
-        made["systemInstruction"] = settings.instructions(settings.session["instructions"] or NO_INSTRUCTIONS)
+        update["systemInstruction"] = settings.instructions(settings.session["instructions"] or NO_INSTRUCTIONS)
     if changes & {"tools", "tool_choice"}:
-        made["tools"] = {"tools": settings.tools()}
-    return {"contextUpdate": made}
+        update["tools"] = {"tools": settings.tools()}
+    return {"contextUpdate": update}
 
 
 def _without_media(item: Json) -> Json:
-    """An item as it is told: without its sound and pictures, which the caller has."""
+    """Return an item for the caller without audio and images, which the caller has already."""
     content = item.get("content")
     if not isinstance(content, list):
         return item
-    known = [part for part in content if isinstance(part, dict)]
-    told = [{name: value for name, value in part.items() if name not in ("audio", "image_url")} for part in known]
-    return {**item, "content": told}
+    parts = [part for part in content if isinstance(part, dict)]
+    stripped = [{name: value for name, value in part.items() if name not in ("audio", "image_url")} for part in parts]
+    return {**item, "content": stripped}
 
 
 STEPS = {

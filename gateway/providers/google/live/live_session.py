@@ -1,5 +1,8 @@
-"""A session with the Live API in the callers' format: an actor that reads the caller's events and the upstream's
-messages one after the other, so that what they change is changed in one place."""
+"""A session with the Live API in the callers' format.
+
+The session is an actor: it reads the caller's events and the upstream's messages one after another, so its state needs
+no locks.
+"""
 
 from collections.abc import Callable
 from queue import Empty, Full, Queue
@@ -10,32 +13,36 @@ from gateway.clock import Clock
 from gateway.errors import GatewayError, InvalidRequest, UpstreamFailed
 from gateway.neutral.realtime import ServerEvent
 from gateway.providers.google.live.commands import LiveCommands, context_of
-from gateway.providers.google.live.model_output import Answers
+from gateway.providers.google.live.model_output import ModelOutput
 from gateway.providers.google.live.session_setup import LiveSettings, unsupported
 from gateway.providers.google.live.state import LiveState
 from gateway.providers.google.live.upstream_connection import Inbox, Json, LiveConnection, not_callers, refusal
 from gateway.runtime.threads import compute_if, pause
 from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NORMAL, HandshakeRefused, SocketClosed
 
-AHEAD = 32  # events and messages that wait to be read
-MOST_WAITING = 1 << 20  # characters of events that wait, but for the last of them
+AHEAD = 32  # capacity of the inbox: events and messages
+MOST_WAITING = 1 << 20  # characters of queued events from which `send` waits
 LOOK_S = 5.0
 PAUSE_S = 0.02
-MOST_SETUPS = 8  # of a session in which nothing was said
-SHORT_S, MOST_SHORT = 5.0, 5  # connections in a row that the upstream ended so soon
-# What a connection may end with for reasons that lie in nothing that was sent over it.
+MOST_SETUPS = 8  # new connections of a session before the conversation begins
+SHORT_S = 5.0  # lifetime below which a connection counts as short
+MOST_SHORT = 5  # consecutive short connections before the session fails
+# Close codes that are not caused by the content of the connection.
 OUTER = (NORMAL, GOING_AWAY, LOST, FAULT)
 LARGE = 1 << 18
 INSTRUCTIONS = frozenset(("instructions",))
 
-# Opens a connection with these settings; with a handle one that goes on with the conversation.
+# Opens a connection with these settings; a handle resumes the conversation.
 Connect = Callable[[LiveSettings, str | None], LiveConnection]
 Judge = Callable[[HandshakeRefused], GatewayError]
 
 
 class LiveSession:
-    """An UpstreamSession. `connection` is set up with `settings`; `connect` opens another one, `judge` says whose fault
-    it is that one ended."""
+    """An UpstreamSession.
+
+    `connection` is already set up with `settings`. `connect` opens further connections, and `judge` classifies the
+    error that ended a connection.
+    """
 
     def __init__(self, settings: LiveSettings, connection: LiveConnection, connect: Connect, judge: Judge) -> None:
         self._connection = connection
@@ -43,12 +50,14 @@ class LiveSession:
         self._judge = judge
         self._inbox: Inbox = Queue(AHEAD)
         self._state = LiveState(settings)
-        self._answers = Answers(self._state)
+        self._output = ModelOutput(self._state)
         self._callers = LiveCommands(self._state, self._send, self._begin_anew)
-        self._before = 0  # what was heard on earlier connections
+        self._before = 0  # messages received on earlier connections
         self._closed = False
-        self._setups = self._waiting = self._short = 0
-        self._opened = Clock.monotonic()  # the connection
+        self._setups = 0
+        self._waiting = 0
+        self._short = 0
+        self._opened = Clock.monotonic()  # time at which the current connection was opened
         self.code = LOST
         self.reason = ""
         self._state.session("created")
@@ -56,11 +65,11 @@ class LiveSession:
 
     @property
     def heard(self) -> int:
-        """Messages that came, answers to pings too."""
+        """The number of received messages, including pongs."""
         return self._before + self._connection.link.heard
 
     def send(self, text: str) -> None:
-        """An event of the caller. SocketClosed."""
+        """Queue an event of the caller. SocketClosed once the session has ended."""
         while self._waiting > MOST_WAITING and not self._closed:
             pause(PAUSE_S)
         while not self._closed:
@@ -69,16 +78,16 @@ class LiveSession:
                 self._waiting += len(text)
                 return
             except Full:
-                continue  # the caller reads nothing, and so is not read
+                continue  # the caller does not read its events, so the gateway stops reading from the caller
         raise SocketClosed
 
     def receive(self) -> ServerEvent | None:
-        """The next event; None once the session has ended. GatewayError where that is not as it should be."""
+        """Return the next event, or None once the session has ended. GatewayError if it ended with an error."""
         out = self._state.out
         try:
             while not out:
                 if not self._go_ahead():
-                    self._closed = True  # who waits to send finds nobody who reads
+                    self._closed = True  # ends a `send` that waits for space
                     return None
         except BaseException:
             self._closed = True
@@ -86,7 +95,7 @@ class LiveSession:
         return out.popleft()
 
     def _go_ahead(self) -> bool:
-        """Take what comes next. Whether the session goes on."""
+        """Handle the next event or message, and return whether the session continues."""
         if self._closed:
             return False
         try:
@@ -96,7 +105,7 @@ class LiveSession:
             item = None
         if not self._take(source, item):
             return False
-        self._answers.pass_by()
+        self._output.end_overdue()
         if not self._state.turns:
             self._rest()
         return True
@@ -108,31 +117,31 @@ class LiveSession:
         self._connection.link.close(number, reason)
 
     def abort(self) -> None:
-        """End it at once; who receives finds it closed."""
+        """End the session at once; `receive` then returns None."""
         self._closed = True
         self._connection.abort()
         if not self._inbox.full():
             self._inbox.put_nowait((None, None))
 
     def _patience(self) -> float | None:
-        due = self._answers.due()
+        due = self._output.due()
         if due is None:
             return None
         return max(due - Clock.monotonic(), 0.001)
 
     def _take(self, source: LiveConnection | None, item: Json | str | GatewayError | None) -> bool:
-        """Something that came. Whether the session goes on."""
+        """Handle an item of the inbox, and return whether the session continues."""
         if isinstance(item, str):
             self._waiting -= len(item)
             self._take_event(item)
         elif source is not self._connection:
-            return True  # of a connection that was replaced, or to wake who waits
+            return True  # a message of a replaced connection, or an item that only wakes the reader
         elif isinstance(item, GatewayError):
             raise item
         elif item is None:
-            return self._go_on_after_end()
+            return self._resume_after_end()
         else:
-            self._answers.take(item)
+            self._output.take(item)
         return True
 
     def _take_event(self, text: str) -> None:
@@ -146,35 +155,41 @@ class LiveSession:
         try:
             self._connection.send(message)
         except SocketClosed:
-            # What ended it is read next, also where the upstream still speaks and only takes nothing any more.
+            # The reader then reports the reason, also if the upstream only stopped reading.
             self._connection.link.abort()
 
-    # Other connections.
+    # Further connections.
 
     def _rest(self) -> None:
-        """Nothing is being made: what one response changed is as before, and a connection that has to be is replaced by
-        another that goes on with the conversation."""
+        """Restore the instructions that a single response changed, and replace a stale or ending connection.
+
+        Called while no turn is open.
+        """
         state = self._state
         if state.overridden:
             state.overridden = False
             self._send(context_of(state.settings, INSTRUCTIONS))
-        speaks = state.speech.begun or state.speech.activity
-        if (state.stale or state.leaving) and state.fresh and not speaks and not self._closed:
-            self._go_on()
+        speaking = state.speech.begun or state.speech.activity
+        if (state.stale or state.leaving) and state.fresh and not speaking and not self._closed:
+            self._resume()
 
     def _begin_anew(self, settings: LiveSettings) -> None:
-        """Nothing was said yet: another connection with other settings. InvalidRequest where those are refused."""
+        """Open a new connection with changed settings, before the conversation begins.
+
+        InvalidRequest if the provider refuses the settings.
+        """
         self._setups += 1
         if self._setups > MOST_SETUPS:
-            raise unsupported("session", "The session was changed too often before anything was said; open another.")
+            message = "The session was changed too often before the conversation began. Open a new session."
+            raise unsupported("session", message)
         try:
             connection = self._connect(settings, None)
         except HandshakeRefused as refused:
             raise self._judge(refused) from None
         self._replace(connection)
 
-    def _go_on(self) -> None:
-        """Another connection for the same conversation. GatewayError."""
+    def _resume(self) -> None:
+        """Open a new connection for the same conversation. GatewayError if that fails."""
         state = self._state
         self._connection.abort()
         if not state.stale:
@@ -183,7 +198,7 @@ class LiveSession:
             else:
                 self._short = 0
         if self._short > MOST_SHORT:
-            raise UpstreamFailed("The provider ends each connection of this session soon after it took it.")
+            raise UpstreamFailed("The provider closes every connection of this session shortly after it is opened.")
         try:
             connection = self._connect(state.settings, state.handle)
         except HandshakeRefused as refused:
@@ -196,20 +211,23 @@ class LiveSession:
         self._connection = connection
         self._before += before.link.heard
         self._opened = Clock.monotonic()
-        self._state.speech.activity = False  # of this one the upstream was not told that somebody speaks
+        self._state.speech.activity = False  # the new connection has not received an activityStart
         before.abort()
         connection.read_into(self._inbox)
         if self._closed:
             connection.abort()
 
-    def _go_on_after_end(self) -> bool:
-        """The connection ended. A conversation that can go on does, where no turn of the model was cut by it."""
+    def _resume_after_end(self) -> bool:
+        """Handle the end of the connection, and return whether the session continues.
+
+        The conversation is resumed if it can be, and if no turn of the model was cut off.
+        """
         link = self._connection.link
         state = self._state
         if self._closed:
             return False
         if (state.fresh or state.leaving) and state.handle and not state.turns and link.code in OUTER:
-            self._go_on()
+            self._resume()
             return True
         self.code = link.code
         self.reason = ""

@@ -1,4 +1,4 @@
-"""What the model does, as callers are told it: content, calls, interruptions, ends of turns with their counts."""
+"""Turns the upstream's messages into events for the caller: content, calls, interruptions, and ends with usage."""
 
 from typing import Any
 
@@ -12,27 +12,27 @@ from gateway.neutral.usage import Usage
 from gateway.providers.google.live.state import LiveState, LiveTurn
 
 Json = dict[str, Any]
-# How long the counts of a turn may follow its end, and those of a call its call.
+# Seconds for which the session waits for the usage of an ended turn, and for that of a tool call.
 COUNTED_S = 0.5
 CALLED_S = 0.25
 AUDIO = "audio/"
 VIDEO = "VIDEO"
 IMAGE = "IMAGE"
-# Why a turn ended (types.TurnCompleteReason): these went wrong, all others of a name were kept from the caller.
+# Reasons of an end (types.TurnCompleteReason): WRONG are failures; all others except USUAL mean filtered content.
 WRONG = frozenset(("MALFORMED_FUNCTION_CALL", "RESPONSE_REJECTED", "MAX_REGENERATION_REACHED"))
 USUAL = frozenset(("", "TURN_COMPLETE_REASON_UNSPECIFIED", "NEED_MORE_INPUT"))
 MADE = {"candidatesTokenCount": "responseTokenCount", "candidatesTokensDetails": "responseTokensDetails"}
 ENDS = {"completed": "stop", "cancelled": "cancelled", "incomplete": "content_filter", "failed": "error"}
 
 
-class Answers:
-    """Reads the messages of the upstream."""
+class ModelOutput:
+    """Reads the upstream's messages and updates the state."""
 
     def __init__(self, state: LiveState) -> None:
         self._state = state
 
     def take(self, message: Json) -> None:
-        """A BidiGenerateContentServerMessage, of which several members may be set at once."""
+        """Handle a BidiGenerateContentServerMessage, which may have several members at once."""
         state = self._state
         self._take_activity(_object(message, "voiceActivity"))
         content = _object(message, "serverContent")
@@ -40,7 +40,7 @@ class Answers:
         if calls := [call for call in _list(_object(message, "toolCall"), "functionCalls") if isinstance(call, dict)]:
             self._take_calls(calls)
         for ident in _list(_object(message, "toolCallCancellation"), "ids"):
-            self._take_back(str(ident))
+            self._cancel_call(str(ident))
         self._take_usage(read_usage(message.get("usageMetadata")))
         if content.get("turnComplete") is True:
             self._complete(_text(content.get("turnCompleteReason")))
@@ -48,15 +48,15 @@ class Answers:
         state.leaving = state.leaving or "goAway" in message
 
     def due(self) -> float | None:
-        """When counts are waited for no more (monotonic)."""
+        """Return the monotonic time at which the next wait for usage ends."""
         return min((turn.due for turn in self._state.turns if turn.due is not None), default=None)
 
-    def pass_by(self) -> None:
-        """Counts that are due did not come: a turn ends without, a response that called something goes first."""
+    def end_overdue(self) -> None:
+        """End turns, and responses with tool calls, if their usage did not arrive in time."""
         if all(turn.due is None for turn in self._state.turns):
             return
         now = Clock.monotonic()
-        for turn in [one for one in self._state.turns if one.due is not None and one.due <= now]:
+        for turn in [turn for turn in self._state.turns if turn.due is not None and turn.due <= now]:
             if turn.over:
                 self.end(turn)
             else:
@@ -65,7 +65,7 @@ class Answers:
                 self._finish(turn, None)
 
     def end(self, turn: LiveTurn) -> None:
-        """A turn is over and counted as far as it was: its response ends with it."""
+        """End a turn and its response, with the usage so far."""
         state = self._state
         state.turns.remove(turn)
         state.uncounted = turn.usage is None
@@ -73,7 +73,7 @@ class Answers:
         state.speech.complete()
 
     def _finish(self, turn: LiveTurn, counted: LiveTurn | None) -> None:
-        """The end of a turn's response, and of the turn where it was `counted`."""
+        """End the response of a turn, and the turn itself if it is `counted`."""
         state = self._state
         response = turn.response
         status, details = _status(turn)
@@ -81,7 +81,7 @@ class Answers:
         if response is not None:
             *events, wire = response.done(status, details, None if counted is None else turn.usage, state.last)
             for event in events:
-                state.say(event)
+                state.emit(event)
             state.append(response.last)
             turn.response = None
         if counted is not None:
@@ -89,11 +89,11 @@ class Answers:
                 fault = turn.reason.lower()
             else:
                 fault = ""
-            state.mean("done", wire, id=turn.ident, usage=turn.usage, finish=ENDS[status], fault=fault)
+            state.emit_counted("done", wire, id=turn.ident, usage=turn.usage, finish=ENDS[status], fault=fault)
         elif wire is not None:
-            state.say(wire)
+            state.emit(wire)
 
-    # What comes.
+    # Members of a message.
 
     def _take_activity(self, activity: Json) -> None:
         kind = activity.get("type") or activity.get("voiceActivityType")
@@ -126,7 +126,7 @@ class Answers:
         blob = _object(part, "inlineData")
         data = _text(blob.get("data"))
         if data and _text(blob.get("mimeType")).startswith(AUDIO):
-            self._leave_behind()
+            self._end_complete()
             turn = self._current()
             size = len(data) * 3 // 4
             if turn is None:
@@ -154,12 +154,12 @@ class Answers:
         return response is not None and response.spoken
 
     def _pass_on(self, events: list[Json], sound_bytes: int = 0, text_length: int = 0) -> None:
-        """Content: the last of `events` has it, or the caller is not told."""
+        """Queue content. The last of `events` has the content; without events it is only counted."""
         for event in events[:-1]:
-            self._state.say(event)
+            self._state.emit(event)
         ident = self._state.turns[0].ident
         last = events[-1] if events else None
-        self._state.mean("", last, id=ident, sound_bytes=sound_bytes, text_length=text_length)
+        self._state.emit_counted("", last, id=ident, sound_bytes=sound_bytes, text_length=text_length)
 
     def _take_calls(self, calls: list[Json]) -> None:
         state = self._state
@@ -173,20 +173,20 @@ class Answers:
             arguments = orjson.dumps(call.get("args") or {}).decode()
             *events, last = turn.response.call(ident, name, arguments, state.last)
             for event in events:
-                state.say(event)
+                state.emit(event)
             state.append(turn.response.last)
             self._pass_on([last], text_length=len(arguments))
         state.blocked = True
         turn.due = Clock.monotonic() + CALLED_S
 
-    def _take_back(self, ident: str) -> None:
-        """A call is answered no more. Who has given its result is told that it has no effect."""
+    def _cancel_call(self, ident: str) -> None:
+        """Cancel a tool call. A caller that has sent its result already gets an error event."""
         state = self._state
         state.blocked = False
         state.calls.pop(ident, None)
-        if any(one["id"] == ident for one in state.results):
-            state.results = [one for one in state.results if one["id"] != ident]
-            text = f"The model took the call {ident[:100]} back when it was interrupted; its result has no effect."
+        if any(result["id"] == ident for result in state.results):
+            state.results = [result for result in state.results if result["id"] != ident]
+            text = f"The model cancelled the call {ident[:100]} when it was interrupted; its result has no effect."
             state.refuse(InvalidRequest(text, param="item.call_id", code="tool_call_unknown"))
 
     def _take_usage(self, usage: Usage | None) -> None:
@@ -194,13 +194,13 @@ class Answers:
         if usage is None:
             return
         if not state.turns and state.uncounted:
-            state.uncounted = False  # of the turn that was estimated already
+            state.uncounted = False  # late usage of a turn that ended with an estimate
             return
         if not state.turns:
-            # The model heard something and said nothing: that is counted too.
+            # The model got input and gave no output, which is billed as a turn.
             turn = LiveTurn(f"resp_{new_hex()}", over=True, due=Clock.monotonic())
             state.turns.append(turn)
-            state.mean("started", id=turn.ident)
+            state.emit_counted("started", id=turn.ident)
         turn = state.turns[0]
         turn.count(usage)
         if turn.due is not None:
@@ -213,7 +213,7 @@ class Answers:
             return
         turn = state.turns[0]
         if turn.redone and not turn.begun:
-            # The end of what was asked for first, of which there was nothing; what was asked for then comes yet.
+            # This is the end of the first request, which had no content; the second request is still open.
             turn.redone = turn.interrupted = turn.made = False
             return
         turn.over = True
@@ -230,11 +230,13 @@ class Answers:
         state.handle = _text(update.get("newHandle")) or state.handle
 
     def _current(self) -> LiveTurn | None:
-        """The turn that content belongs to, with a response unless it is not passed on; None where it belongs to one
-        that has ended with a call."""
+        """Return the turn of new content, with a response unless the content is not passed on.
+
+        Returns None for content after a tool call, which belongs to an ended turn.
+        """
         state = self._state
         if state.turns and state.turns[0].over:
-            self.end(state.turns[0])  # its counts are late, and this is the next one's
+            self.end(state.turns[0])  # its usage is late; the content belongs to the next turn
         if not state.turns:
             if state.blocked:
                 return None
@@ -242,29 +244,30 @@ class Answers:
         turn = state.turns[0]
         turn.begun = True
         if turn.quiet and not state.blocked and not turn.cancelled and turn.response is None:
-            turn.quiet, turn.response = False, state.respond()
-            state.say(turn.response.created())
+            turn.quiet = False
+            turn.response = state.new_response()
+            state.emit(turn.response.created())
         return turn
 
-    def _leave_behind(self) -> None:
-        """Something new is made, while a turn of which all was made is open still: its own end never came."""
+    def _end_complete(self) -> None:
+        """End a complete turn without a reported end, once the next turn has content."""
         turns = self._state.turns
         if len(turns) > 1 and turns[0].made and turns[0].response is None:
             self.end(turns[0])
 
     def _begin(self) -> None:
-        """The model answers by itself to what it heard."""
+        """Begin a turn that the model starts on speech, without a request."""
         state = self._state
         if state.settings.detects and state.speech.sound:
             state.speech.end()
         state.expected = False
-        response = state.respond()
+        response = state.new_response()
         state.turns.append(LiveTurn(response.ident, response))
-        state.mean("started", response.created(), id=response.ident)
+        state.emit_counted("started", response.created(), id=response.ident)
 
 
 def _status(turn: LiveTurn) -> tuple[str, Json | None]:
-    """How a turn ended in the callers' words, with details."""
+    """Return the status of an ended turn in the callers' format, with its details."""
     if turn.cancelled:
         return "cancelled", {"type": "cancelled", "reason": "client_cancelled"}
     if turn.interrupted:
@@ -278,8 +281,11 @@ def _status(turn: LiveTurn) -> tuple[str, Json | None]:
 
 
 def read_usage(wire: Any) -> Usage | None:
-    """A `usageMetadata` of this API. One address says of the answer what others do of candidates; what moves is counted
-    as pictures, whose price it has."""
+    """Return the usage of a `usageMetadata`.
+
+    The Gemini API names output tokens after the response, and Vertex AI after candidates. Video input counts as images,
+    since it has the price of images.
+    """
     if not isinstance(wire, dict):
         return None
     known = dict(wire)
@@ -299,16 +305,16 @@ def _as_picture(entry: Any) -> Any:
 
 
 def _object(holder: Json, name: str) -> Json:
-    found = holder.get(name)
-    if isinstance(found, dict):
-        return found
+    value = holder.get(name)
+    if isinstance(value, dict):
+        return value
     return {}
 
 
 def _list(holder: Json, name: str) -> list[Any]:
-    found = holder.get(name)
-    if isinstance(found, list):
-        return found
+    value = holder.get(name)
+    if isinstance(value, list):
+        return value
     return []
 
 

@@ -1,4 +1,4 @@
-"""Opens sessions with the Live API: the address, the credential, and the first setup."""
+"""Opens sessions with the Live API: URL, credential and first setup."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from gateway.neutral.request import Native
 from gateway.providers.google.failure import read_failure
 from gateway.providers.google.generate import Authorize
 from gateway.providers.google.traits import traits_of
-from gateway.providers.openers import Dial
+from gateway.providers.openers import Dial, SessionLink
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.runtime.lazy_import import LazyImport
 from gateway.transport.handshakes import HandshakeRefused
@@ -24,13 +24,13 @@ else:
     sessions = LazyImport("gateway.providers.google.live.live_session")
     all_settings = LazyImport("gateway.providers.google.live.session_setup")
 
-AGAIN_S = 10.0  # how long another connection of a session may take
+AGAIN_S = 10.0  # timeout of opening a further connection of a session
 STUDIO = "/ws/google.ai.generativelanguage.{version}.GenerativeService.BidiGenerateContent"
 ENTERPRISE = "/ws/google.cloud.aiplatform.{version}.LlmBidiService/BidiGenerateContent"
 
 
 class GoogleRealtime:
-    """`authorize` puts the credential into headers."""
+    """Codec of realtime sessions. `authorize` adds the credential to the headers."""
 
     dialect = dialect.NAME
     waits = True  # for a token
@@ -40,32 +40,37 @@ class GoogleRealtime:
         self._authorize = authorize
 
     def write(self, request: RealtimeRequest, target: Target) -> Call:
-        """The handshake. NotSupported for a session that is for transcripts alone."""
+        """Build the handshake. NotSupported for transcription sessions."""
         if request.content().type == TRANSCRIPTION:
-            raise NotSupported(f"{target.mapping.key} has no sessions for transcripts alone.", param="session.type")
+            raise NotSupported(f"{target.mapping.key} does not support transcription sessions.", param="session.type")
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         self._authorize(headers, target)
         return Call("GET", address_of(target)[0], headers)
 
     def relay(self, native: Native, request: RealtimeRequest, target: Target) -> Call:
-        """A session has no body to be relayed."""
+        """Build the handshake; a session has no body to relay."""
         return self.write(request, target)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> Any:
-        """A session is no answer in one piece."""
+        """Raise NotSupported: a session has no single response."""
         raise NotSupported("A realtime session is opened over a WebSocket.")
 
     def open(self, request: RealtimeRequest, target: Target, dial: Dial, seconds: float) -> "sessions.LiveSession":
-        """A session that is set up as usual; what its caller changes before anything is said sets up another one.
-        So whoever cannot be served here is known before the caller's handshake is answered."""
+        """Open a session with the default settings.
+
+        Errors thus occur before the gateway answers the caller's handshake. Changes by the caller before the
+        conversation begins open another connection.
+        """
         settings = all_settings.LiveSettings(target, f"sess_{new_hex()}")
         model = address_of(target)[1]
 
         def connect(
-            wanted: "all_settings.LiveSettings", handle: str | None, within: float = AGAIN_S
+            changed: "all_settings.LiveSettings", handle: str | None, timeout: float = AGAIN_S
         ) -> "connections.LiveConnection":
-            setup = wanted.setup(model, handle)
-            return connections.connect(lambda left: dial(self.write(request, target), left), setup, within)
+            return connections.connect(dial_upstream, changed.setup(model, handle), timeout)
+
+        def dial_upstream(timeout: float) -> SessionLink:
+            return dial(self.write(request, target), timeout)
 
         def judge(refused: HandshakeRefused) -> GatewayError:
             return read_failure(refused, target)
@@ -78,7 +83,7 @@ class GoogleRealtime:
 
 
 def address_of(target: Target) -> tuple[str, str]:
-    """The URL of the WebSocket, and what the model is called there."""
+    """Return the URL of the WebSocket, and the model's name in the setup."""
     base = target.address.partition("?")[0].rstrip("/")
     name = target.mapping.external_id
     if not traits_of(target).enterprise:

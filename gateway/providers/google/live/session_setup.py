@@ -1,4 +1,4 @@
-"""A session's settings in the callers' format, and the setup that says the same to the Live API."""
+"""A session's settings in the callers' format, and the equivalent setup message of the Live API."""
 
 import copy
 from collections.abc import Callable
@@ -14,32 +14,32 @@ from gateway.providers.tool_names import plain_name
 from gateway.runtime.threads import compute_if
 
 Json = dict[str, Any]
-RATE = 24_000  # what callers speak; the API answers with as much, and takes any rate that it is told
+RATE = 24_000  # Hz of callers' audio; the API's output has the same rate, and its input may have any declared rate
 PCM = {"type": "audio/pcm", "rate": RATE}
 USUAL_VAD = {"type": "server_vad", "create_response": True, "interrupt_response": True}
-MIDDLE = 0.5  # the usual threshold of callers, where the API's own sensitivity stands
+MIDDLE = 0.5  # default threshold of callers, for which the API's default sensitivity is used
 EAGERNESS = {"low": "END_SENSITIVITY_LOW", "high": "END_SENSITIVITY_HIGH", "medium": "", "auto": ""}
-# Members that change nothing but what the gateway does itself.
+# Members that only change how the gateway passes events on.
 OWN = frozenset(("output_modalities",))
-# Members that a connection can take at any time, by a context update.
+# Members that a context update can change at any time.
 CONTEXT = frozenset(("instructions", "tools", "tool_choice"))
 SPOKEN = ["audio"]
 WRITTEN = ["text"]
 LARGE = 1 << 18  # bytes from which tools are written in a thread
-AROUND = 16  # levels that a message may put around what the caller gave
+AROUND = 16  # levels of nesting that a message may add around the caller's value
 
 
 def unsupported(param: str, reason: str, code: str = "unsupported_parameter") -> InvalidRequest:
-    """What the model's provider has no counterpart for."""
+    """Return the error for a parameter that the model's provider does not support."""
     return InvalidRequest(reason, param=param, code=code)
 
 
 class LiveSettings:
-    """What a session is: `session` in the callers' format, always complete."""
+    """The settings of a session. `session` is the complete session object of the callers' format."""
 
     def __init__(self, target: Target, ident: str) -> None:
         self._target = target
-        self._large = False  # the tools
+        self._large = False  # whether the tools are LARGE
         self.session: Json = {
             "type": "realtime",
             "object": "realtime.session",
@@ -64,24 +64,24 @@ class LiveSettings:
         }
 
     def changed(self, given: Json) -> "LiveSettings":
-        """The same with what a `session.update` changes. InvalidRequest with the member that has no counterpart."""
-        made = copy.copy(self)
-        # Values are replaced and never changed, and tools may be large.
-        made.session = {**self.session, "audio": {side: {**part} for side, part in self.session["audio"].items()}}
+        """Return the settings with the changes of a `session.update`. InvalidRequest for an unsupported member."""
+        changed = copy.copy(self)
+        # A shallow copy suffices, since values are replaced and never changed; a deep one would copy large tools.
+        changed.session = {**self.session, "audio": {side: {**part} for side, part in self.session["audio"].items()}}
         for name, value in given.items():
             change = CHANGES.get(name)
             if change is None:
                 raise unsupported(f"session.{name}", f"This model's provider has no counterpart of '{name}'.")
-            change(made, value)
-        return made
+            change(changed, value)
+        return changed
 
     def differs(self, other: "LiveSettings") -> frozenset[str]:
-        """The members in which two differ."""
+        """Return the names of the members that differ."""
         return frozenset(name for name, value in self.session.items() if other.session[name] != value)
 
     @property
     def detects(self) -> bool:
-        """Whether the provider tells by itself when the caller has spoken."""
+        """Whether the provider detects the caller's speech."""
         return self.session["audio"]["input"]["turn_detection"] is not None
 
     @property
@@ -90,37 +90,33 @@ class LiveSettings:
 
     @property
     def spoken(self) -> bool:
-        """Whether answers are passed on as sound, and not as their transcript alone."""
+        """Whether the caller gets audio, and not only its transcript."""
         return self.session["output_modalities"] == SPOKEN
 
     def instructions(self, text: str | None = None) -> Json:
-        """The system instruction, or another `text`."""
+        """Return `text`, or the session's instructions, as a system instruction."""
         if text is None:
-            said = self.session["instructions"]
-        else:
-            said = text
-        return {"parts": [{"text": said}]}
+            text = self.session["instructions"]
+        return {"parts": [{"text": text}]}
 
     def tools(self) -> list[Json]:
-        """The functions. The model waits for the results of those that it calls, as callers of this format expect."""
-        if self.session["tool_choice"] == "none":
-            wanted = []
-        else:
-            wanted = self.session["tools"]
-        declared = compute_if(self._large, lambda: [self._declare(tool) for tool in wanted])
-        if declared:
-            return [{"functionDeclarations": declared}]
-        return []
+        """Return the function declarations, for which the model waits for results as callers of this format expect."""
+        if self.session["tool_choice"] == "none" or not self.session["tools"]:
+            return []
+        return [{"functionDeclarations": compute_if(self._large, self._declare_all)}]
+
+    def _declare_all(self) -> list[Json]:
+        return [self._declare(tool) for tool in self.session["tools"]]
 
     def caller_name(self, name: str) -> str:
-        """What the caller calls a function."""
+        """Return the caller's name of a function."""
         return next((tool["name"] for tool in self.session["tools"] if plain_name(tool["name"]) == name), name)
 
     def setup(self, model: str, handle: str | None) -> Json:
-        """A BidiGenerateContentSetup; `handle` of a session that goes on."""
+        """Return a BidiGenerateContentSetup; `handle` resumes a session."""
         session = self.session
         sound = self.session["audio"]
-        generation: Json = {"responseModalities": ["AUDIO"]}  # the only one of these models; its text is a transcript
+        generation: Json = {"responseModalities": ["AUDIO"]}  # the only modality; text comes as a transcript
         if sound["output"]["voice"]:
             voice = {"prebuiltVoiceConfig": {"voiceName": sound["output"]["voice"]}}
             generation["speechConfig"] = {"voiceConfig": voice}
@@ -177,40 +173,41 @@ class LiveSettings:
             declared["parametersJsonSchema" if traits.json_schema else "parameters"] = schema
         return declared
 
-    # What a session.update may change.
+    # Members that a session.update may change.
 
     def _set_modalities(self, value: Any) -> None:
         self.session["output_modalities"] = read_modalities(value, "session.output_modalities")
 
     def _set_instructions(self, value: Any) -> None:
         if value is not None and not isinstance(value, str):
-            raise invalid("session.instructions", "'instructions' is a text.")
+            raise invalid("session.instructions", "'instructions' must be a string.")
         self.session["instructions"] = value or ""
 
     def _set_tools(self, value: Any) -> None:
         if value is not None and not isinstance(value, list):
-            raise invalid("session.tools", "'tools' is a list.")
+            raise invalid("session.tools", "'tools' must be a list.")
         for number, tool in enumerate(value or ()):
             named = isinstance(tool, dict) and isinstance(tool.get("name"), str)
             if not named or not isinstance(tool.get("parameters") or {}, dict):
-                raise invalid(f"session.tools[{number}]", "A tool has a name, and a JSON Schema as its parameters.")
+                raise invalid(f"session.tools[{number}]", "A tool must have a name, and a JSON Schema as 'parameters'.")
         self._large = size_within(value) > LARGE
         self.session["tools"] = value or []
 
     def _set_choice(self, value: Any) -> None:
         if value not in (None, "auto", "none"):
-            reason = "This model's provider calls tools as it sees fit: 'auto' or 'none'."
+            reason = "This model's provider supports only 'auto' and 'none' as tool_choice."
             raise unsupported("session.tool_choice", reason)
         self.session["tool_choice"] = value or "auto"
 
     def _set_limit(self, value: Any) -> None:
         if value not in (None, "inf") and (type(value) is not int or value < 1):
-            raise invalid("session.max_output_tokens", "'max_output_tokens' is a number above 0, or 'inf'.")
+            raise invalid("session.max_output_tokens", "'max_output_tokens' must be a number above 0, or 'inf'.")
         self.session["max_output_tokens"] = value or "inf"
 
     def _set_truncation(self, value: Any) -> None:
         if value not in (None, "auto", "disabled"):
-            raise unsupported("session.truncation", "This model's provider truncates 'auto' or not at all: 'disabled'.")
+            message = "This model's provider supports only 'auto' and 'disabled' as truncation."
+            raise unsupported("session.truncation", message)
         self.session["truncation"] = value or "auto"
 
     def _set_parallel(self, value: Any) -> None:
@@ -218,7 +215,7 @@ class LiveSettings:
             raise unsupported("session.parallel_tool_calls", "This model's provider may call several tools at once.")
 
     def _set_nothing(self, value: Any) -> None:
-        """The kind of a session, which was checked."""
+        """Accept `type`, which the gateway checks when it opens the session."""
 
     def _set_audio(self, value: Any) -> None:
         for side, given in members(value, "session.audio").items():
@@ -238,11 +235,11 @@ class LiveSettings:
         else:
             given = PCM
         if given.get("type") != PCM["type"] or given.get("rate") not in (None, RATE):
-            raise unsupported("session.audio.input.format", "Sound of this model is audio/pcm at 24000 Hz.")
+            raise unsupported("session.audio.input.format", "This model supports only audio/pcm at 24000 Hz.")
         return PCM
 
     def _read_transcription(self, value: Any) -> Json | None:
-        """The model transcribes by itself; which one was named was checked."""
+        """Read `transcription`. The model transcribes its input, so the named transcriber has no effect."""
         if value is None:
             return None
         given = members(value, "session.audio.input.transcription")
@@ -251,7 +248,7 @@ class LiveSettings:
                 place = f"session.audio.input.transcription.{name}"
                 raise unsupported(place, f"This model's provider has no counterpart of '{name}'.")
         if not isinstance(given.get("language") or "", str):
-            raise invalid("session.audio.input.transcription.language", "'language' is a text.")
+            raise invalid("session.audio.input.transcription.language", "'language' must be a string.")
         return given
 
     def _read_noise(self, value: Any) -> None:
@@ -288,22 +285,22 @@ class LiveSettings:
 
 
 def read_modalities(value: Any, place: str) -> list[str]:
-    """What answers are passed on as: sound with its transcript, or the transcript alone."""
+    """Return the output modalities: audio (with its transcript) or text (the transcript alone)."""
     if value is None:
         return SPOKEN
     if value not in (SPOKEN, WRITTEN):
-        raise invalid(place, 'Answers are ["audio"] or ["text"].')
+        raise invalid(place, 'The output modalities must be ["audio"] or ["text"].')
     return list(value)
 
 
 def size_within(value: Any) -> int:
-    """The size of a caller's value as JSON, in bytes. InvalidRequest where it is nested too deep to be passed on."""
+    """Return the size of a caller's value as JSON, in bytes. InvalidRequest if it is nested too deep to be written."""
     for _ in range(AROUND):
         value = [value]
     try:
         return len(orjson.dumps(value))
     except orjson.JSONEncodeError:
-        raise InvalidRequest("This is nested deeper than can be passed on.", code="invalid_event") from None
+        raise InvalidRequest("The event is nested too deep.", code="invalid_event") from None
 
 
 def invalid(param: str, reason: str) -> InvalidRequest:
@@ -317,9 +314,9 @@ def _usual_voice(target: Target) -> str:
 
 
 def members(value: Any, place: str) -> Json:
-    """An object of the caller's. InvalidRequest for what is none."""
+    """Return a value that must be an object. InvalidRequest for any other value."""
     if not isinstance(value, dict):
-        raise invalid(place, f"'{place}' is an object.")
+        raise invalid(place, f"'{place}' must be an object.")
     return value
 
 
@@ -351,7 +348,7 @@ SIDES: dict[str, dict[str, Callable[[LiveSettings, Any], Any]]] = {
         "speed": LiveSettings._read_speed,
     },
 }
-# Members of turn_detection, and whether a value has a counterpart.
+# Members of turn_detection, each with a function that returns whether the API supports a value.
 DETECTION: dict[str, Callable[[Any], bool]] = {
     "type": lambda value: value in ("server_vad", "semantic_vad"),
     "create_response": lambda value: value is True,

@@ -1,4 +1,4 @@
-"""What the caller says: when it begins and ends, and its transcript."""
+"""The caller's speech: its begin, its end and its transcript."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +10,11 @@ BYTES_A_MS = 48  # of PCM at 24 kHz
 
 
 class Speech:
-    """The caller's sound, one stretch of speech at a time.
+    """The caller's audio, one segment of speech at a time.
 
-    `say` tells the caller an event, `append` gives the item of a stretch its place in the conversation and returns the
-    id of the one before. `sound` are the bytes since the last stretch; `begun`: speech was noticed; `activity`: the
-    upstream was told that it began, and not yet that it ended.
+    `say` queues an event for the caller. `append` adds the item of a segment to the conversation, and returns the id of
+    the preceding item. `sound` is the number of bytes since the last segment. `begun`: speech was detected. `activity`:
+    the upstream has received an activityStart without an activityEnd.
     """
 
     def __init__(self, say: Callable[[Json], None], append: Callable[[str], str | None]) -> None:
@@ -23,19 +23,19 @@ class Speech:
         self.sound = 0
         self.begun = self.activity = False
         self._total = 0
-        self._item = ""  # of the stretch that goes on
-        self._early = ""  # its transcript so far
-        self._heard = ""  # the item whose transcript goes on
+        self._item = ""  # item id of the current segment
+        self._early = ""  # transcript of the current segment so far
+        self._heard = ""  # item id of the last segment while its transcript continues
         self._transcript = ""
         self._complete = False
 
     def add(self, size: int) -> None:
-        """More of it was sent, so many bytes."""
+        """Count bytes of audio that were sent."""
         self.sound += size
         self._total += size
 
     def begin(self) -> None:
-        """Speech was noticed."""
+        """Report the begin of speech to the caller."""
         if self.begun:
             return
         self.begun = True
@@ -48,14 +48,14 @@ class Speech:
         )
 
     def end(self) -> None:
-        """It ended, as the upstream noticed: it is an item of the conversation now."""
+        """Report the end of speech that the upstream detected, and commit the segment."""
         self.begin()
         about = {"audio_end_ms": self._total // BYTES_A_MS, "item_id": self._ident()}
         self._say({"type": "input_audio_buffer.speech_stopped", **about})
         self.commit()
 
     def commit(self) -> None:
-        """It is an item of the conversation."""
+        """Make the segment an item of the conversation."""
         self.complete()
         item = self._ident()
         self._item = ""
@@ -75,8 +75,10 @@ class Speech:
             self._transcribe(early)
 
     def hear(self, text: str, finished: bool, detects: bool) -> None:
-        """A piece of a transcript: of the last item until more speech was noticed. Where the upstream `detects` speech,
-        a transcript is a sign of some."""
+        """Add a piece of a transcript, which belongs to the last item until more speech is detected.
+
+        `detects`: the upstream detects speech, so a transcript means that speech began.
+        """
         if text and self._heard and not self.begun:
             self._transcribe(text)
         elif text:
@@ -87,12 +89,12 @@ class Speech:
             self.complete()
 
     def complete(self) -> None:
-        """Nothing more is transcribed of the last item."""
+        """End the transcript of the last item."""
         item = self._heard
         text = self._transcript
         self._heard = self._transcript = ""
         if item and text:
-            # It is counted within the turn that answers it.
+            # The usage of the transcription is part of the turn that answers the speech.
             usage = {"type": "tokens", "input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
             self._say({"type": f"{TRANSCRIPT}.completed", **_at(item), "transcript": text, "usage": usage})
 

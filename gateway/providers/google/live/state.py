@@ -1,4 +1,4 @@
-"""What a session knows: its settings, what was said and not sent yet, and the turns of the model that are open."""
+"""The state of a session: its settings, the items that are not sent yet, and the open turns of the model."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -18,11 +18,13 @@ Kind = Literal["", "started", "done", "refused", "settings"]
 
 @dataclass(eq=False)
 class LiveTurn:
-    """A turn of the model: what is counted. `ident` is what it is called outside, the id of its first response, and
-    `response` the one that is in progress. `quiet`: its response was ended before it, and what still comes is counted
-    and not passed on; `begun`: some of it came, `made`: all of it was made; `redone`: it was asked for again
-    before it had begun; `over`: it has ended, and its counts are waited for until `due` (monotonic), as those of a call
-    are. `reason` is why it ended where it did."""
+    """A turn of the model, which is the unit of usage.
+
+    `ident` is the id of its first response, and `response` the response in progress. `quiet`: its response has ended,
+    so further content is counted and not passed on. `begun`: some content arrived. `made`: all content was generated.
+    `redone`: it was requested again before its content began. `over`: it has ended, and its usage may arrive until
+    `due` (monotonic time); the usage of a tool call has a `due`, too. `reason` is the reason of its end.
+    """
 
     ident: str
     response: LiveResponse | None = None
@@ -38,7 +40,7 @@ class LiveTurn:
     due: float | None = None
 
     def count(self, usage: Usage) -> None:
-        """What the provider counts of it comes in parts."""
+        """Add usage, which the provider reports in parts."""
         if self.usage is None:
             self.usage = usage
         else:
@@ -47,14 +49,16 @@ class LiveTurn:
 
 @dataclass(eq=False)
 class LiveState:
-    """`pending` are turns by item id, and `results` function responses, which the upstream does not have yet; `calls`
-    the functions of open calls by their ids. `out` is what the caller is told next.
+    """The state of a session.
 
-    `said`: the upstream has something of the conversation. `blocked`: the model waits for the results of its calls.
-    `handle` lets another connection go on with the conversation, `fresh`: with all of it. `leaving`: the connection
-    ends soon; `stale`: the settings changed since its setup; `overridden`: one response has instructions of its own;
-    `uncounted`: the last turn ended without counts; `expected`: the upstream noticed what was said, and answers it by
-    itself.
+    `pending` (turns by item id) and `results` (function responses) are not sent to the upstream yet. `calls` has the
+    function names of open calls by call id. `out` has the next events for the caller.
+
+    `said`: the upstream has a part of the conversation. `blocked`: the model waits for the results of its calls.
+    `handle` resumes the conversation on another connection; `fresh`: it covers the whole conversation. `leaving`: the
+    connection ends soon. `stale`: the settings changed since its setup. `overridden`: a single response has separate
+    instructions. `uncounted`: the last turn ended without usage. `expected`: the upstream detected speech, and answers
+    without a request.
     """
 
     settings: LiveSettings
@@ -78,24 +82,29 @@ class LiveState:
     speech: Speech = field(init=False)
 
     def __post_init__(self) -> None:
-        self.speech = Speech(self.say, self.append)
+        self.speech = Speech(self.emit, self.append)
 
-    def say(self, wire: Json) -> None:
-        """Tell the caller an event."""
+    def emit(self, wire: Json) -> None:
+        """Queue an event for the caller."""
         self.out.append(ServerEvent(text=write(wire)))
 
-    def mean(self, kind: Kind, wire: Json | None = None, **about: Any) -> None:
-        """Tell the caller an event that counts, or nothing."""
+    def emit_counted(self, kind: Kind, wire: Json | None = None, **about: Any) -> None:
+        """Queue an event with a meaning for accounting; without `wire` the caller gets no event."""
         self.out.append(ServerEvent(kind, text="" if wire is None else write(wire), **about))
 
     def refuse(self, error: InvalidRequest, ident: str = "") -> None:
-        """Tell the caller that something had no effect: their event of this id, if it was one."""
-        about = {"type": "invalid_request_error", "code": error.code, "message": error.message}
-        told = {**about, "param": error.param or None, "event_id": ident or None}
-        self.mean("refused", {"type": "error", "error": told}, id=ident)
+        """Queue an error event for the caller's event with the id `ident`, or for none."""
+        wire = {
+            "type": "invalid_request_error",
+            "code": error.code,
+            "message": error.message,
+            "param": error.param or None,
+            "event_id": ident or None,
+        }
+        self.emit_counted("refused", {"type": "error", "error": wire}, id=ident)
 
     def append(self, item: str | None) -> str | None:
-        """An item has its place behind all others. Returns the one before."""
+        """Append an item to the conversation, and return the id of the preceding item."""
         previous = self.last
         self.last = item or self.last
         return previous
@@ -105,15 +114,16 @@ class LiveState:
         """The response in progress."""
         return next((turn.response for turn in self.turns if turn.response is not None), None)
 
-    def respond(self, metadata: Any = None, spoken: bool | None = None) -> LiveResponse:
-        """A response that begins."""
+    def new_response(self, metadata: Any = None, spoken: bool | None = None) -> LiveResponse:
+        """Return a new response."""
         session = self.settings.session | {"conversation": self.conversation}
         return LiveResponse(session, self.settings.spoken if spoken is None else spoken, metadata)
 
     def session(self, kind: str) -> None:
-        """Tell what the session is."""
+        """Queue a session event with the current settings."""
         wire = {"type": f"session.{kind}", "session": self.settings.session}
         limit = self.settings.session["max_output_tokens"]
-        most = UNLIMITED if limit == "inf" else limit
-        # What transcribes is no model of its own, and nothing that is paid for apart.
-        self.mean("settings", wire, listens=self.settings.detects, most_output=most, transcriber="")
+        if limit == "inf":
+            limit = UNLIMITED
+        # The transcription has no separate model and no separate price.
+        self.emit_counted("settings", wire, listens=self.settings.detects, most_output=limit, transcriber="")

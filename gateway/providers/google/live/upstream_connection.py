@@ -1,4 +1,4 @@
-"""One connection to the Live API: opened, set up, and read by a greenlet of its own."""
+"""A connection to the Live API, which is read by a separate greenlet."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,33 +20,33 @@ INVALID = 1007
 POLICY = 1008
 FAULT = 1011
 BUSY = 1013
-# How the API tells at the end of a connection what HTTP would tell by a status. Words decide where a code says little:
-# a fault (1011) is also what a quota that is used up, or too many sessions at once, ends with.
+# HTTP statuses for the close codes of the API. Words of the reason take precedence: the API also closes with 1011
+# (internal error) for exhausted quotas and for too many concurrent sessions.
 STATUSES = {INVALID: 400, POLICY: 403, BUSY: 503, LOST: 502}
 WORDS = (("quota", 429), ("resource_exhausted", 429), ("too many", 429), ("not found", 404), ("api key", 401))
 
-# What a session reads: an event of its caller (text), or a message of a connection; None as a message is its end.
+# Items of a session: an event of the caller (text), or a message of a connection; None is the end of the connection.
 Inbox = Queue[tuple["LiveConnection | None", Json | str | GatewayError | None]]
 
 
 class LiveConnection:
-    """A connection that is set up, with its `link`."""
+    """A connection after its setup."""
 
     def __init__(self, link: SessionLink) -> None:
         self.link = link
         self._over = False
 
     def abort(self) -> None:
-        """End it; nothing of it is read any more."""
+        """Close the connection and stop reading from it."""
         self._over = True
         self.link.abort()
 
     def read_into(self, inbox: Inbox) -> None:
-        """Put what comes into `inbox` from now on. While that is full nothing is read, and the upstream waits."""
+        """Start to put messages into `inbox`. A full inbox pauses the reading, which slows the upstream down."""
         spawn(self._read, inbox)
 
     def send(self, message: Json) -> None:
-        """SocketClosed."""
+        """Send a message. SocketClosed if the connection is closed."""
         self.link.send(orjson.dumps(message).decode())
 
     def _read(self, inbox: Inbox) -> None:
@@ -58,7 +58,7 @@ class LiveConnection:
         self._put(inbox, None)
 
     def _put(self, inbox: Inbox, item: "Json | GatewayError | None") -> None:
-        """Waits as long as somebody will read it."""
+        """Put an item into `inbox`, and wait for space until the connection is closed."""
         while not self._over:
             try:
                 inbox.put((self, item), timeout=LOOK_S)
@@ -68,7 +68,10 @@ class LiveConnection:
 
 
 def connect(dial: Callable[[float], SessionLink], setup: Json, seconds: float) -> LiveConnection:
-    """A connection that took its setup, within so many seconds. HandshakeRefused, UpstreamTimeout, UpstreamFailed."""
+    """Open a connection and complete its setup within `seconds`.
+
+    HandshakeRefused if the provider refuses it, UpstreamTimeout, UpstreamFailed for an invalid message.
+    """
     link = dial(seconds)
     late: list[bool] = []
 
@@ -78,7 +81,7 @@ def connect(dial: Callable[[float], SessionLink], setup: Json, seconds: float) -
 
     guard = later(seconds, give_up)
     try:
-        with suppress(SocketClosed):  # then it tells why
+        with suppress(SocketClosed):  # `receive` then reports the reason
             link.send(orjson.dumps({"setup": setup}).decode())
         while (text := link.receive()) is not None:
             message = _decode(text)
@@ -98,24 +101,22 @@ def connect(dial: Callable[[float], SessionLink], setup: Json, seconds: float) -
 
 
 def refusal(code: int, reason: str) -> HandshakeRefused:
-    """The end of a connection as an answer of HTTP, so that it is judged like any other."""
-    said = reason.lower()
-    status = next((status for word, status in WORDS if word in said), STATUSES.get(code, 500))
+    """Return the end of a connection as an HTTP error, which is classified like any other."""
+    lowered = reason.lower()
+    status = next((status for word, status in WORDS if word in lowered), STATUSES.get(code, 500))
     body = {"error": {"code": status, "message": reason or "The provider closed the connection."}}
     return HandshakeRefused(status, {"content-type": "application/json"}, orjson.dumps(body))
 
 
 def not_callers(refused: HandshakeRefused) -> HandshakeRefused:
-    """The same where what was refused is nothing that the caller chose."""
+    """Make a refusal of an invalid setup a failure of the provider, for a setup that the caller did not choose."""
     if refused.status == STATUSES[INVALID]:
         refused.status = 502
-    else:
-        refused.status = refused.status
     return refused
 
 
 def _decode(text: str) -> Json:
-    """A message. UpstreamFailed for what is none, or has too many parts."""
+    """Return a parsed message. UpstreamFailed for text that is not a JSON object, or has too many parts."""
     return compute_if(len(text) > LARGE, _read, text)
 
 
