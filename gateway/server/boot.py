@@ -3,7 +3,7 @@
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 import gevent
@@ -20,9 +20,12 @@ from gateway.server.watchdog import Gauges
 RESTART_PAUSE_S = 1.0
 
 
+def no_handler(environ: MutableMapping[str, Any]) -> None:
+    """Stand in for the express lane of an application without one."""
+
+
 class PausableServer(StreamServer):
-    """A listener that can be paused: gevent's own would start accepting again whenever a connection of its pool
-    ends."""
+    """A listener that can be paused; gevent's own starts accepting again whenever a connection of its pool ends."""
 
     paused = False
 
@@ -32,7 +35,7 @@ class PausableServer(StreamServer):
 
 
 def stop_accepting(servers: list[PausableServer]) -> None:
-    """Accept what is already in the kernel's queue, then close: closing a queue resets its connections."""
+    """Accept the connections in the kernel's queue, then close: closing a queue resets its connections."""
     for server in servers:
         server.stop_accepting()
         while (accepted := server.do_read()) is not None:
@@ -41,7 +44,7 @@ def stop_accepting(servers: list[PausableServer]) -> None:
 
 
 class BootingWorker(GeventWorker, ABC):
-    """A worker whose failed boot ends only itself: gunicorn's own exit status would end all workers."""
+    """A worker whose failed boot ends only this worker; gunicorn's own exit status would end all workers."""
 
     _servers: Sequence[PausableServer] = ()
     _accepts = True
@@ -53,7 +56,8 @@ class BootingWorker(GeventWorker, ABC):
         try:
             super().init_process()
         except Exception:
-            self.log.exception("The worker could not %s", "go on" if self.booted else "boot")
+            problem = "continue" if self.booted else "boot"
+            self.log.exception("The worker could not %s", problem)
             gevent.sleep(RESTART_PAUSE_S)
             sys.exit(1)
 
@@ -62,7 +66,7 @@ class BootingWorker(GeventWorker, ABC):
         self._bodies.limit_to(self.wsgi)
         self._owner_of = getattr(self.wsgi, "owner_of", None)
         self._lane: Any = getattr(self.wsgi, "express", None)
-        self._heads = HeadCache(self._lane.find if self._lane is not None else lambda environ: None)
+        self._heads = HeadCache(self._lane.find if self._lane is not None else no_handler)
         self._on_refusal: Any = getattr(self.wsgi, "refused", None)
         watch = getattr(self.wsgi, "watch", None)
         if watch is not None:
@@ -76,7 +80,7 @@ class BootingWorker(GeventWorker, ABC):
             os.ftruncate(self.tmp.fileno(), 1)
 
     def _replace_application(self, application: Any) -> None:
-        """Callback of the placeholder application: serve the real one from now on."""
+        """Serve `application` instead of the placeholder from now on."""
         if not self.alive:
             application.close()
             return
@@ -85,8 +89,7 @@ class BootingWorker(GeventWorker, ABC):
         self.cfg.post_worker_init(self)
 
     def _share(self) -> None:
-        """Stop accepting connections while this worker is not ready and another is: the other accepts those that are
-        queued."""
+        """Stop accepting connections while this worker is not ready and another worker is, which then accepts them."""
         accepts = not self._waiting or not ready_workers.ready_count.read()
         if accepts != self._accepts:
             self._accepts = accepts
@@ -99,4 +102,4 @@ class BootingWorker(GeventWorker, ABC):
 
     @abstractmethod
     def _gauges(self) -> Gauges:
-        """The server's own gauges for `/metrics`."""
+        """Return the server's own gauges for `/metrics`."""

@@ -1,4 +1,4 @@
-"""One caller's connection: buffered reading, sending without timers, and the state that timeouts need."""
+"""A caller's connection: buffered reading, sending without timers, and the state for timeouts."""
 
 import socket
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from gateway.server.worker_state import ClientGone, WorkerState
 from gateway.surfaces.wsgi import FREE_BODY
 
 IDLE, READING, ANSWERING, LEFT = range(4)
-READ = 1  # events of the event loop: what to wait for
+READ = 1  # the event loop's flag for readable sockets
 RECEIVE_BYTES = 65_536
 BODY_RECEIVE_BYTES = 262_144
 HEAD_BYTES = 65_536
@@ -30,10 +30,10 @@ LINGER_BYTES = 64 * 1024 * 1024
 class CallerConnection:
     """A client socket with its read buffer.
 
-    `since` is the tick at which its phase began; `received` counts the bytes of the current request since then;
-    `progress` measures how fast the caller reads the response; `head` is the last request's head, since the next is
-    often the same. `weigh` is called with the bytes held for a request whose owner is not known yet, `hold` with those
-    of a long response while it is sent; both may refuse them (Overloaded).
+    `since` is the tick at which its phase began, and `received` counts the bytes of the current request since then.
+    `progress` measures how fast the caller reads the response. `head` is the last request's head, since the next one is
+    often the same. `weigh` is called with the bytes held for a request without a known owner, `hold` with the bytes of
+    a long response while it is sent; both may refuse them (Overloaded).
     """
 
     __slots__ = (
@@ -98,29 +98,31 @@ class CallerConnection:
         self._waiting: Any = None
 
     def wait(self) -> None:
-        """Enter the idle phase, between two requests."""
+        """Enter the idle phase between two requests."""
         self.since = self.state.tick
         self.phase = IDLE
 
     def answer(self) -> None:
-        """The request is read; from now on a disconnect of the caller cancels it."""
+        """Enter the answering phase: the request is read, and a disconnect of the caller cancels it."""
         self.since = self.state.tick
         self.phase = ANSWERING
         self.progress = None
 
     def leave(self) -> None:
-        """The caller disconnected, and the request goes on without it: nothing is sent any more."""
+        """Discard further output: the caller disconnected, and the request continues without it."""
         self.phase = LEFT
         self._send = _refuse
 
     @property
     def surplus(self) -> bool:
-        """Whether bytes were received that nothing has consumed yet."""
+        """Whether received bytes are still unread."""
         return self._at < len(self._buffer)
 
     def take_repeated(self, before: bytes, after: bytes) -> int:
-        """If the next head is `before`, the digits of a length, `after`: consume it and return the length. -1,
-        consuming nothing, when it is a different head, is incomplete, or the caller disconnected."""
+        """Consume a head of `before`, the digits of a length and `after`, and return the length.
+
+        Returns -1 and consumes nothing when the next head differs or is incomplete, or the caller disconnected.
+        """
         buffer = self._buffer
         at = self._at
         if at == len(buffer):
@@ -139,7 +141,7 @@ class CallerConnection:
         return int(digits)
 
     def take_head(self) -> bytes | None:
-        """The next request head including its blank line; None when the caller disconnected. InvalidRequest: 408,
+        """Return the next request head with its blank line, None when the caller disconnected. InvalidRequest: 408,
         431."""
         searched = 0
         if self._at == len(self._buffer) and not self._receive():
@@ -150,7 +152,8 @@ class CallerConnection:
                 self._skip_blank_lines()
             at = self._at
             end = buffer.find(b"\r\n\r\n", max(at, searched - 3) if searched else at)
-            if (end if end >= 0 else len(buffer)) - at > HEAD_BYTES:
+            size = (end if end >= 0 else len(buffer)) - at
+            if size > HEAD_BYTES:
                 raise InvalidRequest("The request head is too large.", code="headers_too_large", status=431)
             if end >= 0:
                 self._hold(0)
@@ -165,7 +168,7 @@ class CallerConnection:
                 return None
 
     def take(self, size: int) -> bytes:
-        """Exactly `size` bytes."""
+        """Return exactly `size` bytes."""
         end = self._at + size
         if end <= len(self._buffer):
             data = self._buffer[self._at : end]
@@ -175,27 +178,27 @@ class CallerConnection:
         missing = end - len(self._buffer)
         self._buffer = b""
         self._at = 0
-        self._hold(size if size <= FREE_BODY else 0)  # longer bodies were counted already
+        self._hold(size if size <= FREE_BODY else 0)  # longer bodies are counted elsewhere
         while missing:
             parts.append(self._receive_body(min(missing, BODY_RECEIVE_BYTES)))
             missing -= len(parts[-1])
         self._hold(0)
-        # For a long body the interpreter lets other threads run while it joins.
+        # Joining releases the interpreter, so a long body is joined in a thread.
         return compute_if(size >= LONG_BYTES, b"".join, parts)
 
     def take_some(self) -> bytes:
-        """What was received and nobody has taken yet, or what the next receive brings; b"" when the caller closed."""
-        at_hand = self._buffer[self._at :]
+        """Return the unread bytes, or those of the next receive; b"" when the caller disconnected."""
+        unread = self._buffer[self._at :]
         self._buffer = b""
         self._at = 0
-        return at_hand or self._receive_some(RECEIVE_BYTES)
+        return unread or self._receive_some(RECEIVE_BYTES)
 
     def take_to(self, write: Callable[[bytes], object], size: int) -> None:
         """Pass exactly `size` bytes to `write` as they arrive."""
-        at_hand = self._buffer[self._at : self._at + size]
-        self._at += len(at_hand)
-        write(at_hand)
-        missing = size - len(at_hand)
+        unread = self._buffer[self._at : self._at + size]
+        self._at += len(unread)
+        write(unread)
+        missing = size - len(unread)
         if missing:
             self._buffer = b""
             self._at = 0
@@ -205,7 +208,7 @@ class CallerConnection:
             write(data)
 
     def take_line(self, limit: int) -> bytes:
-        """The bytes up to the next line end, at most `limit`."""
+        """Return the bytes up to the next line end, at most `limit`."""
         while True:
             end = self._buffer.find(b"\r\n", self._at)
             if end < 0 and len(self._buffer) - self._at <= limit:
@@ -220,7 +223,7 @@ class CallerConnection:
             return line
 
     def send(self, data: bytes) -> None:
-        """Send all of `data`. Most responses fit the kernel's buffer, so one call is usually enough. ClientGone."""
+        """Send all of `data`, usually in one call, since most responses fit into the kernel's buffer. ClientGone."""
         try:
             try:
                 sent = self._send(data)
@@ -229,34 +232,35 @@ class CallerConnection:
             if sent < len(data):
                 self._send_rest(memoryview(data)[sent:])
         except OSError:
-            # Distinguished from an application's own OSError: that is a crash, this is nobody's fault.
+            # Not an application's own OSError, which would be logged as a crash.
             raise ClientGone() from None
 
     def send_long(self, head: bytes, body: bytes) -> None:
-        """Send a response that is too long to be copied, and count it until all of it was taken. ClientGone, and
-        Overloaded before anything was sent."""
+        """Send a response that is too long to be copied, counted until all of it was sent. ClientGone; Overloaded
+        before the first byte."""
         with self._hold_answer(len(body)):
             self.send(head)
             self.send(body)
 
     def linger(self) -> None:
-        """Read and discard for a moment what the caller still sends: a reset would destroy the response on its way."""
+        """Discard for a moment what the caller still sends: closing at once would reset the connection and destroy the
+        response."""
         left = LINGER_BYTES
         with gevent.Timeout(LINGER_S, False):
             self.shut(socket.SHUT_WR)
             while left > 0 and (data := self.socket.recv(BODY_RECEIVE_BYTES)):
                 left -= len(data)
-                gevent.sleep(0)  # where more is there at once, a receive lets nobody else have a turn
+                gevent.sleep(0)  # a receive of waiting data does not yield to other greenlets
 
     def close(self) -> None:
-        """Close the connection, called in the greenlet that reads from it."""
+        """Close the connection; call it in the greenlet that reads."""
         self._hold(0)
         if self._readable is not None:
             self._readable.close()
         self.socket.close()
 
     def expire(self) -> None:
-        """Shut down the caller's sending side: the reading greenlet sees end of input, and answers 408 if it must."""
+        """Shut down receiving: the reading greenlet finds the end of input and responds with 408 if necessary."""
         self.expired = True
         self.shut(socket.SHUT_RD)
 
@@ -268,8 +272,8 @@ class CallerConnection:
             pass
 
     def is_gone(self) -> bool:
-        """Whether the caller closed its side, checked without consuming a byte. A half-closed connection counts as
-        gone."""
+        """Return whether the caller closed its side, without consuming a byte. A half-closed connection counts as
+        closed."""
         try:
             # gevent's own recv would wait; the socket beneath it is non-blocking.
             return not self.socket._sock.recv(1, socket.MSG_PEEK)
@@ -279,7 +283,7 @@ class CallerConnection:
             return True
 
     def _send_rest(self, rest: memoryview) -> None:
-        """Send the rest as fast as the caller reads it, monitored by the timeouts, letting other greenlets run."""
+        """Send the rest as fast as the caller reads, watched by the timeouts, while other greenlets run."""
         progress = self.progress = self.progress or SendProgress(self.socket.fileno())
         progress.begin(self.state.tick)
         while rest:
@@ -290,7 +294,7 @@ class CallerConnection:
         progress.end(self.state.tick)
 
     def _hold(self, size: int) -> None:
-        """Count bytes held for an incomplete request. Overloaded when all of them together are too many."""
+        """Count the bytes of an incomplete request. Overloaded when the worker holds too many of them."""
         if size != self._held:
             self._weigh(size - self._held)
             self._held = size
@@ -318,22 +322,21 @@ class CallerConnection:
         if not data:
             if self.expired:
                 raise late()
-            raise ConnectionResetError("the caller left in the middle of its request")
+            raise ConnectionResetError("the caller disconnected in the middle of its request")
         self.received += len(data)
         return data
 
     def _begin_reading(self) -> None:
-        """A request has begun to arrive; its timeouts start."""
+        """Start the timeouts of a request that has begun to arrive."""
         self.phase = READING
         self.since = self.state.tick
         self.received = 0
 
     def _receive_some(self, most: int) -> bytes:
-        """The bytes of one receive; b"" when the caller closed. Other greenlets run meanwhile."""
+        """Return the bytes of one receive, b"" when the caller disconnected. Other greenlets run meanwhile."""
         if self._recv is None:
             return self._receive_sealed(most)
-        # Waits before receiving, since an immediate receive would almost always fail; the watcher is reused for all
-        # waits.
+        # Waits before receiving, since an immediate receive would almost always fail. One watcher serves all waits.
         if not self._watched:
             self._watched = True
             self._readable.start(self._wake)
@@ -347,16 +350,16 @@ class CallerConnection:
         try:
             return self._recv(most)
         except BlockingIOError:
-            return self.socket.recv(most)  # a false alarm: wait with gevent's own recv
+            return self.socket.recv(most)  # a false alarm, so wait in gevent's recv
 
     def _wake(self) -> None:
-        """Callback of the hub: something can be received."""
+        """Resume the waiting greenlet, since data can be received. Called in the hub."""
         waiting = self._waiting
         self._waiting = None
         if waiting is not None:
             waiting.switch(self)
             return
-        # Nobody reads now: the pending data would trigger the callback again at once, endlessly.
+        # No greenlet reads: the pending data would call this again at once, endlessly.
         self._watched = False
         self._readable.stop()
 
@@ -373,10 +376,10 @@ class CallerConnection:
 
 
 def _refuse(data: bytes) -> int:
-    """Stand-in for the socket's `send` once the caller is gone."""
+    """Stand in for the socket's `send` after the caller disconnected."""
     raise ConnectionAbortedError
 
 
 def late() -> InvalidRequest:
-    """The error of a request whose bytes stopped arriving."""
+    """Return the error of a request whose bytes stopped arriving."""
     return InvalidRequest("The request did not arrive in time.", code="request_timeout", status=408)

@@ -1,6 +1,7 @@
-"""Timeouts of connections: one sweep over all of them four times a second, instead of a timer for each."""
+"""Timeouts of connections: one sweep over all of them four times a second, instead of a timer per connection."""
 
 from collections.abc import Callable, Collection, Iterable
+from operator import attrgetter
 
 from gevent import GreenletExit
 
@@ -18,8 +19,8 @@ ANSWER_RATE = 1024
 class TimeoutSweeper:
     """Ends connections of callers that disconnected, stopped reading, are idle or send too slowly.
 
-    A request has `head_s` to arrive, and its body must keep up `least_rate` bytes a second on average, for `body_s` at
-    the most. A response is cut off when the caller reads nothing for `stall_s`, or, after that much waiting, less than
+    A request has `head_s` to arrive. Its body must keep up `least_rate` bytes a second on average, at most `body_s`.
+    A response is cut off when the caller reads nothing for `stall_s`, or, after waits of that total, less than
     `answer_rate` bytes a second.
     """
 
@@ -49,18 +50,19 @@ class TimeoutSweeper:
         self._idle_ticks = ticks(keepalive_s)
 
     def sweep(self, connections: Iterable[CallerConnection]) -> None:
-        """One sweep. Does nothing to a request younger than a tick."""
+        """Check all connections once. A request younger than a tick is left alone."""
         self._state.advance()
         for connection in tuple(connections):
             if not connection.killed:
                 self._checks[connection.phase](connection)
 
     def shed(self, connections: Collection[CallerConnection], room: int) -> None:
-        """Close what is over `room`, of the connections without a request in progress: first those idle the longest,
-        then those that have been sending a request the longest."""
-        waiting = [one for one in connections if one.phase < ANSWERING]
-        ending = [one for one in waiting if one.expired]
-        waiting = sorted((one for one in waiting if not one.expired), key=lambda one: (one.phase, one.since))
+        """Close connections beyond `room` that have no request in progress: first the longest idle, then those that
+        have been sending a request the longest."""
+        waiting = [connection for connection in connections if connection.phase < ANSWERING]
+        ending = [connection for connection in waiting if connection.expired]
+        waiting = [connection for connection in waiting if not connection.expired]
+        waiting.sort(key=attrgetter("phase", "since"))
         for connection in waiting[: max(0, len(connections) - len(ending) - room)]:
             connection.expire()
 
@@ -79,7 +81,7 @@ class TimeoutSweeper:
         progress = connection.progress
         tick = self._state.tick
         stuck = progress is not None and progress.is_too_slow(tick, self._stall_ticks, self._answer_bytes)
-        # An expired connection whose request arrived at that very moment looks closed, but its caller is there.
+        # An expired connection whose request arrived at that moment looks closed although its caller is connected.
         older = connection.peekable and not connection.expired and self._state.tick > connection.since
         if stuck:
             end(connection, ClientGone())
@@ -87,17 +89,17 @@ class TimeoutSweeper:
             _leave(connection)
 
     def _check_left(self, connection: CallerConnection) -> None:
-        """Its caller disconnected, and its greenlet ends by itself."""
+        """Do nothing: the caller disconnected, and the request's greenlet ends when its usage is known."""
 
 
 def end(connection: CallerConnection, reason: GreenletExit) -> None:
-    """Raise `reason` in the greenlet of `connection`; once only, for a second would interrupt its `finally` blocks."""
+    """Raise `reason` in the greenlet of `connection`, once: a second time would interrupt its `finally` blocks."""
     connection.killed = True
     connection.greenlet.kill(reason, block=False)
 
 
 def _leave(connection: CallerConnection) -> None:
-    """The caller disconnected: end its request, or let it go on unheard for as long as its usage is waited for."""
+    """End the request of a disconnected caller, or let it continue while its usage is awaited."""
     if dismiss(connection.greenlet, ClientGone()):
         connection.leave()
     else:
@@ -105,5 +107,5 @@ def _leave(connection: CallerConnection) -> None:
 
 
 def ticks(seconds: float) -> int:
-    """Seconds as whole ticks, at least one."""
+    """Return seconds as whole ticks, at least one."""
     return max(1, round(seconds / TICK_S))

@@ -1,7 +1,8 @@
-"""Graceful shutdown of a worker: readiness off, listeners closed, open requests finished, accounts settled last."""
+"""Graceful shutdown of a worker: not ready, listeners closed, requests finished, accounts settled last."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gevent
@@ -11,9 +12,9 @@ from gateway.server.connection import IDLE, CallerConnection
 from gateway.server.connection_timeouts import end
 from gateway.server.worker_state import TICK_S, ServerStopping
 
-# Load balancers check readiness about once a second; until they have, connections are still accepted.
+# Load balancers check readiness about once a second; until then connections are still accepted.
 NOTICE_S = 1.0
-# Reserved before the process is killed: for the `finally` blocks of cancelled requests, then for `close`.
+# Reserved before the process is killed, for the `finally` blocks of cancelled requests and then for `close`.
 SETTLE_S = 2.0
 CLOSE_S = 1.0
 SPARE_S = 0.25
@@ -31,7 +32,7 @@ class DrainPlan:
 
 
 def make_plan(began_at: float, grace_s: float) -> DrainPlan:
-    """The deadlines of a shutdown that began at `began_at` and is ended by SIGKILL `grace_s` later."""
+    """Return the deadlines of a shutdown from `began_at` until SIGKILL `grace_s` later."""
     settle = min(SETTLE_S, grace_s / 2)
     return DrainPlan(
         stop_accepting_at=began_at + min(NOTICE_S, grace_s / 10),
@@ -45,8 +46,8 @@ def make_plan(began_at: float, grace_s: float) -> DrainPlan:
 class Drain:
     """The graceful shutdown of one worker.
 
-    `log` is gunicorn's logger, `busy` returns whether a connection is open, `hurried` whether the operator signalled a
-    second time.
+    `log` is gunicorn's logger. `busy` returns whether a connection is open, `hurried` whether the operator signalled
+    twice.
     """
 
     log: Any
@@ -60,15 +61,15 @@ class Drain:
     def run(self, announce: Callable[[], None], stop_accepting: Callable[[], None], close: Callable[[], None]) -> None:
         """Announce (readiness off), wait, `stop_accepting`, let requests finish, cancel the rest, `close`."""
         self._call(announce, "telling the application that the worker shuts down")
-        self._wait(lambda: self._is_past(self.plan.stop_accepting_at))
+        self._wait(partial(self._is_past, self.plan.stop_accepting_at))
         self._call(stop_accepting, "closing the listeners")
-        self._wait(lambda: self._finish_idle() or self._is_past(self.plan.cut_at))
+        self._wait(self._is_finished)
         if self.hurried():
-            # The arbiter now kills in two seconds, whatever the grace period was.
+            # From the second signal the arbiter kills in two seconds, whatever the grace period was.
             self.plan = make_plan(self.clock.monotonic() - SETTLE_S, 2 * SETTLE_S)
         if self.busy():
             self._cut()
-            self._wait(lambda: not self.busy(), until=self.plan.close_at)
+            self._wait(self._is_idle, until=self.plan.close_at)
         self._close(close)
 
     def _wait(self, done: Callable[[], bool], until: float | None = None) -> None:
@@ -83,12 +84,18 @@ class Drain:
     def _is_past(self, moment: float) -> bool:
         return self.hurried() or self.clock.monotonic() >= moment
 
+    def _is_finished(self) -> bool:
+        return self._finish_idle() or self._is_past(self.plan.cut_at)
+
+    def _is_idle(self) -> bool:
+        return not self.busy()
+
     def _finish_idle(self) -> bool:
-        """Close idle connections; whether none of any kind is left."""
+        """Close idle connections; returns whether no connection is left."""
         for connection in tuple(self.connections):
             if connection.phase == IDLE and not connection.expired:
                 connection.expire()
-        return not self.busy()
+        return self._is_idle()
 
     def _cut(self) -> None:
         left = [connection for connection in tuple(self.connections) if not connection.killed]
@@ -98,7 +105,7 @@ class Drain:
 
     def _close(self, close: Callable[[], None]) -> None:
         closing = gevent.spawn(self._call, close, "closing the application")
-        # At least a moment, however long the previous steps took.
+        # At least a moment, even when the previous steps took too long.
         closing.join(max(SPARE_S, self.plan.leave_at - self.clock.monotonic()))
         if not closing.dead:
             self.log.error("closing the application took too long; the worker exits without it")

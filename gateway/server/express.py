@@ -19,12 +19,12 @@ NO_PARAMS: dict[str, str] = {}
 
 
 class ExpressLane:
-    """A WSGI application around another: `table` maps exact (method, path) to handlers, everything else goes to the
-    inner one.
+    """A WSGI application around another: `table` maps exact (method, path) to handlers; other requests go to the inner
+    application.
 
     `settle` corrects the spelling of a path; `pages` are the browser origins that are allowed. The gateway's own worker
-    calls `find` and `answer` directly and skips the environ. Handlers turn errors into responses themselves and leave
-    framing to the server; `on_crash` logs a handler's unexpected exception and returns its response.
+    calls `find` and `answer` directly, without an environ. Handlers turn errors into responses and leave framing to the
+    server; `on_crash` logs a handler's unexpected exception and returns its response.
     """
 
     def __init__(
@@ -42,10 +42,9 @@ class ExpressLane:
     ) -> None:
         self._application = application
         self._table = dict(table)
+        self._paged = self._table
         if pages:
-            self._paged = {key: let_in(handler, pages) for key, handler in table.items()}
-        else:
-            self._paged = self._table
+            self._paged = {key: allow_origins(handler, pages) for key, handler in table.items()}
         self._settle = settle
         self._on_crash = on_crash
         self._max_body = max_body
@@ -72,7 +71,7 @@ class ExpressLane:
         return start(outbound, start_response)
 
     def find(self, environ: MutableMapping[str, Any]) -> Handler | None:
-        """The handler for a plain request to a hot operation, whatever its length; also corrects the request's path."""
+        """Return the handler of a plain request to a hot operation, whatever its length; corrects the path."""
         path = self._settle(environ.get("PATH_INFO", ""))
         if "HTTP_ORIGIN" in environ:
             table = self._paged
@@ -87,7 +86,7 @@ class ExpressLane:
         return handler
 
     def answer(self, handler: Handler, head: RequestHead, body: bytes, base: Mapping[str, Any]) -> Outbound:
-        """The response of `handler` to a request that the worker read itself; `base` is the environ of its
+        """Return the response of `handler` to a request that the worker read; `base` is the environ of its
         connection."""
         headers = head.headers
         peer = base["REMOTE_ADDR"]
@@ -103,14 +102,14 @@ class ExpressLane:
             return self._on_crash(inbound, error)
 
     def _has_fair_length(self, environ: Mapping[str, Any]) -> bool:
-        """Whether a GET has no body, and any other request has one of permitted size."""
+        """Return whether a GET has no body, and any other request has one of permitted size."""
         length = environ.get("CONTENT_LENGTH") or ""
         if environ["REQUEST_METHOD"] == "GET":
             return not length
         return length.isascii() and length.isdigit() and len(length) < 10 and 0 < int(length) <= self._free_body
 
 
-def let_in(handler: Handler, pages: Browsers) -> Handler:
+def allow_origins(handler: Handler, pages: Browsers) -> Handler:
     """Wrap `handler` so that pages of other origins may read its responses."""
 
     def handle(inbound: Inbound) -> Outbound:

@@ -15,16 +15,16 @@ from gateway.errors import GatewayError, InvalidRequest
 from gateway.surfaces.request_decompression import too_large
 
 CHUNKED = -1
-MOST_DIGITS = 18  # digits of a length that needs no further check
+MOST_DIGITS = 18  # the most digits of a length that need no further check
 CHUNK_LINE_BYTES = 1024
 TRAILER_LINES = 64
-# A body in tiny chunks costs steps rather than bytes: this many chunks are free, beyond them each must bring this many
+# A body in tiny chunks costs time rather than bytes: this many chunks are free, beyond them each must have this many
 # bytes.
 FREE_CHUNKS = 512
 LEAST_CHUNK_BYTES = 16
 CHUNKS_PER_TURN = 256
-# RFC 9112, 7.1.1 and 5: what may follow a chunk's size, and a trailer line. A bare line end or a null inside would be
-# read by another server as the end of the line.
+# RFC 9112, 7.1.1 and 5: what may follow a chunk's size, and a trailer line. Another server would read a bare line end
+# or a null in it as the end of the line.
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _QUOTED = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*+"'
 CHUNK_LINE = re.compile(
@@ -34,19 +34,19 @@ REQUEST_LINE = re.compile(rb"%b [!-~\x80-\xff]++ HTTP/[0-9]\.[0-9]\r\n" % _TOKEN
 HOST = re.compile(r"[\w.~%!$&'()*+,;=-]*(?::[0-9]{0,5})?", re.ASCII)
 BRACKETED = re.compile(r"\[([0-9a-fA-F:.]+)\](?::[0-9]{0,5})?")
 TRAILER = re.compile(rb"(%b):[\t -~\x80-\xff]*" % _TOKEN)
-# RFC 9110, 6.5.1: fields about framing or routing are not allowed as trailers; a reader that honoured them would read
-# another message.
+# RFC 9110, 6.5.1: fields about framing or routing are not allowed as trailers, since a reader that applied them would
+# read another message.
 NO_TRAILERS = frozenset({b"content-length", b"transfer-encoding", b"host"})
 ONCE = frozenset({"CONTENT_LENGTH", "CONTENT_TYPE", "HTTP_HOST", "HTTP_TRANSFER_ENCODING", "HTTP_AUTHORIZATION"})
 PLAIN_KEYS = {
     b"content-type": "CONTENT_TYPE",
     b"content-length": "CONTENT_LENGTH",
-    b"session_id": "HTTP_SESSION_ID",  # coding clients write it with an underscore
+    b"session_id": "HTTP_SESSION_ID",  # some coding clients send it with an underscore
 }
 
 
 class ByteSource(Protocol):
-    """What bodies are read from; both methods raise ConnectionError when the caller disconnects in the middle."""
+    """The source of bodies; both methods raise ConnectionError when the caller disconnects in the middle."""
 
     def take(self, size: int) -> bytes: ...
 
@@ -57,8 +57,8 @@ class ByteSource(Protocol):
 
 @dataclass(slots=True)
 class Framing:
-    """How a request is delimited: `length` is the body's bytes or CHUNKED; `expects` asks for 100 Continue before the
-    body is sent."""
+    """The framing of a request: `length` is the body's bytes or CHUNKED; `expects`: the caller waits for 100 Continue
+    before it sends the body."""
 
     modern: bool
     keep_alive: bool
@@ -101,7 +101,7 @@ class _HeadParser:
 
 @lru_cache(maxsize=1024)
 def name_key(name: bytes) -> str | None:
-    """The WSGI key of a header, or None for one to drop.
+    """Return the WSGI key of a header, None for a header to drop.
 
     A name with an underscore would be confused with the same name with a dash; `Proxy` would become HTTP_PROXY, which
     programs read as a setting.
@@ -115,9 +115,9 @@ def name_key(name: bytes) -> str | None:
 
 
 def read_head(data: bytes, environ: dict[str, Any]) -> Framing:
-    """Fill `environ` (fresh, without HTTP_ keys) from one head, its blank line included. GatewayError if malformed."""
+    """Fill `environ` (without HTTP_ keys) from one head including its blank line. GatewayError if malformed."""
     if not REQUEST_LINE.match(data):
-        # The C parser accepts a lone line end before the method and several spaces as one; other servers do not.
+        # The C parser accepts a lone line end before the method and several spaces; other servers do not.
         raise malformed("The request line is not a method, a target and a version, with one space between them.")
     collected = _HeadParser(environ)
     parser = httptools.HttpRequestParser(collected)
@@ -140,12 +140,12 @@ def read_head(data: bytes, environ: dict[str, Any]) -> Framing:
 
 
 def malformed(message: str) -> GatewayError:
-    """The error of a request that violates the protocol; its connection is closed."""
+    """Return the error of a request that violates the protocol; its connection is closed."""
     return InvalidRequest(message, code="malformed_request")
 
 
 def _read_target(target: bytes, method: str, environ: dict[str, Any]) -> None:
-    """Origin form, absolute form or `*` (RFC 9112, 3.2); CONNECT is not supported."""
+    """Read the origin form, absolute form or `*` (RFC 9112, 3.2); CONNECT is not supported."""
     if method == "CONNECT":
         raise InvalidRequest("CONNECT is not served.", code="method_not_allowed", status=405)
     environ["RAW_URI"] = target.decode("latin-1")
@@ -168,13 +168,13 @@ def _strip_authority(target: bytes) -> bytes:
 
 
 def _read_framing(modern: bool, environ: Mapping[str, str]) -> Framing:
-    """How the body is delimited (RFC 9112, 6.3). Anything that two parsers could read differently is refused."""
+    """Return how the body is delimited (RFC 9112, 6.3). Anything that two parsers could read differently is refused."""
     get = environ.get
     host = get("HTTP_HOST")
     if host is None and modern:
         raise malformed("The header Host is missing.")
     if host and not _is_host(host):
-        raise malformed("The header Host is no name or address of a host.")
+        raise malformed("The header Host is not the name or address of a host.")
     expect = get("HTTP_EXPECT", "").lower()
     if expect not in ("", "100-continue"):
         raise InvalidRequest("Only Expect: 100-continue is served.", code="expectation_failed", status=417)
@@ -188,12 +188,12 @@ def _read_framing(modern: bool, environ: Mapping[str, str]) -> Framing:
 
 
 def _is_host(text: str) -> bool:
-    """Whether it is a host with or without a port, as Host has it (RFC 9110, 7.2; RFC 3986, 3.2.2)."""
+    """Return whether it is a host with or without a port, as in Host (RFC 9110, 7.2; RFC 3986, 3.2.2)."""
     if HOST.fullmatch(text):
         return True
-    found = BRACKETED.fullmatch(text)
+    match = BRACKETED.fullmatch(text)
     try:
-        return found is not None and bool(IPv6Address(found[1]).packed)
+        return match is not None and bool(IPv6Address(match[1]).packed)
     except ValueError:
         return False
 
@@ -203,7 +203,7 @@ def _read_length(modern: bool, environ: Mapping[str, str]) -> int:
     coding = environ.get("HTTP_TRANSFER_ENCODING")
     if coding is not None:
         if length is not None or not modern:
-            raise malformed("Transfer-Encoding stands beside Content-Length or in HTTP/1.0.")
+            raise malformed("Transfer-Encoding is sent with Content-Length or in HTTP/1.0.")
         if coding.lower() != "chunked":
             raise InvalidRequest("Only the transfer coding chunked is served.", code="not_implemented", status=501)
         return CHUNKED
@@ -238,20 +238,20 @@ def take_chunks(
         count += 1
         if count % CHUNKS_PER_TURN == 0:
             if count > FREE_CHUNKS + taken // LEAST_CHUNK_BYTES:
-                raise malformed("The chunked body comes in too many small chunks.")
+                raise malformed("The chunked body has too many small chunks.")
             gevent.sleep(0)
     for _ in range(TRAILER_LINES):
         line = source.take_line(CHUNK_LINE_BYTES)
         if not line:
             return
-        found = TRAILER.fullmatch(line)
-        if found is None or found[1].lower() in NO_TRAILERS:
+        match = TRAILER.fullmatch(line)
+        if match is None or match[1].lower() in NO_TRAILERS:
             raise malformed("A trailer of the chunked body is not a header line.")
     raise malformed("The chunked body has too many trailers.")
 
 
 def _read_chunk_size(line: bytes) -> int:
-    found = CHUNK_LINE.fullmatch(line)
-    if found is None:
+    match = CHUNK_LINE.fullmatch(line)
+    if match is None:
         raise malformed("A chunk does not begin with its size as a hexadecimal number.")
-    return int(found[1], 16)
+    return int(match[1], 16)

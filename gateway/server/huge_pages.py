@@ -1,5 +1,5 @@
-"""Huge memory pages for what a worker has loaded: an interpreter touches memory all over in each request, and with 4 KB
-pages half of its cache misses are address lookups."""
+"""Huge memory pages for the data of a worker: each request touches memory all over, and with 4 KB pages half of its
+cache misses are address lookups."""
 
 import ctypes
 import sys
@@ -7,26 +7,26 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 HUGE = 2 << 20
-# <linux/mman.h>; MADV_COLLAPSE joins pages at once (kernel 6.1 and later), otherwise the kernel does it in time.
+# <linux/mman.h>. MADV_COLLAPSE merges pages at once (kernel 6.1 and later); otherwise the kernel merges them over time.
 MADV_HUGEPAGE = 14
 MADV_COLLAPSE = 25
 MAPS = Path("/proc/self/maps")
-# A worker is in use once it has answered so many requests or has been up for so long; then it asks for one page at a
-# time, which holds its requests up for 1 to 11 ms.
+# A worker is in use after this many requests or seconds. Then it requests one page at a time, which delays its requests
+# by 1 to 11 ms each.
 REQUESTS = 200
 UP_S = 60.0
 
 
 class HugePages:
-    """Asks for them, page by page, when a worker is in use: to join them is a fifth of the work of its whole start, for
-    nothing where it is soon replaced."""
+    """Requests huge pages, one at a time, for a worker in use. Merging costs a fifth of the work of a start, which
+    would be wasted on a worker that is soon replaced."""
 
     def __init__(self, ask: Callable[[], Iterator[int]] | None = None) -> None:
         self._ask = ask or prefer_huge_pages
         self._steps: Iterator[int] | None = None
 
     def consider(self, answered: int, up_s: float) -> None:
-        """To be called now and then: `answered` requests so far, `up_s` seconds since the start."""
+        """Take the next step if it is due, after `answered` requests and `up_s` seconds since the start."""
         if self._steps is None:
             if answered < REQUESTS and up_s < UP_S:
                 return
@@ -35,8 +35,7 @@ class HugePages:
 
 
 def prefer_huge_pages() -> Iterator[int]:
-    """Ask the kernel, one after the other, to back this process's own memory with 2 MB pages; yields the address of
-    each that was asked for.
+    """Request 2 MB pages for this process's memory, one at a time; yields the address of each requested page.
 
     Best effort: nothing where madvise(2) or transparent huge pages are not available.
     """
@@ -51,8 +50,8 @@ def prefer_huge_pages() -> Iterator[int]:
 
 
 def regions(maps: str) -> Iterator[tuple[int, int]]:
-    """The parts of the heap and of private anonymous memory that contain whole huge pages, as (start, bytes); `maps` is
-    in the format of proc_pid_maps(5)."""
+    """Return the parts of the heap and of private anonymous memory that contain whole huge pages, as (start, bytes).
+    `maps` is in the format of proc_pid_maps(5)."""
     for line in maps.splitlines():
         addresses, rights, _, _, _, *name = line.split(None, 5)
         if rights != "rw-p" or name not in ([], ["[heap]"]):

@@ -23,7 +23,7 @@ class GunicornApplication(WSGIApplication):
             super().run()
         if self.cfg.daemon:
             daemonize(self.cfg.enable_stdio_inheritance)
-        # The module of the application is here: an installed wheel has it in a folder of its own.
+        # An installed wheel has the application's module in another folder than the working directory.
         for folder in (self.cfg.pythonpath or "").split(","):
             if folder and os.path.abspath(folder) not in sys.path:
                 sys.path.insert(0, os.path.abspath(folder))

@@ -1,8 +1,9 @@
-"""Logging: everything that is logged goes to standard error, in the form that the operator chose."""
+"""Logging: every log line goes to standard error, in the format that the operator chose."""
 
 import logging
 import sys
 import threading
+from types import TracebackType
 from typing import Any
 
 from gateway.configuration.settings import Log
@@ -14,27 +15,27 @@ log = logging.getLogger("gateway")
 
 
 class Handler(logging.StreamHandler):
-    """Ours, distinguished from others' on the same logger."""
+    """Our handler, distinguished from other handlers of the same logger."""
 
 
 def set_up(settings: Log) -> None:
-    """Send every line to standard error in the chosen form: the gateway's from its level on, those of libraries from
-    warnings on, Python's own warnings, and exceptions that nobody caught."""
+    """Send every line to standard error in the chosen format: the gateway's from its level on, those of libraries from
+    warnings on, Python's warnings, and uncaught exceptions."""
     handler = Handler(sys.stderr)
     handler.setFormatter(formatter_of(settings.format))
     handler.addFilter(Repeated())
     for logger in (logging.getLogger(), log):
-        logger.handlers[:] = [one for one in logger.handlers if not isinstance(one, Handler)] + [handler]
+        logger.handlers[:] = [other for other in logger.handlers if not isinstance(other, Handler)] + [handler]
     log.setLevel(settings.level.upper())
     log.propagate = False
     logging.captureWarnings(True)
     report_uncaught(_log_uncaught)
-    sys.excepthook = lambda kind, error, trace: _log_uncaught("the process", (kind, error, trace))
-    threading.excepthook = lambda args: _log_uncaught("a thread", (args.exc_type, args.exc_value, args.exc_traceback))
+    sys.excepthook = _log_uncaught_in_process
+    threading.excepthook = _log_uncaught_in_thread
 
 
 def request_lines(settings: Log) -> RequestLines | None:
-    """What writes the request line; None where it is off."""
+    """Return the writer of the request line, None when it is disabled."""
     if settings.requests == "off":
         return None
     return RequestLines(settings.requests, _write)
@@ -45,5 +46,13 @@ def _write(text: str) -> None:
     sys.stderr.flush()
 
 
+def _log_uncaught_in_process(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    _log_uncaught("the process", (kind, error, trace))
+
+
+def _log_uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+    _log_uncaught("a thread", (args.exc_type, args.exc_value, args.exc_traceback))
+
+
 def _log_uncaught(where: object, info: Any) -> None:
-    log.error("an exception that nobody caught, in %s", where, exc_info=info)
+    log.error("an uncaught exception, in %s", where, exc_info=info)

@@ -10,6 +10,7 @@ import queue
 import signal
 import sys
 import time
+from operator import attrgetter
 from typing import Any
 
 from gunicorn import sock, util
@@ -23,17 +24,17 @@ from gateway.worker import accepted_configuration
 
 FIRST_BACKOFF_S = 0.5
 LONGEST_BACKOFF_S = 30.0
-# A second signal within this time is an operator in a hurry, not one signal delivered twice.
+# A second signal within this time is one signal delivered twice; a later one means that the operator is in a hurry.
 HURRY_AFTER_S = 1.2
 HURRY_S = 3.0
 STEP_S = 0.1
-# Set by whoever passes us open sockets: the previous master, or systemd.
+# Set by the process that passes us open sockets: the previous master, or systemd.
 INHERITED = ("GUNICORN_FD", "LISTEN_FDS")
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
 class Master(Arbiter):
-    """One per installation and node. Its worker objects carry `ready` and `leaving`."""
+    """The arbiter, one per installation and node. Its worker objects have `ready` and `leaving`."""
 
     def __init__(self, app: Any) -> None:
         super().__init__(app)
@@ -67,20 +68,20 @@ class Master(Arbiter):
     # Workers.
 
     def manage_workers(self) -> None:
-        """Keep the wanted number of workers; those of an older configuration leave as new ones become ready."""
+        """Keep the configured number of workers; those of an older configuration leave as new ones become ready."""
         self._look()
-        staying = sorted((one for one in self.WORKERS.values() if not one.leaving), key=lambda one: one.age)
-        current = [one for one in staying if one.age > self._old_age]
-        before = [one for one in staying if one.age <= self._old_age]
+        staying = sorted((worker for worker in self.WORKERS.values() if not worker.leaving), key=attrgetter("age"))
+        current = [worker for worker in staying if worker.age > self._old_age]
+        before = [worker for worker in staying if worker.age <= self._old_age]
         missing = self.num_workers - len(current)
         if missing > 0 and time.monotonic() >= self._backoff_until:
             self._look_at_files()
             for _ in range(missing):
                 self.spawn_worker()
         surplus = current[: max(0, -missing)]
-        ready = sum(one.ready for one in current)
-        serving = [one for one in before if one.ready]
-        surplus += [one for one in before if not one.ready]
+        ready = sum(worker.ready for worker in current)
+        serving = [worker for worker in before if worker.ready]
+        surplus += [worker for worker in before if not worker.ready]
         surplus += serving[: max(0, len(serving) - max(0, self.num_workers - ready))]
         for worker in surplus:
             worker.leaving = True
@@ -117,7 +118,8 @@ class Master(Arbiter):
             if not worker.ready and os.fstat(worker.tmp.fileno()).st_size:
                 worker.ready = True
                 self._failed = 0
-        ready_workers.ready_count.write(sum(one.ready and not one.leaving for one in self.WORKERS.values()))
+        ready = sum(worker.ready and not worker.leaving for worker in self.WORKERS.values())
+        ready_workers.ready_count.write(ready)
 
     def _look_at_files(self) -> None:
         """Log a configuration change that a worker started now does not use, and whether a reload would."""
@@ -138,16 +140,16 @@ class Master(Arbiter):
     # Signals.
 
     def wait_for_signals(self, timeout: float = 1.0) -> list[int]:
-        """The signals that came meanwhile: SIGHUP once, and not at all beside one to end. A reload takes seconds and
-        boots every worker anew, and the last of several reads the same files."""
-        came: list[int] = super().wait_for_signals(timeout)
-        others = [one for one in came if one != signal.SIGHUP]
-        if len(others) == len(came) or not set(ENDS).isdisjoint(others):
+        """Return the queued signals: SIGHUP once, and not at all beside a termination. A reload takes seconds and boots
+        every worker again, and the last of several reloads reads the same files."""
+        received: list[int] = super().wait_for_signals(timeout)
+        others = [number for number in received if number != signal.SIGHUP]
+        if len(others) == len(received) or not set(ENDS).isdisjoint(others):
             return others
         return [*others, signal.SIGHUP]
 
     def reload(self) -> None:
-        """SIGHUP: use the configuration as it is now, or keep the current one and log why."""
+        """SIGHUP: apply the current configuration, or keep the previous one and log why."""
         self._stats["reloads"] += 1
         try:
             waiting = accepted_configuration.renew()

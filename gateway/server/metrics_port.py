@@ -1,4 +1,4 @@
-"""A separate port for metrics, out of callers' reach: every worker listens on it, and any of them may answer."""
+"""A separate port for metrics, not reachable by callers: every worker listens on it, and any of them may answer."""
 
 import logging
 import socket
@@ -13,7 +13,7 @@ from gateway.runtime.call_merging import SharedCalls
 
 PATHS = ("/metrics", "/")
 BACKLOG = 16
-# Each connection costs a descriptor of the worker that callers are served by, and each answer its processor.
+# Each connection uses a descriptor and processor time of a worker that serves callers.
 CONNECTIONS = 16
 LONGEST_S = 10.0
 
@@ -21,7 +21,7 @@ log = logging.getLogger("gateway.server")
 
 
 class _Handler(WSGIHandler):
-    """Closes a connection that takes too long for its request and the answer."""
+    """Closes a connection that takes too long to send its request or read the response."""
 
     def handle(self) -> None:
         with gevent.Timeout(LONGEST_S, False):
@@ -29,14 +29,14 @@ class _Handler(WSGIHandler):
 
     def handle_error(self, kind: Any, value: Any, trace: Any) -> None:
         if isinstance(value, gevent.Timeout):
-            self.close_connection = True  # while the answer was written
+            self.close_connection = True  # the timeout expired while the response was written
         else:
             super().handle_error(kind, value, trace)
 
 
 class MetricsPort:
-    """Serves `expose()` at /metrics of `host`:`port` until `close`; `port` 0 is a free one. Scrapers that come at the
-    same time share one answer."""
+    """Serves `expose()` at /metrics of `host`:`port` until `close`; `port` 0 is a free one. Simultaneous scrapers share
+    one response."""
 
     def __init__(self, host: str, port: int, expose: Callable[[], tuple[str, bytes]]) -> None:
         """OSError when another program uses the port."""
@@ -73,7 +73,7 @@ class MetricsPort:
 
 
 def open_metrics_port(host: str, port: int, expose: Callable[[], tuple[str, bytes]]) -> MetricsPort | None:
-    """Open the port; None, after logging an error, when it cannot be bound: metrics are no reason not to serve."""
+    """Open the port; None, after logging an error, when it cannot be bound, since serving matters more than metrics."""
     try:
         return MetricsPort(host, port, expose)
     except OSError as error:

@@ -49,13 +49,13 @@ class Middleware:
         environ[wsgi.REQUEST_ID] = shown_id
         more: cors.Headers = []
         if "HTTP_ORIGIN" in environ and cors.takes_keys(path):
-            asked = wsgi.read_headers(environ)
+            request_headers = wsgi.read_headers(environ)
             if cors.is_document(path):
                 pages = EVERYWHERE
             else:
                 pages = self._pages
-            if cors.is_preflight(environ["REQUEST_METHOD"], asked):
-                headers = [(ID_HEADER, shown_id), *pages.preflight(asked)]
+            if cors.is_preflight(environ["REQUEST_METHOD"], request_headers):
+                headers = [(ID_HEADER, shown_id), *pages.preflight(request_headers)]
                 return wsgi.start(Outbound(204, headers), start_response)
             more = pages.headers(environ["HTTP_ORIGIN"])
 

@@ -5,14 +5,14 @@ import socket
 from contextlib import closing
 
 REASONS = {
-    errno.EADDRINUSE: "is in use by another program; end that one (ss -ltnp shows it), or set PORT to a free one",
-    errno.EACCES: "needs more rights than this user has; set PORT to one of 1024 or more",
+    errno.EADDRINUSE: "is in use by another program; end that program (ss -ltnp shows it), or set PORT to a free port",
+    errno.EACCES: "needs more rights than this user has; set PORT to 1024 or more",
     errno.EADDRNOTAVAIL: "is on no network interface of this machine; set HOST to one of its addresses, or 0.0.0.0",
 }
 
 
 def problem_of(host: str, port: int) -> str:
-    """Why `host` and `port` cannot be listened on; "" when they can. Nothing stays bound."""
+    """Return why `host` and `port` cannot be bound, "" when they can. Nothing stays bound."""
     bare = host.removeprefix("[").removesuffix("]")
     where = f"{host}:{port}"
     if not 0 <= port <= 65535:

@@ -1,4 +1,4 @@
-"""How many workers are ready, counted by the master and shared with all workers through shared memory."""
+"""The number of ready workers, counted by the master and shared with all workers in memory."""
 
 import mmap
 import struct
@@ -7,7 +7,7 @@ COUNT = struct.Struct("<I")
 
 
 class ReadyCount:
-    """The shared counter, written by the master alone; stays 0 under another arbiter."""
+    """The shared counter, written only by the master; stays 0 under another arbiter."""
 
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, COUNT.size)

@@ -27,8 +27,8 @@ class RequestBodies:
         self.free = FREE_BODY
 
     def limit_to(self, application: object) -> None:
-        """Take over an application's limits: `max_body` and `max_form` in bytes, the folder for large forms, and the
-        budget of large bodies."""
+        """Use an application's limits: `max_body` and `max_form` in bytes, the folder for large forms, and the budget
+        of large bodies."""
         self._max_body = int(getattr(application, "max_body", MAX_BODY))
         self._max_form = int(getattr(application, "max_form", MAX_BODY))
         self._spool_dir = str(getattr(application, "spool_dir", ""))
@@ -42,20 +42,19 @@ class RequestBodies:
         }
 
     def hold(self, head: RequestHead, length: int, ask: Callable[[], str]) -> BodyReservation:
-        """A reservation for a body of `length` bytes, or CHUNKED. `ask` returns the owner; it is called only when
-        needed."""
+        """Return a reservation for a body of `length` bytes, or CHUNKED. `ask` returns the owner and is called only
+        when needed."""
         form = _is_form(head)
         on_disk = form and not 0 < length <= IN_MEMORY
         return BodyReservation(self._disk if on_disk else self.memory, ask, -1 if head.coded else self.free)
 
     def weigh(self, size: int) -> None:
-        """Count `size` more bytes (negative: fewer) of requests that are still being received and whose owner is
-        unknown. Overloaded."""
+        """Count `size` more bytes (negative: fewer) of incomplete requests without a known owner. Overloaded."""
         self.memory.grow(UNREAD, size)
 
     @contextmanager
     def answer(self, size: int) -> Iterator[None]:
-        """Count the bytes of an answer until its caller has taken them. Overloaded."""
+        """Count the bytes of a response until its caller has received them. Overloaded."""
         owner = work_owner() or ANYONE
         memory = self.memory
         memory.grow(owner, size)
@@ -76,7 +75,7 @@ class RequestBodies:
     def take(
         self, connection: CallerConnection, head: RequestHead, length: int, held: BodyReservation
     ) -> "bytes | StoredFile":
-        """Read the whole body. RequestTooLarge, Overloaded, or ConnectionError when the caller disconnects."""
+        """Return the whole body. RequestTooLarge, Overloaded, or ConnectionError when the caller disconnects."""
         if not _is_form(head):
             if length == CHUNKED:
                 return read_chunked(connection, self._max_body, held.grow)

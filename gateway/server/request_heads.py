@@ -1,4 +1,4 @@
-"""Parsed request heads, cached: a client sends the same head again and again, with only the body's length changed."""
+"""Parsed request heads, cached: a client sends the same head repeatedly, with only the body's length changed."""
 
 from collections.abc import Callable, Mapping, MutableMapping
 from io import BytesIO
@@ -12,7 +12,7 @@ from gateway.surfaces.request_decompression import is_coded
 from gateway.surfaces.wsgi import UPLOAD, is_form, read_headers
 
 Handler = Callable[[Inbound], Outbound]
-# The usual spelling of Content-Length; a head with another spelling is parsed anew each time.
+# The usual spelling of Content-Length; a head with another spelling is parsed each time.
 LENGTHS = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
 LENGTH_SIZE = len(LENGTHS[0])
 REMEMBERED = 512
@@ -20,14 +20,14 @@ REMEMBERED_BYTES = 4096
 
 
 class RequestHead:
-    """A parsed request head, without the body's length. Shared by all requests with this head, so it is never modified.
+    """A parsed request head without the body's length. Shared by all requests with this head, so it is never modified.
 
-    `environ` are its WSGI keys, `headers` the same by lower-case name; `handler` is the express lane's handler, None
-    when the request goes through Flask; `secure`: a trusted proxy says that the caller used TLS. `before` and `after`
-    are the bytes on both sides of the length, b"" where it cannot be cached that way. `sender` is what the surfaces
-    derived from `headers` alone. `coded`: the body has a content coding; `odd`: the body needs special handling
-    whatever its length; `form`: it is a multipart form; `bare`: the response has no body; `filled`: whether the express
-    lane takes it only with a body, or, for a GET, only without one.
+    `environ` are its WSGI keys, `headers` the same by lower-case name. `handler` is the express lane's handler, None
+    when the request goes through Flask. `secure`: a trusted proxy says that the caller used TLS. `before` and `after`
+    are the bytes on both sides of the length, b"" where it cannot be cached. `sender` is what the surfaces derived from
+    `headers`. `coded`: the body has a content coding; `odd`: the body needs special handling whatever its length;
+    `form`: it is a multipart form; `bare`: the response has no body; `filled`: whether the express lane requires a
+    body, or, for a GET, no body.
     """
 
     __slots__ = ("method", "path", "query", "environ", "headers", "host", "secure", "modern", "keep_alive") + (
@@ -58,7 +58,7 @@ class RequestHead:
         self.sender = Sender()
 
     def environ_for(self, base: Mapping[str, Any], body: bytes | StoredFile, length: int) -> dict[str, Any]:
-        """A fresh environ with the whole body, as if its length had been declared."""
+        """Return a new environ with the whole body, as if its length had been declared."""
         environ = {**base, **self.environ}
         if isinstance(body, bytes):
             environ["wsgi.input"] = BytesIO(body)
@@ -73,22 +73,21 @@ class RequestHead:
         return environ
 
     def scheme(self, base: Mapping[str, Any]) -> str:
-        """The caller's scheme: the connection's own, or https where a trusted proxy says so."""
+        """Return the caller's scheme: the connection's, or https where a trusted proxy says so."""
         if self.secure and base["gateway.trusted_peer"]:
             return "https"
         return base["wsgi.url_scheme"]
 
 
 class HeadCache:
-    """The most recently parsed heads. `find(environ)` returns the express lane's handler of a request, None without
-    one."""
+    """The most recently parsed heads. `find(environ)` returns the express lane's handler of a request, or None."""
 
     def __init__(self, find: Callable[[MutableMapping[str, Any]], Handler | None]) -> None:
         self._find = find
         self._known: dict[bytes, RequestHead] = {}
 
     def take(self, connection: CallerConnection) -> tuple[RequestHead, int] | None:
-        """The next request's head, and the length of its body or CHUNKED; None when the caller disconnected.
+        """Return the next request's head and the length of its body or CHUNKED, None when the caller disconnected.
         GatewayError."""
         last: RequestHead | None = connection.head
         if last is not None:
@@ -103,8 +102,8 @@ class HeadCache:
         return head, length
 
     def read(self, data: bytes) -> tuple[RequestHead, int]:
-        """Parse a head (its blank line included): the head, and the length of its body or CHUNKED. GatewayError if
-        malformed."""
+        """Parse a head including its blank line; returns the head, and the length of its body or CHUNKED. GatewayError
+        if malformed."""
         at = data.find(LENGTHS[0])
         if at < 0:
             at = data.find(LENGTHS[1])
@@ -142,6 +141,6 @@ class HeadCache:
 
 
 def _is_plain(data: bytes, rest: bytes) -> bool:
-    """Whether what was cut out is the length and nothing else: a folded line could belong to it, and the remainder
-    could hold a second length in another spelling, which a cached head would hide."""
+    """Return whether exactly the length was cut out: a folded line could belong to it, and the rest could contain a
+    second length in another spelling, which a cached head would hide."""
     return b"\r\n " not in data and b"\t" not in data and b"content-length" not in rest.lower()

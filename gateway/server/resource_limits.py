@@ -1,16 +1,15 @@
-"""Limits on what callers can occupy in a worker: the bytes of request bodies held at once, and connections per
-address."""
+"""Limits on the resources that callers occupy in a worker: bytes of request bodies, and connections per address."""
 
 from collections.abc import Callable
 
 from gateway.runtime.byte_budget import ANYONE, ByteBudget
 from gateway.surfaces.proxies import network_of
 
-UNREAD = "unread"  # owner of requests that are still incomplete and cannot be attributed
+UNREAD = "unread"  # owner of incomplete requests, which cannot be attributed yet
 
 
 class BodyReservation:
-    """The bytes that one request reserves. `ask` returns its owner, from its head; it is called, and may refuse, once
+    """The bytes that one request reserves. `ask` returns its owner from its head; it is called, and may refuse, when
     the request holds more than `free` bytes."""
 
     __slots__ = ("_bodies", "_ask", "_free", "_owner", "_size")
@@ -23,7 +22,7 @@ class BodyReservation:
         self._size = 0
 
     def grow(self, size: int) -> None:
-        """Reserve `size` more bytes. Overloaded (see `ByteBudget.grow`), and whatever `ask` raises."""
+        """Reserve `size` more bytes. Overloaded (see `ByteBudget.grow`), and the errors of `ask`."""
         if not self._owner and self._size + size > self._free:
             owner = self._ask()
             held = self._size
@@ -34,15 +33,15 @@ class BodyReservation:
         self._size += size
 
     def release(self) -> None:
-        """Release everything; the request is over."""
+        """Release all bytes at the end of the request."""
         size = self._size
         self._size = 0
         self._bodies.grow(self._owner, -size)
 
 
 class ConnectionCounts:
-    """Connections per caller address: at most `most` each (0: unlimited); addresses that `shared` accepts are not
-    limited."""
+    """The number of connections per caller address, at most `most` each (0: unlimited). Addresses that `shared` accepts
+    are not limited."""
 
     def __init__(self, most: int, shared: Callable[[str], bool]) -> None:
         self._most = most
@@ -50,18 +49,18 @@ class ConnectionCounts:
         self._open: dict[str, int] = {}
 
     def enter(self, address: str) -> bool:
-        """Count one more; False, counting nothing, when that is too many."""
+        """Count one more connection; False, counting nothing, when that is too many."""
         if not self._most or self._shared(address):
             return True
         place = network_of(address)
-        found = self._open.get(place, 0)
-        if found >= self._most:
+        count = self._open.get(place, 0)
+        if count >= self._most:
             return False
-        self._open[place] = found + 1
+        self._open[place] = count + 1
         return True
 
     def leave(self, address: str) -> None:
-        """Count one fewer."""
+        """Count one connection fewer."""
         place = network_of(address)
         left = self._open.get(place, 0) - 1
         if left > 0:

@@ -13,7 +13,7 @@ from gateway.surfaces.http import Outbound
 from gateway.surfaces.http_responses import OPENAI, error_reply
 from gateway.surfaces.wsgi import write_status
 
-# A body of declared length up to this goes out with its head in one send, however many pieces it has.
+# A body of declared length up to this size is sent together with its head, however many pieces it has.
 JOIN_BYTES = 65_536
 # A stream whose pieces are always ready never yields, so after this many pieces other greenlets get a turn.
 ITEMS_PER_TURN = 32
@@ -21,10 +21,10 @@ ITEMS_PER_TURN = 32
 OWN = frozenset({"content-length", "connection", "date", "transfer-encoding", "keep-alive"})
 
 BODILESS = (204, 304)
-# A (name, value) pair as a header line, without interpreter steps when mapped over all.
+# Formats a (name, value) pair as a header line, without interpreter steps when mapped over all pairs.
 LINE = ": ".join
 LINE_END = "\r\n"
-# The last lines of every head: no response of ours may be interpreted as another content type.
+# The last lines of every head: no browser may guess another content type for a response.
 HEAD_END = ("X-Content-Type-Options: nosniff", "", "")
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
@@ -32,7 +32,7 @@ Headers = list[tuple[str, str]]
 
 
 class ResponseWriter(Struct, eq=False):
-    """The response to one request. Afterwards `keep_alive` tells whether the connection can carry another request.
+    """The response to one request. Afterwards `keep_alive` is whether the connection can carry another request.
     `modern`: the caller speaks HTTP/1.1; `bare`: the body is not sent; `end` are the last lines of the head."""
 
     _connection: CallerConnection
@@ -49,7 +49,7 @@ class ResponseWriter(Struct, eq=False):
     _dated: bool = False
 
     def start(self, status: str, headers: Headers, exc_info: ExcInfo | None = None) -> Callable[[bytes], None]:
-        """WSGI's start_response (PEP 3333): may be called again only with `exc_info`, which is raised if the head was
+        """Implement WSGI's start_response (PEP 3333): a second call needs `exc_info`, which is raised if the head was
         sent."""
         if exc_info is not None:
             try:
@@ -64,8 +64,7 @@ class ResponseWriter(Struct, eq=False):
         return self.write
 
     def deliver(self, result: Iterable[bytes]) -> None:
-        """Send the body: a list or a short body of declared length in one send with the head, anything else item by
-        item."""
+        """Send the body: a list or a short body of declared length together with the head, anything else in pieces."""
         if self.status and not self.begun:
             lines = self._read_headers()
             if isinstance(result, list | tuple):
@@ -107,7 +106,7 @@ class ResponseWriter(Struct, eq=False):
             self._begin(self._read_headers())
         if not data:
             return
-        if self._chunked:  # so it has a body
+        if self._chunked:
             if len(data) > JOIN_BYTES:  # too long to be copied
                 self.sent += len(data)
                 self._connection.send(b"%x\r\n" % len(data))
@@ -124,7 +123,7 @@ class ResponseWriter(Struct, eq=False):
             self._connection.send(data)
 
     def fail(self, error: GatewayError) -> None:
-        """Answer with `error` if nothing was sent yet; a response that has begun is cut off, so that it cannot look
+        """Respond with `error` if nothing was sent yet. A response that has begun is cut off, so that it cannot look
         complete."""
         self.keep_alive = False
         if not self.begun:
@@ -155,7 +154,7 @@ class ResponseWriter(Struct, eq=False):
         elif self._length is None:
             lines.append(f"Content-Length: {len(body)}")
         elif len(body) != self._length:
-            # Too long: truncated to the declared length. Too short: the caller learns it from the closed connection.
+            # Too long: truncate it to the declared length. Too short: the closed connection shows it to the caller.
             self.keep_alive = self.keep_alive and len(body) > self._length
             body = body[: self._length]
         head = self._write_head(lines)
@@ -164,8 +163,8 @@ class ResponseWriter(Struct, eq=False):
         self._send_message(head, body)
 
     def _send_message(self, head: bytes, body: bytes) -> None:
-        """In one send, unless the body is too long to be copied. Overloaded when there is no room for it; then nothing
-        was sent."""
+        """Send head and body together, unless the body is too long to be copied. Overloaded, before anything was sent,
+        when there is no room for it."""
         if len(body) <= JOIN_BYTES:
             self._connection.send(head + body)
             return
@@ -189,7 +188,7 @@ class ResponseWriter(Struct, eq=False):
         self._connection.send(head)
 
     def _read_headers(self) -> list[str]:
-        """The status and the application's headers as lines; remembers length, date and connection."""
+        """Return the status and the application's headers as lines; remembers length, date and connection."""
         if not self.status:
             raise AssertionError("the application gave a body before start_response")
         self._length = None
@@ -202,7 +201,7 @@ class ResponseWriter(Struct, eq=False):
         return lines
 
     def _note(self, name: str, value: str) -> bool:
-        """Remember one of the headers in OWN; whether it is sent as it is."""
+        """Remember a header of OWN; returns whether it is sent as it is."""
         if name == "content-length":
             self._length = int(value)
             return not self._is_bodiless() or self.status.startswith("304")
@@ -214,7 +213,7 @@ class ResponseWriter(Struct, eq=False):
         return False
 
     def _is_bodiless(self) -> bool:
-        """1xx, 204 and 304 have no body, and the first two no length (RFC 9110, 8.6)."""
+        """Return whether the status has no body: 1xx, 204 and 304; the first two have no length (RFC 9110, 8.6)."""
         return self.status[:3] in ("204", "304") or self.status.startswith("1")
 
     def _write_head(self, lines: list[str]) -> bytes:
@@ -231,19 +230,30 @@ class ResponseWriter(Struct, eq=False):
         ends = len(lines) - 1
         # Exactly one line end per line: a header that contains one would become a second header, or a second response.
         if text.count("\n") != ends or text.count("\r") != ends or "\0" in text:
-            raise ValueError("a response header holds a line end or a null")
+            raise ValueError("a response header contains a line end or a null")
         return text.encode("latin-1")
 
 
+class AccessLine:
+    """The attributes that gunicorn's access logger reads from a response."""
+
+    __slots__ = ("status", "headers", "sent")
+
+    def __init__(self, reply: ResponseWriter) -> None:
+        self.status = reply.status or "-"
+        self.headers = reply.headers
+        self.sent = reply.sent
+
+
 def secure_end(hsts_s: int) -> tuple[str, ...]:
-    """The last lines of the head of an https response (RFC 6797)."""
+    """Return the last lines of the head of an https response (RFC 6797)."""
     if hsts_s:
         return (f"Strict-Transport-Security: max-age={hsts_s}", *HEAD_END)
     return HEAD_END
 
 
 def join(result: Iterable[bytes], length: int) -> bytes:
-    """The pieces of `result` until `length` bytes are reached."""
+    """Return the pieces of `result` up to at least `length` bytes."""
     pieces: list[bytes] = []
     missing = length
     for item in result:
@@ -255,12 +265,12 @@ def join(result: Iterable[bytes], length: int) -> bytes:
 
 
 def write_refusal(error: GatewayError, date: str, bare: bool = False) -> bytes:
-    """A complete response for an error that occurs before any surface; the connection ends with it."""
+    """Return a complete response for an error before any surface; the connection ends with it."""
     outbound = error_reply(error, OPENAI, new_hex())
-    if isinstance(outbound.body, bytes):
-        body = outbound.body
-    else:
-        body = b"".join(outbound.body)
+    body = outbound.body if isinstance(outbound.body, bytes) else b"".join(outbound.body)
     lines = [f"HTTP/1.1 {write_status(error.status)}", *map(LINE, outbound.headers)]
     lines += f"Content-Length: {len(body)}", date, "Connection: close", *HEAD_END
-    return LINE_END.join(lines).encode("latin-1") + (b"" if bare else body)
+    head = LINE_END.join(lines).encode("latin-1")
+    if bare:
+        return head
+    return head + body

@@ -1,4 +1,4 @@
-"""Measures how fast a caller reads a response that the gateway has to wait for, from what the peer acknowledged."""
+"""Measures how fast a caller reads a response, from the bytes that its system acknowledged."""
 
 import fcntl
 import struct
@@ -8,8 +8,7 @@ INTEGER = struct.Struct("i")
 
 
 class SendProgress:
-    """The waits for one caller to read more of one response, in ticks. `moved` is the tick at which it last read
-    something."""
+    """The waits for one caller to read more of one response, in ticks. `moved` is the tick of the last progress."""
 
     __slots__ = ("moved", "_socket", "_since", "_waited", "_taken", "_given", "_seen")
 
@@ -19,25 +18,25 @@ class SendProgress:
         self._taken = self._given = self._seen = 0
 
     def begin(self, tick: int) -> None:
-        """A wait begins: the kernel's buffer is full of data that the caller has not acknowledged."""
+        """Begin a wait: the kernel's buffer is full of data that the caller has not acknowledged."""
         self.moved = self._since = tick
         self._given = queued(self._socket)
         self._seen = 0
 
     def give(self, size: int) -> None:
-        """`size` more bytes were passed to the kernel."""
+        """Count `size` more bytes that were passed to the kernel."""
         self._given += size
 
     def end(self, tick: int) -> None:
-        """The wait is over: the kernel has accepted everything."""
+        """End a wait: the kernel has accepted everything."""
         self._look(tick)
         self._taken += self._seen
         self._waited += tick - self._since
         self._since = self._seen = 0
 
     def is_too_slow(self, tick: int, patience: int, rate: float) -> bool:
-        """Whether the caller read nothing for `patience` ticks, or less than `rate` bytes per tick over all the time
-        waited for it, beyond that patience."""
+        """Return whether the caller read nothing for `patience` ticks, or less than `rate` bytes per tick over the
+        total wait beyond that patience."""
         if not self._since:
             return False
         self._look(tick)
@@ -54,7 +53,7 @@ class SendProgress:
 
 
 def queued(sock: int) -> int:
-    """Bytes that the kernel holds until the peer acknowledges them; 0 where the system does not report it."""
+    """Return the bytes that the kernel holds until the peer acknowledges them; 0 where this is not reported."""
     try:
         return int(INTEGER.unpack(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(INTEGER.size)))[0])
     except OSError:

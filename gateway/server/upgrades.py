@@ -1,4 +1,4 @@
-"""A caller's connection once it is no HTTP any more: bytes both ways for whoever took it over."""
+"""A caller's connection after an upgrade from HTTP: bytes in both directions."""
 
 import socket
 from collections.abc import Sequence
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class CallerChannel:
     """The channel of a WebSocket (transport/websockets.py) over a caller's connection. The worker closes it.
 
-    Long messages count among the bodies of the worker and of the `owner`, an organization, until they are done with."""
+    Long messages count as bodies of the worker and of the `owner`, an organization, until they are processed.
+    """
 
     def __init__(self, connection: CallerConnection, bodies: ByteBudget) -> None:
         self._connection = connection
@@ -29,33 +30,30 @@ class CallerChannel:
         return handshake.accept(self, subprotocol, headers)
 
     def receive(self) -> bytes:
-        """What the caller sent, waited for; b"" at the end."""
+        """Wait for bytes of the caller and return them, b"" at the end."""
         return self._connection.take_some()
 
     def send(self, data: bytes) -> None:
-        """All of it, as fast as the caller reads. BrokenPipeError when they are gone."""
+        """Send all of `data`, as fast as the caller reads. BrokenPipeError when the caller disconnected."""
         try:
             self._connection.send(data)
         except ClientGone:
             raise BrokenPipeError from None
 
     def linger(self) -> None:
-        """Let the caller read what was sent last."""
+        """Give the caller time to read the last message."""
         if not self._connection.state.leaving:
             self._connection.linger()
 
     def hold(self, size: int) -> None:
-        """So many bytes of a message are held now. Overloaded when that is too much; then nothing changes."""
-        if self._held:
-            charged = self._charged
-        else:
-            charged = self.owner
+        """Set the number of bytes that a message holds. Overloaded, without a change, when that is too much."""
+        charged = self._charged if self._held else self.owner
         self._bodies.grow(charged, size - self._held)
         self._charged = charged
         self._held = size
 
     def close(self) -> None:
-        """The end for the caller, and for who receives from them or waits until they read."""
+        """Close the connection in both directions, which also ends a waiting receive or send."""
         self.hold(0)
         self._connection.expire()
         self._connection.shut(socket.SHUT_RDWR)

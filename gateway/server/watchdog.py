@@ -1,7 +1,7 @@
 """The watchdog of a worker: measures event loop lag, and names the request that caused it.
 
-A timer in the loop sets a heartbeat; a native thread checks whether the heartbeat is late, and then samples what the
-loop's thread is doing. Requests themselves carry no instrumentation for it.
+A timer in the loop sets a heartbeat; a native thread checks whether the heartbeat is late, and then samples the stack
+of the loop's thread. Requests carry no instrumentation for it.
 """
 
 import logging
@@ -29,13 +29,13 @@ start_thread = monkey.get_original("_thread", "start_new_thread")
 thread_id = monkey.get_original("_thread", "get_ident")
 sleep = monkey.get_original("time", "sleep")
 
-NO_TIME = "nothing of its own: the machine gave this process no CPU time"
+NO_TIME = "nothing in this process: the machine gave it no CPU time"
 
 Gauges = dict[str, tuple[str, float]]
 
 
 class Watchdog:
-    """Watches the loop of the thread that starts it. Whatever blocks the loop for `limit_s` or longer is logged."""
+    """Watches the loop of the thread that starts it, and logs what blocks the loop for `limit_s` or longer."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = max(limit_s, BEAT_S)
@@ -46,14 +46,15 @@ class Watchdog:
         self._thread = 0
         self._holder = ""
         self._unlogged = 0
-        self._lags, self._busy = [0.0, 0.0], [0.0, 0.0]  # the worst of this window and of the last
+        self._lags = [0.0, 0.0]  # the worst of this window and of the last
+        self._busy = [0.0, 0.0]
         self._held = 0
         self._held_s = 0.0
         self._running = False
         self._timer: Any = None
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start watching."""
         self._thread = thread_id()
         self._running = True
         self._at = self._window_at = time.perf_counter()
@@ -70,10 +71,10 @@ class Watchdog:
             self._timer = None
 
     def gauges(self) -> Gauges:
-        """The current gauges: name → (help text, value)."""
+        """Return the current gauges: name → (help text, value)."""
         return {
-            "loop_lag_seconds": ("Longest wait for the event loop in the last half to whole minute.", max(self._lags)),
-            "loop_busy_seconds": ("Most CPU time in one turn of the event loop, as long.", max(self._busy)),
+            "loop_lag_seconds": ("Longest wait for the event loop in the last 30 to 60 seconds.", max(self._lags)),
+            "loop_busy_seconds": ("Most CPU time of one event loop turn in that time.", max(self._busy)),
             "loop_held": (f"Turns of the event loop of {self._limit_s:g} s or more since the start.", self._held),
             "loop_held_seconds": ("Time in such turns.", self._held_s),
             "resident_bytes": ("Memory of this worker.", read_resident()),
@@ -91,7 +92,8 @@ class Watchdog:
             self._lags = [0.0, self._lags[0]]
             self._busy = [0.0, self._busy[0]]
         lag = max(0.0, took - BEAT_S)
-        self._lags[0], self._busy[0] = max(self._lags[0], lag), max(self._busy[0], busy)
+        self._lags[0] = max(self._lags[0], lag)
+        self._busy[0] = max(self._busy[0], busy)
         holder = self._holder
         self._holder = ""
         if lag >= self._limit_s:
@@ -106,33 +108,24 @@ class Watchdog:
         self._logged_at = now
         unlogged = self._unlogged
         self._unlogged = 0
-        if unlogged:
-            more = f"; {unlogged} more since the last line"
-        else:
-            more = ""
-        if busy * 10 < lag:
-            unseen = NO_TIME
-        else:
-            unseen = "work that ended before it could be sampled"
-        what = holder or unseen
-        log.warning("the event loop was blocked for %.3f s (%.3f s of CPU) by %s%s", lag, busy, what, more)
+        more = f"; {unlogged} more since the last line" if unlogged else ""
+        if not holder:
+            holder = NO_TIME if busy * 10 < lag else "work that ended before it could be sampled"
+        log.warning("the event loop was blocked for %.3f s (%.3f s of CPU) by %s%s", lag, busy, holder, more)
 
     def _look(self) -> None:
-        """Runs in the native thread: once for each late heartbeat."""
+        """Run in the native thread: describe the cause of each late heartbeat once."""
         while self._running:
             sleep(BEAT_S)
             if not self._holder and time.perf_counter() - self._at >= self._limit_s:
                 frame = sys._current_frames().get(self._thread)
-                if frame is not None:
-                    self._holder = describe(frame)
-                else:
-                    self._holder = ""
+                self._holder = describe(frame) if frame is not None else ""
                 del frame
 
 
 def describe(frame: FrameType | None) -> str:
-    """Whose work `frame` is, from the local variables of the frames above it: method, path and ids; and the place in
-    the code. Nothing of a request's headers, query or body."""
+    """Return the request of `frame`, from local variables of the frames above it (method, path and ids), and the place
+    in the code. Nothing of a request's headers, query or body."""
     place = ""
     method = ""
     path = ""
@@ -145,19 +138,19 @@ def describe(frame: FrameType | None) -> str:
         if not place and f"{os.sep}{PACKAGE}{os.sep}" in code.co_filename:
             place = f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}"
         if "inbound" in code.co_varnames or "head" in code.co_varnames or "context" in code.co_varnames:
-            known = frame.f_locals
-            for one in (known.get("inbound"), known.get("head")):
-                method = method or getattr(one, "method", "")
-                path = path or getattr(one, "path", "")
-                request = request or getattr(one, "request_id", "")
-            context = known.get("context")
+            variables = frame.f_locals
+            for source in (variables.get("inbound"), variables.get("head")):
+                method = method or getattr(source, "method", "")
+                path = path or getattr(source, "path", "")
+                request = request or getattr(source, "request_id", "")
+            context = variables.get("context")
             request = request or getattr(context, "request_id", "")
-            for caller in (getattr(context, "caller", None), _sender_of(known.get("head"))):
+            for caller in (getattr(context, "caller", None), _sender_of(variables.get("head"))):
                 key = key or getattr(caller, "key_id", "")
         frame = frame.f_back
     if not path:
         return f"background work at {place or 'an unknown place'}"
-    # The path is chosen by the caller, so line ends in it are escaped.
+        # The caller chooses the path, so line ends in it are escaped.
     shown = path[:SHOWN].encode("unicode_escape").decode()
     text = f"{method} {shown}, request {request or 'unknown'}, key {key or 'unknown'}"
     if place:
@@ -170,7 +163,7 @@ def _sender_of(head: Any) -> Any:
 
 
 def read_resident() -> float:
-    """The process's resident memory in bytes; 0 where the system does not report it."""
+    """Return the process's resident memory in bytes; 0 where the system does not report it."""
     try:
         return float(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

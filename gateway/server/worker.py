@@ -24,7 +24,7 @@ from gateway.server.huge_pages import HugePages
 from gateway.server.request_bodies import RequestBodies
 from gateway.server.request_heads import RequestHead
 from gateway.server.resource_limits import ConnectionCounts
-from gateway.server.response_writer import HEAD_END, ResponseWriter, secure_end, write_refusal
+from gateway.server.response_writer import HEAD_END, AccessLine, ResponseWriter, secure_end, write_refusal
 from gateway.server.upgrades import CallerChannel
 from gateway.server.watchdog import Gauges, Watchdog
 from gateway.server.worker_state import TICK_S, ServerStopping, WorkerState
@@ -33,8 +33,8 @@ from gateway.surfaces.wsgi import CHANNEL, HELD, REFUSAL
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 ACCEPTS_PER_TURN = 4  # new connections accepted before existing ones are served again
-# A keep-alive caller that always has the next request ready never yields, so after this many requests others get a
-# turn.
+# A keep-alive caller that always has the next request ready never yields, so after this many requests other callers
+# get a turn.
 REQUESTS_PER_TURN = 64
 TICKS_PER_NOTIFY = 4
 # The key of a connection's environ for the last lines of a response head, plain and behind TLS.
@@ -42,20 +42,9 @@ ENDS = "gateway.ends"
 # Share of all connections that a worker accepts: above it, connections without a request in progress are closed for new
 # ones.
 ROOM = 0.9
-TOO_MANY = "Too many connections from this address; use fewer, or keep them for several requests."
-# A second SIGINT or SIGQUIT this long after the first is an operator in a hurry, not one signal delivered twice.
+TOO_MANY = "Too many connections from this address; use fewer, or reuse them for several requests."
+# A second SIGINT or SIGQUIT after this time means that the operator is in a hurry; before, one signal came twice.
 HURRY_AFTER_S = 1.0
-
-
-class AccessLine:
-    """The attributes that gunicorn's access logger reads from a response."""
-
-    __slots__ = ("status", "headers", "sent")
-
-    def __init__(self, reply: ResponseWriter) -> None:
-        self.status = reply.status or "-"
-        self.headers = reply.headers
-        self.sent = reply.sent
 
 
 class GatewayWorker(BootingWorker):
@@ -72,19 +61,19 @@ class GatewayWorker(BootingWorker):
     # Signals and the main loop.
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """SIGTERM: drain."""
+        """Drain on SIGTERM."""
         self._leave()
 
     def handle_quit(self, sig: int, frame: Any) -> None:
-        """SIGINT and SIGQUIT also drain, since cancelling requests at once would lose their accounting; the second
-        time: hurry."""
+        """Drain on SIGINT and SIGQUIT, since cancelling requests at once would lose their accounting; hurry on the
+        second one."""
         since = self._leaving_since
         if since is not None and self._clock.monotonic() - since > HURRY_AFTER_S:
             self._hurry = True
         self._leave()
 
     def notify(self) -> None:
-        """Tell the arbiter that this worker is alive; without an arbiter it shuts down gracefully."""
+        """Signal to the arbiter that this worker is alive; without an arbiter shut down gracefully."""
         self.tmp.notify()
         if self.ppid != os.getppid():
             self._leave()
@@ -108,10 +97,16 @@ class GatewayWorker(BootingWorker):
             make_plan(self._leaving_since, grace_s),
             self._connections,
             self._beat,
-            lambda: len(self._pool) > 0 or getattr(self.wsgi, "busy", bool)(),
-            lambda: self._hurry,
+            self._is_busy,
+            self._is_hurried,
         )
-        drain.run(self._announce, lambda: stop_accepting(servers), self._close_application)
+        drain.run(self._announce, partial(stop_accepting, servers), self._close_application)
+
+    def _is_busy(self) -> bool:
+        return len(self._pool) > 0 or getattr(self.wsgi, "busy", bool)()
+
+    def _is_hurried(self) -> bool:
+        return self._hurry
 
     def _leave(self) -> None:
         if self._leaving_since is None:
@@ -156,7 +151,7 @@ class GatewayWorker(BootingWorker):
         return self._watchdog.gauges() | connections | self._bodies.gauges()
 
     def _make_environ(self, listener: Any) -> dict[str, Any]:
-        """The part of the environ that all requests of one listener share."""
+        """Return the part of the environ that all requests of one listener share."""
         name = listener.getsockname()
         host, port = name[:2] if isinstance(name, tuple) else (name, "")
         return base_environ(self.cfg) | {
@@ -170,8 +165,7 @@ class GatewayWorker(BootingWorker):
     def _serve_listener(self, listener: Any) -> PausableServer:
         listener.setblocking(True)
         server = PausableServer(listener, handle=partial(self.handle, listener), spawn=self._pool)
-        # A burst of connections spreads over the workers and over turns of the loop, so that it does not delay those
-        # connected.
+        # Few per turn, so that a burst of connections spreads over the workers and does not delay existing connections.
         server.max_accept = 1 if self.cfg.workers > 1 else ACCEPTS_PER_TURN
         server.start()
         return server
@@ -206,7 +200,7 @@ class GatewayWorker(BootingWorker):
             if self._tls is not None:
                 if not entered:
                     return
-                # Counted and timed like all others: before the handshake ends nothing is known about the peer.
+                # Counted and timed like all others, since nothing is known about the peer before the handshake.
                 with gevent.Timeout(self._head_s, TimeoutError):
                     client = self._tls.wrap_socket(client, server_side=True)
             self._serve_caller(listener, client, addr, entered)
@@ -237,16 +231,15 @@ class GatewayWorker(BootingWorker):
     def _make_peer_environ(self, listener: Any, addr: Any) -> dict[str, Any]:
         base = dict(self._environs[listener])
         if isinstance(addr, tuple):
-            base["REMOTE_ADDR"], base["REMOTE_PORT"] = addr[0], str(addr[1])
+            base["REMOTE_ADDR"] = addr[0]
+            base["REMOTE_PORT"] = str(addr[1])
         else:
             base["REMOTE_ADDR"] = ""
-        # Whether X-Forwarded-Proto is trusted.
-        base["gateway.trusted_peer"] = self._proxies.trusts(base["REMOTE_ADDR"])
-        # By whether a proxy says that its caller used TLS.
-        always = self._secure
-        trusted_peer = base["gateway.trusted_peer"]
-        secure = self._secure_end
-        base[ENDS] = (secure if always else HEAD_END, secure if always or trusted_peer else HEAD_END)
+        trusted_peer = self._proxies.trusts(base["REMOTE_ADDR"])  # whether X-Forwarded-Proto is believed
+        base["gateway.trusted_peer"] = trusted_peer
+        plain_end = self._secure_end if self._secure else HEAD_END
+        # Indexed by whether a proxy says that its caller used TLS.
+        base[ENDS] = (plain_end, self._secure_end if trusted_peer else plain_end)
         return base
 
     def _serve_connection(self, connection: CallerConnection, base: dict[str, Any]) -> None:
@@ -281,9 +274,11 @@ class GatewayWorker(BootingWorker):
     def _serve_weighed(
         self, connection: CallerConnection, base: dict[str, Any], head: RequestHead, length: int
     ) -> bool:
-        """Serve a request whose body may be long or encoded: its head must identify the owner, and there must be room.
-        Returns whether the connection can carry another request; it cannot after a body that was not read."""
-        held = self._bodies.hold(head, length, lambda: self._ask_owner(head))
+        """Serve a request with a long or encoded body: its head must identify the owner, and there must be room.
+
+        Returns whether the connection can carry another request, which it cannot after an unread body.
+        """
+        held = self._bodies.hold(head, length, partial(self._ask_owner, head))
         try:
             self._bodies.check(head, length)
             held.grow(max(0, length))
@@ -299,13 +294,16 @@ class GatewayWorker(BootingWorker):
             held.release()
 
     def _ask_owner(self, head: RequestHead) -> str:
-        return self._owner_of(head.headers, head.sender) if self._owner_of is not None else ""
+        if self._owner_of is None:
+            return ""
+        owner: str = self._owner_of(head.headers, head.sender)
+        return owner
 
     def _refuse(
         self, connection: CallerConnection, base: dict[str, Any], head: RequestHead | None, error: GatewayError
     ) -> None:
-        """Answer a request with an error of the server, in the dialect of its path where the application knows it; the
-        `head` is None where it could not be read."""
+        """Respond with an error of the server, in the dialect of the request's path if the application knows it. `head`
+        is None when it could not be read."""
         if head is None or self._owner_of is None:
             if self._on_refusal is not None:
                 self._on_refusal(error, new_hex(), base)
@@ -327,7 +325,7 @@ class GatewayWorker(BootingWorker):
         body: bytes | StoredFile,
         length: int,
     ) -> bool:
-        """Answer a request that was read completely; whether the connection can carry another."""
+        """Answer a request that was read completely; returns whether the connection can carry another."""
         connection.answer()
         keep_alive = head.keep_alive and self._keepalive and not connection.expired
         reply = ResponseWriter(connection, keep_alive, head.modern, head.bare, base[ENDS][head.secure])
@@ -348,7 +346,7 @@ class GatewayWorker(BootingWorker):
             if "upgrade" not in head.headers:
                 reply.fail(Unavailable("The server is restarting; try again."))
             raise
-        except Overloaded as error:  # there is no room for the answer
+        except Overloaded as error:  # there is no room for the response
             self._refuse(connection, base, head, error)
             return False
         except (Exception, gevent.Timeout, SystemExit):
@@ -373,7 +371,7 @@ class GatewayWorker(BootingWorker):
         length: int,
         reply: ResponseWriter,
     ) -> Any:
-        """The application's response body; None when it took over the socket (a websocket) and is done with it."""
+        """Return the application's response body; None after it took over the socket (a WebSocket) and ended."""
         environ = head.environ_for(base, body, length)
         environ["gunicorn.socket"] = connection.socket
         if "upgrade" in head.headers:

@@ -1,4 +1,4 @@
-"""What all connections of a worker share: its clock tick, and the exceptions that end a request."""
+"""The state that all connections of a worker share: its clock tick, and the exceptions that end a request."""
 
 from email.utils import format_datetime
 
@@ -10,8 +10,7 @@ TICK_S = 0.25
 
 
 class ClientGone(GreenletExit):
-    """Ends the greenlet of a request whose caller disconnected; `finally` blocks run, `except Exception` does not catch
-    it."""
+    """Ends the greenlet of a request whose caller disconnected; `except Exception` does not catch it."""
 
 
 class ServerStopping(GreenletExit):
@@ -19,8 +18,8 @@ class ServerStopping(GreenletExit):
 
 
 class WorkerState:
-    """What every connection reads without a call: the current tick, the Date header line, whether the worker is
-    shutting down."""
+    """The values that every connection reads without a call: the tick, the Date header line, and whether the worker
+    shuts down."""
 
     __slots__ = ("tick", "date", "leaving", "_clock")
 
@@ -32,6 +31,6 @@ class WorkerState:
         self.advance()
 
     def advance(self) -> None:
-        """Advance by one tick; ticks start at 1."""
+        """Advance by one tick and update the date; ticks start at 1."""
         self.tick += 1
         self.date = f"Date: {format_datetime(self._clock.now(), usegmt=True)}"
