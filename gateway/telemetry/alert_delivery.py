@@ -7,7 +7,7 @@ worker derives identically, so that the alert is sent once. The leading worker d
 import hashlib
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock
 from gateway.configuration.settings import MANAGE
 from gateway.errors import GatewayError
 from gateway.runtime.state_changes import StateChange, StateLog
+from gateway.runtime.stepwise import GoOn, always
 from gateway.runtime.threads import Job
 from gateway.store.documents import Documents
 from gateway.telemetry.alert_forms import facts_of, title_of, write_body
@@ -26,8 +27,8 @@ from gateway.transport.mail import Mail, Mailer, MailFailed
 from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
 
 # The delivery state of each alert at each address, and hints of when it is due, under keys that sort by that time, so
-# that the delivering worker reads nothing while nothing is due. Those of the operators are apart: an organization whose
-# addresses never answer may have thousands that are due for hours.
+# that the delivering worker reads nothing while nothing is due. The operators' alerts have separate hints, since an
+# organization with unresponsive addresses may have thousands that are due for hours.
 KIND = "alert"
 DUE = "alert_due"
 OPERATORS_DUE = "alert_due_operators"
@@ -47,7 +48,7 @@ T = TypeVar("T", str, tuple[str, str])
 
 
 class Alerts:
-    """`note` is called with every state change; the other methods are recurring work."""
+    """Receives every state change in `note`; the other methods are recurring jobs."""
 
     def __init__(
         self,
@@ -71,13 +72,13 @@ class Alerts:
         states.listen(self.note)
 
     def note(self, change: StateChange) -> None:
-        """Remember a state change that somebody may have subscribed to."""
+        """Queue a state change that an address may have subscribed to."""
         at_us = self._clock.now_us()
         if change.event in EVENTS and self._has_room(str(change.facts.get("organization", "")), at_us):
             self._noted.append((change, at_us))
 
     def spread(self) -> None:
-        """Write what was noted, for each address that subscribed. Unavailable: it is retried in the next round."""
+        """Store the queued changes for each address that subscribed. Unavailable: the next round tries again."""
         while self._noted:
             change, at_us = self._noted[0]
             owner = str(change.facts.get("organization", ""))
@@ -91,7 +92,7 @@ class Alerts:
             self._noted.popleft()
 
     def _has_room(self, owner: str, at_us: int) -> bool:
-        """Whether an organization may cause one more alert in this hour; alerts of the installation itself are not
+        """Return whether an organization may cause another alert in this hour; the installation's own alerts are not
         limited."""
         hour = at_us // HOUR_US
         if self._hour != hour:
@@ -100,7 +101,7 @@ class Alerts:
         self._caused[owner] = self._caused.get(owner, 0) + 1
         return not owner or self._caused[owner] <= MOST_HOURLY
 
-    def deliver(self, go_on: Callable[[], bool] = lambda: True) -> None:
+    def deliver(self, go_on: GoOn = always) -> None:
         """Send the alerts that are due. Unavailable when the store is away."""
         now = self._clock.now_us()
         if now - self._looked >= LOOK_S * SECOND_US:
@@ -112,20 +113,17 @@ class Alerts:
         ]
         if not go_on():
             return
-        # Concurrently, so that an unresponsive address delays no other.
+        # Concurrent, so that an unresponsive address does not delay the others.
         jobs = [Job(self._follow, kind, hint, now) for (kind, hint), _ in choose(due)]
         for job in jobs:
             job.result(2 * TIMEOUT_S)
 
     def _note_due(self, key: str, waiting: dict[str, Any]) -> None:
-        if waiting.get("operators"):
-            kind = OPERATORS_DUE
-        else:
-            kind = DUE
+        kind = OPERATORS_DUE if waiting.get("operators") else DUE
         self._documents.put(kind, f"{waiting['due']:016x}:{waiting['organization']}:{key}", b"", TTL_S)
 
     def _note_lost(self, now: int) -> None:
-        """Add hints for alerts without one: written by another release, or by a worker that died in between."""
+        """Add hints for alerts without one, from another release or a worker that died between the two writes."""
         for key, value in self._documents.entries(KIND, MOST_DUE):
             waiting = orjson.loads(value)
             if 0 < waiting.get("due", 0) <= now:
@@ -133,19 +131,16 @@ class Alerts:
         self._looked = now
 
     def _follow(self, kind: str, hint: str, now: int) -> None:
-        """Deliver the alert that a hint refers to, if it is due; the hint is removed."""
+        """Deliver the alert that a hint refers to if it is due, and remove the hint."""
         key = hint.split(":", 2)[2]
         stored = self._documents.get(KIND, key)
-        if stored:
-            waiting = orjson.loads(stored)
-        else:
-            waiting = {}
+        waiting = orjson.loads(stored) if stored else {}
         if 0 < waiting.get("due", 0) <= now:
             self._try(key, waiting)
         self._documents.delete(kind, hint)
 
     def test(self, organization_id: str, hook_id: str) -> tuple[bool, str]:
-        """Send a test to one address now: whether it was accepted, and the response. NotFound."""
+        """Send a test to one address now; returns whether it was accepted, and the response. NotFound."""
         hook = self._hooks.find(organization_id, hook_id)
         problem = self._send(hook, event_of(TEST, self._clock.now_us()))
         return not problem, problem or "taken"
@@ -160,7 +155,7 @@ class Alerts:
             raise
         problem = self._send(hook, waiting["event"])
         if not problem:
-            # Kept without a due time for as long as the same incident has the same name.
+            # Kept without a due time while the same incident has the same name, so that it is not sent again.
             self._documents.put(KIND, key, orjson.dumps({"hook": hook.id, "told": True}), SENT_TTL_S)
             return
         waiting["attempts"] += 1
@@ -176,20 +171,17 @@ class Alerts:
         self._documents.put(KIND, key, orjson.dumps(waiting), TTL_S)
 
     def _send(self, hook: AlertHook, event: dict[str, Any]) -> str:
-        """Why the alert was not accepted, "" when it was."""
-        event = {"level": "warning", **event}  # which an earlier release did not write
+        """Send an alert; returns why it was not accepted, "" when it was."""
+        event = {"level": "warning", **event}  # earlier releases stored events without a level
         if hook.form == EMAIL:
             return self._mail(hook, event)
         body = orjson.dumps(write_body(hook, event))
-        if hook.form == WEBHOOK:
-            secret = hook.secret
-        else:
-            secret = ""
+        secret = hook.secret if hook.form == WEBHOOK else ""
         return deliver(self._transport, hook.url, secret, event["id"], body, self._clock.now_us()).problem
 
     def _mail(self, hook: AlertHook, event: dict[str, Any]) -> str:
         if not self._mailer.enabled:
-            return "e-mail is not set up: [mail] of the configuration names no server"
+            return "e-mail is not configured: [mail] of the configuration names no server"
         data = event["data"]
         facts = "\n".join(f"{name}: {value}" for name, value in facts_of(event))
         text = "\n\n".join(filter(None, (data["message"], facts, data["remedy"])))
@@ -201,17 +193,22 @@ class Alerts:
 
 
 def read_hint(hint: str) -> dict[str, Any]:
-    """The due time and the organization of the alert that a hint refers to."""
+    """Return the due time and the organization of the alert that a hint refers to."""
     due, organization, _ = hint.split(":", 2)
     return {"due": int(due, 16), "organization": organization}
 
 
+def _due_order(entry: tuple[T, dict[str, Any]]) -> tuple[int, T]:
+    key, waiting = entry
+    return waiting["due"], key
+
+
 def choose(due: list[tuple[T, dict[str, Any]]]) -> list[tuple[T, dict[str, Any]]]:
-    """The alerts to send in one round: the oldest of each organization first, a few per organization. Several that have
-    addresses which never answer, and alerts that are due for long, delay no other."""
+    """Return the alerts to send in one round: a few per organization, the oldest of each first, so that organizations
+    with unresponsive addresses or many due alerts do not delay the others."""
     taken: Counter[str] = Counter()
     ranked = []
-    for key, waiting in sorted(due, key=lambda one: (one[1]["due"], one[0])):
+    for key, waiting in sorted(due, key=_due_order):
         owner = waiting["organization"]
         if taken[owner] < EACH_AT_ONCE:
             ranked.append((taken[owner], key, waiting))
@@ -221,25 +218,29 @@ def choose(due: list[tuple[T, dict[str, Any]]]) -> list[tuple[T, dict[str, Any]]
 
 
 def with_names(event: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """The event with names beside ids: `organization_name` beside `organization`, `name` beside `id`, and in the
+    """Return the event with names beside ids: `organization_name` beside `organization`, `name` beside `id`, and in the
     message."""
     data: dict[str, Any] = {}
     message = event["data"]["message"]
     for fact, value in event["data"].items():
         data[fact] = value
-        if name := names.get(value) if isinstance(value, str) else None:
+        name = names.get(value) if isinstance(value, str) else None
+        if name:
             data["name" if fact == "id" else f"{fact}_name"] = name
             message = message.replace(value, f"{name} ({value})")
     return {**event, "data": {**data, "message": message}}
 
 
 def event_of(change: StateChange, at_us: int) -> dict[str, Any]:
-    """The alert as it is sent. The same incident has the same id within an hour, the end of a model within a day."""
-    slot = at_us // (DAY_US if change.event == "model.retiring" else HOUR_US if change is not TEST else 1)
-    if change.stage:
-        subject = f"{change.subject}\n{change.stage}"
+    """Return the alert as it is sent. The same incident has the same id within an hour, the end of a model within a
+    day, and a test always another."""
+    if change is TEST:
+        slot = at_us
+    elif change.event == "model.retiring":
+        slot = at_us // DAY_US
     else:
-        subject = change.subject
+        slot = at_us // HOUR_US
+    subject = f"{change.subject}\n{change.stage}" if change.stage else change.subject
     digest = hashlib.sha256(f"{change.event}\n{subject}\n{slot}".encode()).hexdigest()[:32]
     data = {"subject": change.subject, "message": change.message, "remedy": change.remedy, **change.facts}
     return {

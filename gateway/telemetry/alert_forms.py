@@ -15,7 +15,7 @@ Json = dict[str, Any]
 WORDS = {"error": "Error", "warning": "Warning", "info": "Notice"}
 COLOURS = {"error": 0xD92D20, "warning": 0xF79009, "info": 0x2E90FA}
 STYLES = {"error": "Attention", "warning": "Warning", "info": "Accent"}
-APART = ("subject", "message", "remedy")  # members of the data that are no facts
+APART = ("subject", "message", "remedy")  # members of the data that are not facts
 MOST_FACTS = 10
 CARD = "application/vnd.microsoft.card.adaptive"
 SOURCE = "llmgateway"
@@ -23,7 +23,7 @@ MARKDOWN = re.compile(r"([\\`*_~|\[\]()<>#])")
 
 
 def write_body(hook: AlertHook, event: Mapping[str, Any]) -> Json:
-    """The JSON body of an event for an address, in the form of that address."""
+    """Return the JSON body of an event in the form of the address."""
     write = FORMS.get(hook.form)
     if write is None:
         return dict(event)
@@ -31,7 +31,8 @@ def write_body(hook: AlertHook, event: Mapping[str, Any]) -> Json:
 
 
 def _slack(event: Mapping[str, Any], hook: AlertHook) -> Json:
-    """Block Kit (https://docs.slack.dev/reference/block-kit/blocks); lengths are those of its reference."""
+    """Return Block Kit blocks (https://docs.slack.dev/reference/block-kit/blocks), within the lengths of its
+    reference."""
     data = event["data"]
     blocks: list[Json] = [
         {"type": "header", "text": {"type": "plain_text", "text": _cut(title_of(event), 150), "emoji": False}},
@@ -50,7 +51,7 @@ def _slack(event: Mapping[str, Any], hook: AlertHook) -> Json:
 
 
 def _teams(event: Mapping[str, Any], hook: AlertHook) -> Json:
-    """An Adaptive Card in the message that workflows of Microsoft Teams take."""
+    """Return an Adaptive Card in the message format that workflows of Microsoft Teams accept."""
     data = event["data"]
     level = event["level"]
     body: list[Json] = [
@@ -79,7 +80,7 @@ def _teams(event: Mapping[str, Any], hook: AlertHook) -> Json:
 
 
 def _discord(event: Mapping[str, Any], hook: AlertHook) -> Json:
-    """An embed without mentions (https://discord.com/developers/docs/resources/message#embed-object)."""
+    """Return an embed without mentions (https://discord.com/developers/docs/resources/message#embed-object)."""
     data = event["data"]
     facts = [
         {"name": _cut(name, 256), "value": _cut(_markdown(value), 300), "inline": True}
@@ -98,7 +99,7 @@ def _discord(event: Mapping[str, Any], hook: AlertHook) -> Json:
 
 
 def _pagerduty(event: Mapping[str, Any], hook: AlertHook) -> Json:
-    """An event of the Events API v2 (https://developer.pagerduty.com/docs/send-alert-event)."""
+    """Return an event of the Events API v2 (https://developer.pagerduty.com/docs/send-alert-event)."""
     data = event["data"]
     return {
         "routing_key": hook.secret,
@@ -126,22 +127,22 @@ FORMS: dict[str, Callable[[Mapping[str, Any], AlertHook], Json]] = {
 
 
 def title_of(event: Mapping[str, Any]) -> str:
-    """The headline of an alert, as "Warning: budget.spent"."""
+    """Return the headline of an alert, for example "Warning: budget.spent"."""
     return f"{WORDS[event['level']]}: {event['type']}"
 
 
 def facts_of(event: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What an alert says beside its message, in words."""
-    found = [
+    """Return the facts of an alert besides its message, in words."""
+    facts = [
         (name.replace("_", " "), str(value))
         for name, value in event["data"].items()
         if name not in APART and value not in ("", None)
     ]
-    return found[:MOST_FACTS]
+    return facts[:MOST_FACTS]
 
 
 def _slack_text(text: str) -> str:
-    """The three characters that Slack reads as markup, escaped; others only decorate."""
+    """Escape the three characters that Slack reads as markup; others only decorate."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

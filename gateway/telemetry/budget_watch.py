@@ -1,7 +1,8 @@
-"""Warnings about budgets and credits near their end: fired once by the leading worker, shown by every worker."""
+"""Warnings about budgets and credits near their end: fired once by the leading worker, shown by all workers."""
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
 
 import orjson
 
@@ -23,7 +24,7 @@ Samples = dict[tuple[str, ...], float]
 
 
 class BudgetWatch:
-    """`look` runs in the leading worker only; its findings are a document, so that any worker can show them."""
+    """Finds such budgets. `look` runs only in the leading worker and stores its result for the other workers."""
 
     def __init__(
         self,
@@ -44,18 +45,18 @@ class BudgetWatch:
         """Find budgets that are nearly spent, and fire state changes for each threshold that they newly reached.
         Unavailable when the store is away."""
         spent = find_spent(self._database, self._low_nusd, self._thresholds)
-        found = {f"{one.scope} {one.scope_id} {one.kind}": one for one in spent}
-        for subject, one in found.items():
+        budgets = {f"{budget.scope} {budget.scope_id} {budget.kind}": budget for budget in spent}
+        for subject, budget in budgets.items():
             known = self._known.get(subject)
-            if known is None or known.reached <= one.reached:
-                self._states.fire(change_of(subject, one))
-        for subject in self._known.keys() - found.keys():
+            if known is None or known.reached <= budget.reached:
+                self._states.fire(change_of(subject, budget))
+        for subject in self._known.keys() - budgets.keys():
             self._states.resolve(_mended(subject, self._known[subject]))
-        self._known = found
-        self._documents.put(KIND, KEY, orjson.dumps([tuple(one) for one in found.values()]), TTL_S)
+        self._known = budgets
+        self._documents.put(KIND, KEY, orjson.dumps([tuple(budget) for budget in budgets.values()]), TTL_S)
 
     def shown(self) -> list[SpentBudget]:
-        """The latest findings, by whichever worker; [] when the store is away."""
+        """Return the latest result of any worker, [] when the store is away."""
         try:
             stored = self._documents.get(KIND, KEY)
         except GatewayError:
@@ -65,55 +66,58 @@ class BudgetWatch:
         return []
 
 
-def counts_of(found: list[SpentBudget]) -> Samples:
-    """How many by scope and by whether they are completely spent: a bounded number of samples."""
-    counted = Counter((one.scope, "spent" if one.wholly else "nearly") for one in found)
+def counts_of(budgets: list[SpentBudget]) -> Samples:
+    """Return the number of budgets by scope and by whether they are completely spent: a bounded number of samples."""
+    counted = Counter((budget.scope, "spent" if budget.wholly else "nearly") for budget in budgets)
     return {labels: float(count) for labels, count in counted.items()}
 
 
-def balances_of(found: list[SpentBudget], most: int = 100) -> Samples:
-    """Remaining credits in dollars by organization, for those with the least."""
-    low = sorted((one for one in found if one.kind == CREDITS), key=lambda one: one.left_nusd)[:most]
-    return {(one.organization,): one.left_nusd / NANO for one in low}
+def balances_of(budgets: list[SpentBudget], most: int = 100) -> Samples:
+    """Return the remaining credits in dollars by organization, for those with the least."""
+    credits = sorted((budget for budget in budgets if budget.kind == CREDITS), key=attrgetter("left_nusd"))
+    return {(budget.organization,): budget.left_nusd / NANO for budget in credits[:most]}
 
 
-def change_of(subject: str, one: SpentBudget) -> StateChange:
-    """The state change of a budget that is nearly or completely spent."""
-    left = format_usd(one.left_nusd)
-    limit = format_usd(one.limit_nusd)
+def change_of(subject: str, budget: SpentBudget) -> StateChange:
+    """Return the state change of a budget that is nearly or completely spent."""
+    left = format_usd(budget.left_nusd)
+    limit = format_usd(budget.limit_nusd)
     facts: dict[str, object] = {
-        "scope": one.scope,
-        "id": one.scope_id,
-        "organization": one.organization,
+        "scope": budget.scope,
+        "id": budget.scope_id,
+        "organization": budget.organization,
         "left_usd": left,
         "limit_usd": limit,
     }
-    facts |= {"threshold_percent": one.reached} if one.reached else {}
-    facts |= {"resets_at": one.resets_at} if one.resets_at else {}
-    if one.kind == CREDITS:
-        if one.wholly:
+    if budget.reached:
+        facts["threshold_percent"] = budget.reached
+    if budget.resets_at:
+        facts["resets_at"] = budget.resets_at
+    if budget.kind == CREDITS:
+        if budget.wholly:
             event = "credits.spent"
         else:
             event = "credits.low"
-        if one.wholly:
+        if budget.wholly:
             state = "has no credits left"
         else:
             state = f"has {left} USD of credits left"
-        return StateChange(event, subject, f"organization {one.scope_id} {state}", remedy=FUND, facts=facts)
-    if one.wholly:
+        return StateChange(event, subject, f"organization {budget.scope_id} {state}", remedy=FUND, facts=facts)
+    if budget.wholly:
         event = "budget.spent"
     else:
         event = "budget.nearly_spent"
-    state = f"{one.percent} % of its {'period ' if one.resets_at else ''}limit of {limit} USD"
-    message = f"{one.scope} {one.scope_id} spent {state}"
-    stage = str(one.reached)
+    period = "period " if budget.resets_at else ""
+    state = f"{budget.percent} % of its {period}limit of {limit} USD"
+    message = f"{budget.scope} {budget.scope_id} spent {state}"
+    stage = str(budget.reached)
     return StateChange(event, subject, message, remedy=RAISE, facts=facts, stage=stage)
 
 
-def _mended(subject: str, one: SpentBudget) -> StateChange:
-    facts: dict[str, object] = {"scope": one.scope, "id": one.scope_id, "organization": one.organization}
-    if one.kind == CREDITS:
+def _mended(subject: str, budget: SpentBudget) -> StateChange:
+    facts: dict[str, object] = {"scope": budget.scope, "id": budget.scope_id, "organization": budget.organization}
+    if budget.kind == CREDITS:
         event = "credits.back"
     else:
         event = "budget.back"
-    return StateChange(event, subject, f"{one.scope} {one.scope_id} has room again", INFO, facts=facts)
+    return StateChange(event, subject, f"{budget.scope} {budget.scope_id} has room again", INFO, facts=facts)

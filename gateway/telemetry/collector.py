@@ -1,5 +1,5 @@
-"""Reports the OpenTelemetry collector's outages in the log: once when it goes away and once when it is back, instead of
-the SDK's line for every batch."""
+"""Logs outages of the OpenTelemetry collector, once at the beginning and once at the end, instead of the SDK's line for
+every batch."""
 
 import logging
 from typing import Any
@@ -25,7 +25,7 @@ class WatchedExporter:
         return getattr(self._inner, name)
 
     def export(self, *batch: Any, **more: Any) -> Any:
-        """The result of the inner exporter."""
+        """Export with the inner exporter and report its result."""
         result = self._inner.export(*batch, **more)
         if result.name == "SUCCESS":
             self._states.resolve(BACK)
@@ -35,5 +35,5 @@ class WatchedExporter:
 
 
 def hush() -> None:
-    """Keep the SDK's own lines about failed batches out of the log."""
+    """Suppress the SDK's own log lines about failed batches."""
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)

@@ -7,7 +7,7 @@ from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt
 from gateway.errors import GatewayError
 
-UNMATCHED = "unmatched"  # the operation of a request that matches none
+UNMATCHED = "unmatched"  # the operation of a request that matches no operation
 
 
 class FinishedRequest(Struct, frozen=True, eq=False):
@@ -37,7 +37,7 @@ class FinishedRequest(Struct, frozen=True, eq=False):
 
     @property
     def attempts(self) -> list[Attempt]:
-        """Its upstream calls in order; empty when it was refused before any."""
+        """The upstream calls in order; empty when the request was refused before any."""
         if self.context is not None:
             outcome = self.context.outcome
         else:
@@ -48,5 +48,5 @@ class FinishedRequest(Struct, frozen=True, eq=False):
 
     @property
     def refused(self) -> bool:
-        """Whether it failed before any upstream call was made for it."""
+        """Whether the request failed before any upstream call."""
         return self.error is not None and not self.attempts

@@ -14,7 +14,7 @@ from gateway.telemetry.budget_watch import balances_of, counts_of
 
 
 class LabelledGauge(NamedTuple):
-    """A gauge's help text and its label names."""
+    """A gauge's help text and label names."""
 
     text: str
     labels: tuple[str, ...]
@@ -33,7 +33,7 @@ INSTALLATION = {
     "budgets_near_end": LabelledGauge("Limits and credits that are nearly or wholly spent.", ("scope", "state")),
     "credits_low_usd": LabelledGauge("Credits left, of the organizations with the least.", ("organization",)),
 }
-# Gauges of which a node reports the largest or the smallest value of its workers; all others are summed.
+# Gauges of a node with the largest or smallest value of its workers; all others are summed.
 LARGEST = frozenset(
     {
         *SHARED,
@@ -45,7 +45,7 @@ SMALLEST = frozenset(("redis_up", "database_up"))
 
 
 class JobHealth(NamedTuple):
-    """The health of a job: when its last round ended (µs), its error, and when the last successful one ended (0:
+    """The health of a job: the end of its last round (µs), its error, and the end of the last successful round (0:
     none)."""
 
     name: str
@@ -55,13 +55,12 @@ class JobHealth(NamedTuple):
 
 
 def provider_rows(health: Health, credentials: Credentials) -> list[GaugeRow]:
-    """Cooldowns, and the state of each of the platform's own credentials: ok, or why it is cooling down for all
-    models."""
+    """Return cooldowns, and the state of each platform credential: ok, or the reason of a cooldown for all models."""
     cooling = health.cooldowns.active()
     counted = Counter((provider_label(provider_of(key)), reason) for key, reason in cooling.items())
     rows: list[GaugeRow] = [("cooldowns", labels, float(count)) for labels, count in counted.items()]
     states: Counter[Labels] = Counter()
-    # A key that is cooling down for one organization's requests alone counts as cooling down too.
+    # A key in cooldown for only one organization's requests counts as well.
     cooling = {key.partition("@")[0]: reason for key, reason in cooling.items()}
     for provider, keys in credentials.platform().items():
         for key in keys:
@@ -70,25 +69,25 @@ def provider_rows(health: Health, credentials: Credentials) -> list[GaugeRow]:
 
 
 def job_rows(jobs: Iterable[JobHealth]) -> list[GaugeRow]:
-    """Rows for the jobs that this worker ran."""
+    """Return rows for the jobs that this worker ran."""
     rows: list[GaugeRow] = []
-    for one in jobs:
-        if one.at_us:
-            rows.append(("job_last_run_timestamp_seconds", (one.name,), one.at_us / SECOND_US))
-            if one.good_us:
-                rows.append(("job_last_success_timestamp_seconds", (one.name,), one.good_us / SECOND_US))
-            rows.append(("job_failing", (one.name,), 1.0 if one.error else 0.0))
+    for job in jobs:
+        if job.at_us:
+            rows.append(("job_last_run_timestamp_seconds", (job.name,), job.at_us / SECOND_US))
+            if job.good_us:
+                rows.append(("job_last_success_timestamp_seconds", (job.name,), job.good_us / SECOND_US))
+            rows.append(("job_failing", (job.name,), 1.0 if job.error else 0.0))
     return rows
 
 
-def budget_rows(found: list[SpentBudget]) -> list[GaugeRow]:
-    """Rows for budgets that are near their end."""
-    counts = [("budgets_near_end", labels, value) for labels, value in counts_of(found).items()]
-    return [*counts, *(("credits_low_usd", labels, value) for labels, value in balances_of(found).items())]
+def budget_rows(budgets: list[SpentBudget]) -> list[GaugeRow]:
+    """Return rows for budgets that are near their end."""
+    counts = [("budgets_near_end", labels, value) for labels, value in counts_of(budgets).items()]
+    return [*counts, *(("credits_low_usd", labels, value) for labels, value in balances_of(budgets).items())]
 
 
 def merge(name: str, values: list[float]) -> float:
-    """One gauge of a node, merged from those of its workers."""
+    """Return one gauge of a node, merged from those of its workers."""
     if name in SMALLEST:
         return min(values)
     if name in LARGEST:

@@ -1,4 +1,4 @@
-"""The two log formats, text and JSON, the same for all loggers: our own, the server's, libraries', warnings."""
+"""The two log formats, text and JSON, for all loggers: the gateway's, the server's, libraries' and warnings."""
 
 import logging
 import time
@@ -39,7 +39,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people. A message never breaks its line, since parts of it may come from a caller."""
+    """Formats a line for people. A message never breaks its line, since parts of it may come from a caller."""
 
     def __init__(self) -> None:
         super().__init__(TEXT, MOMENT)
@@ -72,14 +72,14 @@ class Repeated(logging.Filter):
 
 
 def formatter_of(form: Form) -> logging.Formatter:
-    """The formatter of a log format."""
+    """Return the formatter of a log format."""
     formatter = JsonFormatter() if form == "json" else TextFormatter()
     formatter.converter = time.gmtime
     return formatter
 
 
 def printable(text: str) -> str:
-    """The text with line breaks and invisible characters escaped."""
+    """Escape line breaks and invisible characters."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

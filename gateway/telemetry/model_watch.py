@@ -11,7 +11,7 @@ REMEDY = "move its callers to another model: GET /v1/models tells what replaces 
 
 
 class ModelWatch:
-    """`look` runs in the leading worker only; it knows what any worker served within the hour."""
+    """Watches the end of models. `look` runs only in the leading worker, which knows what all workers served."""
 
     def __init__(self, states: StateLog, clock: Clock, days: int) -> None:
         self._states = states
@@ -19,7 +19,7 @@ class ModelWatch:
         self._days = days
 
     def look(self, health: Health, catalogue: Catalogue) -> None:
-        """Fire a state change for each mapping that was used and ends soon, once each."""
+        """Fire a state change once for each mapping in use that ends soon."""
         today = self._clock.now().date()
         used = {key for key in health.windows if "#" not in key}
         for model in catalogue.models.values():

@@ -52,37 +52,37 @@ NO_SPAN = "0" * 16
 
 
 class TraceContext:
-    """The trace of one request, a new one if the caller sent none. `state` is the caller's `tracestate`, passed on."""
+    """The trace of one request, a new one without a caller's. `state` is the caller's `tracestate`, passed on."""
 
     __slots__ = ("parent", "request_id", "sampled", "state", "trace_id")
 
     def __init__(self, request_id: str, headers: Mapping[str, str], ratio: float) -> None:
-        found = PARENT.fullmatch(headers.get("traceparent", "").strip())
+        match = PARENT.fullmatch(headers.get("traceparent", "").strip())
         self.request_id = request_id
         self.parent = ""
         self.state = ""
-        if found and found[1] != NO_TRACE and found[2] != NO_SPAN:
-            self.trace_id = found[1]
-            self.parent = found[2]
-            self.sampled = bool(int(found[3], 16) & 1)
+        if match and match[1] != NO_TRACE and match[2] != NO_SPAN:
+            self.trace_id = match[1]
+            self.parent = match[2]
+            self.sampled = bool(int(match[3], 16) & 1)
             self.state = headers.get("tracestate", "").strip()[:LONGEST_STATE]
             return
         self.trace_id = request_id
         self.sampled = int(request_id[-14:], 16) < ratio * (1 << PROBABILITY_BITS)
 
     def span(self, number: int = -1) -> str:
-        """The span id of an attempt; -1: of the request."""
+        """Return the span id of an attempt; -1: of the request."""
         return hashlib.blake2b(f"{self.request_id}:{number}".encode(), digest_size=8).hexdigest()
 
     def listener(self, number: int, inner: CallListener | None) -> "TracedCall":
-        """The listener of an attempt's call that adds the trace headers."""
+        """Return a listener that adds the trace headers to an attempt's call."""
         line = f"00-{self.trace_id}-{self.span(number)}-{'01' if self.sampled else '00'}"
         return TracedCall(line, self.state, inner)
 
 
 class TracedCall:
-    """Adds trace headers to one upstream call (a providers.openers.CallListener), wrapping another listener if there is
-    one."""
+    """Adds trace headers to one upstream call (a providers.openers.CallListener), and calls an inner listener if there
+    is one."""
 
     def __init__(self, traceparent: str, state: str, inner: CallListener | None) -> None:
         self._traceparent = traceparent
@@ -112,7 +112,7 @@ class TracedCall:
 
 
 class Tracing:
-    """The exporter of a worker. SettingsError where the extra is not installed."""
+    """The exporter of a worker. SettingsError where the optional packages are not installed."""
 
     def __init__(
         self, settings: Otel, clock: Clock, states: StateLog | None = None, exporters: tuple[Any, Any] | None = None
@@ -143,7 +143,7 @@ class Tracing:
         self._make_instruments()
 
     def begin(self, request_id: str, headers: Mapping[str, str]) -> TraceContext:
-        """The trace of a request that begins."""
+        """Begin the trace of a request."""
         return TraceContext(request_id, headers, self._ratio)
 
     def __call__(self, finished: FinishedRequest) -> None:
@@ -180,7 +180,7 @@ class Tracing:
             self._emit(trace, span, {**http, **more, **failed}, start_ns, end_ns, fault.code if fault else "")
 
     def close(self) -> None:
-        """Export what is queued, and stop."""
+        """Export the queued spans and stop."""
         self._processor.force_flush(STOP_MS)
         self._processor.shutdown()
         self._metrics.shutdown(STOP_MS)
@@ -231,7 +231,7 @@ class Tracing:
             "gen_ai.provider.name": self._providers.get(provider, provider),
             "gen_ai.request.model": target.mapping.external_id,
         }
-        if place.hostname and target.trusted:  # where an organization's own provider is, is its own business
+        if place.hostname and target.trusted:  # the address of an organization's own provider is private
             facts |= {"server.address": place.hostname} | ({"server.port": place.port} if place.port else {})
         return facts
 
@@ -280,7 +280,7 @@ class Tracing:
 
 
 def _details(attempt: Attempt, usage: Usage | None) -> dict[str, Any]:
-    """The attributes of an attempt's span beyond those that metrics have."""
+    """Return the attributes of an attempt's span that metrics do not have."""
     facts: dict[str, Any] = {"llmgateway.cost_nano_usd": attempt.charge.total}
     if usage is not None:
         facts |= {"gen_ai.usage.input_tokens": usage.input_total, "gen_ai.usage.output_tokens": usage.output_total}
@@ -294,7 +294,7 @@ def _details(attempt: Attempt, usage: Usage | None) -> dict[str, Any]:
 
 
 def _otlp(endpoint: str, states: StateLog) -> tuple[Any, Any]:
-    """Exporters for traces and metrics; their headers and time limits are OpenTelemetry's own variables."""
+    """Return exporters for traces and metrics; OpenTelemetry's own variables set their headers and time limits."""
     traces = otlp_trace.OTLPSpanExporter(f"{endpoint}/v1/traces")
     metrics = otlp_metrics.OTLPMetricExporter(f"{endpoint}/v1/metrics")
     hush()

@@ -1,4 +1,4 @@
-"""What each worker reports of itself in the store, for the operator's command: version, catalogue, cooldowns."""
+"""The workers' reports in the store for the operator's status command: version, catalogue and cooldowns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from gateway.routing.provider_health import Health
 from gateway.store.documents import Documents
 
 KIND = "worker"
-# Reported at once when something changed, and again before it expires.
+# A report is written when something changed, and renewed before it expires.
 AGAIN_S = 60.0
 TTL_S = 180.0
 
@@ -30,7 +30,7 @@ class WorkerFacts:
 
 
 class WorkerPresence:
-    """`report` is called by the worker itself, every few seconds."""
+    """Reports this worker; `report` is called every few seconds."""
 
     def __init__(self, documents: Documents, control: Control, clock: Clock, version: str) -> None:
         self._documents = documents
@@ -43,7 +43,7 @@ class WorkerPresence:
     def report(self, catalogue: Catalogue, health: Health) -> None:
         """Store the current facts unless they are stored already. Unavailable."""
         epoch = self._control.epoch
-        files = catalogue.version.partition("+")[0]  # without what engines of the network list
+        files = catalogue.version.partition("+")[0]  # without the part for discovered models of local engines
         facts = WorkerFacts(self._version, files, _count(health.cooldowns.active()))
         now = self._clock.monotonic()
         if not epoch or self._last == (epoch, facts) and now < self._again:
@@ -54,15 +54,14 @@ class WorkerPresence:
 
 
 def read_presence(documents: Documents) -> dict[int, WorkerFacts]:
-    """The reports by epoch, including those of workers that died recently. Unavailable."""
+    """Return the reports by epoch, including those of workers that died recently. Unavailable."""
     return {int(epoch): _read(stored) for epoch, stored in documents.entries(KIND)}
 
 
 def _read(stored: bytes) -> WorkerFacts:
     facts = orjson.loads(stored)
-    return WorkerFacts(
-        facts["version"], facts["catalogue"], tuple((one[0], one[1], one[2]) for one in facts["resting"])
-    )
+    resting = tuple((provider, reason, count) for provider, reason, count in facts["resting"])
+    return WorkerFacts(facts["version"], facts["catalogue"], resting)
 
 
 def _count(cooling: Mapping[str, str]) -> tuple[tuple[str, str, int], ...]:

@@ -5,21 +5,21 @@ from gateway.configuration.settings import MANAGE
 from gateway.routing.cooldowns import POLICIES
 from gateway.runtime.state_changes import INFO, WARNING, StateChange, StateLog
 
-# A cooldown that begins again within this time of the last is the same incident: reported once.
+# A cooldown that begins this soon after the last one is the same incident and is not reported again.
 SAME_S = 60.0
 MOST_ENDED = 10_000
 REFUSED = "credential.refused"
 REMEDIES = {
-    "refused": "check the key, its rights and its funding at the provider; another one is set by "
+    "refused": "check the key, its rights and its funding at the provider; set another key with "
     f"LLM_<PROVIDER>_API_KEY and a restart, or with {MANAGE} provider-keys add",
-    "unreachable": "check the provider's address, DNS and the way out of this network",
+    "unreachable": "check the provider's address, DNS and the outgoing network",
     "failing": "see the provider's status page; requests go to other providers meanwhile, where there are any",
     "limited": "ask the provider for a higher rate, or add a key or a provider for this model",
 }
 
 
 class ProviderChanges:
-    """Called at the beginning and end of every cooldown in this worker (routing.cooldowns.Cooldowns)."""
+    """Reports cooldowns; called at the beginning and end of every cooldown (routing.cooldowns.Cooldowns)."""
 
     def __init__(self, states: StateLog, clock: Clock) -> None:
         self._states = states
@@ -27,29 +27,28 @@ class ProviderChanges:
         self._ended: dict[str, float] = {}
 
     def __call__(self, key: str, kind: str, seconds: float, organization: str) -> None:
-        """`key` is cooling down for `seconds` after a failure of `kind`; "" = it works again. It concerns
-        `organization` alone ("": all callers)."""
+        """Report that `key` is cooling down for `seconds` after a failure of `kind`, or works again ("").
+
+        It concerns only `organization` ("": all callers).
+        """
         target, _, credential = key.partition("@")[0].partition("#")
         provider = target.partition("/")[0].partition(":")[0]
         facts: dict[str, object] = {"provider": provider}
-        facts |= {"model": target} if "/" in target else {}
-        facts |= {"credential": credential} if credential else {}
-        facts |= {"organization": organization} if organization else {}
+        if "/" in target:
+            facts["model"] = target
+        if credential:
+            facts["credential"] = credential
+        if organization:
+            facts["organization"] = organization
         subject = f"provider {key}"
         if not kind:
             self._back(subject, target, facts)
             return
         if self._ended.get(subject, float("-inf")) > self._clock.monotonic() - SAME_S:
             return
-        if credential:
-            named = f"credential {credential} of {target}"
-        else:
-            named = target
-        if credential and kind == "refused":
-            event = REFUSED
-        else:
-            event = "provider.resting"
-        message = f"{named} is cooling down for {seconds:.0f} s: {POLICIES[kind].text}"
+        name = f"credential {credential} of {target}" if credential else target
+        event = REFUSED if credential and kind == "refused" else "provider.resting"
+        message = f"{name} is cooling down for {seconds:.0f} s: {POLICIES[kind].text}"
         level = INFO if kind == "limited" else WARNING
         facts |= {"reason": kind, "seconds": round(seconds)}
         self._states.fire(StateChange(event, subject, message, level, REMEDIES[kind], facts))
@@ -61,8 +60,5 @@ class ProviderChanges:
         if len(self._ended) > MOST_ENDED:
             self._ended.clear()
         self._ended[subject] = self._clock.monotonic()
-        if before == REFUSED:
-            event = "credential.back"
-        else:
-            event = "provider.back"
+        event = "credential.back" if before == REFUSED else "provider.back"
         self._states.resolve(StateChange(event, subject, f"{target} answers again", INFO, facts=facts))

@@ -1,11 +1,12 @@
-"""The readable form of the request line: time, level, what was asked and how it ended, then name=value.
+"""The readable form of the request line: time, level, operation and status, then name=value.
 
-It is put together in one pass, since Python writes text at several times the cost at which a library writes JSON.
-Whatever a caller chose is quoted, so that it neither breaks the line nor looks like another name.
+It is written in one pass, since text costs Python a fraction of the time that a library needs for JSON. Values that a
+caller chose are quoted, so that they cannot break the line or look like another name.
 """
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import orjson
@@ -25,18 +26,19 @@ from gateway.telemetry.remedies import remedy_of
 K = TypeVar("K")
 
 PLAIN = re.compile(r"[\w./:@+-]+", re.ASCII)
-FAULT = 500  # statuses from here on are no caller's fault
-REMEMBERED, LONGEST = 1_000, 300  # how many fragments of one kind are remembered, and how long each may be
+FAULT = 500  # statuses from here on are not the caller's fault
+REMEMBERED = 1_000  # cached fragments of one kind
+LONGEST = 300  # characters of a cached fragment
 MEMO = "readable request line"
-# Templates, since numbers are cheapest to write all at once. A line begins with the second, ms, what stands before the
-# request id, the id, the duration and the address; the rest is of a request that reached an upstream.
+# One template for a whole line, since that formats numbers fastest. A line begins with the second, ms, the level,
+# operation and status, the request id, the duration and the address; SERVED is the rest for an upstream request.
 BEGIN = "%s.%03dZ{begin}%s duration_ms=%.1f%s"
 SERVED = "%s%s%s%s attempts=%d cost_usd=%s provider_ms=%.1f gateway_ms=%s%s"
 
 
 class Fragments(dict[K, str]):
-    """What lines have in common, by what it depends on: put together once, since a request finds little of its own code
-    in the processor's caches."""
+    """Cached parts of lines, by the value that they depend on. Each is formatted once, since a request finds little of
+    its code in the processor's caches."""
 
     def __init__(self, write: Callable[[K], str]) -> None:
         super().__init__()
@@ -52,23 +54,20 @@ class Fragments(dict[K, str]):
 
 
 class ReadableLine:
-    """Makes readable lines, without their end."""
+    """Formats readable lines without a line end."""
 
     def __init__(self) -> None:
         self._begins = Fragments(_begin_of)
-        self._served: Fragments[tuple[str, int]] = Fragments(lambda asked: _begin_of(asked) + SERVED)
-        self._seconds: Fragments[int] = Fragments(lambda seconds: to_iso(seconds * SECOND_US)[:-5])
-        self._hundredths: Fragments[int] = Fragments(lambda number: str(number / 100))
-        self._addresses: Fragments[str] = Fragments(lambda ip: field("ip", ip))
-        self.models: Fragments[str] = Fragments(lambda model: field("model", model))
+        self._served: Fragments[tuple[str, int]] = Fragments(_served_of)
+        self._seconds: Fragments[int] = Fragments(_second_of)
+        self._hundredths: Fragments[int] = Fragments(_hundredths_of)
+        self._addresses: Fragments[str] = Fragments(partial(field, "ip"))
+        self.models: Fragments[str] = Fragments(partial(field, "model"))
 
     def line_of(self, finished: FinishedRequest) -> bytes:
-        """The line of a request."""
+        """Return the line of a request."""
         context = finished.context
-        if context is not None:
-            outcome = context.outcome
-        else:
-            outcome = None
+        outcome = None if context is None else context.outcome
         if context is None or outcome is None or not outcome.attempts:
             return self._unserved(finished, context)
         attempts = outcome.attempts
@@ -84,15 +83,12 @@ class ReadableLine:
         if count > 1:
             cost_nusd += sum(attempt.charge.total for attempt in attempts[:-1])
             provider_s += sum(attempt.ended - attempt.started for attempt in attempts[:-1])
-        if last.finish:
-            rest = f" finish={last.finish}"
-        else:
-            rest = ""
+        rest = f" finish={last.finish}" if last.finish else ""
         if outcome.cached or last.first_at or finished.error is not None or count > 1:
             rest = self._stream_of(context, outcome) + rest + _failure_of(finished)
         if usage is not None:
             rest = f" input_tokens={usage.input_total} output_tokens={usage.output_total}{rest}"
-        # All at once: by far the cheapest way.
+        # One formatting operation is by far the cheapest.
         line = self._served[finished.operation, finished.status] % (
             self._seconds[at_us // SECOND_US],
             at_us // 1000 % 1000,
@@ -101,7 +97,7 @@ class ReadableLine:
             self._addresses[finished.peer],
             field("label", finished.shown_id) if finished.shown_id != finished.request_id else "",
             caller.memo.get(MEMO) or self._remember_owner(caller),
-            # Told apart here, since a call is dear where most requests have a model alone.
+            # Decided here, since most requests have only a model, and a call is expensive.
             self._asked_of(finished, context)
             if request is None or context.source or finished.replayed
             else self.models[request.requested_model],
@@ -115,7 +111,7 @@ class ReadableLine:
         return line.encode()
 
     def _unserved(self, finished: FinishedRequest, context: RequestContext | None) -> bytes:
-        """The line of a request that reached none."""
+        """Return the line of a request without an upstream call."""
         caller = finished.caller
         error = finished.error
         at_us = finished.at_us
@@ -127,7 +123,7 @@ class ReadableLine:
         line = self._begins[finished.operation, finished.status] % (
             self._seconds[at_us // SECOND_US],
             at_us // 1000 % 1000,
-            _quote(finished.request_id),  # of a path that nobody knows it is the caller's own
+            _quote(finished.request_id),  # for an unknown path it is the caller's own
             finished.took_s * 1000,
             self._addresses[finished.peer]
             + (field("label", finished.shown_id) if finished.shown_id != finished.request_id else "")
@@ -138,22 +134,25 @@ class ReadableLine:
         return line.encode()
 
     def _asked_of(self, finished: FinishedRequest, context: RequestContext | None) -> str:
-        """Model, source and whether it was an earlier answer."""
-        asked = ""
+        """Return the model, the source, and whether the answer was replayed."""
+        text = ""
         if context is not None and context.request is not None:
-            asked = self.models[context.request.requested_model]
+            text = self.models[context.request.requested_model]
             if context.source:
-                asked += field("source", context.source)
-        return asked + (field("replayed", True) if finished.replayed else "")
+                text += field("source", context.source)
+        if finished.replayed:
+            text += field("replayed", True)
+        return text
 
     def _stream_of(self, context: RequestContext, outcome: Outcome) -> str:
-        """The first content of a stream, and whether it came from the cache."""
+        """Return the time of a stream's first content, and whether it came from the cache."""
         last = outcome.attempts[-1]
+        text = ""
         if last.first_at:
-            first = f" first_token_ms={(last.first_at - context.started) * 1000:.1f}"
-        else:
-            first = ""
-        return first + (field("cached", True) if outcome.cached else "")
+            text = f" first_token_ms={(last.first_at - context.started) * 1000:.1f}"
+        if outcome.cached:
+            text += field("cached", True)
+        return text
 
     def _remember_owner(self, caller: Caller) -> str:
         owner = caller.memo[MEMO] = self._write_owner(caller.key_id, caller.project_id, caller.organization_id)
@@ -167,27 +166,41 @@ class ReadableLine:
         return piece
 
 
-def _begin_of(asked: tuple[str, int]) -> str:
-    """The template of a line's begin by operation and status."""
-    operation, status = asked
+def _begin_of(result: tuple[str, int]) -> str:
+    """Return the template of a line's beginning by operation and status."""
+    operation, status = result
     level = "INFO" if status < FAULT else "WARNING"
     return BEGIN.replace("{begin}", f" {level} request {operation} {status} request_id=".replace("%", "%%"))
 
 
+def _served_of(result: tuple[str, int]) -> str:
+    return _begin_of(result) + SERVED
+
+
+def _second_of(seconds: int) -> str:
+    return to_iso(seconds * SECOND_US)[:-5]
+
+
+def _hundredths_of(number: int) -> str:
+    return str(number / 100)
+
+
 def _failure_of(finished: FinishedRequest) -> str:
-    """Which attempts failed; for a request that failed also its code and the remedy."""
+    """Return the failed attempts; for a failed request also its code and the remedy."""
     reason = finished.error
     tried = tried_of(finished.context)
     text = field("tried", tried) if tried else ""
     if reason is None:
         return text
+    text = field("code", reason.code) + text
     remedy = remedy_of(reason)
-    return field("code", reason.code) + text + (field("remedy", remedy) if remedy else "")
+    if remedy:
+        text += field("remedy", remedy)
+    return text
 
 
 def tried_of(context: RequestContext | None) -> list[dict[str, Any]]:
-    """The failed attempts of a request, each with the provider's own text, unless a policy forbids to log what it may
-    quote."""
+    """Return the failed attempts of a request, each with the provider's text unless a policy forbids to log content."""
     if context is None or context.outcome is None:
         return []
     with_text = logs_text(context.caller.rules)
@@ -203,18 +216,20 @@ def _tried(attempt: Attempt, error: GatewayError, with_text: bool) -> dict[str, 
         "code": error.code,
         "key": attempt.target.credential.ident,
     }
-    if with_text:
-        text = upstream_text(error)
-    else:
-        text = ""
+    text = upstream_text(error) if with_text else ""
     if text:
         return fact | {UPSTREAM_ERROR: text}
     return fact
 
 
 def field(name: str, value: Any) -> str:
-    """A fact as it stands in the line."""
-    text = _quote(value) if isinstance(value, str) else value if value is True else orjson.dumps(value).decode()
+    """Return a fact as " name=value"."""
+    if isinstance(value, str):
+        text = _quote(value)
+    elif value is True:
+        text = "True"
+    else:
+        text = orjson.dumps(value).decode()
     return f" {name}={text}"
 
 

@@ -1,11 +1,11 @@
-"""What an operator can do about a failed request, by error code."""
+"""Remedies that an operator can apply after a failed request, by error code."""
 
 from gateway.configuration.settings import MANAGE
 from gateway.errors import GatewayError
 
 AWAY = "the gateway's own store: see the log's line with the event database.away, and /readyz"
 
-# The operator's counterpart of docs/errors.md. Request errors that only the sender can fix have none.
+# The operator's counterpart of docs/errors.md. Errors that only the caller can fix have none.
 REMEDIES = {
     "invalid_api_key": f"the caller's token is wrong or its key is over: {MANAGE} keys list tells the state of each",
     "insufficient_credits": f"add credits ({MANAGE} credits grant) or let the organization be unlimited "
@@ -48,5 +48,5 @@ REMEDIES = {
 
 
 def remedy_of(error: GatewayError) -> str:
-    """The remedy; "" where only the caller can do anything."""
+    """Return the remedy, "" where only the caller can act."""
     return REMEDIES.get(error.code, "")

@@ -1,6 +1,6 @@
-"""The request line: one line a request at its end, as JSON or readable, for operators who switched it on.
+"""The request line: one log line at the end of each request, as JSON or readable text, if the operator enabled it.
 
-It names who asked, for what, who served it and what became of it; never what was said, and no secret.
+It names the caller, the operation, the provider and the result, but no content and no secrets.
 """
 
 from collections.abc import Callable
@@ -18,19 +18,20 @@ from gateway.telemetry.finished import FinishedRequest
 from gateway.telemetry.readable_line import FAULT, ReadableLine, tried_of
 from gateway.telemetry.remedies import remedy_of
 
-# Lines are made together, since code that runs once a request finds little of itself in the processor's caches; and
-# written together, so that a request waits for no write of its own.
+# Lines are formatted together, since code that runs once per request finds little of itself in the processor's caches,
+# and written together, so that no request waits for a write.
 GATHER_S = 0.05
-MADE_AT_ONCE, MOST_LINES = 16, 96  # more cost no less, and what waits pushes other things out of the caches
-LARGE = 16_384  # bytes of a body: such a request is not kept until others have ended
-# Of machines that ask all the time: they have no line while they are answered well.
+MADE_AT_ONCE = 16
+MOST_LINES = 96  # more save no time, and waiting lines displace other data from the caches
+LARGE = 16_384  # bytes of a body; such a request is not kept until others have ended
+# Operations of probes, which are not logged while they succeed.
 PROBES = frozenset(
     {"GET /metrics", "GET /healthz", "GET /livez", "GET /readyz", "GET /health/liveliness", "GET /health/readiness"}
 )
 
 
 class RequestLine(Struct, omit_defaults=True, gc=False):
-    """What a line says as JSON, in its order; None is left out. Times are milliseconds, costs dollars."""
+    """The members of a JSON line in order; None is omitted. Times are milliseconds, costs dollars."""
 
     at: str
     level: str
@@ -67,7 +68,7 @@ write_json = json.Encoder().encode
 
 
 class RequestLines:
-    """Writes a line for each request but probes that were answered well. `write` takes whole lines."""
+    """Writes a line for each request except successful probes. `write` takes whole lines."""
 
     def __init__(self, form: Literal["text", "json"], write: Callable[[str], object]) -> None:
         if form == "json":
@@ -75,7 +76,7 @@ class RequestLines:
         else:
             self._line_of = ReadableLine().line_of
         self._write = write
-        self._ended: list[FinishedRequest] = []  # their lines are still to be made
+        self._ended: list[FinishedRequest] = []  # requests without a line yet
         self._lines: list[bytes] = []
         self._due = False
 
@@ -84,7 +85,7 @@ class RequestLines:
             return
         ended = self._ended
         ended.append(finished)
-        # An error keeps the frames that it went through, and all that they hold.
+        # An error keeps the frames of its traceback and everything that they refer to.
         if len(ended) >= MADE_AT_ONCE or finished.error is not None or len(finished.body) > LARGE:
             self._make()
         if not self._due:
@@ -104,7 +105,7 @@ class RequestLines:
         self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the waiting lines."""
         self._make()
         if self._lines:
             self._write_out()
@@ -117,7 +118,7 @@ class RequestLines:
 
 
 def json_line(finished: FinishedRequest) -> bytes:
-    """The line of a request as JSON."""
+    """Return the line of a request as JSON."""
     status = finished.status
     caller = finished.caller
     context = finished.context
@@ -129,7 +130,7 @@ def json_line(finished: FinishedRequest) -> bytes:
         finished.request_id,
         finished.operation,
         status,
-        # `round` does it in six times as long.
+        # `round` takes six times as long.
         (finished.took_s * 10_000 + 0.5) // 1 / 10,
         finished.peer,
     )
@@ -158,7 +159,7 @@ def json_line(finished: FinishedRequest) -> bytes:
 
 @lru_cache(maxsize=4)
 def _moment(at_ms: int) -> str:
-    """ISO 8601 in UTC with milliseconds; requests that shared a commit end together."""
+    """Return a time in ISO 8601 (UTC, milliseconds), cached since requests that share a commit end together."""
     seconds, ms = divmod(at_ms, 1000)
     return f"{_second(seconds)}.{ms:03d}Z"
 

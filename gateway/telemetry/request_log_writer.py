@@ -1,6 +1,6 @@
 """Request log entries beside the usage rows: requests that were refused or failed, and callers' metadata."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import orjson
 from msgspec import DecodeError, Struct, json
@@ -12,6 +12,7 @@ from gateway.errors import Cancelled, Unauthenticated, Unavailable
 from gateway.metering.counters import Counters
 from gateway.metering.log.log_entries import LogEntry, write_rows
 from gateway.metering.usage_table import raw_id
+from gateway.runtime.stepwise import GoOn, always
 from gateway.store.aging import AgingTables
 from gateway.store.journal import Journal
 from gateway.telemetry.finished import FinishedRequest
@@ -26,7 +27,7 @@ WORKER_RATE = 5.0
 KEYS = 4096
 # Kinds of refusals that are counted separately between two calls of `flush`; of others only the total is known.
 KINDS = 64
-# Above this the journal is left to the records of settlements.
+# With more queued rows the journal is reserved for settlements.
 MOST_PENDING = 2_000
 UNLOGGED = "requests_unlogged_total"
 # The requested model is not read from a longer body.
@@ -54,7 +55,7 @@ class Allowance:
         self._at = at
 
     def take(self, now: float) -> bool:
-        """Whether one more is allowed at `now` (monotonic seconds)."""
+        """Return whether one more is allowed at `now` (monotonic seconds)."""
         self._left = min(self._burst, self._left + (now - self._at) * self._rate)
         self._at = now
         if self._left < 1:
@@ -64,8 +65,8 @@ class Allowance:
 
 
 class RequestLog:
-    """Writes log entries in the same commits as usage rows. Never waits and never fails: the log is not part of the
-    accounts."""
+    """Writes log entries in the commits of usage rows. Never waits and never fails, since the accounts do not depend on
+    the log."""
 
     def __init__(self, journal: Journal, clock: Clock, counters: Counters, tables: AgingTables) -> None:
         self._tables = tables
@@ -82,21 +83,21 @@ class RequestLog:
         requests.observe_marked(self.marked)
 
     def failed(self, finished: FinishedRequest) -> None:
-        """Log a request that was refused or failed at every provider. Failures that have usage rows are left to those:
-        a response that broke off, and a caller who disconnected."""
+        """Log a request that was refused or failed at every provider. Failures with usage rows (responses that broke
+        off, callers that disconnected) need no entry."""
         owner = _owner_of(finished)
         error = finished.error
         if owner is None or error is None or not finished.paid or error.status == Unauthenticated.status:
             return
         if finished.context is not None and finished.context.metadata:
-            return  # it is logged by `marked`
+            return  # `marked` logs it
         if not finished.attempts:
             self._refused(finished, owner)
         elif finished.status != Cancelled.status and not finished.attempts[-1].first_at:
             self._write(_entry_of(finished, owner, {}), {})
 
     def marked(self, finished: FinishedRequest) -> None:
-        """Log the metadata of a request, and a request that got a replayed answer, which has no usage row."""
+        """Log the metadata of a request, and a request with a replayed answer, which has no usage row."""
         owner = _owner_of(finished)
         context = finished.context
         if context is not None:
@@ -117,8 +118,8 @@ class RequestLog:
         for kind, count in flood.items():
             self._write(kind._replace(request=bytes.fromhex(ids.new_hex()), requests=count), {})
 
-    def purge(self, go_on: Callable[[], bool] = lambda: True) -> int:
-        """Delete entries older than the retention period; returns how many. Unavailable: the next round does it."""
+    def purge(self, go_on: GoOn = always) -> int:
+        """Delete expired entries; returns how many. Unavailable: the next round deletes them."""
         return self._tables.purge(self._clock.now_us(), go_on)
 
     def _refused(self, finished: FinishedRequest, owner: Ids) -> None:
@@ -159,8 +160,7 @@ class RequestLog:
 
 
 def _owner_of(finished: FinishedRequest) -> Ids | None:
-    """The ids of the request's owner, also for a valid key that is not admitted (its project or organization is
-    closed)."""
+    """Return the ids of the request's owner, also for a valid key whose project or organization is closed."""
     if finished.caller is not None:
         return billing_identity_of(finished.caller).ids
     if finished.error is None or finished.error.caller_ids is None:
@@ -181,7 +181,7 @@ def _entry_of(finished: FinishedRequest, owner: Ids, tags: Mapping[str, str]) ->
         *owner,
         1,
         *_measured(finished),
-        "" if finished.attempts else _clean(_asked(finished)[:LONGEST_NAME])[:255],
+        "" if finished.attempts else _clean(_requested_model(finished)[:LONGEST_NAME])[:255],
         context.source if context is not None else "",
         None if error is None else _clean(error.code)[:64],
         _clean(label)[:LABEL_LENGTH] or None,
@@ -190,7 +190,7 @@ def _entry_of(finished: FinishedRequest, owner: Ids, tags: Mapping[str, str]) ->
 
 
 def _measured(finished: FinishedRequest) -> tuple[int, str, str]:
-    """Status, operation and path."""
+    """Return status, operation and path."""
     context = finished.context
     if context is not None:
         operation = context.operation
@@ -199,8 +199,8 @@ def _measured(finished: FinishedRequest) -> tuple[int, str, str]:
     return finished.status, operation, finished.operation.partition(" ")[2][:255]
 
 
-def _asked(finished: FinishedRequest) -> str:
-    """The requested model as the caller wrote it; "" where none can be read."""
+def _requested_model(finished: FinishedRequest) -> str:
+    """Return the requested model as the caller wrote it, "" when it cannot be read."""
     context = finished.context
     if context is not None and context.request is not None:
         return context.request.requested_model
@@ -213,5 +213,5 @@ def _asked(finished: FinishedRequest) -> str:
 
 
 def _clean(text: str) -> str:
-    """The text as every store can keep it: a caller's text may contain NUL and lone surrogates."""
+    """Return the text as every store accepts it: without NUL and lone surrogates."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Observers of finished requests: every request is counted here and reported to those that registered."""
+"""Observers of finished requests: every request is counted here and reported to the registered observers."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -12,12 +12,12 @@ from gateway.telemetry.finished import UNMATCHED, FinishedRequest
 
 Observer = Callable[[FinishedRequest], None]
 
-# Buckets in seconds for the gateway's own share of a request, which is far below its providers'.
+# Buckets in seconds for the gateway's own share of a request, which is far below the provider's.
 OWN_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class Arrival(Protocol):
-    """The attributes of an incoming request that are read here (surfaces.http.Inbound)."""
+    """The attributes of an incoming request that are used here (surfaces.http.Inbound)."""
 
     request_id: str
     peer: str
@@ -30,13 +30,13 @@ class Arrival(Protocol):
 
 
 class RequestObservers:
-    """The registry of a worker. Observers are called in the request's own greenlet, once per request: they must neither
-    wait nor raise."""
+    """The registry of a worker. Observers run in the request's greenlet, once per request; they must neither wait nor
+    raise."""
 
     def __init__(self, counters: Counters, clock: Clock) -> None:
         self.counters = counters
         self.clock = clock
-        # The lists themselves are shared with every OperationReporter, so that it needs one lookup.
+        # OperationReporters share these lists, so that each needs one lookup.
         self.observers: list[Observer] = []
         self.failure_observers: list[Observer] = []
         self.marked_observers: list[Observer] = []
@@ -55,14 +55,14 @@ class RequestObservers:
         self.marked_observers.append(observer)
 
     def of(self, operation: str, paid: bool = False) -> "OperationReporter":
-        """The reporter for `operation`; `paid` operations ask models for something."""
-        found = self._operations.get(operation)
-        if found is None:
-            found = self._operations[operation] = OperationReporter(self, operation, paid)
-        return found
+        """Return the reporter for `operation`; `paid` operations call models."""
+        reporter = self._operations.get(operation)
+        if reporter is None:
+            reporter = self._operations[operation] = OperationReporter(self, operation, paid)
+        return reporter
 
     def refused(self, error: GatewayError, request_id: str, peer: str, operation: str = UNMATCHED) -> None:
-        """Report a request that reached no operation: an unknown path, another host, a body that was not read."""
+        """Report a request that reached no operation: an unknown path, another host, an unread body."""
         self.of(operation).count(error.status)
         self.publish(
             FinishedRequest(operation, error.status, self.clock.now_us(), 0.0, request_id, request_id, peer, error)
@@ -105,7 +105,7 @@ class OperationReporter:
         error: GatewayError | None = None,
         replayed: bool = False,
     ) -> None:
-        """`started` is monotonic seconds."""
+        """Report a request; `started` is in monotonic seconds."""
         counted = self._answers.get(status)
         if counted is None:
             counted = self.count(status, 0)
@@ -123,7 +123,7 @@ class OperationReporter:
                 observer(finished)
 
     def of_stream(self, arrival: Arrival, status: int, started: float) -> None:
-        """Report a streamed response when it ends; it may have failed after it began."""
+        """Report a streamed response when it ends, since it may fail after it began."""
         context = arrival.context
         if context is not None:
             outcome = context.outcome
@@ -168,8 +168,8 @@ class OperationReporter:
 
 
 class ClosingBody(Iterator[bytes]):
-    """A streamed body that calls a callback when it is closed. Costs nothing per chunk: whoever iterates gets the
-    body's own iterator."""
+    """A streamed body that calls a callback when it is closed. Iteration uses the body's own iterator, so chunks cost
+    nothing."""
 
     def __init__(self, body: Iterator[bytes], end: Callable[[], None]) -> None:
         self._body = body
@@ -182,7 +182,7 @@ class ClosingBody(Iterator[bytes]):
         return next(self._body)
 
     def close(self) -> None:
-        """Call the callback once, however far the body was read."""
+        """Call the callback once, however much of the body was read."""
         end = self._end
         self._end = _nothing
         try:

@@ -1,9 +1,9 @@
-"""WebSockets (RFC 6455): one open connection, whoever opened it, and the opening handshake of either side.
+"""WebSockets (RFC 6455): an open connection of either side, and the opening handshake of either side.
 
-wsproto reads and writes the frames. Nothing is queued here: a message is read when somebody asks for the next one, so
-who does not read keeps the peer from sending, by TCP's own means.
-Decided against simple-websocket where the server is our own: a thread of its own reads ahead into a list without an end
-(see sock_sockets.py), and its client dials by name, past the guard of addresses.
+wsproto reads and writes the frames. Nothing is queued: a message is read only when the next one is requested, so a slow
+reader makes its peer wait through TCP flow control.
+Decided against simple-websocket where the server is our own: a thread of it reads ahead into an unbounded list (see
+sock_sockets.py), and its client connects by name, past the address guard.
 """
 
 import codecs
@@ -45,40 +45,43 @@ from gateway.transport.handshakes import (
     SocketClosed,
 )
 
-# Codes that stand for something that no frame says (RFC 6455, section 7.4.1).
+# Codes that must not appear in a close frame (RFC 6455, section 7.4.1).
 NO_UTF8 = 1007
 UNSENDABLE = frozenset((1004, NO_CODE, LOST, 1015))
-# The most of one message: 15 MB of sound are the most of an event where these are spoken, in base64 a third more.
+# The largest message: providers accept events with 15 MB of sound, which base64 makes a third larger.
 MOST_MESSAGE = 21 << 20
-# Frames and messages are cheap to send and come thousands at once; others get their turn after so many.
+# Frames and messages are cheap to send and arrive by the thousand, so other greenlets run after this many.
 FRAMES_PER_TURN = 64
 MESSAGES_PER_TURN = 16
 APART = 1 << 18  # bytes from which a message is masked in a thread
 REFUSAL_BYTES = 65_536
 REASON_BYTES = 123
-CLOSE_S = 0.2  # how long who sends just now is waited for
-# The headers of a request that are its handshake.
+CLOSE_S = 0.2  # how long `close` waits for a send in progress
+# The headers of a request that belong to its handshake.
 OPENING = frozenset(
     ("host", "upgrade", "connection", "sec-websocket-key", "sec-websocket-version", "sec-websocket-protocol")
 )
 
 
 def sendable(number: int) -> int:
-    """The code of a close frame; FAULT for one that no frame may have."""
+    """Return the code for a close frame; FAULT for a code that must not be sent."""
     if number in UNSENDABLE or not 1000 <= number <= 4999:
         return FAULT
     return number
 
 
 def shortened(reason: str) -> str:
-    """As much of a reason as a close frame carries."""
+    """Return as much of a reason as a close frame can carry."""
     return reason.encode()[:REASON_BYTES].decode(errors="ignore")
 
 
 class Channel(Protocol):
-    """Bytes both ways. `receive` waits for some and gives b"" at the end; both raise OSError when the peer is gone.
-    After `close` nothing comes any more; `linger` lets the peer read what was sent last. `hold` tells how many bytes of
-    a long message are held now; Overloaded when that is too much."""
+    """Bytes in both directions.
+
+    `receive` waits for bytes and returns b"" at the end; both methods raise OSError when the peer disconnected. After
+    `close` nothing is received; `linger` lets the peer read the last message. `hold` sets how many bytes of a long
+    message are in memory; Overloaded when that is too much.
+    """
 
     def receive(self) -> bytes: ...
     def send(self, data: bytes) -> None: ...
@@ -90,8 +93,8 @@ class Channel(Protocol):
 class WebSocket:
     """One end of an open WebSocket. Several greenlets may send, one may receive.
 
-    `code` and `reason` are those of the peer's close frame once `receive` gave None (1006: it left without one).
-    `bytes_too`: messages of bytes are taken as the text that they are in UTF-8, as some servers send theirs.
+    `code` and `reason` are those of the peer's close frame after `receive` returned None (1006: it closed without one).
+    `bytes_too`: binary messages are accepted as text in UTF-8, as some servers send theirs.
     """
 
     def __init__(
@@ -104,18 +107,21 @@ class WebSocket:
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
         self._sending = BoundedSemaphore(1)
         self._read = 0
-        self._weighs = False  # what is held of a message, or was, is told to the channel
+        self._weighs = False  # the channel knows of bytes held for a message
         self.code = LOST
         self.reason = ""
-        self.closed = False  # this side has sent its close frame, or the peer is gone
-        self.heard = 0  # frames of the peer, by which one that is silent is told
+        self.closed = False  # this side has sent its close frame, or the peer disconnected
+        self.heard = 0  # frames of the peer, by which a silent peer is detected
 
     def receive(self) -> str | None:
-        """The next message; None when the connection is closed, or was closed for what the peer sent: no text (1003),
-        too much of it (1009), no UTF-8 (1007), more than is held for all (1013). The one before is done with."""
+        """Return the next message, and release the previous one.
+
+        None when the connection is closed, or was closed because of what the peer sent: binary data (1003), too large a
+        message (1009), invalid UTF-8 (1007), or more than the worker may hold (1013).
+        """
         if self._weighs:
             self._weigh(0)
-        held = bytearray()  # of a message in pieces: a text would take four bytes a character
+        held = bytearray()  # pieces of a message; a str would take up to four bytes a character
         while True:
             for event in self._connection.events():
                 self.heard += 1
@@ -135,12 +141,12 @@ class WebSocket:
                 return None
 
     def send(self, text: str) -> None:
-        """Send a message; waits as long as the peer takes nothing. SocketClosed."""
+        """Send a message, waiting while the peer does not read. SocketClosed."""
         with self._sending:
             self._send(TextMessage(data=text), len(text) > APART)
 
     def ping(self) -> None:
-        """Ask whether the peer is there, unless something is being sent just now. SocketClosed."""
+        """Send a ping, unless something is being sent. SocketClosed."""
         if self._sending.acquire(blocking=False):
             try:
                 self._send(Ping(payload=b""))
@@ -148,7 +154,7 @@ class WebSocket:
                 self._sending.release()
 
     def close(self, number: int = NORMAL, reason: str = "") -> None:
-        """Send the close frame, once, unless the peer takes nothing now; its own is not waited for. Never raises."""
+        """Send the close frame once, unless the peer does not read. Does not wait for the peer's; never raises."""
         if self.closed or not self._sending.acquire(timeout=CLOSE_S):
             self.closed = True
             return
@@ -161,12 +167,12 @@ class WebSocket:
             self._sending.release()
 
     def linger(self) -> None:
-        """Let the peer read what was sent last, for a moment. Never raises."""
+        """Let the peer read the last message for a moment. Never raises."""
         with suppress(OSError):
             self._channel.linger()
 
     def abort(self) -> None:
-        """End the connection at once; who receives finds it closed."""
+        """End the connection at once; a greenlet that receives finds it closed."""
         self.closed = True
         self._channel.close()
 
@@ -181,7 +187,7 @@ class WebSocket:
             raise SocketClosed from None
 
     def _fill(self) -> bool:
-        """Whether more came from the peer."""
+        """Receive from the peer; returns whether anything came."""
         try:
             data = self._channel.receive()
             if data:
@@ -193,18 +199,18 @@ class WebSocket:
         return bool(data)
 
     def _as_text(self, event: Event) -> Event:
-        """A piece of a message of bytes as one of text, where those are taken; what is no UTF-8 ends the connection
-        (1007)."""
+        """Convert a piece of a binary message to text where such messages are accepted; invalid UTF-8 closes the
+        connection (1007)."""
         if not self._bytes_too or not isinstance(event, BytesMessage):
             return event
         try:
             text = self._decode(event.data, event.message_finished)
         except UnicodeDecodeError:
-            return CloseConnection(code=NO_UTF8, reason="A message is no UTF-8.")
+            return CloseConnection(code=NO_UTF8, reason="A message is not valid UTF-8.")
         return TextMessage(data=text, frame_finished=event.frame_finished, message_finished=event.message_finished)
 
     def _answer(self, event: Event) -> bool:
-        """What is no text. Whether the connection goes on."""
+        """Handle an event that is not text; returns whether the connection continues."""
         if isinstance(event, Ping):
             try:
                 with self._sending:
@@ -223,27 +229,23 @@ class WebSocket:
         return True
 
     def _end(self, event: CloseConnection) -> None:
-        """The peer's close frame, or a fault of its frames, which wsproto tells in the same way."""
+        """Handle the peer's close frame, or invalid frames, which wsproto reports in the same way."""
         self.code = int(event.code)
         self.reason = event.reason or ""
         if self._connection.state is ConnectionState.OPEN:
             self._refuse(self.code, self.reason)
             return
-        if self.code in UNSENDABLE:
-            code = NORMAL
-        else:
-            code = self.code
-        self.close(code)
+        self.close(NORMAL if self.code in UNSENDABLE else self.code)
 
     def _fits(self, size: int) -> bool:
-        """Whether a message may have so many bytes; it is closed where it may not."""
+        """Return whether a message may have this many bytes; else close the connection."""
         if size > self._most:
             self._refuse(TOO_LARGE, f"A message has at most {self._most} bytes.")
             return False
         return size <= APART or self._weigh(size)
 
     def _weigh(self, size: int) -> bool:
-        """Whether so many bytes of a message may be held."""
+        """Return whether this many bytes of a message may be held; else close the connection."""
         self._weighs = size > 0
         try:
             self._channel.hold(size)
@@ -258,14 +260,14 @@ class WebSocket:
         self.close(code, reason)
 
     def _take_turn(self) -> None:
-        """Who reads a message works on it, so that turns come sooner."""
+        """Let other greenlets run now and then: a message causes more work than a frame."""
         self._read += 1
         if self._read % MESSAGES_PER_TURN == 0:
             gevent.sleep(0)
 
 
 class Handshake:
-    """The opening handshake of a caller, whose head was read already. InvalidRequest for what is none."""
+    """The opening handshake of a caller whose head was read. InvalidRequest for an invalid one."""
 
     def __init__(self, headers: Mapping[str, str], path: str) -> None:
         self._connection = WSConnection(ConnectionType.SERVER)
@@ -281,7 +283,7 @@ class Handshake:
                 self.offered = event.subprotocols
 
     def accept(self, channel: Channel, subprotocol: str | None, headers: Sequence[tuple[str, str]]) -> WebSocket:
-        """Answer it, with one of the subprotocols that were `offered` and headers of one's own. SocketClosed."""
+        """Accept the handshake with one of the `offered` subprotocols and further headers. SocketClosed."""
         own = [(name.encode(), value.encode("latin-1")) for name, value in headers]
         try:
             channel.send(self._connection.send(AcceptConnection(subprotocol=subprotocol, extra_headers=own)))
@@ -291,7 +293,7 @@ class Handshake:
 
 
 def request(channel: Channel, host: str, target: str, headers: Mapping[str, str]) -> WebSocket:
-    """Ask a server for a WebSocket. HandshakeRefused with its answer; UpstreamFailed for what is no HTTP; OSError."""
+    """Open a WebSocket at a server. HandshakeRefused with its response; UpstreamFailed for invalid HTTP; OSError."""
     connection = WSConnection(ConnectionType.CLIENT)
     given = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     refusal: HandshakeAnswer | None = None
@@ -307,14 +309,14 @@ def request(channel: Channel, host: str, target: str, headers: Mapping[str, str]
             if refusal is not None and (refusal.whole or not data):
                 raise HandshakeRefused(refusal.status, refusal.headers, refusal.body[:REFUSAL_BYTES])
             if not data:
-                raise ConnectionResetError("the server left in the middle of the handshake")
+                raise ConnectionResetError("the server disconnected in the middle of the handshake")
     except (RemoteProtocolError, LocalProtocolError, h11.ProtocolError):
         raise UpstreamFailed(f"{host} did not answer the WebSocket handshake in valid HTTP.") from None
 
 
 @dataclass(slots=True)
 class HandshakeAnswer:
-    """An answer to the handshake that is none, as far as it came."""
+    """A response that refuses the handshake, as far as it has arrived."""
 
     status: int
     headers: dict[str, str]

@@ -90,4 +90,4 @@ def test_a_machine_that_stood_still_is_not_told_as_work_of_the_gateway(caplog, m
     with caplog.at_level(logging.WARNING):
         made._at, made._cpu = time.perf_counter() - 5.0, time.thread_time()
         made._beat()
-    assert "the machine gave this process no CPU time" in caplog.records[-1].getMessage()
+    assert "the machine gave it no CPU time" in caplog.records[-1].getMessage()
