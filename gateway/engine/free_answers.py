@@ -135,7 +135,7 @@ class FreeAnswers:
             return  # the answer is free, so it does not depend on its row
 
     def _server_of(self, shared: SharedRequest, origin: AnswerOrigin) -> Target:
-        """Return the target of an answer whose target is known to exist."""
+        """Return the target of an answer, which must exist."""
         target = self.target_of(shared, origin.mapping)
         if target is None:
             raise Internal("The provider of this answer is no longer known.")

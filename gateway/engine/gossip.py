@@ -167,7 +167,7 @@ class Pins:
         self._backoff_until = 0.0
 
     def get(self, key: str) -> str | None:
-        """Unavailable when the store does not answer in time; then it is not asked for a moment."""
+        """Return the pin. Unavailable when the store does not respond in time, and for a moment afterwards."""
         if self._clock.monotonic() < self._backoff_until:
             raise Unavailable()
         try:
@@ -180,7 +180,7 @@ class Pins:
         return None
 
     def put(self, key: str, value: str, ttl_s: float) -> None:
-        """Unavailable when too many writes are queued."""
+        """Queue a pin to be stored. Unavailable when too many writes are queued."""
         self._store.put(key, value.encode(), ttl_s)
 
 

@@ -30,7 +30,7 @@ class KeyBounds:
         self._default_output = default_output
 
     def sift(self, plan: Plan, request: Request, at_us: int) -> Plan:
-        """Return the plan without the keys whose limit cannot cover the request.
+        """Return the plan without the keys that have too low a limit left for the request.
 
         Raises the error of the last key when no key is left. Reads nothing when no key has a limit.
         """

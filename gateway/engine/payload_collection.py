@@ -204,7 +204,7 @@ class Payload:
         self._post = None
         if post is None:
             return None
-        # Packing takes a job of its own, so that a disconnecting caller cannot cancel the settlement.
+        # Packing runs in a separate job, so that a disconnecting caller cannot cancel the settlement.
         if self._is_large:
             ticket = Job(self._post_both, post).result()
         else:

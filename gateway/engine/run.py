@@ -209,7 +209,7 @@ class Run(Struct, eq=False):
         if self.unheard:
             self._finished_unheard(attempt)
         attempt.status = OK
-        self._keep_decision()  # before the settlement, whose commit includes it
+        self._keep_decision()  # before the settlement, so that one commit includes both
         self.settlement.settle(attempt)
         self.planner.succeeded(attempt, self.request.requirements.stream, self.request.operation)
         self.planner.served(self.route_plan, attempt)

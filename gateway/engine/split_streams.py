@@ -1,4 +1,4 @@
-"""Several streamed answers of a chat whose provider streams fewer per call: several calls, merged as they arrive.
+"""Several streamed answers where the provider streams fewer per call: several calls, merged as they arrive.
 
 Together the calls are one attempt, as in `split_calls`. Answers are numbered in the order of their calls. Started comes
 once; Finished comes when all calls have finished, with the sum of their usage. When one call fails the stream fails,

@@ -44,7 +44,7 @@ def stop_accepting(servers: list[PausableServer]) -> None:
 
 
 class BootingWorker(GeventWorker, ABC):
-    """A worker whose failed boot ends only this worker; gunicorn's own exit status would end all workers."""
+    """A worker that ends alone when its boot fails; gunicorn's own exit status would end all workers."""
 
     _servers: Sequence[PausableServer] = ()
     _accepts = True
@@ -76,7 +76,7 @@ class BootingWorker(GeventWorker, ABC):
         if follow is not None:
             follow(self._replace_application)
         else:
-            # This byte tells the master that the worker is ready.
+            # This byte signals to the master that the worker is ready.
             os.ftruncate(self.tmp.fileno(), 1)
 
     def _replace_application(self, application: Any) -> None:

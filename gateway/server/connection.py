@@ -381,5 +381,5 @@ def _refuse(data: bytes) -> int:
 
 
 def late() -> InvalidRequest:
-    """Return the error of a request whose bytes stopped arriving."""
+    """Return the error of a request that stopped arriving."""
     return InvalidRequest("The request did not arrive in time.", code="request_timeout", status=408)

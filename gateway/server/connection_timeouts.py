@@ -81,7 +81,7 @@ class TimeoutSweeper:
         progress = connection.progress
         tick = self._state.tick
         stuck = progress is not None and progress.is_too_slow(tick, self._stall_ticks, self._answer_bytes)
-        # An expired connection whose request arrived at that moment looks closed although its caller is connected.
+        # An expired connection that received a request at that moment looks closed although its caller is connected.
         older = connection.peekable and not connection.expired and self._state.tick > connection.since
         if stuck:
             end(connection, ClientGone())

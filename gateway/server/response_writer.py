@@ -15,7 +15,7 @@ from gateway.surfaces.wsgi import write_status
 
 # A body of declared length up to this size is sent together with its head, however many pieces it has.
 JOIN_BYTES = 65_536
-# A stream whose pieces are always ready never yields, so after this many pieces other greenlets get a turn.
+# A stream with pieces that are always ready never yields, so after this many pieces other greenlets get a turn.
 ITEMS_PER_TURN = 32
 # Headers that the server sets itself; an application's Transfer-Encoding and Keep-Alive are dropped.
 OWN = frozenset({"content-length", "connection", "date", "transfer-encoding", "keep-alive"})
@@ -80,7 +80,7 @@ class ResponseWriter(Struct, eq=False):
         self._send_items(result)
 
     def answer(self, outbound: Outbound) -> None:
-        """Send a response of the express lane, whose headers contain no framing."""
+        """Send a response of the express lane; its headers contain no framing."""
         body = outbound.body
         status = outbound.status
         self.status = write_status(status)

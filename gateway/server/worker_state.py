@@ -10,7 +10,7 @@ TICK_S = 0.25
 
 
 class ClientGone(GreenletExit):
-    """Ends the greenlet of a request whose caller disconnected; `except Exception` does not catch it."""
+    """Ends the greenlet of a request after its caller disconnected; `except Exception` does not catch it."""
 
 
 class ServerStopping(GreenletExit):

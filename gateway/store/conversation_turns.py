@@ -65,7 +65,7 @@ class Turns:
         return self._database.read(partial(self._total, organization))
 
     def known(self, organization: str, digests: Sequence[bytes]) -> set[bytes]:
-        """Return the digests whose pieces are stored."""
+        """Return the digests of stored pieces."""
         return {digest for digest, _ in self._select("stored_piece", "uses", organization, digests)}
 
     def add(self, turn: StoredTurn, pieces: Mapping[bytes, bytes], life_s: float, most_bytes: int) -> None:
@@ -184,7 +184,7 @@ class Turns:
         value = pieces.get(digest)
         if value is None:
             raise PiecesGone
-        # Of two transactions with the same new piece, the second waits for the first and then counts one more use.
+        # When two transactions add the same piece, the second waits for the first and then counts one more use.
         sql = (
             "INSERT INTO stored_piece (organization, digest, uses, size) VALUES (?, ?, 1, ?) "
             "ON CONFLICT (organization, digest) DO UPDATE SET uses = stored_piece.uses + 1"

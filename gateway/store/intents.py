@@ -41,7 +41,7 @@ class Intent(NamedTuple):
 
 
 class Orphan:
-    """A file whose owner has ended; its lock is held until `discard` or `release`."""
+    """An intent file of a process that has ended; its lock is held until `discard` or `release`."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self.path = path
@@ -112,7 +112,7 @@ class Intents:
         self._open[request, attempt] = self._number
 
     def end(self, request: bytes, attempt: int) -> None:
-        """Close an intent whose result is durable elsewhere. Safe to repeat."""
+        """Close an intent after its result became durable elsewhere. Safe to repeat."""
         number = self._open.pop((request, attempt), None)
         # Open intents are counted only for the files before the current one.
         if number != self._number and number is not None:
@@ -213,7 +213,7 @@ class Intents:
 
 
 def orphans(directory: Path) -> Iterator[Orphan]:
-    """Yield the files whose owners have ended, one locked at a time, and the newest of an owner first: the last record
+    """Yield the files of ended processes, one locked at a time, and the newest of an owner first: the last record
     of a revised intent counts."""
     for path in sorted(directory.glob("*.log"), key=_place, reverse=True):
         handle = _lock(path)

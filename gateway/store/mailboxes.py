@@ -29,7 +29,7 @@ MESSAGE_S = 60.0
 # How long a mailbox outlives a worker that died; renewed every third of it.
 LISTENING_S = 60.0
 LONGEST_MESSAGE = 8 << 20
-MOST_WAITING = 64  # messages of one mailbox; a listener that takes none of them counts as gone
+MOST_WAITING = 64  # messages of one mailbox; a listener that takes none of them counts as disconnected
 MOST_BYTES = 16 << 20
 OWNER_WAITING = 256  # messages in all mailboxes of an owner: in a worker, and again in the store
 OWNER_BYTES = 32 << 20

@@ -127,7 +127,7 @@ def _lock(database: Database) -> None:
 
 
 def _load(step: Step):
-    """Return the step's `up`, compiled from the source whose checksum is recorded.
+    """Return the step's `up`, compiled from the source with the recorded checksum.
 
     A cached bytecode file may be stale: Python detects an edit only by the file's time in seconds and its length.
     """

@@ -95,6 +95,6 @@ class HeldSlots:
 
 
 def _give_back(taking: Job[bool | Unavailable], held: HeldSlots) -> None:
-    """Give back slots whose taking was interrupted."""
+    """Give back slots after an interrupted `take`."""
     taking.result()
     held.give()

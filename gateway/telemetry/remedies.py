@@ -38,7 +38,7 @@ REMEDIES = {
     "its address and network checked",
     "upstream_refused": "the provider refused our credential or account: check the key and its funding there",
     "upstream_error": "the provider failed: see its status page; llmgateway_attempts_total tells how often",
-    "fetch_failed": "no connection to the provider: check its address, DNS and the way out of this network",
+    "fetch_failed": "no connection to the provider: check its address, DNS and the outgoing network",
     "stream_truncated": "the provider ended its stream early: see llmgateway_streams_cut_total",
     "no_available_provider": "nothing answers at any provider of this model: check network and addresses",
     "service_unavailable": AWAY,

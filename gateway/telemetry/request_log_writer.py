@@ -160,7 +160,7 @@ class RequestLog:
 
 
 def _owner_of(finished: FinishedRequest) -> Ids | None:
-    """Return the ids of the request's owner, also for a valid key whose project or organization is closed."""
+    """Return the ids of the request's owner, also for a valid key of a closed project or organization."""
     if finished.caller is not None:
         return billing_identity_of(finished.caller).ids
     if finished.error is None or finished.error.caller_ids is None:

@@ -20,7 +20,7 @@ Resolver = Callable[[str, int], list[str]]
 # The system's resolver, which blocks the calling thread.
 system_look_up = get_original("socket", "getaddrinfo")
 LONGEST_URL = 2_000  # characters of a webhook address
-# Simultaneous lookups of callers' names in all, and of one zone. A caller whose name server never answers occupies its
+# Simultaneous lookups of callers' names in all, and of one zone. A caller with an unresponsive name server occupies its
 # threads for as long as the system's resolver waits, which is ten seconds and more.
 AT_ONCE = 32
 OF_ZONE = 2
@@ -148,7 +148,7 @@ def read_receiver(url: str, param: str) -> str:
 
 
 def check_spelling(url: str, param: str) -> None:
-    """Refuse a URL to be stored whose host, as spelled, is not public. A name is looked up and checked at each call.
+    """Refuse a URL to be stored with a host that, as spelled, is not public. A name is looked up and checked at each call.
 
     Raises InvalidRequest, code address_not_allowed.
     """

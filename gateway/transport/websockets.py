@@ -267,7 +267,7 @@ class WebSocket:
 
 
 class Handshake:
-    """The opening handshake of a caller whose head was read. InvalidRequest for an invalid one."""
+    """The opening handshake of a caller, from its head. InvalidRequest for an invalid one."""
 
     def __init__(self, headers: Mapping[str, str], path: str) -> None:
         self._connection = WSConnection(ConnectionType.SERVER)

@@ -103,8 +103,8 @@ class SessionBooks:
         return self._open(request, place, cost_bound, begun=False)
 
     def open_late(self, request: TurnRequest, place: SessionPlace) -> tuple[Turn, GatewayError | None]:
-        """Admit a turn that the provider began unrequested: it counts even beyond the limits, whose error is
-        returned."""
+        """Admit a turn that the provider began unrequested: it counts even beyond the limits, and
+        their error is returned."""
         cost_bound = self._bound(request, place)
         try:
             self._check_cap(cost_bound.bound_nusd)
@@ -162,7 +162,7 @@ class SessionBooks:
             self._blame(turn, error)
 
     def abandon(self, turn: Turn, usage: Usage, error: GatewayError | None) -> None:
-        """Record a turn that began and whose caller left, or that failed with an `error`.
+        """Record a turn that began and then lost its caller or failed with an `error`.
 
         It is billed by the estimated `usage`; a failure before any content is free. Never waits and never raises.
         """

@@ -46,7 +46,7 @@ class ConversationLength:
         self._sound += -(-event.sound_bytes // USUAL_BYTES_A_TOKEN)
 
     def answered(self, usage: Usage, place: int | None) -> None:
-        """Record a response whose tokens the provider counted.
+        """Record a response with the token counts of the provider.
 
         Its input counts for everything before the position `place` at which it was requested, unless some response was
         to read another input. `place` is None where the position is unknown.

@@ -58,7 +58,7 @@ def test_the_form_of_an_address_is_chosen_or_recognised(run) -> None:
 
 def test_an_alert_by_mail_says_that_no_server_is_set_up(run) -> None:
     hook = run("alerts", "add", "mailto:ops@example.com").splitlines()[0]
-    assert "e-mail is not set up" in run("alerts", "test", hook, status=1)
+    assert "e-mail is not configured" in run("alerts", "test", hook, status=1)
 
 
 def test_thresholds_of_a_limit_are_set_shown_and_taken_back(run) -> None:
