@@ -148,7 +148,7 @@ def read_receiver(url: str, param: str) -> str:
 
 
 def check_spelling(url: str, param: str) -> None:
-    """Refuse a URL to be stored with a host that, as spelled, is not public. A name is looked up and checked at each call.
+    """Refuse a URL to be stored if its host is not public as spelled. A name is looked up and checked at each call.
 
     Raises InvalidRequest, code address_not_allowed.
     """
