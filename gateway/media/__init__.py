@@ -1,4 +1,4 @@
-"""The size of media in requests: pages and text of documents, seconds of sound, and the tokens that follow from both.
+"""The size of media in requests: pages and text of documents, seconds of audio, and the resulting tokens.
 
-Nothing that a caller declares is believed: names, media types, headers and declared lengths only ever raise a count.
+Declarations of the caller are not trusted: names, media types, headers and declared lengths can only raise a count.
 """

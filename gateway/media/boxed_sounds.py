@@ -1,4 +1,4 @@
-"""Samples of sound in MP4 (ISO/IEC 14496-12 and 14496-1) and blocks of sound in WebM (RFC 9559)."""
+"""Duration of audio in MP4 (ISO/IEC 14496-12 and 14496-1) and WebM (RFC 9559), by samples and blocks."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ OPENED = frozenset((SEGMENT, CLUSTER, GROUP, TRACKS, TRACK))
 
 
 def count_mp4(data: Bytes, begin: int) -> CountedSound:
-    """The samples of all tracks that are not video, each as long as one of its coding is at the most."""
+    """Count the samples of all tracks other than video, each with the maximum duration for its codec."""
     samples = 0
     longest = 0.0
     is_video = False
@@ -44,7 +44,7 @@ def count_mp4(data: Bytes, begin: int) -> CountedSound:
 
 
 def _boxes(data: Bytes, place: int) -> Iterator[tuple[bytes, int, int]]:
-    """Name, place and size of the contents of every box; those that hold boxes come before what they hold."""
+    """Yield name, offset and size of the contents of every box; a container precedes the boxes within it."""
     for _ in range(MOST_BOXES):
         if place + 8 > data.size:
             return
@@ -61,8 +61,10 @@ def _boxes(data: Bytes, place: int) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _sample_seconds(described: bytes) -> float:
-    """The most that a sample lasts, by the description of a track (from `stsd` on). LONGEST_PACKET_S where it is not
-    known or there are several."""
+    """Return the maximum duration of a sample by the description of a track (from `stsd` on).
+
+    It is LONGEST_PACKET_S if the codec is unknown or there are several descriptions.
+    """
     if int.from_bytes(described[4:8], "big") != 1:
         return LONGEST_PACKET_S
     coding = described[12:16]
@@ -74,7 +76,7 @@ def _sample_seconds(described: bytes) -> float:
 
 
 def _aac_seconds(descriptors: bytes) -> float:
-    """The same of AAC, by its own configuration: the container's rate may be another."""
+    """Return the same for AAC by its own configuration, because the container's sample rate may differ."""
     tag, inner = _descriptor(descriptors)
     if tag != 3 or len(inner) < 3 or inner[2] & 0xE0:
         return LONGEST_PACKET_S
@@ -91,7 +93,7 @@ def _aac_seconds(descriptors: bytes) -> float:
 
 
 def _descriptor(data: bytes) -> tuple[int, bytes]:
-    """Tag and contents of the first descriptor; tag 0 where there is none."""
+    """Return tag and contents of the first descriptor; tag 0 if there is none."""
     size = 0
     place = 1
     while 0 < place < min(len(data), 5):
@@ -103,7 +105,7 @@ def _descriptor(data: bytes) -> tuple[int, bytes]:
 
 
 def count_webm(data: Bytes, begin: int) -> CountedSound:
-    """The blocks of all tracks that are not video."""
+    """Count the blocks of all tracks other than video."""
     codecs: dict[int, bytes] = {}
     number = blocks = 0
     seconds = 0.0
@@ -124,8 +126,10 @@ def count_webm(data: Bytes, begin: int) -> CountedSound:
 
 
 def _element(data: Bytes, place: int) -> tuple[int, int, int]:
-    """Id, size and place of the contents of an element; place 0 where none begins. The contents of
-    an element of unknown size follow it."""
+    """Return id, size and offset of an element's contents; offset 0 if there is no element.
+
+    The contents of an element of unknown size follow it.
+    """
     head = data.at(place, 12)
     if head:
         ident_size = 9 - head[0].bit_length()

@@ -1,18 +1,19 @@
-"""Shared by the readers of sound: bytes at a place of a file, and the result of a count."""
+"""Helpers of the audio readers: windows into a file, and the result of a count."""
 
 from typing import NamedTuple
 
 from gateway.runtime.large_files import StoredFile
 
 WINDOW = 1 << 20
-# Silence in FLAC: a second in nine bytes. No format of those that providers take has less.
+# The lowest byte rate of any format that providers accept: silence in FLAC takes nine bytes a second.
 LEAST_OF_ANY = 9
-MOST_FRAMES = 1_000_000  # of one file; beyond, its bytes count at the lowest rate
+MOST_FRAMES = 1_000_000  # per file; beyond it, bytes count at the lowest rate
 
 
 class CountedSound(NamedTuple):
-    """Seconds of the frames that were counted; `rest` are bytes that hold no known frame, and the fewest of them that a
-    second may take."""
+    """Seconds of the counted frames. `rest` are the bytes outside of known frames, with the fewest bytes for a
+    second.
+    """
 
     seconds: float
     rest: int = 0
@@ -20,7 +21,7 @@ class CountedSound(NamedTuple):
 
 
 class Bytes:
-    """A file as something that is read at any place, in windows."""
+    """Random access to a file, in windows."""
 
     def __init__(self, file: StoredFile) -> None:
         self._file = file
@@ -29,7 +30,7 @@ class Bytes:
         self._window = b""
 
     def at(self, place: int, size: int) -> bytes:
-        """At most `size` bytes from `place` on."""
+        """Return at most `size` bytes from `place` on."""
         inside = place - self._begin
         end = self._begin + len(self._window)
         if inside < 0 or (place + size > end and end < self.size) or place > end:
@@ -38,11 +39,11 @@ class Bytes:
         return self._window[inside : inside + size]
 
     def number(self, place: int, size: int) -> int:
-        """The unsigned big-endian number at `place`."""
+        """Return the unsigned big-endian number at `place`."""
         return int.from_bytes(self.at(place, size), "big")
 
     def find(self, wanted: bytes, place: int) -> int:
-        """Where `wanted` stands first from `place` on; the end of the file where it does not."""
+        """Return the first offset of `wanted` from `place` on; the end of the file if it does not occur."""
         while place < self.size:
             inside = place - self._begin
             if not 0 <= inside <= len(self._window) - len(wanted):

@@ -1,4 +1,4 @@
-"""PCM in WAVE and AIFF, counted by its bytes, and FLAC, counted by its frames (RFC 9639)."""
+"""Duration of PCM in WAVE and AIFF, by bytes, and of FLAC, by frames (RFC 9639)."""
 
 import re
 from typing import Literal
@@ -10,7 +10,7 @@ FLOAT = 3
 A_LAW = 6
 MU_LAW = 7
 EXTENSIBLE = 0xFFFE
-ADPCM = (2, 0x11)  # of Microsoft and IMA: two samples in a byte
+ADPCM = (2, 0x11)  # Microsoft and IMA ADPCM: two samples in a byte
 GUID_REST = bytes.fromhex("000000001000800000aa00389b71")
 MOST_CHUNKS = 1_000
 SYNC = re.compile(rb"\xff[\xf8\xf9]", re.DOTALL)
@@ -39,7 +39,7 @@ CRC = _crc_table()
 
 
 def count_wave(data: Bytes, begin: int) -> CountedSound:
-    """All bytes of PCM at its rate, whatever length its chunk declares."""
+    """Count all bytes of PCM at its rate, whatever length its chunk declares."""
     fmt, size = _described(data, begin, b"fmt ", b"data")
     coding, channels, hertz = (int.from_bytes(fmt[a:b], "little") for a, b in ((0, 2), (2, 4), (4, 8)))
     frame = int.from_bytes(fmt[12:14], "little")
@@ -54,7 +54,7 @@ def count_wave(data: Bytes, begin: int) -> CountedSound:
 
 
 def count_aiff(data: Bytes, begin: int) -> CountedSound:
-    """The same of AIFF; AIFF-C may hold other codings."""
+    """Count all bytes of AIFF at its rate; AIFF-C may have other codecs."""
     common, size = _described(data, begin, b"COMM", b"SSND")
     channels = int.from_bytes(common[:2], "big")
     bits = int.from_bytes(common[6:8], "big")
@@ -67,7 +67,7 @@ def count_aiff(data: Bytes, begin: int) -> CountedSound:
 
 
 def count_flac(data: Bytes, begin: int) -> CountedSound:
-    """The samples of every frame in the file, wherever it stands."""
+    """Count the samples of every frame in the file, at any offset."""
     declared = data.number(begin + 18, 3) >> 4
     seconds = 0.0
     looks = 0
@@ -86,7 +86,7 @@ def count_flac(data: Bytes, begin: int) -> CountedSound:
 
 
 def _flac_frame(head: bytes, declared: int) -> float:
-    """Seconds of the frame that begins so; 0 for what is none."""
+    """Return the seconds of the frame with this header; 0 if it is not a frame."""
     if len(head) < 6:
         return 0.0
     block = head[2] >> 4
@@ -112,7 +112,9 @@ def _flac_frame(head: bytes, declared: int) -> float:
 
 
 def _described(data: Bytes, begin: int, description: bytes, sound: bytes) -> tuple[bytes, int]:
-    """The one description of a RIFF or IFF file, b"" where there are several; bytes from the first sound on."""
+    """Return the only description of a RIFF or IFF file (b"" if there are several), and the bytes from the first audio
+    on.
+    """
     order: Literal["little", "big"] = "little" if description == b"fmt " else "big"
     found: set[bytes] = set()
     place = begin + 12

@@ -1,4 +1,4 @@
-"""Frames of MPEG audio, of AAC in ADTS and of AMR, which follow each other (ISO/IEC 11172-3 and 13818-7, RFC 4867)."""
+"""Duration of consecutive frames of MPEG audio, AAC in ADTS and AMR (ISO/IEC 11172-3 and 13818-7, RFC 4867)."""
 
 from collections.abc import Callable
 
@@ -14,11 +14,11 @@ AMR_SIZES = {
     AMR_NARROW: (13, 14, 16, 18, 20, 21, 27, 32, 6, 1, 1, 1, 1, 1, 1, 1),
     AMR_WIDE: (18, 24, 33, 37, 41, 47, 51, 59, 61, 6, 1, 1, 1, 1, 1, 1),
 }
-CONSISTENT = 3  # frames in a row by which a decoder knows the format
+CONSISTENT = 3  # consecutive frames by which a decoder recognizes the format
 
 
 def count_mpeg(data: Bytes, begin: int) -> CountedSound:
-    """MPEG audio from `begin` on, which is behind the tags."""
+    """Count MPEG audio from `begin` on, which is after the tags."""
     return _follow(data, begin, mpeg_frame, LEAST_MPEG)
 
 
@@ -27,7 +27,7 @@ def count_adts(data: Bytes, begin: int) -> CountedSound:
 
 
 def count_amr(data: Bytes, begin: int) -> CountedSound:
-    """AMR of one channel; of several nothing is known."""
+    """Count AMR with one channel; files with several channels are unknown."""
     kind = next((one for one in (AMR_WIDE, AMR_NARROW) if data.at(begin, len(one)) == one), b"")
     if not kind:
         return CountedSound(0, data.size)
@@ -41,7 +41,7 @@ def count_amr(data: Bytes, begin: int) -> CountedSound:
 
 
 def _follow(data: Bytes, begin: int, read: Callable[[bytes], tuple[int, float]], least: int) -> CountedSound:
-    """Frames as a decoder finds them: the next one where the last one ends, else at the next sync word."""
+    """Find frames like a decoder: at the end of the previous frame, else at the next sync word."""
     seconds = 0.0
     rest = 0
     in_a_row = 0

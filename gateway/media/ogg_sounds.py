@@ -1,11 +1,11 @@
-"""Packets of sound in Ogg (RFC 3533), and how long a packet of Opus or Vorbis lasts (RFC 6716, Vorbis I)."""
+"""Duration of audio in Ogg (RFC 3533), by packets of Opus or Vorbis (RFC 6716, Vorbis I)."""
 
 from gateway.media.frame_counting import MOST_FRAMES, Bytes, CountedSound
 from gateway.media.lossless_sounds import count_flac
 
 PAGE = b"OggS"
 HEAD = 27
-LONGEST_OPUS_S, LONGEST_PACKET_S = 0.12, 8.0  # of Opus, and of any other coding
+LONGEST_OPUS_S, LONGEST_PACKET_S = 0.12, 8.0  # of Opus, and of any other codec
 OPUS_CELT_MS = (2.5, 5, 10, 20)
 OPUS_SILK_MS = (10, 20, 40, 60)
 OPUS_HYBRID_MS = (10, 20)
@@ -13,7 +13,7 @@ CONTINUED = 1
 
 
 def opus_seconds(packet: bytes) -> float:
-    """How long a packet lasts by its first bytes."""
+    """Return the duration of a packet by its first bytes."""
     if not packet:
         return LONGEST_OPUS_S
     config = packet[0] >> 3
@@ -35,8 +35,11 @@ def opus_seconds(packet: bytes) -> float:
 
 
 def count_ogg(data: Bytes, begin: int) -> CountedSound:
-    """The packets of all pages, also of those within others: a decoder takes them when the outer one is broken."""
-    longest: dict[bytes, float] = {}  # by stream: seconds of a packet, 0 for Opus, where each packet has its own
+    """Count the packets of all pages, including pages within others: a decoder uses them if the outer page is
+    broken.
+    """
+    # seconds of a packet by stream; 0 for Opus, where each packet has its own duration
+    longest: dict[bytes, float] = {}
     seconds = 0.0
     packets = 0
     place = data.find(PAGE, begin)
@@ -63,7 +66,9 @@ def count_ogg(data: Bytes, begin: int) -> CountedSound:
 
 
 def _packet_seconds(start: bytes, serial: bytes, longest: dict[bytes, float]) -> float:
-    """Seconds of the packet that begins so. A header counts nothing, but sets the length of later packets."""
+    """Return the seconds of the packet with these first bytes. A header counts nothing, but sets the length of later
+    packets.
+    """
     if start[:8] == b"OpusHead":
         longest.setdefault(serial, 0.0)
         return 0.0

@@ -20,14 +20,14 @@ from pypdf.generic import ArrayObject, DictionaryObject, IndirectObject, StreamO
 
 MEMORY_BYTES = 1 << 30
 PROCESSOR_S = 6
-DEPTH = 40  # of the page tree, and of forms within forms
-# Page objects and object streams by their names, which may be spelled with hexadecimal digits.
+DEPTH = 40  # depth of the page tree, and of nested forms
+# The names of page objects and object streams may be written with hexadecimal digits.
 PAGE = re.compile(rb"/Type\s{0,8}/P(?:a|#61)(?:g|#67)(?:e|#65)(?![a-zA-Z#])")
 STREAM = re.compile(rb"stream\r?\n")
 PAREN = re.compile(rb"\\.|[()]", re.DOTALL)
 HEX = re.compile(rb"<([0-9A-Fa-f\s]*)>")
 SHOWN_FORM = re.compile(rb"/([^\s/<>\[\](){}%]+)\s+Do\b")
-# A code of a font may stand for a whole text: what is shown then is longer than its bytes.
+# A character code of a font may stand for a whole text, so the shown text can be longer than its bytes.
 LONG_TARGET = re.compile(rb"<([0-9A-Fa-f\s]{17,})>")
 HEX_DIGITS_A_CODE = 16
 MOST_INFLATED = 64 << 20
@@ -36,11 +36,13 @@ Count = tuple[int, int]
 
 
 class Unreadable(Exception):
-    """The file says something that readers understand in different ways."""
+    """The file is ambiguous: readers interpret it in different ways."""
 
 
 class Pages:
-    """Pages and text below the nodes of a page tree. A node that is referred to twice counts twice, computed once."""
+    """Computes pages and text below the nodes of a page tree. A node with two references counts twice and is computed
+    once.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, Any], Count] = {}
@@ -48,7 +50,7 @@ class Pages:
         self._open: set[Any] = set()
 
     def count(self, reference: Any, inherited: Any, depth: int = 0) -> Count:
-        """Pages and bytes of text below a node."""
+        """Return pages and bytes of text below a node."""
         node = _resolved(reference)
         if depth > DEPTH or not isinstance(node, DictionaryObject):
             raise Unreadable
@@ -132,7 +134,7 @@ def _key(value: Any) -> Any:
 
 
 def _array(value: Any) -> list[Any]:
-    """The elements as they are written: references stay references."""
+    """Yield the elements as written: references are not resolved."""
     value = _resolved(value)
     if value is None:
         return []
@@ -155,7 +157,7 @@ def _data(stream: Any) -> bytes:
 
 
 def _shown_bytes(data: bytes) -> int:
-    """The bytes within strings: in parentheses, which may be nested, or as hexadecimal digits."""
+    """Return the number of bytes within strings: in parentheses, which may be nested, or as hexadecimal digits."""
     depth = begun = shown = 0
     for found in PAREN.finditer(data):
         sign = found[0]
@@ -173,7 +175,7 @@ def _shown_bytes(data: bytes) -> int:
 
 
 def _longest_code(resources: Any) -> int:
-    """The most times that a byte of a string may be as long as text."""
+    """Return the maximum text length of one byte of a string."""
     longest = 1
     for font in _dictionary(resources.get("/Font")).values():
         codes = _dictionary(font).get("/ToUnicode")
@@ -183,7 +185,7 @@ def _longest_code(resources: Any) -> int:
 
 
 def _pages_anywhere(data: bytes) -> int:
-    """Page objects in all of the file, those of earlier revisions and of packed objects among them."""
+    """Count page objects in the whole file, including earlier revisions and packed objects."""
     pages = len(PAGE.findall(data))
     left = MOST_INFLATED
     for found in STREAM.finditer(data):
@@ -202,7 +204,9 @@ def _pages_anywhere(data: bytes) -> int:
 
 
 def read(data: bytes) -> tuple[int, int, int]:
-    """Pages of the tree, pages that any reader may find, and the most bytes of text on those."""
+    """Return the pages of the tree, the maximum pages that any reader may find, and the maximum bytes of text on
+    those.
+    """
     reader = PdfReader(BytesIO(data))
     root = _dictionary(reader.trailer["/Root"])
     pages, text = Pages().count(root.raw_get("/Pages"), None)

@@ -20,22 +20,24 @@ from gateway.runtime.threads import compute_if, work_owner
 
 PROGRAM = Path(__file__).with_name("pdf_program.py")
 LARGE = 1 << 18
-LONGEST_S, LOOK_S = 8.0, 0.005  # the most time for one file; how often the child is looked at
+LONGEST_S, LOOK_S = 8.0, 0.005  # the time limit for one file, and the polling interval of the child
 AT_ONCE = 2
 WAITING = 64
 WAITING_EACH = 16
-REMEMBERED = 1024  # files: a conversation brings the same document with each of its turns
+REMEMBERED = 1024  # cached files: a conversation repeats the same document in each turn
 PDF = b"%PDF-"
 HEAD = 1024
 
 
-# Native threads wait for children; gevent's own functions work in the thread of the event loop alone.
+# Native threads wait for child processes; gevent's own functions work only in the thread of the event loop.
 sleep = get_original("time", "sleep")
 spawn_process, wait_for_process = get_original("os", ("posix_spawn", "waitpid"))
 
 
 class PdfFacts(NamedTuple):
-    """`pages` are those of the page tree; no reader finds more than `most_pages`, with at most `text_bytes` of text."""
+    """Size of a PDF. `pages` are those of the page tree; no reader finds more than `most_pages`, with at most
+    `text_bytes` of text.
+    """
 
     pages: int
     most_pages: int
@@ -43,14 +45,14 @@ class PdfFacts(NamedTuple):
 
 
 class PdfReader:
-    """Reads PDFs one per child process, `AT_ONCE` of them at a time; organizations take turns."""
+    """Reads PDFs in one child process each, `AT_ONCE` at a time; organizations take turns."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, PdfFacts | None] = OrderedDict()
-        self._threads: dict[int, FairThreads] = {}  # by event loop: a child of a fork has its own
+        self._threads: dict[int, FairThreads] = {}  # by event loop: a forked child has its own
 
     def read(self, data: bytes) -> PdfFacts | None:
-        """The facts of a PDF; None for what cannot be read, also within the limits or while too many others wait."""
+        """Return the facts of a PDF; None if it cannot be read, exceeds the limits, or too many others wait."""
         key = compute_if(len(data) >= LARGE, _digest, data)
         if key in self._known:
             self._known.move_to_end(key)
@@ -72,7 +74,7 @@ class PdfReader:
 
 
 def is_pdf(head: bytes) -> bool:
-    """Whether any reader may take what begins so for a PDF."""
+    """Return whether any reader may accept a file with these first bytes as a PDF."""
     return PDF in head[:HEAD]
 
 
@@ -81,7 +83,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _read(data: bytes) -> PdfFacts | None:
-    """Return the facts that the child process wrote. Runs in a native thread."""
+    """Return the facts from the child process. Runs in a native thread."""
     try:
         with _unnamed() as given, _unnamed() as written:
             given.write(data)
@@ -95,15 +97,17 @@ def _read(data: bytes) -> PdfFacts | None:
 
 
 def _unnamed() -> IO[bytes]:
-    """A file without a name: in memory where the system has such files."""
+    """Create an unnamed file: in memory if the system supports it."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("document", os.MFD_CLOEXEC), "w+b", buffering=0)
     return tempfile.TemporaryFile(buffering=0)
 
 
 def _run(given: int, written: int) -> None:
-    """Run the program on a file and wait for its end, at most LONGEST_S. Its environment is empty: what an exploit of
-    the reader could look at first is not there."""
+    """Run the program on a file and wait for its end, at most LONGEST_S.
+
+    Its environment is empty so that an exploit of the reader finds no secrets there.
+    """
     arguments = [sys.executable, "-I", str(PROGRAM)]
     actions = [
         (os.POSIX_SPAWN_DUP2, given, 0),
@@ -122,7 +126,7 @@ def _run(given: int, written: int) -> None:
 def _is_running(pid: int) -> bool:
     try:
         return wait_for_process(pid, os.WNOHANG)[0] == 0
-    except ChildProcessError:  # it ended, and the event loop's own handler has seen it
+    except ChildProcessError:  # the child ended, and the event loop's own handler has reaped it
         return False
 
 

@@ -1,4 +1,4 @@
-"""How long a sound lasts: likely, and at the most. Its frames are counted; what its headers tell is not believed."""
+"""Duration of audio: likely and maximum. Frames are counted; headers are not trusted."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from gateway.runtime.large_files import StoredFile
 
 SECOND_MS = 1000
 LIKELY_BYTES_A_SECOND = 4_000
-# Bytes of tags before a sound that no decoder plays; more of them count as sound at the lowest rate of MP3.
+# The size of tags before the audio that decoders skip; further tags count as audio at the lowest rate of MP3.
 TAGS_BYTES = 1 << 16
 TAGS_LEAST = 1_000
 MOST_TAGS = 16
@@ -30,7 +30,9 @@ READERS: dict[str, Callable[[Bytes, int], CountedSound]] = {
 
 
 def length_of(file: StoredFile) -> tuple[int, int]:
-    """Milliseconds: likely, and at the most. In a thread, for its time is linear in the size of the file."""
+    """Return the likely and the maximum milliseconds. Runs in a thread because the time is linear in the file's
+    size.
+    """
     data = Bytes(file)
     begin = _tags(data)
     reader = READERS.get(type_of(data.at(begin, HEAD)))
@@ -38,7 +40,7 @@ def length_of(file: StoredFile) -> tuple[int, int]:
         counted = reader(data, begin)
     else:
         counted = NOTHING
-    if not counted.seconds:  # no decoder plays it, or one that knows more
+    if not counted.seconds:  # no decoder plays it, or only one that knows more formats
         counted = CountedSound(0, data.size, counted.least)
     tags = max(0, begin - TAGS_BYTES) / TAGS_LEAST
     most = counted.seconds + counted.rest / counted.least + tags
@@ -47,7 +49,7 @@ def length_of(file: StoredFile) -> tuple[int, int]:
 
 
 def _tags(data: Bytes) -> int:
-    """Where the tags before a sound end (ID3v2)."""
+    """Return the end of the tags before the audio (ID3v2)."""
     place = 0
     for _ in range(MOST_TAGS):
         head = data.at(place, 10)

@@ -1,6 +1,6 @@
-"""Tokens of the media in a chat request: the most that they can count as, and what they usually do.
+"""Token counts of media in chat requests: maximum and likely.
 
-What is not text is counted by its content. A name or a media type, which are the caller's, may only raise the count.
+Media are counted by their content. A name or a media type from the caller can only raise the count.
 """
 
 from collections.abc import Iterator
@@ -17,30 +17,32 @@ from gateway.neutral.parts import Audio, File, Image, Media, Part, ToolResult, V
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import compute_if
 
-# The most that one image was seen to count as (Qwen-VL at its highest resolution), and what one of a usual size counts
-# as (OpenAI documentation, "Images and vision": 1024 × 1024 in high detail). A low detail is 85 tokens.
+# The highest observed count of one image (Qwen-VL at its highest resolution), and that of a usual image (OpenAI
+# documentation, "Images and vision": 1024 × 1024 in high detail). Low detail is 85 tokens.
 IMAGE_TOKENS = 16_384
 LIKELY_IMAGE_TOKENS = 765
 LOW_DETAIL_TOKENS = 85
-# A page of a PDF is read as an image of a limited size and as its text (documentation of OpenAI, "File inputs", and of
-# Anthropic, "PDF support"; the largest image of a page is Anthropic's of 4,784 tokens).
+# A PDF page is read as an image of limited size and as its text (documentation of OpenAI, "File inputs", and of
+# Anthropic, "PDF support"; the largest image of a page is Anthropic's with 4,784 tokens).
 PAGE_TOKENS = 5_000
 LIKELY_PAGE_TOKENS = 765
-# Providers count 10 to 33 tokens for a second of sound; bounds have room.
+# Providers count 10 to 33 tokens for a second of audio; the bounds have a margin.
 SOUND_TOKENS_A_SECOND = 50
 LIKELY_SOUND_TOKENS_A_SECOND = 10
 BYTES_A_TOKEN = 4
-# Deflate packs at most so many bytes into one: office documents are packed, and providers read their text.
+# The maximum compression ratio of Deflate: office documents are compressed, and providers read their text.
 PACKED = 1032
-# A file that the gateway does not see (at an address or at the provider) counts as so much where the context of a model
-# is not known, and is admitted for the tokens of an image.
+# The count of a file that the gateway cannot see (at a URL or at the provider) if the model's context is unknown; such
+# a file is admitted with the tokens of an image.
 MOST_CONTEXT_TOKENS = 2_000_000
 SECOND_MS = 1000
 LARGE = 1 << 18  # characters of base64
 
 
 class MediaCount(NamedTuple):
-    """Tokens of media: the `most`, the `likely`, and how many are `unseen` (each is IMAGE_TOKENS of the most)."""
+    """Token counts of media: the `most`, the `likely`, and the number of `unseen` media (IMAGE_TOKENS each in
+    `most`).
+    """
 
     most: int = 0
     likely: int = 0
@@ -55,9 +57,9 @@ UNSEEN = MediaCount(IMAGE_TOKENS, LIKELY_PAGE_TOKENS, 1)
 
 
 def counted(request: ChatRequest) -> ChatRequest:
-    """The request with the tokens of its media in its requirements; itself where it has none.
+    """Return the request with the tokens of its media in its requirements.
 
-    InvalidRequest for what is wrong inside the conversation.
+    A request without media is returned unchanged. Raise InvalidRequest for invalid contents of the conversation.
     """
     needs = request.requirements
     if not needs.media or needs.media_tokens:
@@ -73,7 +75,7 @@ def counted(request: ChatRequest) -> ChatRequest:
 
 
 def count(part: Image | Audio | Video | File) -> MediaCount:
-    """The tokens of one part."""
+    """Return the tokens of one part."""
     media = part.media
     if not media.data:
         if isinstance(part, Image) and media.url:
@@ -93,7 +95,7 @@ def count(part: Image | Audio | Video | File) -> MediaCount:
 
 
 def pdf_tokens(facts: PdfFacts | None) -> MediaCount:
-    """The tokens of a PDF. One that cannot be read counts as more than any context, and as usual for one page."""
+    """Return the tokens of a PDF. An unreadable one counts more than any context at most, and usually as one page."""
     if facts is None:
         return MediaCount(MOST_CONTEXT_TOKENS, LIKELY_PAGE_TOKENS)
     likely = facts.pages * LIKELY_PAGE_TOKENS + facts.text_bytes // BYTES_A_TOKEN * facts.pages // facts.most_pages
@@ -130,7 +132,7 @@ def _length_of(text: str) -> tuple[int, int]:
 
 
 def _count_file(media: Media, kind: str) -> MediaCount:
-    """A text counts by its bytes, a token being at least one of them. Anything else may be packed."""
+    """Return the tokens of a text by its bytes, because a token has at least one. Other files may be compressed."""
     data = _decode(media.data)
     if data is None:
         return MediaCount(len(media.data) * PACKED, LIKELY_PAGE_TOKENS)
@@ -150,7 +152,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _decode(text: str) -> bytes | None:
-    """The bytes of base64 as lenient readers take it; None for what is none."""
+    """Decode base64 like lenient readers; None if it is invalid."""
     try:
         return decode_base64(text)
     except ValueError:
@@ -162,6 +164,6 @@ def _decode(text: str) -> bytes | None:
 
 
 def _head_of(media: Media) -> bytes:
-    """The first bytes, in which a type shows."""
+    """Return the first bytes, which show the type."""
     wanted = (HEAD // 3 + 2) * 4
     return _decode(media.data[:wanted]) or b""

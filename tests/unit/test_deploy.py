@@ -1,4 +1,4 @@
-"""The files for operators are right where the tool that reads them is there to say so."""
+"""Deployment files are valid for the tools that read them, if those are installed."""
 
 import configparser
 import json
@@ -33,7 +33,7 @@ def test_the_container_is_slim_without_root_and_shows_its_health() -> None:
     runs = [rest for word, rest in build.steps if word == "RUN"]
     installs = [one for run in runs for one in run.split("&&") if "pip install" in one]
     assert len(installs) == 3 and all("--require-hashes" in one or "--no-index" in one for one in installs)
-    # Every file that is copied is there, and what must not be in an image is left out.
+    # Every copied file exists, and files that must not be in an image are excluded.
     copied = [name for word, rest in build.steps if word == "COPY" for name in rest.split()[:-1]]
     assert copied and [name for name in copied if not (ROOT / name).exists()] == []
     ignored = (ROOT / ".dockerignore").read_text().split()
@@ -59,7 +59,7 @@ def test_hadolint_finds_nothing_in_the_container_file() -> None:
 
 @pytest.mark.parametrize("name", ["compose.yaml", "compose.cluster.yaml"])
 def test_compose_takes_the_composition(name: str) -> None:
-    """Every key known and of its kind, every network and volume that is named there."""
+    """Every key is known and has the right type, and every named network and volume exists."""
     compose_spec = pytest.importorskip("compose_spec", reason="it has no wheel for this platform")
     composed = yaml.safe_load((ROOT / "deploy" / name).read_text())  # merges what stands under x-gateway
     compose_spec.PyCompose.from_json(json.dumps(composed)).validate()
@@ -95,7 +95,7 @@ def test_systemd_takes_the_unit_and_finds_little_exposed(tmp_path: Path) -> None
     unit.write_text(text.replace("/opt/llmgateway/bin/llmgateway-manage", "/bin/true"))
     done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=30)
     assert done.returncode == 0 and "llmgateway.service" not in done.stderr, done.stderr
-    # Of 10: where nothing is held back, 9.6.
+    # Out of 10: without any restriction it is 9.6.
     command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", str(unit)]
     exposed = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert exposed.returncode == 0, exposed.stdout[-300:] + exposed.stderr
@@ -111,13 +111,13 @@ def test_the_cluster_has_two_nodes_with_folders_of_their_own_behind_nginx() -> N
         assert node["environment"]["TRUSTED_PROXIES"] == composed["networks"]["inside"]["ipam"]["config"][0]["subnet"]
     assert {"postgres", "redis", "nginx"} <= set(services)
     assert {volume.split(":")[0] for node in nodes for volume in node["volumes"]} <= set(composed["volumes"])
-    # What the command of nginx makes of the example names both.
+    # nginx resolves both names in the example.
     program = re.search(r"sed '([^']+)'", services["nginx"]["command"][2])
     assert program is not None
     edited = subprocess.run(["sed", program[1], ROOT / "deploy" / "nginx.conf"], capture_output=True, text=True).stdout
     servers = re.findall(r"server (gateway-\d:4001) max_fails=2 fail_timeout=5s;", edited)
     assert servers == ["gateway-1:4001", "gateway-2:4001"]
-    # The certificate is where the example looks for it, and both of its ports lead out.
+    # The certificate is at the path of the example, and both of its ports are published.
     places = {volume.split(":")[1] for volume in services["nginx"]["volumes"]}
     assert {str(Path(path).parent) for path in re.findall(r"ssl_certificate\S* +(\S+);", edited)} <= places
     listened = set(re.findall(r"listen (\d+)", edited))
@@ -125,7 +125,7 @@ def test_the_cluster_has_two_nodes_with_folders_of_their_own_behind_nginx() -> N
 
 
 def test_the_sizing_is_what_was_measured() -> None:
-    """Figures of the page are settings, or stand in docs/performance.md, which tells how they were measured."""
+    """Figures of the page are settings, or are in docs/performance.md with the way they were measured."""
     told = (ROOT / "docs" / "deployment.md").read_text()
     measured = (ROOT / "docs" / "performance.md").read_text()
     chosen = tomllib.loads((ROOT / "config" / "default.toml").read_text())

@@ -1,4 +1,4 @@
-"""docs/errors.md lists every code that the gateway can send, and none that it cannot."""
+"""docs/errors.md lists every error code that the gateway can send, and no others."""
 
 import ast
 import re
@@ -20,12 +20,13 @@ from gateway.surfaces.management import device_routes
 
 ROOT = Path(__file__).resolve().parents[2]
 GATEWAY = ROOT / "gateway"
-# The sandbox speaks as a provider, the command line reads answers; what they name is none of the gateway's own.
+# Excluded: the sandbox acts as a provider, and the command line reads responses; their codes are not the gateway's.
 ELSEWHERE = ("cli", "providers/sandbox")
-# Calls that take a `code` and make no error of it: what a provider said, what a check found, a code of OAuth.
+# Calls with a `code` argument that create no error: a provider's code, the result of a check, an OAuth code.
 NO_ERRORS = {"Explanation", "replace", "dataclasses.replace", "dict", "page", "request.answer", "CloseConnection"}
 LIMITS = {*cost_bound.CODES.values(), cost_bound.MID_STREAM, "key_period_limit_reached", "key_limit_reached"}
-# (file, expression) of codes that stand in a variable → what it may be. None: what a caller passed, who is seen too.
+# (file, expression) of codes in variables → possible values. None: the value is passed by callers that are checked
+# too.
 VARIABLE = {
     ("limits/cost_bound.py", "code or self._code()"): LIMITS,
     ("limits/cost_bound.py", "code"): {cost_bound.MID_STREAM},
@@ -36,14 +37,14 @@ VARIABLE = {
     ("surfaces/mcp/connection_checks.py", "error.code"): None,
     ("surfaces/openai/realtime_events.py", "code"): None,
     ("providers/google/live/session_setup.py", "code"): None,
-    # What another gateway refused, in its own words, which are these.
+    # Codes from another gateway's response, which are these.
     ("surfaces/mcp/remote_gateway.py", "code"): set(),
-    # It answers an error that has its code already.
+    # The response to an error that already has a code.
     ("surfaces/blueprints.py", "operation"): None,
     ("accounts/throttle.py", "gate.code"): {throttle.ThrottleGate("", "", 0, 0).code, change_quota.CODE},
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
     ("accounts/custom_providers.py", "CAP_CODE"): {custom_providers.CAP_CODE},
-    # The provider's own word for what is wrong with the request; the page says so.
+    # The provider's own code for an invalid request; the page says so.
     ("providers/failures.py", "TOO_LONG"): {failures.TOO_LONG},
     ("providers/failures.py", "code"): {"invalid_request", "request_too_large"},
     ("providers/openai/responses_reply.py", "cause.code"): set(),
@@ -51,7 +52,7 @@ VARIABLE = {
         f"unsupported_{word}" for word in (*videos.CODES.values(), "input")
     },
     ("providers/video_codecs.py", "REFUSED"): {REFUSED},
-    # Of a job that has ended: the provider's own word, or one of these.
+    # The code of an ended job: the provider's own, or one of these.
     ("videos/ending.py", "code"): {REFUSED, "timeout", "poll_error", "canceled", "video_failed", "video_expired"},
 }
 
@@ -60,13 +61,13 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(GATEWAY.rglob("*.py")):
         name = path.relative_to(GATEWAY).as_posix()
         text = path.read_text()
-        # A module without these words makes no code, and to parse all of them takes a second.
+        # A module without these words creates no code, and parsing all modules takes a second.
         if not name.startswith(ELSEWHERE) and re.search(r"\bcode\b|\b_refuse\b|\bRefused\b", text):
             yield name, ast.parse(text)
 
 
 def texts(node: ast.expr) -> set[str]:
-    """The codes that an expression spells out."""
+    """Return the codes that an expression spells out."""
     match node:
         case ast.Constant(value=str(text)) if text:
             return {text}
@@ -78,7 +79,7 @@ def texts(node: ast.expr) -> set[str]:
 
 
 def given(node: ast.AST) -> Iterator[ast.expr]:
-    """The expressions of codes in one node of a module: keywords, defaults, members of an envelope."""
+    """Return the expressions of codes in one node of a module: keywords, defaults, members of an envelope."""
     match node:
         case ast.Call(func=func, args=[_, _, third, *_]) if ast.unparse(func) == "Refused":
             yield third
@@ -103,7 +104,7 @@ def kinds(kind: type[errors.GatewayError]) -> Iterator[type[errors.GatewayError]
 
 @cache
 def sent() -> tuple[set[str], list[str]]:
-    """Every code that the gateway can send, and the places whose code this test cannot tell."""
+    """Return every code that the gateway can send, and the places with codes that this test cannot determine."""
     found = {kind.code for kind in kinds(errors.GatewayError)} | {word for word, _ in device_routes.REFUSALS.values()}
     unknown = []
     for name, tree in modules():
@@ -120,7 +121,7 @@ def sent() -> tuple[set[str], list[str]]:
 
 
 def listed() -> set[str]:
-    """The codes of the page: what stands in the second column of its tables."""
+    """Return the codes of the page, from the second column of its tables."""
     rows = re.findall(r"^\| \d[^|]* \| ([^|]+) \|", (ROOT / "docs" / "errors.md").read_text(), re.M)
     return {code for cell in rows for code in re.findall(r"`(\w+)`", cell)}
 
@@ -130,7 +131,7 @@ def test_every_place_that_makes_a_code_is_understood() -> None:
 
 
 def test_every_code_that_can_be_sent_is_documented() -> None:
-    # A caller who hung up reads nothing; "error" would stand for an error without a code, and there is none.
+    # A disconnected caller reads nothing; "error" is the fallback for an error without a code, which does not exist.
     assert sent()[0] - listed() - {"request_cancelled", "error"} == set()
 
 

@@ -1,4 +1,4 @@
-"""What a served worker must not load: each of these is megabytes in every worker."""
+"""Modules that a serving worker must not load: each takes megabytes in every worker."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ OTHERS |= {"pytest", "hypothesis", "requests", "tornado", "twisted"}
 
 @pytest.fixture
 def loaded(sqlite_url: str, tmp_path: Path) -> set[str]:
-    """The packages of a worker on SQLite without a redis."""
+    """Return the packages that a worker on SQLite without Redis loads."""
     environment = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data"), "DATABASE_URL": sqlite_url}
     done = subprocess.run(
         [sys.executable, "-c", SERVED], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60

@@ -1,4 +1,4 @@
-"""The Helm chart, rendered by Helm's own engine, checked against the schemas of Kubernetes and against the product."""
+"""The Helm chart, rendered by Helm's engine, is checked against the schemas of Kubernetes and against the product."""
 
 import json
 import math
@@ -16,7 +16,7 @@ kubernetes_validate = pytest.importorskip("kubernetes_validate")
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "helm" / "llmgateway"
-# The oldest that Chart.yaml takes, and the newest that there are schemas of.
+# The oldest version that Chart.yaml accepts, and the newest with available schemas.
 KUBERNETES = ("1.27", "1.34", "1.37")
 OF_PROMETHEUS = "monitoring.coreos.com/"
 NAMES = ["DATABASE_URL", "REDIS_URL", "GATEWAY_API_KEY_HASH_SECRET", "GATEWAY_ENCRYPTION_KEY"]
@@ -60,7 +60,7 @@ def chart() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def render(chart: Any) -> Callable[..., Made]:
-    """What an installation makes, by kind (a second of a kind as "Kind name")."""
+    """Return the objects of an installation by kind (a second one of a kind as "Kind name")."""
 
     def make(values: dict[str, Any]) -> Made:
         found: Made = {}
@@ -94,7 +94,7 @@ def test_kubernetes_takes_what_it_makes(render: Callable[..., Made], values: dic
 @pytest.mark.slow
 @pytest.mark.parametrize("port", [9464, 0])
 def test_the_operator_of_prometheus_takes_what_is_for_it(render: Callable[..., Made], port: int) -> None:
-    """Every field is of its kind, and none is there that it does not know and would drop."""
+    """Every field has the right type, and there is no unknown field, which would be dropped."""
     models = pytest.importorskip("cloudcoil.models.prometheus_operator.v1")
     made = render({**WHOLE, "metrics": {**WHOLE["metrics"], "port": port}})
     found = [one for one in made.values() if one["apiVersion"].startswith(OF_PROMETHEUS)]
@@ -161,7 +161,7 @@ def test_secrets_are_files_and_never_in_the_environment(render: Callable[..., Ma
 
 
 def test_the_gateway_takes_the_settings_that_a_pod_gives_it(render: Callable[..., Made], tmp_path: Path) -> None:
-    """`config check` with the environment of the pod, its folders elsewhere; a name that is no setting is an error."""
+    """Run `config check` with the environment of the pod and other folders; an unknown setting is an error."""
     made = render(WHOLE)
     places = {"/data": tmp_path / "data", "/run/secrets/llmgateway": tmp_path / "secrets", "/etc/llmgateway": tmp_path}
     (tmp_path / "secrets").mkdir()
@@ -176,7 +176,7 @@ def test_the_gateway_takes_the_settings_that_a_pod_gives_it(render: Callable[...
     command = ["gateway.operator.command", "config", "check"]
     done = warm.run(command, given)
     assert done.returncode == 0, done.stdout + done.stderr
-    # Another name is told.
+    # An unknown name is reported.
     assert warm.run(command, {**given, "GATEWAY_SERVER_BODIES": "1"}).returncode == 1
 
 
@@ -214,11 +214,11 @@ def test_a_migration_comes_before_an_upgrade_with_the_new_image(render: Callable
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-upgrade"
     (one,) = job["spec"]["template"]["spec"]["containers"]
     assert one["args"] == ["migrate"] and one["image"] == container(made)["image"]
-    # It has only what the release before this one is sure to have.
+    # The job has only objects that the previous release certainly has.
     volumes = job["spec"]["template"]["spec"]["volumes"]
     assert [volume["name"] for volume in volumes if "configMap" in volume] == []
     assert {volume["name"] for volume in volumes} == {mount["name"] for mount in one["volumeMounts"]}
-    # Nor do its pods get requests.
+    # Its pods do not receive requests.
     selector = made["Service"]["spec"]["selector"]
     assert not selector.items() <= job["spec"]["template"]["metadata"]["labels"].items()
     assert "Job" not in render(TRIAL), "the database of one node on SQLite is in its volume"
@@ -251,7 +251,7 @@ def test_metrics_are_scraped_from_each_node_and_kept_from_callers(render: Callab
     assert environment(made)["GATEWAY_METRICS_PORT"] == "9464"
     to_callers, to_metrics = made["NetworkPolicy"]["spec"]["ingress"]
     assert [port["port"] for port in to_callers["ports"]] == ["http"] and to_metrics["from"]
-    # Without a port of their own they need the token.
+    # Without a separate port, metrics need the token.
     token = {**WHOLE, "metrics": {"port": 0, "serviceMonitor": {"enabled": True}}}
     made = render(token)
     (endpoint,) = made["ServiceMonitor"]["spec"]["endpoints"]

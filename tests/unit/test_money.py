@@ -1,4 +1,4 @@
-"""Amounts as text are exact and as short as they can be."""
+"""Amounts as text are exact and as short as possible."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""A built wheel holds every file that the gateway reads."""
+"""A built wheel contains every file that the gateway reads."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent.parent
 ABOUT = ".dist-info/"
 
-# How paths in the wheel begin that are elsewhere in a checkout.
+# Prefixes in the wheel of files that are elsewhere in a checkout.
 MOVED = {"gateway/launch/": "", "gateway/config/": "config/", "gateway/migrations/": "migrations/"}
 
 

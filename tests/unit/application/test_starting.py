@@ -1,4 +1,4 @@
-"""A worker that cannot serve yet: what its callers are told, and what the log says of them."""
+"""Responses and log lines of a worker that cannot serve yet."""
 
 import json
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def ask(waiting: StartingApplication) -> Ask:
 
 
 def lines(waiting: StartingApplication, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """The request lines that are in the log."""
+    """Return the request lines in the log."""
     waiting.close()
     return [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
 

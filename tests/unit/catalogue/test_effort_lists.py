@@ -4,7 +4,7 @@ from gateway.catalogue.effort_lists import ALL, shown_efforts
 from gateway.catalogue.loader import load
 
 CATALOGUE = load(sandbox=False)
-# Share of reasoning mappings without any level: those of hosts that publish none.
+# Share of reasoning mappings without any level: hosts that publish none.
 MOST_UNKNOWN = 0.45
 
 

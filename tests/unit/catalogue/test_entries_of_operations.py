@@ -1,4 +1,4 @@
-"""What the catalogue says of mappings that serve other operations than chat: all that their money and bounds need."""
+"""Catalogue entries of operations other than chat have all fields that billing and cost bounds need."""
 
 from collections.abc import Iterator
 
@@ -12,11 +12,11 @@ from gateway.neutral.speech import FORMATS
 from gateway.neutral.videos import VideosInput
 
 DAY, DAY_US = "2026-11-22", 1_795_305_600_000_000
-# What callers may ask for (HTTP reference, "Videos").
+# Video parameters that callers may use, from the API reference.
 STEPS = ((848, 480), (854, 480), (1280, 720), (1366, 768), (1696, 960), (1792, 1024), (1920, 1080), (3840, 2160))
 VIDEO_SIZES = {f"{edges[0]}x{edges[1]}" for step in STEPS for edges in (step, step[::-1])}
 CATALOGUE = loader.load()
-# Which price is the operation's own: one of these is told.
+# The operation's own prices: an entry must have one of them.
 PRICES = {
     "embeddings": ("prompt",),
     "images": ("per_image", "output_image", "completion"),
@@ -30,7 +30,7 @@ PRICES = {
     "decisions": ("prompt",),
     "videos": ("per_second", "per_video_token"),
 }
-# Their answers are written of one object whatever is asked for: no field for a format is sent.
+# Providers with a fixed response shape: no response format is sent to them.
 FORMATLESS = ("mistral",)
 
 
@@ -54,20 +54,20 @@ def test_every_mapping_has_a_price_of_its_operation(operation: str) -> None:
     assert found and bare == []
 
 
-def test_every_mapping_that_speaks_has_voices_and_formats() -> None:
+def test_every_speech_mapping_has_voices_and_formats() -> None:
     for mapping in serving("speech"):
         assert mapping.voices and mapping.formats and set(mapping.formats) <= FORMATS.keys(), mapping.key
         ids = mapping.extra.get("voice_ids")
         assert ids is None or ids.keys() == set(mapping.voices), mapping.key
 
 
-def test_every_mapping_that_hears_has_formats() -> None:
+def test_every_transcription_mapping_has_formats() -> None:
     for mapping in serving("transcriptions", "translations"):
         assert mapping.audio, mapping.key
         assert mapping.formats or mapping.provider in FORMATLESS, mapping.key
 
 
-def test_every_mapping_that_draws_has_what_bounds_an_image() -> None:
+def test_every_image_mapping_has_fields_that_bound_its_cost() -> None:
     for mapping in serving("images", "image_edits"):
         by_the_piece = all(prices.base.per_image for prices in mapping.prices)
         assert by_the_piece or mapping.image_tokens, mapping.key
@@ -88,12 +88,12 @@ def test_a_chat_model_offers_images_only_where_it_answers_with_some() -> None:
 
 
 @pytest.mark.parametrize("model", ["sora-2", "gemini-2.5-flash-image", "gemini-3-pro-image-preview"])
-def test_models_whose_life_ended_are_not_served(model: str) -> None:
+def test_deactivated_models_are_not_served(model: str) -> None:
     found = CATALOGUE.models.get(model)
     assert found is None or all(state_on(mapping, DAY) == "deactivated" for mapping in found.mappings)
 
 
-def test_every_mapping_that_films_makes_what_callers_may_ask_for_at_a_price_of_its_own_size() -> None:
+def test_every_video_mapping_supports_public_sizes_and_has_a_price_for_each() -> None:
     for mapping in serving("videos"):
         assert set(mapping.video_sizes) <= VIDEO_SIZES and mapping.video_durations, mapping.key
         usual = fit(VideosInput("a cat"), mapping)

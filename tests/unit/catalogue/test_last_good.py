@@ -1,4 +1,4 @@
-"""The copy of the last good catalogue stands in for files that do not pass any more."""
+"""The copy of the last valid catalogue replaces files that no longer pass their check."""
 
 import os
 from pathlib import Path

@@ -3,7 +3,7 @@ from support.steps import count_steps
 
 from gateway.catalogue.loader import CatalogueError, check, load
 
-STEPS = 2500  # of the interpreter, for each mapping with all that belongs to it; 1,550 when this was written
+STEPS = 2500  # interpreter steps for each mapping and its data; 1,550 when this was written
 
 PROVIDER = """
 name = "Example AI"
@@ -23,7 +23,7 @@ MODEL = '[[models]]\nid = "some-model-70b"\nname = "Some Model"\n'
 
 @pytest.fixture
 def folder(tmp_path):
-    """A function that writes files of a catalogue folder and gives the folder."""
+    """Return a function that writes files to a catalogue folder and returns the folder."""
 
     def write(files: dict[str, str], name: str = "own"):
         for path, text in files.items():

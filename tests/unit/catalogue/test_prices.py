@@ -230,7 +230,7 @@ def mappings(draw):
 
 
 def bound_of(mapping, input_tokens, output_tokens, service_tier="", media=True, **units):
-    """The most that admission takes such a request to cost."""
+    """Return the highest cost that admission reserves for such a request."""
     most = highest_rates(mapping, NOON, service_tier, media, Usage(**units))
     return most.fixed - (-input_tokens * most.input // MILLION) - (-output_tokens * most.output // MILLION)
 
@@ -306,7 +306,7 @@ def test_a_discount_by_hand():
 @pytest.mark.parametrize(
     ("nusd", "ppm", "left"),
     [
-        (1, 500_000, 1),  # a half is rounded up: in the gateway's favour, and never above the list price
+        (1, 500_000, 1),  # a half is rounded up, in the gateway's favour, but never above the list price
         (1, 500_001, 0),
         (3, 500_000, 2),
         (1_000_000, 1, 999_999),
@@ -340,7 +340,7 @@ def test_without_a_discount_a_charge_stays_as_it_is():
 
 
 def test_several_equal_calls_are_priced_as_each_of_them():
-    """The tier is that of one prompt, and a request has its price each time."""
+    """The tier is that of one prompt, and the price of a request applies to each call."""
     mapping = priced({"prompt": "0.000002", "request": "0.01", "tiers": [{"up_to": 1000}, {"prompt": "0.000004"}]})
     one = cost_of(Usage(input=800), mapping, NOON)
     three = cost_of(Usage(input=2400, calls=3), mapping, NOON)

@@ -1,4 +1,4 @@
-"""What a mapping makes of a wish for a video, and that no finished video costs more than was reserved for it."""
+"""Video requests resolve to a mapping's options, and no finished video costs more than was reserved."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The example of docs/configuration.md works."""
+"""The example in docs/configuration.md works."""
 
 from pathlib import Path
 

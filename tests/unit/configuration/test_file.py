@@ -1,4 +1,4 @@
-"""gateway.toml: everything an operator sets in one file, secrets by reference, mistakes told with what was meant."""
+"""gateway.toml: all settings in one file, secrets by reference, mistakes with suggestions."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -63,7 +63,7 @@ Load = Callable[..., Settings]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """Settings with this text as the file in the data folder, and these variables."""
+    """Return the settings with this text as the file in the data folder, and these variables."""
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys" / "two").write_text("sk-two\n")
     (tmp_path / "keys" / "encryption").write_text("a secret of the file\n")

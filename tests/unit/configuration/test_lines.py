@@ -1,4 +1,4 @@
-"""A mistake in a TOML file is told with its line."""
+"""Mistakes in a TOML file are reported with their line."""
 
 import pytest
 

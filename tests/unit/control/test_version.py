@@ -6,7 +6,7 @@ from gateway.control.version import LEASE_S, WORKER_S, Control
 
 
 class Cut:
-    """A Database whose reads and writes can be made to fail."""
+    """A Database with reads and writes that can be made to fail."""
 
     def __init__(self, database):
         self._database = database
@@ -127,9 +127,7 @@ def test_an_ended_lease_is_renewed_by_one_shared_read(make_control, cut):
 
 
 @pytest.mark.parametrize("stood_still_s", [0.2, LEASE_S, WORKER_S])
-def test_who_waited_for_a_read_is_served_however_long_the_process_stood_still_meanwhile(
-    make_control, cut, clock, stood_still_s
-):
+def test_a_request_that_waited_for_a_read_is_served_after_a_long_suspension(make_control, cut, clock, stood_still_s):
     control = make_control(cut)
     before = control.check()
     clock.advance(LEASE_S)
@@ -147,7 +145,7 @@ def test_who_waited_for_a_read_is_served_however_long_the_process_stood_still_me
     assert [one.get(timeout=5) for one in asked] == [before] * 5
 
 
-def test_who_waited_for_a_read_that_failed_is_told_so_without_another(make_control, cut, clock):
+def test_a_failed_shared_read_fails_for_all_waiting_requests(make_control, cut, clock):
     control = make_control(cut)
     clock.advance(LEASE_S)
     asked, reads = [], []
@@ -233,7 +231,7 @@ def test_every_start_has_a_higher_epoch(make_control):
     assert first.epoch > second.epoch
 
 
-def test_a_worker_that_was_given_up_goes_on_under_a_new_epoch(make_control, database):
+def test_a_worker_with_a_removed_row_continues_under_a_new_epoch(make_control, database):
     control = make_control()
     epoch = control.epoch
     database.write(lambda: database.execute("DELETE FROM worker WHERE epoch = ?", (epoch,)))

@@ -1,4 +1,4 @@
-"""Pages and text of PDFs, whatever their makers declare."""
+"""Page and text counts of PDFs do not depend on declarations in the file."""
 
 import gevent
 import pytest

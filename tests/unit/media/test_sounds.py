@@ -1,4 +1,4 @@
-"""How long a sound lasts is counted by its frames, whatever its header declares."""
+"""Durations of audio are counted by frames, whatever the header declares."""
 
 import io
 import struct
@@ -21,11 +21,13 @@ def ms(data: bytes) -> tuple[int, int]:
     return length_of(StoredFile.of(data))
 
 
-def wave(seconds: float, rate: int, bits: int, channels: int, told: float | None = None, coding: int = 1) -> bytes:
-    """PCM with a header that declares a length of `told` seconds."""
+def wave(
+    seconds: float, rate: int, bits: int, channels: int, declared_s: float | None = None, coding: int = 1
+) -> bytes:
+    """Return PCM with a header that declares `declared_s` seconds."""
     second = rate * channels * bits // 8
     size = int(seconds * second)
-    claimed = size if told is None else int(told * second)
+    claimed = size if declared_s is None else int(declared_s * second)
     head = struct.pack("<IHHIIHH", 16, coding, channels, rate, second, channels * bits // 8, bits)
     return (
         b"RIFF" + struct.pack("<I", size + 36) + b"WAVEfmt " + head + b"data" + struct.pack("<I", claimed) + bytes(size)
@@ -33,7 +35,7 @@ def wave(seconds: float, rate: int, bits: int, channels: int, told: float | None
 
 
 def xing(claimed: int, frames: int) -> bytes:
-    """An MP3 with a first frame that declares so many frames of 26 ms."""
+    """Return an MP3 with a first frame that declares this number of frames of 26 ms."""
     first = bytearray(made.MP3_FRAME)
     first[36:52] = b"Xing" + struct.pack(">III", 3, claimed, claimed * len(first))
     return bytes(first) + made.MP3_FRAME * (frames - 1)
@@ -44,15 +46,15 @@ def box(name: bytes, *contents: bytes) -> bytes:
     return struct.pack(">I", len(body) + 8) + name + body
 
 
-def m4a(samples: int, coding: bytes = b"mp4a", told_ms: int = 1000) -> bytes:
-    """AAC of 44.1 kHz in MP4 with a header that declares `told_ms`."""
+def m4a(samples: int, coding: bytes = b"mp4a", declared_ms: int = 1000) -> bytes:
+    """Return AAC of 44.1 kHz in MP4 with a header that declares `declared_ms`."""
     config = b"\x03\x19\0\1\0\x04\x11\x40" + bytes(12) + b"\x05\x02\x12\x10\x06\x01\x02"
     entry = (
         bytes(6) + b"\0\1" + bytes(8) + struct.pack(">HHII", 1, 16, 0, 44_100 << 16) + box(b"esds", bytes(4), config)
     )
     table = box(b"stsd", bytes(4), b"\0\0\0\1", box(coding, entry)) + box(b"stsz", bytes(8), struct.pack(">I", samples))
     media = box(b"hdlr", bytes(8), b"soun", bytes(12)) + box(b"minf", box(b"stbl", table))
-    movie = box(b"mvhd", bytes(12), struct.pack(">II", 1000, told_ms), bytes(80))
+    movie = box(b"mvhd", bytes(12), struct.pack(">II", 1000, declared_ms), bytes(80))
     return (
         box(b"ftyp", b"M4A ", bytes(8))
         + box(b"moov", movie, box(b"trak", box(b"mdia", media)))
@@ -65,7 +67,7 @@ def element(ident: bytes, contents: bytes, unknown: bool = False) -> bytes:
 
 
 def webm(packets: int, codec: bytes = b"A_OPUS") -> bytes:
-    """A recording of a browser: a stream of unknown size, without a duration."""
+    """Return a browser's recording: a stream of unknown size, without a duration."""
     track = element(b"\xae", element(b"\xd7", b"\1") + element(b"\x86", codec))
     blocks = element(b"\xa3", b"\x81\0\0\x80" + made.OPUS_SILENCE) * packets
     segment = element(b"\x16\x54\xae\x6b", track) + element(b"\x1f\x43\xb6\x75", blocks, unknown=True)
@@ -94,15 +96,15 @@ def test_silence_of_usual_encoders_is_counted_exactly_enough(kind: str, coding: 
 
 
 def test_hours_of_silence_whose_header_tells_a_second_count_as_hours() -> None:
-    """A key of $0.05 spent $13 on sound that was reserved as 50 seconds."""
+    """A key with a budget of $0.05 spent $13 on audio that was reserved as 50 seconds."""
     file = io.BytesIO()
     soundfile.write(file, [0.0] * 8_000 * 60, 8_000, format="FLAC", subtype="PCM_16")
     data = bytearray(file.getvalue())
     data[21:26] = bytes([data[21] & 0xF0]) + struct.pack(">I", 8_000)  # samples in all
     assert ms(bytes(data))[1] >= 60_000
     assert ms(xing(38, HOURS_MS // 26))[1] >= HOURS_MS
-    assert ms(wave(100, 8_000, 8, 1, told=1))[1] >= 100_000
-    assert ms(m4a(705_600, told_ms=1000))[1] == HOURS_MS
+    assert ms(wave(100, 8_000, 8, 1, declared_s=1))[1] >= 100_000
+    assert ms(m4a(705_600, declared_ms=1000))[1] == HOURS_MS
     assert ms(webm(1000)) == (20_000, 20_000)
 
 

@@ -1,4 +1,4 @@
-"""What a request keeps when another is made of it."""
+"""Copies of a request keep its unchanged fields."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ ROOMLESS = SimpleNamespace(ability=None, key="acme/m", mapping=SimpleNamespace(r
 KEPT = ("requested_model", "user", "large", "completion")
 
 
-def test_a_request_made_of_another_keeps_what_it_does_not_change():
+def test_a_changed_copy_of_a_request_keeps_all_other_fields():
     request = ChatRequest("m", NEEDS, lambda: TALK, user="u", large=True, completion=Completion("p"), warnings=("own",))
     fitting = Fitting(ROOMLESS, (OFFERED_SEARCH,), "")
     others = [

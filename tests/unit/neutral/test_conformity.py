@@ -19,7 +19,7 @@ SMALL = st.integers(0, 3)
 
 
 def words(inner: st.SearchStrategy) -> st.SearchStrategy:
-    """Schemas made of the words that both validators know, around schemas made by `inner`."""
+    """Return schemas with keywords that both validators support, around schemas from `inner`."""
     several = st.lists(inner, min_size=1, max_size=2)
     known = {
         "type": KINDS | st.lists(KINDS, min_size=1, max_size=2, unique=True),
@@ -60,7 +60,7 @@ def test_it_agrees_with_another_validator(schema: dict | bool, value: object) ->
     try:
         validate = fastjsonschema.compile(schema, use_default=False)
     except fastjsonschema.JsonSchemaDefinitionException:
-        reject()  # legal, but the oracle will not have a schema that contradicts itself
+        reject()  # legal, but the reference validator rejects a schema that contradicts itself
     try:
         validate(value)
         expected = True
@@ -150,7 +150,7 @@ def test_twice_the_size_is_twice_the_work(make: Callable) -> None:
 
 
 def test_lists_that_multiply_are_counted_and_given_up() -> None:
-    """As many values as each of them is held to: 47 KB of it stood still for nine seconds."""
+    """47 KB of this schema blocked a worker for nine seconds."""
     check = conformity._Check({"items": {"required": ["a"] * 5000}})
     with pytest.raises(conformity.Undecided):
         check.fits([{"a": 1}] * 2000, check._root, ())

@@ -23,7 +23,7 @@ SYNTAX = ("syntax_fix",)
 
 
 def healed(text: str, wanted: ResponseFormat = OBJECT) -> object:
-    """The value that was healed out of `text`."""
+    """Return the value that was extracted from `text`."""
     found = heal(text, wanted)
     assert found is not None, text
     return json.loads(found.text)
@@ -216,7 +216,7 @@ def _with_trailing_commas(value: object) -> str:
 
 
 def _begins(part: object, whole: object) -> bool:
-    """Whether `part` is `whole` with something missing at its end."""
+    """Return whether `part` is `whole` with something missing at its end."""
     if isinstance(part, dict) and isinstance(whole, dict):
         known = list(whole)[: len(part)] == list(part)
         return known and all(_begins(part[key], whole[key]) for key in part)

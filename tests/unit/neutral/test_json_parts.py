@@ -1,4 +1,4 @@
-"""Parts of a JSON text are counted without decoding it, wherever it is cut."""
+"""Parts of a JSON text are counted without decoding it, with any cut into pieces."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ VALUES = st.recursive(
 
 @pytest.mark.parametrize("text", ["1,2,abc,", 'a\n",', "\\,", "é,"], ids=["plain", "escaped", "backslashes", "utf-8"])
 def test_a_long_text_full_of_commas_is_counted_in_pieces(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One match over 28 MB held the interpreter for half a second, and with it every caller of the worker."""
+    """A single match over 28 MB blocked the interpreter for half a second, and with it every caller of the worker."""
     longest: list[int] = []
 
     class Watched:
@@ -55,7 +55,7 @@ def test_marks_within_texts_are_no_structure(value: object) -> None:
 
 
 def _structure(value: object) -> int:
-    """Objects, lists and commas of a value."""
+    """Count objects, lists and commas of a value."""
     if not isinstance(value, dict | list):
         return 0
     inner = value.values() if isinstance(value, dict) else value

@@ -24,7 +24,7 @@ class Key:
 
 
 def make_mapping(provider: str, model: str = "m", price: int = 1_000_000_000, **more: Any) -> Mapping:
-    """A mapping that costs `price` n$ per million tokens either way."""
+    """Return a mapping that costs `price` n$ per million tokens for input and output."""
     base = Mapping(provider, model, model, prices=(Prices(TokenRates(prompt=price, completion=price)),))
     return replace(base, **more)
 
@@ -35,7 +35,7 @@ def make_provider(ident: str, **more: Any) -> Provider:
 
 @dataclass
 class World:
-    """A small catalogue with a router on it; `keys` says which provider has which credentials."""
+    """A small catalogue with a router; `keys` says which provider has which credentials."""
 
     clock: Clock
     models: tuple[Model, ...]
@@ -78,13 +78,19 @@ class World:
         return next(one for one in self.catalogue.find(model).mappings if one.provider == provider)
 
     def outcomes(
-        self, provider: str, good: int, bad: int, error: Exception | None = None, model: str = "m", whose: str = ""
+        self,
+        provider: str,
+        good: int,
+        bad: int,
+        error: Exception | None = None,
+        model: str = "m",
+        organization_id: str = "",
     ) -> None:
-        """So many attempts went well, then so many failed; `whose` organization's requests they were."""
+        """Record successes, then failures; `organization_id` is the organization of the requests."""
         for _ in range(good):
-            self.health.sample(self.mapping(provider, model), Key(), organization=whose)
+            self.health.sample(self.mapping(provider, model), Key(), organization=organization_id)
         for _ in range(bad):
-            self.health.sample(self.mapping(provider, model), Key(), error=error, organization=whose)
+            self.health.sample(self.mapping(provider, model), Key(), error=error, organization=organization_id)
 
 
 @pytest.fixture
@@ -104,7 +110,9 @@ def key() -> type[Key]:
 
 @pytest.fixture
 def world(clock: Clock) -> Callable[..., World]:
-    """world(*mappings, providers={id: fields}, …): a frozen-clock World; every provider has a key unless keys= says."""
+    """Return a factory world(*mappings, providers={id: fields}, …) of a World with a frozen clock; every provider has
+    a key unless keys= says otherwise.
+    """
     clock.freeze()
 
     def make(*mappings: Mapping, models: dict[str, dict] | None = None, providers: dict | None = None, **more) -> World:

@@ -1,4 +1,4 @@
-"""How long plain answers of a model usually take, by what was asked for."""
+"""Usual response times of a model by kind of request."""
 
 import pytest
 
@@ -15,24 +15,24 @@ def learned(requirements: Requirements, *seconds: float) -> AnswerTimes:
     return times
 
 
-def test_nothing_is_usual_before_enough_answers_came() -> None:
+def test_no_usual_time_before_enough_responses() -> None:
     times = learned(SHORT, *[1.0] * (LEAST_SEEN - 1))
     assert times.usual_s(SHORT) is None
     times.observe(SHORT, 1.0)
     assert times.usual_s(SHORT) == 1.0
 
 
-def test_ninety_nine_of_a_hundred_answers_came_within_what_is_usual() -> None:
+def test_usual_time_covers_99_percent_of_responses() -> None:
     assert learned(SHORT, *[2.0] * 99, 200.0).usual_s(SHORT) == 2.0
     assert learned(SHORT, *[2.0] * 98, 100.0, 200.0).usual_s(SHORT) == pytest.approx(128.0)
 
 
 @pytest.mark.parametrize("other", [LONG, Requirements(max_tokens=100, prompt_bytes=50, effort="high"), Requirements()])
-def test_answers_of_another_size_or_effort_say_nothing(other: Requirements) -> None:
+def test_responses_of_another_size_or_effort_do_not_count(other: Requirements) -> None:
     assert learned(SHORT, *[1.0] * LEAST_SEEN).usual_s(other) is None
 
 
-def test_answers_of_long_ago_fade() -> None:
+def test_old_responses_lose_weight() -> None:
     times = learned(SHORT, *[100.0] * MOST_SEEN)
     for _ in range(8 * MOST_SEEN):
         times.observe(SHORT, 1.0)

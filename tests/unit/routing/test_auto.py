@@ -13,7 +13,7 @@ def chosen(plan):
 
 @pytest.fixture
 def market(world, mapping):
-    """Models small < big < other < built-in in price; small and big are listed."""
+    """Return models with prices small < big < other < built-in; small and big are listed."""
 
     def make(**more):
         rows = (

@@ -34,7 +34,7 @@ def providers(plan):
 
 @pytest.fixture
 def trio(world, mapping):
-    """Providers a, b, c of one model, at prices 1, 1.05 and 3."""
+    """Return providers a, b, c of one model, at prices 1, 1.05 and 3."""
     rows = (mapping("a", price=10**9), mapping("b", price=1_050_000_000), mapping("c", price=3 * 10**9))
     return lambda **more: world(*rows, **more)
 
@@ -90,7 +90,7 @@ def test_a_model_denied_everywhere_is_forbidden(trio):
     assert caught.value.code == "model_not_allowed"
 
 
-def test_of_many_reasons_a_few_are_told(trio, monkeypatch):
+def test_the_error_lists_only_a_few_of_many_reasons(trio, monkeypatch):
     monkeypatch.setattr(candidate_filter, "NAMED", 2)
     with pytest.raises(Forbidden) as caught:
         trio(denied={name: f"by rule {name}" for name in "abc"}).plan()
@@ -103,13 +103,13 @@ def test_a_model_without_any_credential_is_refused_by_name(trio):
     assert (caught.value.status, caught.value.code) == (400, "no_provider_credential")
 
 
-def test_a_model_without_any_credential_shows_whose_would_do(trio):
+def test_a_model_without_any_credential_names_suitable_providers(trio):
     with pytest.raises(NoCredential) as caught:
         trio(keys={}).plan()
     assert [one.id for one in caught.value.providers] == ["a", "b", "c"]
 
 
-def test_want_of_a_credential_is_told_beside_what_those_with_one_lack(world, mapping, key):
+def test_the_error_names_missing_credentials_and_missing_capabilities(world, mapping, key):
     rows = (mapping("a"), mapping("b", vision=True))
     with pytest.raises(
         NoCredential, match=r"with a credential supports .*vision.* Other providers may.*\(b\)"
@@ -184,7 +184,7 @@ def test_where_nothing_answers_tries_that_still_wait_do_not_put_off_the_next_one
     for step in range(60):  # a tenth of a second each
         clock.advance(0.1)
         if step % 10 == 5:
-            made.outcomes("a", 0, 1, ConnectTimeout("late"))  # of a request that began long ago
+            made.outcomes("a", 0, 1, ConnectTimeout("late"))  # failure of a request that began earlier
         try:
             made.plan()
         except NoProviderLeft:
@@ -202,12 +202,12 @@ def test_a_key_that_rests_is_tried_after_the_other_keys_of_its_provider(world, m
     assert [one.ident for one in plan.cooling["a/m"].credentials] == ["k1"] and not plan.cooling["a/m"].whole
 
 
-def test_refusals_that_one_organization_provokes_move_nobody_else(trio):
+def test_rejections_caused_by_one_organization_do_not_affect_others(trio):
     world = trio()
-    world.outcomes("a", 0, 9, UpstreamRefused("no such file", upstream_status=404), whose="one")
+    world.outcomes("a", 0, 9, UpstreamRefused("no such file", upstream_status=404), organization_id="one")
     assert providers(world.plan(organization="two")) == ["a", "b", "c"]
     assert providers(world.plan(organization="one")) == ["b", "c", "a"]
-    world.outcomes("a", 0, 1, UpstreamRefused("no such model", upstream_status=404), whose="two")
+    world.outcomes("a", 0, 1, UpstreamRefused("no such model", upstream_status=404), organization_id="two")
     assert providers(world.plan(organization="three")) == ["b", "c", "a"]
 
 
@@ -224,7 +224,7 @@ def test_a_service_tier_leaves_keys_with_own_addresses_out(world, mapping, key):
     assert [one.ident for one in plan.first.credentials] == ["k1"]
 
 
-def test_who_fulfils_an_option_comes_first_and_the_others_stay_in_reserve(world, mapping):
+def test_providers_that_fulfil_an_option_come_before_others(world, mapping):
     made = world(mapping("a", price=1), mapping("b", parallel_tool_calls=True))
     assert providers(made.plan(needs=Requirements(parallel_tools=True))) == ["b", "a"]
 
@@ -235,7 +235,7 @@ def test_neither_preference_nor_chance_put_a_lacking_provider_first(world, mappi
     assert providers(made.plan(needs=Requirements(reasoning=True), explore=1.0)) == ["b", "a"]
 
 
-def test_an_option_that_nobody_fulfils_refuses_nothing(world, mapping):
+def test_an_option_without_any_support_does_not_reject_the_request(world, mapping):
     made = world(mapping("a", max_output=100))
     wishes = Requirements(max_tokens=200, reasoning=True, verbosity=True, parallel_tools=True)
     plan = made.plan(needs=wishes, options=Options(service_tier="flex"))
@@ -248,7 +248,7 @@ def test_an_option_that_nobody_fulfils_refuses_nothing(world, mapping):
     }
 
 
-def test_a_forced_tool_that_nobody_honours_is_refused(world, mapping):
+def test_a_forced_tool_without_any_support_is_rejected(world, mapping):
     made = world(mapping("a", tools=True, supported_tool_choices=("auto",)))
     with pytest.raises(NotSupported) as caught:
         made.plan(needs=Requirements(tools=True, forced_tool="required"))
@@ -324,7 +324,7 @@ def test_a_request_that_tries_a_pinned_provider_where_nothing_answers_is_served_
     assert providers(world.plan("c/m", no_fallback=True)) == ["c"]
 
 
-def test_its_cooldowns_is_reported_in_the_record(trio):
+def test_cooldowns_are_reported_in_the_record(trio):
     world = trio()
     world.outcomes("a", 0, 1, UpstreamRateLimited("slow", retry_after=30, upstream_status=429))
     record = write_record(world.plan())
@@ -430,7 +430,7 @@ def test_exploration_picks_at_random_and_is_not_remembered(trio):
 
 
 @pytest.mark.parametrize("more", [{"no_fallback": True}, {"session": "s"}, {"options": Options(routing="price")}])
-def test_requests_with_a_will_of_their_own_are_not_explored(trio, more):
+def test_requests_with_explicit_routing_are_not_explored(trio, more):
     world = trio(exploration=1.0, rolls=[0.0, 0.9])
     assert providers(world.plan(**more))[0] == "a"
 
@@ -442,7 +442,7 @@ def test_each_request_of_a_kept_plan_has_its_own_chance_of_exploration(trio):
 
 
 @pytest.mark.parametrize("more", [{"no_fallback": True}, {"session": "s"}, {"options": Options(routing="price")}])
-def test_kept_plans_of_requests_with_a_will_of_their_own_are_never_explored(trio, more):
+def test_cached_plans_with_explicit_routing_are_never_explored(trio, more):
     world = trio(exploration=1.0, rolls=[0.0, 0.0])
     assert not chance_of(world.plan(**more))
 

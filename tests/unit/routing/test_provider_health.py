@@ -32,7 +32,7 @@ def feed(health, one, credential, succeeded=0, failed=0, error=FAILED):
 
 
 def cooling_down(health, clock, one, *credentials):
-    """Whether a mapping is tried last, with all these credentials."""
+    """Return whether a mapping is tried last, with all these credentials."""
     return cooling_down_for("", health, clock, one, *credentials)
 
 
@@ -119,7 +119,7 @@ def test_only_one_request_probes_after_a_rest(health, clock, mapping, key):
     assert not cooling_down(health, clock, mapping("p"), key())
 
 
-def test_a_silent_probe_does_not_hold_the_others_for_ever(health, clock, mapping, key):
+def test_a_slow_probe_does_not_block_other_requests(health, clock, mapping, key):
     health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
     clock.advance(1.01)
     health.begin(mapping("p"), key())
@@ -384,7 +384,7 @@ def test_memory_of_refusals_is_bounded(health, mapping, key):
     assert len(health.refusals._seen) <= 2000 and len(health.refusals._seen["p/m#same"]) <= 3
 
 
-def test_a_refusal_that_moves_nobody_costs_nobody_the_short_way_of_planning(health, mapping, key):
+def test_a_rejection_without_cooldown_keeps_the_fast_path_of_planning(health, mapping, key):
     health.sample(mapping("p"), key(), error=UNKNOWN, organization="one")
     assert health.refusals and not health.cooldowns.concern("p")
     health.sample(mapping("p"), key())

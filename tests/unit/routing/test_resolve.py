@@ -9,7 +9,7 @@ TODAY = "2026-01-15"
 
 
 class Routes:
-    """What one organization defined."""
+    """The custom models and routes of one organization."""
 
     def __init__(self, offer=None, smart=(), dynamic=None):
         self._custom_model, self._smart, self._dynamic = offer, smart, dynamic or {}

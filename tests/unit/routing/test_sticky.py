@@ -5,7 +5,7 @@ from gateway.routing.sticky import SESSION_HEADERS, Sticky, StickyMemory, read_s
 
 
 class CacheStore:
-    """A store in memory that counts, and can be away."""
+    """A store in memory that counts calls and can be unavailable."""
 
     def __init__(self):
         self.values, self.puts, self.away = {}, 0, False

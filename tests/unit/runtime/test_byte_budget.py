@@ -1,4 +1,4 @@
-"""Bytes of large bodies that a worker holds at once."""
+"""The budget of a worker's memory for large bodies."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The part of a file that a Range header asks for."""
+"""Parsing of Range headers."""
 
 import pytest
 

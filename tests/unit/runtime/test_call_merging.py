@@ -5,7 +5,7 @@ from gevent.event import Event
 from gateway.runtime.call_merging import SharedCalls
 
 
-def test_who_asks_while_work_runs_gets_its_result():
+def test_callers_during_the_work_get_its_result():
     shared, go, calls = SharedCalls(), Event(), []
 
     def work():

@@ -1,4 +1,4 @@
-"""Native threads whose owners take turns."""
+"""Native threads that owners use in turns."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ allocate_lock = get_original("_thread", "allocate_lock")
 
 
 class Gate:
-    """Keeps native threads until it is opened."""
+    """Blocks native threads until it is opened."""
 
     def __init__(self) -> None:
         self._lock = allocate_lock()

@@ -1,4 +1,4 @@
-"""Large bytes lie on the disk without a name, and are read by several at once."""
+"""Large bodies are in unnamed files on disk, and can be read concurrently."""
 
 import os
 
@@ -14,7 +14,7 @@ def test_what_is_small_stays_in_memory_and_what_is_large_leaves_it(tmp_path):
     assert not file.on_disk and not (tmp_path / "spool").exists()
     file.write(b"ab")
     assert file.on_disk and len(file) == 12 and file.read_all() == b"0123456789ab"
-    assert os.listdir(tmp_path / "spool") == []  # it has no name: nothing is left of it after a kill
+    assert os.listdir(tmp_path / "spool") == []  # the file has no name, so nothing is left after a kill
 
 
 def test_a_file_is_read_as_often_as_one_likes_by_several_at_a_time(tmp_path):

@@ -1,4 +1,4 @@
-"""A process ends as sys.exit would end it, but for what only gives its memory back."""
+"""A process exits as with sys.exit, but without freeing its memory."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ print("said ", end="")
 
 
 def run(command: str) -> Any:
-    """Python with what it prints held back, as it is when nobody has set anything."""
+    """Python with buffered output, as by default."""
     return subprocess.run([sys.executable, "-c", command], cwd=ROOT, env={}, capture_output=True, text=True, timeout=30)
 
 
@@ -36,15 +36,15 @@ def run(command: str) -> Any:
 def test_it_ends_with_its_status_and_all_that_was_said_but_frees_nothing(program, status, told):
     done = run(f"{BEGIN}end_with({program})")
     assert (done.returncode, done.stderr) == (status, told)
-    # A process that was forked ends in the same way, with what it got from its parent's output.
+    # A forked process exits in the same way, with the output inherited from its parent.
     assert done.stdout == "said last" * (2 if "fork" in program else 1)
 
 
-def test_it_says_by_its_status_that_nobody_read_the_last_lines():
+def test_unwritten_output_is_reported_by_the_exit_status():
     done = run(f"import os\nos.close(1)\nos.open('/dev/full', os.O_WRONLY){BEGIN}end_with(lambda: 0)")
     assert (done.returncode, done.stderr) == (120, "")
 
 
-def test_what_nobody_caught_is_shown_as_ever():
+def test_an_uncaught_exception_is_printed_as_usual():
     done = run(f"{BEGIN}end_with(lambda: 1 / 0)")
     assert done.returncode == 1 and "ZeroDivisionError" in done.stderr and "freed" in done.stdout

@@ -1,4 +1,4 @@
-"""A change of state is told once, with what to do, and its end once."""
+"""A change of state is logged once, with its remedy, and its end once."""
 
 import logging
 

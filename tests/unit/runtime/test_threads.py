@@ -1,4 +1,4 @@
-"""Slots that are counted, given back by whoever has one."""
+"""Slots, own threads, idle waits and turns for large bodies."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ real_sleep = get_original("time", "sleep")
 
 @pytest.fixture
 def hasty_threads() -> Iterator[None]:
-    """Native threads take turns in the middle of whatever they do."""
+    """Native threads interrupt each other at any instruction."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -57,7 +57,7 @@ def test_work_of_an_own_thread_leaves_the_event_loop_free(own_thread: OwnThread)
     assert own_thread.finish(lambda: 2, ended.clear) == 2, "the next piece has the same thread"
 
 
-def test_what_was_begun_in_an_own_thread_ends_although_nobody_waits(own_thread: OwnThread) -> None:
+def test_work_in_an_own_thread_ends_although_its_caller_was_killed(own_thread: OwnThread) -> None:
     ended: list[str] = []
     asking = gevent.spawn(own_thread.finish, lambda: real_sleep(0.01), lambda: ended.append("after"))
     gevent.sleep(0)
@@ -88,7 +88,7 @@ def test_a_child_of_a_fork_has_an_own_thread_of_its_own(own_thread: OwnThread) -
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
 
 
-def test_who_waits_for_an_idle_moment_comes_after_all_that_is_ready() -> None:
+def test_an_idle_wait_ends_after_all_ready_greenlets() -> None:
     seen: list[int] = []
     idle = IdleWait(1.0)
 
@@ -102,7 +102,7 @@ def test_who_waits_for_an_idle_moment_comes_after_all_that_is_ready() -> None:
     assert seen == [0, 1, 2]
 
 
-def test_who_waits_for_an_idle_moment_does_not_wait_for_ever() -> None:
+def test_an_idle_wait_has_a_timeout() -> None:
     def busy() -> None:
         while True:
             gevent.sleep(0)
@@ -128,7 +128,7 @@ def test_each_wait_for_an_idle_moment_has_its_whole_time() -> None:
     assert min(taken_s) > 0.1
 
 
-def test_what_is_large_moves_a_few_pieces_in_a_moment_whoever_has_them() -> None:
+def test_large_bodies_move_a_few_pieces_in_each_interval() -> None:
     moved: list[int] = []
 
     def move(number: int) -> None:
@@ -139,12 +139,12 @@ def test_what_is_large_moves_a_few_pieces_in_a_moment_whoever_has_them() -> None
     gevent.sleep(5 * MOMENT_S)
     start = time.monotonic()
     gevent.joinall([gevent.spawn(move, number) for number in range(8)], raise_error=True)
-    # So many moments went by at the least; a timer that is late once rings the sooner the next time.
+    # At least this number of intervals passed; a timer that is late once fires earlier the next time.
     assert time.monotonic() - start >= (32 / PIECES_A_MOMENT) / 2 * MOMENT_S
     assert moved[PIECES_A_MOMENT : PIECES_A_MOMENT + 8] == list(range(8)), "who waits first goes first"
 
 
-def test_who_gives_up_leaves_the_turn_to_others() -> None:
+def test_a_cancelled_waiter_leaves_its_turn_to_others() -> None:
     holders = [gevent.spawn(bulk_turn) for _ in range(PIECES_A_MOMENT)]
     leaving = [gevent.spawn(bulk_turn) for _ in range(3 * PIECES_A_MOMENT)]
     gevent.sleep(0)
@@ -162,7 +162,7 @@ def test_one_alone_has_its_turn_at_once() -> None:
 
 
 def reads(near: socket.socket, count: int) -> Generator[int, int, bytes]:
-    """Steps that read so many bytes, one at a time."""
+    """Steps that read this number of bytes, one at a time."""
     got = b""
     while len(got) < count:
         assert (yield 1)

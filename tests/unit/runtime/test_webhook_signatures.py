@@ -1,4 +1,4 @@
-"""Signatures are those that the libraries of Standard Webhooks check."""
+"""Webhook signatures pass the checks of the Standard Webhooks libraries."""
 
 import base64
 import hashlib
@@ -27,7 +27,7 @@ def test_a_delivery_is_signed_with_the_secret_as_written_and_as_its_bytes() -> N
     assert (headers["webhook-id"], headers["webhook-timestamp"]) == ("evt_1", "1700000000")
 
 
-def test_a_secret_that_somebody_chose_is_taken_as_it_is() -> None:
+def test_a_chosen_secret_is_used_unchanged() -> None:
     for secret in ("my own words", "whsec_not-base64!", "é"):
         assert webhook_signatures.sign(secret, "e", 1, b"")["webhook-signature"] == expected(
             secret.encode(), "e", 1, b""

@@ -1,4 +1,4 @@
-"""What is in force changes whole or not at all."""
+"""A configuration takes effect as a whole or not at all."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from gateway.worker import accepted_configuration
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A configuration that was accepted, with this catalogue folder of the operator's own."""
+    """Accept a configuration with the operator's own catalogue folder."""
     environment = write_twins(tmp_path / "own", "http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1")
     environment |= {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data")}
     for name, value in environment.items():

@@ -26,7 +26,7 @@ class Counted:
 
 @pytest.fixture
 def run_table(database_url, open_store, clock, tmp_path):
-    """Makes the background of one more worker; `node` says where it runs."""
+    """Return a function that makes the background of one more worker on `node`."""
     made = []
 
     def make(*table, node="n", services=1):
@@ -217,7 +217,7 @@ def test_the_table_names_each_job_once_and_every_scope():
 
 @pytest.mark.parametrize("one", TABLE, ids=lambda one: one.name)
 def test_every_job_of_the_table_calls_what_a_worker_has(one, tmp_path):
-    """On services that take any call: a name that `Services` lacks is a fault."""
+    """Run on services that accept any call of a name that `Services` has."""
     from gateway.worker.services import Services
 
     class Anything:
@@ -234,7 +234,7 @@ def test_every_job_of_the_table_calls_what_a_worker_has(one, tmp_path):
     one.function(SimpleNamespace(**{name: Anything() for name in fields}), lambda: True)
 
 
-# Loops beside the table, each with its reason.
+# Loops beside the table, with their reasons.
 OWN_LOOPS = {
     "worker/recurring_jobs.py": "runs the table",
     "control/version.py": "the worker's own row and the version: what all else depends on, and what must not wait",
@@ -249,14 +249,14 @@ def test_nothing_else_in_the_package_recurs_by_a_clock():
         text = path.read_text()
         assert not re.search(r"\bchores?\b", text), path
         if not re.search(r"\bwhile\b", text) or not re.search(r"_stopping|pause", text):
-            continue  # it has no such loop, and to parse all of the package takes a second
+            continue  # the module has no such loop, and parsing the whole package takes a second
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.While) and re.search(r"_stopping\.wait\(|pause\(\w*EVERY", ast.unparse(node)):
                 found.add(path.relative_to(PACKAGE).as_posix())
     assert found <= set(OWN_LOOPS), found - set(OWN_LOOPS)
 
 
-# Who starts a greenlet that is not one request's: everything else is work that ends.
+# Modules that start greenlets that do not belong to one request; all others start work that ends.
 ENDING = {
     "admin/sign_in.py",
     "admin/letters.py",
@@ -272,11 +272,11 @@ ENDING = {
     "providers/google/live/upstream_connection.py",
     "store/file_lock.py",
     "store/shared_slots.py",
-    "store/mailboxes.py",  # while somebody listens
+    "store/mailboxes.py",  # while a client listens
 }
 
 
-def test_who_starts_greenlets_is_known():
+def test_modules_that_start_greenlets_are_listed():
     using = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")

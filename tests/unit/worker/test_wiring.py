@@ -1,4 +1,4 @@
-"""What a worker has is made once, and stands in one of its groups."""
+"""Each object of a worker is created once, and belongs to one group of services."""
 
 import ast
 from collections import Counter
@@ -19,10 +19,10 @@ from gateway.worker.wiring import build
 GATEWAY = Path(__file__).resolve().parents[3] / "gateway"
 WIRING = (GATEWAY / "worker/wiring.py", GATEWAY / "worker/service_base.py")
 GROUPS = {"store", "accounts", "routing", "billing", "engine", "background", "telemetry"}
-# Made in one of two ways, never in both.
+# Classes with two alternatives, of which only one is created.
 EITHER = {"Pins"}
-# Threads for commits and for unpacking, so that neither waits for the other; the catalogue of models, and an empty one
-# for callers who bring their own alone; slots of each thing that is counted over all workers, or in turns.
+# Classes with several instances: threads for commits and for unpacking, which must not delay each other; the
+# catalogue, and an empty one for callers with only custom models; slots by kind of resource.
 SEVERAL = {"Threads", "Current", "SharedSlots", "FairSlots"}
 
 
@@ -34,7 +34,9 @@ def services(settings, sqlite_url) -> Iterator[Services]:
 
 
 def parts_of(value: Any) -> Iterator[Any]:
-    """What an object holds: its attributes, a container's items, a bound method's object, a closure's variables."""
+    """Return the objects that an object refers to: attributes, items, the object of a bound method, variables of a
+    closure.
+    """
     if isinstance(value, dict):
         yield from value.values()
     elif isinstance(value, (list, tuple, set, frozenset)):
@@ -51,7 +53,7 @@ def parts_of(value: Any) -> Iterator[Any]:
 
 
 def reached_from(start: Any) -> list[Any]:
-    """Every object that can be reached from `start`."""
+    """Return every object that can be reached from `start`."""
     seen, waiting = {}, [start]
     while waiting:
         value = waiting.pop()
