@@ -1,4 +1,4 @@
-"""Estimated usage of answers whose provider reported no usage, or only partial usage.
+"""Estimated usage of answers for which the provider reported no usage, or only partial usage.
 
 An estimate counts the prompt (four bytes of text per token, plus its media), the text that was received, and hidden
 reasoning, which is estimated from the time before the first content: THOUGHT_TOKENS_A_SECOND after THOUGHT_AFTER_S.
@@ -107,7 +107,7 @@ def _scaled(usage: Usage, names: tuple[str, ...], share: int) -> Usage:
 
 
 def _unreported(terms: Terms, attempt: Attempt) -> Usage:
-    """Return the estimated usage of an attempt whose provider reported none."""
+    """Return the estimated usage of an attempt without reported usage."""
     mapping = attempt.target.mapping
     length = attempt.output_length
     if terms.units is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 from gateway.billing.hour_sums import REMOVED, hour_sums
 from gateway.clock import HOUR_US, SECOND_US
@@ -67,7 +68,7 @@ class LedgerClose:
             since = 0
         until = _end_of_closed(now)
         params = (since, until, since, until // HOUR_US)
-        hours = set(self._database.report(lambda: self._database.execute(TOUCHED, params).fetchall()))
+        hours = set(self._database.report(partial(self._database.fetch, TOUCHED, params)))
         compared = self._documents.get(KIND, COMPARED) is not None
         if not compared:
             hours.update(self._removed_unposted(until // HOUR_US))
@@ -83,15 +84,15 @@ class LedgerClose:
         return booked
 
     def _removed_unposted(self, end_hour: int) -> list[tuple[int]]:
-        """Return hours before `end_hour` whose removed rows are missing in the ledger."""
+        """Return hours before `end_hour` with removed rows that are missing in the ledger."""
         sql = self._database.exact_sums(hour_sums(self._database.kind) + REMOVED)
-        return self._database.report(lambda: self._database.execute(sql, (end_hour,)).fetchall())
+        return self._database.report(partial(self._database.fetch, sql, (end_hour,)))
 
     def _close(self, start_us: int, owners: dict[str, str]) -> int:
         params = (start_us - AGAIN_US, start_us, start_us + HOUR_US, start_us // HOUR_US)
         organization = HEX[self._database.kind].format("organization")
         sql = self._database.exact_sums(SUMS.format(organization=organization))
-        sums = self._database.report(lambda: self._database.execute(sql, params).fetchall())
+        sums = self._database.report(partial(self._database.fetch, sql, params))
         name = datetime.fromtimestamp(start_us / SECOND_US, UTC).strftime("%Y-%m-%dT%H")
         return sum(
             [

@@ -1,4 +1,4 @@
-"""The settlement of a request whose payload is retained: it waits for the answer and includes the storage fee."""
+"""The settlement of a request with a retained payload: it waits for the answer and includes the storage fee."""
 
 from collections.abc import Callable
 from contextlib import suppress

@@ -21,7 +21,7 @@ PROVIDER_KEY = {
     "sqlite": "json_extract(extra, '$.provider_key')",
     "postgresql": "CAST(extra AS json) ->> 'provider_key'",
 }
-# Rows (id, nano-dollars) from two sides whose sums differ.
+# Compares sums of rows (id, nano-dollars) from two sides.
 UNLIKE = """
 SELECT id, SUM(mine), SUM(theirs) FROM (
     SELECT id, nusd AS mine, 0 AS theirs FROM ({mine}) a UNION ALL SELECT id, 0, nusd FROM ({theirs}) b

@@ -154,7 +154,7 @@ class Settlement(Struct, eq=False):
         return attempt
 
     def abandon(self, attempt: Attempt) -> None:
-        """Record an answer that broke off or whose caller has left. Never waits, never raises."""
+        """Record an answer that broke off, or that its caller left. Never waits, never raises."""
         call = self.price(attempt)
         if call is None:
             return

@@ -100,12 +100,12 @@ class Settlements:
         self.intents.close()
 
     def tend(self) -> None:
-        """Run one round: end intents whose rows are durable, fold spending into budgets, return idle leases."""
+        """Run one round: end intents with durable rows, fold spending into budgets, return idle leases."""
         self.reap()
         self.spending.tend()
 
     def reap(self) -> None:
-        """End the intents whose rows are durable."""
+        """End the intents with durable rows."""
         posting = self._posting
         end = self.intents.end
         while posting:

@@ -38,7 +38,7 @@ READ_RARE_PARTS = attrgetter(*RARE_PARTS)
 
 
 class IntentDetails(NamedTuple):
-    """The contents of an intent: enough to write the row of an attempt whose worker died, and to count its cost.
+    """The contents of an intent: enough to write the row of an attempt after its worker died, and to count its cost.
 
     Fields with a default may be missing, because earlier releases wrote intents without them.
     """
@@ -305,7 +305,7 @@ def read_intent(payload: bytes) -> IntentDetails:
 
 
 def interrupted(intent: IntentDetails, request: bytes, attempt: int, now_us: int) -> UsageRecord:
-    """Return the usage row of an attempt whose worker died before it was settled."""
+    """Return the usage row of an attempt that was not settled because its worker died."""
     extra: dict[str, object] = {PROVIDER_KEY: intent.provider_key, BOUNDED: True} if intent.provider_key else {}
     parts = intent.parts or {}
     if intent.units:

@@ -62,7 +62,7 @@ class Budgets:
     def set_limits(self, scope: str, scope_id: str, limits: Limits) -> None:
         """Replace the limits of a key, member or team (`scope`). Usage is kept, but a changed period amount or length
         resets the usage of the period."""
-        self._database.write(lambda: self.write_limits(scope, scope_id, limits))
+        self._database.write(partial(self.write_limits, scope, scope_id, limits))
         self._control.confirm()
 
     def write_limits(self, scope: str, scope_id: str, limits: Limits) -> None:

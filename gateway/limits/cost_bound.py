@@ -146,7 +146,7 @@ class Shortage(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What to reserve for a cost bound, and the output cap to send upstream (None: not needed)."""
+    """The amount to reserve for a cost bound, and the output cap to send upstream (None: not needed)."""
 
     amount_nusd: int
     output_cap: int | None

@@ -7,6 +7,7 @@ settled with the cost of the job, together with the rows that record it, or rele
 
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from gateway.errors import GatewayError, NotFound
@@ -61,24 +62,24 @@ class Holds:
         is False, the call waits a moment for unused amounts in the leases of workers. SpendingLimitReached,
         OutOfCredits, Unavailable.
         """
-        outcome = self._database.write(lambda: self._place(ident, payer, cost_bound, record))
+        outcome = self._database.write(partial(self._place, ident, payer, cost_bound, record))
         rounds_left = PATIENCE_ROUNDS if patient else 0
         while isinstance(outcome, Shortage):
             if not (outcome.others and rounds_left):
                 raise outcome.error()
             rounds_left -= 1
             pause(PATIENCE_S)
-            outcome = self._database.write(lambda: self._place(ident, payer, cost_bound, record))
+            outcome = self._database.write(partial(self._place, ident, payer, cost_bound, record))
         return outcome
 
     def find(self, ident: str) -> JobHold | None:
         """Return the hold of a job, None when there is none or it has ended. Unavailable."""
-        return self._database.read(lambda: self._find(ident))
+        return self._database.read(partial(self._find, ident))
 
     def extend(self, ident: str, payer: Payer, nusd: int) -> None:
         """Reserve `nusd` more from the budgets of the hold. SpendingLimitReached, OutOfCredits (both with
         budget_exhausted_mid_stream), NotFound when the hold has ended, Unavailable."""
-        error = self._database.write(lambda: self._extend(ident, payer, nusd))
+        error = self._database.write(partial(self._extend, ident, payer, nusd))
         if error is not None:
             raise error
 
@@ -88,7 +89,7 @@ class Holds:
 
         False when the hold had ended before: then nothing is written. Unavailable: the outcome is unknown, so retry.
         """
-        return self._database.write(lambda: self._end(ident, cost_nusd, credits, record))
+        return self._database.write(partial(self._end, ident, cost_nusd, credits, record))
 
     def release(self, ident: str) -> bool:
         """Release a hold without cost; False when it had ended before. Unavailable."""

@@ -37,7 +37,7 @@ class LeaseKeeper:
         self._tending = threading.Lock()
 
     def reserved_nusd(self) -> int:
-        """What requests in progress have reserved, summed over all budgets."""
+        """Return the reservations of requests in progress, summed over all budgets."""
         return sum(held.reserved for held in self.held.values())
 
     def tend(self, idle_s: float = IDLE_S, keep_s: float = KEEP_S) -> None:

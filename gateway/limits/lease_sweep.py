@@ -4,6 +4,7 @@ Leases of holds are skipped: they belong to a job, which ends them (holds.py).
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from gateway.clock import SECOND_US
 from gateway.limits.leases import SPEND, Move, fold_inside, lock_budgets
@@ -34,7 +35,7 @@ def give_up(database: Database, epoch: int, keep_rows: bool, after_us: int | Non
     """
     count = 0
     while True:
-        done = database.write(lambda: _give_up_some(database, epoch, keep_rows, after_us))
+        done = database.write(partial(_give_up_some, database, epoch, keep_rows, after_us))
         count += done
         if done < AT_ONCE:
             return count
@@ -48,7 +49,7 @@ def list_lost(database: Database, longest_us: int) -> list[int]:
         "WHERE l.hold IS NULL AND (l.returned_at IS NULL OR l.spent_nusd > 0) GROUP BY l.worker, w.expires_at "
         f"HAVING COALESCE(w.expires_at, MAX(l.taken_at)) + {longest_us} < {now}"
     )
-    return [row[0] for row in database.read(lambda: database.execute(sql).fetchall())]
+    return [row[0] for row in database.read(partial(database.fetch, sql))]
 
 
 def forget_returned(database: Database) -> int:

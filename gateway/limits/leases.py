@@ -4,6 +4,7 @@ Locks are taken in the same order everywhere (budgets by id, then leases by id),
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.errors import Unavailable
@@ -138,19 +139,19 @@ def take(
     started; once another window has started, the old one no longer limits the request. Unavailable when the worker's
     row is gone.
     """
-    return database.write(lambda: _take(database, epoch, holds, cost_bound, running))
+    return database.write(partial(_take, database, epoch, holds, cost_bound, running))
 
 
 def fold(database: Database, moves: Sequence[Move]) -> None:
     """Count what the leases spent in their budgets and apply the moves. Idempotent, except for `give` and `add`."""
     if moves:
-        database.write(lambda: fold_inside(database, moves))
+        database.write(partial(fold_inside, database, moves))
 
 
 def read_terms(database: Database, budgets: Sequence[str]) -> dict[str, tuple[int | None, str, int]]:
     """Return budget id → limit, period, generation; windows without a limit are left out."""
     sql = f"SELECT id, limit_nusd, period, generation FROM budget WHERE id IN ({_marks(budgets)})"
-    rows = database.read(lambda: database.execute(sql, budgets).fetchall())
+    rows = database.read(partial(database.fetch, sql, budgets))
     return {row[0]: (row[1], row[2], row[3]) for row in rows if row[1] is not None or not _is_window(row[0])}
 
 

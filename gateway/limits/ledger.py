@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from gateway import ids
 from gateway.clock import SECOND_US
@@ -62,7 +63,7 @@ class LedgerBook:
     def set_unlimited(self, organization_id: str, unlimited: bool) -> None:
         """Let the organization spend without credits, or limit it to what was funded. Spending is counted either way.
         The caller announces the change."""
-        self._database.write(lambda: self._set_unlimited(organization_id, unlimited))
+        self._database.write(partial(self._set_unlimited, organization_id, unlimited))
 
     def post(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str = "") -> bool:
         """Append a funding entry (a negative amount takes credits away) and change the balance; return whether it was
@@ -73,18 +74,18 @@ class LedgerBook:
             raise Internal(f"References that begin with {LATE} are reserved for the closing of hours.")
         if len(ref) > LONGEST_REF:
             raise InvalidRequest("This reference is too long; use a shorter one.", param="reference")
-        return self._database.write(lambda: self._post(organization_id, kind, amount_nusd, ref, note))
+        return self._database.write(partial(self._post, organization_id, kind, amount_nusd, ref, note))
 
     def close_hour(self, organization_id: str, hour: str, spent_nusd: int, storage_nusd: int = 0) -> int:
         """Post what an organization spent of its credits in an hour ("2026-01-31T14"): one entry for inference, one for
         the storage of payloads, and an adjustment for rows that arrived later. Return the nano-dollars posted, 0 if
         nothing is new."""
         amounts = {USAGE: spent_nusd, STORAGE: storage_nusd}
-        return self._database.write(lambda: self._close_hour(organization_id, hour, amounts))
+        return self._database.write(partial(self._close_hour, organization_id, hour, amounts))
 
     def balance(self, organization_id: str) -> Balance:
         """Return the current balance: settlements count as soon as they are durable."""
-        return self._database.read(lambda: self._balance(organization_id))
+        return self._database.read(partial(self._balance, organization_id))
 
     def entries(self, organization_id: str, limit: int = 100, before_us: int | None = None) -> list[Ledger]:
         """Return the newest entries first: `limit` of them, plus all others in the millisecond of the last one. Times

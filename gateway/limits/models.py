@@ -101,7 +101,7 @@ def budget_id(scope_id: str, kind: str) -> str:
 
 
 def team_of(budget: str) -> str:
-    """Return the id of the team whose total this budget is; "" for every other budget."""
+    """Return the team's id if this budget is a team's total; "" for every other budget."""
     scope_id, _, kind = budget.rpartition(":")
     if kind == TOTAL and scope_id.startswith(f"{TEAM}_"):
         return scope_id

@@ -38,7 +38,7 @@ class Period:
         return from_datetime(start.replace(year=year, month=month + 1, day=min(start.day, last)))
 
     def span(self) -> timedelta | None:
-        """Return the length; None for months, whose lengths differ."""
+        """Return the length; None for months, because their lengths differ."""
         if self.unit == "month":
             return None
         return timedelta(seconds=self.amount * SECONDS[self.unit])

@@ -24,7 +24,7 @@ REMEMBERED = 50_000
 
 
 class RateLimitStatus(NamedTuple):
-    """What is left of a rate limit after admission: `reset_s` until everything is available again."""
+    """The remainder of a rate limit after admission. After `reset_s` seconds everything is available again."""
 
     kind: str
     amount: int

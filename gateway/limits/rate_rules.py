@@ -1,6 +1,7 @@
 """The configured rate limits: the operator's, and lower ones that accounts set for themselves."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from gateway.control.version import Control
@@ -52,7 +53,7 @@ class RateLimits:
     def set_limit(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
         """Set a limit ("*" as subject: each subject of the scope), or remove it with None; it is in force when this
         returns."""
-        self._database.write(lambda: self.write_limit(scope, subject, kind, amount))
+        self._database.write(partial(self.write_limit, scope, subject, kind, amount))
         self._control.confirm()
 
     def write_limit(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
@@ -79,7 +80,7 @@ class RateLimits:
 
     def of(self, scope: str, subject: str) -> dict[str, "SetRate"]:
         """The limits of a project or key by kind, read from the store."""
-        return self._database.read(lambda: self._read_of(scope, subject))
+        return self._database.read(partial(self._read_of, scope, subject))
 
     def _read_of(self, scope: str, subject: str) -> dict[str, "SetRate"]:
         sql = "SELECT scope, scope_id, kind, amount FROM rate_limit WHERE scope IN (?, ?) AND scope_id IN (?, ?)"
@@ -150,7 +151,7 @@ class RateLimits:
 
     def _rows(self) -> list[Rule]:
         sql = "SELECT scope, scope_id, kind, amount FROM rate_limit ORDER BY scope, scope_id"
-        return [Rule(*row) for row in self._database.read(lambda: self._database.execute(sql).fetchall())]
+        return [Rule(*row) for row in self._database.read(partial(self._database.fetch, sql))]
 
 
 def _lower(table: dict[tuple[str, str], dict[str, int]], place: tuple[str, str], own: dict[str, int]) -> None:

@@ -148,7 +148,7 @@ class Spending:
         raise Unavailable("Too many requests change this budget at once; try again.")
 
     def _renew(self, payer: Payer) -> int:
-        """Retire leases whose limits changed since they were taken; return the control version."""
+        """Retire leases with limits that changed since they were taken; return the control version."""
         version = self._control.check()
         budget_set = self._budget_sets.get(payer)
         budgets = [hold.budget for hold in holds_of(payer)]

@@ -31,7 +31,7 @@ class PayloadQuota:
             return 0
         projects: dict[bytes, list[bytes]] = {}
         taken: dict[bytes, int] = {}
-        for organization, project, size in self._database.report(lambda: self._fetch(MEASURE)):
+        for organization, project, size in self._database.report(partial(self._fetch, MEASURE)):
             owner = bytes(organization)
             projects.setdefault(owner, []).append(bytes(project))
             taken[owner] = taken.get(owner, 0) + int(size)

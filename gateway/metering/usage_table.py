@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -115,7 +116,7 @@ def find(database: Database, request_id: str) -> list[UsageRecord]:
     except ValueError:
         return []
     sql = f"SELECT {COLUMNS} FROM usage WHERE request = ? ORDER BY attempt, kind"
-    rows = database.read(lambda: database.execute(sql, (request,)).fetchall())
+    rows = database.read(partial(database.fetch, sql, (request,)))
     return [record_of_row(row) for row in rows]
 
 

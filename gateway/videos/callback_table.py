@@ -1,5 +1,6 @@
 """Callbacks (webhooks) that wait for delivery, and the results of their attempts."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec import Struct, json
@@ -77,4 +78,4 @@ class Callbacks:
         return None
 
     def _fetch(self, sql: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        return self.database.read(lambda: self.database.fetch(sql, params))
+        return self.database.read(partial(self.database.fetch, sql, params))

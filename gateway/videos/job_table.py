@@ -1,6 +1,7 @@
 """The rows of video jobs: inserted before a provider is called, and continued by any worker."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.clock import DAY_US
@@ -144,7 +145,7 @@ class VideoJobs:
         return next(iter(self._all(sql, params)), None)
 
     def _all(self, sql: str, params: Sequence[Any]) -> list[VideoJob]:
-        return [VideoJob(*row) for row in self.database.read(lambda: self.database.fetch(sql, params))]
+        return [VideoJob(*row) for row in self.database.read(partial(self.database.fetch, sql, params))]
 
 
 def is_shown(job: VideoJob) -> bool:

@@ -133,7 +133,7 @@ class Poller:
         self._endings.give_up(job, task, FAILED, "timeout", "The video was not ready in time.")
 
     def _move(self, job: VideoJob, **values: object) -> VideoJob | None:
-        return self._jobs.database.write(lambda: self._jobs.change(job, **values))
+        return self._jobs.database.write(partial(self._jobs.change, job, **values))
 
 
 def _is_outage(error: GatewayError) -> bool:

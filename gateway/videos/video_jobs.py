@@ -1,6 +1,7 @@
 """Video jobs, as used by the surfaces and by recurring work."""
 
 from collections.abc import Callable
+from functools import partial
 
 from gateway.accounts import organizations, projects
 from gateway.accounts.authentication import Caller
@@ -109,7 +110,7 @@ class Videos:
         upstream calls."""
         job = self.find(caller, ident)
         if job.has_ended:
-            self._database.write(lambda: self.jobs.delete(job.id))
+            self._database.write(partial(self.jobs.delete, job.id))
             return
         task = self.sealed.task(job.task)
         if not self.calls.cancel(task.ident, self.targets.find(job.organization, task)):

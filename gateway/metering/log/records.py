@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from gateway.errors import Cancelled, Internal, UpstreamFailed
@@ -226,7 +227,7 @@ def find_request(database: Database, request_id: str) -> LoggedRequest | None:
         request = bytes.fromhex(request_id)
     except ValueError:
         return None
-    records = database.read(lambda: read_requests(database, [request]))
+    records = database.read(partial(read_requests, database, [request]))
     if records:
         return records[0]
     return None

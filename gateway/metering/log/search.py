@@ -6,6 +6,7 @@ or empty although older matches exist; its `following` is the id at which to con
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.errors import Cancelled
@@ -71,7 +72,7 @@ def search(
     database: Database, scopes: Sequence[LogScope], wanted: LogFilter, before: bytes | None, limit: int
 ) -> LogPage:
     """Return the newest `limit` matches of `wanted` that are older than `before`."""
-    return database.report(lambda: _search(database, scopes, wanted, before or NEWEST, limit))
+    return database.report(partial(_search, database, scopes, wanted, before or NEWEST, limit))
 
 
 def _search(database: Database, scopes: Sequence[LogScope], wanted: LogFilter, before: bytes, limit: int) -> LogPage:

@@ -63,7 +63,7 @@ class Rollups:
     ) -> None:
         """Run one round over everything that was posted until `lag_us` ago; `go_on` is called between steps.
         `thorough`: also search for rows of nodes with a slow clock, which other rounds do only at intervals."""
-        try_again(lambda: self._advance(go_on, lag_us, pause_s, thorough))
+        try_again(partial(self._advance, go_on, lag_us, pause_s, thorough))
 
     def _advance(self, go_on: GoOn, lag_us: int, pause_s: float, thorough: bool) -> None:
         state = self._state()
@@ -96,7 +96,7 @@ class Rollups:
 
     def state(self) -> State | None:
         """Return the progress of the rollups; None before the first round."""
-        return self._database.read(lambda: read_state(self._database))
+        return self._database.read(partial(read_state, self._database))
 
     def _state(self) -> State:
         state = self.state()
@@ -197,7 +197,7 @@ class Rollups:
         params = (start_us, start_us + HOUR_US, bytes.fromhex(low), bytes.fromhex(high), state.watermark)
         purged = bytes.fromhex(state.purged)
         groups, _ = self._database.report(partial(sum_rows, self._database, condition, params, state.watermark, purged))
-        held = self._database.read(lambda: read_held(self._database, [hour]))
+        held = self._database.read(partial(read_held, self._database, [hour]))
         part = held.get(hour, 0)
         groups += self._database.report(partial(read_pieces, self._database, hour, part))
         known = self._database.report(partial(self._known_names, places_of(groups), f"AND part <> {part}"))

@@ -73,7 +73,7 @@ def step_back(database: Database, state: State, until_us: int) -> State:
 def list_dirty(database: Database) -> list[tuple[int, str, str]]:
     """Return the hours to be computed again, with the range of their request ids."""
     sql = "SELECT hour, low, high FROM rollup_hour WHERE dirty = 1 ORDER BY hour"
-    return [(hour, low, high) for hour, low, high in database.report(lambda: database.execute(sql).fetchall())]
+    return [(hour, low, high) for hour, low, high in database.report(partial(database.fetch, sql))]
 
 
 def mark_hours(database: Database, state: State, first_hour: int, last_hour: int) -> int:
@@ -193,6 +193,4 @@ def _ranges(database: Database, condition: str, params: Sequence[Any]) -> Ranges
     """Return the range of request ids (hex) of the rows that meet a condition, by hour."""
     ident = HEX[database.kind].format("request")
     sql = f"SELECT at / {HOUR_US}, MIN({ident}), MAX({ident}) FROM usage WHERE {condition} GROUP BY at / {HOUR_US}"
-    return {
-        int(hour): (low, high) for hour, low, high in database.report(lambda: database.execute(sql, params).fetchall())
-    }
+    return {int(hour): (low, high) for hour, low, high in database.report(partial(database.fetch, sql, params))}

@@ -106,7 +106,7 @@ class UsagePurge:
         """Run one round; return how many rows were removed. Unavailable when the store is down or busy: the next round
         continues."""
         self.partitions.keep_ready(go_on)
-        state = self._database.read(lambda: read_state(self._database))
+        state = self._database.read(partial(read_state, self._database))
         now_us = self._database.now_us()
         # While a day's attempts are not counted yet, earlier attempts of the same requests must stay.
         if not self._days or state is None or state.filling or state.watermark < now_us - DAY_US:
@@ -328,7 +328,7 @@ class UsagePurge:
             raise
         except Unavailable:
             # Uncounted rows make their hours differ; computing these hours again corrects that.
-            self._database.write(lambda: self._mark(whole))
+            self._database.write(partial(self._mark, whole))
             raise
 
     def _mark(self, hours: list[int]) -> None:
@@ -354,7 +354,7 @@ class UsagePurge:
         return whole, cut_off
 
     def _read_state(self) -> State:
-        state = self._database.read(lambda: read_state(self._database))
+        state = self._database.read(partial(read_state, self._database))
         if state is None:
             raise Unavailable("The rollups have not been started yet.")
         return state

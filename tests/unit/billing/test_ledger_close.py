@@ -44,7 +44,7 @@ def test_an_hour_is_not_closed_while_its_answers_may_still_be_on_their_way(one, 
     assert hours.close() == 0 and entries(one, account) == []
 
 
-def test_what_was_spent_is_booked_once_when_the_hour_is_over(one, hours, account, used):
+def test_spending_is_posted_once_when_the_hour_is_over(one, hours, account, used):
     spend(one, account, used)
     spend(one, account, used)
     assert hours.close() == 40_000
@@ -114,7 +114,7 @@ def test_a_row_is_booked_although_a_clock_that_was_ahead_was_set_right_before_it
     assert hours.close() == 20_000 and doctor(one.database) == []
 
 
-def test_hours_that_nobody_closed_in_time_are_closed_in_one_round(one, hours, account, used):
+def test_hours_that_were_not_closed_in_time_are_closed_in_one_round(one, hours, account, used):
     for number in range(4):
         spend(one, account, used, BEGAN_US + number * HOUR_US)
     assert hours.close() == 80_000
@@ -131,7 +131,7 @@ def test_a_round_that_is_cut_short_is_done_by_the_next(one, hours, account, used
     assert len(entries(one, account)) == 2
 
 
-def test_what_own_keys_served_is_not_booked(one, hours, account, used):
+def test_calls_with_own_keys_are_not_posted(one, hours, account, used):
     settlement = one.admit(account, credits=False)
     settlement.begin(0, target("byok"))
     settlement.settle(attempt_at(target("byok"), usage=used, finish="stop"))

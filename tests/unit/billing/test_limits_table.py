@@ -85,7 +85,7 @@ def test_the_table_has_the_numbers_of_the_code(operation: str) -> None:
     ],
     ids=["file at an address", "web search", "hosted tool", "parts of a vendor"],
 )
-def test_what_only_the_provider_sees_is_reserved_as_one_context(needs: dict[str, object]) -> None:
+def test_content_that_only_the_provider_sees_is_reserved_as_one_context(needs: dict[str, object]) -> None:
     found = ask(chat(max_tokens=10, **needs))
     price = CONTEXT * 3 * 10**9 // MILLION
     assert price <= found.fixed_nusd <= price + 100 and 0 < found.unforeseen_nusd < price
@@ -98,7 +98,7 @@ def test_what_only_the_provider_sees_is_reserved_as_one_context(needs: dict[str,
     st.integers(0, 2 * CONTEXT),
     st.integers(0, 2 * 10**9),
 )
-def test_a_limit_is_passed_by_no_more_than_the_table_tells(
+def test_a_limit_is_exceeded_by_at_most_the_documented_amount(
     limit: int | None, unseen: int, media_tokens: int, available: int
 ) -> None:
     found = ask(chat(max_tokens=limit, media=1, media_tokens=media_tokens, unseen_media=unseen))

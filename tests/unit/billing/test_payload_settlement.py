@@ -94,7 +94,7 @@ def test_a_crash_before_the_end_of_the_answer_leaves_neither_fee_nor_payload(
     assert doctor(heir.database) == []
 
 
-def test_who_left_early_is_settled_with_what_they_got(one, account, retention):
+def test_a_caller_who_left_early_pays_for_the_delivered_part(one, account, retention):
     payload, settlement = payload_of(one, account, retention)
     payload.add(b"half")
     gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect")
@@ -119,7 +119,7 @@ def test_a_failure_without_usage_is_stored_at_no_cost(one, account, retention):
     assert one.spending.reserved_nusd() == 0
 
 
-def test_an_end_that_nobody_reported_is_stored_at_no_cost(one, account, retention):
+def test_an_unreported_end_is_stored_at_no_cost(one, account, retention):
     payload, settlement = payload_of(one, account, retention)
     settlement.close()
     payload.finish(500)
@@ -162,14 +162,14 @@ def payload_of_own_key(one, account, retention):
     one.settlements.admit(one.context, ASK, False, prompt_bytes=400, payload=payload)
 
 
-def test_what_the_fee_may_come_to_is_reserved_from_the_credits_alone(one, account, retention):
+def test_the_bound_of_the_fee_is_reserved_from_the_credits_alone(one, account, retention):
     payload_of(one, account, retention)
     assert one.ledger.balance(account.organization).reserved_nusd >= ASK.bound_nusd + (400 + 100) * 10
     own = {held.hold.scope: held.reserved for held in one.spending._keeper.held.values() if held.hold.kind != "window"}
     assert own == {"key": 300_000, "member": 300_000, "organization": 300_000 + 5000}
 
 
-def test_who_leaves_while_a_large_payload_is_packed_is_settled(one, account, used, retention):
+def test_a_caller_who_leaves_while_a_large_payload_is_packed_is_settled(one, account, used, retention):
     payload, settlement = payload_of(one, account, retention)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     payload.add(random.Random(1).randbytes(MOST_BYTES))

@@ -57,7 +57,7 @@ def test_a_difference_shows_both_sides(one, account):
     assert [line.left_nusd for line in found if line.left == "leased" and line.right == "lowest valid value"] == [-2]
 
 
-def test_an_examination_that_nobody_wants_ends_at_its_next_question(one):
+def test_an_interrupted_examination_ends_before_its_next_query(one):
     asked = iter([True, True, False])
     with pytest.raises(Unavailable):
         examine(one.database, lambda: next(asked))
@@ -80,7 +80,7 @@ def test_a_row_that_is_gone_without_being_removed_is_reported(one, account):
 
 
 @pytest.mark.parametrize("marked", [False, True])
-def test_a_team_whose_limits_bind_nobody_is_reported(one, marked):
+def test_a_team_with_limits_that_are_not_enforced_is_reported(one, marked):
     organization, team = ids.new("org"), ids.new("team")
     run = one.database.execute
     one.database.write(lambda: (run(ORGANIZATION, (organization,)), run(TEAM, (team, organization, marked))))

@@ -32,7 +32,7 @@ def told(drift: ReconciliationGauge) -> float | None:
     return drift.gauges().get("ledger_drift_usd", ("", None))[1]
 
 
-def test_what_one_worker_measured_every_worker_tells(one, start_billing):
+def test_every_worker_reports_the_measurement_of_one_worker(one, start_billing):
     leader, other = drift_of(one), drift_of(start_billing())
     assert other.gauges() == {}
     leader.measure()

@@ -78,7 +78,7 @@ def test_recovering_again_changes_nothing(dead, start_billing, tmp_path):
     assert doctor(heir.database) == []
 
 
-def test_a_row_whose_commit_the_store_was_still_at_is_not_charged_again(dead, start_billing, monkeypatch):
+def test_a_row_that_the_store_was_still_committing_is_not_charged_again(dead, start_billing, monkeypatch):
     """A server ends the commit of a client that was killed: the look for rows came before it, the writing after it."""
     heir = start_billing()
     monkeypatch.setattr(recovery, "known", lambda database, keys: set())
@@ -152,7 +152,7 @@ def test_an_owner_that_was_given_up_goes_on_under_another_epoch(start_billing, a
     assert doctor(heir.database) == []
 
 
-def test_who_is_given_up_while_it_takes_keeps_nothing_of_what_it_took(start_billing, account, monkeypatch):
+def test_a_worker_swept_during_a_take_keeps_none_of_its_leases(start_billing, account, monkeypatch):
     """The one who gives it up waits for the other's transaction, and finds its lease."""
     taking, heir = start_billing(), start_billing()
     if heir.database.kind != "postgresql":
@@ -173,7 +173,7 @@ def test_who_is_given_up_while_it_takes_keeps_nothing_of_what_it_took(start_bill
     assert query(heir, "SELECT SUM(leased_nusd) FROM budget") == (0,)
 
 
-def test_who_was_heard_of_lately_is_not_given_up_with_a_lost_node(start_billing, account):
+def test_a_recently_seen_worker_is_not_swept_with_a_lost_node(start_billing, account):
     living, heir = start_billing(), start_billing()
     living.ledger.grant(account.organization, DOLLAR, "start")
     settlement = living.admit(account)
@@ -182,7 +182,7 @@ def test_who_was_heard_of_lately_is_not_given_up_with_a_lost_node(start_billing,
     assert query(heir, "SELECT SUM(leased_nusd) FROM budget")[0] > 0
 
 
-def test_a_cost_whose_lease_is_gone_counts_in_the_budget(start_billing, account):
+def test_a_cost_without_its_lease_counts_in_the_budget(start_billing, account):
     one = start_billing()
     one.ledger.grant(account.organization, DOLLAR, "start")
     budget = f"{account.organization}:credits"

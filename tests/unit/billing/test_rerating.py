@@ -84,7 +84,7 @@ def test_a_period_has_a_beginning_and_an_end(one, account):
         assert rerate(one.database, catalogue(where.mapping), *span).lines == {}
 
 
-def test_what_cannot_be_priced_again_is_reported_by_reason(one, account):
+def test_rows_that_cannot_be_priced_again_are_reported_by_reason(one, account):
     where = place()
     serve(one, account, where)
     serve(one, account, where, usage=None, finish="", error=UpstreamFailed("no"))

@@ -46,14 +46,14 @@ def test_a_settled_request_is_durable_and_in_every_counter(one, account, used):
     assert doctor(one.database) == []
 
 
-def test_who_waited_for_its_row_ends_its_intent(one, account, used):
+def test_an_intent_ends_once_its_row_is_durable(one, account, used):
     settlement = begun(one, account)
     assert one.intents.open_count() == 1
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     assert one.intents.open_count() == 0
 
 
-def test_who_waited_in_vain_leaves_an_intent_that_ends_with_the_row(one, account, used):
+def test_after_a_timeout_the_intent_ends_with_the_row(one, account, used):
     settlement = begun(one, account)
     one.settlements.wait_s = 0.01
     one.fail_once(after=False)
@@ -207,7 +207,7 @@ def test_an_answer_that_outgrows_its_budget_ends_typed(one, account):
     assert spent(one, account)[0] == row.cost_nusd == 300_000 and not row.flags & OVERRUN
 
 
-def test_what_a_provider_counted_of_an_answer_that_is_ended_here_is_billed_in_full(one, account):
+def test_reported_usage_of_an_answer_cut_off_here_is_billed_in_full(one, account):
     one.budgets.set_limits("key", account.key, Limits(total_nusd=300_000))
     settlement = begun(one, account)
     attempt = attempt_at(target(), output_length=100_000, usage=Usage(input=10, output=150))
@@ -240,7 +240,7 @@ def test_no_byte_goes_upstream_after_the_leases_ran_out(one, account, clock):
 
 
 @pytest.mark.parametrize(("finish", "error"), [("stop", None), ("client_disconnect", Cancelled("gone"))])
-def test_what_nobody_counted_is_billed_in_the_units_of_its_operation(one, account, finish, error):
+def test_unreported_usage_is_billed_in_the_units_of_its_operation(one, account, finish, error):
     where = target()
     prices = (Prices(TokenRates(prompt=1000 * MILLION, character=15_000 * MILLION)),)
     where = dataclasses.replace(where, mapping=dataclasses.replace(where.mapping, prices=prices))
@@ -260,7 +260,7 @@ def test_what_nobody_counted_is_billed_in_the_units_of_its_operation(one, accoun
     )
 
 
-def test_an_end_that_nobody_reported_is_recorded_as_interrupted(one, account):
+def test_an_unreported_end_is_recorded_as_interrupted(one, account):
     settlement = begun(one, account)
     settlement.close()
     one.rest()
@@ -295,7 +295,7 @@ def test_an_intent_stays_until_its_row_is_durable(one, account, used, monkeypatc
     assert one.intents.open_count() == 0 and len(one.rows()) == 1
 
 
-def test_what_nobody_reported_never_costs_more_than_was_reserved(one, account):
+def test_unreported_usage_never_costs_more_than_was_reserved(one, account):
     settlement = begun(one, account, cost_bound=CostBound(50_000, 0, 0, True))
     settlement.close()
     one.rest()

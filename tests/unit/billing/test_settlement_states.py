@@ -87,7 +87,7 @@ def test_a_settlement_goes_by_the_table_and_holds_nothing_once_closed(one, accou
 
 
 @pytest.mark.parametrize("action", ["settle", "abandon", "keep", "close"])
-def test_no_call_begins_once_the_answer_is_there_or_nobody_waits(one, account, used, action):
+def test_no_call_begins_after_the_answer_or_after_the_caller_left(one, account, used, action):
     settlement = begun(one, account)
     do(settlement, action, used)
     with pytest.raises(Internal, match="does not support begin"):

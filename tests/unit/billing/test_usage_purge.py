@@ -118,7 +118,7 @@ def test_a_late_row_that_is_removed_before_the_ledger_closes_again_is_posted(boo
     assert doctor(books.database) == [] and books.close() == 0
 
 
-def test_an_installation_whose_ledger_lacks_removed_rows_is_repaired(unposted):
+def test_a_ledger_that_lacks_removed_rows_is_repaired(unposted):
     """Earlier releases removed rows before their hour was posted, and did not look at a removed hour again."""
     unposted.purge._closed_until = unposted.database.now_us
     assert unposted.purge.run() == 3
@@ -203,7 +203,7 @@ def test_a_purge_that_breaks_in_the_middle_loses_and_doubles_nothing(books, monk
     assert calls > 1 and books.close() == 0 and doctor(books.database) == []
 
 
-def test_what_a_bound_provider_key_spent_is_compared_after_its_rows_are_gone(books, used):
+def test_spending_of_a_limited_provider_key_is_compared_after_its_rows_are_removed(books, used):
     ident = ids.new("pkey")
     extra = f'{{"provider_key":"{ident}","bounded":true}}'
     row = "SELECT request, attempt, kind FROM usage WHERE mode = 1"

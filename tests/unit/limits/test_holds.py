@@ -44,7 +44,7 @@ def test_a_hold_counts_as_leased_in_every_budget(holds, books, payer, job):
     assert every(books, payer) == [(0, 30 * CENT)] * 3
 
 
-def test_what_a_job_cost_is_counted_once_however_many_pollers_end_it(holds, books, payer, job):
+def test_the_cost_of_a_job_is_counted_once_by_concurrent_pollers(holds, books, payer, job):
     limit_all(books, payer)
     holds.place(job, payer, VIDEO)
     written = []
@@ -127,7 +127,7 @@ def test_holds_and_requests_share_one_limit_exactly(worker, holds, books, payer)
     assert counters(books, f"{payer.key_id}:total")[0] <= 99 * CENT
 
 
-def test_what_an_idle_worker_has_of_a_budget_is_waited_for(worker, holds, books, payer, job, monkeypatch):
+def test_a_hold_waits_for_the_unused_lease_of_an_idle_worker(worker, holds, books, payer, job, monkeypatch):
     limit_all(books, payer, 31 * CENT)
     other = worker()
     reservation = other.spending.reserve(payer, CALL)

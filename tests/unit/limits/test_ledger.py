@@ -33,7 +33,7 @@ def test_credits_can_be_taken_away(books, organization):
 
 
 @pytest.mark.parametrize("kind", ["usage", "storage"])
-def test_what_was_spent_cannot_be_posted_by_hand(books, organization, kind):
+def test_spending_cannot_be_posted_manually(books, organization, kind):
     with pytest.raises(Internal):
         books.ledger.post(organization, kind, 1, "x")
 
@@ -80,7 +80,7 @@ def test_closing_hours_leaves_the_balance(books, organization):
 
 
 @pytest.mark.parametrize("sql", ["UPDATE ledger SET amount_nusd = 0", "DELETE FROM ledger"])
-def test_what_was_booked_cannot_be_changed(books, organization, sql):
+def test_ledger_entries_cannot_be_changed(books, organization, sql):
     books.ledger.grant(organization, DOLLAR, f"a:{organization}")
     database = books.worker.database
     with pytest.raises(peewee.PeeweeException, match="append-only"):
@@ -110,7 +110,7 @@ def test_an_unlimited_organization_keeps_its_ledger_and_goes_back_to_it(books, o
     assert not state.unlimited and state.balance_nusd == 2 * DOLLAR
 
 
-def test_what_was_spent_without_credits_counts_when_they_are_needed_again(books, organization):
+def test_spending_of_an_unlimited_organization_counts_when_it_is_limited_again(books, organization):
     books.ledger.begin(organization, None, f"first:{organization}")
     assert books.ledger.balance(organization).unlimited
     books.ledger.set_unlimited(organization, False)

@@ -33,7 +33,7 @@ def test_a_day_is_24_hours_on_the_nights_when_clocks_change():
 
 
 @pytest.mark.parametrize("text", ["", "0h", "8761h", "366d", "53w", "13mo", "1y", "-1d", "1.5h", "h", "1 d"])
-def test_what_is_no_period_is_refused(text):
+def test_an_invalid_period_is_rejected(text):
     with pytest.raises(InvalidRequest):
         read_period(text)
 

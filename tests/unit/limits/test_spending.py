@@ -35,7 +35,7 @@ def test_an_organization_without_credits_is_refused(worker, books, payer):
         worker().spending.reserve(payer, CALL)
 
 
-def test_each_refused_request_is_told_its_own_cost(worker, books, payer):
+def test_each_rejected_request_reports_its_own_cost(worker, books, payer):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=CENT))
     one = worker()
@@ -179,7 +179,7 @@ def test_a_cost_far_above_the_reservation_keeps_no_other_request_waiting(worker,
     assert counters(books, f"{payer.key_id}:total") == (30 * DOLLAR + 3 * CENT, 15 * DOLLAR)
 
 
-def test_a_budget_that_one_cost_has_passed_is_told_as_that_at_once(worker, books, payer):
+def test_a_budget_exceeded_by_one_cost_is_reported_at_once(worker, books, payer):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=4 * CENT))
     one = worker()
@@ -269,7 +269,7 @@ def test_a_worker_that_the_others_gave_up_admits_nothing_from_its_old_leases(wor
     assert attempt(one, payer)
 
 
-def test_a_worker_whose_row_ran_out_admits_nothing_while_the_store_is_away(worker, books, payer, clock, monkeypatch):
+def test_a_worker_with_an_expired_row_admits_nothing_while_the_store_is_down(worker, books, payer, clock, monkeypatch):
     fund(books, payer)
     one = worker()
     reservation = one.spending.reserve(payer, CALL)
@@ -301,7 +301,7 @@ def test_a_raised_limit_is_in_force_at_once(worker, books, payer):
     assert attempt(one, payer)
 
 
-def test_what_one_worker_does_not_use_serves_another_within_a_second(worker, books, payer, clock, monkeypatch):
+def test_unused_amounts_of_one_worker_serve_another_within_a_second(worker, books, payer, clock, monkeypatch):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=4 * CENT))
     first, second = worker(), worker()
@@ -367,7 +367,7 @@ def test_members_of_a_team_share_exactly_its_limit(worker, books, payer):
     assert counters(books, f"{first.teams[0][0]}:total") == (99 * CENT, 0)
 
 
-def test_a_refusal_names_the_team_whose_limit_is_reached(worker, books, payer):
+def test_a_rejection_names_the_team_with_the_reached_limit(worker, books, payer):
     fund(books, payer)
     both = in_team(in_team(payer, "Everyone"), "Research")
     books.budgets.set_limits("team", both.teams[1][0], Limits(None, CENT, read_period("2w")))
@@ -387,7 +387,7 @@ def test_a_team_that_refuses_leaves_nothing_reserved_at_the_others(worker, books
     assert one.spending.reserved_nusd() == 0
 
 
-def test_what_was_reserved_before_a_member_left_settles_at_the_team(worker, books, payer):
+def test_a_reservation_made_before_a_member_left_settles_at_the_team(worker, books, payer):
     fund(books, payer)
     member = in_team(payer)
     team = member.teams[0][0]
@@ -405,7 +405,7 @@ def test_a_caller_without_teams_reserves_from_no_more_budgets_than_before(worker
     assert reservation.budget_set.teams == () and len(reservation.leases(True)) == 3
 
 
-def test_a_limit_set_later_holds_for_members_whose_slices_are_shared(worker, books, payer):
+def test_a_limit_set_later_holds_for_members_with_shared_slices(worker, books, payer):
     fund(books, payer)
     first = in_team(payer)
     one = worker()
@@ -463,7 +463,7 @@ def test_a_request_is_admitted_under_a_limit_that_was_lifted_a_moment_ago(worker
     assert counters(books, f"{payer.key_id}:total") == (3 * CENT, 0)
 
 
-def test_what_is_left_of_a_window_that_ended_buys_nothing_in_the_next(worker, books, payer, clock):
+def test_the_remainder_of_an_ended_window_is_not_spent_in_the_next(worker, books, payer, clock):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(None, 4 * CENT, read_period("1h")))
     one = worker()
@@ -486,7 +486,7 @@ def test_a_budget_never_counts_less_than_nothing_as_leased(worker, books, payer)
     assert counters(books, f"{payer.key_id}:total") == (10 * CENT, 0)
 
 
-def test_what_a_request_costs_that_was_to_cost_nothing_counts_in_its_window(worker, books, payer):
+def test_an_unexpected_cost_of_a_free_request_counts_in_its_window(worker, books, payer):
     """Another worker's slice goes back meanwhile, and the window seems unused."""
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(None, DOLLAR, read_period("1d")))
@@ -557,7 +557,7 @@ def leases_left(books):
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_leases_whose_end_was_not_confirmed_end_all_the_same(worker, books, payer, after):
+def test_leases_end_although_their_end_was_not_confirmed(worker, books, payer, after):
     fund(books, payer)
     one = worker()
     one.spending.reserve(payer, CALL).release()
@@ -569,7 +569,7 @@ def test_leases_whose_end_was_not_confirmed_end_all_the_same(worker, books, paye
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_leases_whose_beginning_was_not_confirmed_go_back(worker, books, payer, after):
+def test_leases_with_an_unconfirmed_take_are_returned(worker, books, payer, after):
     fund(books, payer)
     one = worker()
     fail_once(one, after)
@@ -638,7 +638,7 @@ def test_a_budget_without_room_for_the_unforeseen_admits_one_at_a_time(worker, b
             each.spending.reserve(payer, CostBound(CENT, 0, 0, True), patient=False)
 
 
-def test_what_was_reserved_beyond_a_limit_is_free_for_no_other_request(worker, books, payer):
+def test_amounts_reserved_beyond_a_limit_admit_no_other_request(worker, books, payer):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=DOLLAR))
     one = worker()

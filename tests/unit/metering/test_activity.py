@@ -58,14 +58,14 @@ def test_a_request_counts_once_by_its_last_attempt_and_costs_by_all(database, wr
     assert (rows["small", "vendor"].requests, rows["small", "vendor"].errors) == (2, 0)
 
 
-def test_a_request_whose_last_attempt_failed_is_an_error(database, write) -> None:
+def test_a_request_that_failed_in_its_last_attempt_is_an_error(database, write) -> None:
     request = bytes.fromhex(ids.new_hex())
     write(row(request=request, error="timeout"), row(request=request, attempt=1, flags=RETRIED, error="client_error"))
     [found] = day(database)
     assert (found.figures.requests, found.figures.errors, found.figures.client_errors) == (1, 1, 1)
 
 
-def test_what_became_known_later_adds_cost_and_no_request(database, write) -> None:
+def test_a_later_correction_adds_cost_and_no_request(database, write) -> None:
     first = row(cost_nusd=10)
     write(first, first._replace(kind=LATE, cost_nusd=7, input=1, output=0))
     [found] = day(database)
@@ -104,7 +104,7 @@ def test_other_projects_keys_and_times_are_left_out(database, write) -> None:
     assert day(database, owners=Owners()) == []
 
 
-def test_what_is_told_was_summed_up_at_some_moment(database, write) -> None:
+def test_a_row_has_the_time_at_which_it_was_summed(database, write) -> None:
     write(row())
     [found] = day(database, "total")
     assert 0 < found.updated_us <= database.now_us() and found.last_hour == DAY * 24

@@ -8,7 +8,7 @@ def counters(tmp_path):
     return Counters(tmp_path)
 
 
-def test_what_is_added_by_name_and_by_a_kept_counter_is_one_sum(counters):
+def test_counts_by_name_and_by_a_kept_counter_are_one_sum(counters):
     kept = counters.count("tokens_total", ("p", "input"))
     kept.value += 5
     counters.add("tokens_total", ("p", "input"), 2)

@@ -51,7 +51,7 @@ def test_the_costs_that_activity_shows_add_up_to_the_cost(database, part) -> Non
     assert round(sum(shown[name] for name in COSTS) * 10**9) == round(shown["cost"] * 10**9) == 5_018
 
 
-def test_what_a_request_was_for_besides_tokens_is_reported(database) -> None:
+def test_units_other_than_tokens_are_reported(database) -> None:
     units = {
         "searches": 2, "file_searches": 3, "pages": 4, "images": 5, "characters": 6, "audio_ms": 1500, "video_ms": 2500,
         "code_sessions": 7,

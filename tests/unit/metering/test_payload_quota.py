@@ -41,11 +41,11 @@ def test_the_oldest_go_until_the_rest_fits_and_the_others_keep_theirs(kept, monk
     assert room.keep() == 0
 
 
-def test_no_cap_and_no_wish_delete_nothing(kept) -> None:
+def test_without_a_quota_or_when_interrupted_nothing_is_deleted(kept) -> None:
     assert PayloadQuota(kept, 0).keep() == PayloadQuota(kept, 1).keep(lambda: False) == 0
     assert len(ages(kept, LARGE)) == 3 * STEP_ROWS
 
 
-def test_one_that_is_larger_than_all_room_goes_too(database) -> None:
+def test_a_payload_larger_than_the_quota_is_deleted_too(database) -> None:
     database.write(lambda: database.execute_many(STORE.sql, [write_row(row(SMALL, 0, 1, 100_000))[1]]))
     assert PayloadQuota(database, 1000).keep() == 1 and ages(database, SMALL) == []

@@ -31,7 +31,7 @@ def count(database) -> int:
 
 
 @pytest.mark.parametrize("data", [b"", b'{"a": "\xc3\xa4"}' * 1000, bytes(range(256))])
-def test_what_is_packed_comes_back(data: bytes) -> None:
+def test_packed_data_is_unpacked_unchanged(data: bytes) -> None:
     packed = payload_table.pack(VAULT, data)
     assert payload_table.unpack(VAULT, packed) == data and (not data or data[:16] not in packed)
 

@@ -72,7 +72,7 @@ def test_an_unknown_or_malformed_request_id_finds_nothing(database):
     assert find(database, ids.new_hex()) == [] == find(database, "none")
 
 
-def test_known_attempts_are_told_from_others(database, journal):
+def test_recorded_attempts_are_distinguished_from_others(database, journal):
     one = record()
     journal.append(write_row(one)).wait(5)
     keys = [(one.request, 0), (one.request, 1), (b"x" * 16, 0)]

@@ -211,7 +211,7 @@ def test_a_report_was_updated_with_the_newest_sum_of_its_period(case: Case, newe
         assert page["updatedAt"] == wanted
 
 
-def test_the_account_shows_whose_key_it_is_and_the_balance_to_managers_alone(case: Case) -> None:
+def test_the_account_shows_the_owner_of_the_key_and_the_balance_to_managers_alone(case: Case) -> None:
     for name in ("acme owner", "acme developer"):
         person, report = case.tenants[name], case.reports.get_account(case.scope(name))
         assert report["apiKey"]["id"] == person.key.info.id and report["role"] == name.split()[1]

@@ -44,7 +44,7 @@ ODD = ("eyJhbGciOiJIUzI1NiIsImNyaXQiOjF9.e30.AAAA", "W10.e30.AAAA")
 
 
 @pytest.mark.parametrize("token", ["", "a", "a.b.c", "é.é.é", UNSIGNED, "x" * 5000, *ODD])
-def test_what_nobody_signed_opens_nothing(clock: FakeClock, token: str) -> None:
+def test_an_invalid_token_opens_nothing(clock: FakeClock, token: str) -> None:
     assert refused(Links("", (NEW,), clock), token)
 
 

@@ -24,7 +24,7 @@ def always() -> bool:
     return True
 
 
-def test_who_never_answers_delays_nobody_else(answered: Event) -> None:
+def test_an_owner_that_never_answers_delays_no_other(answered: Event) -> None:
     under_test, done = Rounds(2, 10, Clock()), list[str]()
     hanging: list[tuple[str, Callable[[], None]]] = [("silent", answered.wait)] * 3
     for number in range(3):

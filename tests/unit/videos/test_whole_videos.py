@@ -15,7 +15,7 @@ def film() -> WholeVideo:
     return WholeVideo(StoredFile.of(FILM), "video/mp4")
 
 
-def test_who_asks_meanwhile_gets_the_same_video() -> None:
+def test_concurrent_callers_share_one_video() -> None:
     videos, loads = WholeVideos(), []
 
     def load() -> WholeVideo:
@@ -28,7 +28,7 @@ def test_who_asks_meanwhile_gets_the_same_video() -> None:
     assert len(loads) == 1 and all(one is found[0] for one in found)
 
 
-def test_what_could_not_be_loaded_is_tried_again_for_the_next() -> None:
+def test_a_failed_load_is_repeated_for_the_next_caller() -> None:
     videos = WholeVideos()
 
     def fail() -> WholeVideo:

@@ -29,7 +29,7 @@ def test_old_entries_go_with_what_they_are_found_by_in_small_steps_and_usage_sta
     assert len(found) == 15 and tables.purge(now_us) == 0 == log_tables(database, 0).purge(now_us)
 
 
-def test_a_purge_stops_when_somebody_else_has_the_job(database, monkeypatch) -> None:
+def test_a_purge_stops_when_another_worker_leads(database, monkeypatch) -> None:
     monkeypatch.setattr(aging, "STEP_ROWS", 10)
     fill(database, [entry(n) for n in range(50)])
     turns = iter((True,) * 3)

@@ -68,7 +68,7 @@ def test_a_request_is_reported_by_what_its_caller_got(database) -> None:
     assert found(database, LogFilter(error="all_providers_failed", provider="vendor")) == [2]
 
 
-def test_a_model_is_found_as_it_was_asked_for_and_as_it_served(database) -> None:
+def test_a_model_is_found_by_its_requested_and_its_served_name(database) -> None:
     fill(database, [attempt(1, asked="auto"), attempt(2, served="large", provider="other"), entry(3, asked="auto")])
     assert found(database, LogFilter(model="auto")) == [3, 1] and found(database, LogFilter(model="large")) == [2]
     assert found(database, LogFilter(model="vendor/small")) == [1]

@@ -183,7 +183,7 @@ def test_new_rows_are_reported_of_once_they_are_a_moment_old(world):
     one.check()
 
 
-def test_what_was_there_before_is_counted_in_one_pass_that_may_be_cut_short(world):
+def test_existing_rows_are_counted_in_one_pass_that_may_be_interrupted(world):
     one = world()
     for days in (40, 3, 0):
         one.post(12, ago_us=days * DAY_US)
@@ -224,7 +224,7 @@ def test_a_second_attempt_takes_the_request_from_the_first(world):
     one.check()
 
 
-def test_what_became_known_later_adds_cost_and_no_request(world):
+def test_a_later_correction_adds_cost_and_no_request(world):
     one = world()
     one.post(1)
     first = one.rows[0]
@@ -254,7 +254,7 @@ def test_a_row_that_was_committed_behind_the_watermark_is_noticed_by_counting(wo
     one.check()
 
 
-def test_a_row_that_waited_for_hours_is_noticed_by_what_its_journal_tells(world):
+def test_a_row_that_waited_for_hours_is_noticed_by_the_mark_of_its_journal(world):
     one = world()
     one.rollups.catch_up()
     for _ in range(60):

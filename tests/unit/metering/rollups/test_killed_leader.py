@@ -70,7 +70,7 @@ def store(postgresql_url, open_store):
         ("DELETE FROM usage", 2),
     ],
 )
-def test_whoever_comes_next_goes_on(store, postgresql_url, clock, verb, times) -> None:
+def test_the_next_leader_continues(store, postgresql_url, clock, verb, times) -> None:
     database, rows = store
     command = [sys.executable, "-c", WORKER, postgresql_url, verb, str(times)]
     killed = subprocess.run(command, cwd=ROOT, timeout=120, capture_output=True)

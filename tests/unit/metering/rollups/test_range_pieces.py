@@ -131,7 +131,7 @@ def test_names_beyond_the_bound_stay_left_out_when_the_hour_is_computed_anew_bet
     assert stored_sums(hour.database) == before and hour.differences() == []
 
 
-def test_what_counts_no_longer_is_swept_in_small_steps(hour, monkeypatch) -> None:
+def test_obsolete_pieces_are_swept_in_small_steps(hour, monkeypatch) -> None:
     monkeypatch.setattr(range_pieces, "SWEEP_ROWS", 10)
     while hour.count("usage"):
         hour.purge.run()
