@@ -64,7 +64,7 @@ def admit(
         require_json(inbound)
     source = services.accounts.sources.source(headers)
     context = _begin(services, inbound, caller, source, operation, surface)
-    if _says_more(headers):
+    if _has_options(headers):
         _read_options(services, context, inbound)
     elif sender is not None:
         sender.caller = caller
@@ -77,7 +77,7 @@ def context_of(
 ) -> RequestContext:
     """Return the context of a request for the engine: caller, time, label, session and gateway options."""
     context = _begin(services, inbound, caller, services.accounts.sources.source(inbound.headers), operation, surface)
-    if _says_more(inbound.headers):
+    if _has_options(inbound.headers):
         _read_options(services, context, inbound)
     return context
 
@@ -104,7 +104,7 @@ def _begin(
     return context
 
 
-def _says_more(headers: Mapping[str, str]) -> bool:
+def _has_options(headers: Mapping[str, str]) -> bool:
     """Return whether any header sets a gateway option or metadata. Nearly no request has one, so all names are searched
     at once."""
     return not OWN_HEADERS.isdisjoint(headers) or attribution.PREFIX in "\n".join(headers)

@@ -46,7 +46,7 @@ OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
 
 def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbound]:
     """Wrap the handler so that every error becomes a response in the format of its surface; no exception escapes."""
-    handler = _made(operation)
+    handler = _build_handler(operation)
     errors = operation.errors or http_responses.OPENAI
     paid = operation.paid
     end = services.telemetry.requests.of(name_of(operation), paid)
@@ -54,7 +54,7 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
 
     def handle(inbound: Inbound, keyed: bool = paid and not operation.upgrades) -> Outbound:
         if keyed and KEY_HEADER in inbound.headers:
-            return _once(services, errors, inbound, partial(handle, keyed=False), end)
+            return _respond_once(services, errors, inbound, partial(handle, keyed=False), end)
         failure: GatewayError | None = None
         started = now()
         try:
@@ -82,11 +82,15 @@ def guard(services: Services, operation: Operation) -> Callable[[Inbound], Outbo
         return outbound
 
     return (
-        _noticed(handle, http_responses.deprecation_headers(operation.deprecated)) if operation.deprecated else handle
+        _with_deprecation_headers(handle, http_responses.deprecation_headers(operation.deprecated))
+        if operation.deprecated
+        else handle
     )
 
 
-def _noticed(handle: Callable[[Inbound], Outbound], notices: list[tuple[str, str]]) -> Callable[[Inbound], Outbound]:
+def _with_deprecation_headers(
+    handle: Callable[[Inbound], Outbound], notices: list[tuple[str, str]]
+) -> Callable[[Inbound], Outbound]:
     """Wrap `handle` so that every response announces that the operation is deprecated."""
 
     def handle_deprecated(inbound: Inbound) -> Outbound:
@@ -102,15 +106,15 @@ def name_of(operation: Operation) -> str:
     return f"{operation.method} {operation.path}"
 
 
-def _made(operation: Operation) -> Handler:
+def _build_handler(operation: Operation) -> Handler:
     """Return the operation's handler with all wrappers."""
-    handler = _until_its_end(operation)
+    handler = _until_removal(operation)
     if operation.body == "form":
-        return _with_files(handler)
+        return _closing_files(handler)
     return handler
 
 
-def _with_files(handler: Handler) -> Handler:
+def _closing_files(handler: Handler) -> Handler:
     """Wrap `handler` so that the files of a request are deleted after its response."""
 
     def handle(services: Services, inbound: Inbound) -> Outbound:
@@ -128,7 +132,7 @@ def _with_files(handler: Handler) -> Handler:
     return handle
 
 
-def _until_its_end(operation: Operation) -> Handler:
+def _until_removal(operation: Operation) -> Handler:
     """Return the operation's handler. A deprecated operation raises Gone from its removal date on."""
     deprecated = operation.deprecated
     if deprecated is None:
@@ -142,7 +146,7 @@ def _until_its_end(operation: Operation) -> Handler:
     return handle
 
 
-def _once(
+def _respond_once(
     services: Services,
     errors: ErrorFormat,
     inbound: Inbound,
@@ -159,7 +163,7 @@ def _once(
     try:
         caller = auth.caller_of(services, inbound)
         route = f"{inbound.method} {inbound.path}"
-        keyed = Keyed(caller, inbound.header(KEY_HEADER), route, _content(inbound), inbound.request_id)
+        keyed = Keyed(caller, inbound.header(KEY_HEADER), route, _request_content(inbound), inbound.request_id)
         reply = services.engine.idempotency.answer(keyed, make, partial(_check_replay, services, caller, inbound))
     except GatewayError as error:
         inbound.close_files()
@@ -176,7 +180,7 @@ def _check_replay(services: Services, caller: Caller, inbound: Inbound, request_
     services.engine.replays.check(caller, inbound.peer, [request_id])
 
 
-def _content(inbound: Inbound) -> tuple[bytes, ...]:
+def _request_content(inbound: Inbound) -> tuple[bytes, ...]:
     """Return everything that identifies the content of a request. The boundary of a form is new each time it is sent,
     so it is left out."""
     kind, _, boundary = inbound.header("content-type").partition("boundary=")

@@ -74,13 +74,13 @@ def write_report(version: str, redis: Check, database: Check, shown_id: str = ""
 
 def prefers_html(accept: str) -> bool:
     """Whether an Accept header prefers HTML to JSON (RFC 9110, 12.5.1), as those of browsers do."""
-    weights = dict(_weigh(one) for one in accept.lower().split(",")[:MOST_RANGES])
+    weights = dict(_read_weight(one) for one in accept.lower().split(",")[:MOST_RANGES])
     anything = weights.get("*/*", 0.0)
     html = weights.get("text/html", weights.get("text/*", anything))
     return html > weights.get("application/json", weights.get("application/*", anything))
 
 
-def _weigh(media_range: str) -> tuple[str, float]:
+def _read_weight(media_range: str) -> tuple[str, float]:
     """Return a media range without its parameters, and its weight; 0 for an invalid weight."""
     name, *parameters = [part.strip() for part in media_range.split(";")]
     weight = next((one[2:] for one in parameters if one.startswith("q=")), "1")

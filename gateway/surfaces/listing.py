@@ -22,7 +22,7 @@ def reply(inbound: Inbound, holder: Current, tag: str, body: bytes) -> Outbound:
     list with its source."""
     packed = accepts_gzip(inbound.header("accept-encoding"))
     if packed:
-        tag, body = _packed(holder, tag, body)
+        tag, body = _compressed(holder, tag, body)
     headers = [*HEADERS, ("ETag", tag), ("x-request-id", inbound.shown_id)]
     if _matches(inbound.header("if-none-match"), tag):
         return Outbound(304, headers)
@@ -51,7 +51,7 @@ def accepts_gzip(header: str) -> bool:
     return False
 
 
-def _packed(holder: Current, tag: str, body: bytes) -> tuple[str, bytes]:
+def _compressed(holder: Current, tag: str, body: bytes) -> tuple[str, bytes]:
     """Return the compressed list with a separate ETag: compressed once for all lists of the same content, in a
     thread."""
 

@@ -80,11 +80,11 @@ def _days(first: date, last: date, zone: tzinfo, *, padded: bool) -> ReportRange
         )
     begin, end = (-(-_midnight(day, zone) // HOUR_US) for day in (first, last + timedelta(days=1)))
     padding = tuple((first + timedelta(days=i)).isoformat() for i in range(count)) if padded else ()
-    shifts = () if zone is UTC else _shifts(begin, end, zone)
+    shifts = () if zone is UTC else _offset_changes(begin, end, zone)
     return ReportRange(Span(begin, end, "day", shifts), "daily", zone, padding)
 
 
-def _shifts(first: int, end: int, zone: tzinfo) -> Shifts:
+def _offset_changes(first: int, end: int, zone: tzinfo) -> Shifts:
     """Return, for the hours [first, end), from which hour on the zone is how many minutes ahead of UTC."""
     found = [(first, _minutes_ahead(first, zone))]
     for day in range(first, end, HOURS):

@@ -33,7 +33,7 @@ SURFACES: tuple[Surface, ...] = (
 
 
 def add(surfaces: Iterable[object]) -> None:
-    """Add the surfaces of an extension, each once. Raises SettingsError for an object that is no Surface."""
+    """Add the surfaces of an extension, each once. Raises SettingsError for any other object than a Surface."""
     global SURFACES
     for one in surfaces:
         if not isinstance(one, Surface):

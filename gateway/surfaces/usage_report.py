@@ -62,7 +62,7 @@ def usage_of(visitor: Visitor, asked: Mapping[str, str]) -> dict[str, Any]:
     group = given["groupBy"]
     if key_id and key_id not in keys:
         visitor.key(key_id)
-    owners = _owners(places, keys, key_id)
+    owners = _scopes(places, keys, key_id)
     if group == "model" or key_id:
         apart = owners
     else:
@@ -85,7 +85,7 @@ def usage_of(visitor: Visitor, asked: Mapping[str, str]) -> dict[str, Any]:
     return body
 
 
-def _owners(places: list[ActivityScope], keys: Mapping[str, KeyInfo], key_id: str) -> Owners:
+def _scopes(places: list[ActivityScope], keys: Mapping[str, KeyInfo], key_id: str) -> Owners:
     """Return whole projects where the visitor may see them, the visitor's keys in other projects, or only the requested
     key."""
     if key_id:

@@ -1,5 +1,6 @@
 """Decodes the messages, tools and settings of a messages body."""
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -39,8 +40,7 @@ def decode_conversation(body: schema.MessagesBody) -> Conversation:
     names: dict[str, str] = {}
     messages: list[Message] = []
     if body.system:
-        parts = (Text(body.system),) if isinstance(body.system, str) else read_blocks(body.system)
-        messages.append(Message("system", parts))
+        messages.append(Message("system", _read_content(body.system)))
     for message in body.messages:
         messages += _read_message(message, names)
     if body.cache_control is not None and messages:
@@ -55,14 +55,22 @@ def decode_conversation(body: schema.MessagesBody) -> Conversation:
     )
 
 
+def _read_content(content: str | Iterable[Struct]) -> tuple[Part, ...]:
+    """Return the parts of a text or of a list of blocks."""
+    if isinstance(content, str):
+        return (Text(content),)
+    return read_blocks(content)
+
+
 def _read_message(message: schema.Message | schema.AssistantMessage, names: dict[str, str]) -> list[Message]:
     """Return one message, or several, since tool results are separate messages. `names` maps each call to its tool."""
     if isinstance(message, schema.AssistantMessage):
-        blocks = [] if message.content is None else message.content
-        return [Message("assistant", (Text(blocks),) if isinstance(blocks, str) else _assistant(blocks, names))]
+        if isinstance(message.content, str):
+            return [Message("assistant", (Text(message.content),))]
+        return [Message("assistant", _assistant(message.content or [], names))]
     content = message.content
     if isinstance(message, schema.ToolMessage) and message.tool_call_id:
-        parts = (Text(content),) if isinstance(content, str) else read_blocks(content)
+        parts = _read_content(content)
         return [Message("tool", (ToolResult(message.tool_call_id, parts, names.get(message.tool_call_id, "")),))]
     kind = ROLES.get(str(message.__struct_config__.tag), "user")
     if isinstance(content, str):

@@ -113,8 +113,13 @@ def _read_document(block: wire.DocumentBlock) -> list[Part]:
     if isinstance(source, wire.TextSource):
         return [Text(f"{head}\n\n{source.data}" if head else source.data, mark)]
     if isinstance(source, wire.ContentSource):
-        inner = [wire.TextBlock(source.content)] if isinstance(source.content, str) else source.content
-        return [*([Text(head)] if head else []), *read_blocks(inner)]
+        inner = source.content
+        if isinstance(inner, str):
+            inner = [wire.TextBlock(inner)]
+        parts = list(read_blocks(inner))
+        if head:
+            parts.insert(0, Text(head))
+        return parts
     cited = block.citations is not None and block.citations.enabled
     title = block.title or ""
     context = block.context or ""

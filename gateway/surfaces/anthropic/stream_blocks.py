@@ -283,7 +283,7 @@ def _family(writer: _Writer) -> type:
 
 
 class BlockOrder:
-    """Takes block events and returns frames in block order. `called` tells whether the caller has a tool to run. The
+    """Takes block events and returns frames in block order. `called`: the caller has a tool to run. The
     signature of a text is sent before the next block. That of the last text is left out: clients take the last block
     for the response, and no vendor requires it (Google, "Thought signatures": only those of calls are checked)."""
 

@@ -35,7 +35,7 @@ def chat(read_chat: ReadChat, ctx: ToolContext, arguments: tool_schemas.ChatArgu
         text, prompt, completion = remote_gateway.chat(ctx, address, body)
     else:
         text, prompt, completion = _chat_here(read_chat, ctx, orjson.dumps(body))
-    text = text or "The model gave no text in response."
+    text = text or "The model returned no text."
     if prompt or completion:
         text += f"\n\n---\nTokens: {prompt} prompt, {completion} completion, {prompt + completion} total"
     return blocks(text_of(text))

@@ -24,14 +24,14 @@ class Methods:
         # Identical for every caller, so it is serialized once.
         self._listed: Json = {"tools": orjson.Fragment(orjson.dumps(toolbox.shown))}
         self._of_handshakes: dict[str, Callable[[ToolContext, Json], Given]] = {
-            "initialize": lambda ctx, params: (_initialize(params), None),
-            "ping": lambda ctx, params: ({}, None),
-            "tools/list": lambda ctx, params: (self._listed, None),
+            "initialize": _initialize,
+            "ping": _ping,
+            "tools/list": self._list_tools,
             CALL: self._call,
         }
         self._stateless: dict[str, Callable[[ToolContext, Json], Given]] = {
-            "server/discover": lambda ctx, params: (_discover(), None),
-            "tools/list": lambda ctx, params: ({**self._listed, **revisions.CACHEABLE}, None),
+            "server/discover": _discover,
+            "tools/list": self._list_cacheable_tools,
             CALL: self._call,
         }
 
@@ -47,6 +47,12 @@ class Methods:
         """Return whether the message calls an existing tool."""
         return call.method == CALL and self._toolbox.find(call.params.get("name")) is not None
 
+    def _list_tools(self, ctx: ToolContext, params: Json) -> Given:
+        return self._listed, None
+
+    def _list_cacheable_tools(self, ctx: ToolContext, params: Json) -> Given:
+        return {**self._listed, **revisions.CACHEABLE}, None
+
     def _call(self, ctx: ToolContext, params: Json) -> Given:
         tool = self._toolbox.find(params.get("name"))
         if tool is None:
@@ -57,20 +63,28 @@ class Methods:
         return tool_table.call(tool, ctx, given)
 
 
-def _initialize(params: Json) -> Json:
+def _initialize(ctx: ToolContext, params: Json) -> Given:
     version = params.get("protocolVersion")
-    return {
-        "protocolVersion": version if version in connection_checks.VERSIONS else connection_checks.VERSIONS[0],
+    if version not in connection_checks.VERSIONS:
+        version = connection_checks.VERSIONS[0]
+    result = {
+        "protocolVersion": version,
         "capabilities": CAPABILITIES,
         "serverInfo": revisions.SERVER,
         "instructions": DESCRIPTION,
     }
+    return result, None
 
 
-def _discover() -> Json:
-    return {
+def _ping(ctx: ToolContext, params: Json) -> Given:
+    return {}, None
+
+
+def _discover(ctx: ToolContext, params: Json) -> Given:
+    result = {
         "supportedVersions": list(connection_checks.SUPPORTED),
         "capabilities": CAPABILITIES,
         "instructions": DESCRIPTION,
         **revisions.CACHEABLE,
     }
+    return result, None

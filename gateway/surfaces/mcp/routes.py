@@ -71,7 +71,7 @@ class Endpoint:
         ctx = begin(services, inbound, caller)
         if session is None:
             return self._reply(ctx, call)
-        return self._bring(ctx, call, session)
+        return self._respond_by_stream(ctx, call, session)
 
     def _failed_call(self, services: Services, inbound: Inbound, error: Unavailable) -> Outbound:
         """Return the response to a tool call if the store is unavailable and the caller therefore unknown: a tool
@@ -95,7 +95,7 @@ class Endpoint:
         outbound.failure = error
         return outbound
 
-    def _bring(self, ctx: ToolContext, call: MethodCall, session: sse_transport.StreamSession) -> Outbound:
+    def _respond_by_stream(self, ctx: ToolContext, call: MethodCall, session: sse_transport.StreamSession) -> Outbound:
         """Return the response through the stream; a call is not executed if its response has no room there."""
         try:
             session.check_room()

@@ -54,7 +54,7 @@ def _frames(services: Services, inbound: Inbound, caller: Caller, box: Mailbox, 
             message = box.take(services.settings.timeouts.heartbeat_s)
             if message is not None:
                 yield b"event: message\ndata: %b\n\n" % message
-            elif not box.ended and _is_let_in(services, inbound, caller):
+            elif not box.ended and _is_authorized(services, inbound, caller):
                 yield HEARTBEAT
             else:
                 break
@@ -62,7 +62,7 @@ def _frames(services: Services, inbound: Inbound, caller: Caller, box: Mailbox, 
         services.store.mailboxes.close(box)
 
 
-def _is_let_in(services: Services, inbound: Inbound, caller: Caller) -> bool:
+def _is_authorized(services: Services, inbound: Inbound, caller: Caller) -> bool:
     """Return whether the key that opened the stream is still valid; while the store is unavailable, it counts as
     valid."""
     try:

@@ -50,7 +50,7 @@ def decode_conversation(body: schema.ChatBody, effort: Effort | Literal[""]) -> 
     messages = tuple(_message(message, place, names) for place, message in enumerate(body.messages))
     tools = tuple(_tool(tool, place) for place, tool in enumerate(body.tools or ()))
     if not any(isinstance(tool, WebSearch) for tool in tools):
-        tools += _asked_search(body)
+        tools += _requested_search(body)
     if isinstance(body.tool_choice, schema.AllowedChoice):
         tools = _allowed(tools, body.tool_choice.allowed_tools)
     return Conversation(
@@ -193,7 +193,7 @@ def _tool(tool: object, place: int) -> Tool:
             return VendorTool(vendor="responses", kind="tool_search", body={"type": "tool_search"})
 
 
-def _asked_search(body: schema.ChatBody) -> tuple[WebSearch, ...]:
+def _requested_search(body: schema.ChatBody) -> tuple[WebSearch, ...]:
     """Return the web search that a field beside the tools requests, if any."""
     wanted = body.web_search_options
     if wanted is None:

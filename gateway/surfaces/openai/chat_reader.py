@@ -101,7 +101,9 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
     draws = options.image_config is not None
     return ChatRequest(
         body.model,
-        _needs(body, prompt, effort, marks, draws) if special or prompt.media or marks else _plain_needs(body, prompt),
+        _needs(body, prompt, effort, marks, draws)
+        if special or prompt.media or marks
+        else _plain_requirements(body, prompt),
         lambda: decode_conversation(body, effort),
         options,
         _native(body, raw, prompt, effort, special),
@@ -119,7 +121,7 @@ def _read_plain(body: schema.ChatBody) -> ChatRequest | None:
         if type(content) is not str or not content:
             return None
         if type(message) not in PLAIN_MESSAGES:
-            if not _only_says(message):
+            if not _is_plain_assistant(message):
                 return None
         elif message.name:  # type: ignore[union-attr]  # results of tools have none, and are no plain messages
             return None
@@ -134,7 +136,7 @@ def _read_plain(body: schema.ChatBody) -> ChatRequest | None:
     return ChatRequest(body.model, needs, partial(decode_texts, body), NO_OPTIONS, Native(dialect.NAME, native))
 
 
-def _only_says(message: schema.AnyMessage) -> bool:
+def _is_plain_assistant(message: schema.AnyMessage) -> bool:
     """Return whether the message is the assistant's and has no member besides its text."""
     return type(message) is schema.AssistantMessage and READ_ACTS(message) == NO_ACTS
 
@@ -148,7 +150,7 @@ def _summarize(messages: schema.Messages) -> "_PromptSummary":
             text += len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
         else:
             prompt.plain = False
-            _settle(message)
+            _normalize(message)
             prompt.add(message)
         name = getattr(message, "name", None)
         if name and type(message) is not schema.AssistantMessage:
@@ -157,7 +159,7 @@ def _summarize(messages: schema.Messages) -> "_PromptSummary":
     return prompt
 
 
-def _settle(message: schema.AnyMessage) -> None:
+def _normalize(message: schema.AnyMessage) -> None:
     """Normalize equivalent spellings: an empty list counts as absent, a null content of plain text as empty."""
     if type(message) is schema.AssistantMessage:
         if not message.tool_calls:
@@ -207,7 +209,7 @@ class _PromptSummary:
             self.files += 1
 
 
-def _plain_needs(body: schema.ChatBody, prompt: _PromptSummary) -> Requirements:
+def _plain_requirements(body: schema.ChatBody, prompt: _PromptSummary) -> Requirements:
     """Return the requirements of plain text input and output."""
     return Requirements(
         stream=bool(body.stream),
@@ -319,10 +321,10 @@ def _preferences(body: schema.ChatBody) -> dict[str, Any]:
 
 def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: str, special: bool) -> Native | None:
     """Return the body for an OpenAI-compatible upstream, or None when such an upstream would reject it."""
-    if prompt.moved or (special and _foreign(body)):
+    if prompt.moved or (special and _has_gateway_fields(body)):
         return None
     words = not prompt.plain and (REASONING_WORD in raw or CACHE_CONTROL_WORD in raw)
-    if words and any(_extended(message) for message in body.messages):
+    if words and any(_has_gateway_members(message) for message in body.messages):
         return None
     native: dict[str, Any] = {"messages": body.messages}
     if body.temperature is not None:
@@ -342,7 +344,7 @@ def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: s
     return Native(dialect.NAME, native)
 
 
-def _foreign(body: schema.ChatBody) -> bool:
+def _has_gateway_fields(body: schema.ChatBody) -> bool:
     """Return whether a top-level field requests a feature that OpenAI's chat API does not have."""
     reasoning = body.reasoning
     if type(body.tool_choice) is schema.AllowedChoice:
@@ -361,7 +363,7 @@ def _plain_tool(tool: object) -> bool:
     return False  # few vendors support free-text tools: rebuilt for those, never sent to others
 
 
-def _extended(message: schema.AnyMessage) -> bool:
+def _has_gateway_members(message: schema.AnyMessage) -> bool:
     """Return whether a message has a member that only a gateway accepts."""
     if type(message) is schema.AssistantMessage and (
         message.reasoning or message.reasoning_content or message.reasoning_details

@@ -36,7 +36,7 @@ class PromptBatch:
         unfence: bool,
         prefix: str,
     ) -> None:
-        others = [_another(context) for _ in requests[1:]]
+        others = [_new_context(context) for _ in requests[1:]]
         self._services = services
         self._requests = requests
         self._unfence = unfence
@@ -133,7 +133,7 @@ class PromptBatch:
         return {"usage": _sum([tail["usage"] for tail in tails]), "metadata": metadata}
 
 
-def _another(context: RequestContext) -> RequestContext:
+def _new_context(context: RequestContext) -> RequestContext:
     """Return the context of another prompt: its payload is retained with that of the first, which holds the whole
     call."""
     return structs.replace(context, request_id=ids.new_hex(), payload=None, request=None, outcome=None)

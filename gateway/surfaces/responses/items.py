@@ -107,7 +107,7 @@ def read_item(item: dict[str, Any], path: str) -> Item:
     kind = kind_of(item)
     shape = ITEMS.get(kind)
     if shape is not None:
-        return _settle(_convert(item, shape, path))
+        return _normalize(_convert(item, shape, path))
     if kind in FOREIGN_WITHOUT_ID:
         return schema.VendorItem(kind, {key: value for key, value in item.items() if key != "id"})
     if kind in FOREIGN_WITH_ID:
@@ -146,10 +146,10 @@ def _convert(value: dict[str, Any], shape: type[Struct], path: str) -> Any:
     try:
         return convert(value, shape)
     except ValidationError as error:
-        raise explain(_placed(str(error), path), schema.CHOICES) from None
+        raise explain(_with_place(str(error), path), schema.CHOICES) from None
 
 
-def _placed(text: str, path: str) -> str:
+def _with_place(text: str, path: str) -> str:
     """Convert a validation message about an inner value to one about the whole body."""
     place = "$." + path
     if " - at `$" in text:
@@ -157,7 +157,7 @@ def _placed(text: str, path: str) -> str:
     return f"{text} - at `{place}`"
 
 
-def _settle(item: Item) -> Item:
+def _normalize(item: Item) -> Item:
     """Write out implied values: the service requires the detail of an image in a message."""
     content = item.content if type(item) is schema.Message else getattr(item, "output", None)
     if type(content) is list:

@@ -50,7 +50,7 @@ def test_an_answer_out_of_the_cache_shows_no_attempt():
     assert facts_of(attempt(one), cached=True).metadata()["routing"] == []
 
 
-def test_a_failed_attempt_shows_its_error():
+def test_a_failed_attempt_is_shown_as_failed():
     broken = attempt(target())
     broken.error = UpstreamFailed("It broke.")
     assert facts_of(broken).metadata()["routing"][0]["succeeded"] is False

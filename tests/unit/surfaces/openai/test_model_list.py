@@ -278,7 +278,7 @@ def test_auto_takes_as_much_as_the_largest_of_its_choices(services):
     assert entries(services, "mapped=true")["llmgateway/auto"]["context_length"] == 9000
 
 
-def test_auto_lists_the_inputs_of_reachable_models(equipped):
+def test_auto_has_the_largest_context_of_reachable_models(equipped):
     assert entries(equipped, "available=true")["auto"]["context_length"] == 0
     equipped.routing.catalogue.swap(
         Catalogue((BOTH, model("wide", mapping("keen", "wide", context_length=7000))), (SAFE, KEEN), {}, "v4")
