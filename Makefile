@@ -1,4 +1,4 @@
-# `make serve` and `make test` need python3 (3.11 or later, with venv) and make; all else they install into .venv.
+# `make serve` and `make test` need python3 (3.11 or later, with venv) and make; they install everything else into .venv.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -8,17 +8,17 @@ BIN := .venv/bin
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.operator.command serve
 
-# Compiled modules are kept even where the environment says not to: pytest and every process of a test load thousands.
+# Compiled modules are always cached: pytest and every process of a test load thousands of them.
 export PYTHONDONTWRITEBYTECODE :=
 
-# Three processes more than cores, since tests wait, and at most eight (tests/support/forked.py).
+# Three processes more than cores, because tests wait, and at most eight (tests/support/forked.py).
 PARALLEL = --processes=$(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() + 3))")
 
-# The whole truth; `architecture` and `types` are among the tests.
+# The whole suite; it includes `architecture` and `types`.
 test: lint .venv/tools.stamp
 	$(BIN)/pytest $(PARALLEL)
 
-# Between two edits: what is slow or wants a server of its own is left to `make test`.
+# Between two edits: `make test` also runs slow tests and those that need their own server.
 check: lint
 	$(BIN)/pytest $(PARALLEL) tests/test_architecture.py tests/test_types.py tests/unit -q -m "not soak and not postgresql and not slow" \
 		--hypothesis-profile=few
@@ -29,7 +29,7 @@ lint: .venv/test.stamp
 types: .venv/test.stamp
 	$(BIN)/mypy gateway
 
-# Who may import whom, which library lives where, how large a file may be.
+# Rules on imports between layers, on libraries and on the size of files.
 architecture: .venv/test.stamp
 	$(BIN)/pytest tests/test_architecture.py -q
 
@@ -48,23 +48,23 @@ bench-statistics: .venv/test.stamp
 wheel: .venv/test.stamp
 	$(BIN)/hatchling build -t wheel -d dist
 
-# The steps of deploy/Dockerfile in an empty environment, with what they leave started as its last lines say.
+# Run the steps of deploy/Dockerfile in an empty environment and start the result with its entry point.
 container: .venv/test.stamp
 	$(BIN)/pytest tests/soak/test_container.py -m soak
 
 soak: .venv/test.stamp
 	$(BIN)/pytest tests -m soak
 
-# Readers of what callers and providers send, all that the API description allows, and all that OAuth's endpoints may be
-# sent, on new examples for FUZZ_S seconds; `make test` tries a few of each.
+# Run the parsers of callers' and providers' data, requests that the API description allows, and requests to the OAuth
+# endpoints on new examples for FUZZ_S seconds; `make test` runs a few of each.
 FUZZ_S ?= 600
 ENDPOINTS = $(addprefix tests/flows/test_, management_description.py media_description.py oauth_errors.py)
 fuzz: .venv/test.stamp
 	end=$$(($$(date +%s) + $(FUZZ_S))); while [ $$(date +%s) -lt $$end ]; do \
 		$(BIN)/pytest tests/fuzz $(ENDPOINTS) -q --hypothesis-profile=fuzz || exit 1; done
 
-# Faults of providers, one after the other: how many requests succeed and what waiting it costs. Then what breaks around
-# an installation: database, Redis, disk, catalogue, restarts.
+# Measure success rates and delays for one provider fault after the other, and then for outages of an installation:
+# database, Redis, disk, catalogue, restarts.
 drills: .venv/test.stamp .venv/tools.stamp
 	$(BIN)/pytest tests/drills -s -m "soak or not soak"
 
@@ -76,7 +76,7 @@ public-client: .venv/test.stamp
 agents: .venv/test.stamp
 	$(BIN)/pytest tests/agents
 
-# The AI SDK's majors 5, 6 and 7 (from npm, pinned, with a node of their own) over fakes of every upstream format.
+# The AI SDK's major versions 5, 6 and 7 (from npm, pinned, with their own node) over fakes of every upstream format.
 ai-sdk: .venv/test.stamp
 	$(BIN)/pytest tests/ai_sdk
 
@@ -96,8 +96,8 @@ stock-server: .venv/test.stamp
 mcp: .venv/test.stamp
 	$(BIN)/pytest tests/mcp_clients
 
-# A page in a real Chromium (Debian: apt-get install chromium) calls the gateway from another origin, a person lets an
-# application in and reads the pages, and a video is played.
+# In a real Chromium (Debian: apt-get install chromium) a page calls the gateway from another origin, a person authorizes
+# an application and reads the console, and a video is played.
 browser: .venv/test.stamp
 	$(BIN)/pytest tests/flows/test_chromium.py tests/flows/test_chromium_oauth.py tests/flows/test_chromium_pages.py \
 		tests/media_clients/test_chromium.py -rs
@@ -110,12 +110,12 @@ browser: .venv/test.stamp
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements.txt
 	@touch $@
 
-# What every process of pytest imports at its start is compiled once, and not by all of them at the same time.
+# Compile the modules that every pytest process imports once, so that the processes do not all compile them.
 COMPILED = _pytest cryptography flask gevent httpx httpx2 hypothesis jinja2 joserfc openai opentelemetry psycopg pydantic \
 	pygments redis requests rich urllib3 werkzeug yaml
 
-# uv takes seconds where pip takes most of a minute; it does not know of pip's own settings, though: where they say how an
-# index is reached, pip does it.
+# uv takes seconds where pip takes most of a minute. uv does not read pip's settings, so pip installs if they configure an
+# index.
 .venv/test.stamp: requirements-dev.txt | .venv/bin/python
 	@sed -n '/^uv==/,/[^\\]$$/p' requirements-dev.txt > .venv/uv.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r .venv/uv.txt
@@ -124,8 +124,8 @@ COMPILED = _pytest cryptography flask gevent httpx httpx2 hypothesis jinja2 jose
 	@cd .venv/lib/python3*/site-packages && "$(CURDIR)/$(BIN)/python" -m compileall -q -j 0 $(COMPILED) "$(CURDIR)/gateway" || true
 	@touch $@ .venv/serve.stamp
 
-# promtool, which runs the alert rules, and nginx: out of Debian's packages into .venv, without installing these (that
-# would start servers). Where there is no Debian and neither is on PATH, what needs them is skipped.
+# Unpack promtool (for the alert rules) and nginx from Debian packages into .venv; installing the packages would start
+# servers. Tests that need them are skipped on systems other than Debian if they are not on PATH.
 .venv/tools.stamp: | .venv/bin/python
 	@folder=$$(mktemp -d); cd "$$folder"; for pair in prometheus:bin/promtool nginx:sbin/nginx; do \
 		name=$${pair##*/}; if PATH="$$PATH:/usr/sbin" command -v $$name >/dev/null; then continue; fi; \
@@ -135,7 +135,7 @@ COMPILED = _pytest cryptography flask gevent httpx httpx2 hypothesis jinja2 jose
 	done; cd /; rm -rf "$$folder"
 	@touch $@
 
-# Writes the requirement files anew from pyproject.toml, hashes included.
+# Regenerate the requirement files from pyproject.toml, including hashes.
 requirements: .venv/test.stamp
 	$(BIN)/uv pip compile pyproject.toml --extra test --extra catalogue --extra otel --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate -q -o requirements-dev.txt
