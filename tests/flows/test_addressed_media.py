@@ -60,7 +60,7 @@ def album() -> Iterator[Album]:
 def blind(
     settings: Callable[..., Settings], upstream: FakeOpenAI, tmp_path: Any
 ) -> Iterator[Callable[..., LocalGateway]]:
-    """A factory of gateways whose provider takes no addresses."""
+    """A factory of gateways with a provider that accepts no URLs."""
     for name, text in (("providers", PROVIDER.format(address=upstream.url)), ("models", MODEL)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "blind.toml").write_text(text)
@@ -90,7 +90,7 @@ def test_an_image_by_address_arrives_as_bytes_of_its_real_type(
     assert look(gateway, f"{album.url}/a.jpg", f"{album.url}/moved", f"{album.url}/a.jpg").choices
     sent = [part["image_url"]["url"] for part in upstream.calls[-1].body["messages"][0]["content"][1:]]
     assert sent == [f"data:image/png;base64,{base64.b64encode(PNG).decode()}"] * 3
-    # Each address is loaded once, and the server is told by whom.
+    # Each URL is loaded once, with a user agent that names the gateway.
     assert sorted(call[0] for call in album.calls) == ["/a.jpg", "/a.jpg", "/moved"]
     assert all(agent for _, agent in album.calls)
 

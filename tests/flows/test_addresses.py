@@ -1,4 +1,4 @@
-"""Clients whose base URL has a slash or a `/v1` too many or too few, and what answers of the framework carry."""
+"""Base URLs with a slash or a `/v1` too many or too few, and the headers of the framework's responses."""
 
 from collections.abc import Callable
 

@@ -21,7 +21,7 @@ from gateway.surfaces import surface_table
 MODEL = "openai/gpt-4o-mini"
 PREFIXES = {"/v1/ai": 2, "/v3/ai": 3, "/v4/ai": 4}
 PARTS = ("message", "type", "param", "code")
-# Of a usage row: what no two requests share.
+# Columns of a usage row that differ between any two requests.
 EACH_ITS_OWN = {"request", "at", "posted_at", "duration_ms", "ttft_ms", "operation", "label", "request_id"}
 
 
@@ -107,7 +107,7 @@ def test_rows_are_those_of_chat_completions(
 ) -> None:
     answer, options, fields = WAYS[way]
     upstream.script(answer, answer)
-    # What goes upstream is counted there, so both say it alike.
+    # The upstream counts its input, so both requests report the same usage.
     answers = [caller.ask(stream=stream, **options), caller.chat(stream=stream, **fields)]
     assert [one.status_code for one in answers] == [200, 200] and all(one.get_data() for one in answers)
     first, second = usage_of(gateway)

@@ -48,7 +48,7 @@ ALL = pytest.mark.parametrize("operation", [HEAR, TRANSLATE, PAINT], ids=lambda 
 
 
 class Upstream(FakeTranscriptionServices):
-    """Hears; what is painted comes to it too, and to nobody's purpose."""
+    """A transcription service, which also gets image requests and ignores them."""
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def nothing_reached_anybody(gateway: LocalGateway, upstream: Upstream) -> Iterat
 
 
 def wait_for_no_files(known: set[str]) -> set[str]:
-    """What is left beside `known` soon after an answer, without the garbage collector's help."""
+    """Return the files besides `known` that remain shortly after a response, without a garbage collection."""
     for _ in range(200):
         left = spooled_files() - known
         if not left:

@@ -130,7 +130,7 @@ def test_workers_that_cannot_serve_what_a_reload_wants_take_no_request(twins: tu
 
 
 def start_in_vain(tmp_path: Path, **environment: str) -> str:
-    """What a start prints that ends with status 1: no traceback, no key, nothing that listens."""
+    """Return the output of a start that fails with status 1: no traceback, no key and no open port."""
     port = environment.get("PORT") or str(free_port())
     given = {
         "PATH": os.environ["PATH"],

@@ -67,7 +67,7 @@ await fetch("/told", { method: "POST", body: JSON.stringify(told) });
 
 
 class Site(FakeServer):
-    """The page's own origin, where it leaves what it was told."""
+    """The origin of the page, which stores the answers that it received."""
 
     page = ""
     told: dict[str, Any] | None = None
@@ -81,7 +81,7 @@ class Site(FakeServer):
 
 @pytest.fixture
 def browse(tmp_path: Path) -> Iterator[Callable[[str], None]]:
-    """Opens an address in a browser of its own."""
+    """Opens a URL in a new browser."""
     opened: list[subprocess.Popen[bytes]] = []
 
     def start(address: str) -> None:

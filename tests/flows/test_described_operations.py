@@ -23,7 +23,7 @@ from gateway.surfaces import openapi, surface_table
 METRICS_TOKEN = "an operator's token of some length"
 EVENTS, JSON = "text/event-stream", "application/json"
 URLENCODED = "application/x-www-form-urlencoded"
-# What differs from one walk to the next, and what stands in the examples instead.
+# Values that differ between two runs, and their replacements in the examples.
 SAID = (
     (re.compile(r"https?://127\.0\.0\.1:\d+"), "http://127.0.0.1:4001"),
     (re.compile(r"llmg[a-z]{2,3}_[\w-]{20,}"), lambda found: found[0][:8] + "0" * 40),

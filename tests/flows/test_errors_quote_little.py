@@ -1,4 +1,4 @@
-"""Errors repeat only the beginning of what they were sent, at every surface, and blame nobody else for its depth."""
+"""Errors quote only the beginning of a request at every surface, and blame the caller for its nesting."""
 
 import json
 from typing import Any

@@ -22,7 +22,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def gateway(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """`llmgateway-manage serve` in an empty folder, told nothing but its port."""
+    """`llmgateway-manage serve` in an empty folder, with no setting except its port."""
     folder = tmp_path_factory.mktemp("empty")
     running = GatewayProcess(folder / "data")
     running.root = folder
@@ -34,7 +34,7 @@ def gateway(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def ask(gateway: GatewayProcess, program: str, *arguments: str) -> tuple[str, str]:
-    """What a command prints and says beside it, run from another folder without a word of where the data lies."""
+    """Return stdout and stderr of a command that runs in another folder without the path of the data."""
     environment = {"PATH": os.environ["PATH"], "HOME": gateway.environment["HOME"]}
     command = [program, *arguments]
     done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, timeout=60)

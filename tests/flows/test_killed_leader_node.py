@@ -1,4 +1,4 @@
-"""The node that does the installation's common work dies by kill -9 in the middle of it: the other one goes on."""
+"""After kill -9 of the leader node during a recurring job, the other node takes over."""
 
 import random
 import time
@@ -71,7 +71,7 @@ def test_the_other_node_goes_on_with_rollups_and_removal_and_nothing_counts_twic
     # Rows are removed only after the ledger has posted their hour.
     Documents(database).put(ledger_close.KIND, ledger_close.KEY, str(now_us).encode(), ledger_close.FOREVER_S)
     with psycopg.connect(url) as connection:
-        # Whoever sums up or removes has to wait in the middle of it.
+        # Aggregation and deletion have to wait in the middle of their work.
         connection.execute("LOCK TABLE rollup_hour IN SHARE MODE")
         fresh = [usage_row(now_us - dice.randrange(HOUR_US), posted_at=now_us, cost_nusd=3) for _ in range(200)]
         insert_rows(database, *fresh)

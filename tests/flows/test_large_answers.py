@@ -1,4 +1,4 @@
-"""Large answers whose callers do not take them: memory stays bounded, and every answer is billed."""
+"""Large responses that callers do not read: memory stays bounded, and every response is billed."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""The money of answers whose callers leave early, and of streams that the provider ends early."""
+"""Billing of responses if the caller disconnects early, and of streams that the provider ends early."""
 
 import http.client
 import json
@@ -46,7 +46,7 @@ def start(process: Start, tmp_path: Path, mint: FakeUpstream) -> Start:
 def ask(
     gateway: GatewayProcess, path: str, words: str, headers: dict[str, str] | None = None, **more: Any
 ) -> http.client.HTTPConnection:
-    """A request whose answer nobody has read yet."""
+    """Send a request without reading its response."""
     connection = http.client.HTTPConnection(gateway.address.removeprefix("http://"), timeout=20)
     body = with_model(path, BODIES[path](words), "mint/coin") | more
     sent = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json"} | (headers or {})

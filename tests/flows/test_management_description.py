@@ -13,10 +13,10 @@ from gateway.accounts import keys, members, projects
 EXAMPLES = 3
 PARTS = 6  # so that several processes may share the work
 METRICS_TOKEN = "an operator's token of some length"
-# The header in which one surface is told the model: without a real one no answer is ever given.
+# One surface reads the model from this header, and refuses every request without an existing model.
 MODEL_HEADER, MODEL = "ai-language-model-id", "auto"
 NAMED = {"organizationId": "organization_id", "projectId": "project_id"}
-# With what exists, these would lock the test out of its own organization.
+# With existing ids, these operations would lock the test out of its organization.
 ENDS = (
     "DELETE /keys/api/{key_id}",
     "PATCH /keys/api/{key_id}",
@@ -35,7 +35,7 @@ def gateway(settings: Callable[..., object]) -> Iterator[LocalGateway]:
 
 
 class Caller:
-    """Sends cases with the credential that their operation asks for, about things that exist as often as not."""
+    """Sends cases with the credential of their operation; about half of the ids in them exist."""
 
     def __init__(self, gateway: LocalGateway) -> None:
         services = gateway.services
@@ -61,7 +61,7 @@ class Caller:
         names = [name for choice in security for name in choice]
         if case.operation.label == EVERYWHERE:
             self.tokens["session"] = self.sign_in()
-        # The tool asks for gzip as `requests` does, and in process nothing unpacks what it gets.
+        # The tool requests gzip as `requests` does, and nothing decompresses the response in process.
         headers = {"Accept-Encoding": "identity"}
         if names:
             headers["Authorization"] = f"Bearer {self.tokens[names[0]]}"

@@ -108,7 +108,7 @@ def test_the_challenge_leads_to_the_metadata(visitor: Visitor) -> None:
     unknown = visitor.send(key="llmgtwy_" + "0" * 40)
     assert unknown.headers["www-authenticate"] == f'Bearer error="invalid_token", {where}'
     assert refusal(unknown, PING["id"]) == (401, -32001)
-    # Also where the body is so large that nobody reads it.
+    # The same holds for a body that is too large to be read.
     large = visitor.send(key="llmgtwy_" + "0" * 40, body=b" " * (1 << 20))
     assert large.headers["www-authenticate"] == unknown.headers["www-authenticate"]
     assert refusal(large) == (401, -32001)
@@ -230,7 +230,7 @@ async def _visit(gateway: LocalGateway, calls: list[tuple[str, Json]]) -> tuple[
 
 
 def visit(gateway: LocalGateway, *calls: tuple[str, Json]) -> tuple[Any, Any, list[Any]]:
-    """What the server said to the official client, which checks every answer against the schemas."""
+    """Return the server's results of calls by the official client, which checks every result against the schemas."""
     return asyncio.run(_visit(gateway, list(calls)))
 
 
@@ -284,7 +284,7 @@ META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontex
 
 
 def told(visitor: Visitor, method: str, meta: Json | None = META, name: str = "", **headers: str) -> httpx.Response:
-    """A message that tells its own version, with the headers that mirror it unless others are given."""
+    """Send a message with its protocol version, and the headers that mirror it unless others are given."""
     params = ({"_meta": meta} if meta is not None else {}) | ({"name": name} if name else {})
     mirrors = {"MCP_Protocol_Version": "2026-07-28", "Mcp_Method": method} | ({"Mcp_Name": name} if name else {})
     body = {"jsonrpc": "2.0", "id": 5, "method": method, "params": params}
@@ -425,7 +425,7 @@ def test_reports_are_an_error_and_no_zeros_when_the_store_is_away(
 
 @pytest.fixture
 def unknown(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> Visitor:
-    """A visitor whose key no worker has in memory, while the store is away."""
+    """Return a visitor with a key that no worker has cached, while the store is unavailable."""
     services = gateway.services
     stores = services.store.database, services.store.control
     member = list_members(services.store.database, gateway.organization_id)[0]
@@ -511,7 +511,7 @@ def test_models_are_listed_by_family(visitor: Visitor) -> None:
     assert "openai (" in text(visitor.call("list-models", family="gpt"))
 
 
-# What is the operator's.
+# Settings of the operator.
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The schemas of tools against what they give, and who is let in to `/mcp`: every method with every credential."""
+"""Tool results match the tools' schemas, and `/mcp` authorizes every method with every credential correctly."""
 
 import json
 from collections.abc import Callable
@@ -174,7 +174,7 @@ def test_an_image_that_may_not_be_kept_is_not_saved(share: Share, mint: FakeUpst
     assert [one.name for one in kept.iterdir()] == ["a.png"]
 
 
-# Who is let in.
+# Authorization.
 
 
 def _make(gateway: LocalGateway, kind: str = "user", **more: Any) -> keys.NewKey:

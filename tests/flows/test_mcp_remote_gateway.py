@@ -49,7 +49,7 @@ class TlsDoor:
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsDoor]:
     certificate = write_certificate(tmp_path_factory.mktemp("tls") / "gateway.pem", "127.0.0.1")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SSL_CERT_FILE", certificate)  # where the system keeps whom it trusts
+        patch.setenv("SSL_CERT_FILE", certificate)  # the system's trusted certificates
         opened = TlsDoor(certificate)
         yield opened
         opened.close()
@@ -72,12 +72,12 @@ def test_a_chat_is_asked_there_with_the_callers_key(visitor: Visitor, door: TlsD
     assert call["HTTP_AUTHORIZATION"] == f"Bearer {visitor.gateway.key}"
     for name, value in SOURCES.items():
         assert call.get(f"HTTP_{name.upper()}", call.get(name.upper())) == value
-    (row,) = usage_of(visitor.gateway)  # that one bills, and nobody twice
+    (row,) = usage_of(visitor.gateway)  # only the other gateway bills, and only once
     assert row.source == "my-agent"
 
 
 def test_no_header_decides_where_a_key_goes(visitor: Visitor, door: TlsDoor, upstream: FakeOpenAI) -> None:
-    """A caller who says that this gateway is the other one is asked there all the same."""
+    """A header that names this gateway as the other one does not change where the key is checked."""
     upstream.script(Answer("Good day."))
     for header in ({"Host": urlsplit(door.url).netloc}, {"X_Forwarded_Host": urlsplit(door.url).netloc}):
         door.calls.clear()
@@ -116,7 +116,7 @@ def test_what_is_no_answer_of_a_gateway_is_a_tool_error(visitor: Visitor, monkey
 
 
 def answering(visitor: Visitor, patch: pytest.MonkeyPatch, status: str, body: bytes, **headers: str) -> None:
-    """Behind that door alone: an answer of somebody who is no gateway."""
+    """Replace the remote endpoint by a server that is not a gateway."""
 
     def other(environ: dict[str, Any], start: Any) -> list[bytes]:
         start(status, [("Content-Length", str(len(body))), *headers.items()])

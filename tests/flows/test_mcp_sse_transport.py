@@ -142,7 +142,7 @@ def test_no_stream_without_a_key(bridged: GatewayProcess) -> None:
 
 @pytest.fixture
 def near(gateway: LocalGateway) -> Iterator[OldStream]:
-    """A stream of a gateway whose worker can be looked into."""
+    """Open a stream of a gateway in this process, so that the test can inspect its worker."""
     opened = OldStream(gateway.url.removesuffix("/v1"), gateway.key)
     yield opened
     opened.close()

@@ -16,7 +16,7 @@ from support.spending import BESIDE_CHAT, FORMS
 
 EXAMPLES = 12
 EVENTS, FORM, JSON = "text/event-stream", "multipart/form-data", "application/json"
-# What the sandbox has for each, so that a good body has an answer.
+# The sandbox model of each operation, so that a valid body gets a response.
 MODELS = {
     "/v1/embeddings": "sandbox-embed",
     "/v1/images/generations": "sandbox-image",
@@ -33,7 +33,7 @@ WAYS = [
     *((path, JSON) for path in MODELS if path not in FORMS),
     *((path, FORM) for path in (*FORMS, "/v1/images/edits")),
 ]
-# What is refused although it fits: a matter of the model, not of the operation. The param of the error.
+# Parameters in errors for valid bodies, which are refused because of the model and not of the operation.
 OF_THE_MODEL = {"model", "routing", "voice", "dimensions", "size", "quality", "pages", "response_format"}
 # Nothing is fetched from where a generator happens to say, and a picture is one.
 ADDRESSES = ("image_url", "document_url", "url")

@@ -1,5 +1,5 @@
-"""Media whose size the caller hides are refused where a budget cannot pay for them, and files that only the provider
-sees are admitted one at a time; with two workers on either store."""
+"""Media without a known size are refused if the budget cannot cover them, and files that only the provider can read
+are admitted one at a time; with two workers on either store."""
 
 import re
 from base64 import b64encode
@@ -17,7 +17,7 @@ from support.spending import SECRETS, at_once, query, reserved_nusd, until, writ
 STORES = ("sqlite", "postgresql")
 PDF = packed(1000, decoy=b"% /Type /Page \n")
 PDF_URL = "data:application/pdf;base64," + b64encode(PDF).decode()
-# 8 kbit/s at 8 kHz: 72 bytes are 72 ms. The first frame tells that there are 14 frames, which is one second.
+# 8 kbit/s at 8 kHz: 72 bytes are 72 ms. The first frame declares 14 frames, which is one second.
 FRAME = b"\xff\xe3\x18\xc4" + bytes(68)
 HOUR_OF_SOUND = FRAME[:13] + b"Xing\0\0\0\3\0\0\0\x0e\0\0\x03\xf0" + FRAME[29:] + FRAME * 49_999
 PART = {
@@ -75,7 +75,7 @@ def body_with(path: str, part: dict[str, Any]) -> dict[str, Any]:
 def test_media_that_hide_their_size_are_refused_by_a_key_that_cannot_pay(
     gateway: GatewayProcess, mint: FakeUpstream
 ) -> None:
-    """A key of $0.05 spent $40 on a PDF for OCR, $13 on sound whose header told a second, and $1.40 on a PDF that was
+    """A key of $0.05 spent $40 on a PDF for OCR, $13 on audio with a header of one second, and $1.40 on a PDF that was
     reserved as $0.03."""
     key_id, key = make_key(gateway)
     gateway.manage("limits", "set", key_id, "--total", "0.05")

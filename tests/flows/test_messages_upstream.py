@@ -30,7 +30,7 @@ def vendor(share: Share) -> FakeAnthropic:
 
 @pytest.fixture
 def installation(share: Share, vendor: FakeAnthropic) -> LocalGateway:
-    """A gateway whose provider `anthropic` is the strict fake."""
+    """A gateway with the strict fake as its provider `anthropic`."""
     return share.gateway({"LLM_ANTHROPIC_API_KEY": "sk-ant-up", "LLM_ANTHROPIC_BASE_URL": vendor.url})
 
 

@@ -56,7 +56,7 @@ def gateway(upstream: FakeOpenAI, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(scope="module")
 def text(gateway: LocalGateway, upstream: FakeOpenAI) -> str:
-    """What is told after a good request, a stream, a failure and a refusal."""
+    """Return the metrics after a successful request, a stream, a failure and a refusal."""
     client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
     ask: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "x"}]}
     client.chat.completions.create(**ask)
@@ -164,7 +164,7 @@ def described(text: str) -> set[str]:
     return {name + ending for name, kind in kinds.items() for ending in more.get(kind, ("",))}
 
 
-# Told by the server under the application alone, which these tests have in one process only.
+# Reported only by the server under the application, which these tests run in one process only.
 OF_THE_SERVER = {
     *("llmgateway_in_flight", "llmgateway_connections", "llmgateway_loop_lag_seconds", "llmgateway_resident_bytes"),
 }
@@ -259,7 +259,7 @@ def test_promtool_takes_what_a_scrape_gets(promtool: str, text: str) -> None:
 
 
 def test_what_is_long_to_write_is_written_beside_the_loop(gateway: LocalGateway, monkeypatch) -> None:
-    """A scrape of thousands of series is nobody else's wait."""
+    """A scrape of thousands of series does not block other requests."""
     ident = monkey.get_original("_thread", "get_ident")
     writers: list[int] = []
     write = metrics.generate_latest

@@ -90,7 +90,7 @@ def end_job(gateway: LocalGateway, ident: str) -> None:
 
 
 def reserved(gateway: LocalGateway) -> int:
-    """Of everybody: nobody's reservation is left."""
+    """Return the total of all reservations, which must be zero at the end."""
     database = gateway.services.store.database
     return database.read(lambda: database.execute("SELECT COALESCE(SUM(leased_nusd), 0) FROM budget").fetchone()[0])
 
@@ -108,7 +108,7 @@ def send(gateway: LocalGateway, operation: Any, more: Mapping[str, str] = Mappin
 
 
 def refusal(answer: httpx.Response, path: str) -> tuple[int, str]:
-    """Status and code; of a tool those that its result tells."""
+    """Return status and code of an error; for a tool, those in its result."""
     if path != TOOLS:
         return answer.status_code, answer.json()["error"]["code"]
     assert answer.status_code == 200 and answer.json()["result"]["isError"]
@@ -255,7 +255,7 @@ def test_a_stream_that_outgrows_its_reservation_goes_on_while_there_is_money(
     assert spent(gateway) == 1000 * TOKEN_NUSD
 
 
-# What is told of limits.
+# Reports of limits.
 
 
 def set_rate(gateway: LocalGateway, scope: str, target: str, kind: str, value: int) -> None:

@@ -31,7 +31,7 @@ from gateway.runtime.large_files import StoredFile, whole
 HOST = "https://fake.example"
 PNG = Picture(StoredFile.of(b"\x89PNG\r\n\x1a\n" + b"1" * 40), "image/png")
 FRAMES = {"vision": True, "extra": {"last_frame": True, "reference_images": 3}}
-# Each way in which a provider is asked: protocol, base address, id there, what its mapping says.
+# The forms of every protocol: protocol, base path, external model id, fields of the mapping.
 WAYS = {
     "openai": ("openai", "/v1", "sora-2", {"vision": True}),
     "vertex": (
