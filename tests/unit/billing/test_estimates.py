@@ -29,7 +29,7 @@ def reasoning_target(**more):
 
 
 def asked(account, **needs):
-    """A context whose request has these requirements."""
+    """A context of a request with these requirements."""
     context = account.context()
     requirements = Requirements(stream=True, messages=1, prompt_bytes=400, **needs)
     context.request = ChatRequest("m", requirements, lambda: Conversation(()))

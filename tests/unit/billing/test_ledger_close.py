@@ -1,4 +1,4 @@
-"""What was spent in an hour is booked once it is over, exactly once, and late rows as corrections."""
+"""The spending of an hour is posted exactly once after its end, and late rows as corrections."""
 
 import pytest
 from support.billing import DOLLAR, attempt_at, target
@@ -65,7 +65,7 @@ def test_a_row_that_comes_late_is_booked_as_a_correction(one, hours, account, us
 
 
 def test_a_row_that_waited_for_hours_on_a_node_that_was_cut_off_is_booked(one, hours, account, used):
-    """The others sum up and close hours meanwhile; its own journal tells that it comes late."""
+    """Other nodes sum up and close hours meanwhile; the node's journal marks its late commit."""
     rollups, since_us = Rollups(one.database), one.clock.now_us() - 5 * HOUR_US
     rollups.catch_up()
     hours.close()

@@ -14,7 +14,7 @@ TEAM = "INSERT INTO team (id, organization_id, name, created_at, limited) VALUES
 
 @pytest.fixture
 def one(start_billing, account, used):
-    """A billing process with one settled request, whose caller is in a team with limits."""
+    """A billing process with one settled request of a caller in a team with limits."""
     made = start_billing()
     account.teams = ((ids.new("team"), "Research"),)
     made.ledger.grant(account.organization, DOLLAR, "start")

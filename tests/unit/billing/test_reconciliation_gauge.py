@@ -1,4 +1,4 @@
-"""The drift of the ledger: measured by one worker, told by every one, and never in anybody's way."""
+"""The drift of the ledger: measured by one worker, reported by all, and without blocking requests."""
 
 import pytest
 from support.billing import DOLLAR, attempt_at, target
@@ -108,7 +108,7 @@ def test_how_far_statistics_are_behind_is_reported_by_every_worker(one, start_bi
         assert 85 < leader.gauges()["rollups_lag_seconds"][1] < 120
         rollups.catch_up()
         assert leader.gauges()["rollups_lag_seconds"][1] < 30 and leader.gauges()["rollups_filling"][1] == 0
-        # While what was there before is being summed up, nobody can say how far behind they are.
+        # The lag is unknown until existing rows are summed.
         one.database.write(lambda: one.database.execute("UPDATE rollup_state SET filled = ''"))
         found = leader.gauges()
         assert found["rollups_filling"][1] == 1 and "rollups_lag_seconds" not in found

@@ -1,5 +1,4 @@
-"""Whatever a provider reports of a whole answer: the row is exact where it reported all, and nothing that was delivered
-is free where it did not.
+"""Usage rows of whole answers: exact if the provider reported all counts, and never free of charge if it did not.
 
 The answers of the corpus of `test_media_usage.py`, with the counts of their usage changed at random.
 """
@@ -24,7 +23,7 @@ from gateway.transport import Transport
 AT = 1_750_000_000_000_000
 USAGES = ("usage", "usageMetadata", "usage_info", "billed_units", "duration", "input_tokens")
 ABSURD: list[Any] = [-1, 10**12, float("inf"), "many", None, True, [], {}]
-# Kinds of use: what is read, what is made, and each unit with a price of its own.
+# Kinds of usage: input, output, and each unit with its own price.
 READ = {"input", "cached_input", "cache_write", "cache_write_1h", "audio_input", "audio_cached_input", "image_input"}
 MADE = {"output", "reasoning", "audio_output", "image_output"}
 KINDS = [READ, MADE, *({name} for name in COMPONENTS if name not in READ | MADE)]
@@ -95,7 +94,7 @@ def test_no_report_makes_an_answer_free_or_dearer_than_reserved(one, account, wi
     if set(changes) <= {"kept"}:
         assert attempt.charge.total == sample["total"]
     if attempt.usage.basis == "estimated" and "absurd" not in changes:
-        # What the provider did report beside it may be more than was reserved.
+        # Other reported counts may exceed the reservation.
         reported_nusd = sample["total"] if "kept" in changes else 0
         assert attempt.charge.total <= reserved_nusd + reported_nusd
     for kind in KINDS:

@@ -104,7 +104,7 @@ def test_missing_usage_is_estimated_and_marked(one, account):
 
 
 def test_zeros_for_an_answer_are_no_usage(one, account):
-    """As of a provider whose counts are no numbers, or of one that counts nothing."""
+    """Usage of a provider with invalid counts, or without counts."""
     settlement = begun(one, account)
     attempt = settlement.settle(attempt_at(target(), usage=Usage(), finish="stop", output_length=41))
     assert attempt.usage == Usage(input=100, output=11, basis="estimated")

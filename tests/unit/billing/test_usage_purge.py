@@ -91,7 +91,7 @@ def books(start_billing, account, used):
 
 @pytest.fixture
 def unposted(start_billing, account, used):
-    """Two requests whose hour was not over when the ledger closed last, five days ago."""
+    """Two requests in an hour that was not over when the ledger closed last, five days ago."""
     made = Books(start_billing(), account)
     made.close()
     made.spend(used)
@@ -153,7 +153,7 @@ def test_a_row_that_comes_for_a_purged_hour_is_booked_and_the_purged_rest_is_not
 
 
 def test_a_worker_that_dies_after_its_rows_were_removed_is_not_billed_for_them_again(books):
-    """The file of its intents names every call since it began, also those whose rows are gone."""
+    """The intent file names every call since the worker began, including calls with removed rows."""
     books.purge.run()
     books.start_billing.die()
     assert books.start_another().recovery.run() == 0
@@ -175,7 +175,7 @@ def test_an_hour_that_is_purged_by_half_is_no_difference_and_may_be_computed_ane
 
 
 class Breaking:
-    """A store whose next write fails, before it did anything or when its commit was done; for one who uses it alone."""
+    """A store that fails its next write, before the transaction or after its commit; for a single user."""
 
     def __init__(self, database, after: bool) -> None:
         self._database, self._after = database, after
@@ -219,7 +219,7 @@ def test_spending_of_a_limited_provider_key_is_compared_after_its_rows_are_remov
 
 
 def test_a_row_that_goes_unnoticed_is_reported_once_it_is_gone(books, used):
-    books.spend(used, posted=False)  # behind the watermark, and gone before anybody looked again
+    books.spend(used, posted=False)  # behind the watermark, and removed before the next comparison
     assert books.purge.run() == 9
     assert doctor(books.database)
     books.rollups.catch_up()

@@ -17,7 +17,7 @@ CENT = 10**7
 
 
 class Worker:
-    """What one process has of the budgets: its own control row, journal and slices."""
+    """The budgets of one process: its control row, journal and slices."""
 
     def __init__(self, database: Database, money: Database, clock) -> None:
         self.database, self.money = database, money

@@ -118,7 +118,7 @@ def test_spending_of_an_unlimited_organization_counts_when_it_is_limited_again(b
 
 
 def test_credits_that_come_while_an_organization_gets_its_limit_back_are_not_lost(worker, books, organization):
-    """A posting whose transaction is under way: its entry cannot be seen yet, the balance must have it all the same."""
+    """A posting in an open transaction: its entry is not visible yet, but the balance must include it."""
     books.ledger.grant(organization, DOLLAR, f"a:{organization}")
     books.ledger.set_unlimited(organization, True)
     other = worker()
@@ -168,6 +168,6 @@ def test_pages_of_entries_miss_none_that_were_made_in_one_millisecond(books, org
     ledger._database.now_us = lambda: next(moments)
     database.write(lambda: [ledger._insert(organization, "grant", 1, f"{n}:{organization}", "") for n in range(3)])
     first = books.ledger.entries(organization, 2)
-    # As a client goes on that was shown milliseconds.
+    # Pages like a client that sees times in milliseconds.
     rest = books.ledger.entries(organization, 2, first[-1].at // 1000 * 1000)
     assert sorted(entry.at for entry in [*first, *rest]) == [10_001_100, 10_001_900, 10_002_100]

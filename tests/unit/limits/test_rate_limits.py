@@ -140,7 +140,7 @@ def test_more_workers_never_mean_more_from_their_first_second_on(limits, rates, 
 
 
 def test_the_first_limit_of_all_is_shared_out_from_its_first_request_on(limits, rates, worker):
-    """Until then nothing was limited, and nobody had counted the workers."""
+    """Until then nothing was limited, so the workers were not counted."""
     worker()
     rates.exchange()
     limits.set_limit("key", "key_1", "requests", 2)

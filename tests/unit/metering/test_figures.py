@@ -1,4 +1,4 @@
-"""Whatever is charged or counted has its place in the statistics."""
+"""Every charge and every count has its figure in the statistics."""
 
 import json
 

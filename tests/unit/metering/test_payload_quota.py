@@ -1,4 +1,4 @@
-"""Organizations that have too many payloads lose the oldest, in small steps, and nobody else any."""
+"""Organizations above their quota lose the oldest payloads, in small steps; others lose none."""
 
 import pytest
 

@@ -27,7 +27,7 @@ CORPUS = [
     for path in sorted(SAMPLES.glob("*.json"))
     for sample in json.loads(path.read_text())
 ]
-# Whole nano-dollars a token, and fractions of one, with a price of its own for reasoning and none for media.
+# Whole nano-dollars per token, and fractions, with a separate price for reasoning and none for media.
 PLAIN = {
     "prompt": "0.0000025",
     "completion": "0.00001",

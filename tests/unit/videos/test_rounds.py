@@ -1,4 +1,4 @@
-"""Rounds of work at what others own: whoever never answers delays nobody else, and takes no more than its places."""
+"""Rounds of work for several owners: an owner that never answers delays no other, and takes only its own places."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

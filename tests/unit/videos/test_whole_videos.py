@@ -1,4 +1,4 @@
-"""Videos that came as a whole: loaded once for all who ask, readable while somebody reads, within so many bytes."""
+"""Videos in one piece: loaded once for concurrent callers, kept while they are read, within a byte limit."""
 
 import gevent
 import pytest

@@ -172,7 +172,7 @@ SCOPES = [LogScope(PROJECT)], [LogScope(PROJECT, MEMBER)], [LogScope(PROJECT, ME
 
 
 def test_no_search_reads_a_table_from_end_to_end(database) -> None:
-    """Whatever is asked for: every statement begins at an index and takes its rows in that order."""
+    """Every statement of every filter uses an index and reads its rows in that order."""
     projects = [ids.new("proj") for _ in range(9)]
     mixed = [
         attempt(n, **owned((PROJECT, *projects)[n % 10], ids.new("key")), label=f"label-{n}",

@@ -423,7 +423,7 @@ def act(one: World, step: str) -> None:
         "post": lambda: one.post(one.dice.randrange(1, 20)),
         "retry": one.retry,
         "late": lambda: one.post(3, late_us=60 * SECOND_US),
-        # Of a node that is back after weeks.
+        # A row of a node that returns after weeks.
         "old": lambda: one.add(some_row(one.dice, one.clock.now_us() - 20 * DAY_US, posted_at=one.clock.now_us())),
         "advance": one.rollups.advance,
         "purge": one.purge.run,

@@ -1,4 +1,4 @@
-"""The one who works on rollups dies by kill -9 in the middle of it; another goes on, and nothing counts twice."""
+"""The leader is killed (kill -9) while it updates rollups; another continues, and nothing counts twice."""
 
 import random
 import signal

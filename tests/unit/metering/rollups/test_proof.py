@@ -1,4 +1,4 @@
-"""Of all that the rollups say, nothing can be wrong by one and go unnoticed."""
+"""The check of the rollups detects every sum that is wrong by one."""
 
 import random
 

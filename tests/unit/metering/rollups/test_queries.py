@@ -1,4 +1,4 @@
-"""What is read of a period is what its rows say, whichever sums there are: hours, days, blocks, days of a zone."""
+"""A query of any period returns the sums of its rows, from hours, days, blocks or days of a time zone."""
 
 import random
 from collections import defaultdict

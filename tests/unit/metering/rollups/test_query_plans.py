@@ -19,7 +19,7 @@ ALLOWED = "SELECT 1 FROM usage WHERE posted_at <"
 
 
 def note_statements(monkeypatch) -> list[tuple[str, Any]]:
-    """What is sent to any store from now on, with its params."""
+    """Record all statements from now on, with their params."""
     noted: list[tuple[str, Any]] = []
     for name in ("execute", "execute_many"):
         method = getattr(Database, name)
