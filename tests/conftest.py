@@ -4,8 +4,8 @@ monkey.patch_all()
 
 import selectors  # noqa: E402
 
-# gevent's own goes on watching a file that was closed, as servers and clients of WebSockets close theirs: then the loop
-# spins, another's closing is not seen, or the process is aborted.
+# gevent's default keeps watching closed files, which servers and clients of WebSockets leave: then the loop spins,
+# misses the end of another connection, or aborts the process.
 selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc, assignment]
 
 import gc  # noqa: E402
@@ -40,15 +40,15 @@ from gateway.runtime.threads import Threads  # noqa: E402
 from gateway.store.database import Database, open_database  # noqa: E402
 from gateway.store.migrations import migrate  # noqa: E402
 
-# The suite tries the same examples each time, so that a change is judged by what it changed; new ones are searched
-# with --hypothesis-profile=explore.
+# The suite uses the same examples in each run, so that failures come from the change. --hypothesis-profile=explore
+# searches new examples.
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None, max_examples=40)
 hypothesis.settings.register_profile("explore", deadline=None)
-# `make fuzz`: new examples for as long as it is told.
+# `make fuzz`: new examples for the configured time.
 hypothesis.settings.register_profile(
     "fuzz", deadline=None, max_examples=3000, suppress_health_check=list(hypothesis.HealthCheck)
 )
-# `make check`: the first few of the steady ones.
+# `make check`: the first few of the fixed examples.
 hypothesis.settings.register_profile("few", derandomize=True, deadline=None, max_examples=10)
 hypothesis.settings.load_profile("steady")
 
@@ -70,7 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     if session.config.option.processes > 1:
-        # Beside collecting, which keeps one processor busy.
+        # In parallel to collecting, which keeps one processor busy.
         shared_rewriting.rewrite_from_the_end(session.config)
         warm.begin()
 
@@ -87,8 +87,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is collected stays to the end: Python's search for garbage leaves it out, then and ever after, and comes
-    less often."""
+    """Freeze the collected objects, which live until the end: the garbage collector then skips them and runs less
+    often."""
     gc.disable()
     try:
         return (yield)
@@ -101,7 +101,7 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs PostgreSQL, by its fixtures or its parameter, before -m is looked at."""
+    """Mark tests that need PostgreSQL, by their fixtures or parameters, before -m is evaluated."""
     for item in items:
         params = item.callspec.params.values() if hasattr(item, "callspec") else ()
         if "postgresql" in params or not POSTGRESQL_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
@@ -129,7 +129,7 @@ def password_threads() -> Iterator[Passwords]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Callable[..., Settings]:
-    """A factory: settings(GATEWAY_X="…") is the test configuration with those variables, data in tmp_path."""
+    """Return a factory: settings(GATEWAY_X="…") is the test configuration with those variables and data in tmp_path."""
 
     def make(**environment: str) -> Settings:
         base = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data")}
@@ -152,7 +152,7 @@ def redis_url() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A closed SQLite file with every migration applied, to be copied."""
+    """Return a closed SQLite file with every migration applied, to be copied."""
     path = tmp_path_factory.mktemp("template") / "gateway.db"
     _migrate(f"sqlite:///{path}")
     return path
@@ -168,7 +168,7 @@ def postgres_databases(postgres_url: str) -> Iterator[postgres.Databases]:
 
 @pytest.fixture
 def sqlite_url(migrated_file: Path, tmp_path: Path) -> str:
-    """A migrated SQLite file of this test's own, not opened yet."""
+    """Return a migrated SQLite file for this test, which is not open yet."""
     folder = tmp_path / "store"
     folder.mkdir(mode=0o700)
     shutil.copy(migrated_file, folder / "gateway.db")
@@ -177,7 +177,7 @@ def sqlite_url(migrated_file: Path, tmp_path: Path) -> str:
 
 @pytest.fixture
 def postgresql_url(postgres_databases: postgres.Databases) -> Iterator[str]:
-    """A migrated PostgreSQL database of this test's own, not opened yet."""
+    """Yield a migrated PostgreSQL database for this test, which is not open yet."""
     url = postgres_databases.take()
     yield url
     postgres_databases.give(url)
@@ -185,13 +185,13 @@ def postgresql_url(postgres_databases: postgres.Databases) -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest) -> str:
-    """Both stores in turn, migrated and empty."""
+    """Yield both stores in turn, migrated and empty."""
     return request.getfixturevalue(f"{request.param}_url")
 
 
 @pytest.fixture
 def open_store(clock: FakeClock, threads: Threads) -> Iterator[Callable[..., Database]]:
-    """A factory: open_store(url) is one more Database on it, as another process would have."""
+    """Return a factory: open_store(url) opens another Database on the store, as another process would."""
     opened: list[Database] = []
 
     def make(url: str, pool_size: int = 5, pool_wait_s: float = 3.0) -> Database:

@@ -1,4 +1,4 @@
-"""The rules of the architecture: who may import whom, which library lives where, how large a file may be."""
+"""The rules of the architecture: imports between layers, libraries of each layer, and the size of files."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ GATEWAY = ROOT / "gateway"
 FILES = sorted(GATEWAY.rglob("*.py"))
 MAX_LINES = 400
 
-# A layer may import layers of lower rank only, and of its own rank only itself. The longest prefix decides.
+# A layer may only import layers of lower rank and itself. The longest prefix decides.
 RANKS = {
     "gateway.errors": -2,
     "gateway.configuration": -2,
@@ -97,7 +97,7 @@ RANKS = {
     "gateway.surfaces.preference_checks": 6.75,
     "gateway.surfaces.early_auth": 6.75,
     "gateway.surfaces.blueprints": 6.8,
-    # Each folder of surfaces/ is a layer of its own, blind to the others.
+    # Each folder of surfaces/ is a separate layer and must not import the others.
     **{f"gateway.surfaces.{folder.parent.name}": 7 for folder in sorted(GATEWAY.glob("surfaces/*/__init__.py"))},
     "gateway.surfaces.openapi": 7,
     "gateway.surfaces.health": 7,
@@ -112,7 +112,7 @@ RANKS = {
     "gateway.operator.command": 9,
 }
 
-# What a layer must never import, although it lies below.
+# Lower layers that a layer must nevertheless not import.
 FORBIDDEN = {
     "gateway.surfaces": ("gateway.providers",),
     "gateway.worker.recurring_jobs": ("gateway.providers",),
@@ -193,7 +193,7 @@ LIBRARIES = {
     "click": ("gateway.operator.command", "gateway.operator"),
 }
 
-# Standard modules that only some may touch: the environment and the wall clock.
+# Standard modules that only some layers may use: the environment and the wall clock.
 OWNED_CALLS = {("os", "environ"): "gateway.configuration.settings", ("os", "getenv"): "gateway.configuration.settings"}
 
 
@@ -216,7 +216,7 @@ def layer_of(module: str) -> str:
 
 @cache
 def nodes_of(path: Path) -> list[ast.AST]:
-    """Every node of a module that a rule looks at, in the order of ast.walk, which takes four times as long."""
+    """Return every node of a module that a rule checks, in the order of ast.walk, which takes four times as long."""
     found: list[ast.AST] = [ast.parse(path.read_text())]
     for node in found:
         for value in node.__dict__.values():
@@ -239,7 +239,7 @@ def is_typing_only(test: ast.expr) -> bool:
 
 @cache
 def imports_of(path: Path) -> list[tuple[str, int]]:
-    """Every module imported at run time (TYPE_CHECKING blocks left out), with its line."""
+    """Return every module that is imported at run time (without TYPE_CHECKING blocks), with its line."""
     typing_only = {
         id(inner)
         for node in nodes_of(path)
@@ -334,7 +334,7 @@ def test_every_library_of_the_table_is_imported() -> None:
 
 
 def circles_of(imports: dict[str, set[str]]) -> list[list[str]]:
-    """Modules that import each other, however far around."""
+    """Return modules that import each other directly or indirectly."""
     left = {module: set(named) for module, named in imports.items()}
     while True:
         done = {module for module, named in left.items() if not named & left.keys()}
@@ -360,7 +360,7 @@ def test_migrations_import_nothing_of_the_gateway() -> None:
 
 
 def test_text_of_an_upstream_is_read_by_protocols_alone() -> None:
-    # What an upstream said reaches errors through `failures`, which scrubs and caps it; nobody above reads bodies.
+    # Texts of upstreams reach errors only through `failures`, which scrubs and caps them.
     scrubbing = GATEWAY / "providers" / "failures.py"
     assert "scrub" in scrubbing.read_text()
     readers = {module_of(path) for path in FILES if re.search(r"\.read_all\(", path.read_text())}
@@ -388,7 +388,7 @@ PROVIDER_NAMES = {path.stem for path in ROOT.glob("config/catalogue/providers/*.
 
 
 def conditions_of(path: Path) -> list[str]:
-    """The comparisons and patterns of a module that name a provider of the catalogue."""
+    """Return the comparisons and patterns of a module that contain the name of a provider."""
     found = []
     for node in nodes_of(path):
         if isinstance(node, ast.Compare | ast.match_case):
@@ -400,7 +400,8 @@ def conditions_of(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_no_condition_names_a_provider(path: Path) -> None:
-    # A provider's own folder and dialect table may; protocols that bear a vendor's name are compared as protocols.
+    # A provider's folder and dialect table may contain its name. Protocols with a vendor's name are compared as
+    # protocols.
     own = {*path.relative_to(GATEWAY).parts, path.stem}
     named = [one for one in conditions_of(path) if "protocol ==" not in one and not own & PROVIDER_NAMES]
     assert named == []
@@ -493,7 +494,7 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 
 
 def drawn_layers() -> list[list[str]]:
-    """The packages and modules in each line of the drawing, from top to bottom."""
+    """Return the packages and modules in each line of the drawing, from top to bottom."""
     drawing = ARCHITECTURE.split("## The layers")[1].split("```")[1]
     known = {path.stem for path in GATEWAY.glob("*.py")} | {path.parent.name for path in GATEWAY.glob("*/__init__.py")}
     lines = [re.split(r"\s{2,}", line.strip(" │")) for line in drawing.splitlines()]

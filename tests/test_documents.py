@@ -1,4 +1,4 @@
-"""What the documents name exists: paths, symbols behind them, tests that are said to check a rule, every package."""
+"""Checks that names in the documents exist: paths, symbols, tests of rules, and packages."""
 
 import ast
 import os
@@ -81,7 +81,7 @@ def test_the_readme_leads_to_every_page() -> None:
 
 
 def test_the_reference_of_the_settings_is_that_of_their_table() -> None:
-    """WRITE_GOLDENS=1 pytest tests/test_documents.py writes it."""
+    """WRITE_GOLDENS=1 pytest tests/test_documents.py updates the page."""
     page = ROOT / "docs" / "configuration.md"
     text = page.read_text()
     found = re.search(r"<!-- The tables are written[^\n]*-->\n\n", text)
@@ -100,7 +100,7 @@ def test_every_setting_is_told_what_it_is() -> None:
 
 
 def test_every_table_has_a_line_that_shows_what_bounds_it(sqlite_database: Database) -> None:
-    """So that none is added that callers can fill unnoticed: docs/storage.md, "What grows, and what bounds it"."""
+    """Every table that callers can fill has a documented bound: docs/storage.md, "What grows, and what bounds it"."""
     sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     there = [row[0] for row in sqlite_database.read(lambda: sqlite_database.execute(sql).fetchall())]
     section = (ROOT / "docs" / "storage.md").read_text().split("By table of the database:")[1].split("\n## ")[0]
@@ -155,7 +155,7 @@ def commands_in(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_command_that_a_page_names_is_understood(page: Path, tmp_path: Path) -> None:
-    """With its options and arguments; nothing is done."""
+    """Parse a command with its options and arguments without running it."""
     (file := tmp_path / "file").touch()
     for text in commands_in(page):
         command: click.Command = manage.main
@@ -201,7 +201,7 @@ def test_a_variable_that_a_page_names_is_read(page: Path) -> None:
 
 
 def test_every_code_of_the_errors_is_found_by_its_symptom() -> None:
-    """And none that there is not."""
+    """The page contains no entry that does not exist."""
     errors = (ROOT / "docs" / "errors.md").read_text()
     rows = [line.split("|")[2] for line in errors.splitlines() if re.match(r"\| \d", line)]
     codes = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
@@ -215,7 +215,8 @@ def test_every_code_of_the_errors_is_found_by_its_symptom() -> None:
 
 
 def test_no_page_has_you_call_a_model_that_its_vendor_ends() -> None:
-    """What was copied from a page goes on after tomorrow; the settings' own list goes on to its next model."""
+    """Examples in the documents use models that do not end soon; the list in the settings falls back to its next
+    model."""
     catalogue = loader.load()
     makers = {provider.id: provider.sources.get("maker") for provider in catalogue.providers.values()}
     ending = {

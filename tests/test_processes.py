@@ -1,4 +1,4 @@
-"""What holds of the processes that share the tests."""
+"""Tests of the processes that share the tests."""
 
 import os
 import subprocess

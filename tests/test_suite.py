@@ -1,4 +1,4 @@
-"""What holds of the tests themselves."""
+"""Rules of the test suite."""
 
 import ast
 import sys
@@ -18,7 +18,7 @@ TESTS = Path(__file__).resolve().parent
 
 @cache
 def import_nodes(path: Path) -> list[ast.Import | ast.ImportFrom]:
-    """Every import of a file, in its functions too: those of the module itself come first."""
+    """Return every import of a file, including those in functions; imports of the module come first."""
     found: list[Any] = [ast.parse(path.read_text())]
     for node in found:
         for part in ("body", "orelse", "finalbody", "handlers", "cases"):
@@ -40,8 +40,8 @@ def test_what_tests_share_is_imported_from_neither_a_conftest_nor_another_test()
 
 ROOT = TESTS.parent
 
-# Modules (by the beginning of their path in gateway/) that no test of their package imports by name, and the tests that
-# go through them, from the surface above.
+# Modules (by the prefix of their path in gateway/) that no unit test imports, and the tests that exercise them through
+# the surface above.
 TRIED_THROUGH = {
     "accounts/alert_hooks.py": ("unit/telemetry/test_alert_delivery.py",),
     "accounts/change_quota.py": ("unit/surfaces/management/test_change_quota.py",),
@@ -95,7 +95,7 @@ TRIED_THROUGH = {
 
 
 def find_tests(module: Path) -> list[Path]:
-    """The unit tests of the module's own package that bear its name or import it."""
+    """Return the unit tests of the module's package that have its name or import it."""
     inner = module.relative_to(ROOT / "gateway")
     folder = TESTS / "unit" / inner.parts[0] if len(inner.parts) > 1 else TESTS / "unit"
     dotted = ".".join(("gateway", *inner.with_suffix("").parts))
@@ -105,7 +105,7 @@ def find_tests(module: Path) -> list[Path]:
 
 @cache
 def names_in(path: Path) -> frozenset[str]:
-    """Modules that a file imports, `from package import module` included."""
+    """Return the modules that a file imports, including `from package import module`."""
     nodes = import_nodes(path)
     inner = {f"{node.module}.{one.name}" for node in nodes if isinstance(node, ast.ImportFrom) for one in node.names}
     return frozenset(imports_of(path) | inner)
@@ -148,7 +148,7 @@ def test_a_warm_program_takes_signals(tmp_path: Path) -> None:
 
 
 def imported_early(path: Path) -> list[str]:
-    """Libraries that a module takes something of while it is imported itself."""
+    """Return libraries whose attributes a module uses during its import."""
     top = [node for node in import_nodes(path) if isinstance(node, ast.ImportFrom) and not node.col_offset]
     libraries = [name for name in late_imports.LATE if not name.startswith("fakes.")]
     return [
@@ -167,8 +167,8 @@ def test_no_module_takes_something_of_such_a_library_as_soon_as_it_is_imported()
 
 
 def test_collecting_imports_none_of_the_libraries_that_few_tests_need() -> None:
-    """Such a module says `import anthropic`, names in functions alone what it takes of it, and has annotations read by
-    nobody: `from __future__ import annotations`."""
+    """Such a module uses `import anthropic`, accesses its attributes only in functions, and has `from __future__ import
+    annotations`, so that annotations are not evaluated."""
     assert late_imports.too_early == []
 
 

@@ -1,4 +1,4 @@
-"""The types of the package hold together: mypy, beside the other tests."""
+"""Runs mypy on the package in parallel to the other tests."""
 
 import subprocess
 import sys

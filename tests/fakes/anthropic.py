@@ -1,4 +1,5 @@
-"""A strict fake of api.anthropic.com: refuses what the real one refuses, answers by script, keeps its own books.
+"""A strict fake of api.anthropic.com: refuses the requests that the service refuses, answers by script and records
+calls.
 
     with FakeAnthropic() as upstream:
         upstream.script(Answer("Hello"), Answer(status=529), Answer("Hi", cut=120))
@@ -6,8 +7,8 @@
         assert upstream.calls[0].body["model"] == "claude-sonnet-4-5"
 
 Every request is checked against the request types that the `anthropic` package publishes, unknown members refused at
-every depth, and thinking must come back with the signature that this server gave it. A script is used up one answer a
-request; after its end every request gets `Answer("Hello.")`.
+every depth, and thinking must come back with the signature that this server gave it. Each request consumes one answer
+of the script; after its end every request gets `Answer("Hello.")`.
 """
 
 import json
@@ -20,7 +21,7 @@ from fakes import anthropic_types as published
 from fakes.anthropic_checks import Refused, check_request, sign
 from fakes.server import FakeServer, RecordedCall, headers_of, send
 
-# The error bodies of common statuses, as the real service words them.
+# The real service's error bodies for common statuses.
 ERRORS = {
     400: ("invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"),
     401: ("authentication_error", "invalid x-api-key"),
@@ -32,13 +33,12 @@ ERRORS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """One scripted answer.
-
-    Blocks come in the order thinking, redacted, search, text, tools. `tools` are (name, arguments as JSON text) pairs.
-    `search` is a URL that a web search found and the text cites. `status` other than 200 is an error (`error` replaces
-    its body). `silence_s` passes before the first byte, `gap_s` between events. `fragment` cuts the bytes into writes
-    of that size; `cut` breaks the connection after that many bytes of the body. `stop` False leaves out message_stop.
-    `error_at` puts an error event after that many events; `pings` come behind message_start. `raw` replaces the body.
+    """A scripted answer. Blocks are sent in the order thinking, redacted, search, text, tools. `tools` are (name,
+    arguments as JSON text) pairs. `search` is a URL that a web search found and the text cites. `status` other than 200
+    is an error (`error` replaces its body). `silence_s` passes before the first byte, `gap_s` between events.
+    `fragment` cuts the bytes into writes of that size; `cut` breaks the connection after that many bytes of the body.
+    `stop` False leaves out message_stop. `error_at` puts an error event after that many events; `pings` come behind
+    message_start. `raw` replaces the body.
     """
 
     text: str = ""
@@ -97,7 +97,7 @@ class FakeAnthropic(FakeServer):
 def _respond(
     start: Any, environ: dict[str, Any], call: RecordedCall, answer: Answer, body: bytes | None
 ) -> Iterator[bytes]:
-    """Status line, then the body in the script's manner."""
+    """Send the status line, then the body as the script requires."""
     gevent.sleep(answer.silence_s)
     kind = answer.content_type or ("text/event-stream; charset=utf-8" if body is None else "application/json")
     headers = [("Content-Type", kind), ("request-id", "req_fake"), *answer.headers.items()]
@@ -120,7 +120,7 @@ def _error(answer: Answer) -> bytes:
 
 
 def usage_of(answer: Answer, asked: Mapping[str, Any] = {}) -> dict[str, Any]:
-    """The final usage; the speed and the place that were asked for are told again."""
+    """Return the final usage, with the requested speed and location."""
     return {name: asked[name] for name in ("speed", "inference_geo") if name in asked} | {
         "input_tokens": answer.input,
         "cache_creation_input_tokens": answer.cache_5m + answer.cache_1h,
@@ -136,7 +136,7 @@ def usage_of(answer: Answer, asked: Mapping[str, Any] = {}) -> dict[str, Any]:
 
 
 def blocks_of(answer: Answer) -> list[dict[str, Any]]:
-    """The content, whole."""
+    """Return the complete content."""
     blocks: list[dict[str, Any]] = []
     if answer.thinking:
         blocks.append({"type": "thinking", "thinking": answer.thinking, "signature": sign(answer.thinking)})
@@ -166,7 +166,7 @@ def _citation(url: str) -> dict[str, Any]:
 
 
 def message_of(answer: Answer, model: str, asked: Mapping[str, Any] = {}) -> dict[str, Any]:
-    """A whole message."""
+    """Return a complete message."""
     body = {
         "id": "msg_upstream",
         "type": "message",
@@ -182,7 +182,7 @@ def message_of(answer: Answer, model: str, asked: Mapping[str, Any] = {}) -> dic
 
 
 def events_of(answer: Answer, model: str, asked: Mapping[str, Any] = {}) -> Iterator[bytes]:
-    """The stream's events, each as its bytes."""
+    """Return the stream's events as bytes."""
     for sent, event in enumerate(_events(answer, model, asked)):
         if answer.error_at is not None and sent >= answer.error_at:
             body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}

@@ -1,4 +1,4 @@
-"""What api.anthropic.com refuses: by the published request types, and by rules that types do not show."""
+"""Checks requests like api.anthropic.com: by the published request types, and by rules that types do not express."""
 
 import hashlib
 import json
@@ -14,13 +14,13 @@ MISSING_MODEL = "claude-none"
 BROKE_KEY = "sk-ant-broke"
 MARKS, LEAST_BUDGET = 4, 1024
 THOUGHTS = ("thinking", "redacted_thinking")
-# Settings that the published types no longer name; models before the adaptive ones still take them.
+# Settings that the published types no longer contain; models before the adaptive models still accept them.
 SAMPLING = ("temperature", "top_p", "top_k")
 ADAPTIVE_ONLY = ("claude-opus-5", "claude-sonnet-5")  # models that refuse a budget
 
 
 class Refused(Exception):
-    """A request that the real service answers with an error body."""
+    """An error response of the real service."""
 
     def __init__(self, message: str, *, status: int = 400, kind: str = "invalid_request_error") -> None:
         super().__init__(message)
@@ -29,12 +29,12 @@ class Refused(Exception):
 
 
 def sign(thinking: str) -> str:
-    """The signature that this service gives to a text of thinking, and later asks for again."""
+    """Return the signature for a thinking text, which later requests must contain."""
     return "EqQB" + hashlib.sha256(thinking.encode()).hexdigest()
 
 
 def check_request(environ: dict[str, Any], headers: dict[str, str], payload: bytes) -> dict[str, Any]:
-    """The body, when the real service would take the request. Refused otherwise."""
+    """Return the body of a valid request. Refused for an invalid one."""
     key = headers.get("x-api-key", "")
     if not key or key == REFUSED_KEY:
         raise Refused("invalid x-api-key", status=401, kind="authentication_error")
@@ -59,7 +59,7 @@ def check_request(environ: dict[str, Any], headers: dict[str, str], payload: byt
 
 
 def _is_opted_in(name: str, value: Any, betas: list[str]) -> bool:
-    """Whether an opt-in allows the field; Refused for one of a wrong shape."""
+    """Whether an opt-in allows the field; Refused for a field of a wrong shape."""
     beta, shape = published.OPT_INS.get(name, ("", None))
     if beta not in betas:
         return False
@@ -68,7 +68,7 @@ def _is_opted_in(name: str, value: Any, betas: list[str]) -> bool:
 
 
 def check_body(body: Any) -> dict[str, Any]:
-    """The checks of a body alone."""
+    """Check a body."""
     if not isinstance(body, dict):
         raise Refused("Input should be a valid dictionary")
     _check_types(body)
@@ -97,12 +97,12 @@ def _check_types(body: dict[str, Any]) -> None:
         _check_shape(published.TOOLS[tool.get("type")], tool, f"tools.{place}")
     named = {name: value for name, value in body.items() if name not in (*SAMPLING, "tools")}
     if _block_types(body) & published.OPT_IN_BLOCKS.keys():
-        named["messages"] = []  # their blocks were looked at one by one
+        named["messages"] = []  # their blocks were checked individually
     _check_shape(published.Streaming if body.get("stream") is True else published.NonStreaming, named, "")
 
 
 def _block_types(body: dict[str, Any]) -> set[str]:
-    """The types of all blocks."""
+    """Return the types of all blocks."""
     contents = [message["content"] for message in body.get("messages") or ()]
     return {block["type"] for content in contents if isinstance(content, list) for block in content}
 
@@ -135,7 +135,7 @@ def _check_sampling(body: dict[str, Any]) -> None:
 
 
 def _check_messages(messages: list[dict[str, Any]]) -> None:
-    """Turns alternate, none is empty, no text is blank."""
+    """Check that turns alternate, that none is empty, and that no text is blank."""
     if not messages:
         raise Refused("messages: at least one message is required")
     if messages[0]["role"] != "user":
@@ -161,7 +161,7 @@ def _kinds(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
 
 
 def _check_calls(messages: list[dict[str, Any]]) -> None:
-    """Every call is answered at the start of the next turn, and no result comes without its call."""
+    """Check that every call is answered at the start of the next turn, and that every result has a call."""
     waiting: set[str] = set()
     for place, message in enumerate(messages):
         results = {block["tool_use_id"] for block in _kinds(message, "tool_result")}

@@ -1,4 +1,4 @@
-"""The types that the `anthropic` package publishes for a request and its answer, by where they stand."""
+"""The types that the `anthropic` package publishes for a request and its answer."""
 
 from typing import Any, get_args, get_type_hints
 
@@ -43,12 +43,12 @@ __all__ = [
 ]
 
 KNOWN_BETAS = {beta for args in get_args(AnthropicBetaParam) for beta in get_args(args)}
-# Fields that only an opt-in of the header allows.
+# Fields that require an opt-in header.
 OPT_INS = {
     "context_management": ("context-management-2025-06-27", BetaContextManagementConfigParam),
     "mcp_servers": ("mcp-client-2025-11-20", list[BetaRequestMCPServerURLDefinitionParam]),
 }
-# Blocks of the same kind: what the service answered in, and takes back.
+# The type of a block in an answer and its type in a request.
 OPT_IN_BLOCKS = {
     "compaction": BetaCompactionBlockParam,
     "mcp_tool_use": BetaMCPToolUseBlockParam,
@@ -64,8 +64,8 @@ TOOLS = {
     "web_search_20250305": WebSearchTool20250305Param,
     "tool_search_tool_regex_20251119": ToolSearchToolRegex20251119Param,
 }
-# Every block of a request, by its type.
+# The types of request blocks, by `type`.
 BLOCKS: dict[str, Any] = {get_args(get_type_hints(shape)["type"])[0]: shape for shape in get_args(ContentBlockParam)}
 BLOCKS.update(OPT_IN_BLOCKS)
-# One event of a streamed answer.
+# The events of a streamed answer.
 EVENT = PublishedUnion(RawMessageStreamEvent)

@@ -4,8 +4,8 @@
         upstream.script(Answer("Hi"), Answer(filtered="prompt"))
         ... call upstream.url + "/openai/v1/chat/completions" ...
 
-Each form wants its own path, version and header; bodies are checked as api.openai.com checks them. Answers carry the
-content filter's results, in streams first in a chunk without choices. `filtered` is "prompt" (a 400) or "answer".
+Each form requires a specific path, version and header; bodies are checked like those of api.openai.com. Answers carry
+the content filter's results, in streams first in a chunk without choices. `filtered` is "prompt" (a 400) or "answer".
 """
 
 import json
@@ -67,7 +67,7 @@ class FakeAzure(FakeServer):
         return send_json(start, 200, _whole(answer))
 
     def _check(self, call: Recorded, payload: bytes) -> tuple[int, str, str] | None:
-        """What is wrong with a request: status, message and code."""
+        """Return the error of a request as status, message and code."""
         if call.headers.get("api-key") != KEY:
             return 401, "Access denied due to invalid subscription key or wrong API endpoint.", "401"
         version = call.query.get("api-version", [""])[0]

@@ -4,9 +4,9 @@
         upstream.script(Answer("Hello"), Answer(status=429, error="ThrottlingException"), Answer("Hi", cut=120))
         ... call upstream.url + "/model/<id>/converse" ...
 
-A request needs the API key, or a signature that botocore's own signer finds right. Its body is validated with
-botocore's validator, enums and patterns of the model beside it, and with the rules that the real service keeps.
-A script is used up one answer a request; after its end every request gets `Answer("Hello.")`.
+A request needs the API key, or a signature that botocore's signer also computes. Its body is validated with botocore's
+validator, enums and patterns of the model beside it, and with the rules that the real service keeps. A script is used
+up one answer a request; after its end every request gets `Answer("Hello.")`.
 """
 
 import base64
@@ -160,7 +160,7 @@ def _events(answer: Answer, usage: dict[str, Any]) -> Iterator[tuple[str, dict[s
 
 
 def _blocks(answer: Answer) -> Iterator[tuple[dict[str, Any] | None, list[dict[str, Any]]]]:
-    """Each block's start (text and reasoning have none) and its deltas."""
+    """Return the start of each block (None for text and reasoning) and its deltas."""
     text, signature = answer.reasoning
     if text or signature:
         said = [{"reasoningContent": {"text": piece}} for piece in _pieces(text, answer.piece)]
@@ -180,7 +180,7 @@ def _pieces(text: Any, size: int) -> list[Any]:
 
 
 def encode_frame(name: str, wire: dict[str, Any], kind: str = "event") -> bytes:
-    """A frame of application/vnd.amazon.eventstream with a JSON payload."""
+    """Return a frame of application/vnd.amazon.eventstream with a JSON payload."""
     label = ":exception-type" if kind == "exception" else ":event-type"
     pairs = {label: name, ":content-type": "application/json", ":message-type": kind}
     headers = b"".join(

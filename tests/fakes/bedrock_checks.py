@@ -1,4 +1,4 @@
-"""What the Converse operations refuse: by botocore's service model, and by rules that stand in no model."""
+"""Checks requests like the Converse operations: by botocore's service model, and by rules that the model lacks."""
 
 import base64
 import binascii
@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 def check_credential(method: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
-    """An API key, or a signature that is right by the vendor's own signer."""
+    """Check the API key, or compare the signature with that of the vendor's signer."""
     told = headers.get("authorization", "")
     if told == f"Bearer {API_KEY}":
         return
@@ -35,7 +35,7 @@ def check_credential(method: str, url: str, headers: Mapping[str, str], body: by
 
 
 def expected_signature(method: str, url: str, headers: Mapping[str, str], body: bytes) -> str:
-    """The authorization header that botocore computes for the headers that the request says it signed."""
+    """Return the authorization header that botocore computes for the signed headers of the request."""
     names = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
     scope = headers["authorization"].partition("Credential=")[2].partition(",")[0].split("/")
     request = published.AWSRequest(method, url, {name: headers[name] for name in names}, body)
@@ -48,7 +48,7 @@ def expected_signature(method: str, url: str, headers: Mapping[str, str], body: 
 
 
 def check_body(path: str, payload: bytes) -> dict[str, Any]:
-    """The body, when both operations' model and rules take it."""
+    """Return the body if the service model and the rules accept it."""
     found = PATH.fullmatch(path)
     if found is None:
         raise Refused("UnknownOperationException", 404, "UnknownOperationException")
@@ -68,7 +68,7 @@ def check_body(path: str, payload: bytes) -> dict[str, Any]:
 
 
 def _walk(value: Any, shape: Any, path: str) -> None:
-    """Enums, patterns, lengths and base64, which botocore leaves to the service."""
+    """Check enums, patterns, lengths and base64, which botocore does not validate."""
     limits = shape.metadata
     if shape.type_name == "structure" and not getattr(shape, "is_document_type", False):
         for name, inner in value.items():

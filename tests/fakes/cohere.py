@@ -4,9 +4,9 @@
         upstream.script(Answer("Hi", thinking="Hm."), Answer(status=429))
         ... call upstream.url + "/chat" ...
 
-Shapes follow the public reference of v2/chat and its list of errors. Members that the reference does not name are
-refused at every depth, and so are values out of range and what excludes each other. A script is used up one answer a
-request; after its end each gets `Answer("Hello.")`.
+Shapes follow the public reference of v2/chat and its list of errors. Unknown members are refused at every depth, as are
+values out of range and mutually exclusive fields. Each request consumes one answer of the script; after its end every
+request gets `Answer("Hello.")`.
 """
 
 import json
@@ -114,7 +114,7 @@ def _require(right: object, message: str) -> None:
 
 
 def check_body(body: dict[str, Any]) -> None:
-    """Refused for what the reference does not take."""
+    """Raise Refused for a body that the reference does not allow."""
     for name in body:
         _require(name in FIELDS, f"unknown field: {name}")
     _require(isinstance(body.get("model"), str), "a model parameter is required for this endpoint.")

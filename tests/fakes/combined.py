@@ -1,4 +1,4 @@
-"""One fake of several vendors: each operation goes to the strict fake that has it.
+"""A fake of several vendors, which passes each operation to the strict fake of its vendor.
 
 with FakeVendors() as upstream:
     ... call upstream.url + "/embeddings", "/images/generations", "/audio/speech", "/moderations", "/rerank" ...
@@ -32,7 +32,7 @@ class FakeVendors(FakeServer):
 
     @property
     def problems(self) -> list[str]:
-        """Why requests were refused."""
+        """The reasons of refused requests."""
         return [call.problem for part in self._parts.values() for call in part.calls if call.problem]
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterable[bytes]:

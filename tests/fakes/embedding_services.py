@@ -1,7 +1,7 @@
 """A strict fake of the embeddings of OpenAI, the Gemini API, Cohere, Mistral, Voyage and Jina.
 
     with FakeEmbeddingServices() as upstream:
-        upstream.script(500)  # the status of the next answer; after the script's end all are good
+        upstream.script(500)  # the status of the next answer; after the script's end all answers are valid
         ... call upstream.url + "/v1/embeddings", "/v1beta/models/x:batchEmbedContents", "/v2/embed" ...
 
 Requests are held to the members that the `openai`, `google-genai` and `mistralai` packages publish and the references
@@ -34,7 +34,7 @@ COHERE_FIELDS = {"model", "texts", "input_type", "embedding_types", "output_dime
 
 @dataclass
 class Recorded:
-    """One request as it came; `problem`: why it was refused."""
+    """A recorded request; `problem` is the reason of its refusal."""
 
     path: str
     headers: dict[str, str]
@@ -47,7 +47,7 @@ def vector_of(one: Any, size: int | None = None) -> list[float]:
 
 
 class FakeEmbeddingServices(FakeServer):
-    """The services; `calls` are Recorded. `silent`: answers tell no usage; the next `short` ones lack a vector."""
+    """The services; `calls` are Recorded. `silent`: answers have no usage; the next `short` answers lack a vector."""
 
     base = ""
     silent = False

@@ -1,7 +1,7 @@
 """fakes of local engines, as each lists its models: `with FakeEngine(OLLAMA) as engine: … engine.url …`.
 
 Routes are {(method, path): body or function of the request's JSON}; everything else is a 404. `engine.routes` can be
-changed under way, `engine.away` makes it answer 503.
+changed at any time, `engine.away` makes it answer 503.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A strict fake of the Gemini API: refuses what the real one refuses, answers by script, keeps its own books.
+"""A strict fake of the Gemini API: refuses the requests that the service refuses, answers by script and records calls.
 
     with FakeGoogle() as upstream:
         upstream.script(Answer("Hello"), Answer(tools=(("look", {"at": "sky"}),)), Answer("Hi", cut=120))
@@ -76,7 +76,7 @@ class Answer:
 
 @dataclass
 class Recorded(RecordedCall):
-    """With what stands in the address: the model, and how the answer is asked for."""
+    """A recorded call with the parts of its URL: the model, and whether the answer is streamed."""
 
     query: str = ""
     model: str = ""
@@ -128,14 +128,14 @@ class FakeGoogle(FakeServer):
         return send_json(start, 200, {"access_token": ACCESS_TOKEN, "expires_in": 3599, "token_type": "Bearer"})
 
     def _sign(self, owner: str) -> str:
-        """A new signature with every letter that base64 has trouble with."""
+        """Return a new signature with every character that differs between base64 alphabets."""
         number = len(self.signatures)
         signature = base64.b64encode(b"\xfb\xef\xbe\xff" + f"{owner}-{number}".encode() + b"\xff").decode()
         self.signatures[signature] = owner
         return signature
 
     def _chunks(self, answer: Answer, call: Recorded) -> Iterator[dict[str, Any]]:
-        """The streamed responses; each a GenerateContentResponse."""
+        """Return the streamed responses; each is a GenerateContentResponse."""
         head = {"responseId": "resp-fake", "modelVersion": call.model}
         if answer.block:
             yield _checked(head | {"promptFeedback": {"blockReason": answer.block}, "usageMetadata": call.usage})
@@ -184,7 +184,7 @@ def _respond(
     kind: str,
     events: Iterator[bytes] | None = None,
 ) -> Iterator[bytes]:
-    """Status line, then the body in the script's manner."""
+    """Send the status line, then the body as the script requires."""
     gevent.sleep(answer.silence_s)
     headers = [("Content-Type", answer.content_type or kind), *answer.headers.items()]
     body = answer.raw if answer.raw is not None else body
@@ -214,7 +214,7 @@ def _checked(response: dict[str, Any]) -> dict[str, Any]:
 
 
 def _joined(chunks: list[dict[str, Any]]) -> dict[str, Any]:
-    """The response that the same answer is without streaming: text pieces joined up to a signature."""
+    """Return the non-streamed response for the same answer, with text pieces joined up to a signature."""
     whole: dict[str, Any] = {}
     candidates: dict[int, dict[str, Any]] = {}
     for chunk in chunks:

@@ -1,4 +1,5 @@
-"""What generativelanguage.googleapis.com refuses: by the published types, and by rules that types do not show."""
+"""Checks requests like generativelanguage.googleapis.com: by published types, and by rules that types do not
+express."""
 
 import json
 import re
@@ -25,7 +26,7 @@ CODES = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIE
 
 
 class Refused(Exception):
-    """A request that the real service answers with an error body."""
+    """An error response of the real service."""
 
     def __init__(self, message: str, *, status: int = 400, details: list[dict[str, Any]] | None = None) -> None:
         super().__init__(message)
@@ -39,9 +40,9 @@ class Refused(Exception):
 def check_request(
     environ: dict[str, Any], headers: dict[str, str], payload: bytes, signatures: dict[str, str]
 ) -> tuple[str, bool, dict[str, Any]]:
-    """(model, streamed, body), when the real service would take the request. Refused otherwise.
+    """Return (model, streamed, body) of a valid request. Refused for an invalid one.
 
-    `signatures` are those that were handed out, each with what it belongs to.
+    `signatures` are the issued signatures, each with the part that it belongs to.
     """
     found = PATH.match(environ["PATH_INFO"])
     if not found or found[3] not in METHODS or environ["REQUEST_METHOD"] != "POST":
@@ -79,7 +80,7 @@ def _check_credential(environ: dict[str, Any], headers: dict[str, str], enterpri
 
 
 def _refusal(error: ValidationError) -> Refused:
-    """The unknown member first, worded as the service does, else what is wrong deepest."""
+    """Return the error for an unknown member, otherwise for the deepest error, with the service's text."""
     found = sorted(error.errors(), key=lambda one: (one["type"] != "extra_forbidden", -len(one["loc"])))[0]
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in found["loc"][:-1]).lstrip(".")
     if found["type"] == "extra_forbidden":
@@ -154,7 +155,7 @@ def _check_generation(config: dict[str, Any], body: dict[str, Any], generation: 
 
 
 def _merge_turns(contents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Neighbours of one role are one turn: the official client sends a stream's pieces as they came."""
+    """Merge adjacent contents of a role into a turn: the official client sends the pieces of a stream separately."""
     turns: list[dict[str, Any]] = []
     for content in contents:
         if turns and turns[-1].get("role") == content.get("role"):
@@ -165,7 +166,7 @@ def _merge_turns(contents: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def check_turns(contents: list[dict[str, Any]]) -> None:
-    """Roles, and that each function call turn is followed by as many responses, by name and id."""
+    """Check the roles, and that each function call turn is followed by the same number of responses, by name and id."""
     if not contents:
         raise Refused("* GenerateContentRequest.contents: contents is not specified\n")
     for place, content in enumerate(contents):
@@ -201,7 +202,7 @@ def _check_answers(answers: list[dict[str, Any]], before: list[dict[str, Any]]) 
 
 
 def _check_signatures(contents: list[dict[str, Any]], signatures: dict[str, str]) -> None:
-    """Each step of the current turn starts its calls with a signature, one that was handed out for that call."""
+    """Check that the first call of each step in the current turn has the signature that was issued for it."""
     asked = [
         place
         for place, content in enumerate(contents)
@@ -225,6 +226,6 @@ def _check_signature(part: dict[str, Any], signatures: dict[str, str]) -> None:
     if signature is None or signature in NO_SIGNATURES:
         return
     owner = part["functionCall"]["name"] if "functionCall" in part else "text"
-    # Bytes in JSON may be in either alphabet of base64 (proto3 JSON mapping); the official client sends the other.
+    # Bytes in JSON may use either base64 alphabet (proto3 JSON mapping); the official client sends the other one.
     if signatures.get(signature.translate(ALPHABET)) != owner:
         raise Refused("Corrupted thought signature.")

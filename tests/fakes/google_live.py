@@ -1,4 +1,5 @@
-"""Google's Live API as a strict fake: sessions over WebSockets, every message checked by the types of google-genai.
+"""A strict fake of Google's Live API: sessions over WebSockets, with every message checked by the types of
+google-genai.
 
     with FakeLive() as provider:
         provider.turns = [Turn("Hello."), Turn(calls=(("look", {"at": "sky"}),)), Turn("It is blue.")]
@@ -21,7 +22,7 @@ from websockets.sync.server import Server, ServerConnection, serve
 MODEL = "models/gemini-3.8-live"
 PATH = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
 REFUSED_KEY = "AIza-revoked"
-SPEECH_BYTES = 48_000  # a second of sound is speech, and then the caller waits for an answer
+SPEECH_BYTES = 48_000  # a second of audio counts as speech that needs an answer
 USAGE = {
     "promptTokenCount": 230,
     "responseTokenCount": 100,
@@ -33,14 +34,15 @@ USAGE = {
     ],
     "responseTokensDetails": [{"modality": "TEXT", "tokenCount": 30}, {"modality": "AUDIO", "tokenCount": 70}],
 }
-# What that costs of gemini-3.8-live in nano-dollars a token: text, sound and pictures read, text and sound made.
+# The cost of that usage for gemini-3.8-live, by nano-dollars per token: text, audio and image input, text and audio
+# output.
 USAGE_NUSD = 120 * 750 + 100 * 3_000 + 10 * 1_000 + 30 * 4_500 + 70 * 12_000
 SOUND = base64.b64encode(bytes(4_800)).decode()
 
 
 @dataclass
 class Turn:
-    """What the model does once: says `text` (as sound with its transcript), then makes `calls` (name, arguments).
+    """A scripted turn of the model: it says `text` (as audio with a transcript), then makes `calls` (name, arguments).
 
     `heard` is the transcript of what it answers to. `holds`: it speaks on until it is interrupted, `waits`: until `end`
     of the fake is set. `usage` comes with the end of the turn, `apart` from it in a message of its own; a turn that
@@ -62,7 +64,7 @@ class Turn:
 
 @dataclass
 class RecordedConnection:
-    """One connection as it came."""
+    """A recorded connection."""
 
     path: str
     headers: dict[str, str]
@@ -75,11 +77,11 @@ class RecordedConnection:
         return self.messages[0]["setup"]
 
     def named(self, kind: str) -> list[Any]:
-        """What was sent of a kind."""
+        """Return the messages of a kind."""
         return [message[kind] for message in self.messages if kind in message]
 
     def inputs(self, kind: str) -> list[Any]:
-        """What was sent of a kind of realtime input."""
+        """Return the realtime inputs of a kind."""
         return [one[kind] for one in self.named("realtimeInput") if kind in one]
 
 
@@ -108,7 +110,7 @@ class FakeLive:
 
     @property
     def url(self) -> str:
-        """The base address, version path included."""
+        """The base URL, including the version path."""
         return f"http://127.0.0.1:{self._server.socket.getsockname()[1]}/v1beta"
 
     @property
@@ -117,7 +119,7 @@ class FakeLive:
 
     @property
     def problems(self) -> list[str]:
-        """All that the real service would not have taken."""
+        """All messages that the real service would refuse."""
         return [problem for one in self.connections for problem in one.problems]
 
     def _serve(self, connection: ServerConnection) -> None:
@@ -133,14 +135,14 @@ class FakeLive:
 
 
 class LiveConversation:
-    """One connection in progress."""
+    """A connection in progress."""
 
     def __init__(self, fake: FakeLive, connection: ServerConnection, recorded: RecordedConnection) -> None:
         self._fake, self._connection, self._recorded = fake, connection, recorded
         self._setup: dict[str, Any] | None = None
         self._sound = 0
-        self._active = False  # the caller said that it speaks
-        self._speaking = False  # the model holds a turn
+        self._active = False  # the caller reported the start of its activity
+        self._speaking = False  # the model is in a turn
         self._calls: set[str] = set()
         self._number = 0
 
@@ -297,7 +299,7 @@ class LiveConversation:
             self._connection.close(1011, "Internal error encountered.")
 
     def _take_update(self, update: dict[str, Any]) -> None:
-        """Instructions are a text, tools a list."""
+        """Apply an update of the instructions (a text) or tools (a list)."""
 
 
 STEPS = {

@@ -9,7 +9,7 @@ from pydantic.alias_generators import to_camel
 
 
 class Setup(types.LiveClientSetup):
-    """The published type lacks what its converters write beside it."""
+    """The published type with the fields that its converters add."""
 
     realtime_input_config: types.RealtimeInputConfig | None = None
 
@@ -27,6 +27,6 @@ class ClientMessage(BaseModel):
 
 
 def check_answer(message: dict[str, Any]) -> None:
-    """ValidationError for a message of the service that the package would not read."""
+    """Raise ValidationError for a message that the package could not read."""
     parsed = converters._LiveServerMessage_from_mldev(message)
     types.LiveServerMessage._from_response(response=parsed, kwargs={})

@@ -1,4 +1,4 @@
-"""The types that the `google-genai` package publishes for a request, with what the service takes beside them."""
+"""The types that the `google-genai` package publishes for a request, with further fields that the service accepts."""
 
 from google.genai import types
 from pydantic import BaseModel, ConfigDict
@@ -6,7 +6,7 @@ from pydantic.alias_generators import to_camel
 
 
 class Generation(types.GenerationConfig):
-    """The published type lacks what the service takes beside it."""
+    """The published type with further fields that the service accepts."""
 
     image_config: types.ImageConfig | None = None
 

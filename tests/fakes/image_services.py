@@ -113,7 +113,7 @@ class FakeImageServices(FakeServer):
         return answer
 
     def _events(self, call: Recorded, start: Any) -> Iterator[bytes]:
-        """As OpenAI streams: each image on its way, then the image with the usage."""
+        """Return OpenAI's stream events: the previews, then the image with the usage."""
         whole, kind = self._openai(call), "image_edit" if call.files else "image_generation"
         assert int(call.body.get("n", 1)) == 1, "one image"
         shared = {name: whole[name] for name in ("quality", "size", "output_format")}

@@ -1,4 +1,4 @@
-"""What a message tells beside the answer, fixed."""
+"""Fixed metadata of a message."""
 
 from types import SimpleNamespace
 from typing import Any

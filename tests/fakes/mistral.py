@@ -4,8 +4,9 @@
         upstream.script(Answer("Hi", thinking="Hm."))
         ... call upstream.url + "/chat/completions" ...
 
-Members that the package does not know are refused at every depth, as the real service does, and its rules on ids,
-order and last message hold. A script is used up one answer a request; after its end each gets `Answer("Hello.")`.
+Members that the package does not know are refused at every depth, as the real service does, and its rules on ids, order
+and last message hold. Each request consumes one answer of the script; after its end every request gets
+`Answer("Hello.")`.
 """
 
 import json
@@ -74,7 +75,7 @@ class FakeMistral(FakeServer):
 
 
 def check_body(payload: bytes) -> dict[str, Any]:
-    """The body, when the real service would take it. Refused otherwise."""
+    """Return a valid body. Refused for an invalid one."""
     body = json.loads(payload)
     try:
         request = mistralai.client.models.ChatCompletionRequest.model_validate(body)
@@ -92,7 +93,7 @@ def _refuse_shape(kind: str, place: list[Any], text: str) -> None:
 
 
 def _refuse_extra(sent: Any, read: Any, place: list[Any]) -> None:
-    """Whatever was sent and not read is an extra input."""
+    """Raise Refused for members that the models of the package do not contain."""
     if isinstance(read, BaseModel):
         known = {field.alias or name: name for name, field in type(read).model_fields.items()}
         for name, value in sent.items():

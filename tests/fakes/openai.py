@@ -1,4 +1,4 @@
-"""A strict fake of api.openai.com: refuses what the real one refuses, answers by script, keeps its own books.
+"""A strict fake of api.openai.com: refuses the requests that the service refuses, answers by script and records calls.
 
     with FakeOpenAI() as upstream:
         upstream.script(Answer("Hello"), Answer(status=500), Answer("Hi", cut=120))
@@ -21,7 +21,7 @@ from fakes.server import FakeServer, RecordedCall, headers_of, send
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 CREATED = 1_767_225_600
-# The error bodies of common statuses, as the real service words them.
+# The real service's error bodies for common statuses.
 ERRORS = {
     401: ("Incorrect API key provided: sk-rev***ked.", "invalid_request_error", "invalid_api_key"),
     429: ("Rate limit reached for requests.", "requests", "rate_limit_exceeded"),
@@ -100,7 +100,7 @@ class FakeOpenAI(FakeServer):
 def _respond(
     start: Any, environ: dict[str, Any], call: RecordedCall, answer: Answer, body: bytes | None, kind: str
 ) -> Iterator[bytes]:
-    """Status line, then the body in the script's manner."""
+    """Send the status line, then the body as the script requires."""
     gevent.sleep(answer.silence_s)
     headers = [("Content-Type", answer.content_type or kind), ("x-request-id", "req_fake"), *answer.headers.items()]
     if answer.raw is not None:
@@ -168,7 +168,7 @@ def _head(call: RecordedCall, kind: str) -> dict[str, Any]:
 
 
 def _events(answer: Answer, call: RecordedCall) -> Iterator[bytes]:
-    """The stream's events, each as its bytes."""
+    """Return the stream's events as bytes."""
     asked = (call.body.get("stream_options") or {}).get("include_usage")
     head = _head(call, "chat.completion.chunk") | {"service_tier": answer.service_tier, "system_fingerprint": "fp_fake"}
     if asked:

@@ -1,4 +1,4 @@
-"""What api.openai.com refuses: by the published request types, and by rules that types do not show."""
+"""Checks requests like api.openai.com: by the published request types, and by rules that types do not express."""
 
 import json
 from typing import Any
@@ -31,7 +31,7 @@ ROLES = {
 
 
 class Refused(Exception):
-    """A request that the real service answers with an error body."""
+    """An error response of the real service."""
 
     def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class Refused(Exception):
 
 
 def check_request(environ: dict[str, Any], headers: dict[str, str], payload: bytes) -> dict[str, Any]:
-    """The body, when the real service would take the request. Refused otherwise."""
+    """Return the body of a valid request. Refused for an invalid one."""
     key = headers.get("authorization", "").removeprefix("Bearer ")
     if not key or key == REFUSED_KEY:
         raise Refused("Incorrect API key provided: sk-rev***ked.", status=401, code="invalid_api_key")
@@ -101,7 +101,7 @@ def _check_user(user: str) -> None:
 
 
 def _check_rules(body: dict[str, Any]) -> None:
-    """Rules that types do not show."""
+    """Check the rules that types do not express."""
     if not body["messages"]:
         raise Refused("Invalid 'messages': empty array.", param="messages", code="empty_array")
     if body.get("tools") == []:
@@ -128,7 +128,7 @@ def _check_rules(body: dict[str, Any]) -> None:
 
 
 def _check_calls(messages: list[dict[str, Any]]) -> None:
-    """Every tool message answers a call right before it, and every call is answered."""
+    """Check that every tool message answers a directly preceding call, and that every call is answered."""
     waiting: set[str] = set()
     for place, message in enumerate(messages):
         if message["role"] == "tool":

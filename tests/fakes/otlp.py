@@ -1,4 +1,4 @@
-"""A strict fake of a collector: takes OTLP over HTTP as its protocol buffers define it, and nothing else."""
+"""A strict fake of a collector, which only accepts OTLP over HTTP as its protocol buffers define it."""
 
 import gzip
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ KINDS = {"/v1/traces": ExportTraceServiceRequest, "/v1/metrics": ExportMetricsSe
 
 
 class FakeCollector(FakeServer):
-    """`spans` and `metrics` are what came, as their own types; `problems` what no collector would take."""
+    """The collector. `spans` and `metrics` are the received messages, `problems` the invalid requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class FakeCollector(FakeServer):
 
 
 def attributes(thing: Any) -> dict[str, Any]:
-    """The attributes of a span, resource or point."""
+    """Return the attributes of a span, resource or point."""
     return {one.key: value_of(one.value) for one in thing.attributes}
 
 

@@ -1,4 +1,4 @@
-"""Requests checked by the types that an official client publishes for them."""
+"""Checks requests by the types that an official client publishes."""
 
 import importlib
 import pkgutil
@@ -11,14 +11,13 @@ from typing_extensions import is_typeddict
 
 
 def check(shape: Any, value: Any, *packages: ModuleType, strict: bool = True) -> None:
-    """ValidationError for a value that is not of this shape, also where one of its types, which these packages
-    publish, has a member that it does not know."""
+    """Raise ValidationError for a value of another shape, or with a member that a published type does not contain."""
     _walk(_adapter(shape, packages).validate_python(value, strict=strict))
 
 
 class PublishedUnion:
-    """A union that a client publishes of types which their member `type` tells apart: a value is checked against its
-    own type alone, where pydantic would try all of them, fifty for an event of responses."""
+    """A published union of types that are distinguished by `type`. A value is only checked against its type, while
+    pydantic would try all types, which are fifty for an event of the Responses API."""
 
     def __init__(self, union: Any) -> None:
         self._union = union
@@ -28,7 +27,7 @@ class PublishedUnion:
                 self._shapes.setdefault(name, []).append(shape)
 
     def check(self, value: Any) -> None:
-        """ValidationError for a value that is of none of the types."""
+        """Raise ValidationError for a value that matches none of the types."""
         own = self._shapes.get(value.get("type"), ())
         if len(own) == 1:
             own[0].model_validate(value)
@@ -37,12 +36,12 @@ class PublishedUnion:
 
 
 def worst_of(error: ValidationError) -> Any:
-    """The most telling of the errors: an unknown member, else the one that lies deepest."""
+    """Return the most informative error: an unknown member, otherwise the deepest error."""
     return sorted(error.errors(), key=lambda one: (one["type"] != "extra_forbidden", -len(one["loc"])))[0]
 
 
 def _walk(value: Any) -> None:
-    """Iterables are checked only while they are walked: walk all of them."""
+    """Iterate over all nested values, because pydantic checks iterables lazily."""
     if isinstance(value, dict):
         for inner in value.values():
             _walk(inner)
@@ -60,7 +59,7 @@ def _adapter(shape: Any, packages: tuple[ModuleType, ...]) -> TypeAdapter:
 
 @cache
 def _forbid_unknown(package: ModuleType) -> None:
-    """Every type that a package publishes, those of its own folders left out, refuses members that it does not know."""
+    """Make every type that a package publishes refuse unknown members."""
     for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         if found.ispkg:
             continue

@@ -1,4 +1,4 @@
-"""A provider's realtime API as a strict fake: sessions over WebSockets, events as the reference has them."""
+"""A strict fake of a provider's realtime API: sessions over WebSockets, with the events of OpenAI's API reference."""
 
 import json
 import threading
@@ -24,7 +24,7 @@ USAGE = {
     },
     "output_token_details": {"text_tokens": 30, "audio_tokens": 70},
 }
-# What that costs of gpt-realtime: text 110 and 20 cached, sound 60 and 40 cached, 30 and 70 made; nano-dollars a token.
+# The cost of that usage for gpt-realtime: text 110 and 20 cached, audio 60 and 40 cached, output 30 and 70 tokens.
 USAGE_NUSD = 110 * 4_000 + 20 * 400 + 60 * 32_000 + 40 * 400 + 30 * 16_000 + 70 * 64_000
 KNOWN = {
     "session.update",
@@ -58,7 +58,7 @@ class Answer:
 
 @dataclass
 class RecordedSession:
-    """One session as it came."""
+    """A recorded session."""
 
     path: str
     query: dict[str, list[str]]
@@ -68,7 +68,7 @@ class RecordedSession:
     code: int | None = None
 
     def named(self, kind: str) -> list[dict[str, Any]]:
-        """Its events of a type."""
+        """Return its events of a type."""
         return [event for event in self.events if event["type"] == kind]
 
 
@@ -98,7 +98,7 @@ class FakeRealtime:
 
     @property
     def url(self) -> str:
-        """The base address, version path included."""
+        """The base URL, including the version path."""
         return f"http://127.0.0.1:{self._server.socket.getsockname()[1]}/v1"
 
     @property
@@ -125,7 +125,7 @@ class FakeRealtime:
 
 
 class Conversation:
-    """One session in progress."""
+    """A session in progress."""
 
     def __init__(self, fake: FakeRealtime, connection: ServerConnection, session: RecordedSession) -> None:
         self._fake, self._connection, self._session = fake, connection, session
@@ -151,7 +151,7 @@ class Conversation:
         self._connection.send(json.dumps({"type": kind, "event_id": f"event_{id(members)}", **members}))
 
     def hear(self, kind: str) -> dict[str, Any]:
-        """The caller's next event of a type; others are kept as they come."""
+        """Wait for the caller's next event of a type; other events are kept in order."""
         for text in self._connection:
             event: dict[str, Any] = json.loads(text)
             self._session.events.append(event)

@@ -1,4 +1,5 @@
-"""A strict fake of the Responses API: refuses what the real one refuses, answers by script, keeps its own books.
+"""A strict fake of the Responses API: refuses the requests that the service refuses, answers by script and records
+calls.
 
     with FakeResponses() as upstream:
         upstream.script(Answer(thought("Hm."), call("weather", '{"city": "Oslo"}')), Answer(said("It rains.")))
@@ -72,7 +73,7 @@ def ran(code: str) -> Json:
     }
 
 
-# The service's own tools: what the event is called while each is at work.
+# The service's tools: the name of the event that reports progress.
 PROGRESS = {
     "web_search_call": "searching",
     "image_generation_call": "generating",
@@ -123,7 +124,7 @@ class Answer:
 
 @dataclass
 class Recorded(Progress):
-    """One request as it came, and what became of it."""
+    """A recorded request and its outcome."""
 
     headers: dict[str, str]
     body: Any = None
@@ -164,7 +165,7 @@ class FakeResponses(FakeServer):
 
 
 class Made:
-    """One answer as it goes out."""
+    """An answer to be sent."""
 
     def __init__(self, answer: Answer, body: Json, turn: int, sealed: set[str]) -> None:
         self._answer = answer
@@ -173,7 +174,7 @@ class Made:
         self._items = [self._dress(item, place, turn, sealed) for place, item in enumerate(answer.items)]
 
     def _dress(self, item: Json, place: int, turn: int, sealed: set[str]) -> Json:
-        """An item with its ids and, when it was asked for, its seal."""
+        """Return an item with its ids and, when requested, its encrypted content."""
         dressed = {"id": f"{ID_BEGINNINGS[item['type']]}_{turn}{place}", **item}
         if "call_id" in item:
             dressed["call_id"] = item["call_id"] or f"call_{turn}_{place}"
@@ -252,7 +253,7 @@ def _interleave(waiting: list[list[Json]]) -> Iterator[Json]:
 
 
 def _steps(index: int, item: Json, size: int) -> Iterator[Json]:
-    """The events of one item, in the order of the real service."""
+    """Return the events of an item, in the order of the real service."""
     place = {"item_id": item["id"], "output_index": index}
     yield {"type": "response.output_item.added", "output_index": index, "item": _bare(item)}
     if item["type"] == "message":
@@ -279,7 +280,7 @@ def _steps(index: int, item: Json, size: int) -> Iterator[Json]:
 
 
 def _progress_steps(item: Json, place: Json) -> Iterator[Json]:
-    """How one of the service's own tools tells that it runs."""
+    """Return the progress events of one of the service's tools."""
     kind = f"response.{item['type']}"
     yield {"type": f"{kind}.in_progress", **place}
     yield {"type": f"{kind}.{PROGRESS[item['type']]}", **place}
@@ -307,7 +308,7 @@ def _message_steps(part: Json, place: Json, size: int) -> Iterator[Json]:
 
 
 def _bare(item: Json) -> Json:
-    """The item as it looks when it begins."""
+    """Return the item at its start."""
     begun = {**item, "status": "in_progress"}
     if item["type"] == "custom_tool_call":
         del begun["status"]

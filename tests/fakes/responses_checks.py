@@ -1,4 +1,4 @@
-"""What the Responses API refuses: by the published request types, and by rules that types do not show."""
+"""Checks requests like the Responses API: by the published request types, and by rules that types do not express."""
 
 import json
 from typing import Any
@@ -15,17 +15,17 @@ from pydantic import ValidationError
 
 PATH = "/v1/responses"
 ENCRYPTED = "reasoning.encrypted_content"
-# Types that the published ones want an id of, though the service takes them without where nothing is stored.
+# Types that have a required id in the published types, which the service does not require without storage.
 WITHOUT_ID = ("reasoning", "web_search_call")
 OUTPUTS = {"function_call_output": "function_call", "custom_tool_call_output": "custom_tool_call"}
-# Items whose published types want their id, and how it begins.
+# Items with a required id in the published types, and the prefix of the id.
 KEEPING_IDS = {"image_generation_call": "ig", "file_search_call": "fs", "code_interpreter_call": "ci"}
-PLAIN_MODELS = "gpt-4"  # how models without reasoning begin
+PLAIN_MODELS = "gpt-4"  # the prefix of models without reasoning
 Json = dict[str, Any]
 
 
 def check_request(environ: Json, headers: dict[str, str], payload: bytes, sealed: set[str]) -> Json:
-    """The body, when the real service would take the request. Refused otherwise."""
+    """Return the body of a valid request. Refused for an invalid one."""
     if not headers.get("authorization", "").removeprefix("Bearer "):
         raise Refused("You didn't provide an API key.", status=401, code="invalid_api_key")
     if environ["PATH_INFO"] != PATH or environ["REQUEST_METHOD"] != "POST":
@@ -45,7 +45,7 @@ def _check_types(body: Json, items: list[Json]) -> None:
     if items:
         checked["input"] = [_named(item) for item in items]
     if checked.get("tool_choice") == {"type": "web_search"}:
-        del checked["tool_choice"]  # taken by the service, missing from its published types
+        del checked["tool_choice"]  # accepted by the service, but missing in its published types
     kind = ResponseCreateParamsStreaming if body.get("stream") else ResponseCreateParamsNonStreaming
     try:
         check(kind, checked, openai.types.responses, openai.types.shared_params, strict=False)
@@ -56,7 +56,7 @@ def _check_types(body: Json, items: list[Json]) -> None:
 
 
 def _named(item: Json) -> Json:
-    """The item with the id and status that the published types want, where the service does without."""
+    """Return the item with the id and status that the published types require but the service does not."""
     if item.get("role") == "assistant" and isinstance(item.get("content"), list):
         return {"id": "x", "status": "completed", **item}
     return {"id": "x", **item} if item.get("type") in WITHOUT_ID else item
@@ -91,7 +91,7 @@ def _check_items(items: list[Json], sealed: set[str]) -> None:
 
 
 def _check_rules(body: Json) -> None:
-    """Rules that types do not show."""
+    """Check the rules that types do not express."""
     plain = body["model"].startswith(PLAIN_MODELS)
     if body.get("previous_response_id"):
         raise Refused("Previous response not found.", param="previous_response_id", code="previous_response_not_found")

@@ -1,4 +1,4 @@
-"""What the fakes of upstreams share: a server on the loopback, a script of answers, bodies cut where it says."""
+"""The base of upstream fakes: a server on the loopback with scripted answers and faults."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ Application = Callable[[dict[str, Any], Start], Iterable[bytes]]
 
 @dataclass(kw_only=True)
 class Progress:
-    """How much of an answer went out: part of what a fake records of a request."""
+    """The part of an answer that was sent, as a fake records it for a request."""
 
     sent: int = 0
     whole: bool = False
@@ -25,13 +25,13 @@ class Progress:
 
 @dataclass
 class RecordedCall(Progress):
-    """One request as it came, and what it was answered: the truth that books are compared with."""
+    """A recorded request and its answer, to which tests compare the gateway's accounts."""
 
     path: str
     headers: dict[str, str]
     body: Any = None
     status: int = 0
-    usage: dict[str, Any] | None = None  # set when the answer was begun: it would be billed
+    usage: dict[str, Any] | None = None  # set when the answer starts, because it is billed from then on
     problem: str = ""
 
 
@@ -58,7 +58,7 @@ class FakeServer:
 
     @contextlib.contextmanager
     def away(self) -> Iterator[None]:
-        """Nothing listens at the address for as long as the block, and connections that were kept are cut."""
+        """Close the server's port and its connections during the block."""
         self._server.stop(timeout=0.2)
         self._away = True
         try:
@@ -73,11 +73,11 @@ class FakeServer:
 
     @property
     def url(self) -> str:
-        """The base address, version path included."""
+        """The base URL, including the version path."""
         return self.address + self.base
 
     def script(self, *answers: Any) -> None:
-        """Answers for the next requests, in order, behind those still waiting."""
+        """Add answers for the next requests, in order, after those that are not yet used."""
         self._script.extend(answers)
 
     def next_answer(self, usual: Any) -> Any:
@@ -94,19 +94,19 @@ class FakeServer:
 
 
 class PromptHandler(WSGIHandler):
-    """Sends each part of an answer at once, as the product's own server does: else what follows the first part waits
-    40 ms for the caller's system to confirm that one."""
+    """Sends each part of an answer immediately (TCP_NODELAY), as the product's server does. Otherwise the second part
+    waits 40 ms for the delayed acknowledgement of the first."""
 
     def __init__(self, sock: Any, address: Any, server: Any) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().__init__(sock, address, server)
 
     def log_request(self) -> None:
-        """Nothing: a line would be written for nobody."""
+        """Log nothing."""
 
 
 class Handler(PromptHandler):
-    """Hands over the socket, which is cut where the script says, and the path as it was sent."""
+    """Passes on the socket, which scripts can cut, and the raw path."""
 
     def get_environ(self) -> dict[str, Any]:
         return super().get_environ() | {"fake.socket": self.socket, "fake.target": self.path}
@@ -118,7 +118,7 @@ def make_server(application: Application, port: int = 0) -> WSGIServer:
 
 @contextlib.contextmanager
 def serving(application: Application, port: int = 0) -> Iterator[str]:
-    """The address of a server that runs for as long as the block."""
+    """Run a server during the block and yield its URL."""
     server = make_server(application, port)
     server.start()
     try:
@@ -128,12 +128,12 @@ def serving(application: Application, port: int = 0) -> Iterator[str]:
 
 
 def headers_of(environ: dict[str, Any]) -> dict[str, str]:
-    """The request's headers, names in lower case."""
+    """Return the request's headers with names in lower case."""
     return {key[5:].replace("_", "-").lower(): text for key, text in environ.items() if key[:5] == "HTTP_"}
 
 
 def send_json(start: Start, status: int, body: Any, *headers: tuple[str, str]) -> Iterator[bytes]:
-    """A whole answer; `body` as it is when it is bytes."""
+    """Send a complete answer; a `body` of bytes is sent unchanged."""
     payload = body if isinstance(body, bytes) else json.dumps(body).encode()
     start(
         f"{status} Scripted",
@@ -151,8 +151,8 @@ def send(
     cut: int | None = None,
     gap_s: float | None = None,
 ) -> Iterator[bytes]:
-    """The pieces, split into fragments of so many bytes (0: as they are), a gap behind each; after `cut` bytes the
-    connection breaks."""
+    """Send the pieces, split into fragments (0: not split), with a gap after each. The connection breaks after `cut`
+    bytes."""
     try:
         for part in _split(pieces, fragment):
             if cut is not None and progress.sent + len(part) >= cut:

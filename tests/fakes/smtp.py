@@ -13,7 +13,7 @@ from gevent.ssl import SSLContext as GeventContext
 
 @dataclass
 class Delivery:
-    """One message as it was accepted."""
+    """An accepted message."""
 
     sender: str
     recipients: list[str]

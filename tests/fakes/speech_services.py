@@ -1,9 +1,9 @@
 """A strict fake of the speech of OpenAI, of the Gemini API and of ElevenLabs.
 
 Requests are held to the members that the `openai` and `google-genai` packages publish and ElevenLabs' reference names.
-The sound of a text are its bytes, over and over; OpenAI's comes in three pieces. `silent`: answers tell no usage;
-`broken`: the connection ends after the first piece. `sound` is what OpenAI's models say instead of the text, and
-`usage` what they report instead of the usual.
+The audio of a text is its repeated bytes; OpenAI sends it in three pieces. `silent`: answers tell no usage; `broken`:
+the connection ends after the first piece. `sound` is what OpenAI's models say instead of the text, and `usage` what
+they report instead of the usual.
 """
 
 import base64

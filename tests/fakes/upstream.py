@@ -1,9 +1,9 @@
-"""A fast upstream that speaks chat completions and keeps its own log of every call: the truth about money.
+"""A fast upstream for chat completions, which records every call, so that tests can check the billing.
 
-The text of the last message tells what to do, as words: `mark:<name>` names the call, `tokens:<n>` is what the answer
-counts (default: the output limit that was sent), `greedy:<n>` the same beyond any limit, `read:<n>` what the prompt
-counts, `wait:<s>` passes before the answer, `gap:<s>` between the pieces of a stream, `piece:<n>` are the tokens of
-each (default 5). A stream is silent for `pause:<s>` before its usage, which counts `hidden:<n>` tokens of reasoning;
+Words in the text of the last message are commands: `mark:<name>` names the call, `tokens:<n>` is what the answer counts
+(default: the output limit that was sent), `greedy:<n>` the same beyond any limit, `read:<n>` what the prompt counts,
+`wait:<s>` passes before the answer, `gap:<s>` between the pieces of a stream, `piece:<n>` are the tokens of each
+(default 5). A stream is silent for `pause:<s>` before its usage, which counts `hidden:<n>` tokens of reasoning;
 `cut:<n>` ends it after so many pieces, `mute:1` without usage, `usage:<kind>` with usage that is `zero`, `partial` (the
 prompt alone) or `absurd`.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import gevent
 from fakes.server import FakeServer, send_json
 
-PIECE = 5  # tokens in a piece of a stream
+PIECE = 5  # tokens per piece of a stream
 STRANGE: dict[str, dict[str, Any]] = {
     "zero": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
     "partial": {"prompt_tokens": 10, "completion_tokens": 0, "total_tokens": 10},
@@ -26,8 +26,8 @@ STRANGE: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Call:
-    """One call as it came. `cap` is the output limit that was sent (0: none), `tokens` what the whole answer counts,
-    `told` whether its usage went out, `read` what the prompt counts."""
+    """A recorded call. `cap` is the output limit of the request (0: none), `tokens` the tokens of the complete answer,
+    `told` whether its usage was sent, `read` the tokens of the prompt."""
 
     mark: str
     cap: int
@@ -46,7 +46,7 @@ class FakeUpstream(FakeServer):
         return [call.mark for call in self.calls]
 
     def _embed(self, start: Any, text: str) -> Iterator[bytes]:
-        """Embeddings count what they read."""
+        """Answer an embeddings request, which counts input tokens."""
         words = _words(text)
         call = Call(words.get("mark", ""), 0, int(words.get("tokens", 100)), told=True)
         self.calls.append(call)
@@ -56,7 +56,7 @@ class FakeUpstream(FakeServer):
         return send_json(start, 200, {"object": "list", "data": [row], "model": "leaf", "usage": usage})
 
     def _speak(self, start: Any, text: str) -> Iterator[bytes]:
-        """Sound counts the characters that it says."""
+        """Answer a speech request, which counts characters."""
         words = _words(text)
         self.calls.append(Call(words.get("mark", ""), 0, len(text), told=True))
         gevent.sleep(float(words.get("wait", 0)))
@@ -70,7 +70,7 @@ class FakeUpstream(FakeServer):
         yield b"and its end"
 
     def _hear(self, start: Any, raw: bytes) -> Iterator[bytes]:
-        """A second of sound; the form's prompt tells what to do."""
+        """Answer a transcription request as a second of audio; the form's prompt contains the commands."""
         _, _, prompt = raw.partition(b'name="prompt"\r\n\r\n')
         words = _words(prompt.partition(b"\r\n")[0].decode())
         self.calls.append(Call(words.get("mark", ""), 0, 100, told=True))
@@ -78,7 +78,7 @@ class FakeUpstream(FakeServer):
         return send_json(start, 200, {"text": "Heard.", "usage": {"type": "duration", "seconds": 1}})
 
     def _judge(self, start: Any, end: str, text: str) -> Iterator[bytes]:
-        """Operations of one object each: they count what they read, or a page."""
+        """Answer operations with one JSON object, which count input tokens or a page."""
         words = _words(text)
         self.calls.append(Call(words.get("mark", ""), 0, 100, told=True))
         gevent.sleep(float(words.get("wait", 0)))
@@ -94,7 +94,7 @@ class FakeUpstream(FakeServer):
         return send_json(start, 200, answers[end] | {"usage": {"prompt_tokens": 100, "total_tokens": 100}})
 
     def _paint(self, start: Any, raw: bytes) -> Iterator[bytes]:
-        """One image, by JSON or by a form."""
+        """Answer an image request, which is JSON or a form, with one image."""
         text = json.loads(raw)["prompt"] if raw.startswith(b"{") else raw.decode("latin-1")
         words = _words(text)
         self.calls.append(Call(words.get("mark", ""), 0, 100, told=True))
@@ -106,7 +106,7 @@ class FakeUpstream(FakeServer):
         if "/images/" in environ["PATH_INFO"]:
             return self._paint(start, raw)
         if "/videos" in environ["PATH_INFO"]:
-            if environ["REQUEST_METHOD"] == "POST":  # a job's state is asked for at any time
+            if environ["REQUEST_METHOD"] == "POST":  # the status of a job may be requested at any time
                 self.calls.append(Call("", 0, 0, told=True))
             return send_json(start, 200, {"id": f"task_{len(self.calls)}", "object": "video", "status": "queued"})
         if environ["CONTENT_TYPE"].startswith("multipart/"):

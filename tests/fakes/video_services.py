@@ -1,8 +1,9 @@
 """A strict fake of the videos of OpenAI, Vertex AI, xAI, ByteDance, Alibaba, MiniMax and Atlas Cloud.
 
 Requests are held to the members that the packages `openai`, `google-genai`, `@ai-sdk/xai`, `@ai-sdk/bytedance` and
-`@ai-sdk/alibaba` send and the others' references name. A task waits at its first question, is under way at its second,
-and then ends as `ending` says: "completed", "failed", "refused", "canceled" or "expired". `films` is where videos are.
+`@ai-sdk/alibaba` send and the others' references name. A task is queued at the first status request, in progress at the
+second, and then ends with `ending`: "completed", "failed", "refused", "canceled" or "expired". `films` is the base URL
+of the videos.
 """
 
 import base64
@@ -46,8 +47,8 @@ class FakeTask:
 
 
 class FakeVideoServices(FakeServer):
-    """The services; `calls` are Asked. `stored`: Vertex AI writes into the caller's bucket. `inline` is what it sends
-    along where it does not."""
+    """The services; `calls` are Asked. `stored`: Vertex AI writes to the caller's bucket. `inline` is the video that it
+    otherwise sends in the response."""
 
     ending = "completed"
     stored = False
