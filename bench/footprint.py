@@ -1,4 +1,4 @@
-"""What a worker takes in memory, and a request on the disk: `python -m bench.footprint [--requests 1000]`.
+"""The memory of a worker and the disk space of a request: `python -m bench.footprint [--requests 1000]`.
 
 A stock gateway is started on SQLite in an empty folder, once for each line of the table, with one thing more switched
 on than the first line has. It answers chat requests by its sandbox, which need no other process. Bytes are those of the

@@ -1,4 +1,4 @@
-"""What translation costs: callers' formats against three upstream formats, `python -m bench.lanes`.
+"""The cost of translation: callers' formats against three upstream formats, `python -m bench.lanes`.
 
 The caller speaks OpenAI's chat completions or the AI SDK's protocol, or calls a tool of `/mcp`. The first lane passes
 the body on, the others
@@ -89,7 +89,7 @@ OPENAI_STREAM = b"".join(
     )
 )
 GOOGLE_STREAM = b"".join((*map(_candidate, WORDS), _candidate("", finishReason="STOP")))
-# What a path ends in → the answer to it.
+# The end of a path → the answer to it.
 ANSWERS = {
     b"/chat/completions": OPENAI,
     b"/embeddings": EMBEDDING,
@@ -209,7 +209,7 @@ def measure(rounds: int, seconds: float, port: int) -> dict[str, list[float]]:
 
 @contextlib.contextmanager
 def start(port: int, folder: Path, *gateway_options: Any) -> Iterator[Target]:
-    """The upstream and a gateway whose three providers are it."""
+    """The upstream, and a gateway that uses it as its three providers."""
     with serving("bench.lanes", port, folder) as own:
         more = {f"LLM_{name}_BASE_URL": f"http://127.0.0.1:{port}" for name in PROVIDERS}
         more |= {"LLM_ANTHROPIC_API_KEY": "x", "LLM_GOOGLE_AI_STUDIO_API_KEY": "x"}
@@ -242,7 +242,7 @@ def write_table(figures: dict[str, list[float]]) -> str:
 
 
 def write_stream(head: bytes, body: bytes) -> bytes:
-    """The streamed answer to a request, in one write; b"" to one that asks for a whole answer."""
+    """Return the streamed answer to a request, in one write; b"" for a request without streaming."""
     path = head.split(b" ", 2)[1].partition(b"?")[0]
     asked = b'"stream":true' in body or path.endswith(b":streamGenerateContent")
     stream = next((stream for end, stream in STREAMS.items() if asked and path.endswith(end)), b"")

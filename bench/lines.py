@@ -1,4 +1,4 @@
-"""What the request line costs: `python -m bench.lines [--seconds 60]`.
+"""The cost of the request line: `python -m bench.lines [--seconds 60]`.
 
 One worker under load switches its request line off, to JSON and to the readable form, a twentieth of a second each: two
 processes that run the same are several µs apart already, and so are two minutes of one. Each round has an order of its

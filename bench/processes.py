@@ -128,7 +128,7 @@ def pss_mb(root: int) -> float:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat after the name (which may hold spaces), [] when it is gone."""
+    """The fields of /proc/<pid>/stat after the name (which may hold spaces), [] when the process has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -44,7 +44,7 @@ LEFT_OUT = "Left out: TLS to the upstream, several workers, a real network, Post
 
 
 def describe(rounds: int, seconds: float, targets: list[Target]) -> dict:
-    """What the figures belong to: versions, commit, processor, settings, start-up times."""
+    """The context of the figures: versions, commit, processor, settings, start-up times."""
     return {
         "commit": _commit(),
         "python": platform.python_version(),
@@ -104,7 +104,7 @@ def shares_too_few(results: dict) -> bool:
 
 
 def _per_commit(phases: dict[str, dict[str, dict]]) -> float:
-    """Requests a commit at 32 connections; PER_COMMIT in a run that did not measure it, or not by itself."""
+    """Requests a commit at 32 connections; PER_COMMIT in a run that did not measure it separately."""
     row = phases.get("plain", {}).get("gateway", {})
     return row.get("per_commit", PER_COMMIT) if row.get("core", 0.0) >= LEAST_CORE else PER_COMMIT
 

@@ -1,4 +1,4 @@
-"""What statistics cost: reports over a year of usage, keeping rollups current, the request log, and removing old rows.
+"""The cost of statistics: reports over a year of usage, current rollups, the request log, and removing old rows.
 
 python -m bench.rollups [--rows 5000000] [--postgresql | --url URL] [--parts fill,reports,job,purge]     a table
 
@@ -59,7 +59,7 @@ PLACES = {name: place for place, name in enumerate(UsageRecord._fields)}
 
 @dataclass(frozen=True)
 class Key:
-    """What reports need of a key."""
+    """The attributes of a key that reports need."""
 
     id: str
     description: str
@@ -141,7 +141,7 @@ def median_of(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def activity(database: Database, now_us: int, zone: str = "UTC") -> object:
-    """What GET /activity of 365 days does beyond HTTP."""
+    """Run the queries of GET /activity over 365 days."""
     window = read_window({"timeRange": "365d", "timezone": zone}, now_us)
     owners = Owners(project_ids=(project_id(3),))
     totals, parts = at_once(
@@ -155,7 +155,7 @@ def activity(database: Database, now_us: int, zone: str = "UTC") -> object:
 
 
 def questions(database: Database, clock: Clock) -> Iterator[tuple[str, Callable[[], object], bool]]:
-    """What is asked, and whether the budget is meant for it."""
+    """A query, and whether the time budget applies to it."""
     keys = {key_id(3, n): Key(key_id(3, n), f"key {n}") for n in range(KEYS)}
     mine = {ident: keys[ident] for ident in list(keys)[:2]}
     reports_module.keys_of = lambda _, scope: keys if scope.whole else mine
@@ -217,7 +217,7 @@ class LiveWriter:
 
 
 def write_live(database: Database) -> None:
-    """What that process does."""
+    """The work of that process."""
     dice, taken_ms = random.Random(), []
     print("begun", flush=True)
     while not select.select([sys.stdin], [], [], LIVE_PAUSE_S)[0]:

@@ -1,4 +1,4 @@
-"""What a routing decision costs: CPU time of planning one request among ten providers, and of keeping the decision.
+"""The cost of a routing decision: CPU time of planning one request among ten providers, and of keeping the decision.
 
 python -m bench.routing            a table; ends with status 1 above the budget of 15 µs
 """

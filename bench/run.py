@@ -1,4 +1,4 @@
-"""Run the benchmark: `python -m bench.run` (--help tells the rest)."""
+"""Run the benchmark: `python -m bench.run` (see --help)."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""What is measured: the mock itself, a bare relay, the gateway, and nginx where it is installed."""
+"""The targets of the measurement: the mock itself, a bare relay, the gateway, and nginx where it is installed."""
 
 import contextlib
 import http.client
@@ -227,5 +227,5 @@ def wait_until_ready(process: Process, port: int, path: str) -> float:
 
 
 def clean_environment() -> dict[str, str]:
-    """The few variables that a target needs; settings of whoever runs the benchmark must not leak into it."""
+    """The few variables that a target needs; settings of the user who runs the benchmark must not affect it."""
     return {name: os.environ[name] for name in KEPT if name in os.environ}

@@ -1,4 +1,4 @@
-"""What large uploads do to a worker and to its other requests: `python -m bench.uploads`.
+"""The effect of large uploads on a worker and its other requests: `python -m bench.uploads`.
 
 Two storms, each at once: 50 sounds of 25 MB to be transcribed, 20 images of 10 MB to be changed. Beside them small chat
 requests go on at a steady pace. Told are the memory that the storm added (proportional set size of arbiter and worker)
@@ -49,7 +49,7 @@ class Storm:
     fields: dict[str, str]
 
     def parts(self) -> tuple[bytes, int, bytes]:
-        """What stands before the file, the bytes of the file, what stands behind."""
+        """The bytes before the file, the file, and the bytes after it."""
         text = "".join(
             f'--{EDGE}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
             for name, value in self.fields.items()
@@ -150,7 +150,7 @@ def read_options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def measure(number: int, port: int, part: float = 1.0) -> Figures:
-    """One storm against a gateway of its own. BenchError when an upload or a small request fails."""
+    """One storm against a separate gateway. BenchError when an upload or a small request fails."""
     with tempfile.TemporaryDirectory(prefix="uploads-") as name, start(port, Path(name)) as gateway:
         before = probe_for(gateway, lambda: time.sleep(QUIET_S))
         storm = [sys.executable, "-m", "bench.uploads", "--send", str(gateway.port), "--storm", str(number)]
@@ -213,7 +213,7 @@ def write_line(storm: Storm, figures: Figures) -> str:
 
 
 def send(storm: Storm, port: int, part: float) -> None:
-    """All uploads of a storm at once, each on a connection of its own; what is not answered with 200 ends the process
+    """All uploads of a storm at once, each on a separate connection; what is not answered with 200 ends the process
     with its answer."""
     problems: list[str] = []
     threads = [

@@ -28,7 +28,7 @@ def serving(module: str, port: int, folder: Path) -> Iterator[int]:
 
 
 def serve(port: int, answer: Callable[[socket.socket], object]) -> None:
-    """Let `answer` have each connection in a thread of its own, for ever."""
+    """Serve each connection by `answer` in a separate thread, for ever."""
     listener = socket.create_server(("127.0.0.1", port), backlog=512)
     while True:
         connection, _ = listener.accept()
@@ -43,7 +43,7 @@ def size_of(head: bytes) -> int:
 
 
 def write_reply(start_line: bytes, answers: dict[bytes, dict]) -> bytes:
-    """The whole answer to a request: of `answers` the one whose key its path ends in, else 404."""
+    """Return the answer to a request: the entry of `answers` with the end of its path as key, else 404."""
     path = start_line.split(b" ", 2)[1].partition(b"?")[0]
     body = next((orjson.dumps(known) for end, known in answers.items() if path.endswith(end)), b"")
     return HEAD % (b"200 OK" if body else b"404 Not Found", len(body)) + body

@@ -24,7 +24,7 @@ def provider(*models: str) -> dict[str, CustomProviderInfo]:
 
 @pytest.fixture
 def store():
-    """What the store holds: `version`, and `providers` by organization."""
+    """The contents of the store: `version`, and `providers` by organization."""
     return SimpleNamespace(version=1, providers={"org": provider("big")})
 
 

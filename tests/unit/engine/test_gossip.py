@@ -76,7 +76,7 @@ def test_outcomes_are_counted_once_however_often_workers_meet(board, clock):
 
 
 class Away:
-    """A board whose store can be away."""
+    """A gossip store that can be unavailable."""
 
     def __init__(self):
         self.away, self.posted = True, []

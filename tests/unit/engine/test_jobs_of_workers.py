@@ -1,4 +1,4 @@
-"""A job that outlives its worker: one hold, one usage row, one cost, whoever ends it."""
+"""A job that outlives its worker: one hold, one usage row, one cost, whichever worker ends it."""
 
 import pytest
 from support.billing import DOLLAR, attempt_at, target

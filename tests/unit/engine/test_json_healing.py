@@ -46,7 +46,7 @@ class Batches:
 
 
 def run_of(clock: Clock, heal: bool = True, wanted: str = "json_object", **needs: Any) -> Any:
-    """What healing sees of a run."""
+    """The part of a run that healing uses."""
     talk = Conversation((), response_format=ResponseFormat(wanted) if wanted else None)
     needed = Requirements(json_object=wanted == "json_object", **needs)
     request = ChatRequest("m", needed, lambda: talk, Options(heal=heal))

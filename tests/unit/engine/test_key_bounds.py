@@ -1,4 +1,4 @@
-"""What may be spent with an own provider key: reserved for each call with it, kept to the nano-dollar."""
+"""Spending limits of own provider keys: reserved for each call with it, kept to the nano-dollar."""
 
 import dataclasses
 

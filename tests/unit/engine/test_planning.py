@@ -10,7 +10,7 @@ from gateway.providers.protocol import Credential
 
 
 class Place(NamedTuple):
-    """What a walk looks at of a target."""
+    """The part of a target that a walk uses."""
 
     name: str
     credential: Credential

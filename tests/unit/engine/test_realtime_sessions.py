@@ -1,4 +1,4 @@
-"""What ends a realtime session: time, a side that is gone, a provider that takes nothing."""
+"""Ends of a realtime session: time, a side that is gone, a provider that takes nothing."""
 
 import json
 from collections.abc import Iterator
@@ -91,7 +91,7 @@ class Running:
         self.greenlet.join(0.03)
 
     def end(self) -> dict[str, Any]:
-        """The error that the caller was told last, once the session is over."""
+        """Return the last error that the caller received, after the end of the session."""
         self.greenlet.join(5)
         assert self.greenlet.ready()
         return json.loads(self.caller.told[-1])["error"]

@@ -1,4 +1,4 @@
-"""What is held for the turns of a realtime session whose events come as they should not."""
+"""Reservations of realtime turns when events arrive in an unexpected order."""
 
 from types import SimpleNamespace
 from typing import Any

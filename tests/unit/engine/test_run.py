@@ -1,4 +1,4 @@
-"""The steps of a request under way: who is asked next, for how long, and what the books are told of it."""
+"""The steps of a request in progress: the next target, its time limit, and the accounts."""
 
 import pytest
 from support.engine_runs import DEADLINE_S, TIMEOUTS, Providers, make_run, target_at

@@ -1,4 +1,4 @@
-"""Huge pages are asked for where they fit, and nowhere else."""
+"""Huge pages are requested only where they fit."""
 
 import subprocess
 import sys

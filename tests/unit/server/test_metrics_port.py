@@ -1,4 +1,4 @@
-"""Metrics have a port of their own, and a port that somebody else has is no reason not to serve."""
+"""Metrics have a separate port; the gateway serves even when that port is in use."""
 
 import logging
 import socket

@@ -1,4 +1,4 @@
-"""What callers occupy in a worker is counted, released, and refused above its limits."""
+"""The resources that callers occupy in a worker are counted, released, and refused above its limits."""
 
 import time
 

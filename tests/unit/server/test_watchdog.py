@@ -1,4 +1,4 @@
-"""The watchdog tells how late the loop is, and whose request made it so, without a secret of it."""
+"""The watchdog reports how late the loop is and which request caused it, without secrets."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""That a store is away is told once, with what to do about it, and that it is back once it is."""
+"""An outage of the store is reported once with a remedy, and its end once."""
 
 import sqlite3
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from gateway.store.database import QUIET_S, Database
 
 
 class Backend:
-    """A store whose reads and writes fail as they are told to."""
+    """A store with configurable failures of reads and writes."""
 
     kind = "sqlite"
 

@@ -13,7 +13,7 @@ def files(folder):
 
 
 def abandoned(folder):
-    """What the next worker finds."""
+    """Return the intents that the next worker finds."""
     found = []
     for orphan in orphans(folder):
         found.append((dict(orphan.intents), set(orphan.epochs)))

@@ -33,7 +33,7 @@ def _sum(store, table="entry"):
 
 
 class Fickle:
-    """A Database that fails as told: before the work, or after its commit."""
+    """A Database with configurable failures: before the work, or after its commit."""
 
     def __init__(self, database):
         self._database = database

@@ -19,7 +19,7 @@ COLUMN = (
     "    migrator.migrate(migrator.add_column('one', 'extra', peewee.IntegerField(default=3)))\n"
 )
 
-# Applies the steps of argv[2] to the database argv[1] in a process of its own.
+# Applies the steps of argv[2] to the database argv[1] in a separate process.
 RUNNER = """
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Budgets and credits near their end are told before callers are refused."""
+"""Budgets and credits near their end are reported before callers are refused."""
 
 from collections.abc import Callable
 

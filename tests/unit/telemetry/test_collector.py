@@ -10,7 +10,7 @@ from gateway.telemetry.collector import WatchedExporter
 
 
 class Exporter:
-    """Answers what it is told to."""
+    """An exporter with a configurable result."""
 
     temporality = "cumulative"
 

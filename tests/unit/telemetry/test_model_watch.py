@@ -1,4 +1,4 @@
-"""The end of a model in use is told before its callers meet it."""
+"""The end of a model in use is reported before it affects callers."""
 
 from datetime import timedelta
 from types import SimpleNamespace

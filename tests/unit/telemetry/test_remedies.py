@@ -1,4 +1,4 @@
-"""What the log advises exists."""
+"""Remedies in the log name existing commands and variables."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every request has one end: it is counted there, and told to whoever asked."""
+"""Every request has one end: it is counted there, and reported to the observers."""
 
 from pathlib import Path
 
