@@ -90,7 +90,7 @@ def end_job(gateway: LocalGateway, ident: str) -> None:
 
 
 def reserved(gateway: LocalGateway) -> int:
-    """Return the total of all reservations, which must be zero at the end."""
+    """Return the sum of all reservations, in nano-dollars."""
     database = gateway.services.store.database
     return database.read(lambda: database.execute("SELECT COALESCE(SUM(leased_nusd), 0) FROM budget").fetchone()[0])
 
