@@ -198,7 +198,7 @@ def make_dead(tenants: Tenants) -> dict[str, str]:
 
     def token(made: keys.NewKey, base: str = "http://localhost") -> str:
         asked = Consent("c", "An app", "", "", "", "mcp:tools", f"{base}/mcp", made.info.id, owner.user_id)
-        return services.accounts.oauth.grants.hold(asked).access
+        return services.accounts.oauth.grants.issue_for_key(asked).access
 
     rolled, deleted, live = key("rolled"), key("deleted"), key("live")
     over = key("expired", expires_at_us=services.store.database.now_us() + 50_000_000)
