@@ -1,4 +1,4 @@
-"""What the management API changes across packages: sign-in, keys with their limits, credits."""
+"""Changes across packages for the management API: sign-in, keys with their limits, credits."""
 
 from gateway import ids, money
 from gateway.accounts import key_caps, keys, members, organizations, projects, tokens

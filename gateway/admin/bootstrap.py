@@ -43,7 +43,7 @@ class FirstKey:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a first start makes, decided outside of the transaction so that this one may be repeated."""
+    """The rows of a first start, prepared outside of the transaction so that the transaction can be repeated."""
 
     token: str
     email: str

@@ -1,4 +1,4 @@
-"""`/oauth/register`, `/oauth/token` and `/oauth/revoke`: what applications call themselves, without a person."""
+"""`/oauth/register`, `/oauth/token` and `/oauth/revoke`: endpoints that applications call without a person."""
 
 import json
 from collections.abc import Callable
@@ -73,18 +73,18 @@ def register(services: Services, inbound: Inbound) -> Outbound:
 
 def give_tokens(services: Services, inbound: Inbound) -> Outbound:
     """Tokens in exchange for a code, a refresh token, or by client credentials registered with an API key."""
-    return _ask(services, inbound, lambda given: services.accounts.oauth.server.give_tokens(given))
+    return _ask(services, inbound, services.accounts.oauth.server.give_tokens)
 
 
 def revoke(services: Services, inbound: Inbound) -> Outbound:
     """Revoke a token."""
-    return _ask(services, inbound, lambda given: services.accounts.oauth.server.revoke(given))
+    return _ask(services, inbound, services.accounts.oauth.server.revoke)
 
 
 def _ask(services: Services, inbound: Inbound, work: Callable[[OAuthTokenRequest], Any]) -> Outbound:
     services.management.throttle.take(ThrottleGate("tokens", network_of(inbound.peer), TOKENS, MINUTE_S))
     fields = read_fields(inbound)
-    fields.pop("token_type_hint", None)  # every kind is found without
+    fields.pop("token_type_hint", None)  # token_type_hint is optional (RFC 7009, section 2.1)
     authorization = inbound.header("authorization")
     given = OAuthTokenRequest(fields, authorization, inbound.base_url.rstrip("/"))
     status, body, headers = work(given)
@@ -102,11 +102,11 @@ def read_fields(inbound: Inbound) -> dict[str, str]:
     try:
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:
-        raise InvalidRequest("The body is no form.") from None
+        raise InvalidRequest("The body is not a valid form.") from None
     # RFC 8707 lets a resource be named more than once, RFC 6749 nothing else.
     names = [name for name, _ in pairs if name != "resource"]
     if len(names) != len(set(names)):
-        raise InvalidRequest("A parameter stands there more than once.")
+        raise InvalidRequest("A parameter is repeated.")
     return dict(pairs)
 
 
@@ -116,21 +116,21 @@ def _read_json(inbound: Inbound) -> dict[str, Any]:
     try:
         given = json.loads(_text_of(inbound))
     except (ValueError, RecursionError):
-        raise InvalidRequest("The body is no JSON.") from None
+        raise InvalidRequest("The body is not valid JSON.") from None
     if not isinstance(given, dict):
-        raise InvalidRequest("The body is a JSON object.")
+        raise InvalidRequest("The body must be a JSON object.")
     return given
 
 
 def _text_of(inbound: Inbound) -> str:
     if len(inbound.body) > LARGEST:
-        raise RequestTooLarge(f"A body has at most {LARGEST} bytes.", status=400)
+        raise RequestTooLarge(f"The body must have at most {LARGEST} bytes.", status=400)
     try:
         text = inbound.body.decode()
     except UnicodeDecodeError:
-        raise InvalidRequest("The body is no UTF-8.") from None
+        raise InvalidRequest("The body is not valid UTF-8.") from None
     if "\0" in text or "\\u0000" in text or "%00" in text:
-        raise InvalidRequest("The body has a NUL.")
+        raise InvalidRequest("The body must not contain NUL characters.")
     return text
 
 
@@ -141,10 +141,10 @@ def _key_of(services: Services, inbound: Inbound, given: dict[str, Any]) -> tupl
     if not token:
         return "", 0
     if not isinstance(token, str):
-        raise InvalidRequest("api_key is a text.")
+        raise InvalidRequest("api_key must be a string.")
     caller = services.accounts.authentication.caller(token)
     if caller.key_kind != "user":
-        raise Unauthenticated("A customer key registers no applications; use a project API key.")
+        raise Unauthenticated("A customer key cannot register applications. Use a project API key.")
     return caller.key_id, services.accounts.oauth.grants.generation_of(caller.key_id)
 
 

@@ -29,7 +29,7 @@ RESOURCE = named(
 SERVER = named(
     "OAuthAuthorizationServer",
     issuer=ADDRESS,
-    authorization_endpoint=_described(ADDRESS, "The page on which a person lets the application in."),
+    authorization_endpoint=_described(ADDRESS, "The page on which a person authorizes the application."),
     token_endpoint=ADDRESS,
     registration_endpoint=ADDRESS,
     revocation_endpoint=ADDRESS,
@@ -114,4 +114,4 @@ REVOCATION = named(
     {"token_type_hint": _described("string", "Not needed."), **CLIENT},
     token=_described("string", "An access token; a refresh token ends the application's whole access."),
 )
-ENDED = _described({"type": "object", "maxProperties": 0}, "Nothing, also where nobody knew the token.")
+ENDED = _described({"type": "object", "maxProperties": 0}, "An empty object, even if the token is unknown.")
