@@ -155,7 +155,7 @@ def activity(database: Database, now_us: int, zone: str = "UTC") -> object:
 
 
 def questions(database: Database, clock: Clock) -> Iterator[tuple[str, Callable[[], object], bool]]:
-    """A query, and whether the time budget applies to it."""
+    """Yield the name of each query, its function, and whether the time budget applies to it."""
     keys = {key_id(3, n): Key(key_id(3, n), f"key {n}") for n in range(KEYS)}
     mine = {ident: keys[ident] for ident in list(keys)[:2]}
     reports_module.keys_of = lambda _, scope: keys if scope.whole else mine
@@ -188,7 +188,7 @@ def questions(database: Database, clock: Clock) -> Iterator[tuple[str, Callable[
 
 
 def measure_job(database: Database, rollups: Rollups, dice: random.Random) -> float:
-    """The share of a core that keeping up with A_SECOND rows a second takes, at a round each 20 s."""
+    """Return the share of a core that the rollups of A_SECOND rows a second take, with a round every 20 s."""
     spent = 0.0
     for _ in range(3):
         now_us = database.now_us()
@@ -200,7 +200,7 @@ def measure_job(database: Database, rollups: Rollups, dice: random.Random) -> fl
 
 
 class LiveWriter:
-    """Another process, which commits one row after the other, as requests that are settled do, until it is asked."""
+    """Another process that commits rows one after the other, as settled requests do, until `p99` is called."""
 
     def __init__(self, url: str) -> None:
         command = [sys.executable, "-m", "bench.rollups", "--live", "--url", url]
@@ -211,13 +211,13 @@ class LiveWriter:
         self._process.stdout.readline()  # it has begun
 
     def p99(self) -> float:
-        """Of what it wrote, in ms; it ends."""
+        """End the process and return the 99th percentile of its commit times in ms."""
         told, _ = self._process.communicate("", timeout=60)
         return float(told)
 
 
 def write_live(database: Database) -> None:
-    """The work of that process."""
+    """Commit rows until standard input ends, then print the 99th percentile of the commit times in ms."""
     dice, taken_ms = random.Random(), []
     print("begun", flush=True)
     while not select.select([sys.stdin], [], [], LIVE_PAUSE_S)[0]:
@@ -292,7 +292,7 @@ def tell_rows(database: Database) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 when every budget was kept."""
+    """Return 0 if every query and job kept within its budget, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.rollups", description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--url", default="", help="address of an empty database")

@@ -132,8 +132,11 @@ def run_rounds(options: argparse.Namespace, targets: list[Target], folder: Path)
 
 
 def run_once(phase: Phase, target: Target, seconds: float, folder: Path) -> dict:
-    """What the generator saw, and CPU µs a good answer, load of the core and PSS of the target's process tree; of the
-    gateway also how many requests shared a commit."""
+    """Return the generator's figures and those of the target's process tree.
+
+    The latter are the CPU time of a good answer in µs, the load of the core and the PSS. For the gateway, the number of
+    requests that shared a commit is added.
+    """
     if target.process is None:
         return run_load(phase, target, seconds, folder)
     commits = count_commits(target)
@@ -160,7 +163,7 @@ Write = Callable[[int, str, bool, str], bytes]
 def run_load(
     phase: Phase, target: Target, seconds: float, folder: Path, model: str = MODEL, write: Write = write_request
 ) -> dict:
-    """One run of the generator, whose requests `write` makes. BenchError when it fails."""
+    """Run the generator once with requests that `write` makes. Raises BenchError when it fails."""
     prompt = f"count=50 gap={phase.gap_ms}" if phase.stream else ""
     path = folder / "request"
     path.write_bytes(write(target.port, prompt, phase.stream, model))

@@ -19,12 +19,12 @@ from bench.targets import MOCK_PORTS, start_gateway
 
 SECONDS = 3.0
 ROUNDS = 10
-# Of lone requests: connections that take turns, and the least time between two requests that are that far apart.
+# Lone requests: the number of connections that take turns, and the minimum time between two requests in seconds.
 LONE_CONNECTIONS, APART_S = 4, 0.01
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 when a request was traced; 1 with a reason when not."""
+    """Return 0 if a request was traced; otherwise print the reason and return 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.steps", description=__doc__.partition("\n")[0])
     parser.add_argument("--stream", action="store_true", help="trace a stream of 50 events")
     parser.add_argument("--lone", action="store_true", help="trace one of requests that come one by one")

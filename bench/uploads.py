@@ -164,7 +164,7 @@ def measure(number: int, port: int, part: float = 1.0) -> Figures:
 
 
 def probe_for(gateway: Target, work: Callable[[], object]) -> Probe:
-    """Small requests while `work` runs."""
+    """Send small requests while `work` runs and return their probe."""
     probe, over = Probe(gateway.port), threading.Event()
     thread = threading.Thread(target=probe.run, args=(over,))
     thread.start()
@@ -179,7 +179,7 @@ def probe_for(gateway: Target, work: Callable[[], object]) -> Probe:
 
 
 class Memory:
-    """Of a gateway's process tree, in MB: at first, and at most while a command runs."""
+    """Memory of a gateway's process tree in MB: at first, and the maximum while a command runs."""
 
     def __init__(self, gateway: Target) -> None:
         self._pid = gateway.process.pid

@@ -1,5 +1,7 @@
-"""Servers that stand for providers where the mock in C knows too little: a module that has the answers is started again
-as a process of its own, by `python -m THE.MODULE --serve PORT`."""
+"""Servers that replace providers where the mock in C is too limited.
+
+The module with the answers runs again in a separate process: `python -m THE.MODULE --serve PORT`.
+"""
 
 import contextlib
 import socket
@@ -18,7 +20,7 @@ HEAD = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n
 
 @contextlib.contextmanager
 def serving(module: str, port: int, folder: Path) -> Iterator[int]:
-    """The upstream of `module` on `port`; given is the port for a gateway beside it, which is free. BenchError."""
+    """Run the upstream of `module` on `port`; yield the next port, which is free for a gateway. Raises BenchError."""
     for taken in (port, port + 1):
         refuse_taken(taken)
     command = [sys.executable, "-m", module, "--serve", str(port)]
@@ -28,7 +30,7 @@ def serving(module: str, port: int, folder: Path) -> Iterator[int]:
 
 
 def serve(port: int, answer: Callable[[socket.socket], object]) -> None:
-    """Serve each connection by `answer` in a separate thread, for ever."""
+    """Serve each connection by `answer` in a separate thread, without end."""
     listener = socket.create_server(("127.0.0.1", port), backlog=512)
     while True:
         connection, _ = listener.accept()
@@ -37,7 +39,7 @@ def serve(port: int, answer: Callable[[socket.socket], object]) -> None:
 
 
 def size_of(head: bytes) -> int:
-    """The length of the body that follows a head."""
+    """Return the length of the body that follows a head."""
     lines = head.lower().split(b"\r\n")
     return next((int(line[15:]) for line in lines if line.startswith(b"content-length:")), 0)
 

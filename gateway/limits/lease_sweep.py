@@ -16,7 +16,7 @@ FORGET_S = 7 * 24 * 3600
 
 
 def charge(database: Database, costs: Sequence[tuple[int, str, int]]) -> None:
-    """Count (lease, budget, nano-dollars) as spent; directly in the budget if the lease is gone. Inside a write."""
+    """Count (lease, budget, nano-dollars) as spent; directly in the budget if its lease is deleted. Inside a write."""
     lock_budgets(database, sorted({budget for _, budget, _ in costs}))
     sums: dict[tuple[int, str], int] = {}
     for lease, budget, nusd in costs:

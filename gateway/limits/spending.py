@@ -49,7 +49,7 @@ class Spending:
         self._gates: dict[str, TakeQueue] = {}
         self._short: dict[Payer, tuple[float, int, Shortage]] = {}
         # Bound once because each request calls them: `check` returns the control version, which `find` takes; `owns`
-        # tells whether leases of an epoch still belong to this worker.
+        # returns whether leases of an epoch still belong to this worker.
         self.check: Callable[[], int] = control.check
         self.owns: Callable[[int], bool] = control.owns
         self.regain: Callable[[int], bool] = control.regain

@@ -1,4 +1,4 @@
-"""Client ID metadata documents: clients whose id is the https URL of their description.
+"""Client ID metadata documents: clients that use the https URL of their description as their id.
 
 Any caller can send such a URL. The fetch is therefore guarded against internal addresses, follows no redirects and has
 a small size limit. All workers share the stored result for an hour, or for a week while the host is unavailable.

@@ -78,7 +78,7 @@ class OAuthApp:
 
 
 class Clients:
-    """Registered clients in the store. `described` finds clients whose id is the URL of their metadata document."""
+    """Registered clients in the store. `described` finds clients with the URL of their metadata document as id."""
 
     def __init__(self, database: Database, secrets: Secrets, described: "FindDescribedClient") -> None:
         self._database = database

@@ -42,9 +42,11 @@ KNOWN = {
 
 @dataclass
 class Answer:
-    """What a response.create is answered with: its text, `pieces` times. `holds`: then it waits for a cancellation;
-    `cuts`: the connection is cut there instead. The end of the response tells of so many `parts`; so
-    many other responses are begun `beside` it."""
+    """The answer to a response.create event: `text`, sent `pieces` times.
+
+    `holds`: the fake then waits for a cancellation. `cuts`: it closes the connection there instead. `parts` is the
+    number of output items in the response.done event. `beside` is the number of other responses that begin with it.
+    """
 
     usage: dict[str, Any] | None = field(default_factory=lambda: USAGE)
     status: str = "completed"
@@ -73,10 +75,13 @@ class RecordedSession:
 
 
 class FakeRealtime:
-    """Serves on a free port of the loopback address, from `with` to its end. `answers` are those of the next responses,
-    in order; `plays` are whole sessions after their first event, instead of all that; `refusal` is a status with which
-    every handshake is refused, `refused_keys` are values of Authorization that are not let in. `listens`: it answers
-    sound by itself, `refuses_changes`: it takes no change of a session."""
+    """Server on a free port of the loopback address that runs inside a `with` block.
+
+    `answers` are the answers of the next responses, in order. `plays` are functions that run whole sessions after the
+    first event instead. `refusal` is the status that refuses every handshake. `refused_keys` are Authorization values
+    that receive a 401. `listens`: the fake answers audio without a response.create event. `refuses_changes`: it rejects
+    every session.update event.
+    """
 
     def __init__(self, tls: Any = None) -> None:
         self.sessions: list[RecordedSession] = []

@@ -26,13 +26,16 @@ STRANGE: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Call:
-    """A recorded call. `cap` is the output limit of the request (0: none), `tokens` the tokens of the complete answer,
-    `told` whether its usage was sent, `read` the tokens of the prompt."""
+    """A recorded call.
+
+    `cap` is the output limit of the request (0: none), `tokens` the number of tokens of the complete answer and `read`
+    the number of prompt tokens.
+    """
 
     mark: str
     cap: int
     tokens: int
-    told: bool = False
+    told: bool = False  # the usage was sent
     read: int = 10
     hidden: int = 0
 

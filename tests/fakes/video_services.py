@@ -31,6 +31,8 @@ WITHHELD = f"The output may contain sensitive material (key {KEY})"
 
 @dataclass
 class Asked:
+    """A recorded request."""
+
     method: str
     path: str
     query: dict[str, list[str]]
@@ -47,8 +49,10 @@ class FakeTask:
 
 
 class FakeVideoServices(FakeServer):
-    """The services; `calls` are Asked. `stored`: Vertex AI writes to the caller's bucket. `inline` is the video that it
-    otherwise sends in the response."""
+    """The video services; `calls` records the requests.
+
+    `stored`: Vertex AI writes to the caller's bucket. `inline` is the video that it otherwise sends in the response.
+    """
 
     ending = "completed"
     stored = False

@@ -1,7 +1,7 @@
-"""A person in a real Chromium lets an application in: the answer reaches it, whose page the form's answer leads to.
+"""A person authorizes an application in a real Chromium, and the redirect after the form reaches the application.
 
-Browsers hold `form-action` against every redirect that follows a form, so that a page which forgets it stops here
-without a word. Skipped where no Chromium is installed (Debian: `apt-get install chromium`).
+Browsers apply `form-action` to every redirect that follows a form. A page without the right `form-action` stops here
+without an error message. The tests are skipped if Chromium is not installed (Debian: `apt-get install chromium`).
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason=MISSING)
 
 
 class Listener(FakeServer):
-    """The application's own small server, which leads on to the application's own scheme."""
+    """The application's local server, which redirects to the application's custom URL scheme."""
 
     told: dict[str, str] | None = None
     came_to = ""
@@ -45,7 +45,7 @@ def browser(tmp_path: Path) -> Iterator[Chromium]:
 
 
 def decide(browser: Chromium, listener: Listener, decision: str) -> dict[str, str]:
-    """Press a button of the page; what the application hears."""
+    """Press a button of the page and return the parameters that the application receives."""
     listener.told = None
     browser.wait_for("!!document.querySelector('button[name=decision]')")
     assert "requests access to" in browser.run("document.body.innerText")

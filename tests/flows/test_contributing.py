@@ -66,8 +66,11 @@ class Example(dict[str, str]):
             (folder / path).write_text(text)
 
     def line(self, path: str, **names: object) -> Any:
-        """What the one line that it adds to a table of the product stands for, read with these names beside those of
-        the table's module: entries of a dictionary, or elements of a tuple."""
+        """Return the value of the one line that it adds to a table of the product.
+
+        The line contains entries of a dictionary or elements of a tuple. It is evaluated with the names of the table's
+        module and with `names`.
+        """
         ((before, after),) = self.changes[path]
         assert (ROOT / path).read_text().count(before) == 1, f"{path} has no one place like:\n{before}"
         module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
@@ -81,7 +84,7 @@ def _side(hunk: str, sign: str) -> str:
 
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder outside of the product from which Python imports; what came from it is forgotten afterwards."""
+    """Add a folder outside of the product to Python's import path; the modules from it are removed afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
     modules, surfaces = set(sys.modules), surface_table.SURFACES
     tables = [(entries, dict(entries)) for entries in (operations.OPERATIONS, registry.FACTORIES, PROTOCOLS)]

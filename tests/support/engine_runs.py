@@ -38,7 +38,7 @@ def target_at(
 
 
 class Books:
-    """Replaces the settlement, the planner and the decisions. `told` records their calls in order.
+    """Replacement of the settlement, the planner and the decisions that records its calls in order.
 
     `broke` maps identities of provider keys without budget to the error; `refuse` is raised when an answer is settled;
     `short` is the error of a budget after a billed failure; `shut` are providers that accept no requests.
@@ -83,7 +83,10 @@ class Books:
 
 
 class Planned(Books):
-    """The planner. `is_shut` returns a value; other calls are recorded in `told` of the books."""
+    """Replacement of the planner that records its calls in the list of the books.
+
+    `patience_s` and `is_shut` return values and are not recorded.
+    """
 
     def __init__(self, books: Books) -> None:
         super().__init__()

@@ -48,7 +48,7 @@ LABELS = {
     "discountSavings": "Saved by discounts, USD",
     "retained": "Payload kept",
 }
-VIDEOS = "videos"  # the operation whose result is a file
+VIDEOS = "videos"  # the operation with a file as its result
 # Characters of a payload that a page shows; the management API returns the whole stored payload.
 SHOWN = 65_536
 # Fields that the page shows outside of the list of fields.

@@ -36,8 +36,8 @@ Keep = Callable[[Json], bool]
 
 
 class ResponseFacts(AnswerFacts, Interface):
-    """The facts in a response besides its content. `answer_id` is "resp_…", `asked` the model as the caller wrote it.
-    `serving` is known when the first piece of the content has arrived."""
+    """The facts in a response besides its content. `answer_id` is "resp_…", `requested_model` the model as the caller
+    wrote it. `serving` is known when the first piece of the content has arrived."""
 
     @property
     def requested_model(self) -> str: ...
