@@ -242,7 +242,7 @@ def test_behind_tls_at_the_root_no_public_address_needs_to_be_named(
     try:
         for client in WALKS:
             walk(Place(front.base, Person(front.base, EMAIL, PASSWORD, front.tls), front.tls), client)
-        # A caller that is no proxy of ours says nothing of TLS by itself, and the documents are any page's to read.
+        # A caller that is not one of our proxies cannot declare TLS, and any page may read the documents.
         with httpx.Client(verify=front.tls, trust_env=False) as web:
             for path in ("oauth-protected-resource/mcp", "oauth-authorization-server", "openid-configuration"):
                 page = {"Origin": "https://inspector.example"}

@@ -1,4 +1,4 @@
-"""The official client goes the whole OAuth way by itself, from a 401 to every tool."""
+"""The official client completes the whole OAuth flow without help, from a 401 to calls of every tool."""
 
 import pytest
 from fakes.openai import Answer, FakeOpenAI
@@ -21,7 +21,7 @@ def test_the_official_client_signs_in_by_itself_and_calls_every_tool(
     assert sorted(names) == sorted(name for name, _ in CALLS)
     assert not any(result.is_error for result in results), results
     assert results[3].content[0].text.startswith("Good day.")
-    # What it spent is the chosen key's.
+    # The client's usage belongs to the chosen key.
     assert results[0].structured_content["role"] == "owner"
     assert storage.tokens.refresh_token and storage.client.client_id
 
@@ -31,7 +31,7 @@ def test_a_client_with_tokens_does_not_ask_its_person_again(gateway: Tenant, per
     visit(gateway.address, person.decide, storage, [])
     _, _, asked = visit(gateway.address, person.decide, storage, [("get-account", {})])
     assert "POST /oauth/register" not in asked and "POST /oauth/token" not in asked
-    # One whose tokens were revoked asks once more, without a loop.
+    # A client with revoked tokens asks once more, without a loop.
     grants = gateway.services.accounts.oauth.grants
     for grant in grants.list_grants(user_id=gateway.services.accounts.authentication.caller(gateway.key).user_id):
         grants.end(grant.id, "revoked", actor="test")

@@ -1,4 +1,4 @@
-"""Whatever is sent to the endpoints of OAuth: an exact error of theirs, never one of ours."""
+"""Any input to the OAuth endpoints gets an exact OAuth error, never one of the gateway's own errors."""
 
 import json
 from typing import Any
@@ -76,7 +76,7 @@ KINDS = st.sampled_from(
 
 
 class SignedInOwner:
-    """The gateway's endpoints, without a network between; nobody is made to wait."""
+    """The gateway's endpoints, called without a network in between and without delays."""
 
     def __init__(self, shared: ModuleShare) -> None:
         self.gateway = shared.gateway("odd", {}).tenant("odd")

@@ -167,7 +167,7 @@ def test_what_an_application_gets_wrong_it_is_told_at_its_address(app: App, more
 def test_nobody_is_led_to_a_site_that_they_did_not_let_in_by_what_it_gets_wrong(
     gateway: Tenant, person: Person
 ) -> None:
-    """Anybody may register a site, and a link to the gateway led everybody there at once (RFC 9700, 4.11.2)."""
+    """Anyone may register a site, and a link to the gateway redirected everyone there at once (RFC 9700, 4.11.2)."""
     site = "https://site.example/back"
     app = App(gateway.address, redirect_uris=[site], client_name="A <b>site</b>")
     address = app.address(redirect_uri=site, scope="everything")
@@ -179,7 +179,7 @@ def test_nobody_is_led_to_a_site_that_they_did_not_let_in_by_what_it_gets_wrong(
     assert "A &lt;b&gt;site" in page.text and page.headers["x-frame-options"] == "DENY"
     location = person.decide(app.address(redirect_uri=site))
     assert location.startswith(f"{site}?code=")
-    again = person.open(address)  # whom they let in
+    again = person.open(address)  # the person has approved the site
     assert again.status_code == 302 and parameters(again.headers["location"])["error"] == "invalid_scope"
 
 
@@ -243,7 +243,7 @@ def test_who_has_the_key_gets_tokens_by_client_credentials(gateway: Tenant, pers
     assert basic.status_code == 200
     wrong = web.post(f"{gateway.address}/oauth/token", data=asked | {"client_secret": "llmgtwy_" + "0" * 40})
     assert (wrong.status_code, wrong.json()["error"]) == (401, "invalid_client")
-    # Neither a key that only generates nor an application without a secret has tokens of its own.
+    # Neither a key that only generates nor an application without a secret gets tokens for itself.
     services = gateway.services
     owner = services.accounts.authentication.caller(gateway.key)
     draft = keys.Draft(gateway.project_id, owner.member_id, "An end user", "customer")
@@ -335,9 +335,9 @@ def test_an_application_may_be_known_by_the_address_of_its_document(gateway: Ten
     tokens = app.connect(person)
     assert ping(gateway.address, tokens["access_token"]) == 200
     assert app.refresh(tokens["refresh_token"]).status_code == 200
-    # One whose document leads into the network is nobody, and nothing more is told of it.
+    # A client with a document inside the network counts as unknown, and the error reveals nothing more about it.
     app.id = "https://127.0.0.1/client.json"
-    assert "/connect/login" in app.web.get(app.address()).headers["location"]  # for nobody it is asked at all
+    assert "/connect/login" in app.web.get(app.address()).headers["location"]  # never fetched while signed out
     refused = person.open(app.address())
     assert refused.status_code == 400 and "is no longer registered" in refused.text
 

@@ -18,7 +18,7 @@ Start = Callable[..., GatewayProcess]
 
 
 def ping(gateway: GatewayProcess, token: str) -> list[int]:
-    """What each worker answers this token."""
+    """Return the status that each worker answers to this token."""
     return [line.post("/mcp", PING, token)[0] for line in open_lines(gateway)]
 
 
@@ -40,7 +40,7 @@ def test_who_refreshes_at_once_at_several_workers_stays_signed_in_until_a_used_t
     app = App(gateway.address, token_endpoint_auth_method="client_secret_post")
     first = app.connect(Person(gateway.address, EMAIL))
     assert set(ping(gateway, first["access_token"])) == {200}
-    # What a worker remembers of a connection's sender is no way around: the same token is a wrong key there.
+    # The sender that a worker caches for a connection is no bypass: the same token is a wrong key on the API.
     for line in open_lines(gateway):
         told = [line.post(path, PING, first["access_token"])[0] for path in ("/mcp", "/v1/chat/completions", "/mcp")]
         assert told == [200, 401, 200]

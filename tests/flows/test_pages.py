@@ -164,11 +164,11 @@ def run_shell(installation: Installation, block: Block, folder: Path) -> None:
 
 
 def run_python(installation: Installation, block: Block, folder: Path) -> None:
-    """As a program in a folder of its own; a client that it only makes is asked something."""
+    """Run the block as a program in a separate folder; a client that the block only creates gets one request."""
     if block.text.startswith("# file:"):
         check_followed(block)
         return
-    # What a page made before, its later blocks go on with.
+    # The later blocks of a page continue with the client that an earlier block made.
     made = openai.OpenAI(base_url=installation.gateway.url, api_key=installation.gateway.key, max_retries=0)
     names: dict[str, Any] = {} if "client = " in block.text else {"client": made}
     with chdir(folder):
@@ -238,7 +238,7 @@ def check_configuration(block: Block, folder: Path) -> None:
 
 
 def check_addresses(installation: Installation, block: Block, value: Any) -> None:
-    """What a client is configured with leads to the gateway: each address in it lists models."""
+    """Check that a client's configuration leads to the gateway: each address in it lists models."""
     found = URL.findall(json.dumps(value))
     assert found, f"{block} names no address of the gateway"
     for url in found:

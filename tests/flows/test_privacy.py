@@ -1,4 +1,4 @@
-"""What is promised of stored data: none under zero data retention, none in plain text, none past a new rule."""
+"""The promises about stored data: none under zero data retention, none in plain text, none past a new rule."""
 
 import zlib
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ CHAT = {"model": MODEL, "messages": [{"role": "user", "content": SAID}]}
 
 @pytest.fixture
 def gateway(own_gateway: LocalGateway) -> LocalGateway:
-    """Of each test's own: all that is stored is looked at, and what the provider keeps is changed."""
+    """A separate gateway for each test: the tests read all stored data and change what the provider keeps."""
     return own_gateway
 
 
@@ -63,7 +63,7 @@ def stored(gateway: LocalGateway) -> list[bytes]:
 
 
 def readable(value: bytes) -> str:
-    """What somebody makes of stored bytes who has no key: as they are, and inflated where that is possible."""
+    """Return stored bytes as a reader without a key sees them: as they are, and inflated where that is possible."""
     texts = [value]
     for start in (0, value.find(b"\n") + 1):
         try:

@@ -1,4 +1,4 @@
-"""What a gateway promises as a process: a crash loses nothing, a drain cuts nothing, a change is in force at once."""
+"""The promises of a gateway process: a crash loses nothing, a drain cuts nothing, a change is in force at once."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def ask(gateway: GatewayProcess, http: httpx.Client, body: dict, key: str = "") 
 
 
 def answered(gateway: GatewayProcess, done: set[str], stop: list[bool]) -> None:
-    """Ask until told to stop; `done` gets the id of every whole answer."""
+    """Send requests until `stop` is set; `done` gets the id of every whole answer."""
     with httpx.Client(trust_env=False) as http:
         while not stop:
             try:
@@ -121,7 +121,7 @@ def made(gateway: GatewayProcess) -> tuple[str, str]:
 
 
 def statuses(gateway: GatewayProcess, token: str) -> set[int]:
-    """What 40 requests over fresh connections are answered, so that every worker gets some."""
+    """Return the statuses of 40 requests over fresh connections, so that every worker gets some."""
     body = {"model": "sandbox-echo", "messages": HELLO}
 
     def once() -> int:

@@ -387,7 +387,7 @@ def memory_mb(pid: int) -> float:
 
 
 def test_what_is_said_is_transcribed_at_its_own_models_price(gateway, fake, key) -> None:
-    fake.listens = True  # the provider begins a response by itself
+    fake.listens = True  # the provider begins a response without a request
     with session(gateway, key[1]) as connection:
         for model in ("whisper-1", "gpt-4o-transcribe"):
             sound = {"input": {"transcription": {"model": model}, "turn_detection": {"type": "server_vad"}}}

@@ -49,7 +49,7 @@ def gateway(share: Share, fake: FakeLive) -> LocalGateway:
 
 
 class Caller:
-    """A session by the official SDK, each of whose events is one that the SDK knows."""
+    """A session of the official SDK that accepts only events that the SDK knows."""
 
     def __init__(self, connection: Any) -> None:
         self.session = connection
@@ -219,7 +219,7 @@ def call_of(events: list[Any]) -> Any:
 
 @pytest.mark.parametrize("counted", [True, False], ids=["counted with the call", "counted with the answer"])
 def test_a_tool_is_called_and_its_result_is_spoken_of(gateway, fake, counted) -> None:
-    """The provider counts a turn, whatever the responses it is told as: each count is paid once."""
+    """The provider counts a turn, and each count is paid once, regardless of the responses that report the turn."""
     fake.turns = [
         Turn("", calls=(("look", {"at": "sky"}), ("look", {"at": "sea"})), counted=counted),
         Turn("Both blue."),
@@ -329,7 +329,7 @@ def test_settings_become_those_of_the_provider(gateway, fake) -> None:
     }
     texts = [one["systemInstruction"]["parts"][0]["text"] for one in second.named("contextUpdate")]
     assert texts == ["Be long.", "Whisper.", "Be long."]
-    third = fake.connections[2]  # what was said goes on with another voice
+    third = fake.connections[2]  # the conversation continues with another voice
     assert third.setup["sessionResumption"]["handle"].startswith("handle-")
     assert third.setup["generationConfig"]["speechConfig"]["voiceConfig"]["prebuiltVoiceConfig"]["voiceName"] == "Kore"
     assert len(third.named("clientContent")) == 1 and len(usage_of(gateway)) == 3

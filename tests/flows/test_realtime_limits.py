@@ -1,4 +1,4 @@
-"""Who may hold a realtime session, with whose keys, and what ends it: rules, rates, own keys, time and money."""
+"""The callers, the keys and the ends of realtime sessions: rules, rates, own keys, time and money."""
 
 import contextlib
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def session(gateway: LocalGateway, **query: Any) -> Iterator[Any]:
 
 
 def respond(connection: Any) -> Any:
-    """What a response ends with: its last event, or an error."""
+    """Create a response and return its last event, or an error."""
     connection.response.create()
     while (event := connection.recv()).type not in ("response.done", "error"):
         continue

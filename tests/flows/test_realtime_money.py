@@ -1,4 +1,4 @@
-"""The money of realtime sessions whose provider, or whose caller, does what was not foreseen."""
+"""The billing of realtime sessions in which the provider or the caller does something unforeseen."""
 
 import base64
 import contextlib
@@ -62,7 +62,7 @@ def costs(gateway: LocalGateway) -> list[tuple[str, str, int]]:
 
 
 def overran(gateway: LocalGateway) -> list[bool]:
-    """Of each row whether it cost more than was reserved for it."""
+    """Return for each row whether it cost more than was reserved for it."""
     return [bool(row.flags & OVERRUN) for row in usage_of(gateway)]
 
 
@@ -356,7 +356,7 @@ def test_a_caller_who_leaves_right_after_the_commit_pays_for_the_transcript(gate
     assert until(lambda: bool(costs(gateway)), 15) and costs(gateway) == [("whisper-1", "stop", 1_000_000)]
 
 
-# What is reserved.
+# Reservations.
 
 
 def spoken(read: int, made: int) -> dict[str, Any]:
@@ -491,7 +491,7 @@ def test_an_answer_that_outgrows_what_its_session_may_cost_is_ended_and_billed(s
     def play(talk: Conversation) -> None:
         talk.hear("response.create")
         began(talk, "resp_1")
-        for _ in range(5):  # whatever it was told of the most
+        for _ in range(5):  # regardless of the requested maximum
             about = {"response_id": "resp_1", "item_id": "item", "output_index": 0, "content_index": 0}
             talk.send("response.output_audio.delta", **about, delta=sound(20))
         talk.hear("response.cancel")

@@ -1,4 +1,4 @@
-"""What a realtime session may do while its key, its rules and its client secret say otherwise, and what it is told."""
+"""The effect of a session's key, rules and client secret on its actions, and the errors that it receives."""
 
 import contextlib
 import json
@@ -63,7 +63,7 @@ def refusal(gateway: LocalGateway, key: str, **query: Any) -> tuple[int, str]:
 
 
 def respond(connection: Any) -> Any:
-    """What a response ends with: its last event, or an error."""
+    """Create a response and return its last event, or an error."""
     connection.response.create()
     while (event := connection.recv()).type not in ("response.done", "error"):
         continue
@@ -103,7 +103,7 @@ def test_responses_beyond_sixteen_at_once_are_refused_and_the_session_goes_on(ga
     with session(gateway) as connection:
         for number in range(18):
             connection.response.create(event_id=f"ask_{number}")
-        refused = [connection.recv() for _ in range(2)]  # each of them is told
+        refused = [connection.recv() for _ in range(2)]  # each of them gets an error
         assert [(one.error.code, one.error.event_id) for one in refused] == [
             ("too_many_responses", "ask_16"),
             ("too_many_responses", "ask_17"),

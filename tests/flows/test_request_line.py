@@ -1,4 +1,4 @@
-"""One line a request at its end: who asked for what, who served it, what it cost, and why it failed."""
+"""One line per request at its end: the caller, the request, the provider, the cost, and the reason for a failure."""
 
 import json
 import urllib.error
@@ -32,7 +32,7 @@ def gateway(settings: Callable[..., Settings], upstream: FakeOpenAI) -> Iterator
 
 @pytest.fixture
 def lines(gateway: LocalGateway) -> Callable[[], Lines]:
-    """What was written since it was last asked."""
+    """Return a function that takes the lines written since its last call."""
     written: list[str] = []
     writer = RequestLines("json", written.append)
     gateway.services.telemetry.requests.observe(writer)

@@ -1,4 +1,4 @@
-"""What other vendors sign comes back to them byte for byte through the Responses surface, which does not know it."""
+"""Signatures of other vendors return to them byte for byte through the Responses surface, which does not know them."""
 
 import pytest
 from fakes import anthropic, google

@@ -24,7 +24,7 @@ def service(share: Share) -> FakeResponses:
 
 @pytest.fixture
 def relaying(share: Share, service: FakeResponses) -> LocalGateway:
-    """A gateway whose provider `openai` is the strict fake of the Responses API."""
+    """A gateway with the strict fake of the Responses API as its provider `openai`."""
     return share.gateway({"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": service.url})
 
 
@@ -45,7 +45,7 @@ def test_a_whole_answer_is_relayed_under_our_names(sdk: OpenAI, relaying: LocalG
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_stream_is_relayed_and_the_sdk_rebuilds_it(sdk: OpenAI, service: FakeResponses, asked: bool) -> None:
-    """Reasoning is there where it was asked for; without it all else moves up."""
+    """The output has reasoning only if the request wants it; without reasoning all other items move up."""
     wish = {"reasoning": {"effort": "low"}} if asked else {}
     calls = (call("run", '{"a": 1}'), call("run", '{"b": 2}'), custom_call("patch", "*** Begin"))
     service.script(Answer(thought("Hm."), searched("x"), said("Hello.", sources=("https://a.org",)), *calls, piece=1))

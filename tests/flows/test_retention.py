@@ -177,7 +177,7 @@ def test_nothing_lies_readable_in_the_table(gateway) -> None:
     assert b"secret" not in bytes(sent) and b"word" not in bytes(answer)
 
 
-# Who pays, and what happens when nobody can.
+# Payment, and the outcome without enough credits.
 
 
 def test_own_provider_keys_cost_the_fee_and_nothing_else(gateway) -> None:
@@ -203,7 +203,7 @@ def test_the_fee_is_reserved_with_the_cost(gateway, mint: FakeUpstream) -> None:
     assert send(gateway).status_code == 402 and mint.calls == []
 
 
-# What is not kept.
+# Data that is not kept.
 
 
 @pytest.mark.parametrize("policy", ["zeroDataRetention", "blockPromptLogging"])
@@ -262,7 +262,7 @@ def test_a_stranger_leaves_no_trace(gateway) -> None:
     assert logs(gateway) == []
 
 
-# What went upstream.
+# Exchanges with the provider.
 
 
 def test_debugging_keeps_what_went_upstream_without_secrets(gateway) -> None:
@@ -286,7 +286,7 @@ def test_debugging_a_stream_keeps_every_chunk_from_upstream(gateway) -> None:
 
 
 def begin(gateway: Any, words: str, **more: Any) -> http.client.HTTPResponse | http.client.HTTPConnection:
-    """A request whose answer nobody has read yet."""
+    """Send a request and leave its answer unread."""
     connection = http.client.HTTPConnection(gateway.address.removeprefix("http://"), timeout=20)
     body = {"model": "mint/coin"} | BODIES[CHAT](words) | more
     connection.request("POST", CHAT, json.dumps(body), {"Authorization": f"Bearer {gateway.key}"} | JSON)
@@ -295,7 +295,7 @@ def begin(gateway: Any, words: str, **more: Any) -> http.client.HTTPResponse | h
 
 @pytest.fixture
 def running(process: Callable[..., Any], tmp_path: Path, mint: FakeUpstream) -> Any:
-    """A gateway under gunicorn whose project retains."""
+    """A gateway under gunicorn with a project that retains."""
     made = process(**write_mint(tmp_path / "catalogue", mint.url))
     made.manage("projects", "set", query(made, "SELECT id FROM project")[0][0], "--retention", "retain")
     return made

@@ -172,8 +172,8 @@ def test_a_failing_own_key_goes_on_to_the_platforms_in_the_same_request(chat, tw
 
 @contextmanager
 def moved_north(settings: Callable[..., Any], folder: Path, platform: str, vendor: str) -> Iterator[LocalGateway]:
-    """`twin` at north alone, whose platform key is used at the address `platform`; the organization's own key goes to
-    north itself, at `vendor`."""
+    """A gateway with `twin` at north alone. The platform key is used at the address `platform`; the organization's own
+    key goes to north itself, at `vendor`."""
     environment = write_twins(folder / "catalogue", vendor, vendor) | {"SOUTH_KEYS": ""}
     with local_gateway(settings, LLM_NORTH_BASE_URL=platform, **environment) as gateway:
         organization = set_project(gateway, mode="hybrid")
@@ -433,7 +433,7 @@ def test_a_custom_provider_that_is_the_gateway_itself_is_called_once(share, upst
     organization = set_project(gateway, mode="hybrid")
     draft = ProviderKeyDraft("custom", gateway.key, base_url=gateway.url)
     gateway.services.accounts.provider_keys.add(organization, draft, actor="test")
-    # Without a model of its own the request is the same at every turn of the loop.
+    # The key names no model, and therefore the request is the same at every turn of the loop.
     answer = post(gateway, "/v1/chat/completions", {"model": "custom", "messages": HELLO})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "request_loop")
     assert "points to the gateway" in answer.json()["error"]["message"]
@@ -531,5 +531,5 @@ def test_four_workers_together_try_about_once_a_second_where_nothing_answers(pro
     while time.monotonic() < began + 5:
         statuses.append(gateway.post("/v1/chat/completions", body)[0])
         gevent.sleep(0.01)
-    # Each worker meets it once by itself; afterwards they tell each other, within their exchange of 0.4 s.
+    # Each worker meets the failure once; afterwards the workers inform each other, within their exchange of 0.4 s.
     assert set(statuses) == {502, 503} and statuses.count(502) <= 4 + 2 * 5 < len(statuses)

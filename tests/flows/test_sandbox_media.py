@@ -1,5 +1,5 @@
-"""The sandbox's files and faults through the whole gateway: every format decodes by another library, every operation
-fails as it is told to."""
+"""The sandbox's files and faults through the whole gateway: every format decodes in another library, and every
+operation fails as the request demands."""
 
 import io
 from base64 import b64decode
@@ -43,7 +43,7 @@ def test_every_format_of_images_decodes_and_is_as_large_as_asked(sdk: OpenAI, fo
     )
     assert one.format == format.upper() and one.size == two.size == (200, 120)
     (near,), (far,) = (picture.convert("RGB").getcolors() for picture in (one, two))
-    assert near[0] == 200 * 120 and near[1] != far[1]  # one colour, which the prompt tells
+    assert near[0] == 200 * 120 and near[1] != far[1]  # one colour, which depends on the prompt
 
 
 def test_images_on_their_way_stream_before_the_image(sdk: OpenAI) -> None:

@@ -1,7 +1,7 @@
 """The official SDKs as test suites use them: 200 cases one after the other on one gateway with one provider that fails
-now and then. Each case sees the class of its own fault, and the next one works.
+now and then. Each case sees the error class for its fault, and the next one works.
 
-Beside them: what the SDKs' own retries, in default settings, make of such a fault.
+Further tests show how the SDKs' own retries, in default settings, handle such a fault.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Receiver(FakeServer):
 
 
 class Walk:
-    """Uses the gateway in every way that has to do with a secret, and keeps what it was told."""
+    """Uses the gateway in every way that has to do with a secret, and keeps the answers."""
 
     def __init__(self, gateway: GatewayProcess, marks: Marks, upstream: FakeOpenAI, media: LeakingUpstream) -> None:
         self.gateway, self.marks, self.upstream, self.media_upstream = gateway, marks, upstream, media
@@ -129,7 +129,7 @@ class Walk:
             key = marks.idempotency_key + path.replace("/", "-") + str(body.get("stream", ""))
             for _ in range(2):
                 answer = self.ask(path, marks.api_key, body, Idempotency_Key=key, x_request_id=CANARY)
-                # A summary is sealed for whoever goes on with it.
+                # A summary is sealed for the request that continues with it.
                 assert answer.status_code == 200 and (marks.answer in answer.text or "compact" in path), answer.text
             self.ask(path, marks.api_key, body, x_debug="true")  # answered by the cache, where that is possible
             self.upstream._script.clear()
@@ -162,7 +162,7 @@ class Walk:
             self.ask_media(path, model={"a": marks.prompt} if path not in FORMS else "coin")
 
     def ask_media(self, path: str, key: str = "", **more: Any) -> Any:
-        """One call; a model among `more` is asked for instead of the good one."""
+        """Send one request; a model among `more` replaces the good one."""
         headers = {name: text for name, text in more.items() if name != "model"}
         changed = {name: text for name, text in more.items() if name == "model"}
         key = key or self.marks.api_key
@@ -189,7 +189,7 @@ class Walk:
         self.gateway.manage("projects", "set", project, "--retention", "retain", "--cache")
 
     def faults(self) -> list[Answer]:
-        """What a provider may do wrong, the key that it was sent repeated in its words."""
+        """Return the faults that a provider may have; their texts repeat the key that it received."""
         said = f"Bad key {self.marks.upstream_key} and Bearer {self.marks.own_key} for this"
         error = {"error": {"message": said, "type": "x", "param": None, "code": "x"}}
         return [

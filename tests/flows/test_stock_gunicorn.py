@@ -78,7 +78,7 @@ async def converse(gateway: GatewayProcess, most: int | None = None) -> list[dic
 def test_a_realtime_session_is_held_billed_and_ended(gateway: GatewayProcess) -> None:
     kinds = [event["type"] for event in asyncio.run(converse(gateway))]
     assert kinds[0] == "session.created" and "response.output_audio.delta" in kinds
-    # The connection that a session had serves nothing else, and the server goes on.
+    # A session's connection serves nothing else afterwards, and the server continues.
     assert [event["type"] for event in asyncio.run(converse(gateway))][-1] == "response.done"
     assert gateway.get("/readyz")[0] == 200 and "Traceback" not in gateway.log()
 

@@ -25,7 +25,7 @@ Line = dict[str, Any]
 
 
 class Installation:
-    """A gateway with one worker, a provider that fails as told, one that is not there, and a Redis that is away."""
+    """A gateway with one worker, a provider with scripted faults, an absent provider, and a Redis that is away."""
 
     def __init__(self, folder: Path, upstream: FakeOpenAI) -> None:
         self.upstream = upstream

@@ -149,7 +149,7 @@ def test_the_sandbox_hears_what_it_said(gateway, sdk, format):
         model="sandbox/sandbox-speak", input="Say it again, Zoë!", voice="calm", response_format=format
     )
     if format == "pcm":
-        return  # it has no container, so nobody can tell what it is
+        return  # it has no container that would identify its format
     heard = sdk.audio.transcriptions.create(
         model=SANDBOX, file=("x", io.BytesIO(said.content)), response_format="verbose_json"
     )

@@ -29,13 +29,13 @@ class Cluster:
         self.lines: list[Line] = [line for node in nodes for line in open_lines(node)]
 
     def make_key(self) -> dict[str, Any]:
-        """A key in a project of its own."""
+        """Create a key in a separate project."""
         project = {"organizationId": self.organization, "name": "Changing"}
         made = self.desk("POST", "/projects", project)["project"]["id"]
         return self.desk("POST", "/keys/api", {"description": "changing", "projectId": made})["apiKey"]
 
     def ask(self, token: str) -> list[str]:
-        """What each worker answers: "200", or status and code."""
+        """Return the answer of each worker: "200", or status and code."""
         told = [line.post("/v1/chat/completions", BODY, token) for line in self.lines]
         return ["200" if status == 200 else f"{status} {body['error']['code']}" for status, body in told]
 

@@ -1,4 +1,4 @@
-"""What callers may take up before the gateway knows them, through the whole gateway and over raw sockets."""
+"""The resources that unauthenticated callers may use, through the whole gateway and over raw sockets."""
 
 import gzip
 import json
@@ -163,7 +163,7 @@ def test_a_refusal_before_the_body_speaks_the_dialect_of_its_path_to_any_page(
 
 
 def test_heads_and_short_bodies_that_stop_halfway_count_among_the_bytes_of_bodies(running, connect) -> None:
-    """Of all unknown callers together no more than an organization may hold: here 3 MB."""
+    """All unknown callers together may hold no more bytes than one organization: here 3 MB."""
     begun = b"GET / HTTP/1.1\r\nHost: gateway\r\nX-Long: " + b"a" * 60_000
     callers = [connect() for _ in range(60)]
     for caller in callers:

@@ -1,4 +1,4 @@
-"""Who runs the gateway for themselves needs no credits: usage is counted, and limits of keys still hold."""
+"""A self-hosted gateway needs no credits: usage is counted, and limits of keys still hold."""
 
 from collections.abc import Callable, Iterator
 

@@ -1,4 +1,4 @@
-"""An upload that lies on the disk is gone with its request, however that ends, and not when the collector comes by."""
+"""An upload on disk is deleted with its request, however that ends, and not when the garbage collector runs."""
 
 import gc
 from base64 import b64encode
@@ -35,7 +35,7 @@ def gateway(share: Share, upstream: FakeTranscriptionServices) -> LocalGateway:
 
 @pytest.fixture(autouse=True)
 def held_elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The collector is off and somebody still refers to each file, as a traceback may: only closing gives it back."""
+    """Turn the collector off and keep a reference to each file, as a traceback may: only closing frees the file."""
     held: list[StoredFile] = []
     open_file = StoredFile._open
 

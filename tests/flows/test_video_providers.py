@@ -12,7 +12,7 @@ from support.videos import call, end_of, left_of, look
 from gateway.providers.sandbox.image_files import png
 
 PIXEL = "data:image/png;base64," + base64.b64encode(png(2, 2, "pixel")).decode()
-# What operators add whose prices the product does not know.
+# Entries that operators add for models with prices that the product does not know.
 FILMS = """
 [[mappings]]
 model = "wan3.0-video"
@@ -33,7 +33,7 @@ released = "2026-01-01"
 output_modalities = ["video"]
 """
 MODELS = "".join(MODEL.replace("NAME", name) for name in ("wan3.0-video", "atlas-film", "hailuo-2.3"))
-# What four seconds of 1280x720 cost, or what the fake says that they were.
+# The cost of four seconds of 1280x720, or of the usage that the fake reports.
 COSTS = {
     "google-vertex/veo-3.1-generate-001": 1_600_000_000,
     "xai/grok-imagine-video": 280_000_000,

@@ -1,4 +1,4 @@
-"""A gateway that nobody configured: what its callers see and are told."""
+"""A gateway without any configuration: the view of its callers and the messages that they get."""
 
 from collections.abc import Callable
 
