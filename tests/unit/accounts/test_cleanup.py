@@ -1,4 +1,4 @@
-"""What is over goes in small steps, what is not stays, and what is left of the audit log proves itself."""
+"""Expired rows are removed in small steps, other rows stay, and the rest of the audit log still verifies."""
 
 import pytest
 

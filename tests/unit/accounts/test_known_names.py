@@ -1,4 +1,4 @@
-"""What rules and policies allow by name is known when it is set."""
+"""Names that rules and policies allow must be known when they are set."""
 
 import pytest
 

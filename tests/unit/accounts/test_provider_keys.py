@@ -105,7 +105,7 @@ def test_resealing_brings_no_destroyed_secret_back(company, provider_keys, monke
     bump = company.control.bump
 
     def come_first() -> None:
-        """Somebody whose change is committed while this one waits for its turn."""
+        """Commit another caller's change while this one waits for its turn."""
         monkeypatch.setattr(company.control, "bump", bump)
         provider_keys.remove(company.organization_id, kept.id, **BY)
 

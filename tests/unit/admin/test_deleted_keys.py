@@ -1,4 +1,4 @@
-"""Deleted keys that nobody used go after their time; what statistics, logs and books name stays."""
+"""Unused deleted keys are removed after the retention period; keys in statistics, logs and books stay."""
 
 import pytest
 from support.billing import BillingProcess
@@ -95,7 +95,7 @@ def test_no_key_goes_while_rollups_are_still_summed_up(desk) -> None:
 
 
 def test_provider_keys_that_were_deleted_make_room_and_go(desk, monkeypatch) -> None:
-    """Who rotates provider keys for years is never told that there are too many."""
+    """Rotating provider keys for years never reaches the limit on their number."""
     monkeypatch.setattr("gateway.accounts.provider_keys.MOST_PROVIDER_KEYS", 2)
     vault = Vault(("an encryption key of the tests",))
     stored = ProviderKeys(desk.database, desk.control, vault, Budgets(desk.database, desk.control).write_bound)

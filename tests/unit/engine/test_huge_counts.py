@@ -65,7 +65,7 @@ def test_activity_adds_up_what_no_column_could_hold(start_billing, account) -> N
     rows = at_once(one.database, lambda: measure(one.database, Owners((account.project,)), span, "model"))
     assert len(rows) == 1 and rows[0].figures.input_tokens == 9 * MOST_UNITS
     assert rows[0].figures.cost_nusd == pytest.approx(3 * 2**63)
-    assert doctor(one.database)  # it tells that they differ, and does not die of it
+    assert doctor(one.database)  # it reports the difference and does not crash
 
 
 def test_a_budget_at_its_end_does_not_keep_others_from_being_counted(start_billing, account) -> None:
@@ -97,7 +97,7 @@ def test_an_unlimited_key_ends_where_counters_would(start_billing, account) -> N
 
 
 def test_a_busy_unlimited_key_comes_back_to_the_store(start_billing, account) -> None:
-    """Its slice has no end of its own, so it is looked at again once it spent much."""
+    """The slice of this key has no upper bound, so the store is read again once the key has spent much."""
     one = start_billing()
     change = "UPDATE budget SET settled_nusd = ? WHERE id = ?"
     for _ in range(120):

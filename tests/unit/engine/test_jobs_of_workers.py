@@ -15,7 +15,7 @@ COST = 20_000
 
 
 class VideoJob:
-    """What a poller of a slow job does: it asks the provider, and when that is done ends the hold with the row."""
+    """A poller of a slow job queries the provider, and ends the hold with the row when the job is done."""
 
     def __init__(self, context, payer: Payer, used) -> None:
         self.context, self.payer, self.used = context, payer, used

@@ -170,7 +170,7 @@ def test_closing_early_closes_the_upstream_stream(clock: Clock) -> None:
 
 
 def test_text_too_long_to_be_healed_is_not_held_any_longer(clock: Clock) -> None:
-    """Nobody waits for what will come as it is, and no memory is filled with it."""
+    """No caller waits for text that will arrive unchanged, and it does not fill the memory."""
     piece = "x" * 50_000
     sent = stream(run_of(clock, stream=True), *([TextDelta(piece)] for _ in range(10)), [END])
     assert "".join(texts(iter(sent))) == piece * 10

@@ -25,8 +25,8 @@ CATALOGUE = Catalogue([], [target().provider], {})
 
 
 class Machine(RuleBasedStateMachine):
-    """Two workers, two keys with a limit whose members share a team with a lower one, and an own provider key with a
-    bound; the true cost is known to the test alone."""
+    """Two workers, two limited keys of members who share a team with a lower limit, and an own provider key with a
+    bound; only the test knows the true cost."""
 
     start_billing = None
 
@@ -159,7 +159,7 @@ class Machine(RuleBasedStateMachine):
                 store.close()
 
     def check_rows(self, start_billing) -> None:
-        """What was billed and what was saved are the list price of what was used: 1,000 n$ a token."""
+        """The billed and the saved amounts add up to the list price of the usage: 1,000 n$ a token."""
         listed = "cost_nusd + COALESCE(discount_nusd, 0)"
         sql = f"SELECT COUNT(*) FROM usage WHERE {listed} <> input * 1000 AND finish = 'stop'"
         assert start_billing.database.read(lambda: start_billing.database.execute(sql).fetchone())[0] == 0

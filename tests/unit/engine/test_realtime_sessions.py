@@ -1,4 +1,4 @@
-"""Ends of a realtime session: time, a side that is gone, a provider that takes nothing."""
+"""Ends of a realtime session: timeouts, a closed side, and a provider that accepts no data."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ HOUR_S, IDLE_S = 3600, 900
 
 
 class Side:
-    """One side of a session, as a socket and as a link: `told` is what was sent to it, `gives` what comes from it."""
+    """One side of a session, as a socket and as a link: a list of the messages sent to it, and `gives` for its own."""
 
     def __init__(self) -> None:
         self.told: list[str] = []

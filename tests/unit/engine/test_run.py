@@ -56,7 +56,7 @@ def test_a_model_that_reasons_may_be_silent_for_longer(clock):
 
 
 def test_a_plain_answer_that_takes_as_long_elsewhere_counts_where_it_was_not_waited_for(run, clock):
-    """Else a model whose answers grow longer would be left at each of them, and paid twice."""
+    """Otherwise a model with ever longer answers would be abandoned at each of them, and paid twice."""
     attempt = run.begin(run.walk.first())
     clock.advance(TIMEOUTS.first_byte_s)
     assert run.gives_up(attempt)

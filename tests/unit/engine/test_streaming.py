@@ -150,7 +150,7 @@ def test_a_stream_that_is_read_on_is_billed_at_the_tier_that_its_end_tells_of_or
 
 @pytest.mark.parametrize("event", [TextDelta(5), TextDelta({"a": 1}), TextDelta(None), ToolCallDelta(0, ["x"])])
 def test_a_text_that_is_none_is_the_providers_fault(clock, event):
-    """It ended the stream as a fault of the gateway's own, and nobody else was asked."""
+    """It used to end the stream as an internal fault of the gateway, without a fallback to another provider."""
     run = make_run(clock, Providers(north=[BEGUN, [event], DONE], south=GOOD), NORTH, SOUTH)
     assert texts(read(run)) == ["Hello"]
 

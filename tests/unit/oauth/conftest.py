@@ -44,7 +44,7 @@ class Office:
         return self.grants.exchange(code, refreshable=True)
 
     def callers(self, control: Control | None = None) -> TokenCallers:
-        """What one more worker finds callers with."""
+        """Return the token lookup of one more worker."""
         control = control or self.control
         return TokenCallers(Authentication(self.database, control, SECRETS, self.clock), control, SECRETS, self.clock)
 

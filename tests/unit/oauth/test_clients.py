@@ -136,7 +136,7 @@ def test_the_oldest_unused_gives_way_where_there_is_no_room(clients, clock, monk
 
 
 def test_used_ones_give_way_once_nobody_allows_them_anything(small_office, clients, clock, monkeypatch) -> None:
-    """Who let in twenty thousand of their own, one after the other, kept everybody else's out for three months."""
+    """Twenty thousand clients, allowed by one person in turn, used to keep all others out for three months."""
     office = small_office
     monkeypatch.setattr(module, "MOST_CLIENTS", 3)
     monkeypatch.setattr("gateway.oauth.grants.MOST_GRANTS", 1)
@@ -150,7 +150,7 @@ def test_used_ones_give_way_once_nobody_allows_them_anything(small_office, clien
 
 
 def test_who_asks_without_a_person_has_no_address_fetched_that_nobody_allowed_anything(small_office) -> None:
-    """Anybody could have the gateway ask any host, 300 times a minute."""
+    """Any caller could make the gateway send requests to any host, 300 times a minute."""
     asked = []
     clients = Clients(small_office.database, SECRETS, lambda address, ask: asked.append((address, ask)))
     for address in ("https://a.example/c", "https://b.example/c", "https://\ud800.example/c", "https://a\0.example/c"):

@@ -1,4 +1,4 @@
-"""What is over goes by the job of the table of recurring work, and what is not stays."""
+"""A job in the table of recurring work removes expired rows, and the other rows stay."""
 
 from gateway.accounts import keys
 from gateway.oauth.clients import Clients
@@ -23,7 +23,7 @@ def test_codes_and_tokens_go_after_their_time_and_a_grant_after_the_last_of_it(s
     assert cleanup.forget() == 0 and counts(office) == (0, 2, 2, 2)
     clock.advance(CODE_S + 1)
     cleanup.forget()
-    assert counts(office) == (0, 1, 1, 2)  # nobody took the second code
+    assert counts(office) == (0, 1, 1, 2)  # the second code was never used
     clock.advance(ACCESS_S)
     cleanup.forget()
     assert counts(office) == (0, 1, 1, 1)

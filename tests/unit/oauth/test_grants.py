@@ -1,4 +1,4 @@
-"""Codes work once, refresh tokens until one that came of them is used; whoever comes later ends what came of them."""
+"""Codes work once, refresh tokens until a token issued from them is used; later use revokes all issued from them."""
 
 from dataclasses import replace
 
@@ -176,7 +176,7 @@ def test_nobody_can_fill_the_audit_log_or_empty_every_memory_again_and_again(sma
         small_office.grants.end_token(token)
     with pytest.raises(RateLimited):
         small_office.grants.allow(small_office.consent())
-    # What is there goes on being used.
+    # Existing grants remain usable.
     assert small_office.grants.issue_for_key(replace(asked, audience="https://1.example/mcp")).access
 
 

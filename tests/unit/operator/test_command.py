@@ -19,7 +19,7 @@ DAY_US = 86_400 * 1_000_000
 @pytest.fixture(params=["sqlite", "postgresql"])
 def run(request, tmp_path, monkeypatch, capsys) -> Run:
     """Run a command on an empty store of this test's own and return what it printed; the status must be as given."""
-    if request.param == "sqlite":  # as whoever begins has it: nothing is set
+    if request.param == "sqlite":  # as in a new installation: nothing is set
         return command_runner(monkeypatch, capsys, tmp_path)
     url = request.getfixturevalue("postgresql_url")
     return command_runner(monkeypatch, capsys, tmp_path, DATABASE_URL=url, **SECRETS)

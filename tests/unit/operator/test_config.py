@@ -1,4 +1,4 @@
-"""`config check` tells every mistake, `config show` all that is in force, and neither a secret."""
+"""`config check` reports every mistake, `config show` all settings in force, and neither shows a secret."""
 
 import json
 from collections.abc import Callable
@@ -26,7 +26,7 @@ fast = "gpt-4o-mini"
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What a command prints, with FILE named by --config; the status must be as given."""
+    """Run a command with FILE named by --config and return its output; the status must be as given."""
     (tmp_path / "house.toml").write_text(FILE)
     (tmp_path / "key").write_text("hidden")
     monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
@@ -94,7 +94,7 @@ def test_no_mistake_hides_another(run: Callable[..., str], tmp_path: Path, monke
     )
     assert [one for one in wanted if one not in told] == []
     assert len(told.splitlines()) == len(wanted) - 1 and "hidden" not in told, told
-    # A start tells the same, but for what only a server needs.
+    # A start reports the same mistakes, except for the settings that only a server needs.
     assert "no_such_package" in run("serve", status=1) and "fast means" in run("serve", status=1)
 
 

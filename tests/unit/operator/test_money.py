@@ -177,7 +177,7 @@ def test_caps_on_active_keys_are_set_and_refuse_one_more(run) -> None:
 
 
 def test_the_doctor_shows_when_a_backup_holds_data_and_key(run, monkeypatch, tmp_path) -> None:
-    """Each made key lies in the data folder first; moved elsewhere by its file, everything goes on and it is silent."""
+    """Created keys start in the data folder; after a move to a configured file, all works and the doctor is silent."""
     if os.environ["DATABASE_URL"].startswith("postgresql"):
         assert "backup" not in run("doctor")
         return

@@ -1,4 +1,4 @@
-"""What operators do with rollups and recurring work."""
+"""Operator commands for rollups and recurring work."""
 
 import pytest
 from support.usage import insert_rows, stored_sums, sum_up, usage_row

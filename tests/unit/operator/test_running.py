@@ -68,7 +68,7 @@ def test_a_choice_of_the_caller_counts_before_what_runs(proc: Path, tmp_path: Pa
 
 
 def test_what_runs_on_the_chosen_installation_lends_its_variables(proc: Path, tmp_path: Path, monkeypatch) -> None:
-    """So that `status` tells the providers that the gateway has keys of, not those of this shell."""
+    """`status` then shows the providers for which the gateway has keys, not those of this shell."""
     start(proc, 7, tmp_path / "one", LLM_GROQ_API_KEY="of-one")
     start(proc, 9, tmp_path / "two", LLM_GROQ_API_KEY="of-two")
     monkeypatch.setenv("LLM_GROQ_API_KEY", "")

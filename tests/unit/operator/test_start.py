@@ -1,4 +1,4 @@
-"""What keeps the server from coming up is one line with what to do, before anything is made or shown."""
+"""A start that fails prints one line with the remedy, before anything is created or shown."""
 
 import shutil
 import subprocess
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """What `serve` says when it gives up: one line, with nothing made."""
+    """Return the message of `serve` when it gives up: one line, with nothing created."""
 
     def start(**environment: str) -> str:
         usual = {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(tmp_path / "data"), "PORT": str(free_port())}

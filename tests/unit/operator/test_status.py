@@ -1,4 +1,4 @@
-"""What the operator's command tells of the installation."""
+"""The status of the installation, as the operator's command reports it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a provider answers is bounded before it is decoded: whoever runs one may be somebody's custom provider."""
+"""Provider answers are bounded before they are decoded, because a custom provider may be run by any customer."""
 
 import sys
 import time
@@ -113,7 +113,7 @@ FILMS = (AlibabaVideos, AtlasCloudVideos, ByteDanceVideos, MiniMaxVideos, OpenAI
 
 @pytest.mark.parametrize("codec", [made() for made in FILMS], ids=lambda codec: codec.dialect)
 def test_of_a_word_on_how_far_a_video_is_no_more_is_read_than_such_words_have(codec: JobReader) -> None:
-    """Hundreds are asked for at once."""
+    """The gateway polls hundreds of videos at once."""
     reply = MemoryReply(*[b" " * MOST_ANSWER] * 2, AssertionError("it was read on"), headers={})
     with pytest.raises(UpstreamFailed) as refused:
         codec.read_status(reply, None)  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ JOIN = "join"  # of a megabyte or more: it lets others have their turn
 
 
 def longest_call(work: Callable[[], object], leaves: str = "") -> float:
-    """Of what `work` calls in C, which lets nobody else have a turn (but what it `leaves`): seconds of CPU time."""
+    """Return the CPU seconds of the longest C call in `work`, which blocks all others; `leaves` does not count."""
     longest = began = 0.0
 
     def note(frame: object, event: str, called: object) -> None:
@@ -194,7 +194,7 @@ def test_what_is_no_vector_is_the_providers_fault(vector: object) -> None:
 
 @pytest.mark.parametrize("part", [Text(5), Text({"a": 1}), Text(None), ToolCall("c", "f", ["x"])])  # type: ignore[arg-type]
 def test_a_text_that_is_none_is_the_providers_fault(part: Text | ToolCall) -> None:
-    """It was answered as a fault of the gateway's own, and nobody else was asked."""
+    """It used to be an internal fault of the gateway, without a fallback to another provider."""
 
     class Odd:
         def read(self, reply: object, relayed: bool) -> ChatResult:

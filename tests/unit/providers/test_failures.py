@@ -210,7 +210,7 @@ def test_of_a_long_text_only_so_much_is_looked_at(monkeypatch, tail):
 
 
 def test_a_key_that_the_cut_goes_through_is_not_shown():
-    """What stands before it may be hidden, and so bring it to where texts are shown."""
+    """The text before the key may be masked, which moves the key into the part that is shown."""
     key = "sk-" + "k" * 40
     text = scrub(f"{key} " * 92 + "sk-" + "q" * 400)
     assert "q" not in text and "k" * 9 not in text

@@ -256,7 +256,7 @@ SAID = {"index": 0, "delta": {"content": "x"}, "finish_reason": None}
 
 
 def relayed_pieces(*wires) -> list[NativeChunk]:
-    """What a relay gets of chunks that follow a first piece of text, all in one read."""
+    """Return the relayed events of chunks that follow a first piece of text, all in one read."""
     first = {"choices": [SAID | {"delta": {"role": "assistant", "content": "a"}}], "service_tier": "default"}
     stream = b"".join(b"data: " + orjson.dumps(wire) + b"\n\n" for wire in (first, *wires))
     return [event for event in events(stream, relayed=True) if type(event) is NativeChunk][1:]

@@ -64,7 +64,7 @@ def test_relayed_events_come_through_as_they_are() -> None:
     batches = list(OpenAIResponses().read_stream(Stream(FULL, 50), True))
     chunks = [event for batch in batches for event in batch if type(event) is NativeChunk]
     assert sum(chunk.size for chunk in chunks) == len("First.Second.Let me see.*** Begin") + 32
-    assert not chunks[0].content  # an item that only begins binds nobody to this provider
+    assert not chunks[0].content  # an item that only begins does not bind the caller to this provider
     assert type(batches[-1][-1]) is Finished
 
 

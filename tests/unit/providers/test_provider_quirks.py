@@ -1,4 +1,4 @@
-"""What each provider of the OpenAI format gets, by its entry in the catalogue."""
+"""Each provider of the OpenAI format gets requests that fit its entry in the catalogue."""
 
 import orjson
 import pytest

@@ -7,7 +7,7 @@ from gateway.neutral.operations import names
 from gateway.providers.registry import FACTORIES, make_protocols
 from gateway.transport import Transport
 
-# Entries may name them, and are served when somebody speaks them.
+# Entries may name these protocols, and are served once an implementation exists.
 UNSPOKEN = {"prediction"}
 
 

@@ -1,4 +1,4 @@
-"""What the sandbox answers: repeatable, in the wire's shape, and counted by its own rule."""
+"""Sandbox answers are repeatable, have the shape of the wire format, and are counted by the sandbox's own rule."""
 
 import base64
 from collections import defaultdict

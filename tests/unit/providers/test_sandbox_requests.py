@@ -1,4 +1,4 @@
-"""What the sandbox refuses: what its wire format's owner refuses, so that a leak is seen at home first."""
+"""The sandbox refuses the same requests as the owner of its wire format, so that leaks show up here first."""
 
 import pytest
 

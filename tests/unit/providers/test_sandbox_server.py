@@ -1,4 +1,4 @@
-"""Faults and timing of the sandbox: each is seen by whoever reads the reply, and no sooner than asked for."""
+"""Faults and timing of the sandbox: the reader of the reply sees each of them, and no sooner than requested."""
 
 import orjson
 import pytest

@@ -98,7 +98,7 @@ class Counting(bytearray):
 
 
 def copied(lines: int) -> int:
-    """What reading one event of so many lines copies, when each comes by itself."""
+    """Return the number of bytes copied while one event with this many lines is read, one line at a time."""
     reader = EventReader()
     held = reader._held = Counting()
     for _ in range(lines):
@@ -177,7 +177,7 @@ def test_an_event_of_millions_of_lines_is_the_providers_fault() -> None:
 
 
 class Many(Sizes):
-    """A format whose events bring as many neutral ones as they say."""
+    """A format in which each event states how many neutral events it produces."""
 
     def take(self, pieces: list[tuple[str, bytes]]) -> tuple[list[int], bool]:
         return [number for _, data in pieces for number in range(int(data[: data.index(b" ")]))], False

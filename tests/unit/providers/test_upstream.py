@@ -14,7 +14,7 @@ TARGET = SimpleNamespace(memo={}, protocol="plain", quirks=(), provider=SimpleNa
 
 
 class Plain:
-    """A protocol whose every stream is two batches."""
+    """A protocol that reads every stream as two batches."""
 
     dialect, marks, waits, lost = "plain", False, False, frozenset()
 

@@ -151,7 +151,7 @@ ROUTES |= {f"/{view.__name__}": view for view in (declared, status, lazy, writte
 
 
 class Application:
-    """What the gateway's own callable offers a worker."""
+    """The interface that the gateway's own callable offers a worker."""
 
     max_body = 300_000
     leaving = False

@@ -72,14 +72,14 @@ def test_caller_behind_tls_is_not_peeked_at():
 
 @pytest.fixture
 def kernel(monkeypatch):
-    """What the kernel holds of an answer, as the test has it."""
+    """Set the number of bytes of an answer that the kernel still holds."""
     held = {"bytes": 0}
     monkeypatch.setattr(send_progress, "queued", lambda sock: held["bytes"])
     return held
 
 
 def wait_for(taking, kernel, ticks, progress=None):
-    """A caller of whom 10 MB wait and who takes `taking` bytes a tick, after so many ticks."""
+    """Return the connection of a caller with 10 MB pending, who reads `taking` bytes a tick, after `ticks` ticks."""
     connection = Standing(ANSWERING)
     connection.progress = progress or SendProgress(0)
     kernel["bytes"] = 10_000_000

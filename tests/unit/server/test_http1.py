@@ -50,7 +50,7 @@ def outcome(heads: HeadCache, connection: CallerConnection):
 
 
 def read_all(wire: list[bytes], shared: bool) -> list:
-    """What comes of each head: over one connection that knows the last ones, or each over one of its own."""
+    """Return the outcome of each head, over one connection that remembers earlier heads or over a new one for each."""
     found, heads = [], HeadCache(lambda environ: None)
     ours, theirs = socketpair()
     connection = CallerConnection(ours, "", WorkerState(Clock()))

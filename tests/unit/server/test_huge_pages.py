@@ -20,7 +20,7 @@ MAPS = """\
 7fd107000000-7fd107400000 rw-s 00000000 00:01 7                          /dev/zero (deleted)
 7ffe73c00000-7ffe74000000 rw-p 00000000 00:00 0                          [stack]
 """
-# In a process of its own: that of the tests has a hundred times as much memory to be moved.
+# This runs in a separate process, because the test process has a hundred times as much memory to move.
 ASKED = """
 from gateway.server.huge_pages import HUGE, prefer_huge_pages
 held = [bytes([number % 251]) * 100_000 for number in range(100)]

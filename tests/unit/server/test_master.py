@@ -17,7 +17,7 @@ from gateway.server.master import Master
 
 
 class Worker:
-    """What the master knows of one: a process and the file of its sign of life."""
+    """The master's view of a worker: a process and its heartbeat file."""
 
     def __init__(self, pid: int, age: int) -> None:
         self.pid, self.age, self.ready, self.leaving, self.aborted = pid, age, False, False, False
@@ -29,7 +29,7 @@ class Worker:
 
 @pytest.fixture
 def master(monkeypatch: pytest.MonkeyPatch) -> Master:
-    """A master of two workers that forks none; `killed` are those that it asked to leave."""
+    """A master of two workers that forks none; `killed` lists the workers that it signalled to leave."""
     made = object.__new__(Master)
     made.WORKERS, made._num_workers, made.worker_age = {}, 2, 0
     made._old_age = made._failed = 0

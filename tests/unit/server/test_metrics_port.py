@@ -66,6 +66,6 @@ def test_a_port_that_another_program_has_is_one_line_with_a_remedy(caplog: pytes
         other.listen()
         port = other.getsockname()[1]
         assert open_metrics_port("127.0.0.1", port, expose) is None
-    # What is logged once may be captured at two loggers, as other tests left them.
+    # One log record may be captured at two loggers, because of the state that other tests left.
     (line,) = {record.created: record for record in caplog.records if record.name == "gateway.server"}.values()
     assert str(port) in line.getMessage() and "GATEWAY_METRICS_PORT" in line.remedy  # type: ignore[attr-defined]

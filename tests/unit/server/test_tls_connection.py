@@ -64,7 +64,7 @@ def test_a_large_body_and_a_large_reply_pass_tls_whole(pair):
 
 
 class SealedServer(Server):
-    """It is asked for readiness under TLS."""
+    """A server with readiness checks over TLS."""
 
     def call(self):
         caller = super().call()

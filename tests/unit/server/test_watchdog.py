@@ -68,7 +68,7 @@ def test_lines_are_few_however_often_the_loop_is_held(caplog, monkeypatch):
         for number in range(50):
             made._log_hold(100.0 + number / 100, 0.5, 0.5, "GET /x")
         made._log_hold(102.0, 0.5, 0.5, "GET /x")
-    # Each by itself: pytest may have put its handler in two places.
+    # Each record counts once, because pytest may have put its handler in two places.
     lines = list(dict.fromkeys(caplog.records))
     assert len(lines) == 2 and "49 more" in lines[1].getMessage()
 

@@ -237,7 +237,7 @@ def test_hang_up_in_a_stream_closes_its_iterator(server):
 
 def test_forwarded_scheme_of_a_near_proxy_holds(caller):
     assert caller.get("/scheme", "X-Forwarded-Proto: https").reply()[2] == b"https"
-    # Of several proxies the first one speaks of the caller.
+    # The value of the first of several proxies describes the caller.
     assert caller.get("/scheme", "X-Forwarded-Proto: https, http").reply()[2] == b"https"
     assert caller.get("/scheme", "X-Forwarded-Proto: http, https").reply()[2] == b"http"
     assert caller.get("/scheme").reply()[2] == b"http"

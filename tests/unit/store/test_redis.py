@@ -81,7 +81,7 @@ def test_an_absent_server_is_unavailable_and_then_left_in_peace(absent, clock, m
         absent.get("a")
     assert absent.error == "ConnectionError"
     assert not absent.connected()
-    monkeypatch.setattr(absent, "_client", None)  # nobody asks the server, nor waits for it
+    monkeypatch.setattr(absent, "_client", None)  # no request goes to the server, and no caller waits for it
     for _ in range(50):
         with pytest.raises(errors.Unavailable):
             absent.get("a")

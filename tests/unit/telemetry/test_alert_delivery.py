@@ -192,7 +192,7 @@ def test_addresses_of_one_organization_keep_no_other_waiting() -> None:
 
 
 def test_nothing_is_read_of_what_is_not_due(workers, hooks, first, receiver, address, clock, monkeypatch) -> None:
-    """Who delivers looks every two seconds: what waits for hours must cost nothing meanwhile."""
+    """The delivery job looks every two seconds, so alerts that wait for hours must cost nothing meanwhile."""
     receiver.secret, receiver.status = hooks.add(first, address, actor="test").secret, "503 Busy"
     alerts = workers()
     for number in range(30):

@@ -23,7 +23,7 @@ BODY = json.dumps({"model": "small\0", "messages": 7}).encode()
 
 
 class Tables:
-    """What entries are forgotten in."""
+    """The tables from which entries are purged."""
 
     def purge(self, now_us, wanted):
         return 7

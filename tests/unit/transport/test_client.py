@@ -161,7 +161,7 @@ def test_connection_that_ended_while_idle_is_replaced_unnoticed(upstream, make_t
 
 @pytest.mark.parametrize(("told", "connections"), [(b"timeout=1", 2), (b"max=9, timeout=0", 2), (b"timeout=60", 1)])
 def test_connection_is_not_used_again_when_its_server_is_about_to_end_it(upstream, make_transport, told, connections):
-    """What is sent while it ends is lost, and a paid request is never sent again."""
+    """A request sent while the server closes the connection is lost, and a paid request is never sent again."""
     transport = make_transport()
     for _ in range(2):
         upstream.answer(OK.replace(b"\r\n\r\n", b"\r\nKeep-Alive: %b\r\n\r\n" % told))

@@ -20,7 +20,7 @@ def call(transport, upstream, stream=False, seconds=5.0):
 
 @pytest.fixture
 def kept(upstream, make_transport):
-    """A transport whose only connection has served one request, so that its alarm rings in five seconds."""
+    """A transport with a single connection that has served one request; its alarm rings in five seconds."""
     transport = make_transport(options={"per_origin": 1}, heartbeat_s=0.05)
     upstream.answer(OK)
     assert call(transport, upstream).read_all() == b"ok"

@@ -1,4 +1,4 @@
-"""E-mail: encrypted, to a server whose certificate is verified, and never with a header that was not meant."""
+"""E-mail is encrypted, goes to a server with a verified certificate, and never carries an unintended header."""
 
 import dataclasses
 from collections.abc import Callable

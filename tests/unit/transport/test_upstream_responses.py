@@ -238,7 +238,7 @@ def test_length_of_an_answer_to_head_is_no_body(upstream, make_transport):
 
 
 class WokenEarly:
-    """A connection whose time-out fires a moment before its time, as a timer of a cached clock may; then it answers."""
+    """A connection with a timeout slightly before its time, as a timer of a cached clock may fire; then it answers."""
 
     host, lost, status, received = "upstream.test", False, 0, b"HTTP/1.1 200 OK\r\n\r\n"
     waits = 0

@@ -22,7 +22,7 @@ def load(data: Path, **environment: str) -> Settings:
 
 @pytest.fixture(scope="session")
 def make_tenants(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """A factory of gateways that nobody is in yet, with these variables."""
+    """A factory of gateways without any users yet, with these variables."""
 
     def make(**environment: str) -> Any:
         data = tmp_path_factory.mktemp("data")

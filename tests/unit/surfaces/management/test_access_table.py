@@ -38,7 +38,7 @@ providers and prices. A test generates this page, and fails if a route is missin
 
 
 def order(operation: Operation) -> tuple[int, bool, str]:
-    """What takes things away comes last, so that the others find them."""
+    """Sort operations that remove resources last, so that the others still find them."""
     name = f"{operation.method} {operation.path}"
     return LAST.index(name) + 1 if name in LAST else 0, operation.method == "DELETE", name
 
@@ -126,20 +126,20 @@ def send(client: Client, operation: Operation, ids: dict[str, str], target: Any,
         inner = inner.get("data", inner) if isinstance(inner, dict) else said  # of JSON-RPC it stands in there
         code = inner.get("code", "")
     except (orjson.JSONDecodeError, AttributeError):
-        # A page tells no code.
+        # A page has no error code.
         code = "permission_denied" if answer.status_code == 403 and operation.method == "GET" else ""
     return answer.status_code, code, answer.headers.get("Location", "")
 
 
 def is_let_in(status: int, code: str, location: str, stranger: bool) -> bool:
     if stranger and status == 404:
-        return False  # that something of another organization exists is not told either
+        return False  # a 404 also hides that another organization has the resource
     return code not in REFUSED and "/connect/login" not in location
 
 
 @pytest.fixture(scope="module")
 def lines(make_tenants: Callable[..., Any]) -> Iterator[dict[str, dict[str, bool]]]:
-    """Route → credential → whether it is let in."""
+    """Map each route and credential to whether access is granted."""
     with make_tenants(GATEWAY_METRICS_TOKEN=METRICS_TOKEN) as gateway:
         tenants = Tenants(gateway)
         things, credentials = furnish(tenants, "acme"), Credentials(tenants)
@@ -227,7 +227,7 @@ def test_credentials_that_ended_and_tokens_elsewhere_get_what_an_unknown_key_get
         client = Client(gateway.app.flask, use_cookies=False)
         hidden = {target.organization_id, target.project_id, target.key.info.id, "owner@acme.example"}
         for operation in surface_table.operations():
-            # Who may take a second look in one minute is another test's matter.
+            # Another test covers the limit on repeated attempts within one minute.
             tenants.services.store.database.write(
                 lambda: tenants.services.store.database.execute("DELETE FROM attempt")
             )

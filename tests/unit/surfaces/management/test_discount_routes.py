@@ -1,4 +1,4 @@
-"""Discounts over the management API: set by who runs the installation, read by those whom they concern."""
+"""Discounts over the management API: the operator sets them, and the organizations concerned read them."""
 
 import pytest
 

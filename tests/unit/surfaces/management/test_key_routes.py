@@ -84,7 +84,7 @@ def test_a_change_of_limits_keeps_what_somebody_else_set_a_moment_before(shared_
     bump = services.store.control.bump
 
     def come_first() -> None:
-        """Somebody whose change is committed while this one waits for its turn."""
+        """Commit another caller's change while this one waits for its turn."""
         monkeypatch.setattr(services.store.control, "bump", bump)
         services.management.budgets.write_limits("key", ident, Limits(total_nusd=5 * 10**9))
         bump()

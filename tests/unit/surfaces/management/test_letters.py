@@ -45,7 +45,7 @@ def ask(browser: Any, email: str, **headers: str) -> Any:
 
 
 def deliver(gateway: LocalGateway, server: FakeSmtp) -> list[Delivery]:
-    """What is delivered, once the work beside the request is done."""
+    """Return the delivered e-mails once the background work of the request is done."""
     for _ in range(5):
         gevent.sleep(0.05)
         gateway.services.telemetry.mail.deliver()

@@ -190,7 +190,7 @@ def settle(tenants: Tenants) -> None:
 def test_a_request_that_was_refused_is_in_the_log_with_its_code(tenants: Tenants) -> None:
     developer, key = tenants["acme developer"], tenants["acme developer"].key.token
     sent = [
-        (402, BODY, {"x_request_id": "one", "x_source": "shop.example"}),  # nobody granted credits
+        (402, BODY, {"x_request_id": "one", "x_source": "shop.example"}),  # there are no credits
         (400, BODY | {"messages": 7}, {"x_request_id": "two"}),
         (400, BODY | {"model": "no-such-model"}, {"x_request_id": "three"}),
         (415, None, {"x_request_id": "four"}),

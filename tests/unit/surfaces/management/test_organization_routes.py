@@ -190,7 +190,7 @@ def test_the_audit_log_is_paged_exported_and_verified(tenants) -> None:
 
 
 def test_the_chain_of_all_organizations_is_walked_a_few_times_an_hour_for_one_of_them(tenants, monkeypatch) -> None:
-    """Whoever owns an organization had everybody's changes hashed, as often as they liked."""
+    """An owner of one organization could have the changes of all organizations hashed, without any limit."""
     owner, rival = tenants["acme owner"], tenants["rival owner"]
     for _ in range(credit_routes.WALKS):
         assert tenants.ok("GET", f"{org(owner)}/audit/verify", owner)["valid"] is True

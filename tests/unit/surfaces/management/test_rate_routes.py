@@ -51,7 +51,7 @@ def test_they_are_never_above_the_operators(tenants) -> None:
     assert tenants.refused("PATCH", of_project(owner), owner, both) == "400 rate_limit_above_operators"
     assert tenants.ok("GET", of_project(owner), owner)["rateLimits"]["tokensPerMinute"]["limit"] is None
     tenants.ok("PATCH", of_key(owner), owner, {"tokensPerMinute": 800})
-    # What the operator lowers later is in force all the same.
+    # A limit that the operator lowers later still applies.
     limits.set_limit("key", owner.key.info.id, "tokens", 700)
     shown = tenants.ok("GET", of_key(owner), owner)["rateLimits"]["tokensPerMinute"]
     assert shown == {"limit": 800, "operatorLimit": 700, "inForce": 700, "used": 0}

@@ -13,7 +13,7 @@ MANAGER_ONLY = (
     "members", "invitations", "teams", "/iam", "/credits", "/audit", "custom-providers", "/keys/provider",
     "callback-secret", "/discounts", "key-caps", "/alerts", "rate-limits",
 )  # fmt: skip
-# Whoever does not run the installation is refused before anything is looked up.
+# Callers who do not run the installation are refused before anything is looked up.
 OPERATORS_ONLY = (
     "POST /orgs/<organization_id>/credits",
     "PATCH /orgs/<organization_id>/credits",

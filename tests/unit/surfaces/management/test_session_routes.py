@@ -217,7 +217,7 @@ def test_a_limit_from_before_setters_were_kept_belongs_to_who_the_trail_names(te
 
 
 class Authenticator:
-    """What holds the secret and shows codes; each code another step, as time goes on."""
+    """An authenticator that holds the secret and shows codes; each code belongs to a later time step."""
 
     def __init__(self, tenants: Tenants, token: str) -> None:
         self.tenants, self.token = tenants, token

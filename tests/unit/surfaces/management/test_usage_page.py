@@ -1,4 +1,4 @@
-"""The page of usage: what was spent, by whom, and who may see it."""
+"""The usage page: the spending by key and person, and the permission to see it."""
 
 import re
 from html import unescape
