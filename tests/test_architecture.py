@@ -308,7 +308,7 @@ def test_only_settings_read_the_environment(path: Path) -> None:
 
 
 def test_what_derived_classes_must_write_is_abstract() -> None:
-    """So that mypy finds who does not, and not a request."""
+    """Abstract methods let mypy find a class that lacks one, before a request does."""
     named = {
         f"{path}:{node.lineno}"
         for path in FILES

@@ -149,7 +149,7 @@ def test_a_warm_program_takes_signals(tmp_path: Path) -> None:
 
 
 def imported_early(path: Path) -> list[str]:
-    """Return libraries whose attributes a module uses during its import."""
+    """Return libraries with attributes that a module uses during its import."""
     top = [node for node in import_nodes(path) if isinstance(node, ast.ImportFrom) and not node.col_offset]
     libraries = [name for name in late_imports.LATE if not name.startswith("fakes.")]
     return [

@@ -23,7 +23,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 @dataclass(frozen=True)
 class Gateway:
-    """What a user knows of a gateway: its address (without /v1) and a key."""
+    """A user's knowledge of a gateway: its address (without /v1) and a key."""
 
     address: str
     key: str

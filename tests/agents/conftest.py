@@ -12,7 +12,7 @@ CACHE = Path(__file__).resolve().parent.parent.parent / "data" / "agents"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Programs of several hundred megabytes are fetched and run only when this folder is asked for by name."""
+    """Ignore this folder unless the command line names it: it fetches and runs programs of several hundred MB."""
     return None if any(HERE in Path(arg.split("::")[0]).parts for arg in config.args) else True
 
 
@@ -30,7 +30,7 @@ def job(tmp_path: Path) -> Job:
 
 @pytest.fixture
 def serve(tmp_path: Path, job: Job) -> Iterator[Callable[..., tuple[GatewayProcess, list[Model]]]]:
-    """A factory: a gateway under gunicorn, as a user runs it, whose providers are the fakes of these places."""
+    """Return a factory of gateways under gunicorn, as a user runs them, with the fakes of these places as providers."""
     with ExitStack() as running:
 
         def start(*places: Place) -> tuple[GatewayProcess, list[Model]]:

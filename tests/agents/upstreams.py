@@ -65,7 +65,7 @@ def call(tools: list[str], job: Job, worked: bool) -> tuple[tuple[str, str], ...
 
 
 class Endless:
-    """A script whose next answer is made from the request at hand, once those that it was given are used up."""
+    """A script that makes its next answer from the current request after its given answers are used up."""
 
     def __init__(self, answer: Callable[[dict[str, Any]], Any], calls: list[Any]) -> None:
         self._answer = answer
@@ -202,11 +202,11 @@ class Place:
     provider: str
     kind: Callable[[Job], Model]
     busy: Any = None  # what the service answers when it has too much to do
-    half: Any = None  # an answer whose connection breaks on the way
+    half: Any = None  # an answer with a connection that breaks on the way
     key: str = "sk-upstream"
 
     def environment(self, address: str) -> dict[str, str]:
-        """What tells a gateway that the provider is at `address`."""
+        """Return the environment variables that place the provider at `address`."""
         stem = "LLM_" + self.provider.upper().replace("-", "_")
         return {f"{stem}_BASE_URL": address, f"{stem}_API_KEY": self.key}
 

@@ -55,7 +55,7 @@ def install(folder: Path) -> Path:
 
 @dataclass
 class Sdk:
-    """One major in a process of its own. `ask` has the SDK do one thing and gives what it gave."""
+    """One major version in a separate process. `ask` runs one operation of the SDK and returns its result."""
 
     major: int
     process: Any

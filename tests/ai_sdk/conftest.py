@@ -14,7 +14,7 @@ HERE = "ai_sdk"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Packages are fetched and run only when this folder is asked for by name."""
+    """Ignore this folder unless the command line names it: it fetches and runs packages."""
     return None if any(HERE in Path(arg.split("::")[0]).parts for arg in config.args) else True
 
 

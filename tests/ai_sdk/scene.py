@@ -20,14 +20,14 @@ class Scene:
     sdks: dict[int, Sdk]
 
     def script(self, vendor: str, *says: Say) -> None:
-        """What the vendor will say, in order; all that it heard before is forgotten."""
+        """Set the vendor's next answers, in order, and clear its recorded calls."""
         fake = self.fakes[vendor]
         fake.calls.clear()
         fake._script.clear()
         fake.script(*(VENDORS[vendor].script(say) for say in says))
 
     def heard(self, vendor: str) -> list[Any]:
-        """What the vendor was sent; every request of it was one that the real service would take."""
+        """Return the vendor's requests; the real service would accept every one of them."""
         calls = self.fakes[vendor].calls
         assert [call.problem for call in calls if call.problem] == []
         return [call.body for call in calls]

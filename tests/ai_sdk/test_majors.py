@@ -81,7 +81,7 @@ def test_reasoning_comes_back_with_its_signature_over_two_turns(scene: Scene, ma
 
 
 def test_a_session_of_one_vendors_model_goes_on_with_anothers(scene: Scene, major: int, vendor: str) -> None:
-    """What one vendor signed is never shown to another, and nothing else of the conversation is lost."""
+    """One vendor's signed parts never reach another vendor, and nothing else of the conversation is lost."""
     first = "google" if vendor == "anthropic" else "anthropic"
     scene.script(first, Say("Aha.", thinking="Hm.", tools=(("weather", OSLO),)), Say("Rain."))
     options = {"llmgateway": {"reasoning_effort": "high"}}
@@ -249,7 +249,7 @@ def test_what_a_target_lacks_is_warned_of(scene: Scene, major: int, op: str) -> 
     assert [one["type"] for one in told["warnings"]] == ["other"] and "verbosity" in told["warnings"][0]["message"]
 
 
-# Majors → the class of an error and what of it is told; the SDK's own texts stand in for ours where it has some.
+# Case → class, status and isRetryable of the error; the SDK's own texts replace the gateway's where it has some.
 ERRORS = {
     "wrong key": ("GatewayAuthenticationError", 401, False),
     "bad option": ("GatewayInvalidRequestError", 400, False),
@@ -275,7 +275,7 @@ def test_every_error_is_of_its_class(scene: Scene, major: int, case: str, op: st
     while "cause" in error and "statusCode" not in error:
         error = error["cause"]
     if case == "wrong key" and "statusCode" not in error:
-        assert "nauthenticated" in error["text"] or error["name"] == name  # the SDK shows a text of its own
+        assert "nauthenticated" in error["text"] or error["name"] == name  # the SDK shows its own text
         return
     assert (error["name"], error["statusCode"], error["isRetryable"]) == (name, status, retryable)
 

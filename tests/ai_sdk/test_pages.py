@@ -12,7 +12,7 @@ from support.pages import Block, blocks
 
 NEWEST, ANSWER_S = 7, 60
 BLOCKS = [block for block in blocks() if block.mark == "npm"]
-# A snippet that only makes a model is asked something with it.
+# A snippet that only makes a model gets this call, which uses the model.
 ASK = 'import { generateText as ask } from "ai"; console.log((await ask({ model, prompt: "Hello!" })).text);\n'
 
 

@@ -17,7 +17,7 @@ COMPILE_S = 120
 TOOL = {"type": "function", "name": "weather", "inputSchema": PLACE}
 SEARCH = {"type": "provider", "id": "openai.web_search", "name": "finder", "args": {}}
 REASON = {"providerOptions": {"llmgateway": {"reasoning_effort": "high"}}}
-# Vendor, what it says, what is asked of it.
+# Vendor, its answer, the options of the request.
 STREAMS: list[tuple[str, Say, dict[str, Any]]] = [
     ("openai", Say("Good day."), {"seed": 1, "temperature": 0.5}),
     ("openai", Say("See:", tools=(("weather", "{}"), ("weather", "{}"))), {"tools": [TOOL]}),
@@ -51,7 +51,7 @@ def parts_of(scene: Scene, major: int) -> list[dict[str, Any]]:
 
 
 def as_declared(part: dict[str, Any]) -> dict[str, Any]:
-    """What the types say of a part: times become dates in the client, and of warnings they lack the service's words."""
+    """Return a part as the types declare it: the client turns times into dates, and the types lack some warnings."""
     part = {name: value for name, value in part.items() if name != "timestamp"}
     if part["type"] == "stream-start":
         part["warnings"] = [one for one in part["warnings"] if one["type"] == "other"]

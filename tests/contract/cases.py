@@ -1,4 +1,4 @@
-"""What is asked in the contract: the parts that the three surfaces' cases share, and how a conversation goes on."""
+"""Parts that the contract cases of the three surfaces share, and functions that continue a conversation."""
 
 import json
 from collections.abc import Callable
@@ -33,9 +33,11 @@ SEARCHED = Say("News of today.", source=SOURCE)
 
 @dataclass(frozen=True)
 class Case:
-    """`body` lacks the model. With more than one saying the conversation goes on as often, each time with the answer
-    as it came, the results of its calls, and what `result` makes of them. `streams` False: the stream is another
-    thing than the whole answer. `faulty`: every vendor refuses it, and the caller is told why."""
+    """A request of the contract and the answers that the vendor's fake gives to it.
+
+    `body` lacks the model. Each further item of `says` continues the conversation by one turn, which sends the answer
+    unchanged and the results of its calls, made from `result`. `streams` is False where the stream differs from the
+    whole answer. `faulty` means that every vendor refuses the request, and the caller receives the reason."""
 
     body: Json
     says: tuple[Say, ...] = (HELLO,)

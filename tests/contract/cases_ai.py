@@ -21,7 +21,7 @@ from contract.cases import (
 from contract.vendors import Say
 
 VERSIONS = {"ai2": 2, "ai3": 3, "ai4": 4}
-# What differs between the versions, and what every client meets each day.
+# The cases cover the differences between the versions and the features that every client uses each day.
 STEPS = (
     "text", "tool loop", "parallel calls", "image from a tool", "image as bytes", "PDF", "sound by URL", "search",
     "reasoning in a tool loop", "schema", "length", "unmappable tool", "denied tool", "status 400", "status 429",

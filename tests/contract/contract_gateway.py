@@ -39,7 +39,7 @@ min_cacheable_tokens = 1024
 max_n = 8
 prices = { prompt = "0.000001", completion = "0.000002" }
 """
-# A model that can do next to nothing: all that it lacks is a wish or a need of the matrix in test_unsupported_options.
+# A model with almost no features: the matrix in test_unsupported_options covers every feature that it lacks.
 LEAST = """context_length = 8000
 max_output = 1000
 supported_parameters = ["temperature", "max_tokens", "tools", "tool_choice"]
@@ -75,7 +75,7 @@ FETCHED = {"pdf": PDF, "wav": WAV}
 
 
 def fetch(url: str, max_bytes: int, **more: Any) -> Answer:
-    """What the addresses of the cases lead to."""
+    """Return the file behind an address of the cases."""
     return Answer(200, {}, b64decode(FETCHED.get(url.rpartition(".")[2], PNG)))
 
 
@@ -94,7 +94,7 @@ class ContractGateway:
         }
 
     def script(self, vendor: str, *says: Say) -> None:
-        """What the vendor will say, in order; all that it heard before is forgotten."""
+        """Set the vendor's next answers, in order, and clear its recorded calls."""
         fake = self.fakes[vendor]
         fake.calls.clear()
         fake._script.clear()
@@ -125,7 +125,7 @@ class ContractGateway:
 
 @contextmanager
 def open_stage(folder: Path, **environment: str) -> Iterator[ContractGateway]:
-    """A stage whose data and catalogue are in `folder`."""
+    """Open a stage that keeps its data and catalogue in `folder`."""
 
     def settings(**given: str) -> Settings:
         return configuration.load({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(folder / "data")} | given)

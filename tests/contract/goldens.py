@@ -70,7 +70,7 @@ def write(surface: str, vendor: str, name: str, golden: Json) -> None:
 
 
 def thin(surface: str, seen: list[Json]) -> list[Json]:
-    """What a caller sees without counts that are zero. AssertionError when one of them is not told."""
+    """Return the caller's view without counts that are zero. Raises AssertionError when a count is missing."""
     return [{**turn, "usage": _thin(surface, turn["usage"])} if turn.get("usage") else turn for turn in seen]
 
 

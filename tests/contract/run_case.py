@@ -8,7 +8,7 @@ from contract.contract_gateway import ContractGateway
 
 
 def play(stage: ContractGateway, surface: str, vendor: str, case: Case, streamed: bool = False) -> list[Json]:
-    """What the caller sees of each turn."""
+    """Run the case and return the caller's view of each turn."""
     stage.script(vendor, *case.says)
     body: Any = case.body | {"model": f"fake-{vendor}/{vendor}-able"} | ({"stream": True} if streamed else {})
     seen = []

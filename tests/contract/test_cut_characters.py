@@ -1,5 +1,5 @@
-"""Emoji that somebody cut in two, as programs do whose texts are UTF-16: a conversation goes on with them, and what two
-pieces of a stream hold of one is one again."""
+"""Emoji that were cut in two, as programs with UTF-16 strings do: the conversation continues with them, and the halves
+in two pieces of a stream are joined again."""
 
 import json
 from typing import Any

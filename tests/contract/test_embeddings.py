@@ -55,7 +55,7 @@ def embedding(tmp_path_factory: pytest.TempPathFactory, upstream: FakeEmbeddingS
 
 
 def seen(answer: Json) -> Json:
-    """What an answer says, without what differs from run to run and what it cost."""
+    """Return the content of an answer without its cost and without values that differ from run to run."""
     usage = {name: answer.get("usage", {}).get(name) for name in ("prompt_tokens", "total_tokens")}
     shared = {name: answer[name] for name in ("object", "data", "model", "error") if name in answer}
     return shared | ({"usage": usage} if "usage" in answer else {})

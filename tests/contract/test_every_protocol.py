@@ -33,7 +33,7 @@ WRITING = bool(os.environ.get("WRITE_GOLDENS"))
 
 
 def sent(stage: ContractGateway, vendor: str) -> list[Json]:
-    """What the vendor got, each with the path where it tells something."""
+    """Return the requests that the vendor received, each with its path where the path carries information."""
     return [views.steady(call.body) for call in stage.heard(vendor)]
 
 
@@ -44,12 +44,12 @@ def check_taken(stage: ContractGateway, vendor: str, case: Case) -> None:
 
 
 def bare(body: Json | None) -> Any:
-    """A vendor's request without the wish for a stream."""
+    """Return a vendor's request without its streaming options."""
     return body and views.plain({name: value for name, value in body.items() if name not in STREAMING})
 
 
 def told(seen: list[Json]) -> Any:
-    """What is seen, without the usage of later turns: the fakes count the bytes that they got."""
+    """Return the caller's view without the usage of later turns, because the fakes count the bytes that they got."""
     return views.plain([{**one, "usage": None} if turn else one for turn, one in enumerate(seen)])
 
 

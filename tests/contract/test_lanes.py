@@ -22,7 +22,7 @@ from gateway.worker.services import Services
 
 CASES = {"chat": cases_chat.CASES, "messages": cases_messages.CASES, "responses": cases_responses.CASES}
 HOMES = {"chat": "openai", "messages": "anthropic", "responses": "responses", "ai4": "anthropic"}
-# What the format's own vendor alone takes or tells: the neutral form has no word for it (a citation's index, say).
+# Cases that only the format's own vendor supports: the neutral form cannot express them (a citation's index, say).
 OWN = {"chat": (), "messages": ("a maker's own tool", "search result", "search"), "responses": ("a maker's own tool",)}
 LANES = [
     pytest.param(surface, name, id=f"{surface}-{name}")
@@ -85,7 +85,7 @@ def rebuilt(stage: ContractGateway) -> Iterator[Callable[[], None]]:
 
 
 def shown(stage: ContractGateway, surface: str, case: Case, streamed: bool) -> list[Any]:
-    """What a caller sees, turn for turn; of usage what was made."""
+    """Return the caller's view of each turn; its usage contains only the output tokens."""
     return views.plain([_shared(view) for view in play(stage, surface, HOMES[surface], case, streamed)])
 
 

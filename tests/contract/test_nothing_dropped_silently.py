@@ -1,6 +1,6 @@
-"""Nothing is dropped in silence: what a caller sent reaches the vendor, or the caller is told that it does not.
+"""Nothing is dropped silently: every part of a request reaches the vendor, or a warning names the part that does not.
 
-Read out of the goldens, which `test_every_protocol` holds to what really happens.
+The tests read the goldens, which `test_every_protocol` compares with the real requests and answers.
 """
 
 import base64
@@ -16,7 +16,7 @@ from fakes.anthropic_checks import sign
 SURFACES = ("chat", "messages", "responses")
 PAPER_URL = "https://papers.example/a.pdf"
 
-# What lies at an address arrives as bytes where a vendor loads nothing itself.
+# The file at an address arrives as bytes where a vendor loads no addresses.
 BYTES = {IMAGE_URL: PNG, PAPER_URL: PDF}
 
 # Case → what must be found in the requests that vendors get, word for word, on every surface that has the case.
@@ -62,7 +62,7 @@ EVIDENCE: dict[str, tuple[str, ...]] = {
     "pro mode": ('"pro"',),
     "two choices": (": 2",),
 }
-# (what was asked, how a warning names it): for wishes that a vendor may lack.
+# (value in the request, its name in a warning) for optional features that a vendor may lack.
 WISHES: dict[str, tuple[tuple[str, str], ...]] = {
     "hot": (("0.9", "top_p"), ("enalty", "penalty")),
     "verbosity and user": (("verbosity", "verbosity"),),
@@ -70,7 +70,7 @@ WISHES: dict[str, tuple[tuple[str, str], ...]] = {
     "one search at most": (("max_", "max_uses"),),
     "search": (("news.example", "omain"),),
 }
-# Hints that change no answer; a vendor without them goes without them, and the caller is told.
+# Hints that change no answer: a vendor that lacks them does not receive them, and the caller receives a warning.
 HINTS = {"cache marks": ("openai", "responses", "both", "google")}
 WAYS = [(surface, vendor) for surface in SURFACES for vendor in VENDORS]
 KEPT_SIGNATURES = {
@@ -156,7 +156,7 @@ def test_a_vendors_error_is_the_callers_only_if_it_is_about_the_request(surface:
     assert len(seen["error"]["message"]) > 5 and seen["error"]["code"]
 
 
-# One line for each loss: (surface, vendor, case, what the caller is told).
+# One line for each loss: (surface, vendor, case, text of the caller's warning).
 LOSSES = [
     ("chat", "anthropic", "custom tool", "no tool of type custom"),
     ("chat", "google", "custom tool", "no tools with free-text input"),

@@ -1,5 +1,5 @@
-"""Answers of which one member is another kind of thing than its vendor documents: a provider's fault at the most, told
-in the caller's dialect, and never ours."""
+"""Answers in which one member has another type than its vendor documents: at most they cause a provider's error in the
+caller's dialect, and never an internal error."""
 
 import copy
 import json

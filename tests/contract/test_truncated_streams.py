@@ -62,7 +62,7 @@ def responses(callers: Callers, model: str) -> None:
 
 
 class AiError(Exception):
-    """A client of the AI SDK's protocol was told of an error."""
+    """A client of the AI SDK's protocol received an error."""
 
 
 def ai(callers: Callers, model: str) -> None:

@@ -1,7 +1,7 @@
-"""Wishes and needs on every surface and protocol, asked of models that can do next to nothing.
+"""Optional and required features on every surface and protocol, requested from models with almost no features.
 
-A wish is left out or lowered: the answer comes, names it, and the vendor never sees it. A need is refused: the error
-names it and its field in the words of the caller's own dialect, and the vendor hears nothing.
+An optional feature is left out or lowered: the answer arrives and names it, and the vendor never sees it. A required
+feature is refused: the error names it and its field in the caller's dialect, and the vendor receives no request.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""One saying of a model, as each vendor's fake is told to say it."""
+"""One answer of a model, translated into the script of each vendor's fake."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ SOURCE = "https://news.example/today"
 
 @dataclass(frozen=True)
 class Say:
-    """What the model says. `finish` is "", "length", "filter" or "stop_sequence"; `source` cites a page that a search
+    """The model's answer. `finish` is "", "length", "filter" or "stop_sequence"; `source` cites a page that a search
     found; `broken` is an HTTP status instead of an answer. `piece` and `fragment` are the sizes of deltas and writes,
     `cut` breaks the connection after so many bytes."""
 
@@ -65,7 +65,7 @@ def _responses(say: Say) -> responses.Answer:
 
 
 class Both(FakeVendor):
-    """A vendor with both APIs of OpenAI's format, whose next answer is told for each of them."""
+    """A vendor with both APIs of OpenAI's format; its script contains each answer once per API."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,8 +162,9 @@ def _cohere(say: Say) -> cohere.Answer:
 
 @dataclass(frozen=True)
 class Vendor:
-    """A fake: its server, how it is scripted, the protocol and the model that it is asked for; `more` of its
-    mapping, `provider` of its provider."""
+    """A fake: its server, the function that scripts it, its protocol and its model.
+
+    `more` is added to the model's mapping, `provider` to the provider's settings."""
 
     fake: Callable[[], Any]
     script: Callable[[Say], Any]

@@ -1,4 +1,4 @@
-"""What a caller sees of an answer, whole or folded from its stream, without what differs from run to run."""
+"""The caller's view of an answer, whole or folded from its stream, without values that differ from run to run."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def events_of(raw: bytes) -> list[tuple[str, Any]]:
 
 
 def fold(surface: str, raw: bytes) -> Json:
-    """The answer of a body that is whole, or the one that a stream tells; {"error": …} when it ends in one."""
+    """Return the answer from a whole body or from a stream; {"error": …} when the stream ends in an error."""
     if raw[:1] == b"{":
         return json.loads(raw)
     return FOLDS[surface](events_of(raw))
@@ -209,7 +209,7 @@ FOLDS = {
 
 
 def view(surface: str, status: int, body: Json) -> Json:
-    """What the caller sees, without ids of ours, times and money."""
+    """Return the caller's view of an answer without the gateway's ids, times and costs."""
     if "error" in body and body["error"]:
         return steady({"status": status, "error": body["error"]})
     return steady(VIEWS[surface](body))

@@ -27,7 +27,7 @@ PASSWORD = "a long enough password"
 PAUSE_S = 0.01
 HEAD_START_S = 1.5
 TIMES = 3  # the quiet value that others may wait under a flood
-# Of requests so short that a machine's own pauses decide: below it nothing is compared.
+# Requests below this duration are not compared: the machine's own pauses dominate them.
 LEAST_S = 0.01
 # Texts of the measured requests, and how many are sent.
 TEXTS = {"small": ("Hello", 300), "of 200 KB": ("word " * 40_000, 100)}
@@ -83,7 +83,7 @@ def session(gateway: GatewayProcess) -> str:
 
 
 def measure(gateway: GatewayProcess, key: str, content: bytes, count: int) -> Waits:
-    """So many requests one after the other, all of which must be answered."""
+    """Send `count` requests one after the other and return their durations; every request must be answered."""
     waits = Waits()
     caller = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}

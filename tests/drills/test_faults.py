@@ -30,7 +30,7 @@ FAULTS = {
     "wrong content type": drilling.wrong_type(),
     "cut before the first content": drilling.cut_before(),
 }
-# At most so long may the fault delay anybody: the patience with a silent provider, and the time of a busy machine.
+# The longest delay of any caller by the fault: the timeout for a silent provider plus the time of a busy machine.
 LONGEST_S = 4.0
 
 

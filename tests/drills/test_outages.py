@@ -1,4 +1,4 @@
-"""What breaks around an installation, one thing after the other: who is answered, what log and health say.
+"""Outages around an installation, one after the other: which callers are answered, and what log and health report.
 
 Two nodes of two workers behind nginx, with a real PostgreSQL and a real Redis. `make drills`; docs/reliability.md has
 the table, which WRITE_GOLDENS=1 writes.
@@ -166,7 +166,7 @@ def test_the_database_is_away_while_a_worker_dies(
     fleet.wait_for_workers(2)
     during, after = asked.between(away, back), asked.between(back, time.monotonic())
     assert not {text for text in during.failures() if text.startswith(("401", "403", "404"))}
-    # Of those that were under way at that moment some could not be settled any more.
+    # Some requests that were under way at that moment could not be settled any more.
     before = asked.between(0, away - UNDER_WAY_S)
     assert before.told and before.failures() == {}
     assert after.recovered_s(back) < 8, after.failures()
@@ -267,7 +267,7 @@ def steps_at(commit: str) -> set[str]:
 
 
 def find_version_before() -> str:
-    """The newest commit that lacks migrations of today's and whose own are all among today's, unchanged."""
+    """Return the newest commit that lacks some of today's migrations and has no others; shared ones are unchanged."""
     today = steps_at("HEAD")
     for commit in git("log", "-60", "--format=%H", "--", "migrations").split():
         if steps_at(f"{commit}^") < today:

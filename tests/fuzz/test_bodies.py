@@ -15,7 +15,7 @@ from gateway.configuration import settings as settings_module
 
 # Each goes through the whole gateway: a tenth of what the readers alone are tried with.
 EXAMPLES = settings().max_examples // 10
-# Of each operation that does not chat, the sandbox's model; a chat whose answer is not what is looked at.
+# The sandbox's model for each operation other than chat. Chats use one with answers that are not inspected.
 MODELS = {
     "/v1/embeddings": "sandbox-embed",
     "/v1/audio/speech": "sandbox-speak",
@@ -75,7 +75,7 @@ def put(body: Any, steps: list[int], value: Any) -> Any:
 
 
 def check(answer: Any) -> None:
-    """Served, or the caller's fault, and told in JSON with a code."""
+    """Check that the request was served or refused as the caller's fault, in JSON with a code."""
     text = answer.get_data()
     assert answer.status_code < 500, (answer.status_code, text[:500])
     if answer.status_code >= 400:

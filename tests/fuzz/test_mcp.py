@@ -1,4 +1,4 @@
-"""Messages and arguments of tools as nobody would write them: read, or refused with what is wrong."""
+"""Random messages and arguments of tools: each is read, or refused with an error that names the problem."""
 
 import json
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ KINDS = (
 
 
 def read(raw: bytes) -> None:
-    """Whatever is read can be answered; whatever is refused is the caller's fault."""
+    """Check that a message that is read can be answered, and that a refused one is the caller's fault."""
     try:
         call = json_rpc.read(LIMITS, raw)
     except GatewayError as error:

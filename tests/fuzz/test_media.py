@@ -1,4 +1,4 @@
-"""Sounds, pictures and documents of any bytes: told what they are or refused, within so many looks, never a fault."""
+"""Sounds, images and documents of any bytes: recognised or refused within a bounded number of reads, never a crash."""
 
 import pytest
 from hypothesis import given
@@ -79,7 +79,7 @@ PDF = st.lists(
 def test_a_document_of_any_bytes_has_so_many_pages_at_most(data: bytes) -> None:
     try:
         pages, most, text = pdf_program.read(data)
-    except Exception:  # as the program does, whose caller takes the file for the longest then
+    except Exception:  # the program fails as well, and its caller then assumes the longest file
         pages, most, text = 1, 1, 0
     assert 1 <= pages <= most and text >= 0
     assert len(sandbox_ocr._pages_of(data)) <= sandbox_ocr.MOST_PAGES

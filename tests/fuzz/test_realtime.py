@@ -32,7 +32,7 @@ LOCKS = st.sampled_from(
     ]
 )
 LIMITS = load({}).limits
-# What only the gateway, or the owner of the provider's account, says of a session or a response.
+# Fields of a session or a response that only the gateway or the owner of the provider's account sets.
 OURS = {"model", "prompt", "tracing"}
 HOLDERS = {"session.update": "session", "transcription_session.update": "session", "response.create": "response"}
 

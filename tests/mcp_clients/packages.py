@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 CACHE = Path(__file__).resolve().parent.parent.parent / "data" / "mcp"
-# The two generations of the TypeScript client, one package each. The second asks as the first did unless it is told to
-# look for the revision of the protocol that it was made for.
+# The two generations of the TypeScript client, one package each. The second sends the requests of the first unless an
+# option makes it look for the revision of the protocol that it was made for.
 FIRST, SECOND = {"@modelcontextprotocol/sdk": "1.32.2"}, {"@modelcontextprotocol/client": "2.4.0"}
 NEWEST = "2026-07-28"
 AUTO, PINNED = ({"versionNegotiation": {"mode": mode}} for mode in ("auto", {"pin": NEWEST}))

@@ -34,7 +34,7 @@ TOOLS = [name for name, _ in CALLS]
 
 
 def run(home: Path, *command: object, good: tuple[int, ...] = (0,), **environment: str) -> str:
-    """What a program printed, which had to end well."""
+    """Run a program, which must succeed, and return its output."""
     own = {"PATH": os.environ["PATH"], "HOME": str(home), **environment}
     done = subprocess.run(
         [str(one) for one in command], cwd=home, capture_output=True, text=True, timeout=RUN_S, env=own
@@ -102,7 +102,7 @@ def test_mcp_remote_lists_and_calls_every_tool(
 
 
 def converse(process: Any) -> dict[str, Any]:
-    """What a server behind stdin and stdout says, line by line."""
+    """Talk with a server over stdin and stdout, line by line, and return its answers."""
 
     def ask(number: int, method: str, **params: Any) -> Any:
         say({"jsonrpc": "2.0", "id": number, "method": method, "params": params})

@@ -53,7 +53,7 @@ def test_a_video_is_played_and_sought_by_its_link(gateway: GatewayProcess, brows
     browser.run("film.currentTime = 3")
     browser.wait_for("film.told.includes('seeked') && film.currentTime > 3")
     assert browser.run("film.told.includes('error') || film.error") in (False, None)
-    # What a page of another origin may only do with an answer that allows it.
+    # A page of another origin may read the pixels only if the answer allows it.
     shown = "Object.assign(document.createElement('canvas').getContext('2d'), {})"
     browser.run(f"window.drawn = {shown}; drawn.drawImage(film, 0, 0)")
     assert browser.run("drawn.getImageData(9, 9, 1, 1).data.length") == 4

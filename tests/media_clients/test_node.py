@@ -31,7 +31,7 @@ RUN_S = 120
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What each call gave."""
+    """Return the result of each call."""
     npm.install(CACHE, PACKAGES)
     node, folder = npm.node(CACHE), tmp_path_factory.mktemp("media")
     picture, sound = folder / "a.png", folder / "a.wav"

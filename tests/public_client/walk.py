@@ -33,11 +33,11 @@ SKILL = "---\nname: code-review\ndescription: Reviews code.\n---\n# Review\n"
 
 
 class Failed(Exception):
-    """What a command did instead."""
+    """A command did something else than expected; the text describes it."""
 
 
 class Walk:
-    """The client in a folder of its own, pointed at one gateway."""
+    """The client in a separate folder, configured for one gateway."""
 
     def __init__(self, folder: Path, gateway: GatewayProcess) -> None:
         self.folder, self.gateway = folder, gateway
@@ -54,7 +54,7 @@ class Walk:
         self.failures = 0
 
     def install(self) -> None:
-        """The client from the registry, and a coding agent that only tells what it was given."""
+        """Install the client from the registry and a coding agent that only prints its input."""
         for name in ("client", "home", "bin", "work"):
             (self.folder / name).mkdir()
         agent = self.folder / "bin" / "claude"
@@ -86,7 +86,7 @@ class Walk:
         return json.loads(output[min(i for i in (output.find("["), output.find("{")) if i >= 0) :])
 
     def typed(self, answers: tuple[str, ...], *arguments: str) -> str:
-        """The output of a command at a terminal, where somebody types `answers` one after the other."""
+        """Return the output of a command at a terminal, into which `answers` are typed one after the other."""
         pid, terminal = pty.fork()
         if pid == 0:
             os.chdir(self.folder / "work")
@@ -134,7 +134,7 @@ def expect(text: str, *parts: str) -> str:
 
 
 def approve(url: str, decision: str) -> None:
-    """What a person does in the browser: sign in, compare the code, press a button."""
+    """Do a person's steps in the browser: sign in, compare the code, press a button."""
     browser = requests.Session()
     login = browser.get(url)
     own = {"Origin": url.split("/connect")[0]}

@@ -1,4 +1,4 @@
-"""What the clients are driven against."""
+"""The scene that the clients are tested against."""
 
 from pathlib import Path
 from typing import NamedTuple

@@ -28,7 +28,7 @@ ANSWER = ["response.created", "response.output_text.delta", "response.output_tex
 
 @pytest.fixture(scope="module")
 def given(scene: Scene) -> dict[str, Any]:
-    """What each client got."""
+    """Return the result of each client."""
     npm.install(CACHE, PACKAGES)
     gateway = scene.gateway
     command = [npm.node(CACHE), HERE / "drive.mjs", CACHE, gateway.address, scene.secure, gateway.key]

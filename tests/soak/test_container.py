@@ -1,5 +1,5 @@
-"""The container file, carried out where no builder is: its steps in an empty environment, and what they leave started,
-as whoever runs the tests. `make container`.
+"""The container file, executed without a builder: its steps run in an empty environment, and the result is started as
+the user that runs the tests. `make container`.
 """
 
 import os

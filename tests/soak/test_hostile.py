@@ -45,7 +45,7 @@ def figures(gateway: GatewayProcess) -> dict[str, float]:
 
 
 def traffic(gateway: GatewayProcess, seconds: float) -> tuple[set[int], list[float]]:
-    """Statuses and durations of what normal callers asked."""
+    """Return the statuses and durations of normal callers' requests."""
     until = time.monotonic() + seconds
     body = {"model": "mint/coin"} | BODIES[PATH]("hello")
 
@@ -69,7 +69,7 @@ def p99(durations: list[float]) -> float:
 
 @contextmanager
 def crowd(gateway: GatewayProcess, count: int) -> Iterator[None]:
-    """So many hostile callers, once they are there; the gateway is rid of them at the end."""
+    """Run `count` hostile callers; the gateway has closed their connections at the end."""
     started = subprocess.Popen([sys.executable, CROWD, str(gateway.port), str(count), str(CROWD_S)])
     try:
         gevent.sleep(4)
@@ -86,8 +86,8 @@ def crowd(gateway: GatewayProcess, count: int) -> Iterator[None]:
     ("count", "rounds", "seconds"), [(100, 1, 2), pytest.param(1000, 4, 10, marks=pytest.mark.soak)]
 )
 def test_hostile_callers_disturb_nobody(gateway: GatewayProcess, count: int, rounds: int, seconds: float) -> None:
-    """What else the machine does comes and goes, so that what is usual is measured before each visit of the crowd and
-    for twice as long: both sides of the comparison have seen the same machine. Few are compared with nothing."""
+    """The machine's other load varies. The usual durations are therefore measured before each visit of the crowd, for
+    twice as long: both sides of the comparison see the same machine. A small crowd is not compared."""
     compared = count >= 1000
     if compared:
         traffic(gateway, 2)  # warm

@@ -11,7 +11,7 @@ from support.spending import BESIDE_CHAT as PATHS
 from support.spending import TOKEN_NUSD, at_once, query, reserved_nusd, sent_to, until
 
 ROWS = "SELECT label, finish, cost_nusd, input, extra FROM usage"
-# What each of them is billed in, for 0.03 USD; all others in tokens of what they read.
+# Unit and count that each operation is billed for, at 0.03 USD; all others are billed for input tokens.
 UNITS = {
     "/v1/audio/speech": ("characters", 100),
     "/v1/audio/transcriptions": ("audio_ms", 1000),
@@ -34,7 +34,7 @@ def call(gateway: GatewayProcess, path: str, words: str) -> httpx.Response | Non
 
 
 def begin_upload(gateway: GatewayProcess) -> socket.socket:
-    """A form whose second half never comes."""
+    """Send the first half of a form; the second half never follows."""
     form = httpx.Request("POST", gateway.address, **sent_to("/v1/audio/transcriptions", "mark:half"))
     body = form.read()
     head = (

@@ -1,4 +1,4 @@
-"""Kill -9 of a whole gateway while videos are made: every job goes on, and is paid once."""
+"""A whole gateway ends by kill -9 while videos are made: every job continues and is paid once."""
 
 import httpx
 import pytest
@@ -10,7 +10,7 @@ COST = 4 * 10_000_000
 ENDED = "SELECT id FROM video_job WHERE state = 'completed'"
 
 
-# A job that was being asked for when its worker was killed is asked for again after minutes.
+# A job that a worker was polling when it was killed is polled again only after minutes.
 @pytest.mark.soak
 def test_videos_of_a_killed_gateway_are_finished_and_paid_once(start: Start) -> None:
     more = {"GATEWAY_CATALOGUE_SANDBOX": "true", "GATEWAY_VIDEO_POLL_S": "0.3", "GATEWAY_BOOTSTRAP_CREDITS_USD": "100"}
@@ -20,7 +20,7 @@ def test_videos_of_a_killed_gateway_are_finished_and_paid_once(start: Start) -> 
         for number in range(JOBS):
             body = {"model": "sandbox/sandbox-film", "prompt": f"Film {number} [[sandbox: takes={number / 3:.2f}]]"}
             made.append(http.post(f"{gateway.address}/v1/videos", json=body).json()["id"])
-    for _ in range(2):  # some are over by then, some are being asked for, some are on their way
+    for _ in range(2):  # some jobs are over by then, some are being polled, some are on their way
         assert until(lambda: len(query(gateway, ENDED)) > 0, 15)
         gateway.kill()
         gateway.start()

@@ -16,7 +16,9 @@ ROWS = "SELECT label, finish, cost_nusd, output FROM usage"
 
 
 def load(gateway: GatewayProcess, stopping: list[bool], told: dict[str, Told]) -> None:
-    """Callers that ask on whatever happens, streams and whole answers by turns; `told` by the mark of the call."""
+    """Run callers that continue after any error, with streams and whole answers mixed at random.
+
+    Each result is stored under the mark of its call."""
     marks = count()
 
     def caller(number: int) -> None:
@@ -54,7 +56,7 @@ def test_a_killed_worker_loses_and_doubles_nothing(start: Start, mint: FakeUpstr
     cut = [row for row in rows if row[1] == "interrupted"]
     print(f"{rounds} kills, {len(told)} requests, {len(whole)} whole, {len(called)} calls, {len(cut)} interrupted rows")
     assert called.items() <= marks.items()  # each upstream call has exactly one row
-    # What has a row and was never called was killed between the word that it left and its first byte upstream.
+    # A row without an upstream call was killed between the record that it starts and its first byte upstream.
     assert {mark for mark in marks if mark not in called} <= {label for label, *_ in cut}
     exact = {label for label, finish, cost, _ in rows if finish == "stop" and cost == 100 * TOKEN_NUSD}
     assert set(whole) <= exact

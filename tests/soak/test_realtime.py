@@ -94,7 +94,7 @@ def test_kills_at_any_moment_lose_no_response_that_ended_and_bill_none_twice(sta
     rows = query(gateway, "SELECT label, finish, cost_nusd FROM usage WHERE operation = 'realtime'")
     ended = Counter(label for label, finish, _ in rows if finish == "stop")
     assert {cost for _, finish, cost in rows if finish == "stop"} == {USAGE_NUSD}
-    # What a caller saw is there; beyond it at most the one response whose end was on its way.
+    # Every response that a caller saw has a row; at most one more has a row, because its end was on its way.
     assert all(count <= ended[label] <= count + 1 for label, count in seen.items())
     assert {finish for _, finish, _ in rows} <= {"stop", "interrupted"} and len(rows) <= asked + len(seen)
     gateway.manage("doctor")

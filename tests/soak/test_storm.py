@@ -40,7 +40,7 @@ class Reader:
 
 
 def storm(nodes: list[GatewayProcess], keys: list[str], seconds: float) -> list[tuple[int, str]]:
-    """What callers were told who asked as fast as they could, each time under a key by chance."""
+    """Return statuses and codes of callers that send requests as fast as they can, each under a random key."""
     end = time.monotonic() + seconds
 
     def caller(number: int) -> list[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""What the reports of `/mcp` tell after a mixed load with killed workers: the upstream's own log of calls."""
+"""The reports of `/mcp` equal the upstream's own log of calls after a mixed load with killed workers."""
 
 import http.client
 import json
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 def call_tool(gateway: GatewayProcess, tool: str, key: str, mark: str = "", source: str = "", **arguments: Any) -> Told:
-    """One call of a tool over a connection of its own; status 0 when the connection broke."""
+    """Call a tool over a separate connection; the status is 0 when the connection broke."""
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Accept": "application/json"}
     headers |= {"x-request-id": mark, "x-source": source} if mark else {}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
@@ -37,8 +37,9 @@ def call_tool(gateway: GatewayProcess, tool: str, key: str, mark: str = "", sour
 
 
 def load(gateway: GatewayProcess, keys: list[str], stopping: list[bool], told: dict[str, Told]) -> None:
-    """Callers that chat by the tool and over `/v1`, with either key, whatever happens; `told` by the mark of the call,
-    which begins with its app and its key's number."""
+    """Run callers that chat by the tool and over `/v1`, with either key, and continue after any error.
+
+    Each result is stored under the mark of its call, which begins with its app and its key's number."""
     numbers = count()
 
     def caller(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Tools that the conformance suite asks for, on the dispatcher of `/mcp` at a path of their own; for tests alone."""
+"""Tools that the conformance suite requires, on the dispatcher of `/mcp` at a separate path; only for tests."""
 
 from base64 import b64encode
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ NEWEST = {
 
 @dataclass(frozen=True, slots=True)
 class ShownTool(OfferedTool):
-    """A tool whose schema is given as it is."""
+    """A tool that shows its schema unchanged."""
 
     def show(self) -> Json:
         return {"name": self.name, "description": self.description, "inputSchema": NEWEST}
