@@ -1,4 +1,4 @@
-"""Who calls and what they may use: organizations, projects, members, keys, rules, provider keys, discounts, the audit.
+"""Accounts and permissions: organizations, projects, members, keys, rules, provider keys, discounts and the audit log.
 
 May not know limits, metering, surfaces or any framework: spending limits are rows of `limits`, replies are written by
 the surfaces. Rows never leave the package; functions return frozen values. A change goes through `changes.commit`,

@@ -1,4 +1,4 @@
-"""What a caller may use: access rules and compliance policy, evaluated without I/O.
+"""Access decisions: access rules and the compliance policy, evaluated without I/O.
 
 Within one level the allow rules of one type are a union, different types must all agree and deny always wins; every
 level (organization, each team, member, key) only narrows. No rules: everything is allowed.

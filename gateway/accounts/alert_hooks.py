@@ -72,9 +72,9 @@ LONGEST_NAME = 80
 
 @dataclass(frozen=True, slots=True)
 class AlertHook:
-    """`events` () = all. `form` is one of FORMS. The secret is only there where alerts are delivered: it signs
-    webhooks, and is the integration key of PagerDuty. `operators`, known there too, tells whether the hook belongs to
-    the organization that runs the installation."""
+    """An alert hook. `events` () means all events. `form` is one of FORMS. The secret is set only where alerts are
+    delivered: it signs webhooks, and is the integration key of PagerDuty. `operators`, also set only there, is true
+    if the hook belongs to the organization that runs the installation."""
 
     id: str
     organization_id: str

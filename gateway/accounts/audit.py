@@ -22,7 +22,7 @@ HEAD, FORGOTTEN = 1, 2  # rows of audit_head: the newest entry, and the last tha
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One change: who (`actor`: a user id, a key id or "operator") did what (`action`: "api_key.roll") to whom."""
+    """One change: its actor (a user id, a key id or "operator"), its action (such as "api_key.roll") and its target."""
 
     seq: int
     at_us: int
@@ -88,8 +88,8 @@ def list_entries(
 
 
 def verify(database: Database) -> tuple[int, list[str]]:
-    """Walk the whole chain: (entries seen, problems). Tells a changed, missing, added or cut-off entry. Others have
-    their turn between its pages."""
+    """Verify the whole chain and return (entries seen, problems). It detects changed, missing, added and cut-off
+    entries. It yields to other work between pages."""
     # The head is read first: entries added during the walk lie behind it and are not looked at.
     last, head_hash = database.read(_read_head)
     problems: list[str] = []

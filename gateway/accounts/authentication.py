@@ -45,7 +45,7 @@ KEY_REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request, with all that the request path needs of its key, project and rules.
+    """The caller of a request, with all that the request path needs of its key, project and rules.
 
     `expires_at_us` None = never. `rules` are the compiled levels of access.py, () when nothing is restricted. `teams`
     are (id, name) of the caller's teams that have spending limits, in the order of their ids. `retention` is none or
@@ -86,7 +86,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A remembered refusal; every request gets an exception of its own from it."""
+    """A cached refusal, from which each request gets a new exception."""
 
     kind: type[GatewayError]
     message: str
@@ -157,7 +157,8 @@ class Authentication:
         return unknown
 
     def look_up(self, read: Callable[[], T]) -> T:
-        """What `read` finds in the store for a credential that is not in memory: few at a time. Unavailable."""
+        """Return the result of `read` for a credential that is not in memory. The number of concurrent look-ups is
+        limited. Raises Unavailable."""
         if not self._lookups.acquire(timeout=LOOKUP_WAIT_S):
             raise Unavailable("Too many unknown API keys are being looked up; try again.")
         try:
@@ -232,7 +233,7 @@ DIRECT = (
 
 
 def _judge(rows: Sequence[Mapping[str, Any]], version: int) -> Caller | Refused:
-    """What the rows of one token (see `_query`) say of it. Expiry is left to the moment of use."""
+    """Return the caller or refusal for the rows of one token (see `_query`). Expiry is checked at the moment of use."""
     if not rows:
         return Refused(Unauthenticated, UNKNOWN)
     row = rows[0]

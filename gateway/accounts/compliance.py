@@ -1,6 +1,6 @@
 """An organization's compliance policy: which providers meet it, judged by what the catalogue says of them.
 
-The names of the flags are those of the HTTP reference, section 6.7. What is not known does not comply.
+The names of the flags are those of the HTTP API. A provider does not comply if the relevant fact is unknown.
 """
 
 from collections.abc import Callable, Mapping
@@ -70,7 +70,7 @@ def read_policy(value: Mapping[str, object]) -> CompliancePolicy:
 
 
 def violation(policy: CompliancePolicy, mapping: ModelMapping, provider: Provider) -> str | None:
-    """What the provider or model lacks under the policy, or None."""
+    """Return the reason why the provider or model violates the policy, or None."""
     return _named(policy, mapping, provider) or _uncertified(policy, provider) or _careless(policy, provider)
 
 
@@ -114,7 +114,7 @@ def _uncertified(policy: CompliancePolicy, provider: Provider) -> str | None:
 def _careless(policy: CompliancePolicy, provider: Provider) -> str | None:
     if policy.allowed_countries and provider.headquarters.upper() not in policy.allowed_countries:
         return f"provider {provider.id} is not based in an allowed country"
-    # A provider that tells neither its seat nor anything of its handling of data is one that hides itself.
+    # A stealth provider discloses neither its headquarters nor anything about its handling of data.
     if policy.block_stealth_providers and not provider.headquarters and provider.data_policy == DataPolicy():
         return f"provider {provider.id} does not disclose who runs it"
     return None

@@ -75,8 +75,8 @@ class CustomProviders:
         self._known: dict[str, tuple[tuple[str, ...], CustomProviderInfo]] = {}
 
     def providers_of(self, organization_id: str) -> Mapping[str, CustomProviderInfo]:
-        """The organization's providers by name; one that did not change stays the same object. Unavailable when the
-        store cannot be asked."""
+        """Return the organization's providers by name. An unchanged provider stays the same object. Raises Unavailable
+        if the store cannot be read."""
         return self._memory.get(organization_id, lambda version: self._read(organization_id))
 
     def add(

@@ -1,6 +1,6 @@
 """Device codes: a client without a browser asks, a signed-in person approves, the client collects a session.
 
-RFC 8628; the product's figures: ten minutes, a poll each five seconds, one known client (facts A.4).
+RFC 8628 with the product's figures: ten minutes, a poll every five seconds, one known client.
 """
 
 import re
@@ -31,7 +31,7 @@ Status = DeviceStatus
 
 @dataclass(frozen=True, slots=True)
 class DeviceGrant:
-    """What the client gets: its secret code, and the one that a person compares."""
+    """The codes that the client receives: its secret code, and the code that a person compares."""
 
     device_code: str = field(repr=False)
     user_code: str = ""
@@ -78,7 +78,8 @@ class Devices:
         return grant
 
     def collect(self, device_code: str, client: str) -> tuple[Status, NewSession | None]:
-        """What became of a request; an approved one turns into a session, once. "expired" for an unknown code."""
+        """Return the status of a request. An approved request yields a session, once. The status of an unknown code is
+        "expired"."""
         hashes = tokens.candidates(device_code, self._hash_keys)
         session_id = ids.new("ses")
         token = ids.token(PREFIX)

@@ -118,7 +118,7 @@ class Discounts:
         commit(self._database, self._control, work)
 
     def _renew(self, version: int) -> None:
-        """What was known is not relied on, even when the table cannot be read now."""
+        """Drop the cached discounts and read the table again. They are dropped even if the table cannot be read now."""
         self._book = None
         self.any = True
         try:
@@ -128,7 +128,7 @@ class Discounts:
 
     def _read(self, version: int) -> dict[Place, DiscountInfo]:
         book = {one.place: one for one in self._database.read(self._select)}
-        # A read that a change overtook serves who asked, and is forgotten.
+        # The result of a read that a change overtook serves its caller, but is not cached.
         if version >= max(self._version, self._control.version):
             self._book = book
             self._version = version
@@ -136,7 +136,7 @@ class Discounts:
         return book
 
     def _select(self) -> list[DiscountInfo]:
-        # Not through the model: a process may have several stores open, and this is asked on each one's own behalf.
+        # Not through the model: a process may have several stores open, and this query must read this one.
         rows = self._database.execute(f"SELECT {COLUMNS} FROM discount ORDER BY organization, provider, model")
         return list(_infos(rows.fetchall()))
 

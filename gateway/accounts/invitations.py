@@ -24,9 +24,9 @@ LIFE_S = 7 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class InvitationInfo:
-    """An invitation as it may be shown. `status` is the effective one: pending, accepted, revoked or expired; `inviter`
-    the name or e-mail address of who invited, "" when the operator did; `has_account` tells whether the address has
-    an account already."""
+    """An invitation as it may be shown. `status` is the effective one: pending, accepted, revoked or expired. `inviter`
+    is the name or e-mail address of the person who invited, "" for the operator. `has_account` is true if the address
+    already has an account."""
 
     id: str
     organization_id: str

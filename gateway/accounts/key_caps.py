@@ -25,7 +25,7 @@ class KeyCaps:
 
 @dataclass(frozen=True, slots=True)
 class OwnCaps:
-    """What an organization has of its own: None = as the installation does, 0 = no cap."""
+    """The caps that an organization sets for its keys: None = the installation's cap, 0 = no cap."""
 
     total: int | None = None
     member: int | None = None

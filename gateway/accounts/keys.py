@@ -96,7 +96,7 @@ class NewKey:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a key is made from; `member_id` owns it and must belong to the project's organization."""
+    """The values of a new key. `member_id` owns it and must belong to the project's organization."""
 
     project_id: str
     member_id: str
@@ -114,7 +114,7 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What to update: None leaves a thing as it is, `action` "" leaves the state."""
+    """An update of a key. None leaves a value unchanged; `action` "" leaves the state unchanged."""
 
     action: Action = ""
     description: str | None = None
@@ -188,7 +188,7 @@ def insert(
 
 
 def find(database: Database, key_id: str, *, deleted: bool = False) -> KeyInfo:
-    """One key, whatever its state; a deleted one only when asked for. NotFound."""
+    """Return a key in any state; a deleted key only if `deleted` is set. Raises NotFound."""
     now = database.now_us()
     info = database.read(partial(_load, key_id, now))
     if info.state == "deleted" and not deleted:
@@ -211,8 +211,8 @@ def list_keys(
     deleted: bool = False,
     newest: int = 0,
 ) -> list[KeyInfo]:
-    """Keys, oldest first, narrowed by what is given; deleted ones only when asked for. `newest`: newest first instead,
-    and so many at most."""
+    """List the keys that match all given filters, oldest first; deleted keys only if `deleted` is set. `newest` lists
+    at most that many keys, newest first."""
     now = database.now_us()
 
     def read() -> list[KeyInfo]:
@@ -369,7 +369,7 @@ def _load(key_id: str, now: int) -> KeyInfo:
 
 
 def _info(row: Any, now: int) -> KeyInfo:
-    """Of a row of `_select`: a key with its organization and the user who made it."""
+    """Convert a row of `_select` to a key with its organization and the user who made it."""
     return KeyInfo(
         id=row.id,
         organization_id=row.owner,

@@ -24,8 +24,8 @@ POLICY = {"allowedModels": MODELS, "allowedProviders": PROVIDERS}
 
 @dataclass(frozen=True)
 class KnownNames:
-    """What rules and policies of an organization may allow by name: the catalogue's providers and models, and the
-    organization's own."""
+    """The names that an organization's rules and policies may allow: the catalogue's providers and models, and the
+    organization's custom ones."""
 
     catalogue: Catalogue
     own: tuple[CustomProviderInfo, ...] = ()
@@ -50,7 +50,7 @@ class KnownNames:
             self._check(kind, policy.get(member), member)
 
     def _check(self, kind: str, names: Any, param: str) -> None:
-        """What is no list of names is left to who reads the value."""
+        """Raise InvalidRequest for an unknown name. The reader of the value checks that it is a list of names."""
         if kind == MODELS:
             known = self._is_model
         else:

@@ -64,7 +64,7 @@ class MailQueue:
         try:
             mail = Mail(*orjson.loads(self._vault.open(waiting["sealed"])))
         except GatewayError:
-            self._documents.delete(KIND, key)  # sealed under a key that is gone
+            self._documents.delete(KIND, key)  # sealed under a key that no longer exists
             return
         try:
             self._mailer.send(mail)

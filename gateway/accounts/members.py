@@ -274,7 +274,7 @@ def _load(member_id: str) -> MemberInfo:
 
 
 def _info(row: Any) -> MemberInfo:
-    """Of a row of `_select`: a member with what is shown of the user."""
+    """Convert a row of `_select` to a member with the displayed fields of the user."""
     return MemberInfo(row.id, row.organization_id, row.user_id, row.email, row.name, row.role, row.status)
 
 

@@ -31,7 +31,7 @@ class Memory(Generic[K, V]):
         self._shared_calls: SharedCalls[tuple[int, K], V] = SharedCalls()
 
     def get(self, key: K, read: Callable[[int], V]) -> V:
-        """The value of `key`, from memory or from `read(version)`. Unavailable when the store cannot be asked."""
+        """Return the value of `key`, from memory or from `read(version)`. Raises Unavailable if the store fails."""
         version = self._control.check()
         if version != self._version:
             self._forget(version)
@@ -51,7 +51,7 @@ class Memory(Generic[K, V]):
         return self._shared_calls.run((version, key), lambda: self._keep(key, version, read(version)))
 
     def _keep(self, key: K, version: int, value: V) -> V:
-        # A read that a change overtook may hold the old state: it serves those who asked, then is forgotten.
+        # A read that a change overtook may hold the old state: it serves its waiting callers, but is not cached.
         if version != self._version:
             return value
         if self._minor(value):

@@ -33,7 +33,7 @@ class Organization(Base):
 
 
 class Project(Base):
-    """`callback_secret` is encrypted; `settings` is JSON text for what has no column of its own."""
+    """A project. `callback_secret` is encrypted; `settings` is JSON text for the settings that have no column."""
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")

@@ -155,7 +155,8 @@ def _info(row: Organization) -> OrganizationInfo:
 
 
 def first_id() -> str:
-    """The id of the first organization, whose owners run the installation; within a read or write."""
+    """Return the id of the first organization, "" if there is none. Its owners run the installation. Call this within a
+    read or write."""
     row = Organization.select(Organization.id).order_by(Organization.id).first()
     if row is not None:
         return row.id

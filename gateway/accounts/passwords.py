@@ -20,7 +20,7 @@ WAITING_EACH = 8
 RETRY_S = 2.0
 NICE = 10  # of the thread, so that sign-ins yield the processor to requests in progress
 
-# Checked when the user is unknown, so that the answer takes as long; nobody has a password for it.
+# Checked when the user is unknown, so that the response takes as long. No password matches it.
 NOBODY = "$argon2id$v=19$m=65536,t=3,p=4$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
 

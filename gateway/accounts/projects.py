@@ -25,7 +25,7 @@ CHOICES = {
     "retention": ("none", "retain"),
     "cache_markers": ("automatic", "client", "disabled"),
 }
-# Who marks prompts for providers' caches: the name that everybody uses → what rows have.
+# The party that marks prompts for providers' caches: public name → stored value.
 MARKERS = {"automatic": "automatic", "client-managed": "client", "disabled": "disabled"}
 UNSAID = OrganizationDefaults()
 RANGES = {"cache_ttl_s": (10, 31_536_000), "retention_days": (1, 3650)}
@@ -38,7 +38,7 @@ def name_markers(kept: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProjectInfo:
-    """`has_callback_secret` tells whether callbacks are signed with the project's own secret."""
+    """A project. `has_callback_secret` is true if callbacks are signed with the project's own secret."""
 
     id: str
     organization_id: str
@@ -57,7 +57,8 @@ class ProjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class ProjectChange:
-    """What to set; None leaves a thing as it is. Ranges: cache 10 to 31536000 s, retention 1 to 3650 days."""
+    """An update of a project. None leaves a value unchanged. Ranges: cache 10 to 31536000 s, retention 1 to 3650
+    days."""
 
     name: str | None = None
     mode: str | None = None

@@ -23,7 +23,7 @@ REMEMBERED = 10_000  # organizations a worker remembers
 SHORT_SECRET, LONG_SECRET, LAST_SHOWN = 16, 32, 4  # characters
 CUT = "…"
 OLD_MASK = "•"  # in masks of releases that did not show the last characters
-# What else is encrypted and stays: table, its key, the column.
+# Other encrypted columns that persist: table, its key, the column.
 ALSO_SEALED = (
     ("project", "id", "callback_secret"),
     ("alert_hook", "id", "secret"),
@@ -70,7 +70,8 @@ class ProviderKeyDraft:
 
 @dataclass(frozen=True, slots=True)
 class ProviderKeyChange:
-    """What to set; None leaves a thing as it is. `max_spend_nusd` counts only with `bounded` (None then: no bound)."""
+    """An update of a provider key. None leaves a value unchanged. `max_spend_nusd` applies only with `bounded`, where
+    None means no bound."""
 
     secret: str | None = field(default=None, repr=False)
     label: str | None = None
@@ -87,7 +88,7 @@ WriteBound = Callable[[str, int | None], None]
 
 
 def refuse_bound(key_id: str, most_nusd: int | None) -> None:
-    """Where there are no budgets, a bound that nobody would keep is not taken. Internal."""
+    """Raise Internal for a spending bound. Without budgets, nothing would enforce it."""
     if most_nusd is not None:
         raise Internal(f"There is no budget for {key_id}, so its spending cannot be bounded here.")
 
@@ -105,7 +106,8 @@ class ProviderKeys:
         self._memory: Memory[str, dict[str, tuple[StoredCredential, ...]]] = Memory(control, REMEMBERED)
 
     def keys_for(self, organization_id: str, provider: str) -> tuple[StoredCredential, ...]:
-        """The active keys in order of making; () when there are none. Unavailable when the store cannot be asked."""
+        """Return the active keys in order of creation, () if there are none. Raises Unavailable if the store cannot be
+        read."""
         found = self._memory.get(organization_id, lambda version: self._read(organization_id))
         return found.get(provider, ())
 
@@ -306,8 +308,8 @@ def _insert(
 
 
 def mask_secret(secret: str) -> str:
-    """The part of a provider's key that may be shown: its first and its last characters, by which keys are told apart.
-    Of a short key less is shown. The documents of service accounts all end alike, so of those a short hash is shown."""
+    """Return the part of a provider's key that may be shown: its first and last characters, which distinguish keys.
+    Short keys show less. All service account documents end alike, so the mask of a document is a short hash."""
     if secret.startswith("{"):
         return f"{{{CUT}{hashlib.sha256(secret.encode()).hexdigest()[:LAST_SHOWN]}"
     if len(secret) < SHORT_SECRET:

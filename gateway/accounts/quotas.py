@@ -1,5 +1,5 @@
-"""How many things an organization may have that have no setting: far above what one uses, so that nobody fills the
-store, and no list that every request walks grows without a bound."""
+"""Fixed quotas of an organization's objects, for which there is no setting. They are far above normal use: they prevent
+a caller from filling the store, and bound the lists that every request walks."""
 
 from collections.abc import Collection
 from typing import Any

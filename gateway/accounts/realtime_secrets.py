@@ -88,7 +88,7 @@ class RealtimeSecrets:
         return token, ends_at
 
     def find(self, token: str) -> FoundSecret:
-        """What a secret stands for. Unauthenticated (invalid_client_secret), Unavailable."""
+        """Return the key and session lock of a secret. Raises Unauthenticated (invalid_client_secret), Unavailable."""
         if tokens.well_formed(token):
             known = tokens.candidates(token, self._hash_keys)
         else:

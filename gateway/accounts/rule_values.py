@@ -1,7 +1,7 @@
 """The JSON form of access rules, and their compiling into the levels that access.py judges.
 
-Types and members are those of the HTTP reference, section 6.4. Prices in rules are USD per token, as in the price
-strings of the model list.
+Types and members are those of the HTTP API. Prices in rules are USD per token, as in the price strings of the model
+list.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -56,7 +56,7 @@ class SecondFactors:
         self._hash_keys = hash_keys
 
     def find(self, user_id: str) -> FactorStatus:
-        """What a user has."""
+        """Return the status of a user's second factor."""
         row = self._read(user_id)
         if row is None or row[1] is None:
             return FactorStatus()
@@ -146,7 +146,7 @@ class SecondFactors:
         return self._database.write(work)
 
     def _matching_step(self, row: tuple, code: str) -> int:
-        """The step whose code this is, later than the last one that was used; 0 when there is none."""
+        """Return the time step that matches the code and is later than the last used step; 0 if there is none."""
         digits = code.strip().replace(" ", "")
         if len(digits) != DIGITS or not digits.isascii() or not digits.isdigit():
             return 0

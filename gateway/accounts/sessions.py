@@ -25,7 +25,7 @@ DEAD = "The session has expired. Sign in again."
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
     """A live session and its user. `refreshed`: this look-up extended it, so a cookie should be sent anew.
-    `used_at_us` is told to the day; `agent` is what the program called itself at the sign-in."""
+    `used_at_us` is accurate to the day; `agent` is the name that the program gave at the sign-in."""
 
     id: str
     user_id: str

@@ -1,4 +1,4 @@
-"""Teams: members whose keys share access rules and spending limits."""
+"""Teams: groups of members with access rules and spending limits that their keys share."""
 
 from dataclasses import dataclass
 from functools import partial

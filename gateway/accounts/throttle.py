@@ -18,7 +18,7 @@ RETURNING count, ends_at"""
 @dataclass(frozen=True, slots=True)
 class ThrottleGate:
     """At most `most` attempts of `subject` at `what` within a window of `span_s` seconds from the first one. `refusal`
-    is what the one who comes too often is told, "" for the usual words."""
+    is the error message for further attempts, "" for the default message."""
 
     what: str
     subject: str

@@ -30,7 +30,7 @@ class Vault:
         return base64.urlsafe_b64decode(self._cipher.encrypt(data))
 
     def open_bytes(self, sealed: bytes) -> bytes:
-        """What `seal_bytes` was given. Unavailable as `open`."""
+        """Return the bytes that `seal_bytes` encrypted. Raises Unavailable, as `open` does."""
         try:
             return self._cipher.decrypt(base64.urlsafe_b64encode(sealed))
         except fernet.InvalidToken:

@@ -266,7 +266,7 @@ class Management:
         return frozenset(member.user_id for member in owners if member.status == "active")
 
     def _check_within_member(self, member_id: str, limits: Limits) -> None:
-        """A key's limit above its owner's own could never be reached: the number would mislead whoever set it."""
+        """Refuse a key's limit above its owner's limit. It could never be reached, so the number would mislead."""
         own = self.budgets.status(member_id).limits
         pairs = [("usageLimit", limits.total_nusd, own.total_nusd)]
         if limits.period == own.period:

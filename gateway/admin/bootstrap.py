@@ -57,7 +57,7 @@ class _Plan:
 
 
 def check_first_start(settings: Settings) -> None:
-    """SettingsError tells every setting of a first start that cannot be used, one line each."""
+    """Check the settings of a first start. Raises SettingsError, which lists every invalid setting on a line."""
     problems = []
     for read in (_read_key, _read_email, _read_password, _read_credits):
         try:

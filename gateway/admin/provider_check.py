@@ -177,5 +177,5 @@ class ProviderCheck:
 
 
 def _place_of(mapping: Mapping) -> int:
-    """Which question it would be asked."""
+    """Return the index of the first question (in QUESTIONS) that the mapping supports."""
     return next(place for place, name in enumerate(QUESTIONS) if name in mapping.operations)

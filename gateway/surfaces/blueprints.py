@@ -279,7 +279,7 @@ def _view(
 def _answer_refusal(
     services: Services, operation: Operation, environ: Mapping[str, Any], proxies: Proxies, error: GatewayError
 ) -> Outbound:
-    """Return the response to a request whose body was not read. Its headers identify the caller."""
+    """Return the response to a request with an unread body. The request's headers identify the caller."""
     headers = read_headers(environ)
     shown_id = environ.get(REQUEST_ID, "")
     peer = proxies.caller(environ.get("REMOTE_ADDR", ""), headers)
@@ -316,8 +316,7 @@ class TakenOver(Response):
         self._outbound = outbound
 
     def __call__(self, environ: Any, start_response: Any) -> Any:
-        """Serve the connection to its end, then raise StopIteration, which tells servers that nothing remains to be
-        sent."""
+        """Serve the connection to its end, then raise StopIteration, which means that nothing remains to be sent."""
         take_over(self._outbound)
         raise StopIteration
 

@@ -92,7 +92,7 @@ class Inbound(Struct, eq=False):
 
 
 class Outbound(Struct, eq=False):
-    """A response: all of its bytes, or an iterator whose items are sent separately (its close() is always called).
+    """A response: all of its bytes, or an iterator of items that are sent separately (its close() is always called).
     `failure` is an error reported within a successful status, so that the request counts as refused or failed.
     `takeover` replaces the response: it serves the request's channel and returns when the connection has ended."""
 

@@ -1,4 +1,4 @@
-"""Preferences: gateway fields whose effect depends on the requested model.
+"""Preferences: gateway fields with an effect that depends on the requested model.
 
 An invalid value is no error while the field has no effect, which routing decides (`gateway/routing/preferences.py`).
 Therefore their types are checked here, after the schema of the body.

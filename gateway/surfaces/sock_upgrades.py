@@ -18,7 +18,7 @@ CONFIG = "SOCK_SERVER_OPTIONS"
 
 
 class SockChannel:
-    """The connection of a request that asks for a WebSocket (Inbound.channel). `owner` identifies the caller."""
+    """The connection of a WebSocket upgrade request (Inbound.channel). `owner` identifies the caller."""
 
     def __init__(self, environ: MutableMapping[str, Any], place: str) -> None:
         self.owner = ""
@@ -33,8 +33,8 @@ class SockChannel:
         return self._opened
 
     def serve(self, work: Callable[[], None]) -> Response:
-        """Complete the handshake and run `work`, which opens the socket. The response then tells the server that the
-        connection has ended."""
+        """Complete the handshake and run `work`, which opens the socket. The response then signals the end of the
+        connection to the server."""
         current_app.config[CONFIG] = OPTIONS
         try:
             # Not earlier: the connection of a rejected handshake stays unchanged.
@@ -52,7 +52,7 @@ class SockChannel:
 
 
 def channel_of(environ: MutableMapping[str, Any]) -> SockChannel | None:
-    """Return the connection of a request that asks for a WebSocket; None if its server does not expose it."""
+    """Return the connection of a WebSocket upgrade request, None if its server does not expose it."""
     if "HTTP_UPGRADE" not in environ:
         return None
     place = next((name for name in SOCKETS if name in environ), None)

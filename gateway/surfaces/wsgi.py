@@ -26,7 +26,7 @@ REQUEST_ID = "gateway.request_id"
 # that the request holds.
 REFUSAL = "gateway.refusal"
 HELD = "gateway.held"
-# The environ's key for the connection of a request that asks for another protocol (Inbound.channel).
+# The environ's key for the connection of a protocol upgrade request (Inbound.channel).
 CHANNEL = "gateway.channel"
 # The environ's key for a form that the server has stored already.
 UPLOAD = "gateway.upload"

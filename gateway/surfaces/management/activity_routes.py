@@ -1,4 +1,4 @@
-"""`GET /activity` and `/activity/sources`: usage by hour or day, as the public client prints it (facts A.5, A.7)."""
+"""`GET /activity` and `/activity/sources`: usage by hour or day, as the public client prints it."""
 
 from typing import Any
 

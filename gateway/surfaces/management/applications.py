@@ -27,7 +27,7 @@ def end(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     """End an application's access: its tokens are refused everywhere when this returns."""
     grants = visitor.services.accounts.oauth.grants
     grant = grants.find(inbound.params["application_id"])
-    visitor.key(grant.key_id)  # whose key it is decides
+    visitor.key(grant.key_id)  # raises unless the visitor may manage the key
     grants.end(grant.id, "revoked", actor=visitor.user_id)
     return {"message": "The application has no access any more."}
 

@@ -80,8 +80,8 @@ def list_history(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def post(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Add credits, once for each reference. Only for the operator of the installation, whose money credits
-    represent."""
+    """Add credits, once for each reference. Only the operator of the installation may do this,
+    because credits represent the operator's money."""
     given = read_body(NewPosting, inbound)
     if not visitor.is_operator():
         raise Forbidden("Credits are granted by the owners of this installation's first organization.")

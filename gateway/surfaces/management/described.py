@@ -57,7 +57,7 @@ def public(
     answer: dict[str, Any] | None = None,
     errors: tuple[int, ...] = (),
 ) -> Operation:
-    """A sign-in operation, for whoever asks."""
+    """Return a sign-in operation, which needs no authentication."""
     statuses = {*ALWAYS, *errors, *((403, 413, 415) if method != "GET" else ())}
     about = About(summary, "Sign-in", request, None, answer, (200,), tuple(sorted(statuses)), "none")
     return Operation(method, path, handler, SIGN_IN, body="json" if request else "none", about=about)

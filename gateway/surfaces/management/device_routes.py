@@ -1,4 +1,4 @@
-"""`/auth/device`: the device flow (RFC 8628 with JSON bodies), as the public client polls it (facts A.4)."""
+"""`/auth/device`: the device flow (RFC 8628 with JSON bodies), as the public client polls it."""
 
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -21,7 +21,7 @@ GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
 MINUTE_S = 60
 CODES, POLLS = 30, 120  # a minute, from one place
 
-# What RFC 8628, section 3.5, calls the states, and what to tell a person.
+# The error code of each state in RFC 8628, section 3.5, and a message for people.
 REFUSALS = {
     "pending": ("authorization_pending", "The request has not been approved yet."),
     "slow_down": ("slow_down", "Poll less often."),

@@ -1,4 +1,4 @@
-"""What all exports share: a limit per organization, response headers, and checks that the visitor still has access."""
+"""Shared parts of all exports: a limit per organization, response headers, and checks that the visitor has access."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -39,8 +39,9 @@ def download(
 
 
 def check_again(visitor: Visitor) -> None:
-    """Unauthenticated once the session has ended, Forbidden once the visitor is not what they were when it began: an
-    export that broke is told from a whole one, which one that shows less would not be."""
+    """Check that the visitor still has the access with which the export began. Raises Unauthenticated if the session
+    has ended, Forbidden if the visitor's access has changed. The error makes a broken export recognizable; an export
+    that silently shows less would look complete."""
     services = visitor.services
     if all(one.id != visitor.session.id for one in services.management.sessions.list_sessions(visitor.user_id)):
         raise Unauthenticated("The session has ended.", code="session_invalid")

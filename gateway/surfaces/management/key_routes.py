@@ -1,4 +1,4 @@
-"""`/keys/api`: API keys, as the public client creates, lists, limits, rolls and deletes them (facts A.3 to A.7)."""
+"""`/keys/api`: API keys, as the public client creates, lists, limits, rolls and deletes them."""
 
 from functools import partial
 from typing import Any, Literal

@@ -66,7 +66,7 @@ def remove(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """What the keys of a member may spend together, in all and in a period; null takes a limit away."""
+    """Set the total and periodic spending limits that a member's keys share; null removes a limit."""
     given = require_some(read_body(LimitChange, inbound))
     member = _other(visitor, inbound)
     management = visitor.services.management
@@ -75,8 +75,8 @@ def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def invite(visitor: Visitor, inbound: Inbound) -> Outbound:
-    """Invite an address for a week. Pass the link on to the person: link and token are shown here only. `emailed` tells
-    whether it was sent to the address."""
+    """Invite an address for a week. Pass the link on to the person: link and token are shown here only. `emailed` is
+    true if it was sent to the address."""
     given = read_body(NewInvitation, inbound)
     organization_id = visitor.managed_organization(inbound)
     _check_role(visitor, organization_id, given["role"])

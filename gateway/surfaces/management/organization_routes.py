@@ -145,7 +145,7 @@ def change_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
 
 
 def remove_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """It is gone with its files."""
+    """Delete a skill and its files."""
     organization_id = visitor.managed_organization(inbound)
     skill_id = inbound.params["skill_id"]
     services = visitor.services

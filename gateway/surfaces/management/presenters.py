@@ -21,7 +21,7 @@ from gateway.limits.budgets import Status
 from gateway.limits.ledger import Balance
 from gateway.money import format_usd
 
-# There are no plans to buy: whoever runs the installation decides what is possible.
+# There are no plans to buy: the operator of the installation decides what is possible.
 PLAN = "self-hosted"
 # Clients know active, inactive and deleted; `state` says why a key is refused.
 KEY_STATUS = {"expired": "inactive", "revoked": "inactive"}
@@ -41,7 +41,7 @@ def iso(at_us: int | None) -> str | None:
 
 
 def show_limits(status: Status) -> dict[str, Any]:
-    """Limits and counters of a key, member or team (facts A.5)."""
+    """Limits and counters of a key, member or team."""
     limits = status.limits
     period = status.limits.period
     return {

@@ -43,7 +43,7 @@ class ProjectQuery(Body):
 
 
 def list_projects(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """The organization's projects; archived ones only when asked for."""
+    """List the organization's projects; archived projects only with `includeArchived=true`."""
     archived = read_query(ProjectQuery, inbound).get("includeArchived") == "true"
     organization_id = visitor.own_organization(inbound)
     found = projects.list_projects(visitor.services.store.database, [organization_id])

@@ -66,7 +66,8 @@ def sign_in(services: Services, inbound: Inbound) -> Outbound:
 
 
 def sign_up(services: Services, inbound: Inbound) -> Outbound:
-    """Create an account and a session with an invitation, whose address it gets; `email` may repeat that."""
+    """Create an account and a session with an invitation. The account gets the invitation's address; `email` may
+    repeat it."""
     check_origin(services, inbound)
     given = read_body(SignUp, inbound)
     if given.get("email", "").strip():
@@ -87,7 +88,7 @@ def find_invitation(services: Services, inbound: Inbound) -> Outbound:
 
 
 def get_session(services: Services, inbound: Inbound) -> Outbound:
-    """The signed-in user; `null` when nobody is signed in. Extends a cookie's lifetime at most once a day."""
+    """Return the signed-in user, `null` without a session. This extends a cookie's lifetime at most once a day."""
     token, by_cookie = token_of(inbound)
     try:
         session = visit(services, token).session

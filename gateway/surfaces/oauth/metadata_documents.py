@@ -17,7 +17,7 @@ DOCUMENTATION = "/docs"
 
 
 def show_resource(services: Services, inbound: Inbound) -> Outbound:
-    """The authorization servers whose tokens `/mcp` accepts."""
+    """Return the authorization servers that issue the tokens that `/mcp` accepts."""
     base = _base_of(inbound)
     body: dict[str, Any] = {
         "resource": scopes.resource_of(base),

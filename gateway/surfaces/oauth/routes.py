@@ -15,7 +15,7 @@ def _document(path: str, handler: Handler, summary: str, answer: dict[str, Any])
 
 
 def _asked(summary: str, body: dict[str, Any], answer: dict[str, Any]) -> About:
-    """What takes a form as the standards have it, and the same as JSON."""
+    """Describe an operation that accepts a form, as the standards require, or the same members as JSON."""
     return About(summary, TAG, body, answer=answer, errors=(400, 401, 429), access="none",
                  form=body, form_media=endpoints.FORM)  # fmt: skip
 
