@@ -76,7 +76,7 @@ KINDS = st.sampled_from(
 
 
 class SignedInOwner:
-    """The gateway's endpoints, called without a network in between and without delays."""
+    """The gateway's endpoints, called without a network in between and without the limit on attempts."""
 
     def __init__(self, shared: ModuleShare) -> None:
         self.gateway = shared.gateway("odd", {}).tenant("odd")

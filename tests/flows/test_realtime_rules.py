@@ -1,4 +1,4 @@
-"""The effect of a session's key, rules and client secret on its actions, and the errors that it receives."""
+"""The effect of a realtime session's key, rules and client secret on its actions, and the errors that it receives."""
 
 import contextlib
 import json
