@@ -63,7 +63,7 @@ def test_the_change_is_in_force_when_it_returns_both_ways(gateway: LocalGateway)
     assert doctor(services.store.database) == []
 
 
-@pytest.mark.parametrize(("amount", "said"), [("unlimited", "unlimited"), ("12.5", "$12.5, prepaid")])
+@pytest.mark.parametrize(("amount", "said"), [("unlimited", "unlimited"), ("12.5", "$12.5 prepaid")])
 def test_the_first_start_says_which_it_is(settings: Callable[..., Settings], amount: str, said: str) -> None:
     chosen = settings(GATEWAY_BOOTSTRAP_CREDITS_USD=amount)
     migrate_store(chosen)

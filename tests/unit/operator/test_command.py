@@ -134,7 +134,7 @@ def test_a_provider_key_is_read_from_standard_input_and_shown_masked(seeded) -> 
     assert seeded("provider-keys", "reseal").startswith("1 keys")
     seeded("provider-keys", "remove", organization, key_id)
     assert seeded("provider-keys", "list", organization) == "There are no keys."
-    assert "key itself" in seeded("provider-keys", "add", organization, "groq", status=1)
+    assert "The provider key is empty" in seeded("provider-keys", "add", organization, "groq", status=1)
 
 
 def test_the_audit_trail_is_listed_and_verified(seeded) -> None:
