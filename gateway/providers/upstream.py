@@ -277,9 +277,7 @@ class Upstreams:
         if not relayed:
             raise error
         first = self._first(request, target)
-        if first.needs_second(request, served):
-            served = served
-        else:
+        if not first.needs_second(request, served):
             served = first
         try:
             return self._write(served, request, target)

@@ -97,8 +97,6 @@ def _measure(root: Any) -> tuple[int, int]:
             listed = node.get("enum")
             if isinstance(listed, list):
                 longest = max(longest, len(listed))
-            else:
-                longest = longest
             node = node.values()
         rest += [inner for inner in node if isinstance(inner, dict | list)]
     return nodes, longest

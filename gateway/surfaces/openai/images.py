@@ -144,8 +144,6 @@ def _address_of(row: Raw, param: str) -> str:
         raise invalid(param, "expected an object with an image_url") from None
     if isinstance(found, dict):
         found = found.get("url")
-    else:
-        found = found
     if not isinstance(found, str) or not found.startswith(("https://", "http://", "data:")):
         raise invalid(param, "expected an https URL or a data URL")
     return found

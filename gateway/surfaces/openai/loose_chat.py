@@ -82,9 +82,7 @@ def _messages(messages: list[Any]) -> Iterator[Any]:
             open_calls |= {name: ident for name in _legacy_call(message, ident)}
         elif role == "function":
             name = message.get("name")
-            if isinstance(name, str) and name:
-                name = name
-            else:
+            if not isinstance(name, str) or not name:
                 name = "function"
             if name not in open_calls:
                 call = {"id": ident, "type": "function", "function": {"name": name, "arguments": "{}"}}
