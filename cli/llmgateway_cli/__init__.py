@@ -1,0 +1,3 @@
+"""The command-line client of an LLM gateway."""
+
+__version__ = "2.0.0"

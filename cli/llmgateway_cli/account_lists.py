@@ -1,0 +1,60 @@
+"""Organizations and projects of the account, and the choice of one of them."""
+
+from typing import Any
+
+from llmgateway_cli.context import ClientContext
+from llmgateway_cli.errors import CliError
+from llmgateway_cli.shapes import list_of, text_of
+
+Record = dict[str, Any]
+
+
+def organizations(context: ClientContext) -> list[Record]:
+    """Return the organizations of the account."""
+    return list_of(context.client.management("GET", "/orgs"), "organizations")
+
+
+def projects_of(context: ClientContext, organization: Record) -> list[Record]:
+    """Return the projects of an organization."""
+    path = f"/orgs/{text_of(organization, 'id')}/projects"
+    return list_of(context.client.management("GET", path), "projects")
+
+
+def find_organization(listed: list[Record], named: str) -> Record:
+    """Return the organization of that id or unambiguous name. Raises CliError without one."""
+    for organization in listed:
+        if organization.get("id") == named:
+            return organization
+    matching = [one for one in listed if str(one.get("name", "")).lower() == named.lower()]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise CliError(f"Several organizations are called {named!r}.", "Give the id; `llmgateway orgs list` shows it.")
+    raise CliError(f"You have no organization {named!r}.", "`llmgateway orgs list` shows your organizations.")
+
+
+def selected_organizations(context: ClientContext, named: str | None) -> list[Record]:
+    """Return the named organization alone, or all of the account."""
+    listed = organizations(context)
+    if named is None:
+        return listed
+    return [find_organization(listed, named)]
+
+
+def choose_project(context: ClientContext, named: str | None) -> str:
+    """Return the id of the project for a new key: the named one, the default one, the only one of the only
+    organization, or the one that the user picks."""
+    chosen = named or context.settings.default_project
+    if chosen:
+        return chosen
+    listed = organizations(context)
+    projects = [(organization, project) for organization in listed for project in projects_of(context, organization)]
+    if not projects:
+        raise CliError("You have no project.", "Create one in the web pages, or ask an owner for access.")
+    if len(listed) == 1 and len(projects) == 1:
+        return text_of(projects[0][1], "id")
+    choices = [
+        (f"{project.get('name')} in {organization.get('name')} ({project.get('id')})", text_of(project, "id"))
+        for organization, project in projects
+    ]
+    return context.output.choose("Which project?", choices, "-p PROJECT, or `llmgateway projects use PROJECT` once")

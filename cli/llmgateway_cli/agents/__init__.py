@@ -1,0 +1,1 @@
+"""Coding agents: their environments, programs and settings files."""

@@ -1,0 +1,353 @@
+"""The coding agents that the client can start: their programs, and how each is pointed at a gateway.
+
+Variables and options are those that the agents document; keys are passed in the environment only, because other users
+of the machine can read the command line of a process.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from llmgateway_cli.errors import CliError
+
+DEFAULT_MODEL = "gpt-5.4"
+KEY_NAME = "LLMGATEWAY_API_KEY"
+PROVIDER = "llmgateway"
+OPENCODE_CONTENT = "OPENCODE_CONFIG_CONTENT"
+DEFAULT_CONTEXT = 200_000
+# Changes of settings files without which an agent cannot be pointed at a gateway.
+CRUSH_SETUP = "crush"
+GEMINI_SETUP = "gemini"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """The facts that an agent's environment and command line depend on: the address of the gateway (without `/v1`), the
+    key, the model ("" for the agent's own choice) with its entry in the catalogue (empty if unknown), the arguments
+    that the user gave for the agent, and the environment that it inherits."""
+
+    gateway_url: str
+    api_key: str
+    model: str
+    entry: Mapping[str, Any] = field(default_factory=dict)
+    given: Sequence[str] = ()
+    inherited: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def openai_url(self) -> str:
+        """The base URL of OpenAI's dialect."""
+        return f"{self.gateway_url}/v1"
+
+
+Environment = Callable[[LaunchPlan], dict[str, str]]
+Arguments = Callable[[LaunchPlan], list[str]]
+
+
+def _nothing(plan: LaunchPlan) -> dict[str, str]:
+    return {}
+
+
+def _no_arguments(plan: LaunchPlan) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One coding agent.
+
+    `environment` and `arguments` point it at a gateway; the user's arguments follow. `install` is the command that
+    installs it, `documentation` the page about it. Versions before `minimum_version` cannot be pointed at a gateway in
+    this way. `needs_model`: without `-m` it gets the default model. `requires` is the path that a gateway must serve
+    for it. `setup` names the change of its settings file before it starts, "" for none.
+    """
+
+    id: str
+    name: str
+    description: str
+    program: str
+    install: str
+    documentation: str
+    environment: Environment = _nothing
+    arguments: Arguments = _no_arguments
+    aliases: tuple[str, ...] = ()
+    minimum_version: str = ""
+    needs_model: bool = True
+    takes_model: bool = True
+    default_model: str = DEFAULT_MODEL
+    requires: str = ""
+    setup: str = ""
+    is_custom: bool = False
+
+
+def _claude_environment(plan: LaunchPlan) -> dict[str, str]:
+    variables = {
+        "ANTHROPIC_BASE_URL": plan.gateway_url,
+        "ANTHROPIC_AUTH_TOKEN": plan.api_key,
+        # An own key of the user would be sent to the gateway beside the token, so it is emptied.
+        "ANTHROPIC_API_KEY": "",
+        "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",
+    }
+    if plan.model:
+        # Small tasks, such as titles, go to the Haiku model, which the gateway may not offer.
+        variables |= {"ANTHROPIC_MODEL": plan.model, "ANTHROPIC_DEFAULT_HAIKU_MODEL": plan.model}
+    return variables
+
+
+def _codex_environment(plan: LaunchPlan) -> dict[str, str]:
+    return {KEY_NAME: plan.api_key}
+
+
+def _codex_arguments(plan: LaunchPlan) -> list[str]:
+    """Overrides of this run, so that the user's config.toml stays as it is. The values are TOML."""
+    values = {
+        "model_provider": PROVIDER,
+        f"model_providers.{PROVIDER}.name": "LLM Gateway",
+        f"model_providers.{PROVIDER}.base_url": plan.openai_url,
+        f"model_providers.{PROVIDER}.env_key": KEY_NAME,
+        f"model_providers.{PROVIDER}.wire_api": "responses",
+    }
+    if plan.model:
+        values["model"] = plan.model
+    arguments: list[str] = []
+    for name, value in values.items():
+        arguments += ["-c", f"{name}={json.dumps(value)}"]
+    return arguments
+
+
+def _opencode_environment(plan: LaunchPlan) -> dict[str, str]:
+    """Settings of this run. They win over stored settings and credentials, which are not changed."""
+    model: dict[str, Any] = {"name": plan.entry.get("name") or plan.model}
+    limits = model_limits(plan.entry)
+    if limits:
+        model["limit"] = limits
+    reference = f"{PROVIDER}/{plan.model}"
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "LLM Gateway",
+        "options": {"baseURL": plan.openai_url, "apiKey": f"{{env:{KEY_NAME}}}"},
+        "models": {plan.model: model},
+    }
+    # Titles come from the small model, by default one of the agent's own choice.
+    content = {"provider": {PROVIDER: provider}, "model": reference, "small_model": reference}
+    settings = merged(_opencode_content(plan.inherited), content)
+    return {KEY_NAME: plan.api_key, OPENCODE_CONTENT: json.dumps(settings)}
+
+
+def _opencode_content(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return settings that the user set for runs. Raises CliError if they are no JSON object."""
+    try:
+        settings = json.loads(environment.get(OPENCODE_CONTENT) or "{}")
+    except ValueError:
+        settings = None
+    if not isinstance(settings, dict):
+        raise CliError(f"{OPENCODE_CONTENT} is no JSON object.", f"Correct it, or unset {OPENCODE_CONTENT}.")
+    return settings
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object with the changes; objects of one name are merged."""
+    result = dict(base)
+    for name, value in changes.items():
+        former = result.get(name)
+        if isinstance(former, Mapping) and isinstance(value, Mapping):
+            result[name] = merged(former, value)
+        else:
+            result[name] = value
+    return result
+
+
+def _opencode_arguments(plan: LaunchPlan) -> list[str]:
+    """The model as an option, except before a subcommand, which reads it from the settings of the run."""
+    if plan.given and not plan.given[0].startswith("-"):
+        return []
+    return ["--model", f"{PROVIDER}/{plan.model}"]
+
+
+def _aider_environment(plan: LaunchPlan) -> dict[str, str]:
+    return {"OPENAI_API_KEY": plan.api_key, "OPENAI_API_BASE": plan.openai_url}
+
+
+def _aider_arguments(plan: LaunchPlan) -> list[str]:
+    return ["--model", f"openai/{plan.model}"]
+
+
+def _qwen_environment(plan: LaunchPlan) -> dict[str, str]:
+    return {"OPENAI_API_KEY": plan.api_key, "OPENAI_BASE_URL": plan.openai_url, "OPENAI_MODEL": plan.model}
+
+
+def _qwen_arguments(plan: LaunchPlan) -> list[str]:
+    return ["--auth-type", "openai", "--model", plan.model]
+
+
+def _goose_environment(plan: LaunchPlan) -> dict[str, str]:
+    """OPENAI_HOST is the origin alone: a path before `/v1` belongs to OPENAI_BASE_PATH."""
+    parts = urlsplit(plan.gateway_url)
+    path = f"{parts.path}/v1/chat/completions".removeprefix("/")
+    return {
+        "GOOSE_PROVIDER": "openai",
+        "GOOSE_MODEL": plan.model,
+        "OPENAI_API_KEY": plan.api_key,
+        "OPENAI_HOST": f"{parts.scheme}://{parts.netloc}",
+        "OPENAI_BASE_PATH": path,
+    }
+
+
+def _goose_arguments(plan: LaunchPlan) -> list[str]:
+    return [] if plan.given else ["session"]
+
+
+def _kimi_environment(plan: LaunchPlan) -> dict[str, str]:
+    variables = {
+        "KIMI_MODEL_NAME": plan.model,
+        "KIMI_MODEL_API_KEY": plan.api_key,
+        "KIMI_MODEL_PROVIDER_TYPE": "openai",
+        "KIMI_MODEL_BASE_URL": plan.openai_url,
+        "KIMI_MODEL_CAPABILITIES": "tool_use",
+    }
+    limits = model_limits(plan.entry)
+    if limits:
+        variables["KIMI_MODEL_MAX_CONTEXT_SIZE"] = str(limits["context"])
+    return variables
+
+
+def _crush_environment(plan: LaunchPlan) -> dict[str, str]:
+    return {KEY_NAME: plan.api_key}
+
+
+def _gemini_environment(plan: LaunchPlan) -> dict[str, str]:
+    return {
+        "GEMINI_API_KEY": plan.api_key,
+        "GOOGLE_GEMINI_BASE_URL": plan.gateway_url,
+        # A Google account or Vertex AI would take precedence over the address.
+        "GOOGLE_GENAI_USE_GCA": "false",
+        "GOOGLE_GENAI_USE_VERTEXAI": "false",
+    }
+
+
+def _gemini_arguments(plan: LaunchPlan) -> list[str]:
+    return ["--model", plan.model]
+
+
+def model_limits(entry: Mapping[str, Any]) -> dict[str, int]:
+    """Return the context and output limit of a catalogue entry in tokens; empty if one is unknown."""
+    context = entry.get("context_length") or 0
+    output = entry.get("max_output") or 0
+    if not context or not output:
+        return {}
+    return {"context": context, "output": output}
+
+
+AGENTS = (
+    Agent(
+        id="claude",
+        name="Claude Code",
+        description="Anthropic's agent, with any model of the gateway.",
+        program="claude",
+        install="npm install -g @anthropic-ai/claude-code",
+        documentation="https://docs.anthropic.com/en/docs/claude-code",
+        environment=_claude_environment,
+        aliases=("claude-code",),
+        minimum_version="2.1.129",  # the first that lists a gateway's models
+        needs_model=False,
+    ),
+    Agent(
+        id="codex",
+        name="Codex CLI",
+        description="OpenAI's agent, over the Responses API.",
+        program="codex",
+        install="npm install -g @openai/codex",
+        documentation="https://github.com/openai/codex",
+        environment=_codex_environment,
+        arguments=_codex_arguments,
+        aliases=("codex-cli",),
+        minimum_version="0.2.0",  # the first with providers and -c
+    ),
+    Agent(
+        id="opencode",
+        name="opencode",
+        description="Open-source agent for many vendors.",
+        program="opencode",
+        install="npm install -g opencode-ai",
+        documentation="https://opencode.ai/docs",
+        environment=_opencode_environment,
+        arguments=_opencode_arguments,
+        minimum_version="1.0.0",
+    ),
+    Agent(
+        id="aider",
+        name="aider",
+        description="Pair programming with git.",
+        program="aider",
+        install="uv tool install --python python3.12 aider-chat",
+        documentation="https://aider.chat/docs/install.html",
+        environment=_aider_environment,
+        arguments=_aider_arguments,
+    ),
+    Agent(
+        id="qwen",
+        name="Qwen Code",
+        description="Alibaba's open-source agent.",
+        program="qwen",
+        install="npm install -g @qwen-code/qwen-code",
+        documentation="https://qwenlm.github.io/qwen-code-docs/",
+        environment=_qwen_environment,
+        arguments=_qwen_arguments,
+        aliases=("qwen-code",),
+        minimum_version="0.1.4",  # the first with --auth-type
+    ),
+    Agent(
+        id="goose",
+        name="goose",
+        description="Agent with MCP extensions.",
+        program="goose",
+        install="brew install block-goose-cli",
+        documentation="https://block.github.io/goose/docs/getting-started/installation",
+        environment=_goose_environment,
+        arguments=_goose_arguments,
+    ),
+    Agent(
+        id="kimi",
+        name="Kimi Code",
+        description="Moonshot AI's open-source agent.",
+        program="kimi",
+        install="npm install -g @moonshot-ai/kimi-code",
+        documentation="https://moonshotai.github.io/kimi-code/en/",
+        environment=_kimi_environment,
+        aliases=("kimi-code",),
+    ),
+    Agent(
+        id="crush",
+        name="Crush",
+        description="Charm's agent. Its settings file gets the provider llmgateway.",
+        program="crush",
+        install="npm install -g @charmland/crush",
+        documentation="https://github.com/charmbracelet/crush",
+        environment=_crush_environment,
+        setup=CRUSH_SETUP,
+    ),
+    Agent(
+        id="gemini",
+        name="Gemini CLI",
+        description="Google's agent, over the Gemini API. Its settings file gets the sign-in by key.",
+        program="gemini",
+        install="npm install -g @google/gemini-cli",
+        documentation="https://github.com/google-gemini/gemini-cli",
+        environment=_gemini_environment,
+        arguments=_gemini_arguments,
+        aliases=("gemini-cli",),
+        default_model="gemini-2.5-pro",
+        setup=GEMINI_SETUP,
+        requires="/v1beta/models",
+    ),
+)
+
+
+def find_agent(name: str, agents: Sequence[Agent]) -> Agent | None:
+    """Return the agent of an id or alias."""
+    wanted = name.lower()
+    for agent in agents:
+        if wanted == agent.id or wanted in agent.aliases:
+            return agent
+    return None

@@ -1,0 +1,128 @@
+"""The models of the service, as `GET /v1/models` lists them for the user's key."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from llmgateway_cli.errors import CliError, HttpError
+
+if TYPE_CHECKING:
+    from llmgateway_cli.http_client import ApiClient
+
+Entry = dict[str, Any]
+MODELS = "/v1/models"
+# Capability → the member of a provider's entry that says so.
+PROVIDER_FLAGS = {
+    "tools": "tools",
+    "reasoning": "reasoning",
+    "vision": "vision",
+    "streaming": "streaming",
+    "realtime": "realtime",
+}
+MODEL_FLAGS = {"json": "json_output", "structured": "structured_outputs", "free": "free"}
+SUGGESTIONS = 3
+
+
+class ModelFilter(NamedTuple):
+    """Which models to show; an empty text does not filter."""
+
+    capability: str = ""
+    provider: str = ""
+    search: str = ""
+
+    def shows(self, entry: Entry) -> bool:
+        """Return whether a model matches every filter; upper and lower case are equal."""
+        if self.capability and self.capability.lower() not in capabilities_of(entry):
+            return False
+        provider = self.provider.lower()
+        if provider and not any(provider in name.lower() for name in providers_of(entry)):
+            return False
+        search = self.search.lower()
+        return not search or any(search in name.lower() for name in names_of(entry))
+
+
+def read_models(
+    client: "ApiClient", *, key: str | None = None, mapped: bool = False, available: bool = False
+) -> list[Entry]:
+    """Return the entries of the catalogue. `mapped`: one entry for each provider of a model. `available`: only models
+    that can be called now."""
+    query = {name: "true" for name, given in (("mapped", mapped), ("available", available)) if given}
+    answer = client.gateway("GET", MODELS, query=query, key=key)
+    data = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(data, list):
+        raise CliError(
+            "The service answered without a list of models.", "Check the address: --gateway-url must not end with /v1."
+        )
+    return [entry for entry in data if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
+
+
+def names_of(entry: Entry) -> list[str]:
+    """Return the id, the name and the aliases of a model."""
+    names = [entry["id"], entry.get("name"), *(entry.get("aliases") or [])]
+    return [name for name in names if isinstance(name, str)]
+
+
+def providers_of(entry: Entry) -> list[str]:
+    """Return the ids of the providers that serve a model, each once."""
+    ids = [mapping.get("providerId") for mapping in entry.get("providers") or [] if isinstance(mapping, dict)]
+    return list(dict.fromkeys(ident for ident in ids if isinstance(ident, str)))
+
+
+def outputs_of(entry: Entry) -> list[str]:
+    """Return the kinds of output of a model, text without other information."""
+    architecture = entry.get("architecture") or {}
+    return [str(output) for output in architecture.get("output_modalities") or ["text"]]
+
+
+def capabilities_of(entry: Entry) -> set[str]:
+    """Return what a model can do: the kinds of its output, and features such as tools and vision."""
+    found = set(outputs_of(entry))
+    mappings = [mapping for mapping in entry.get("providers") or [] if isinstance(mapping, dict)]
+    found |= {name for name, member in PROVIDER_FLAGS.items() if any(mapping.get(member) for mapping in mappings)}
+    return found | {name for name, member in MODEL_FLAGS.items() if entry.get(member)}
+
+
+def known_capabilities(entries: Iterable[Entry]) -> list[str]:
+    """Return the capabilities that at least one model has."""
+    return sorted({name for entry in entries for name in capabilities_of(entry)})
+
+
+def find_entry(entries: Sequence[Entry], model: str) -> Entry | None:
+    """Return the entry that a model text means: an id, an alias, or `provider/model` with an optional region."""
+    for entry in entries:
+        if model == entry["id"] or model in (entry.get("aliases") or []):
+            return entry
+    provider, separator, rest = model.partition("/")
+    name = rest.partition(":")[0]
+    if separator:
+        for entry in entries:
+            if name in names_of(entry) and provider in providers_of(entry):
+                return entry
+    return None
+
+
+def checked_entry(client: "ApiClient", model: str, *, key: str | None = None) -> Entry:
+    """Return the entry of a model that can be called with the key. Raises CliError if the service has no such model;
+    a model that nothing serves at present has an entry with `available` false."""
+    entries = read_models(client, key=key, available=True)
+    entry = find_entry(entries, model)
+    if entry is not None:
+        return entry
+    hidden = _read_one(client, model, key)
+    if hidden is not None:
+        return {**hidden, "available": False}
+    near = difflib.get_close_matches(model, [entry["id"] for entry in entries], SUGGESTIONS, 0.5)
+    suggestion = f" Did you mean {', '.join(near)}?" if near else ""
+    raise CliError(
+        f"The service has no model {model!r} for this key.{suggestion}", "`llmgateway models` lists the models."
+    )
+
+
+def _read_one(client: "ApiClient", model: str, key: str | None) -> Entry | None:
+    try:
+        entry = client.gateway("GET", f"{MODELS}/{model}", key=key)
+    except HttpError as error:
+        if error.status in (400, 404, 405):
+            return None
+        raise
+    return entry if isinstance(entry, dict) and "id" in entry else None

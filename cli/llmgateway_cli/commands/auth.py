@@ -1,0 +1,210 @@
+"""The command `auth`: sign in, sign out, the account."""
+
+from typing import Any
+
+import click
+
+from llmgateway_cli import account_lists, browser_sign_in
+from llmgateway_cli.context import ClientContext, json_option, pass_context
+from llmgateway_cli.errors import CliError, HttpError, SignedOut
+from llmgateway_cli.sessions import SIGN_IN, Session, forget_session, store_session, stored_session
+from llmgateway_cli.settings import (
+    API_KEY,
+    API_URL,
+    DASHBOARD_URL,
+    DEFAULT_ORGANIZATION,
+    GATEWAY_URL,
+    KEY_VARIABLE,
+)
+from llmgateway_cli.shapes import list_of, object_of, text_of
+
+PASSWORD_VARIABLE = "LLMGATEWAY_PASSWORD"
+KEY_PAGE = "/dashboard/api-keys"
+SECOND_FACTOR = "second_factor_required"
+SIGN_OUT_S = 10.0
+
+
+@click.group()
+def auth() -> None:
+    """Sign in and out, and show the account."""
+
+
+@auth.command("login")
+@click.option("--email", is_flag=False, flag_value="", metavar="[ADDRESS]", help="Sign in with email and password.")
+@click.option("--key", "store_key", is_flag=True, help="Store an API key instead of signing in.")
+@click.option("--sso", is_flag=False, flag_value="", metavar="[ADDRESS]", help="Open the single sign-on page.")
+@click.option("--no-browser", is_flag=True, help="Print the address and the code only.")
+@click.option("--timeout", "timeout_s", type=int, default=600, help="Seconds to wait for the browser (default: 600).")
+@click.option("--org", metavar="ID", help="Make this the default organization.")
+@click.option("--api-url", metavar="URL", help="Address of the management API, stored.")
+@click.option("--dashboard-url", metavar="URL", help="Address of the web pages, stored.")
+@click.option("--gateway-url", metavar="URL", help="Address of the models, stored.")
+@json_option
+@pass_context
+def login(
+    context: ClientContext,
+    email: str | None,
+    store_key: bool,
+    sso: str | None,
+    no_browser: bool,
+    timeout_s: int,
+    org: str | None,
+    api_url: str | None,
+    dashboard_url: str | None,
+    gateway_url: str | None,
+) -> None:
+    """Sign in with the browser, with email and password, or store an API key."""
+    if (email is not None) + store_key + (sso is not None or no_browser) > 1:
+        raise click.UsageError("The browser, --email and --key exclude each other.")
+    if not 1 <= timeout_s <= 1800:
+        raise CliError(f"--timeout {timeout_s} is out of range.", "Give 1 to 1800 seconds.")
+    flags = {API_URL: api_url, DASHBOARD_URL: dashboard_url, GATEWAY_URL: gateway_url}
+    context.settings.flags |= {member: url for member, url in flags.items() if url}
+    urls = {member: context.settings.base_url(member) for member in context.settings.flags}
+    if store_key:
+        _store_key(context, urls)
+        return
+    if email is not None:
+        session = _sign_in_by_password(context, email)
+    else:
+        session = browser_sign_in.sign_in(context, browser_sign_in.Way(no_browser, timeout_s, sso))
+    store_session(context.settings, session, urls)
+    context.output.success(f"Signed in as {session.email} at {session.api_url}.")
+    if org:
+        listed = context.client.management("GET", "/orgs", session=session)
+        found = account_lists.find_organization(list_of(listed, "organizations"), org)
+        context.settings.save({DEFAULT_ORGANIZATION: text_of(found, "id")})
+    if context.output.as_json:
+        context.output.document({"email": session.email, "apiUrl": session.api_url})
+
+
+def _store_key(context: ClientContext, urls: dict[str, str]) -> None:
+    """Store an API key from a prompt, from the variable, or from standard input."""
+    page = context.settings.dashboard_url + KEY_PAGE
+    context.output.info(f"Your API keys are at {page}")
+    if context.output.is_interactive():
+        browser_sign_in.open_page(context, page)
+    key = context.output.secret("API key:", KEY_VARIABLE, ask_first=True).strip()
+    if not key:
+        raise CliError("No API key was given.", f"Type it, send it to standard input, or set {KEY_VARIABLE}.")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise CliError("This is not an API key: it contains characters that no key has.", "Copy it again.")
+    context.settings.save({**urls, API_KEY: key})
+    context.output.success(f"The API key was stored in {context.settings.config_file}.")
+    if context.output.as_json:
+        context.output.document({"apiKey": masked(key)})
+
+
+def _sign_in_by_password(context: ClientContext, email: str) -> Session:
+    """Return the session of an address and its password, and of a code if the account has a second factor."""
+    if not email:
+        email = context.output.ask("Email:", "--email ADDRESS")
+    password = context.output.secret("Password:", PASSWORD_VARIABLE)
+    if not password:
+        raise CliError("No password was given.", f"Type it, send it to standard input, or set {PASSWORD_VARIABLE}.")
+    body = {"email": email, "password": password}
+    try:
+        signed_in = context.client.sign_in_by_password(body)
+    except HttpError as error:
+        if error.code != SECOND_FACTOR:
+            raise
+        body["code"] = context.output.secret("Code of the second factor:").strip()
+        signed_in = context.client.sign_in_by_password(body)
+    context.output.hide(signed_in.cookie.partition("=")[2])
+    return signed_in
+
+
+@auth.command("status")
+@json_option
+@pass_context
+def status(context: ClientContext) -> None:
+    """Show the session, the API key and the addresses."""
+    settings = context.settings
+    user, reason = _user_and_reason(context)
+    key = settings.api_key
+    source = settings.api_key_source
+    if context.output.as_json:
+        context.output.document(
+            {
+                "signedIn": user is not None,
+                "email": (user or {}).get("email"),
+                "apiKey": masked(key) or None,
+                "apiKeySource": source or None,
+                "apiUrl": settings.api_url,
+                "dashboardUrl": settings.dashboard_url,
+                "gatewayUrl": settings.gateway_url,
+            }
+        )
+        return
+    session = reason
+    if user is not None:
+        session = f"signed in as {user['email']}"
+    shown = "not set"
+    if key:
+        shown = f"{masked(key)} ({source})"
+    context.output.fields(
+        (
+            ("Session", session),
+            ("API key", shown),
+            ("Management", settings.api_url),
+            ("Web pages", settings.dashboard_url),
+            ("Models", settings.gateway_url),
+        )
+    )
+    if user is None:
+        context.output.info(SIGN_IN)
+    if not key:
+        context.output.info("Store an API key with `llmgateway auth login --key`.")
+
+
+def _user_and_reason(context: ClientContext) -> tuple[dict[str, Any] | None, str]:
+    """Return the signed-in user, or None and the reason."""
+    try:
+        return current_user(context), ""
+    except SignedOut as error:
+        return None, error.message.rstrip(".").lower()
+
+
+def current_user(context: ClientContext) -> dict[str, Any]:
+    """Return the user of the session. Raises SignedOut without a valid one."""
+    answer = context.client.management("GET", "/auth/get-session")
+    if answer is None:
+        raise SignedOut("Your session has expired or was ended.", SIGN_IN)
+    user = object_of(answer, "user")
+    text_of(user, "email")
+    return user
+
+
+@auth.command("whoami")
+@json_option
+@pass_context
+def whoami(context: ClientContext) -> None:
+    """Show the signed-in user."""
+    user = current_user(context)
+    if context.output.as_json:
+        context.output.document({"email": user["email"], "name": user.get("name")})
+        return
+    line = str(user["email"])
+    if user.get("name"):
+        line = f"{user['name']} <{user['email']}>"
+    context.output.data(line)
+
+
+@auth.command("logout")
+@pass_context
+def logout(context: ClientContext) -> None:
+    """End the session, and remove it and the API key from this computer."""
+    if stored_session(context.settings) is not None:
+        try:
+            context.client.management("POST", "/auth/sign-out", body={}, timeout_s=SIGN_OUT_S)
+        except CliError as error:
+            context.output.warning(f"The session was not ended at the service: {error.message}")
+    forget_session(context.settings)
+    context.output.success("Signed out. Addresses and your own agents were kept.")
+
+
+def masked(key: str) -> str:
+    """Return the beginning and the end of a key; nothing of a short one."""
+    if len(key) < 16:
+        return "*" * len(key)
+    return f"{key[:4]}****{key[-4:]}"

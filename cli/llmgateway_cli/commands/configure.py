@@ -1,0 +1,119 @@
+"""`configure`: point the settings file of an agent at the gateway, for starts without this client."""
+
+import click
+
+from llmgateway_cli.agents.settings_files import (
+    SettingsFile,
+    claude_file,
+    claude_settings,
+    opencode_file,
+    opencode_settings,
+)
+from llmgateway_cli.catalogue import Entry, outputs_of, providers_of, read_models
+from llmgateway_cli.context import ClientContext, json_option, pass_context
+from llmgateway_cli.errors import CliError
+from llmgateway_cli.settings import GATEWAY_URL, KEY_VARIABLE
+
+CLAUDE = "claude"
+OPENCODE = "opencode"
+NAMES = {"claude": CLAUDE, "claude-code": CLAUDE, "opencode": OPENCODE}
+CHOICES = (("Claude Code", CLAUDE), ("opencode", OPENCODE))
+CLAUDE_PREFIXES = ("claude", "anthropic")
+
+
+@click.command()
+@click.argument("agent", required=False)
+@click.option("--project", is_flag=True, help="Change the settings of the current project instead of the user's.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written, without writing it.")
+@click.option("-k", "--key", default="", help=f"The API key. {KEY_VARIABLE} keeps it out of the process list.")
+@click.option("--gateway-url", metavar="URL", default="", help="Address of the gateway, without /v1.")
+@json_option
+@pass_context
+def configure(
+    context: ClientContext, /, agent: str | None, project: bool, dry_run: bool, key: str, gateway_url: str
+) -> None:
+    """Point the settings file of claude or opencode at the gateway.
+
+    Everything else in the file stays as it is. Other agents are configured when `llmgateway launch` starts them.
+    """
+    if gateway_url:
+        context.settings.flags[GATEWAY_URL] = gateway_url
+    context.output.hide(key)
+    if agent:
+        name = NAMES.get(agent.lower())
+    else:
+        name = context.output.choose("Which agent?", CHOICES, "claude or opencode")
+    if name is None:
+        raise CliError(
+            f"There are no settings to write for {agent!r}; known are claude and opencode.",
+            f"`llmgateway launch {agent}` configures an agent for one run.",
+        )
+    if name == CLAUDE:
+        configure_claude(context, claude_file(context.settings.environment, project), key, dry_run)
+    else:
+        configure_opencode(context, opencode_file(context.settings.environment, project), dry_run)
+
+
+def configure_claude(context: ClientContext, file: SettingsFile, key: str, dry_run: bool) -> None:
+    """Write the address and the key into Claude Code's settings. Raises CliError without a key."""
+    used = key or context.settings.api_key
+    if not used:
+        raise CliError(
+            "There is no API key.", f"Set {KEY_VARIABLE}, or store a key with `llmgateway auth login --key`."
+        )
+    settings = claude_settings(context.settings.gateway_url, used)
+    names = [f"env.{name}" for name in settings["env"]]
+    file.read()
+    changed = not dry_run and file.merge(settings)
+    report(context, file, names, changed, dry_run)
+    if not dry_run:
+        prefixes = " or ".join(CLAUDE_PREFIXES)
+        context.output.info(
+            f"Restart Claude Code. Its /model lists the gateway's models that begin with {prefixes}; "
+            "`claude --model ID` uses any other."
+        )
+
+
+def configure_opencode(context: ClientContext, file: SettingsFile, dry_run: bool) -> None:
+    """Write the gateway and its models, each pinned to a provider, into opencode's settings."""
+    entries = [entry for entry in read_models(context.client, mapped=True) if is_for_coding(entry)]
+    settings = opencode_settings(context.settings.gateway_url, entries, file.read().value)
+    names = ["provider.llmgateway.options", "provider.llmgateway.models"]
+    changed = not dry_run and file.merge(settings)
+    report(context, file, names, changed, dry_run, models=len(entries))
+    if not dry_run:
+        context.output.info(
+            f"Restart opencode. Its models are llmgateway/PROVIDER/MODEL, and its key is that of {KEY_VARIABLE}."
+        )
+
+
+def is_for_coding(entry: Entry) -> bool:
+    """Return whether a provider's model writes text and calls tools, and is not experimental."""
+    served = [mapping for mapping in entry.get("providers") or [] if mapping.get("tools") and mapping.get("streaming")]
+    is_steady = entry.get("stability") not in ("unstable", "experimental")
+    return bool(served) and is_steady and "text" in outputs_of(entry) and bool(providers_of(entry))
+
+
+def report(
+    context: ClientContext,
+    file: SettingsFile,
+    names: list[str],
+    changed: bool,
+    dry_run: bool,
+    models: int | None = None,
+) -> None:
+    """Print the file and the members that were set."""
+    if context.output.as_json:
+        document = {"file": str(file.path), "members": names, "changed": changed, "dryRun": dry_run}
+        context.output.document(document if models is None else {**document, "models": models})
+        return
+    pairs = [("file", str(file.path)), ("members", ", ".join(names))]
+    if models is not None:
+        pairs.append(("models", str(models)))
+    context.output.fields(pairs)
+    if dry_run:
+        context.output.info("Nothing was written.")
+    elif changed:
+        context.output.success(f"{file.agent} now uses {context.settings.gateway_url}.")
+    else:
+        context.output.success(f"{file.agent} already used {context.settings.gateway_url}; nothing was changed.")

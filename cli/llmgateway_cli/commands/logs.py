@@ -1,0 +1,195 @@
+"""`logs`: the requests that the gateway served, or those that end while the command runs."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from llmgateway_cli.context import ClientContext, json_option, pass_context
+from llmgateway_cli.errors import CliError, SignedOut
+from llmgateway_cli.settings import KEY_VARIABLE
+from llmgateway_cli.tables import GAP, Column, clean, padded, shortened
+from llmgateway_cli.values import NONE, show_usd
+
+Entry = dict[str, Any]
+PATH = "/logs"
+PAGE = 100
+MOST = 1_000
+LOOK_S = 1.0
+MOST_SEEN = 20 * PAGE
+MOST_FAILURES = 5
+MOST_PAGES = 20
+COLUMNS = (
+    Column("AT"),
+    Column("STATUS", number=True),
+    Column("MODEL", shorten=True),
+    Column("PROVIDER", shorten=True),
+    Column("TOKENS", number=True),
+    Column("MS", number=True),
+    Column("COST", number=True),
+    Column("ERROR", shorten=True),
+)
+# Widths of the lines of --follow, in which the later rows are unknown when the first is printed.
+WIDTHS = (19, 6, 28, 14, 13, 7, 10, 24)
+TIME_WIDTH = 8
+WIDE = 80
+
+
+class LogQuery:
+    """A search in the request log of the service."""
+
+    def __init__(self, context: ClientContext, filters: dict[str, str | int]) -> None:
+        self._context = context
+        self._filters = {name: value for name, value in filters.items() if value}
+
+    def newest(self, limit: int) -> Iterator[Entry]:
+        """Yield the newest requests, newest first. A page may be empty and still have a next one."""
+        cursor = ""
+        count = 0
+        for _ in range(MOST_PAGES):
+            query = {**self._filters, "limit": min(PAGE, limit - count)}
+            if cursor:
+                query["cursor"] = cursor
+            answer = self._context.client.management("GET", PATH, query=query)
+            for entry in read_entries(answer):
+                yield entry
+                count += 1
+            cursor = answer.get("next") or ""
+            if not cursor or count >= limit:
+                return
+
+
+@click.command()
+@click.option("-p", "--project", default="", help="Only this project.")
+@click.option("-k", "--api-key", default="", metavar="ID", help="Only the API key with this id.")
+@click.option("-m", "--model", default="", help="Only this model, as requested or as served.")
+@click.option("--provider", default="", help="Only requests that called this provider.")
+@click.option("--status", type=click.IntRange(100, 599), help="Only this HTTP status.")
+@click.option("--error", "code", default="", help="Only this error code.")
+@click.option("--source", default="", help="Only this application; unknown for requests without one.")
+@click.option("--request-id", default="", help="Only the request with this x-request-id.")
+@click.option(
+    "--from", "start", default="", metavar="TIME", help="From this time, e.g. 2026-01-31 or 2026-01-31T14:00."
+)
+@click.option("--to", "end", default="", metavar="TIME", help="Before this time.")
+@click.option("-n", "--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="How many requests.")
+@click.option("-f", "--follow", is_flag=True, help="Print new requests when they end, until Ctrl-C.")
+@json_option
+@pass_context
+def logs(context: ClientContext, /, limit: int, follow: bool, start: str, end: str, **given: Any) -> None:
+    """List requests, newest first; with --follow newest last. A request is listed when it has ended."""
+    if follow and end:
+        raise CliError("--follow and --to exclude each other.", "Leave out --to.")
+    filters = {
+        "projectId": given["project"],
+        "apiKeyId": given["api_key"],
+        "model": given["model"],
+        "provider": given["provider"],
+        "status": given["status"],
+        "errorCode": given["code"],
+        "source": given["source"],
+        "requestId": given["request_id"],
+        "from": read_moment(start, "--from"),
+        "to": read_moment(end, "--to"),
+    }
+    query = LogQuery(context, filters)
+    if follow:
+        follow_log(context, query, limit)
+        return
+    entries = list(query.newest(limit))
+    empty = f"No requests match. Requests with {KEY_VARIABLE} appear when they have ended."
+    context.output.listing(entries, COLUMNS, [row_of(entry) for entry in entries], empty)
+
+
+def read_entries(answer: Any) -> list[Entry]:
+    """Return the requests of one page. Raises CliError for an answer without a list."""
+    entries = answer.get("logs") if isinstance(answer, dict) else None
+    if not isinstance(entries, list):
+        raise CliError("The service answered without a list of requests.", "`llmgateway doctor` checks the address.")
+    return entries
+
+
+def read_moment(text: str, option: str) -> str:
+    """Return a time as ISO 8601 in UTC, "" for none. Raises CliError if it cannot be read."""
+    if not text:
+        return ""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise CliError(f"{option} {text} is not a time.", "Write it as 2026-01-31 or 2026-01-31T14:00 (UTC).") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def follow_log(context: ClientContext, query: LogQuery, limit: int) -> None:
+    """Print the newest requests and then others as they end, oldest first, until Ctrl-C. A lost connection is reported
+    and tried again."""
+    found = list(query.newest(max(limit, PAGE)))
+    shown = found[:limit][::-1]
+    seen = dict.fromkeys(entry["id"] for entry in found)
+    if not context.output.as_json:
+        context.output.data(line_of([column.title for column in COLUMNS], context.output.width))
+    failures = 0
+    while True:
+        for entry in shown:
+            print_entry(context, entry)
+        context.output.flush()
+        time.sleep(LOOK_S)
+        try:
+            shown = [entry for entry in query.newest(PAGE) if entry["id"] not in seen][::-1]
+            failures = 0
+        except SignedOut:
+            raise
+        except CliError as error:
+            failures += 1
+            if failures == MOST_FAILURES:
+                raise
+            context.output.warning(f"{error.message} Trying again.")
+            shown = []
+        seen |= dict.fromkeys(entry["id"] for entry in shown)
+        seen = dict.fromkeys(list(seen)[-MOST_SEEN:])
+
+
+def print_entry(context: ClientContext, entry: Entry) -> None:
+    """Print one request of --follow: a line of text, or one JSON document in a line."""
+    if context.output.as_json:
+        context.output.data(json.dumps(entry, ensure_ascii=False))
+    else:
+        context.output.data(line_of(row_of(entry), context.output.width))
+
+
+def line_of(cells: Sequence[str], width: int | None) -> str:
+    """Return a line of fixed columns that is not wider than the terminal; a narrow one shows the time without date."""
+    parts = []
+    widths = list(WIDTHS)
+    if width is not None and width < WIDE:
+        cells = [cells[0].rpartition(" ")[2], *cells[1:]]
+        widths[0] = TIME_WIDTH
+    for cell, size, column in zip(cells, widths, COLUMNS, strict=True):
+        parts.append(padded(shortened(clean(cell), size), size, column.number))
+    line = (" " * GAP).join(parts).rstrip()
+    if width is None:
+        return line
+    return shortened(line, width)
+
+
+def row_of(entry: Entry) -> tuple[str, ...]:
+    """Return the row of a request."""
+    at = str(entry.get("createdAt") or "")[:19].replace("T", " ")
+    tokens = ""
+    if entry.get("attempts"):
+        tokens = f"{entry.get('inputTokens', 0)}/{entry.get('outputTokens', 0)}"
+    return (
+        at,
+        str(entry.get("status") or ""),
+        str(entry.get("model") or NONE),
+        str(entry.get("provider") or NONE),
+        tokens,
+        str(entry.get("durationMs", "")),
+        show_usd(entry.get("cost")),
+        str(entry.get("error") or ""),
+    )

@@ -1,0 +1,104 @@
+"""The commands `orgs`, `projects` and `credits`."""
+
+import click
+
+from llmgateway_cli.account_lists import find_organization, organizations, projects_of, selected_organizations
+from llmgateway_cli.context import ClientContext, json_option, pass_context
+from llmgateway_cli.errors import CliError
+from llmgateway_cli.settings import DEFAULT_ORGANIZATION, DEFAULT_PROJECT
+from llmgateway_cli.shapes import text_of
+from llmgateway_cli.tables import Column
+from llmgateway_cli.values import NONE, show_usd
+
+organization_option = click.option("-o", "--org", metavar="ID", help="An organization's id or name.")
+
+
+@click.group()
+def orgs() -> None:
+    """List organizations and choose the default one."""
+
+
+@orgs.command("list")
+@json_option
+@pass_context
+def list_organizations(context: ClientContext) -> None:
+    """List your organizations."""
+    listed = organizations(context)
+    rows = [
+        (str(one.get("name", "")), str(one.get("id", "")), str(one.get("plan", NONE)), show_usd(one.get("credits")))
+        for one in listed
+    ]
+    columns = (Column("NAME", shorten=True), Column("ID"), Column("PLAN"), Column("CREDITS", number=True))
+    context.output.listing(listed, columns, rows, "You have no organization.")
+
+
+@orgs.command("use")
+@click.argument("organization")
+@pass_context
+def use_organization(context: ClientContext, organization: str) -> None:
+    """Set the default organization, by id or name."""
+    found = find_organization(organizations(context), organization)
+    context.settings.save({DEFAULT_ORGANIZATION: text_of(found, "id")})
+    context.output.success(f"The default organization is now {found.get('name')} ({found.get('id')}).")
+
+
+@click.group()
+def projects() -> None:
+    """List projects and choose the default one."""
+
+
+@projects.command("list")
+@organization_option
+@json_option
+@pass_context
+def list_projects(context: ClientContext, org: str | None) -> None:
+    """List the projects of your organizations."""
+    listed = [
+        {**project, "organizationName": organization.get("name", "")}
+        for organization in selected_organizations(context, org)
+        for project in projects_of(context, organization)
+    ]
+    default = context.settings.default_project
+    rows = [
+        (
+            str(one.get("name", "")) + " (default)" * (one.get("id") == default),
+            str(one.get("id", "")),
+            str(one.get("mode", NONE)),
+            str(one["organizationName"]),
+        )
+        for one in listed
+    ]
+    columns = (Column("NAME", shorten=True), Column("ID"), Column("MODE"), Column("ORGANIZATION", shorten=True))
+    context.output.listing(listed, columns, rows, "There is no project.")
+
+
+@projects.command("use")
+@click.argument("project")
+@pass_context
+def use_project(context: ClientContext, project: str) -> None:
+    """Set the default project of the commands `keys create` and `usage`, by id."""
+    for organization in organizations(context):
+        for one in projects_of(context, organization):
+            if one.get("id") == project:
+                changes = {DEFAULT_PROJECT: project, DEFAULT_ORGANIZATION: text_of(organization, "id")}
+                context.settings.save(changes)
+                context.output.success(
+                    f"The default project is now {one.get('name')} ({project}) of {organization.get('name')}."
+                )
+                return
+    raise CliError(f"None of your organizations has a project {project!r}.", "`llmgateway projects list` shows them.")
+
+
+@click.command()
+@organization_option
+@json_option
+@pass_context
+def credits(context: ClientContext, org: str | None) -> None:
+    """Show the credit balance of your organizations."""
+    listed = [
+        {"id": one.get("id"), "name": one.get("name"), "credits": one.get("credits")}
+        for one in selected_organizations(context, org)
+    ]
+    rows = [(str(one["name"]), str(one["id"]), show_usd(one["credits"])) for one in listed]
+    columns = (Column("NAME", shorten=True), Column("ID"), Column("CREDITS", number=True))
+    context.output.listing(listed, columns, rows, "You have no organization.")

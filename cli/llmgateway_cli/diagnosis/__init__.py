@@ -1,0 +1,1 @@
+"""The checks of `doctor`, each of which yields findings with their remedies."""

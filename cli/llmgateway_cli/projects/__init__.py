@@ -1,0 +1,1 @@
+"""Projects that `init` makes from templates, and what `add`, `dev` and `upgrade` do with them."""

@@ -1,0 +1,139 @@
+"""Values as people type and read them: limits, periods, expiry, dates, amounts and numbers."""
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+from llmgateway_cli.errors import CliError
+
+NONE = "—"
+AMOUNT = re.compile(r"\d+(\.\d+)?|\.\d+")
+DURATION = re.compile(r"(\d+)\s*([a-z]+)", re.IGNORECASE)
+UNITS = {
+    **dict.fromkeys(("h", "hr", "hour", "hours"), "hour"),
+    **dict.fromkeys(("d", "day", "days"), "day"),
+    **dict.fromkeys(("w", "week", "weeks"), "week"),
+    **dict.fromkeys(("mo", "month", "months"), "month"),
+}
+LONGEST = {"hour": 8760, "day": 365, "week": 52, "month": 12}
+# The length of a unit in an expiry; the service calculates periods itself.
+LENGTHS = {
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+    "month": timedelta(days=30),
+}
+SMALL_USD = Decimal("0.01")
+
+
+class Period(NamedTuple):
+    """The length of a rolling period, such as 2 weeks."""
+
+    value: int
+    unit: str
+
+
+DEFAULT_PERIOD = Period(1, "month")
+
+
+def read_limit(text: str, option: str) -> str:
+    """Return a limit in USD as it was typed, which is how it is sent. Raises CliError unless it is a number."""
+    typed = text.strip()
+    if not AMOUNT.fullmatch(typed):
+        raise CliError(f"{option} {text!r} is not an amount in USD.", "Give a number such as 100 or 49.99.")
+    return typed
+
+
+def read_period(text: str) -> Period:
+    """Return a period such as 12h, 1d, 2w or 1mo. Raises CliError if it is no period that the service accepts."""
+    period = _read_duration(text)
+    if period is None:
+        raise CliError(f"--period {text!r} is not a period.", "Give one such as 12h, 1d, 2w or 1mo.")
+    longest = LONGEST[period.unit]
+    if not 1 <= period.value <= longest:
+        raise CliError(f"--period {text!r} is out of range.", f"Give 1 to {longest} {period.unit}s.")
+    return period
+
+
+def _read_duration(text: str) -> Period | None:
+    matched = DURATION.fullmatch(text.strip())
+    if matched is None or matched[2].lower() not in UNITS:
+        return None
+    return Period(int(matched[1]), UNITS[matched[2].lower()])
+
+
+def read_expiry(text: str, now: datetime) -> str:
+    """Return an expiry as an ISO date in UTC with milliseconds, from a duration such as 30d or an ISO date."""
+    duration = _read_duration(text)
+    try:
+        if duration is not None:
+            moment = now + duration.value * LENGTHS[duration.unit]
+        else:
+            moment = datetime.fromisoformat(text.strip())
+    except (ValueError, OverflowError):
+        raise CliError(
+            f"--expires {text!r} is neither a duration nor a date.", "Give one such as 30d, 12h or 2027-01-01."
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    if moment <= now:
+        raise CliError(f"--expires {text!r} is not in the future.", "Give a later date, or a duration such as 30d.")
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def read_date(text: str, option: str) -> date:
+    """Return a date of the form YYYY-MM-DD."""
+    try:
+        day = date.fromisoformat(text.strip())
+    except ValueError:
+        day = None
+    if day is None or len(text.strip()) != len("YYYY-MM-DD"):
+        raise CliError(f"{option} {text!r} is not a date.", "Give it as YYYY-MM-DD.")
+    return day
+
+
+def show_usd(amount: Any) -> str:
+    """Return an amount, a number or a decimal string, as $1.50; amounts below a cent get six decimals."""
+    if amount is None or amount == "":
+        return NONE
+    try:
+        value = Decimal(str(amount))
+    except InvalidOperation:
+        return str(amount)
+    if not value.is_finite():
+        return str(amount)
+    sign = ""
+    if value < 0:
+        sign = "-"
+    size = abs(value)
+    if 0 < size < SMALL_USD:
+        return f"{sign}${size:.6f}"
+    return f"{sign}${size:.2f}"
+
+
+def show_time(moment: Any) -> str:
+    """Return an ISO date as `YYYY-MM-DD HH:MM` in UTC."""
+    if not moment:
+        return NONE
+    try:
+        parsed = datetime.fromisoformat(str(moment))
+    except ValueError:
+        return str(moment)
+    if parsed.tzinfo is not None:
+        parsed = parsed.astimezone(UTC)
+    return parsed.strftime("%Y-%m-%d %H:%M")
+
+
+def show_number(number: Any) -> str:
+    """Return a number with commas between thousands."""
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    if isinstance(number, int | float):
+        return f"{number:,}"
+    return NONE
+
+
+def show_period(value: Any, unit: Any) -> str:
+    """Return a period such as `1 day(s)`."""
+    return f"{value} {unit}(s)"

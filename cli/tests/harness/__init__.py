@@ -1,0 +1,1 @@
+"""Programs and services that the tests of the client share."""

@@ -1,0 +1,56 @@
+"""An organization on a gateway, seen by the tests through the management API."""
+
+from typing import Any
+
+import requests
+from support.gateways import LocalGateway
+
+from gateway.accounts.members import list_members
+
+TIMEOUT_S = 20
+
+
+class Account:
+    """An organization and its owner's session. `key` is an API key of its project."""
+
+    def __init__(self, gateway: LocalGateway) -> None:
+        self.gateway = gateway
+        self.address = gateway.address
+        self.key = gateway.key
+        self.organization_id = gateway.organization_id
+        self.project_id = gateway.project_id
+        owner = list_members(gateway.services.store.database, organization_id=gateway.organization_id)[0]
+        self.email = owner.email
+        self.user_id = owner.user_id
+        self.token = gateway.services.management.sessions.open(owner.user_id).token
+
+    def __call__(self, method: str, path: str, body: Any = None) -> Any:
+        """Return the answer of the management API to the owner."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        answer = requests.request(method, self.address + path, json=body, headers=headers, timeout=TIMEOUT_S)
+        assert answer.status_code < 300, answer.text
+        return answer.json()
+
+    def list_keys(self) -> dict[str, dict[str, Any]]:
+        """Return the keys of the project that are not deleted, by description."""
+        listed = self("GET", f"/keys/api?projectId={self.project_id}&filter=all")["apiKeys"]
+        return {key["description"]: key for key in listed if key["status"] != "deleted"}
+
+    def make_key(self, description: str, **more: Any) -> dict[str, Any]:
+        body = {"description": description, "projectId": self.project_id, **more}
+        made: dict[str, Any] = self("POST", "/keys/api", body)["apiKey"]
+        return made
+
+    def key_works(self, token: str) -> bool:
+        """Return whether the inference API accepts a token."""
+        headers = {"Authorization": f"Bearer {token}"}
+        return requests.get(f"{self.address}/v1/key", headers=headers, timeout=TIMEOUT_S).status_code == 200
+
+    def use_model(self, count: int = 1, **headers: str) -> None:
+        """Call a model of the sandbox, and let the statistics catch up."""
+        body = {"model": "auto", "messages": [{"role": "user", "content": "Hello!"}]}
+        own = {"Authorization": f"Bearer {self.key}"} | {name.replace("_", "-"): text for name, text in headers.items()}
+        for _ in range(count):
+            url = f"{self.address}/v1/chat/completions"
+            requests.post(url, json=body, headers=own, timeout=TIMEOUT_S).raise_for_status()
+        self.gateway.services.billing.rollups.catch_up()

@@ -1,0 +1,229 @@
+"""`configure`: the settings files of Claude Code and opencode, in which everything else stays."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from harness.accounts import Account
+from harness.client_runs import Client
+
+from llmgateway_cli.commands.configure import is_for_coding
+
+CLAUDE = """\
+{
+    "model": "opus",
+    "env": {
+        "FOO": "bar",
+        "ANTHROPIC_BASE_URL": "https://old.example"
+    },
+    "permissions": {"allow": ["Bash(ls:*)"], "deny": []}
+}
+"""
+OPENCODE = """\
+{
+  // my theme
+  "theme": "tokyonight",
+  "provider": {
+    "own": { "npm": "@ai-sdk/openai" }, /* keep */
+    "llmgateway": {
+      "options": { "apiKey": "{file:~/.key}", "timeout": 5000 },
+      "models": { "my-model": { "name": "Mine" } },
+    },
+  },
+}
+"""
+
+
+@pytest.fixture
+def user(account: Account, signed_out: Client) -> Client:
+    signed_out.environment["LLMGATEWAY_API_KEY"] = account.key
+    return signed_out
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_claude_gets_address_and_key_and_keeps_the_rest(user: Client, account: Account) -> None:
+    path = write(user.home / ".claude" / "settings.json", CLAUDE)
+    finished = user.run("configure", "claude")
+    changed = CLAUDE.replace("https://old.example", account.address).replace(
+        f'"{account.address}"\n',
+        f'"{account.address}",\n        "ANTHROPIC_AUTH_TOKEN": "{account.key}",\n'
+        '        "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1"\n',
+    )
+    assert path.read_text() == changed
+    assert mode_of(path) == 0o600
+    assert account.key not in finished.stdout + finished.stderr
+    assert str(path) in finished.stdout and "now uses" in finished.stderr
+
+
+def test_a_second_time_changes_nothing(user: Client) -> None:
+    path = user.home / ".claude" / "settings.json"
+    user.run("configure", "claude")
+    before = path.stat().st_mtime_ns
+    assert "nothing was changed" in user.run("configure", "claude-code").stderr
+    assert path.stat().st_mtime_ns == before
+    assert user.document("configure", "claude") == {
+        "file": str(path),
+        "members": [
+            "env.ANTHROPIC_BASE_URL",
+            "env.ANTHROPIC_AUTH_TOKEN",
+            "env.CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY",
+        ],
+        "changed": False,
+        "dryRun": False,
+    }
+
+
+def test_a_file_with_a_key_that_others_can_read_is_closed(user: Client) -> None:
+    path = user.home / ".claude" / "settings.json"
+    user.run("configure", "claude")
+    path.chmod(0o644)
+    user.run("configure", "claude")
+    assert mode_of(path) == 0o600
+
+
+def test_the_settings_of_a_project_are_separate(user: Client) -> None:
+    user.run("configure", "--project", "claude")
+    assert (user.home / ".claude" / "settings.local.json").exists()
+    assert not (user.home / ".claude" / "settings.json").exists()
+
+
+def test_the_folder_of_claude_can_be_elsewhere(user: Client, tmp_path: Path) -> None:
+    user.run("configure", "claude", CLAUDE_CONFIG_DIR=str(tmp_path / "elsewhere"))
+    assert (tmp_path / "elsewhere" / "settings.json").exists()
+
+
+def test_a_link_to_the_settings_stays_a_link(user: Client, tmp_path: Path) -> None:
+    real = write(tmp_path / "dotfiles" / "claude.json", "{}")
+    link = user.home / ".claude" / "settings.json"
+    link.parent.mkdir()
+    link.symlink_to(real)
+    user.run("configure", "claude")
+    assert link.is_symlink() and "ANTHROPIC_BASE_URL" in real.read_text()
+
+
+def test_claude_needs_a_key(user: Client) -> None:
+    assert "There is no API key" in user.refused("configure", "claude", LLMGATEWAY_API_KEY="")
+    user.run("configure", "-k", "llmgtwy_of_the_option", "claude", LLMGATEWAY_API_KEY="")
+    assert "llmgtwy_of_the_option" in (user.home / ".claude" / "settings.json").read_text()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"a": 1,}', "// no\n{}", '{"env": {"A": }}'])
+def test_damaged_settings_of_claude_are_refused_and_kept(text: str, user: Client) -> None:
+    path = write(user.home / ".claude" / "settings.json", text)
+    message = user.refused("configure", "claude")
+    assert "cannot be changed" in message and "line 1" in message and "Nothing was changed" in message
+    assert path.read_text() == text
+
+
+def test_settings_in_a_folder_that_cannot_be_written_are_an_error(user: Client) -> None:
+    (user.home / ".claude").write_text("a file where the folder should be")
+    assert "cannot be" in user.refused("configure", "claude")
+
+
+def test_opencode_keeps_comments_and_its_own_key(user: Client, account: Account) -> None:
+    path = write(user.home / ".config" / "opencode" / "opencode.json", OPENCODE)
+    assert "now uses" in user.run("configure", "opencode").stderr
+    text = path.read_text()
+    for kept in ("// my theme", "/* keep */", '"own": { "npm": "@ai-sdk/openai" }', '"apiKey": "{file:~/.key}"'):
+        assert kept in text
+    assert '"my-model": { "name": "Mine" }' in text
+    assert f'"baseURL": "{account.address}/v1"' in text
+    assert '"openai/gpt-5.4"' in text and account.key not in text
+    assert mode_of(path) == 0o644
+    assert "nothing was changed" in user.run("configure", "opencode").stderr
+
+
+def test_opencode_gets_a_file_with_its_models(user: Client, account: Account) -> None:
+    document = user.document("configure", "opencode")
+    settings = json.loads((user.home / ".config" / "opencode" / "opencode.json").read_text())
+    provider = settings["provider"]["llmgateway"]
+    assert settings["$schema"] == "https://opencode.ai/config.json"
+    assert provider["options"] == {"baseURL": f"{account.address}/v1", "apiKey": "{env:LLMGATEWAY_API_KEY}"}
+    assert len(provider["models"]) == document["models"] > 100
+    model = provider["models"]["openai/gpt-5.4"]
+    assert model["limit"] == {"context": 1050000, "output": 128000}
+    assert model["cost"] == {"input": 2.5, "output": 15.0, "cache_read": 0.25}
+    assert model["tool_call"] and model["reasoning"] and model["attachment"]
+    assert "sandbox/sandbox-embed" not in provider["models"]
+
+
+def test_the_spelling_with_comments_wins_if_it_exists(user: Client, tmp_path: Path) -> None:
+    folder = tmp_path / "xdg" / "opencode"
+    write(folder / "opencode.json", "{}")
+    write(folder / "opencode.jsonc", "{} // mine\n")
+    user.run("configure", "opencode", XDG_CONFIG_HOME=str(tmp_path / "xdg"))
+    assert (folder / "opencode.json").read_text() == "{}"
+    assert "llmgateway" in (folder / "opencode.jsonc").read_text()
+
+
+def test_opencode_of_a_project(user: Client) -> None:
+    user.run("configure", "--project", "opencode")
+    assert (user.home / "opencode.json").exists() and not (user.home / ".config").exists()
+
+
+def test_damaged_settings_of_opencode_are_refused_and_kept(user: Client) -> None:
+    path = write(user.home / ".config" / "opencode" / "opencode.json", '{\n  "a": 1\n  "b": 2\n}')
+    message = user.refused("configure", "opencode")
+    assert "A comma is missing (line 3)" in message
+    assert path.read_text() == '{\n  "a": 1\n  "b": 2\n}'
+
+
+@pytest.mark.parametrize("agent", ["claude", "opencode"])
+def test_a_dry_run_writes_nothing(agent: str, user: Client) -> None:
+    before = sorted(user.home.rglob("*"))
+    finished = user.run("configure", "--dry-run", agent)
+    assert "Nothing was written" in finished.stderr and agent in finished.stdout
+    assert user.run("configure", "--dry-run", "--json", agent).document["dryRun"] is True
+    assert sorted(user.home.rglob("*")) == before
+
+
+def test_another_agent_is_configured_by_launch(user: Client) -> None:
+    message = user.refused("configure", "codex")
+    assert "There are no settings to write for 'codex'" in message and "llmgateway launch codex" in message
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize("plain", [False, True])
+def test_the_agent_is_chosen_at_the_terminal(columns: int, plain: bool, user: Client) -> None:
+    environment = {"NO_COLOR": "1"} if plain else {}
+    with user.terminal("configure", columns=columns, **environment) as terminal:
+        terminal.answer("opencode", "1")
+        text = terminal.end()
+    assert "Claude Code now uses" in text
+    assert ("\x1b[" in terminal.output) is not plain
+
+
+def test_without_a_terminal_the_agent_must_be_named(user: Client) -> None:
+    assert "claude or opencode" in user.refused("configure")
+
+
+def test_the_address_of_the_option_is_written(user: Client) -> None:
+    user.run("configure", "--gateway-url", "https://llm.example/", "claude")
+    settings = json.loads((user.home / ".claude" / "settings.json").read_text())
+    assert settings["env"]["ANTHROPIC_BASE_URL"] == "https://llm.example"
+
+
+@pytest.mark.parametrize(
+    ("change", "offered"),
+    [
+        ({}, True),
+        ({"deactivated_at": "2099-01-01T00:00:00.000Z"}, True),  # it can be used until then
+        ({"stability": "experimental"}, False),
+        ({"architecture": {"output_modalities": ["image"]}}, False),
+        ({"providers": [{"providerId": "a", "tools": False, "streaming": True}]}, False),
+        ({"providers": []}, False),
+    ],
+)
+def test_models_that_can_code_are_offered(change: dict[str, object], offered: bool) -> None:
+    entry = {"id": "a/b", "providers": [{"providerId": "a", "tools": True, "streaming": True}], "stability": "stable"}
+    assert is_for_coding(entry | change) is offered

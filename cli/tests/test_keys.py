@@ -1,0 +1,180 @@
+"""`keys` and `budget` against a gateway; the results are read back through the management API."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from harness.accounts import Account
+from harness.client_runs import Client
+
+TOKEN = re.compile(r"llmgtwy_[A-Za-z0-9_-]{40}")
+
+
+def test_a_created_key_works_and_has_what_was_given(client: Client, account: Account) -> None:
+    limits = ("-l", "49.99", "--period-limit", "10", "--period", "2weeks", "-e", "30d")
+    made = client.document("keys", "create", "-d", " CI ", "-p", account.project_id, *limits)
+    assert account.key_works(made["token"])
+    kept = account.list_keys()["CI"]
+    assert {name: made[name] for name in kept} == kept
+    assert (kept["usageLimit"], kept["periodUsageLimit"]) == ("49.99", "10")
+    assert (kept["periodUsageDurationValue"], kept["periodUsageDurationUnit"]) == (2, "week")
+    left = datetime.fromisoformat(kept["expiresAt"]) - datetime.now(UTC)
+    assert timedelta(days=29, hours=23) < left <= timedelta(days=30)
+
+
+def test_the_token_is_shown_once_with_a_warning(client: Client, account: Account) -> None:
+    finished = client.run("keys", "create", "-d", "Plain", "--period-limit", "10")
+    (token,) = TOKEN.findall(finished.stdout)
+    assert account.key_works(token)
+    assert "will not be shown again" in finished.stderr
+    assert "$10.00 per 1 month(s)" in finished.stdout
+    assert token not in client.run("keys", "list", "--all").stdout
+    assert account.list_keys()["Plain"]["projectId"] == account.project_id
+
+
+def test_the_description_is_asked_for(client: Client, account: Account) -> None:
+    with client.terminal("keys", "create") as terminal:
+        terminal.answer("Description:", "Typed")
+        terminal.end()
+    assert "Typed" in account.list_keys()
+    assert "-d TEXT" in client.refused("keys", "create")
+
+
+def test_the_default_project_beats_the_only_one_and_the_option_beats_both(client: Client, account: Account) -> None:
+    body = {"name": "Second", "organizationId": account.organization_id}
+    second = account("POST", "/projects", body)["project"]["id"]
+    assert "terminal to choose" in client.refused("keys", "create", "-d", "No project")
+    with client.terminal("keys", "create", "-d", "Picked") as terminal:
+        terminal.answer("Which project?", "9")
+        terminal.answer("Type a number from 1 to 2.", "2")
+        text = terminal.end()
+    picked = re.search(r"2\. .*\((\S+)\)", text)
+    assert picked and picked[1] in text.partition("created")[2]
+    client.run("projects", "use", second)
+    assert client.document("keys", "create", "-d", "Default")["projectId"] == second
+    assert client.document("keys", "create", "-d", "Named", "-p", account.project_id)["projectId"] == account.project_id
+
+
+REFUSED = {
+    "period alone": (("keys", "create", "-d", "x", "--period", "1d"), "--period-limit"),
+    "bad period": (("keys", "create", "-d", "x", "--period-limit", "1", "--period", "1y"), "12h, 1d, 2w or 1mo"),
+    "long period": (("keys", "create", "-d", "x", "--period-limit", "1", "--period", "13mo"), "1 to 12 months"),
+    "no period": (("keys", "create", "-d", "x", "--period-limit", "1", "--period", "0d"), "1 to 365 days"),
+    "bad limit": (("keys", "create", "-d", "x", "-l", "ten"), "not an amount"),
+    "negative limit": (("keys", "create", "-d", "x", "-l", "-1"), "not an amount"),
+    "bad expiry": (("keys", "create", "-d", "x", "-e", "soon"), "neither a duration nor a date"),
+    "no such day": (("keys", "create", "-d", "x", "-e", "2099-02-30"), "neither a duration nor a date"),
+    "past expiry": (("keys", "create", "-d", "x", "-e", "2020-01-01"), "not in the future"),
+    "empty description": (("keys", "create", "-d", " "), "description is empty"),
+    "no state": (("keys", "update", "key"), "--activate and --deactivate"),
+    "expiry alone": (("keys", "update", "key", "-e", "30d"), "--activate and --deactivate"),
+    "both states": (("keys", "update", "key", "--activate", "--deactivate"), "--activate and --deactivate"),
+    "no limit": (("keys", "limit", "key"), "nothing to set"),
+    "limit period alone": (("keys", "limit", "key", "--period", "1d"), "--period-limit"),
+    "no budget": (("budget", "set", "key"), "nothing to set"),
+    "clear and set": (("budget", "set", "key", "--clear", "-l", "1"), "--clear"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_mistake_is_refused_without_a_request(case: str, tmp_path, client: Client) -> None:
+    arguments, text = REFUSED[case]
+    # Nothing listens there: a request would end with another message.
+    nowhere = {"LLMGATEWAY_API_URL": "http://127.0.0.1:1"}
+    client.configure(sessionApiUrl="http://127.0.0.1:1")
+    assert text in client.refused(*arguments, **nowhere)
+
+
+def test_keys_are_listed(client: Client, account: Account) -> None:
+    account.make_key("Listed", usageLimit="50", expiresAt="2099-01-01T00:00:00Z")
+    deleted = account.make_key("Deleted")["id"]
+    account("DELETE", f"/keys/api/{deleted}")
+    finished = client.run("keys", "list", "-p", account.project_id)
+    header, rule, *rows = finished.stdout.splitlines()
+    assert header.split() == ["DESCRIPTION", "ID", "TOKEN", "STATUS", "SPEND", "/", "BUDGET", "EXPIRES"]
+    assert header.startswith("  DESC") and set(rule) == {" ", "-"}
+    assert any("Listed" in row and "$0.00 / $50.00" in row and "2099-01-01 00:00" in row for row in rows)
+    listed = client.document("keys", "list", "--all")
+    assert {key["description"] for key in listed} == set(account.list_keys()) and "Deleted" not in finished.stdout
+    assert "token" not in listed[0]
+
+
+def test_a_key_is_deactivated_and_activated(client: Client, account: Account) -> None:
+    made = account.make_key("Switched")
+    assert "is now inactive" in client.run("keys", "update", made["id"], "--deactivate").stderr
+    assert not account.key_works(made["token"])
+    updated = client.document("keys", "update", made["id"], "--activate", "-e", "2099-01-01")
+    assert updated["expiresAt"] == account.list_keys()["Switched"]["expiresAt"] == "2099-01-01T00:00:00.000Z"
+    assert account.key_works(made["token"])
+
+
+@pytest.mark.parametrize("command", [("keys", "limit"), ("budget", "set")])
+def test_limits_are_set_shown_and_cleared(command: tuple[str, str], client: Client, account: Account) -> None:
+    key_id = account.make_key("Limited")["id"]
+    finished = client.run(*command, key_id, "-l", "49.99", "--period-limit", "5", "--period", "1d")
+    assert "$0.00 / $49.99" in finished.stdout and "$0.00 / $5.00 per 1 day(s)" in finished.stdout
+    shown = client.document("budget", "get", key_id, "-p", account.project_id)
+    assert shown == {name: account.list_keys()["Limited"][name] for name in shown}
+    assert list(shown) == [
+        *("id", "description", "usage", "usageLimit", "periodUsageLimit"),
+        *("periodUsageDurationValue", "periodUsageDurationUnit", "currentPeriodUsage"),
+    ]
+    client.run(*command, key_id, "--clear")
+    kept = account.list_keys()["Limited"]
+    assert [kept[name] for name in shown if "Limit" in name or "Duration" in name] == [None] * 4
+    assert "limit not set" in client.run("budget", "get", key_id).stdout
+    assert "no API key" in client.refused("budget", "get", "unknown")
+
+
+def test_rolling_needs_a_confirmation(client: Client, account: Account) -> None:
+    made = account.make_key("Rolled")
+    assert "-y" in client.refused("keys", "roll", made["id"])
+    with client.terminal("keys", "roll", made["id"]) as terminal:
+        terminal.answer("[y/N]", "")
+        assert "Cancelled" in terminal.end(0)
+    assert account.key_works(made["token"])
+    with client.terminal("keys", "roll", made["id"], columns=200) as terminal:
+        terminal.answer("[y/N]", "y")
+        (token,) = TOKEN.findall(terminal.end(0))
+    assert not account.key_works(made["token"]) and account.key_works(token)
+    again = client.document("keys", "roll", made["id"], "-y")
+    assert account.key_works(again["token"]) and not account.key_works(token)
+
+
+def test_deleting_needs_a_confirmation(client: Client, account: Account) -> None:
+    made = account.make_key("Deleted")
+    assert "-y" in client.refused("keys", "delete", made["id"], typed="y\n")
+    with client.terminal("keys", "delete", made["id"], columns=40) as terminal:
+        terminal.answer("[y/N]", "no")
+        terminal.end(0)
+    assert account.key_works(made["token"])
+    assert client.run("keys", "delete", made["id"], "-y").stdout == ""
+    assert not account.key_works(made["token"]) and "Deleted" not in account.list_keys()
+    message = client.refused("keys", "delete", made["id"], "-y")
+    assert "Request id: " in message
+
+
+def test_text_that_is_no_id_stays_one_part_of_the_path(client: Client, account: Account) -> None:
+    made = account.make_key("Kept")
+    client.refused("keys", "delete", f"../api/{made['id']}", "-y")
+    assert "Kept" in account.list_keys()
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize("plain", [{}, {"NO_COLOR": "1"}], ids=["colored", "plain"])
+def test_a_list_fits_the_terminal(columns: int, plain: dict[str, str], client: Client, account: Account) -> None:
+    made = account.make_key("A rather long description of a key for the nightly build of the web shop\x1b[31m")
+    with client.terminal("keys", "list", columns=columns, **plain) as terminal:
+        text = terminal.end()
+    assert max(len(line) for line in text.splitlines()) <= columns
+    assert made["id"] in text.replace("\n", "").replace(" ", "")
+    assert "\x1b[31m" not in terminal.output
+    assert ("\x1b[" in terminal.output) is (not plain)
+
+
+def test_a_list_in_a_pipe_is_plain_and_whole(client: Client, account: Account) -> None:
+    description = "A rather long description of a key for the nightly build of the web shop"
+    account.make_key(description)
+    assert description in client.run("keys", "list").stdout
+    assert json.loads(client.run("--json", "keys", "list").stdout) == client.document("keys", "list")
