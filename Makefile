@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test check lint types architecture bench bench-statistics wheel container soak fuzz public-client agents ai-sdk media realtime mcp stock-server drills browser clean requirements catalogue
+.PHONY: serve test check lint types architecture bench bench-quick bench-statistics profile wheel release container soak fuzz templates public-client agents ai-sdk gemini media realtime mcp stock-server drills browser screenshots console-assets clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.operator.command serve
@@ -28,25 +28,39 @@ lint: .venv/test.stamp
 
 types: .venv/test.stamp
 	$(BIN)/mypy gateway
+	cd cli && ../$(BIN)/mypy
 
 # Rules on imports between layers, on libraries and on the size of files.
 architecture: .venv/test.stamp
 	$(BIN)/pytest tests/test_architecture.py -q
 
-bench: .venv/test.stamp
-	$(BIN)/python -m bench.run
-	$(BIN)/python -m bench.lanes
-	$(BIN)/python -m bench.lines
-	$(BIN)/python -m bench.uploads
-	$(BIN)/python -m bench.rollups --rows 20000
+# Everything that one run can measure; a part beyond its limits does not stop the others. It writes docs/performance.md.
+BENCH_PARTS = "run --publish" lanes lines uploads "rollups --rows 20000" client pairs residence
+bench: .venv/test.stamp .venv/tools.stamp
+	@status=0; for part in $(BENCH_PARTS); do $(BIN)/python -m bench.$$part || status=1; done; exit $$status
+
+# Two minutes: the gateway, its lower bound and the Go peer.
+bench-quick: .venv/test.stamp
+	$(BIN)/python -m bench.run --targets ferrogw,relay,gateway --phases plain,streams,50-rps,10-streams-per-s --rounds 2 --seconds 2
+
+# A flame graph of plain requests in bench/build/profile.svg; see `python -m bench.profiling --help` for others.
+profile: .venv/test.stamp
+	$(BIN)/python -m bench.profiling
 
 # Statistics, the request log and removals over five million rows of a year, on both stores: some twenty minutes each.
 bench-statistics: .venv/test.stamp
 	$(BIN)/python -m bench.rollups
 	$(BIN)/python -m bench.rollups --postgresql
 
+# The server's wheel, and the client's.
 wheel: .venv/test.stamp
 	$(BIN)/hatchling build -t wheel -d dist
+	cd cli && ../$(BIN)/hatchling build -t wheel -d ../dist
+
+# Everything that a publisher uploads, in dist/release: wheels, source archives, the list of components (SBOM), the
+# context of the container and the chart. deploy/release.toml has the settings.
+release: .venv/test.stamp
+	$(BIN)/python deploy/release.py
 
 # Run the steps of deploy/Dockerfile in an empty environment and start the result with its entry point.
 container: .venv/test.stamp
@@ -54,6 +68,7 @@ container: .venv/test.stamp
 
 soak: .venv/test.stamp
 	$(BIN)/pytest tests -m soak
+	$(BIN)/python -m bench.flat_memory
 
 # Run the parsers of callers' and providers' data, requests that the API description allows, and requests to the OAuth
 # endpoints on new examples for FUZZ_S seconds; `make test` runs a few of each.
@@ -68,11 +83,16 @@ fuzz: .venv/test.stamp
 drills: .venv/test.stamp .venv/tools.stamp
 	$(BIN)/pytest tests/drills -s -m "soak or not soak"
 
+# Each template of the command-line client: made, installed from the package registries, tested, and run once.
+templates: .venv/test.stamp
+	$(BIN)/pytest cli/tests/test_installed_templates.py -m soak
+
 # The published command-line client through all of its commands; needs node 20 or later and npm.
 public-client: .venv/test.stamp
 	$(BIN)/python tests/public_client/walk.py
 
-# Claude Code, Codex and opencode (from npm, pinned) write a file through the gateway on every family of upstreams.
+# Claude Code, Codex and opencode (from npm, pinned) write a file through the gateway on every family of upstreams, set up
+# by hand and started by the command-line client.
 agents: .venv/test.stamp
 	$(BIN)/pytest tests/agents
 
@@ -83,6 +103,10 @@ ai-sdk: .venv/test.stamp
 # The official Node clients of embeddings, images, sound, moderation and rerank (from npm, pinned) over strict fakes.
 media: .venv/test.stamp
 	$(BIN)/pytest tests/media_clients
+
+# Gemini's clients for Node, @google/genai and @ai-sdk/google (from npm, pinned), over strict fakes of three vendors.
+gemini: .venv/test.stamp
+	$(BIN)/pytest tests/gemini_clients
 
 # The realtime clients of Node and Python (from npm and the package index, pinned) over a strict fake of a provider.
 realtime: .venv/test.stamp
@@ -100,7 +124,19 @@ mcp: .venv/test.stamp
 # an application and reads the console, and a video is played.
 browser: .venv/test.stamp
 	$(BIN)/pytest tests/flows/test_chromium.py tests/flows/test_chromium_oauth.py tests/flows/test_chromium_pages.py \
-		tests/media_clients/test_chromium.py -rs
+		tests/flows/test_chromium_playground.py \
+		tests/flows/test_console_screens.py tests/media_clients/test_chromium.py -rs
+
+# Each page of the console at three widths, light and dark, in .screenshots/; two of them are in the documentation.
+screenshots: .venv/test.stamp
+	SCREENSHOTS=.screenshots $(BIN)/pytest tests/flows/test_console_screens.py -q -rs
+	mkdir -p docs/images
+	cp .screenshots/overview-1400-light.png docs/images/console-overview.png
+	cp .screenshots/usage-1400-dark.png docs/images/console-usage.png
+
+# Fetch the files of npm packages that the console serves, in the versions of assets/vendored.toml.
+console-assets:
+	$(PYTHON) deploy/vendor_assets.py
 
 .venv/bin/python:
 	@$(PYTHON) -c "import gateway"
@@ -151,4 +187,4 @@ catalogue: .venv/test.stamp
 	$(BIN)/python -m gateway.operator.command catalogue build
 
 clean:
-	rm -rf .venv bench/build .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	rm -rf .venv bench/build data/bench .pytest_cache .hypothesis .ruff_cache .mypy_cache

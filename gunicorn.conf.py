@@ -7,6 +7,7 @@ monkey.patch_all()
 
 import ctypes  # noqa: E402
 import gc  # noqa: E402
+import importlib  # noqa: E402
 import os  # noqa: E402
 import resource  # noqa: E402
 import sys  # noqa: E402
@@ -41,7 +42,7 @@ keepalive = round(server.keepalive_s)
 # Detects a blocked event loop only: requests have their own deadlines.
 timeout = 60
 max_requests = 0
-# Each worker loads the application after the fork, so that no connection, lock or thread is shared.
+# Each worker makes its application after the fork, so that no connection, lock or thread is shared.
 preload_app = False
 
 # The control socket is in the home folder, where a second instance would take it over.
@@ -59,9 +60,11 @@ worker_tmp_dir = SHARED_MEMORY if os.path.isdir(SHARED_MEMORY) else None
 
 
 def on_starting(arbiter: object) -> None:
-    """Set the process limits, which the workers inherit."""
+    """Set the process limits, and import what several workers share."""
     raise_open_files()
     hold_malloc()
+    if workers > 1:
+        share_modules()
 
 
 def raise_open_files() -> None:
@@ -83,8 +86,21 @@ def hold_malloc() -> None:
         libc.mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
 
 
+def share_modules() -> None:
+    """Import the application's modules before the workers are forked, whose memory then shares them.
+
+    A further worker has 31 instead of 57 MB of private memory. A single worker would only add the master's copy, 10 MB.
+    """
+    importlib.import_module("gateway.application.starting")
+    gc.collect()
+    gc.freeze()
+
+
 def post_worker_init(worker: object) -> None:
     """Exclude all loaded objects from garbage collection, and collect less often."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 5, 100)
+    # Two young collections before one of the middle generation keep that one below 5 ms, in which no other thread runs;
+    # after five, decoded bodies made it take up to 20 ms, and the p99 of small requests during a flood of uploads was
+    # 69 and 84 ms instead of 51 and 49.
+    gc.set_threshold(20_000, 2, 250)

@@ -6,6 +6,7 @@ import shutil
 import statistics
 import subprocess
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -34,6 +35,27 @@ AIMS = (
     ("added p50 µs of a chunk, 100 paced streams", "paced-streams", "added_delay", 1000, 300),
     ("PSS MB", "plain", "pss_mb", 120, 80),
 )
+GO_PEER = "ferrogw"
+OWN_TARGETS = ("direct", "relay", "gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class RatioAim:
+    """Limits of a figure relative to the Go peer in the same run; above `must` a run fails."""
+
+    name: str
+    phase: str
+    figure: str
+    must: float
+    goal: float
+
+
+RATIO_AIMS = (
+    RatioAim("CPU of a request", "plain", "cpu_us", 0.9, 0.7),
+    RatioAim("CPU of a stream of 50 events", "streams", "cpu_us", 0.38, 0.33),
+    RatioAim("added p50 at 50 rps", "50-rps", "added_p50", 1.9, 1.2),
+    RatioAim("added time to the first token", "10-streams-per-s", "added_first", 1.0, 0.8),
+)
 # Requests of the phase `plain` that share a commit: CPU depends on it, and counted bytecodes do not show it.
 PER_COMMIT = 31
 LEAST_PER_COMMIT = PER_COMMIT * 2 / 3
@@ -49,7 +71,6 @@ def describe(rounds: int, seconds: float, targets: list[Target]) -> dict:
         "commit": _commit(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
-        "nginx": _first_line(["nginx", "-v"]) if shutil.which("nginx") else "",
         "compiler": _first_line(["cc", "--version"]),
         "kernel": platform.release(),
         "cpu": _cpu(),
@@ -79,6 +100,7 @@ def _medians(runs: list[dict], direct: dict[int, dict]) -> dict:
         "p50": _median(run["whole"]["p50"] for run in runs),
         "p99": _median(run["whole"]["p99"] for run in runs),
         "added_p50": _median(run["whole"]["p50"] - b["whole"]["p50"] for run, b in zip(runs, base, strict=True)),
+        "added_first": _median(run["first"]["p50"] - b["first"]["p50"] for run, b in zip(runs, base, strict=True)),
         "errors": sum(run["errors"] for run in runs),
         "good": sum(run["good"] for run in runs),
     }
@@ -94,8 +116,24 @@ def _medians(runs: list[dict], direct: dict[int, dict]) -> dict:
 
 
 def count_errors(results: dict) -> int:
-    """Answers that were not good, over all runs; anything but 0 spoils the figures."""
-    return sum(run["errors"] for run in results["runs"])
+    """Answers of the gateway, the relay and the mock that were not good; anything but 0 spoils the figures.
+
+    A peer that cannot keep up with a phase has errors too; its row names them.
+    """
+    return sum(run["errors"] for run in results["runs"] if run["target"] in OWN_TARGETS)
+
+
+def ratio_to_go(phases: dict[str, dict[str, dict]], phase: str, figure: str) -> float | None:
+    """The gateway's figure relative to the Go peer's; None where one of them is missing or not positive."""
+    rows = phases.get(phase, {})
+    ours, peers = rows.get("gateway", {}).get(figure), rows.get(GO_PEER, {}).get(figure)
+    return ours / peers if ours and peers and peers > 0 else None
+
+
+def misses_ratio(results: dict) -> bool:
+    """Whether a figure is above its limit relative to the Go peer. CPU and latency are compared within the run."""
+    ratios = [(ratio_to_go(results["phases"], aim.phase, aim.figure), aim.must) for aim in RATIO_AIMS]
+    return any(ratio is not None and ratio > must for ratio, must in ratios)
 
 
 def shares_too_few(results: dict) -> bool:
@@ -126,6 +164,7 @@ def write_text(results: dict) -> str:
     if shares_too_few(results):
         few = _per_commit(results["phases"])
         lines.append(f"{few:g} requests share a commit at 32 connections; usual are {PER_COMMIT}.")
+    lines += [f"{name} is left out: {reason}" for name, reason in results["about"]["left_out"].items()]
     errors = count_errors(results)
     if errors:
         lines.append(f"{errors} answers were not good: the figures do not count.")
@@ -138,7 +177,8 @@ def _write_about(about: dict) -> list[str]:
     return [
         f"commit {about['commit']}, Python {about['python']}, {packages}",
         f"{about['cpu']}, {about['cores']} cores{', pinned' if about['pinned'] else ''}, kernel {about['kernel']}"
-        + (f", {about['nginx']}" if about["nginx"] else ""),
+        + f", load before the run {about['load']:g}",
+        f"peers: {', '.join(about['peers']) or 'none'}",
         f"{about['rounds']} rounds of {about['seconds']:g} s; ready after: {starts or 'nothing to start'}",
     ]
 
@@ -168,9 +208,8 @@ def _row(cells: Iterable[str]) -> str:
 def _write_ratios(rows: dict[str, dict]) -> list[str]:
     gateway = rows.get("gateway")
     lines = []
-    for peer in ("nginx", "relay"):
-        row = rows.get(peer)
-        if not gateway or not row or not gateway.get("cpu_us") or not row.get("cpu_us"):
+    for peer, row in rows.items():
+        if peer == "gateway" or not gateway or not gateway.get("cpu_us") or not row.get("cpu_us"):
             continue
         text = f"  gateway / {peer}: CPU µs × {gateway['cpu_us'] / row['cpu_us']:.2f}"
         if row["core"] > BUSY and row["rps"]:
@@ -184,9 +223,24 @@ def _write_aims(phases: dict[str, dict[str, dict]]) -> list[str]:
     for name, phase, figure, must, good in AIMS:
         value = phases.get(phase, {}).get("gateway", {}).get(figure)
         if value is not None:
-            verdict = "good" if value <= good else "as it must" if value <= must else "MISSED"
-            lines.append(f"aim: {name}: {value:g} (must {must}, good {good}): {verdict}")
+            lines.append(f"aim: {name}: {value:g}{judge(value, must, good)}")
+    for aim in RATIO_AIMS:
+        ratio = ratio_to_go(phases, aim.phase, aim.figure)
+        if ratio is not None:
+            lines.append(f"aim: {aim.name} / {GO_PEER}: {ratio:.2f}{judge(ratio, aim.must, aim.goal)}")
     return lines
+
+
+def judge(value: float, must: float, goal: float) -> str:
+    """Return the limit and target of a figure and whether it is within them; "" for a figure without a limit."""
+    if not must:
+        return ""
+    verdict = "MISSED"
+    if value <= goal:
+        verdict = "good"
+    elif value <= must:
+        verdict = "as it must"
+    return f" (must {must:g}, good {goal:g}): {verdict}"
 
 
 def _median(values: Iterable[float]) -> float:

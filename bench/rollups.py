@@ -2,7 +2,7 @@
 
 python -m bench.rollups [--rows 5000000] [--postgresql | --url URL] [--parts fill,reports,job,purge]     a table
 
-Without an address on SQLite, with --postgresql on a server of its own in its default settings (needs PostgreSQL's
+Without an address on SQLite, with --postgresql on a new server with default settings (needs PostgreSQL's
 initdb), both in a folder that is removed; with an address, parts of a run can follow each other. Rows lie evenly over
 366 days: 10 projects with 20 keys each, 40 models at 4 providers, 30 sources, each drawn anew for each row, which is
 the worst that rollups can meet. Times are medians of nine, wall and CPU; CPU is that of this process: on SQLite all of
@@ -296,13 +296,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.rollups", description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--url", default="", help="address of an empty database")
-    parser.add_argument("--postgresql", action="store_true", help="on a server of its own")
+    parser.add_argument("--postgresql", action="store_true", help="on a new server")
     parser.add_argument("--parts", type=lambda given: given.split(","), default=["fill", "reports", "job", "purge"])
     parser.add_argument("--live", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     good = True
     gc.freeze()  # as each worker does
-    gc.set_threshold(20_000, 5, 100)
+    gc.set_threshold(20_000, 2, 250)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp"))
         url = given.url or f"sqlite:///{Path(folder) / 'bench.db'}"

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-import shutil
+import os
 import subprocess
 import sys
 import tempfile
@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import report
+from bench import publish, report
+from bench.peers import PEERS, describe_peer, install_available
 from bench.processes import RIG_CORE, BenchError, cpu_seconds, pin, pss_mb
-from bench.targets import MODEL, ROOT, STARTERS, Target, read_metric, start_targets, write_request
+from bench.targets import OWN, ROOT, Target, add_headers, read_metric, start_targets, write_request
 
 BUILD = ROOT / "bench" / "build"
 FLAGS = ["-O2", "-Wall", "-Wextra", "-std=gnu11"]
+STARTERS = PEERS | OWN
+Write = Callable[[int, str, bool, str], bytes]
 WARM_UP_S = 1.0
 SPARE_S = 60.0
 
@@ -44,7 +47,7 @@ PHASES = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 when every answer was good and commits were shared by as many requests as usual; else 1 and the reason."""
+    """0 when every answer was good, commits had as many requests as usual and ratios were in their limits; else 1."""
     options = read_options(arguments)
     try:
         results = measure(options)
@@ -52,24 +55,28 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     print(report.write_text(results))
+    if options.publish:
+        publish.write_page(results)
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n")
-    return 1 if report.count_errors(results) or report.shares_too_few(results) else 0
+    failed = report.count_errors(results) or report.shares_too_few(results) or report.misses_ratio(results)
+    return 1 if failed else 0
 
 
 def read_options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
     names = [phase.name for phase in PHASES]
     parser.add_argument(
-        "--targets", default="", help=f"comma-separated, of {', '.join(STARTERS)}; default: all there are"
+        "--targets", default="", help=f"comma-separated, of {', '.join(STARTERS)}; default: all that can be installed"
     )
     parser.add_argument("--phases", default=",".join(names), help="comma-separated; default: all")
     parser.add_argument("--rounds", type=int, default=3, help="rounds that interleave all targets (3)")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one measurement (3)")
     parser.add_argument("--port", type=int, default=19400, help="first of the ports to use (19400)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--publish", action="store_true", help="also write table and plot into docs/performance.md")
     options = parser.parse_args(arguments)
-    options.targets = read_names(parser, options.targets, STARTERS) or default_targets()
+    options.targets = read_names(parser, options.targets, STARTERS)
     wanted = read_names(parser, options.phases, names)
     options.phases = [phase for phase in PHASES if phase.name in wanted]
     if options.rounds < 1 or options.seconds <= 0:
@@ -85,18 +92,20 @@ def read_names(parser: argparse.ArgumentParser, text: str, known: Iterable[str])
     return wanted
 
 
-def default_targets() -> list[str]:
-    return [name for name in STARTERS if name != "nginx" or shutil.which("nginx")]
-
-
 def measure(options: argparse.Namespace) -> dict:
     """Every figure of the run, as the JSON report has it."""
     build()
+    names = options.targets or list(STARTERS)
+    left_out = install_available(names)
+    starters = {name: STARTERS[name] for name in names if name not in left_out}
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
-        with start_targets(options.targets, options.port, folder, BUILD / "mock") as targets:
+        with start_targets(starters, options.port, folder, BUILD / "mock") as targets:
             runs = run_rounds(options, targets, folder)
             about = report.describe(options.rounds, options.seconds, targets)
+    peers = [pin for name in starters if name in PEERS for pin in describe_peer(name)]
+    about |= {"load": round(load, 1), "load_after": round(os.getloadavg()[0], 1), "left_out": left_out, "peers": peers}
     return {"about": about, "runs": runs, "phases": report.summarize(runs)}
 
 
@@ -131,7 +140,7 @@ def run_rounds(options: argparse.Namespace, targets: list[Target], folder: Path)
     return runs
 
 
-def run_once(phase: Phase, target: Target, seconds: float, folder: Path) -> dict:
+def run_once(phase: Phase, target: Target, seconds: float, folder: Path, write: Write = write_request) -> dict:
     """Return the generator's figures and those of the target's process tree.
 
     The latter are the CPU time of a good answer in µs, the load of the core and the PSS. For the gateway, the number of
@@ -141,7 +150,7 @@ def run_once(phase: Phase, target: Target, seconds: float, folder: Path) -> dict
         return run_load(phase, target, seconds, folder)
     commits = count_commits(target)
     began, before = time.monotonic(), cpu_seconds(target.process.pid)
-    figures = run_load(phase, target, seconds, folder)
+    figures = run_load(phase, target, seconds, folder, write=write)
     used, passed = cpu_seconds(target.process.pid) - before, time.monotonic() - began
     figures["cpu_us"] = round(used * 1e6 / figures["good"], 1) if figures["good"] else None
     figures["core"] = round(used / passed, 3)
@@ -157,16 +166,13 @@ def count_commits(target: Target) -> float:
     return read_metric(target.port, "llmgateway_journal_commits") if target.name == "gateway" else 0.0
 
 
-Write = Callable[[int, str, bool, str], bytes]
-
-
 def run_load(
-    phase: Phase, target: Target, seconds: float, folder: Path, model: str = MODEL, write: Write = write_request
+    phase: Phase, target: Target, seconds: float, folder: Path, model: str = "", write: Write = write_request
 ) -> dict:
     """Run the generator once with requests that `write` makes. Raises BenchError when it fails."""
     prompt = f"count=50 gap={phase.gap_ms}" if phase.stream else ""
     path = folder / "request"
-    path.write_bytes(write(target.port, prompt, phase.stream, model))
+    path.write_bytes(add_headers(write(target.port, prompt, phase.stream, model or target.model), target))
     shape = [phase.connections, seconds, phase.rate, phase.think_ms, int(phase.stream)]
     command = [str(BUILD / "load"), str(target.port), str(path), *map(str, shape)]
     try:

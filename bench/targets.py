@@ -1,9 +1,8 @@
-"""The targets of the measurement: the mock itself, a bare relay, the gateway, and nginx where it is installed."""
+"""The targets of the measurement: the mock itself, a bare relay and the gateway; `bench.peers` has the others."""
 
 import contextlib
 import http.client
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,28 +21,21 @@ READY_S = 60.0
 MOCK_PORTS = 3  # 200, 500, 429
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE")
 
-NGINX = """
-daemon off; worker_processes 1; error_log {folder}/nginx-error.log; pid {folder}/nginx.pid;
-events {{ worker_connections 4096; }}
-http {{
-  access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
-  keepalive_requests 100000000; tcp_nodelay on;
-  upstream mock {{ server 127.0.0.1:{mock}; keepalive 512; keepalive_requests 100000000; }}
-  server {{ listen 127.0.0.1:{port}; location / {{
-    proxy_pass http://mock; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off; }} }}
-}}
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Something to send requests to. `process` is None for the mock itself; `start_s` is the time to readiness."""
+    """Something to send requests to.
+
+    `process` is None for the mock itself, `start_s` is the time to readiness, `model` its name of the measured model,
+    and `headers` are header lines that it needs besides those of the gateway.
+    """
 
     name: str
     port: int
     process: Process | None
     start_s: float = 0.0
+    model: str = MODEL
+    headers: str = ""
 
 
 @contextlib.contextmanager
@@ -87,36 +79,24 @@ def start_gateway(
         yield Target("gateway", port, process, wait_until_ready(process, port, "/readyz"))
 
 
-@contextlib.contextmanager
-def start_nginx(port: int, mock: int, folder: Path) -> Iterator[Target]:
-    """nginx as a reverse proxy with kept upstream connections and no buffering: the limit of what a proxy can be."""
-    binary = shutil.which("nginx")
-    if not binary:
-        raise BenchError("nginx is not installed")
-    path = folder / "nginx.conf"
-    path.write_text(NGINX.format(folder=folder, mock=mock, port=port))
-    with running("nginx", [binary, "-c", str(path), "-p", str(folder)], TARGET_CORE, folder) as process:
-        yield Target("nginx", port, process, wait_for_port(process, port))
-
-
 Starter = Callable[[int, int, Path], contextlib.AbstractContextManager[Target]]
-STARTERS: dict[str, Starter] = {"nginx": start_nginx, "relay": start_relay, "gateway": start_gateway}
+OWN: dict[str, Starter] = {"relay": start_relay, "gateway": start_gateway}
 
 
 @contextlib.contextmanager
-def start_targets(names: list[str], base_port: int, folder: Path, mock: Path) -> Iterator[list[Target]]:
+def start_targets(starters: Mapping[str, Starter], base_port: int, folder: Path, mock: Path) -> Iterator[list[Target]]:
     """Start the mock and each named target, and check one plain and one streamed answer of each."""
-    ports = {name: base_port + MOCK_PORTS + index for index, name in enumerate(names)}
+    ports = {name: base_port + MOCK_PORTS + index for index, name in enumerate(starters)}
     for port in [*range(base_port, base_port + MOCK_PORTS), *ports.values()]:
         refuse_taken(port)
     with contextlib.ExitStack() as stack:
         upstream = stack.enter_context(running("mock", [str(mock), str(base_port)], 1, folder))
         wait_for_port(upstream, base_port)
         targets = [Target("direct", base_port, None)]
-        for name in names:
+        for name, starter in starters.items():
             own = folder / name
             own.mkdir()
-            targets.append(stack.enter_context(STARTERS[name](ports[name], base_port, own)))
+            targets.append(stack.enter_context(starter(ports[name], base_port, own)))
         for target in targets:
             check_answers(target)
         yield targets
@@ -169,17 +149,25 @@ def write_request(port: int, prompt: str, stream: bool, model: str = MODEL) -> b
 
 def check_answers(target: Target) -> None:
     """BenchError unless the target answers a plain and a streamed request as the mock means them."""
-    plain = post(target.port, stream=False)
+    plain = post(target, stream=False)
     if b"fixed answer of" not in plain or b'"usage"' not in plain:
         raise BenchError(f"{target.name} does not pass the answer on: {plain[:500]!r}")
-    streamed = post(target.port, stream=True)
+    streamed = post(target, stream=True)
     if streamed.count(b'"content":"t') != 50 or b"data: [DONE]" not in streamed:
         raise BenchError(f"{target.name} does not pass the stream on: {streamed[-500:]!r}")
 
 
-def post(port: int, stream: bool) -> bytes:
+def add_headers(request: bytes, target: Target) -> bytes:
+    """Return a request with the header lines that its target needs."""
+    line, end, rest = request.partition(b"\r\n")
+    return line + end + target.headers.encode() + rest
+
+
+def post(target: Target, stream: bool) -> bytes:
     """The body of one answer. BenchError for a status other than 200."""
-    head, _, body = write_request(port, "", stream).partition(b"\r\n\r\n")
+    port = target.port
+    request = add_headers(write_request(port, "", stream, target.model), target)
+    head, _, body = request.partition(b"\r\n\r\n")
     lines = [line.split(": ", 1) for line in head.decode().split("\r\n")[1:]]
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:

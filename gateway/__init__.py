@@ -5,7 +5,7 @@ Layers import downwards only; docs/architecture.md has the table and tests/test_
 
 import sys
 
-__version__ = "1.0.0"
+__version__ = "2.0.0"
 
 # This line must parse on any Python 3, and run before the first syntax that an older version rejects.
 if sys.version_info < (3, 11):  # noqa: UP036

@@ -25,7 +25,7 @@ class Clock:
 def to_iso(at_us: int) -> str:
     """Format microseconds as ISO 8601 in UTC with milliseconds, e.g. 2026-01-15T08:30:00.000Z."""
     seconds, micro = divmod(at_us, SECOND_US)
-    stamp = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    stamp = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()  # strftime writes the year 177 so
     return f"{stamp}.{micro // 1000:03d}Z"
 
 

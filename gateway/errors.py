@@ -5,7 +5,7 @@ GatewayError
 │   │               UnsupportedMediaType (415), IdempotencyKeyReused (422)
 │   ├── Unauthenticated (401), Forbidden (403), NotFound (404), Conflict (409), Gone (410)
 │   ├── SpendingLimitReached (402), OutOfCredits (402)
-│   └── RateLimited (429)
+│   └── RateLimited (429) ─ BudgetInUse
 ├── provider's fault: UpstreamFailed (502) ─ UpstreamUnreachable ─ ConnectFailed,
 │   │                 UpstreamTimeout (504) ─ ConnectTimeout,
 │   │                 UpstreamRateLimited (429), UpstreamOverloaded (529), StreamTruncated,
@@ -213,6 +213,12 @@ class RateLimited(GatewayError):
     code = "rate_limit_exceeded"
     blame = "caller"
     standings: "tuple[Any, ...]" = ()
+
+
+class BudgetInUse(RateLimited):
+    """A budget has room for the request, but requests in progress have reserved it."""
+
+    code = "budget_in_use"
 
 
 class Cancelled(GatewayError):

@@ -16,6 +16,7 @@ from gateway.configuration import settings
 from gateway.configuration.document import read_comments, without_names, write_reference
 from gateway.engine import idempotency
 from gateway.metering.rollups import rollup_table
+from gateway.neutral.units import UNITS
 from gateway.oauth import clients, grants
 from gateway.operator import command as manage
 from gateway.store import mailboxes
@@ -38,6 +39,8 @@ def has(body: list[ast.stmt], names: list[str]) -> bool:
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == names[0]:
             return len(names) == 1 or has(node.body, names[1:])
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and [node.target.id] == names:
+            return True
     return False
 
 
@@ -93,6 +96,41 @@ def test_the_reference_of_the_settings_is_that_of_their_table() -> None:
     assert page.read_text()[found.end() :] == tables
 
 
+def price_table() -> str:
+    """Return the table of prices: one row for each unit, with its cost in answers and in reports."""
+    lines = [
+        "| Key | Price of one | When absent | In `cost_details` | In `/activity` |",
+        "|---|---|---|---|---|",
+    ]
+    for unit in UNITS:
+        meaning = unit.meaning
+        if unit.tool is not None:
+            meaning += f" (tool `{unit.tool.type}`)"
+        figures = [figure.member for figure in (*unit.figures, unit.cost) if figure]
+        cells = [f"`{unit.price}`", meaning, code(unit.absent), code(unit.detail), ", ".join(map(code, figures))]
+        lines.append(f"| {' | '.join(cell or '–' for cell in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def code(text: str) -> str:
+    if text:
+        return f"`{text}`"
+    return ""
+
+
+def test_the_table_of_prices_is_that_of_the_units() -> None:
+    """WRITE_GOLDENS=1 pytest tests/test_documents.py updates the page."""
+    page = ROOT / "docs" / "catalogue.md"
+    text = page.read_text()
+    head, marker, rest = text.partition("from gateway/neutral/units.py. -->\n\n")
+    table, gap, tail = rest.partition("\n```toml\n# Tiers by the number")
+    assert marker and gap
+    if os.environ.get("WRITE_GOLDENS"):
+        page.write_text(head + marker + price_table() + gap + tail)
+        table = price_table()
+    assert table == price_table()
+
+
 def test_every_setting_is_told_what_it_is() -> None:
     comments = read_comments((ROOT / "config" / "default.toml").read_text())
     names = settings.known_names()
@@ -100,7 +138,7 @@ def test_every_setting_is_told_what_it_is() -> None:
 
 
 def test_every_table_has_a_line_that_shows_what_bounds_it(sqlite_database: Database) -> None:
-    """Every table that callers can fill has a documented bound: docs/storage.md, "What grows, and what bounds it"."""
+    """Every table that callers can fill has a documented bound: docs/storage.md, "Growing data and its limits"."""
     sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     there = [row[0] for row in sqlite_database.read(lambda: sqlite_database.execute(sql).fetchall())]
     section = (ROOT / "docs" / "storage.md").read_text().split("By table of the database:")[1].split("\n## ")[0]
@@ -129,8 +167,8 @@ FIGURES: dict[str, tuple[int, ...]] = {
 
 @pytest.mark.parametrize("what", FIGURES)
 def test_the_figures_of_a_bound_are_those_of_the_code(what: str) -> None:
-    """docs/storage.md, "What grows, and what bounds it"."""
-    section = (ROOT / "docs" / "storage.md").read_text().split("## What grows")[1].split("\n## ")[0]
+    """docs/storage.md, "Growing data and its limits"."""
+    section = (ROOT / "docs" / "storage.md").read_text().split("## Growing data")[1].split("\n## ")[0]
     (line,) = (line for line in section.splitlines() if line.startswith(f"| {what}"))
     told = {int(figure.replace(",", "")) for figure in re.findall(r"\b\d[\d,]*\b", line)}
     assert set(FIGURES[what]) <= told
@@ -173,7 +211,7 @@ def test_a_command_that_a_page_names_is_understood(page: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_a_page_has_you_make_or_call_is_there(page: Path) -> None:
+def test_files_and_addresses_that_a_page_names_exist(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text()
     for span in spans(page):
         target = re.fullmatch(r"make ([a-z-]+)", span)

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
 from support.ordering import Queue, modules_of
 
 TESTS = Path(__file__).resolve().parent
@@ -106,7 +107,7 @@ def run_shared(folder: Path, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_what_several_processes_find_is_reported_as_by_one(tmp_path: Path) -> None:
+def test_results_of_several_processes_are_reported_like_those_of_one(tmp_path: Path) -> None:
     code, output = run_shared(tmp_path, "--processes=2")
     assert code == 1 and output.splitlines()[-1].startswith("2 failed, 2 passed, 1 skipped, 1 warning, 2 errors"), (
         output
@@ -121,3 +122,87 @@ def test_several_processes_stop_at_the_first_failure_where_that_is_asked(tmp_pat
     (tmp_path / "test_two.py").write_text("")
     code, output = run_shared(tmp_path, "--processes=1", "-x")
     assert code == 1 and "1 failed" in output and "stopping after 1 failures" in output, output
+
+
+LEAVING_TESTS = {
+    "conftest.py": """
+from gevent import monkey
+monkey.patch_all()
+import pytest
+from support import forked, leftovers
+
+def pytest_addoption(parser):
+    parser.addoption("--processes", type=int)
+
+def pytest_configure(config):
+    leftovers.adopt()
+
+def pytest_unconfigure(config):
+    leftovers.end_all()
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session):
+    if session.config.option.processes == 1:
+        return None
+    forked.run(session, session.config.option.processes)
+    return True
+""",
+    "test_leaving.py": """
+import os, subprocess, sys
+import pytest
+from support import gateways
+
+PROGRAM = "import os, subprocess, time; os.setsid(); print(subprocess.Popen(['sleep', '1000'], stdout=2).pid)"
+
+def write(number):
+    with open("left", "a") as left:
+        left.write(f"{number} ")
+
+@pytest.fixture
+def server():
+    child = subprocess.Popen(["sleep", "1000"])
+    write(child.pid)
+    raise OSError("it did not start")
+
+def test_fails_at_its_start(server): ...
+
+def test_leaves_a_daemon():
+    # The program ends; the process that it started has another session and no parent any more.
+    write(int(subprocess.run([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE).stdout))
+
+def test_starts_a_gateway_that_is_too_slow(tmp_path, monkeypatch):
+    monkeypatch.setattr(gateways, "START_S", 0.0)
+    gateway = gateways.GatewayProcess(tmp_path / "data")
+    gateway.cold = True
+    try:
+        gateway.start()
+    finally:
+        write(gateway._process.pid)
+        assert gateway._process.poll() is not None
+
+def test_ends_its_process():
+    child = subprocess.Popen(["sleep", "1000"])
+    write(child.pid)
+    if os.environ.get("DIES"):
+        os._exit(7)
+""",
+}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_no_process_outlives_the_run_even_if_its_test_fails_at_its_start(tmp_path: Path, processes: int) -> None:
+    for name, text in LEAVING_TESTS.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "test_other.py").write_text("def test_passes(): ...")
+    environment = os.environ | {"PYTHONPATH": f"{TESTS}:{TESTS.parent}", "DIES": "1" if processes > 1 else ""}
+    options = ["-c", os.devnull, "-q", "--disable-plugin-autoload", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, f"--processes={processes}", str(tmp_path)],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    left = (tmp_path / "left").read_text().split()
+    assert len(left) == 4 and "the gateway did not start" in done.stdout and "it did not start" in done.stdout
+    assert [process for process in left if Path(f"/proc/{process}").exists()] == []

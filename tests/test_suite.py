@@ -8,10 +8,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from support import late_imports, steady_catalogue, warm
+from support import late_imports, prepared, warm
 
-from gateway.catalogue.entries import Prices, TokenRates
-from gateway.catalogue.layers import Layer
+from gateway.catalogue import loader
+from gateway.catalogue.layers import read_folder
 
 TESTS = Path(__file__).resolve().parent
 
@@ -32,7 +32,7 @@ def imports_of(path: Path) -> set[str]:
     return plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
 
 
-def test_what_tests_share_is_imported_from_neither_a_conftest_nor_another_test() -> None:
+def test_shared_helpers_are_imported_from_no_conftest_and_no_test() -> None:
     for path in TESTS.rglob("*.py"):
         last = {name.rpartition(".")[2] for name in imports_of(path)}
         assert not {name for name in last if name == "conftest" or name.startswith("test_")}, path
@@ -44,7 +44,10 @@ ROOT = TESTS.parent
 # the surface above.
 TRIED_THROUGH = {
     "accounts/alert_hooks.py": ("unit/telemetry/test_alert_delivery.py",),
+    "accounts/agent_budgets.py": ("flows/test_agent_sessions.py",),
+    "metering/log/agent_sessions.py": ("unit/surfaces/management/test_agent_session_routes.py",),
     "accounts/change_quota.py": ("unit/surfaces/management/test_change_quota.py",),
+    "accounts/member_callers.py": ("unit/surfaces/management/test_model_pages.py",),
     "accounts/mail_queue.py": ("unit/surfaces/management/test_letters.py",),
     "accounts/second_factor.py": ("unit/surfaces/management/test_session_routes.py",),
     "admin/funding.py": ("unit/surfaces/management", "unit/operator/test_money.py"),
@@ -59,6 +62,7 @@ TRIED_THROUGH = {
     "engine/": ("flows/test_chat.py", "flows/test_retention.py", "flows/test_idempotency.py", "contract/test_lanes.py"),
     "limits/": ("unit/limits/test_spending.py",),
     "media/": ("unit/media/test_sounds.py", "unit/media/test_pdf_reader.py"),
+    "routing/reweighing.py": ("unit/surfaces/management/test_routing_page.py",),
     "runtime/merged_iterators.py": ("flows/test_several_answers.py",),
     "metering/recent_usage.py": ("unit/surfaces/management/test_rate_routes.py",),
     "metering/rollups/": ("unit/metering/rollups/test_job.py",),
@@ -145,7 +149,7 @@ def test_a_warm_program_takes_signals(tmp_path: Path) -> None:
         program = warm.WarmProcess(["gateway.operator.command", "serve"], given, log, log)
     assert program.poll() is None
     program.kill()
-    assert program.wait(10) == -9 and program.poll() == -9
+    assert program.wait(60) == -9 and program.poll() == -9
 
 
 def imported_early(path: Path) -> list[str]:
@@ -187,10 +191,8 @@ def test_a_late_library_is_whole_once_something_of_it_is_used(monkeypatch: pytes
     assert late_imports.imported[-1].startswith("wsgiref.validate for /test_suite.py:")
 
 
-def test_a_model_that_its_vendor_ended_since_is_still_there_for_the_tests() -> None:
-    dates = {"before": "2026-06-15", "since": "2026-11-30", "to come": "2028-01-01"}
-    prices = tuple(Prices(TokenRates(), from_date=day) for day in ("", "2026-01-01", "2026-12-01", "2028-01-01"))
-    layer = Layer({"acme": {"deactivated_models": dates}}, {"since": {"deprecated": "2026-11-30", "prices": prices}})
-    steady_catalogue.as_then(layer, "2027-01-01")
-    assert layer.providers["acme"]["deactivated_models"] == {"before": "2026-06-15", "to come": "2028-01-01"}
-    assert layer.models["since"] == {"prices": (*prices[:2], prices[3])}
+def test_pinned_models_are_those_that_a_provider_retires_or_reprices() -> None:
+    pinned = read_folder(Path(prepared.PINNED)).mappings
+    mappings = [mapping for model in loader.load().models.values() for mapping in model.mappings]
+    changing = [mapping for mapping in mappings if mapping.deactivated or mapping.prices[1:]]
+    assert pinned and pinned.keys() <= {(mapping.provider, mapping.model, mapping.region) for mapping in changing}

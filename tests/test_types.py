@@ -1,12 +1,17 @@
-"""Runs mypy on the package in parallel to the other tests."""
+"""Runs mypy on the packages in parallel to the other tests."""
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from gateway.configuration.settings import ROOT
 
 
-def test_mypy_finds_no_mistake() -> None:
-    command = [sys.executable, "-m", "mypy", "--no-error-summary", "gateway"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(("folder", "package"), [(ROOT, "gateway"), (ROOT / "cli", "llmgateway_cli")])
+def test_mypy_finds_no_mistake(folder: Path, package: str) -> None:
+    """The client's settings in cli/pyproject.toml are strict."""
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", package]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr

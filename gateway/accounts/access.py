@@ -10,7 +10,7 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from gateway.accounts.compliance import CompliancePolicy, violation
 from gateway.accounts.models import Scope
-from gateway.catalogue.entries import Mapping, Provider, TokenRates
+from gateway.catalogue.entries import READ_RATES, Mapping, Provider, TokenRates
 from gateway.catalogue.price_rates import prices_at
 from gateway.errors import Forbidden
 
@@ -72,7 +72,7 @@ def predicate(levels: tuple[Level, ...], at_us: int) -> Predicate | None:
 
 
 def allowed(levels: tuple[Level, ...], mapping: Mapping, provider: Provider, ip: str, at_us: int) -> bool:
-    """Whether a caller at `ip` ("" = unknown) may use the mapping: addresses, rules and policy together."""
+    """Return whether a caller at `ip` ("" = unknown) may use the mapping: addresses, rules and policy together."""
     if address_refusal(levels, ip):
         return False
     refuse = predicate(levels, at_us)
@@ -80,12 +80,12 @@ def allowed(levels: tuple[Level, ...], mapping: Mapping, provider: Provider, ip:
 
 
 def keeps_nothing(levels: tuple[Level, ...]) -> bool:
-    """Whether the organization is under zero data retention: nothing of what it sends or gets is stored."""
+    """Return whether the organization is under zero data retention: nothing of what it sends or gets is stored."""
     return any(level.policy is not None and level.policy.zero_data_retention for level in levels)
 
 
 def logs_text(levels: tuple[Level, ...]) -> bool:
-    """Whether logs may quote what was sent and answered: no policy forbids to retain or to log it."""
+    """Return whether logs may quote what was sent and answered: no policy forbids to retain or to log it."""
     policies = [level.policy for level in levels if level.policy is not None]
     return not any(policy.zero_data_retention or policy.block_prompt_logging for policy in policies)
 
@@ -192,19 +192,23 @@ def _of_kind(rule: PriceRule, rates: TokenRates) -> bool:
 
 
 def _above(rule: PriceRule, rates: TokenRates) -> bool:
-    """Whether a bound is passed. An unpriced mapping passes every bound: what it costs is not known."""
+    """Return whether a bound is passed. An unpriced mapping passes every bound: what it costs is not known."""
     bounds = ((rule.max_input, rates.prompt), (rule.max_output, rates.completion))
-    given = [(bound, price) for bound, price in bounds if bound is not None]
-    if given and not rates.priced:
+    limited = [(bound, price) for bound, price in bounds if bound is not None]
+    if limited and not rates.priced:
         return True
-    return any(price is not None and price > bound for bound, price in given)
+    return any(price is not None and price > bound for bound, price in limited)
 
 
 def _free(rates: TokenRates) -> bool:
-    tables = (rates.per_image, rates.per_second, rates.per_video_token)
-    if not rates.priced or any(any(table.values()) for table in tables):
-        return False
-    return not any(getattr(rates, name) for name in rates.__slots__ if not name.startswith("per_"))
+    """Return whether every price is 0. An unpriced mapping is not free."""
+    prices: list[int | None] = []
+    for rate in READ_RATES(rates):
+        if isinstance(rate, dict):
+            prices += rate.values()
+        else:
+            prices.append(rate)
+    return rates.priced and not any(prices)
 
 
 def _rates(mapping: Mapping, at_us: int) -> TokenRates:

@@ -140,11 +140,11 @@ class AlertHooks:
         """The names of those ids that have one, as they may be shown: one line, at most LONGEST_NAME characters."""
 
         def read() -> list[tuple]:
-            known = [(NAMES[one.partition("_")[0]], one) for one in idents if one.partition("_")[0] in NAMES]
-            return [row for sql, one in known for row in self._database.execute(sql, (one,)).fetchall()]
+            known = [(NAMES[ident.partition("_")[0]], ident) for ident in idents if ident.partition("_")[0] in NAMES]
+            return [row for sql, ident in known for row in self._database.execute(sql, (ident,)).fetchall()]
 
-        found = self._database.read(read)
-        return {ident: " ".join(name.split())[:LONGEST_NAME] for ident, name in found if name and name.strip()}
+        names = self._database.read(read)
+        return {ident: " ".join(name.split())[:LONGEST_NAME] for ident, name in names if name and name.strip()}
 
     def remove(self, organization_id: str, hook_id: str, *, actor: str) -> None:
         """NotFound."""
@@ -164,10 +164,10 @@ class AlertHooks:
     def find(self, organization_id: str, hook_id: str) -> AlertHook:
         """Return a hook with its secret. Raises NotFound."""
         rows = self._database.read(partial(self._select, organization_id))
-        found = next((row for row in rows if row[0] == hook_id), None)
-        if found is None:
+        hook_row = next((row for row in rows if row[0] == hook_id), None)
+        if hook_row is None:
             raise NotFound(f"There is no address for alerts {hook_id}.")
-        return _info(found, self._vault.open(found[3]))
+        return _info(hook_row, self._vault.open(hook_row[3]))
 
     def concerned(self, event: str, organization_id: str) -> list[AlertHook]:
         """Return the hooks, with secrets, for an event of an organization ("": of the installation)."""
@@ -178,8 +178,8 @@ class AlertHooks:
             return first, self._database.execute(sql, (first, organization_id)).fetchall()
 
         first, rows = self._database.read(read)
-        found = [replace(_info(row, self._vault.open(row[3])), operators=row[1] == first) for row in rows]
-        return [hook for hook in found if not hook.events or event in hook.events]
+        hooks = [replace(_info(row, self._vault.open(row[3])), operators=row[1] == first) for row in rows]
+        return [hook for hook in hooks if not hook.events or event in hook.events]
 
     def _select(self, organization_id: str) -> list[tuple]:
         sql = f"SELECT {COLUMNS} FROM alert_hook WHERE organization = ? ORDER BY id"
@@ -215,8 +215,8 @@ def _check_recipient(organization_id: str, email: str) -> None:
     the operator's, and may have any."""
     if organization_id == organizations.first_id():
         return
-    mine = Member.select().join(User).where(Member.organization == organization_id, Member.status == "active")
-    if not mine.where(User.email == email).exists():
+    members = Member.select().join(User).where(Member.organization == organization_id, Member.status == "active")
+    if not members.where(User.email == email).exists():
         raise InvalidRequest("Alerts by e-mail can be sent only to members of the organization.", param="url")
 
 
@@ -232,7 +232,7 @@ def _make_secret(form: str, routing_key: str) -> str:
 
 
 def _read_events(events: Sequence[str]) -> tuple[str, ...]:
-    unknown = [one for one in events if one not in EVENTS]
+    unknown = [event for event in events if event not in EVENTS]
     if unknown:
         raise InvalidRequest(f"There is no alert {unknown[0][:80]!r}; there are: {', '.join(EVENTS)}.", param="events")
     return tuple(dict.fromkeys(events))

@@ -12,9 +12,19 @@ import peewee
 from gateway.accounts import tokens
 from gateway.accounts.access import Level
 from gateway.accounts.compliance import read_policy
-from gateway.accounts.memory import Memory
-from gateway.accounts.models import AccessRule, ApiKey, Member, Organization, Project, Team, TeamMember, User
+from gateway.accounts.models import (
+    AccessRule,
+    ApiKey,
+    Member,
+    Organization,
+    Project,
+    SessionBudget,
+    Team,
+    TeamMember,
+    User,
+)
 from gateway.accounts.rule_values import RuleInfo, compile_levels
+from gateway.accounts.versioned_cache import VersionedCache
 from gateway.clock import Clock
 from gateway.control.version import Control
 from gateway.errors import GatewayError, Gone, Unauthenticated, Unavailable
@@ -50,9 +60,10 @@ class Caller:
     `expires_at_us` None = never. `rules` are the compiled levels of access.py, () when nothing is restricted. `teams`
     are (id, name) of the caller's teams that have spending limits, in the order of their ids. `retention` is none or
     retain, `cache_markers` automatic, client or disabled, `mode` credits, api-keys or hybrid. `grant_id` and `scopes`
-    are those of the access token that a request came with; "" and () where it came with the API key itself. `version`
-    is the control version under which it was read. `kept` is what others worked out of all this for the next request:
-    it ends with the caller, and so with the version.
+    are those of the access token that a request came with; "" and () where it came with the API key itself.
+    `session_nusd` and `run_nusd` are the budgets of each session and run: the lower one of key and project, None
+    without. `version` is the control version under which it was read. `kept` is what others worked out of all this for
+    the next request: it ends with the caller, and so with the version.
     """
 
     key_id: str
@@ -76,11 +87,13 @@ class Caller:
     version: int = 0
     grant_id: str = ""
     scopes: tuple[str, ...] = ()
+    session_nusd: int | None = None
+    run_nusd: int | None = None
     memo: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def by_token(self) -> bool:
-        """Whether the request came with an access token: then there is no API key to pass on."""
+        """Return whether the request came with an access token: then there is no API key to pass on."""
         return bool(self.grant_id)
 
 
@@ -94,9 +107,9 @@ class Refused:
     whose: tuple[str, str, str, str] | None = None
 
     def error(self) -> GatewayError:
-        made = self.kind(self.message, code=self.code)
-        made.caller_ids = self.whose
-        return made
+        error = self.kind(self.message, code=self.code)
+        error.caller_ids = self.whose
+        return error
 
 
 class Authentication:
@@ -107,7 +120,7 @@ class Authentication:
         self._control = control
         self._hash_keys = secrets.hash_keys
         self._clock = clock
-        self._memory: Memory[bytes, Caller | Refused] = Memory(
+        self._memory: VersionedCache[bytes, Caller | Refused] = VersionedCache(
             control, REMEMBERED, lambda value: isinstance(value, Refused), REFUSALS
         )
         self._lookups = threading.BoundedSemaphore(LOOKUPS)
@@ -132,15 +145,15 @@ class Authentication:
         # No digest of a token is as long as that.
         return self._judge_now(self._memory.get(b"the key " + key_id.encode(), read))
 
-    def _judge_now(self, found: Caller | Refused) -> Caller:
-        if isinstance(found, Refused):
-            raise found.error()
-        if found.expires_at_us is not None and self._clock.now_us() >= found.expires_at_us:
-            raise Refused(Unauthenticated, EXPIRED, None, _whose(found)).error()
-        return found
+    def _judge_now(self, caller: Caller | Refused) -> Caller:
+        if isinstance(caller, Refused):
+            raise caller.error()
+        if caller.expires_at_us is not None and self._clock.now_us() >= caller.expires_at_us:
+            raise Refused(Unauthenticated, EXPIRED, None, _whose(caller)).error()
+        return caller
 
     def holds(self, caller: Caller) -> bool:
-        """Whether the token that gave `caller` would give it now, so that it needs no look. Unavailable."""
+        """Return whether the token that gave `caller` would give it now, so that it needs no look. Unavailable."""
         until = caller.expires_at_us
         return self._control.check() == caller.version and (until is None or self._clock.now_us() < until)
 
@@ -167,7 +180,7 @@ class Authentication:
             self._lookups.release()
 
 
-def _query(wanted: peewee.Expression) -> peewee.Select:
+def _query(condition: peewee.Expression) -> peewee.Select:
     """Key, project, organization, member and user of the key that is wanted, once for each pair of an active rule that
     concerns them and a team of theirs with limits."""
     teams = TeamMember.select(TeamMember.team).where(TeamMember.member == ApiKey.member)
@@ -189,11 +202,17 @@ def _query(wanted: peewee.Expression) -> peewee.Select:
         .join(AccessRule, peewee.JOIN.LEFT_OUTER, on=concerning)
         .switch(ApiKey)
         .join(Team, peewee.JOIN.LEFT_OUTER, on=(Team.limited == True) & Team.id.in_(teams))  # noqa: E712
-        .where(wanted)
+        .switch(ApiKey)
+        .join(BUDGETS["key"], peewee.JOIN.LEFT_OUTER, on=BUDGETS["key"].scope_id == ApiKey.id)
+        .switch(ApiKey)
+        .join(BUDGETS["project"], peewee.JOIN.LEFT_OUTER, on=BUDGETS["project"].scope_id == Project.id)
+        .where(condition)
         .dicts()
     )
 
 
+# The budgets of sessions and runs that key and project set.
+BUDGETS = {"key": SessionBudget.alias(), "project": SessionBudget.alias()}
 COLUMNS = (
     ApiKey.id.alias("key_id"),
     ApiKey.kind.alias("key_kind"),
@@ -224,6 +243,8 @@ COLUMNS = (
     AccessRule.value.alias("rule_value"),
     Team.id.alias("team_id"),
     Team.name.alias("team_name"),
+    *(budget.session_nusd.alias(f"{name}_session_nusd") for name, budget in BUDGETS.items()),
+    *(budget.run_nusd.alias(f"{name}_run_nusd") for name, budget in BUDGETS.items()),
 )
 
 DIRECT = (
@@ -244,7 +265,21 @@ def _judge(rows: Sequence[Mapping[str, Any]], version: int) -> Caller | Refused:
     levels = compile_levels(row["organization_id"], read_policy(json.loads(row["policy"])), list(rules.values()))
     teams = tuple(sorted({(line["team_id"], line["team_name"]) for line in rows if line["team_id"]}))
     known = {name: row[name] for name in DIRECT}
-    return Caller(**known, settings=json.loads(row["settings"]), rules=levels, teams=teams, version=version)
+    session_nusd = _lowest(row["key_session_nusd"], row["project_session_nusd"])
+    run_nusd = _lowest(row["key_run_nusd"], row["project_run_nusd"])
+    return Caller(
+        **known,
+        settings=json.loads(row["settings"]),
+        rules=levels,
+        teams=teams,
+        version=version,
+        session_nusd=session_nusd,
+        run_nusd=run_nusd,
+    )
+
+
+def _lowest(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _refusal_of(row: Mapping[str, Any]) -> Refused | None:

@@ -36,7 +36,7 @@ class ChangePace:
         )
 
     @staticmethod
-    def _gate(whose: str, subject: str, most: int, who: str) -> ThrottleGate:
+    def _gate(whose: str, subject: str, most: int, subject_text: str) -> ThrottleGate:
         most = max(1, most)
-        refusal = f"{who} made {most:,} changes within a day, {ADVICE}"
+        refusal = f"{subject_text} made {most:,} changes within a day, {ADVICE}"
         return ThrottleGate(f"changes of {whose}", subject, most, DAY_S, refusal, CODE)

@@ -52,13 +52,13 @@ class AccountCleanup:
         if not self._audit_days:
             return 0
         oldest = self._database.now_us() - self._audit_days * DAY_US
-        gone = self._repeat(partial(audit.shorten, oldest, STEP_ROWS), go_on)
-        if gone:
-            self._database.write(partial(self._record, oldest, gone))
-        return gone
+        deleted = self._repeat(partial(audit.shorten, oldest, STEP_ROWS), go_on)
+        if deleted:
+            self._database.write(partial(self._record, oldest, deleted))
+        return deleted
 
-    def _record(self, oldest: int, gone: int) -> None:
-        detail = {"entries": gone, "days": self._audit_days}
+    def _record(self, oldest: int, deleted: int) -> None:
+        detail = {"entries": deleted, "days": self._audit_days}
         audit.append("audit.shorten", f"before {oldest}", actor=ACTOR, at_us=self._database.now_us(), detail=detail)
 
     def _delete(self, table: Ending, retention_us: int) -> int:
@@ -69,14 +69,14 @@ class AccountCleanup:
         return 0
 
     def _repeat(self, step: Step, go_on: GoOn) -> int:
-        gone = 0
+        deleted = 0
         for _ in range(ROUND_STEPS):
             if go_on():
                 count = self._database.write(step)
             else:
                 count = 0
-            gone += count
+            deleted += count
             if count < STEP_ROWS:
                 break
             pause(PAUSE_S)
-        return gone
+        return deleted

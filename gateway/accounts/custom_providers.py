@@ -15,8 +15,8 @@ from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.changes import commit
-from gateway.accounts.memory import Memory
 from gateway.accounts.models import CustomProvider, Organization, ProviderKey
+from gateway.accounts.versioned_cache import VersionedCache
 from gateway.catalogue.field_checks import read_prices
 from gateway.configuration import settings
 from gateway.configuration.address_checks import url_problem
@@ -71,7 +71,7 @@ class CustomProviders:
         self._database = database
         self._control = control
         self._caps = caps
-        self._memory: Memory[str, dict[str, CustomProviderInfo]] = Memory(control, REMEMBERED)
+        self._memory: VersionedCache[str, dict[str, CustomProviderInfo]] = VersionedCache(control, REMEMBERED)
         self._known: dict[str, tuple[tuple[str, ...], CustomProviderInfo]] = {}
 
     def providers_of(self, organization_id: str) -> Mapping[str, CustomProviderInfo]:
@@ -214,8 +214,8 @@ def _insert(info: CustomProviderInfo, caps: ProviderCaps, actor: str, now: int) 
     same = (CustomProvider.organization == organization_id) & (CustomProvider.name == info.name)
     if CustomProvider.select().where(same).exists():
         raise Conflict(f"There is already a custom provider {info.name}.", code="custom_provider_exists")
-    mine = CustomProvider.organization == organization_id
-    if 0 < caps.providers <= CustomProvider.select().where(mine).count():
+    of_organization = CustomProvider.organization == organization_id
+    if 0 < caps.providers <= CustomProvider.select().where(of_organization).count():
         raise InvalidRequest(
             f"This organization has {caps.providers} custom providers, as many as it may.", param="name", code=CAP_CODE
         )

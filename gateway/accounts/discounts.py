@@ -66,41 +66,44 @@ class Discounts:
             book = self._read(self._control.version)
         for owner in (organization_id, EVERY):
             for place in ((provider, model), (EVERY, model), (provider, EVERY), (EVERY, EVERY)):
-                found = book.get((owner, *place))
-                if found is not None and found.holds_at(at_us):
-                    return found.fraction_ppm
+                discount = book.get((owner, *place))
+                if discount is not None and discount.holds_at(at_us):
+                    return discount.fraction_ppm
         return 0
 
     def list_discounts(self, organization_id: str = "") -> list[DiscountInfo]:
         """All, or those that concern an organization (its own and everyone's), by place."""
-        found = self._database.read(self._select)
-        return [one for one in found if organization_id in ("", one.organization_id) or one.organization_id == EVERY]
+        discounts = self._database.read(self._select)
+        if not organization_id:
+            return discounts
+        return [discount for discount in discounts if discount.organization_id in (organization_id, EVERY)]
 
-    def put(self, wanted: DiscountInfo, catalogue: Catalogue, *, actor: str) -> DiscountInfo:
+    def put(self, discount: DiscountInfo, catalogue: Catalogue, *, actor: str) -> DiscountInfo:
         """Set the discount of a place, instead of the one that it had; in force on every worker when this returns.
 
         InvalidRequest: a fraction that is none, an end before the start, a provider or model that the catalogue does
         not have. NotFound: no such organization.
         """
-        _check(wanted, catalogue)
+        _check(discount, catalogue)
         new_id = ids.new("disc")
 
         def work(now: int) -> DiscountInfo:
-            _check_organization(wanted.organization_id)
-            known = _load_place(wanted.place)
+            _check_organization(discount.organization_id)
+            known = _load_place(discount.place)
             if known is not None:
                 ident = known.id
             else:
                 ident = new_id
-            values = {"fraction_ppm": wanted.fraction_ppm, "starts_at": wanted.starts_us, "ends_at": wanted.ends_us}
+            times = {"starts_at": discount.starts_us, "ends_at": discount.ends_us}
+            values = {"fraction_ppm": discount.fraction_ppm, **times}
             if known is not None:
                 Discount.update(updated_at=now, **values).where(Discount.id == ident).execute()
             else:
-                named = dict(zip(("organization", "provider", "model"), wanted.place, strict=True))
+                named = dict(zip(("organization", "provider", "model"), discount.place, strict=True))
                 Discount.insert(id=ident, created_at=now, updated_at=now, **named, **values).execute()
-            made = replace(wanted, id=ident)
-            _audit("discount.set", made, actor, now)
-            return made
+            stored = replace(discount, id=ident)
+            _audit("discount.set", stored, actor, now)
+            return stored
 
         return commit(self._database, self._control, work)
 
@@ -127,7 +130,7 @@ class Discounts:
             return  # the next request that needs it asks again
 
     def _read(self, version: int) -> dict[Place, DiscountInfo]:
-        book = {one.place: one for one in self._database.read(self._select)}
+        book = {discount.place: discount for discount in self._database.read(self._select)}
         # The result of a read that a change overtook serves its caller, but is not cached.
         if version >= max(self._version, self._control.version):
             self._book = book
@@ -146,23 +149,23 @@ def _infos(rows: Iterable[tuple]) -> Iterable[DiscountInfo]:
         yield DiscountInfo(organization, provider, model, fraction, starts, ends, ident)
 
 
-def _check(wanted: DiscountInfo, catalogue: Catalogue) -> None:
-    if not 0 < wanted.fraction_ppm < MILLION:
+def _check(discount: DiscountInfo, catalogue: Catalogue) -> None:
+    if not 0 < discount.fraction_ppm < MILLION:
         raise InvalidRequest("A discount is a fraction between 0 and 1.", param="fraction")
-    if wanted.starts_us is not None and wanted.ends_us is not None and wanted.ends_us <= wanted.starts_us:
+    if discount.starts_us is not None and discount.ends_us is not None and discount.ends_us <= discount.starts_us:
         raise InvalidRequest("A discount must end after it starts.", param="endsAt")
-    if wanted.provider != EVERY and catalogue.provider(wanted.provider) is None:
-        raise InvalidRequest(f"There is no provider {wanted.provider}.", param="provider")
-    if wanted.model == EVERY:
+    if discount.provider != EVERY and catalogue.provider(discount.provider) is None:
+        raise InvalidRequest(f"There is no provider {discount.provider}.", param="provider")
+    if discount.model == EVERY:
         return
     # By alias it would never match: usage names the canonical id.
-    if wanted.model not in catalogue.models:
-        near = catalogue.find(wanted.model)
+    if discount.model not in catalogue.models:
+        near = catalogue.find(discount.model)
         hint = f"; its id is {near.id}" if near else ""
-        raise InvalidRequest(f"There is no model of the id {wanted.model}{hint}.", param="model")
-    serving = {mapping.provider for mapping in catalogue.mappings_of(wanted.model)}
-    if wanted.provider != EVERY and wanted.provider not in serving:
-        raise InvalidRequest(f"{wanted.provider} does not serve {wanted.model}.", param="model")
+        raise InvalidRequest(f"There is no model of the id {discount.model}{hint}.", param="model")
+    serving = {mapping.provider for mapping in catalogue.mappings_of(discount.model)}
+    if discount.provider != EVERY and discount.provider not in serving:
+        raise InvalidRequest(f"{discount.provider} does not serve {discount.model}.", param="model")
 
 
 def _check_organization(organization_id: str) -> None:

@@ -68,8 +68,8 @@ class Invitations:
             if not Organization.select().where(Organization.id == organization_id).exists():
                 raise NotFound(f"There is no organization {organization_id}.")
             _check_new(organization_id, email)
-            mine = Invitation.select().where(Invitation.organization == organization_id)
-            check_quota(mine, MOST_INVITATIONS, "invitations, those of the last months among them")
+            invitations = Invitation.select().where(Invitation.organization == organization_id)
+            check_quota(invitations, MOST_INVITATIONS, "invitations, those of the last months among them")
             _revoke_pending(organization_id, email)
             Invitation.insert(
                 id=invitation_id,
@@ -96,8 +96,8 @@ class Invitations:
             )
             .order_by(Invitation.id)
         )
-        found = self._database.read(lambda: [_info(row, now) for row in query])
-        return [one for one in found if one.status == "pending"]
+        invitations = self._database.read(lambda: [_info(row, now) for row in query])
+        return [invitation for invitation in invitations if invitation.status == "pending"]
 
     def revoke(self, organization_id: str, invitation_id: str, *, actor: str) -> None:
         """Take a pending invitation back. NotFound."""
@@ -232,13 +232,13 @@ def _status(row: Invitation, now: int) -> str:
 
 
 def _may_invite(row: Invitation) -> bool:
-    """Whether the inviter is still an owner or admin here, and an owner where the invitation makes one."""
+    """Return whether the inviter is still an owner or admin here, and an owner where the invitation makes one."""
     if row.invited_by == OPERATOR:
         return True
     roles = ("owner",) if row.role == "owner" else ("owner", "admin")
-    mine = (Member.organization == row.organization_id) & (Member.user == row.invited_by)
+    membership = (Member.organization == row.organization_id) & (Member.user == row.invited_by)
     active = (Member.status == "active") & Member.role.in_(roles) & (User.status == "active")
-    return Member.select().join(User).where(mine & active).exists()
+    return Member.select().join(User).where(membership & active).exists()
 
 
 def _info(row: Any, now: int) -> InvitationInfo:

@@ -86,10 +86,10 @@ def check_quota(organization_id: str, member_id: str, defaults: KeyCaps, now: in
     Within the transaction of the change: those of `changes.commit` run one after the other, so the count holds.
     """
     caps = _load(organization_id).over(defaults)
-    for who, most, of_member in (("organization", caps.total, ""), ("member", caps.member, member_id)):
+    for owner, most, of_member in (("organization", caps.total, ""), ("member", caps.member, member_id)):
         if most and (count := _count(organization_id, of_member, now)) >= most:
             raise InvalidRequest(
-                f"The {who} has {count} active API keys and may have {most}: deactivate or delete one first, or ask "
+                f"The {owner} has {count} active API keys and may have {most}: deactivate or delete one first, or ask "
                 "whoever runs this installation to raise the cap.",
                 code=CODE,
             )

@@ -167,8 +167,8 @@ def insert(
     _check_expiry(draft.expires_at_us, now)
     organization_id = _check_owner(draft)
     check_quota(organization_id, draft.member_id, caps, now)
-    there = ApiKey.select().join(Project).where(Project.organization == organization_id, ApiKey.status != "deleted")
-    quotas.check_quota(there, quotas.MOST_KEYS, "API keys, inactive and expired ones among them")
+    keys = ApiKey.select().join(Project).where(Project.organization == organization_id, ApiKey.status != "deleted")
+    quotas.check_quota(keys, quotas.MOST_KEYS, "API keys, inactive and expired ones among them")
     ApiKey.insert(
         id=key_id,
         project=draft.project_id,
@@ -197,7 +197,7 @@ def find(database: Database, key_id: str, *, deleted: bool = False) -> KeyInfo:
 
 
 def knows(database: Database, hash_keys: Sequence[bytes], token: str) -> bool:
-    """Whether a key with this token was ever made here, whatever its state."""
+    """Return whether a key with this token was ever made here, whatever its state."""
     hashes = tokens.candidates(token, hash_keys)
     return database.read(lambda: ApiKey.select().where(ApiKey.token_hash.in_(hashes)).exists())
 

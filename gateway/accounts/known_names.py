@@ -34,8 +34,10 @@ class KnownNames:
     def _listed(self) -> dict[str, frozenset[str]]:
         """The models of each own provider, by its name and its id; none: it serves any."""
         listed: dict[str, frozenset[str]] = {}
-        for one in self.own:
-            listed[one.name] = listed[one.provider_id] = frozenset(str(model["id"]) for model in one.models)
+        for provider in self.own:
+            names = frozenset(str(model["id"]) for model in provider.models)
+            listed[provider.name] = names
+            listed[provider.provider_id] = names
         return listed
 
     def check_rule(self, type: str, value: Mapping[str, Any]) -> None:
@@ -60,7 +62,7 @@ class KnownNames:
                 raise InvalidRequest(self._explain(kind, name.strip()), param=param)
 
     def _is_provider(self, name: str) -> bool:
-        return name == CUSTOM or name in self.catalogue.providers or any(name == one.provider_id for one in self.own)
+        return name == CUSTOM or name in self._providers()
 
     def _is_model(self, name: str) -> bool:
         """Alone, with its provider, or with provider and region, as `access.model_names` has it."""
@@ -80,35 +82,36 @@ class KnownNames:
         provider = self.catalogue.provider(prefix)
         if provider is None:
             return False
-        found = (self.catalogue.models.get(ident) for ident in (model, model.rpartition(":")[0]))
-        mappings = [one for entry in found if entry is not None for one in entry.mappings]
-        served = any(name in (one.key, f"{one.provider}/{one.model}") for one in mappings)
+        models = (self.catalogue.models.get(ident) for ident in (model, model.rpartition(":")[0]))
+        mappings = [mapping for entry in models if entry is not None for mapping in entry.mappings]
+        served = any(name in (mapping.key, f"{mapping.provider}/{mapping.model}") for mapping in mappings)
         return served or _tells_its_models(provider)
 
     def _explain(self, kind: str, name: str) -> str:
         if kind == PROVIDERS:
             return f"There is no provider {name}{_near(name, self._providers())}."
         prefix, slash, rest = name.rpartition("/")
-        found = self.catalogue.find(rest)
-        if found is not None and found.id != rest:
-            return f"There is no model of the id {name}; its id is {prefix}{slash}{found.id}."
-        if found is not None:
-            return f"{found.id} is not served by {prefix}{_near(prefix, [one.provider for one in found.mappings])}."
+        entry = self.catalogue.find(rest)
+        if entry is not None and entry.id != rest:
+            return f"There is no model of the id {name}; its id is {prefix}{slash}{entry.id}."
+        if entry is not None:
+            providers = [mapping.provider for mapping in entry.mappings]
+            return f"{entry.id} is not served by {prefix}{_near(prefix, providers)}."
         near = self.catalogue.suggest(name)
         return f"There is no model {name}{_perhaps(near[0] if near else '')}."
 
     def _providers(self) -> list[str]:
-        return [*self.catalogue.providers, *(one.provider_id for one in self.own)]
+        return [*self.catalogue.providers, *(provider.provider_id for provider in self.own)]
 
 
 def _tells_its_models(provider: Provider) -> bool:
-    """Whether it is an engine that lists its models itself, so that they may be unknown here."""
+    """Return whether it is an engine that lists its models itself, so that they may be unknown here."""
     return not provider.key_required and not provider.address
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    found = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return _perhaps(found[0] if found else "")
+    matches = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return _perhaps(matches[0] if matches else "")
 
 
 def _perhaps(name: str) -> str:

@@ -35,7 +35,7 @@ class MailQueue:
 
     @property
     def enabled(self) -> bool:
-        """Whether the operator set up e-mail."""
+        """Return whether the operator set up e-mail."""
         return self._mailer.enabled
 
     def put(self, mail: Mail) -> None:

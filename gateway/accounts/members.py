@@ -90,8 +90,8 @@ def set_password(
 
 def check_quota(user_id: str, most: int) -> None:
     """InvalidRequest when a user owns `most` organizations (0 = no cap). Within a transaction."""
-    mine = Member.select().where(Member.user == user_id, Member.role == "owner", Member.status == "active")
-    if most and mine.count() >= most:
+    owned = Member.select().where(Member.user == user_id, Member.role == "owner", Member.status == "active")
+    if most and owned.count() >= most:
         raise InvalidRequest(f"You own {most} organizations, as many as one may here.", code="organization_cap_reached")
 
 
@@ -152,8 +152,8 @@ def insert_member(
         user_id = user.id
     if Member.select().where(Member.organization == organization_id, Member.user == user_id).exists():
         raise Conflict(f"{email} is already a member of this organization.", code="member_exists")
-    there = Member.select().where(Member.organization == organization_id)
-    quotas.check_quota(there, quotas.MOST_MEMBERS, "members, inactive ones among them", quotas.ASK)
+    members = Member.select().where(Member.organization == organization_id)
+    quotas.check_quota(members, quotas.MOST_MEMBERS, "members, inactive ones among them", quotas.SPLIT_ADVICE)
     Member.insert(
         id=member_id, organization=organization_id, user=user_id, role=role, created_at=now, updated_at=now
     ).execute()

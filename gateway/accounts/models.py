@@ -137,6 +137,17 @@ class ApiKey(Base):
         table_name = "api_key"
 
 
+class SessionBudget(Base):
+    """The budgets of each session and each run of a key or project; `scope_id` is its id."""
+
+    scope_id = peewee.CharField(40, primary_key=True)
+    session_nusd = NanoField(null=True)
+    run_nusd = NanoField(null=True)
+
+    class Meta:
+        table_name = "session_budget"
+
+
 class ProviderKey(Base):
     """An organization's own credential at a provider; `secret` is encrypted, `allowed_models` a JSON list."""
 
@@ -322,6 +333,7 @@ MODELS: Sequence[type[Base]] = (
     Team,
     TeamMember,
     ApiKey,
+    SessionBudget,
     ProviderKey,
     CustomProvider,
     AccessRule,

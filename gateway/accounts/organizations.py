@@ -58,7 +58,7 @@ def insert_organization(organization_id: str, name: str, *, actor: str, now: int
 
 
 def any_organization() -> bool:
-    """Whether there is one at all; within a database read or write."""
+    """Return whether there is one at all; within a database read or write."""
     return Organization.select().exists()
 
 
@@ -73,8 +73,8 @@ def list_organizations(database: Database, user_id: str = "") -> list[Organizati
     def read() -> list[OrganizationInfo]:
         query = Organization.select().order_by(Organization.id)
         if user_id:
-            mine = Member.select(Member.organization).where(Member.user == user_id, Member.status == "active")
-            query = query.where(Organization.id.in_(mine))
+            memberships = Member.select(Member.organization).where(Member.user == user_id, Member.status == "active")
+            query = query.where(Organization.id.in_(memberships))
         return [_info(row) for row in query]
 
     return database.read(read)

@@ -21,7 +21,7 @@ RETRY_S = 2.0
 NICE = 10  # of the thread, so that sign-ins yield the processor to requests in progress
 
 # Checked when the user is unknown, so that the response takes as long. No password matches it.
-NOBODY = "$argon2id$v=19$m=65536,t=3,p=4$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+UNKNOWN_USER_HASH = "$argon2id$v=19$m=65536,t=3,p=4$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
 
 class PasswordsBusy(Unavailable):
@@ -53,10 +53,10 @@ class Passwords:
         return self._run(owner, partial(PasswordHasher().hash, password), known)
 
     def check(self, password: str, stored: str, owner: str = "", *, known: bool = True) -> bool:
-        """Whether `password` belongs to `stored`; "" (no password, no such user) is as slow and always False.
+        """Return whether `password` belongs to `stored`; "" (no password, no such user) is as slow and always False.
         PasswordsBusy."""
-        found = self._run(owner, partial(_verify, password[: LONGEST + 1], stored or NOBODY), known)
-        return found and bool(stored)
+        matches = self._run(owner, partial(_verify, password[: LONGEST + 1], stored or UNKNOWN_USER_HASH), known)
+        return matches and bool(stored)
 
     def close(self) -> None:
         """End the thread."""

@@ -11,7 +11,7 @@ from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.accounts.models import Organization, Project
 from gateway.accounts.organizations import read_name
-from gateway.accounts.quotas import ASK, MOST_PROJECTS, check_quota
+from gateway.accounts.quotas import MOST_PROJECTS, SPLIT_ADVICE, check_quota
 from gateway.accounts.vault import Vault
 from gateway.configuration.settings import OrganizationDefaults
 from gateway.control.version import Control
@@ -27,13 +27,13 @@ CHOICES = {
 }
 # The party that marks prompts for providers' caches: public name → stored value.
 MARKERS = {"automatic": "automatic", "client-managed": "client", "disabled": "disabled"}
-UNSAID = OrganizationDefaults()
+UNSET = OrganizationDefaults()
 RANGES = {"cache_ttl_s": (10, 31_536_000), "retention_days": (1, 3650)}
 
 
-def name_markers(kept: str) -> str:
+def name_markers(stored: str) -> str:
     """The name of what a row has, as of MARKERS."""
-    return next(name for name, value in MARKERS.items() if value == kept)
+    return next(name for name, value in MARKERS.items() if value == stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def create_project(
     *,
     mode: str = "",
     most: int = 0,
-    defaults: OrganizationDefaults = UNSAID,
+    defaults: OrganizationDefaults = UNSET,
     actor: str,
 ) -> ProjectInfo:
     """Make a project. NotFound (organization); InvalidRequest (name, mode; code project_cap_reached when there are
@@ -88,10 +88,10 @@ def create_project(
     project_id = ids.new("proj")
 
     def work(now: int) -> ProjectInfo:
-        all_of_it = Project.select().where(Project.organization == organization_id)
-        check_quota(all_of_it, MOST_PROJECTS, "projects, archived ones among them", ASK)
-        there = all_of_it.where(Project.status == "active")
-        if most and there.count() >= most:
+        projects = Project.select().where(Project.organization == organization_id)
+        check_quota(projects, MOST_PROJECTS, "projects, archived ones among them", SPLIT_ADVICE)
+        active_projects = projects.where(Project.status == "active")
+        if most and active_projects.count() >= most:
             text = f"The organization has {most} active projects, as many as one may have here."
             raise InvalidRequest(text, code="project_cap_reached")
         return insert_project(project_id, organization_id, values, actor=actor, now=now)
@@ -199,8 +199,8 @@ def callback_secret(database: Database, vault: Vault, project_id: str) -> str:
 
 def read_change(change: ProjectChange) -> dict[str, Any]:
     """The columns to set. InvalidRequest names the first field that is out of its choices or range."""
-    given = {f.name: getattr(change, f.name) for f in fields(change)}
-    values = {name: value for name, value in given.items() if value is not None}
+    changed_fields = {f.name: getattr(change, f.name) for f in fields(change)}
+    values = {name: value for name, value in changed_fields.items() if value is not None}
     if "name" in values:
         values["name"] = read_name(values["name"])
     for name, choices in CHOICES.items():

@@ -11,10 +11,10 @@ import peewee
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
-from gateway.accounts.memory import Memory
 from gateway.accounts.models import Organization, ProviderKey
 from gateway.accounts.quotas import MOST_PROVIDER_KEYS, check_quota
 from gateway.accounts.vault import Vault
+from gateway.accounts.versioned_cache import VersionedCache
 from gateway.control.version import Control
 from gateway.errors import Internal, InvalidRequest, NotFound, Unavailable
 from gateway.store.database import Database
@@ -103,13 +103,13 @@ class ProviderKeys:
         self._control = control
         self._write_bound = write_bound
         self._vault = vault
-        self._memory: Memory[str, dict[str, tuple[StoredCredential, ...]]] = Memory(control, REMEMBERED)
+        self._memory: VersionedCache[str, dict[str, tuple[StoredCredential, ...]]] = VersionedCache(control, REMEMBERED)
 
     def keys_for(self, organization_id: str, provider: str) -> tuple[StoredCredential, ...]:
         """Return the active keys in order of creation, () if there are none. Raises Unavailable if the store cannot be
         read."""
-        found = self._memory.get(organization_id, lambda version: self._read(organization_id))
-        return found.get(provider, ())
+        credentials = self._memory.get(organization_id, lambda version: self._read(organization_id))
+        return credentials.get(provider, ())
 
     def add(self, organization_id: str, draft: ProviderKeyDraft, *, actor: str) -> ProviderKeyInfo:
         """Keep a key. InvalidRequest (empty provider or key, negative bound), NotFound (organization)."""
@@ -118,10 +118,10 @@ class ProviderKeys:
         key_id = ids.new("pkey")
 
         def work(now: int) -> ProviderKeyInfo:
-            made = _insert(key_id, organization_id, draft, sealed, actor, now)
+            info = _insert(key_id, organization_id, draft, sealed, actor, now)
             if draft.max_spend_nusd is not None:
                 self._write_bound(key_id, draft.max_spend_nusd)
-            return made
+            return info
 
         return commit(self._database, self._control, work)
 
@@ -172,8 +172,8 @@ class ProviderKeys:
         return commit(self._database, self._control, work)
 
     def _read_change(self, change: ProviderKeyChange) -> dict[str, object]:
-        given: dict[str, object] = {"label": change.label, "base_url": change.base_url, "region": change.region}
-        values = {name: value for name, value in given.items() if value is not None}
+        texts: dict[str, object] = {"label": change.label, "base_url": change.base_url, "region": change.region}
+        values = {name: value for name, value in texts.items() if value is not None}
         if change.secret is not None:
             secret = change.secret.strip()
             _check_secret(secret)
@@ -252,11 +252,11 @@ class ProviderKeys:
 
     def _read(self, organization_id: str) -> dict[str, tuple[StoredCredential, ...]]:
         rows = self._database.read(lambda: list(_select(organization_id).where(ProviderKey.status == "active")))
-        found: dict[str, tuple[StoredCredential, ...]] = {}
+        credentials: dict[str, tuple[StoredCredential, ...]] = {}
         for row in rows:
             credential = StoredCredential(self._show(row), self._vault.open(row.secret))
-            found[row.provider] = (*found.get(row.provider, ()), credential)
-        return found
+            credentials[row.provider] = (*credentials.get(row.provider, ()), credential)
+        return credentials
 
 
 def _check(draft: ProviderKeyDraft) -> None:

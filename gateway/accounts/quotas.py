@@ -10,7 +10,7 @@ from gateway.errors import InvalidRequest
 
 MOST_TEAMS = 2000  # of an organization, as the next six
 MOST_PROVIDER_KEYS = 1000
-MOST_KEYS = 100_000  # API keys in any state but deleted; active ones have a cap of their own
+MOST_KEYS = 100_000  # API keys in any state but deleted; active ones have a lower cap
 MOST_PROJECTS = 5000  # archived ones among them
 MOST_MEMBERS = 20_000  # inactive ones among them
 MOST_INVITATIONS = 10_000  # pending, and those that were over not so long ago
@@ -19,13 +19,13 @@ LONGEST_NAME = 255
 MOST_NAMES = 2000  # names or networks of one rule, and of all rules at one place; names of one list of a policy
 
 
-ASK = "use another organization"
+SPLIT_ADVICE = "use another organization"
 
 
-def check_quota(rows: "peewee.ModelSelect[Any]", most: int, what: str, advice: str = "delete some") -> None:
+def check_quota(rows: "peewee.ModelSelect[Any]", most: int, noun: str, advice: str = "delete some") -> None:
     """InvalidRequest when there are as many `rows` as there may be; within an open transaction."""
     if rows.count() >= most:
-        raise InvalidRequest(f"An organization has at most {most:,} {what}; {advice}.", code="too_many")
+        raise InvalidRequest(f"An organization has at most {most:,} {noun}; {advice}.", code="too_many")
 
 
 def check_names(names: Collection[Any], param: str, more: int = 0) -> None:

@@ -95,17 +95,17 @@ class RealtimeSecrets:
             known = []
         for digest in known:
             value = self._get_from_redis(digest) or self._documents.get(KIND, digest)
-            found: Any = orjson.loads(self._vault.open_bytes(value)) if value else None
-            if found is not None and found["ends_at"] > self._clock.now_us() / SECOND_US:
+            fields: Any = orjson.loads(self._vault.open_bytes(value)) if value else None
+            if fields is not None and fields["ends_at"] > self._clock.now_us() / SECOND_US:
                 # Another release may have settled more.
-                lock = SessionLock(**{name: found["lock"][name] for name in LOCKED if name in found["lock"]})
-                return FoundSecret(found["key"], found["generation"], lock)
+                lock = SessionLock(**{name: fields["lock"][name] for name in LOCKED if name in fields["lock"]})
+                return FoundSecret(fields["key"], fields["generation"], lock)
         raise Unauthenticated(UNKNOWN, code="invalid_client_secret")
 
-    def caller(self, found: FoundSecret) -> Caller:
+    def caller(self, secret: FoundSecret) -> Caller:
         """The caller of a secret's key now. Unauthenticated once it was rolled; errors of Authentication.caller."""
-        caller = self._authentication.caller_of_key(found.key_id)
-        if self._generation(caller) != found.generation:
+        caller = self._authentication.caller_of_key(secret.key_id)
+        if self._generation(caller) != secret.generation:
             raise Unauthenticated(UNKNOWN, code="invalid_client_secret")
         return caller
 

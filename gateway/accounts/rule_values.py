@@ -118,12 +118,12 @@ def _read_pricing(value: Mapping[str, Any]) -> PriceRule:
 
 
 def _read_price(value: Mapping[str, Any], member: str) -> int | None:
-    given = value.get(member)
-    if given is None:
+    price = value.get(member)
+    if price is None:
         return None
     try:
-        if not isinstance(given, bool):
-            return price_per_million(str(given))
+        if not isinstance(price, bool):
+            return price_per_million(str(price))
         return int("")
     except ValueError:
         raise InvalidRequest(f"{member} must be a price in USD per token.", param=f"ruleValue.{member}") from None

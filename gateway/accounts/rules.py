@@ -65,9 +65,9 @@ def add_rule(
 
 def _check_quota(new: RuleInfo) -> None:
     """Every request of a place walks through all that its rules name."""
-    there = AccessRule.select().where(AccessRule.scope == new.scope, AccessRule.scope_id == new.scope_id)
-    check_quota(there, MOST_RULES, f"rules at one {new.scope}")
-    named = sum(len(names) for row in there for names in json.loads(row.value).values() if isinstance(names, list))
+    rules = AccessRule.select().where(AccessRule.scope == new.scope, AccessRule.scope_id == new.scope_id)
+    check_quota(rules, MOST_RULES, f"rules at one {new.scope}")
+    named = sum(len(names) for row in rules for names in json.loads(row.value).values() if isinstance(names, list))
     for member, names in new.value.items():
         if isinstance(names, list):
             check_names(names, f"ruleValue.{member}", named)
@@ -123,10 +123,10 @@ def organization_of(scope: Scope, scope_id: str) -> str:
         .join(ApiKey)
         .where(ApiKey.id == scope_id, ApiKey.status != "deleted"),
     }
-    found = queries[scope].tuples().first()
-    if not found:
+    organization = queries[scope].tuples().first()
+    if not organization:
         raise NotFound(f"There is no {SCOPE_NAMES[scope]} {scope_id}.")
-    return found[0]
+    return organization[0]
 
 
 def _find(organization_id: str, rule_id: str) -> RuleInfo:

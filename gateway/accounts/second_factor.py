@@ -27,7 +27,7 @@ SECRET_BYTES = 20
 DRIFT = 1  # steps by which a clock may be ahead or behind (RFC 6238, section 5.2)
 RECOVERY_CODES = 10
 ISSUER = "llmgateway"
-WRONG = "The code is wrong, already used or expired. Wait for the next code."
+INVALID_CODE = "The code is wrong, already used or expired. Wait for the next code."
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Enrolment:
 
 @dataclass(frozen=True, slots=True)
 class FactorStatus:
-    """Whether a second factor is in force, since when, and how many recovery codes are left."""
+    """The state of a second factor: whether it is in force, since when, and how many recovery codes are left."""
 
     active: bool = False
     since_us: int = 0
@@ -87,9 +87,9 @@ class SecondFactors:
             raise Conflict("A second factor is already enabled.", code="second_factor_exists")
         step = self._matching_step(row, code)
         if not step:
-            raise Unauthenticated(WRONG, code="second_factor_wrong")
+            raise Unauthenticated(INVALID_CODE, code="second_factor_wrong")
         codes = _make_codes()
-        hashes = json.dumps([self._hash(user_id, one) for one in codes])
+        hashes = json.dumps([self._hash(user_id, recovery_code) for recovery_code in codes])
         now = self._database.now_us()
 
         def work() -> None:
@@ -106,7 +106,7 @@ class SecondFactors:
         return codes
 
     def check(self, user_id: str, code: str) -> bool:
-        """Whether a code of time or a recovery code is right; it is used up by that, at every worker."""
+        """Return whether a code of time or a recovery code is right; it is used up by that, at every worker."""
         row = self._read(user_id)
         if row is None or row[1] is None:
             return False
@@ -120,24 +120,24 @@ class SecondFactors:
         """Take it away; whether there was one."""
 
         def work() -> bool:
-            gone = self._database.execute("DELETE FROM second_factor WHERE user_id = ?", (user_id,)).rowcount > 0
-            if gone:
+            deleted = self._database.execute("DELETE FROM second_factor WHERE user_id = ?", (user_id,)).rowcount > 0
+            if deleted:
                 audit.append("second_factor.delete", user_id, actor=actor, at_us=self._database.now_us())
-            return gone
+            return deleted
 
         return self._database.write(work)
 
-    def _use_recovery(self, user_id: str, kept: str, code: str) -> bool:
-        hashes = json.loads(kept)
+    def _use_recovery(self, user_id: str, stored_hashes: str, code: str) -> bool:
+        hashes = json.loads(stored_hashes)
         text = code.strip().lower().replace(" ", "")
-        found = next((one for key in self._names(user_id, text) for one in hashes if hmac.compare_digest(one, key)), "")
-        if not found:
+        used = {name for name in self._names(user_id, text) for known in hashes if hmac.compare_digest(known, name)}
+        if not used:
             return False
-        left = json.dumps([one for one in hashes if one != found])
+        left = json.dumps([known for known in hashes if known not in used])
 
         def work() -> bool:
             sql = "UPDATE second_factor SET codes = ? WHERE user_id = ? AND codes = ?"
-            if not self._database.execute(sql, (left, user_id, kept)).rowcount:
+            if not self._database.execute(sql, (left, user_id, stored_hashes)).rowcount:
                 return False
             now = self._database.now_us()
             audit.append("second_factor.use_recovery_code", user_id, actor=user_id, at_us=now)
@@ -177,5 +177,5 @@ def code_at(secret: bytes, step: int) -> str:
 
 def _make_codes() -> list[str]:
     """Recovery codes of ten hex digits each, too many to guess under the throttle."""
-    made = [secrets.token_hex(5) for _ in range(RECOVERY_CODES)]
-    return [f"{text[:5]}-{text[5:]}" for text in made]
+    texts = [secrets.token_hex(5) for _ in range(RECOVERY_CODES)]
+    return [f"{text[:5]}-{text[5:]}" for text in texts]

@@ -19,7 +19,7 @@ PREFIX = "llmgses_"
 LIFE_S = 30 * 86_400
 REFRESH_S = 86_400  # a session in use gets its full life back, at most once in this time
 AGENT_LENGTH = 120
-DEAD = "The session has expired. Sign in again."
+EXPIRED = "The session has expired. Sign in again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,12 @@ class Sessions:
         Unauthenticated (code session_invalid): none, unknown or over. Forbidden: the account was deactivated.
         """
         if not tokens.well_formed(token):
-            raise Unauthenticated(DEAD, code="session_invalid")
+            raise Unauthenticated(EXPIRED, code="session_invalid")
         now = self._database.now_us()
         hashes = tokens.candidates(token, self._hash_keys)
         row = self._database.read(lambda: _select().where(Session.token_hash.in_(hashes)).first())
         if row is None or row.expires_at <= now:
-            raise Unauthenticated(DEAD, code="session_invalid")
+            raise Unauthenticated(EXPIRED, code="session_invalid")
         if row.status != "active":
             raise Forbidden("This account was deactivated.", code="account_deactivated")
         if row.refreshed_at + REFRESH_S * SECOND_US > now:

@@ -61,9 +61,9 @@ def publish_skill(
             Skill.insert(id=skill_id, organization=organization_id, name=name, created_at=now, **values).execute()
         else:
             Skill.update(enabled=True, **values).where(Skill.id == row.id).execute()
-        found = row.id if row else skill_id
-        _audit("skill.publish", found, organization_id, name, actor, now)
-        return _info(Skill.get_by_id(found))
+        published_id = row.id if row else skill_id
+        _audit("skill.publish", published_id, organization_id, name, actor, now)
+        return _info(Skill.get_by_id(published_id))
 
     return commit(database, control, work, confirm=False)
 
@@ -112,13 +112,13 @@ def read_front_matter(content: str) -> tuple[str, str]:
     if not lines or lines[0].strip() != "---" or "---" not in [line.strip() for line in lines[1:]]:
         raise InvalidRequest("A skill begins with front matter between two lines of '---'.", param="content")
     end = [line.strip() for line in lines[1:]].index("---") + 1
-    given = {}
+    front_matter = {}
     for line in lines[1:end]:
         key, colon, value = line.partition(":")
         if colon and not line[:1].isspace():
-            given[key.strip()] = value.strip().strip("'\"")
-    name = given.get("name", "")
-    description = given.get("description", "")
+            front_matter[key.strip()] = value.strip().strip("'\"")
+    name = front_matter.get("name", "")
+    description = front_matter.get("description", "")
     if not NAME.fullmatch(name) or len(name) > 64:
         raise InvalidRequest("name takes 1 to 64 of a-z, 0-9 and single hyphens.", param="content")
     if not 1 <= len(description) <= 1024:
@@ -132,13 +132,13 @@ def _check_files(content: str, files: Sequence[Mapping[str, Any]]) -> None:
     if len(files) > MOST_FILES:
         raise InvalidRequest(f"A skill has at most {MOST_FILES} files.", param="files")
     size = len(content)
-    seen = {"skill.md"}
+    used_paths = {"skill.md"}
     for file in files:
         path = file.get("path", "")
         parts = path.split("/")
-        if not PATH.fullmatch(path) or any(part in ("", ".", "..") for part in parts) or path.lower() in seen:
+        if not PATH.fullmatch(path) or any(part in ("", ".", "..") for part in parts) or path.lower() in used_paths:
             raise InvalidRequest(f"{path!r} is not a path that a skill may have once.", param="files")
-        seen.add(path.lower())
+        used_paths.add(path.lower())
         size += len(file.get("content", ""))
     if size > LARGEST:
         raise InvalidRequest(f"A skill has at most {LARGEST} bytes.", param="files")

@@ -116,7 +116,7 @@ def set_team_member(
 
 
 def mark_limited(organization_id: str, team_id: str, limited: bool) -> None:
-    """Whether callers must count what they spend against the team; within the transaction that sets its limits.
+    """Return whether callers must count what they spend against the team; within the transaction that sets its limits.
     NotFound."""
     _find(organization_id, team_id)
     Team.update(limited=limited).where(Team.id == team_id).execute()

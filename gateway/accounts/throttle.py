@@ -17,10 +17,10 @@ RETURNING count, ends_at"""
 
 @dataclass(frozen=True, slots=True)
 class ThrottleGate:
-    """At most `most` attempts of `subject` at `what` within a window of `span_s` seconds from the first one. `refusal`
-    is the error message for further attempts, "" for the default message."""
+    """At most `most` attempts of `subject` at `action` in a window of `span_s` seconds from the first one. `refusal` is
+    the error message for further attempts, "" for the default message."""
 
-    what: str
+    action: str
     subject: str
     most: int
     span_s: int
@@ -51,7 +51,7 @@ class Throttle:
                 raise _full(counted, ends_at - now)
 
     def forgive(self, *gates: ThrottleGate) -> None:
-        """Take back what `take` counted: the attempt was a good one."""
+        """Undo the count of `take` after a successful attempt."""
         sql = "UPDATE attempt SET count = count - 1 WHERE subject = ? AND count > 0"
         self._database.write(lambda: [self._database.execute(sql, (self._name(gate),)) for gate in gates])
 
@@ -66,12 +66,12 @@ class Throttle:
         return self._database.execute(sql, (self._name(gate),)).fetchone() or (0, 0)
 
     def _name(self, gate: ThrottleGate) -> str:
-        return hash_token(f"{gate.what}\n{gate.subject}", self._hash_key)
+        return hash_token(f"{gate.action}\n{gate.subject}", self._hash_key)
 
 
 def _full(gate: ThrottleGate, wait_us: int) -> RateLimited:
     return RateLimited(
-        gate.refusal or f"Too many attempts ({gate.what}); wait and try again.",
+        gate.refusal or f"Too many attempts ({gate.action}); wait and try again.",
         code=gate.code,
         retry_after=wait_us / SECOND_US,
     )

@@ -21,7 +21,7 @@ def make(kind: Kind) -> str:
 
 
 def well_formed(token: str) -> bool:
-    """Whether `token` can be a token at all: 8 to 256 visible ASCII characters.
+    """Return whether `token` can be a token at all: 8 to 256 visible ASCII characters.
 
     Not stricter, because an operator may bring the first key's token along.
     """

@@ -52,7 +52,7 @@ class Vault:
 
 
 def is_sealed(value: bytes) -> bool:
-    """Whether bytes are of `seal_bytes`, and not JSON or deflated data: by the version byte of a Fernet token."""
+    """Return whether bytes come from `seal_bytes` and are not JSON or deflated data: by the version byte of Fernet."""
     return value[:1] == VERSION
 
 

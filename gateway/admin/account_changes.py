@@ -11,7 +11,7 @@ from gateway.accounts.invitations import InvitationInfo, Invitations
 from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.provider_keys import ProviderKeys
-from gateway.accounts.second_factor import WRONG, SecondFactors
+from gateway.accounts.second_factor import INVALID_CODE, SecondFactors
 from gateway.accounts.sessions import NewSession, Sessions
 from gateway.accounts.teams import TeamInfo
 from gateway.accounts.throttle import Throttle, ThrottleGate
@@ -20,6 +20,7 @@ from gateway.admin.funding import Funding, LimitEdit, Posting
 from gateway.admin.letters import Letters
 from gateway.admin.provider_check import ProviderCheck
 from gateway.admin.sign_in import KNOWN, SPAN_S, SignInService
+from gateway.admin.sign_in_links import SignInLinks
 from gateway.configuration import settings
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound, Unauthenticated
@@ -32,7 +33,9 @@ from gateway.store.installation_identity import Secrets
 MINUTE_S = 60
 DAY_S = 86_400
 # Each leaves an entry in the audit log.
-DAY_DECISIONS, DAY_PASSWORDS = 2000, 200  # a day, by one user
+# By one user in a day.
+DAY_DECISIONS = 2000
+DAY_PASSWORDS = 200
 DEVICE_DECISIONS = 30  # a minute, by one user
 SIGN_UPS = 50  # failed ones, from one place
 INVITATION_LOOKS = 60  # a minute, from one place
@@ -84,14 +87,16 @@ class Management:
         self.sign_in = SignInService(
             database, passwords, self.sessions, self.throttle, self.second_factors, secrets.hash_keys[0], documents
         )
+        self.sign_in_links = SignInLinks(database, self.sessions, self.second_factors, throttle, secrets.hash_keys[0])
         self.letters = Letters(database, control, passwords, throttle, mail, secrets.hash_keys[0], public_url)
 
     def count_change(self, member: members.MemberInfo) -> None:
-        """One change by a member in their organization. RateLimited (code too_many_changes)."""
+        """Count a change by a member in their organization. Raises RateLimited (code too_many_changes)."""
         self._pace.take(member)
 
     def sign_up(self, token: str, name: str, password: str, peer: str, agent: str = "") -> NewSession:
-        """An account and a session for who was invited. NotFound, Conflict, InvalidRequest (password), RateLimited."""
+        """Create the account of an invited person and open a session. Raises NotFound, Conflict, InvalidRequest
+        (password) or RateLimited."""
         gate = ThrottleGate("sign up, place", peer, SIGN_UPS, SPAN_S)
         self.throttle.take(gate)
         self.invitations.find(token)
@@ -101,22 +106,24 @@ class Management:
         return self.sessions.open(member.user_id, agent)
 
     def open_invitation(self, token: str, peer: str) -> InvitationInfo:
-        """The invitation of a token, whatever became of it. NotFound, RateLimited (who guesses tokens is slow)."""
+        """Return the invitation of a token in any state. Raises NotFound, or RateLimited against guessing."""
         self.throttle.take(ThrottleGate("invitations, looked up", peer, INVITATION_LOOKS, MINUTE_S))
         return self.invitations.open(token)
 
     def find_invitation(self, token: str, peer: str) -> InvitationInfo:
-        """The same, of one that can be accepted. NotFound, RateLimited."""
+        """Return the invitation of a token if it can be accepted. Raises NotFound or RateLimited."""
         self.throttle.take(ThrottleGate("invitations, looked up", peer, INVITATION_LOOKS, MINUTE_S))
         return self.invitations.find(token)
 
     def accept_invitation(self, token: str, user_id: str) -> members.MemberInfo:
-        """A signed-in user joins an organization. NotFound, Forbidden (for another address), Conflict, RateLimited."""
+        """Add a signed-in user to an organization. Raises NotFound, Forbidden (an invitation for another address),
+        Conflict or RateLimited."""
         self.throttle.take(ThrottleGate("invitations, accepted", user_id, INVITATION_LOOKS, MINUTE_S))
         return self.invitations.accept_as(token, user_id)
 
     def change_password(self, user_id: str, email: str, current: str, new: str, current_session: str) -> None:
-        """Replace a password by who knows it; every other session of theirs ends. Unauthenticated, InvalidRequest."""
+        """Replace the password of a user who knows the current one, and end the user's other sessions. Raises
+        Unauthenticated or InvalidRequest."""
         self.check_password(user_id, email, current)
         self.throttle.take(ThrottleGate("passwords, changed in a day", user_id, DAY_PASSWORDS, DAY_S))
         members.set_password(
@@ -124,26 +131,27 @@ class Management:
         )
 
     def check_password(self, user_id: str, email: str, password: str) -> None:
-        """Unauthenticated unless it is the one of who is signed in; RateLimited."""
+        """Raise Unauthenticated unless this is the password of the signed-in user, or RateLimited."""
         gate = ThrottleGate("change password", user_id, KNOWN, SPAN_S)
         self.throttle.take(gate)
         members.sign_in(self._database, self._passwords, email, password, owner=user_id)
         self.throttle.forgive(gate)
 
     def remove_second_factor(self, user_id: str, email: str, password: str, code: str) -> None:
-        """Take it away, by password and code. Unauthenticated, NotFound (there is none), RateLimited."""
+        """Remove the second factor of a user who knows password and code. Raises Unauthenticated, NotFound (no second
+        factor) or RateLimited."""
         self.check_password(user_id, email, password)
         if not self.second_factors.find(user_id).active:
             raise NotFound("There is no second factor to remove.")
         gate = ThrottleGate("second factor, removed", user_id, KNOWN, SPAN_S)
         self.throttle.take(gate)
         if not self.second_factors.check(user_id, code):
-            raise Unauthenticated(WRONG, code="second_factor_wrong")
+            raise Unauthenticated(INVALID_CODE, code="second_factor_wrong")
         self.throttle.forgive(gate)
         self.second_factors.remove(user_id, actor=user_id)
 
     def confirm_second_factor(self, user_id: str, code: str, current_session: str) -> list[str]:
-        """Put a second factor in force; the recovery codes. As `SecondFactors.confirm`, and RateLimited."""
+        """Enable a second factor and return the recovery codes. Raises as `SecondFactors.confirm`, and RateLimited."""
         gate = ThrottleGate("second factor, confirmed", user_id, KNOWN, SPAN_S)
         self.throttle.take(gate)
         codes = self.second_factors.confirm(user_id, code, current_session)
@@ -151,12 +159,12 @@ class Management:
         return codes
 
     def find_device(self, user_code: str, user_id: str) -> DeviceRequest:
-        """A device's request, as its approver looks it up. NotFound, RateLimited (who guesses codes is slow)."""
+        """Return the request of a device by its code. Raises NotFound, or RateLimited against guessing."""
         self.throttle.take(ThrottleGate("device codes, looked up", user_id, DEVICE_DECISIONS, MINUTE_S))
         return self.devices.find(user_code)
 
     def decide_device(self, user_code: str, user_id: str, approve: bool) -> DeviceRequest:
-        """Approve or deny it. NotFound, Conflict (decided already), RateLimited."""
+        """Approve or deny a device. Raises NotFound, Conflict (already decided) or RateLimited."""
         self.throttle.take(
             ThrottleGate("device codes, decided", user_id, DEVICE_DECISIONS, MINUTE_S),
             ThrottleGate("device codes, decided in a day", user_id, DAY_DECISIONS, DAY_S),
@@ -164,7 +172,7 @@ class Management:
         return self.devices.decide(user_code, user_id, approve)
 
     def create_organization(self, name: str, user_id: str, email: str) -> organizations.OrganizationInfo:
-        """An organization with a first project, owned by a user."""
+        """Create an organization with a first project, owned by a user. Raises InvalidRequest."""
         name = organizations.read_name(name)
         organization_id = ids.new("org")
         project_id = ids.new("proj")
@@ -173,17 +181,17 @@ class Management:
 
         def work(now: int) -> organizations.OrganizationInfo:
             members.check_quota(user_id, self._limits.max_organizations)
-            made = organizations.insert_organization(organization_id, name, actor=user_id, now=now)
+            info = organizations.insert_organization(organization_id, name, actor=user_id, now=now)
             projects.insert_project(project_id, organization_id, values, actor=user_id, now=now)
             members.insert_member(
                 new_ids, organization_id, email, "owner", name="", password_hash="", actor=user_id, now=now
             )
-            return made
+            return info
 
         return commit(self._database, self._control, work, confirm=False)
 
     def create_project(self, organization_id: str, name: str, mode: str, *, actor: str) -> projects.ProjectInfo:
-        """Make a project. InvalidRequest (name, mode, code project_cap_reached), NotFound."""
+        """Create a project. Raises InvalidRequest (name, mode, code project_cap_reached) or NotFound."""
         most = self._limits.max_projects
         return projects.create_project(
             self._database,
@@ -197,20 +205,20 @@ class Management:
         )
 
     def create_key(self, draft: keys.Draft, limits: Limits, *, actor: str) -> keys.NewKey:
-        """A key with its limits, in one transaction. InvalidRequest (code key_cap_reached: too many active ones),
-        NotFound (project, member), Conflict."""
+        """Create a key with its limits in one transaction. Raises InvalidRequest (code key_cap_reached: too many active
+        keys), NotFound (project, member) or Conflict."""
         description = keys.read_description(draft.description)
         self._check_within_member(draft.member_id, limits)
         key_id = ids.new("key")
         token = tokens.make(draft.kind)
 
         def work(now: int) -> keys.NewKey:
-            made = keys.insert(
+            key = keys.insert(
                 self._hash_keys, draft, key_id, token, description=description, actor=actor, now=now, caps=self._caps
             )
             if limits != Limits():
                 self.budgets.write_limits(KEY, key_id, limits)
-            return made
+            return key
 
         return commit(self._database, self._control, work, confirm=False)
 
@@ -218,23 +226,23 @@ class Management:
         return keys.update(self._database, self._control, key.id, change, actor=actor, caps=self._caps)
 
     def find_key_caps(self, organization_id: str) -> tuple[key_caps.OwnCaps, key_caps.KeyCaps]:
-        """An organization's own caps on active keys, and those in force. NotFound."""
+        """Return an organization's own caps on active keys, and the caps in force. Raises NotFound."""
         own = key_caps.find_caps(self._database, organization_id)
         return own, own.over(self._caps)
 
     def find_key_cap_usage(self, organization_id: str, member_id: str = "") -> key_caps.CapUsage:
-        """How many active keys there are and may be; with `member_id` under the cap that binds this member first."""
+        """Return the number of active keys and its cap; with `member_id` for the cap that limits this member first."""
         return key_caps.find_cap_usage(self._database, organization_id, member_id, self._caps)
 
     def set_key_caps(self, organization_id: str, caps: key_caps.OwnCaps, *, actor: str) -> None:
-        """Replace an organization's own caps on active keys. NotFound, InvalidRequest."""
+        """Replace an organization's own caps on active keys. Raises NotFound or InvalidRequest."""
         key_caps.set_caps(self._database, self._control, organization_id, caps, actor=actor)
 
     def roll_key(self, key_id: str, *, actor: str) -> keys.NewKey:
         return keys.roll(self._database, self._control, self._hash_keys, key_id, actor=actor)
 
     def set_key_limits(self, key: keys.KeyInfo, edit: LimitEdit, *, actor: str) -> None:
-        """Change a key's limits, in force when this returns. InvalidRequest: above its owner's own."""
+        """Change a key's limits; they are in force on return. Raises InvalidRequest for limits above the owner's."""
 
         def checked(before: Limits) -> Limits:
             limits = edit(before)
@@ -244,25 +252,30 @@ class Management:
         self._funding.set_limits(KEY, key.id, key.organization_id, checked, actor=actor)
 
     def set_member_limits(self, member: members.MemberInfo, edit: LimitEdit, *, actor: str) -> None:
-        """Change a member's limits, in force when this returns."""
+        """Change a member's limits; they are in force on return."""
         self._funding.set_limits(MEMBER, member.id, member.organization_id, edit, actor=actor)
 
     def set_team_limits(self, team: TeamInfo, edit: LimitEdit, *, actor: str) -> None:
-        """Change a team's limits, in force when this returns. NotFound: it was deleted meanwhile."""
+        """Change a team's limits; they are in force on return. Raises NotFound if the team was deleted."""
         self._funding.set_limits(TEAM, team.id, team.organization_id, edit, actor=actor)
 
     def set_unlimited(self, organization_id: str, unlimited: bool, *, actor: str) -> None:
-        """See Funding.set_unlimited."""
+        """Set whether an organization may spend without credits."""
         self._funding.set_unlimited(organization_id, unlimited, actor=actor)
 
     def post_credits(self, organization_id: str, posting: Posting, *, actor: str) -> bool:
-        """Add (or, as an adjustment, take) credits; whether this call did, False for a reference used before."""
+        """Add credits, or subtract them by an adjustment. Return False for a reference that was posted before."""
         return self._funding.post_credits(organization_id, posting, actor=actor)
 
     def operators(self) -> frozenset[str]:
-        """Users who run this installation: the active owners of its first organization."""
+        """Return the users who run this installation: the active owners of its first organization."""
         first = organizations.list_organizations(self._database)[:1]
-        owners = [m for one in first for m in members.list_members(self._database, one.id) if m.role == "owner"]
+        owners = [
+            member
+            for info in first
+            for member in members.list_members(self._database, info.id)
+            if member.role == "owner"
+        ]
         return frozenset(member.user_id for member in owners if member.status == "active")
 
     def _check_within_member(self, member_id: str, limits: Limits) -> None:
@@ -271,6 +284,6 @@ class Management:
         pairs = [("usageLimit", limits.total_nusd, own.total_nusd)]
         if limits.period == own.period:
             pairs.append(("periodUsageLimit", limits.period_nusd, own.period_nusd))
-        for name, wanted, most in pairs:
-            if wanted is not None and most is not None and wanted > most:
+        for name, limit, most in pairs:
+            if limit is not None and most is not None and limit > most:
                 raise InvalidRequest(f"{name} is above the member's own limit of {money.format_usd(most)}.", param=name)

@@ -17,18 +17,18 @@ def change(
     limits: RateLimits,
     place: tuple[str, str],
     organization_id: str,
-    wanted: Mapping[str, int | None],
+    amounts: Mapping[str, int | None],
     *,
     actor: str,
 ) -> None:
-    """Set or remove (None) limits by kind of a place ("project" or "key", and its id); in force on every worker when
-    this returns, and in the audit log. InvalidRequest (rate_limit_above_operators); then none is changed."""
+    """Set or remove (None) limits of a place ("project" or "key", and its id) by kind. They are in force on every
+    worker on return. Raises InvalidRequest (rate_limit_above_operators) and then changes none."""
     scope, subject = place
 
     def work(now: int) -> None:
-        for kind, amount in wanted.items():
+        for kind, amount in amounts.items():
             limits.write_own(scope, subject, kind, amount)
-        detail = {"scope": scope, "own": True, **wanted}
+        detail = {"scope": scope, "own": True, **amounts}
         audit.append(ACTION, subject, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
 
     commit(database, control, work)

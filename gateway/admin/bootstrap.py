@@ -86,14 +86,14 @@ class Administration:
         if organizations.list_organizations(self._database):
             return self._existing(settings)
         plan = self._plan(settings)
-        made = commit(self._database, self._control, lambda now: self._make(plan, grant, now), confirm=False)
-        return made or self._existing(settings)
+        first_key = commit(self._database, self._control, lambda now: self._make(plan, grant, now), confirm=False)
+        return first_key or self._existing(settings)
 
     def _existing(self, settings: Settings) -> FirstKey:
-        found = [key for key in keys.list_keys(self._database) if key.state == "active" and key.kind == "user"]
+        active = [key for key in keys.list_keys(self._database) if key.state == "active" and key.kind == "user"]
         brought = settings.secret(KEY_NAME)
         stranger = bool(brought) and not keys.knows(self._database, self._hash_keys, brought)
-        return FirstKey(found[0] if found else None, stranger=stranger)
+        return FirstKey(active[0] if active else None, stranger=stranger)
 
     def _plan(self, settings: Settings) -> _Plan:
         password = _read_password(settings)
@@ -128,7 +128,7 @@ class Administration:
         )
         draft = keys.Draft(plan.project_id, member.id, "First key")
         token = plan.token or tokens.make("user")
-        made = keys.insert(
+        key = keys.insert(
             self._hash_keys, draft, plan.key_id, token, description=draft.description, actor=OPERATOR, now=now
         )
         if grant is not None:
@@ -137,7 +137,7 @@ class Administration:
             granted = 0
         if grant is not None and granted != 0:
             grant(organization_id, granted, f"bootstrap:{organization_id}")
-        return FirstKey(made.info, "" if plan.token else token, created=True, granted_nusd=granted)
+        return FirstKey(key.info, "" if plan.token else token, created=True, granted_nusd=granted)
 
 
 def _read_key(settings: Settings) -> str:

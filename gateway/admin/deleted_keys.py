@@ -15,7 +15,7 @@ STEP_ROWS = 200
 # Steps of a run; the next run continues where it ended.
 ROUND_STEPS = 400
 PAUSE_S = 0.02
-SERIES = ", ".join(str(int(one)) for one in (Series.KEY, Series.KEY_MODEL, Series.KEY_SOURCE))
+SERIES = ", ".join(str(int(series)) for series in (Series.KEY, Series.KEY_MODEL, Series.KEY_SOURCE))
 # Rows that refer to a key: rollups and entries of the request log.
 NAMED = (
     f"SELECT 1 FROM rollup WHERE series IN ({SERIES}) AND owner = ? LIMIT 1",
@@ -59,7 +59,7 @@ class DeletedKeys:
             else:
                 page = ()
             if page:
-                gone += self._database.write(lambda: sum(self._forget(one) for one in page))  # noqa: B023
+                gone += self._database.write(lambda: sum(self._forget(key_id) for key_id in page))  # noqa: B023
             if len(page) == STEP_ROWS:
                 self._after = page[-1]
             else:
@@ -96,6 +96,7 @@ class DeletedKeys:
             return False
         execute("DELETE FROM budget WHERE id IN (?, ?)", budgets)
         execute("DELETE FROM limit_setter WHERE scope_id = ?", (key_id,))
+        execute("DELETE FROM session_budget WHERE scope_id = ?", (key_id,))
         execute("DELETE FROM rate_limit WHERE scope IN (?, ?) AND scope_id = ?", (KEY, OF_ACCOUNTS[KEY], key_id))
         AccessRule.delete().where(AccessRule.scope == KEY, AccessRule.scope_id == key_id).execute()
         ApiKey.delete().where(ApiKey.id == key_id).execute()

@@ -1,4 +1,4 @@
-"""Which projects use the provider keys of their organization, and how to switch the others."""
+"""Projects by whether they use the provider keys of their organization, and the command that switches the others."""
 
 from typing import NamedTuple
 
@@ -20,21 +20,21 @@ class KeyUse(NamedTuple):
 
 
 def find_key_use(database: Database, organization_id: str) -> KeyUse:
-    """The projects of an organization by whether they use its provider keys."""
-    active = [one for one in list_projects(database, [organization_id]) if one.status == "active"]
+    """Return the projects of an organization by whether they use its provider keys."""
+    active = [project for project in list_projects(database, [organization_id]) if project.status == "active"]
     return KeyUse(
-        [one for one in active if one.mode != CREDITS],
-        [one for one in active if one.mode == CREDITS],
+        [project for project in active if project.mode != CREDITS],
+        [project for project in active if project.mode == CREDITS],
     )
 
 
 def summarize_use(use: KeyUse) -> str:
-    """One sentence for the person who added a key."""
+    """Return a sentence for the person who added a key."""
     if not use.used_by and not use.unused_by:
         return "The organization has no active project yet."
     if not use.unused_by:
         return "Every active project of the organization uses it."
-    named = ", ".join(one.name for one in use.used_by[:MOST_SHOWN]) or "No project"
+    named = ", ".join(project.name for project in use.used_by[:MOST_SHOWN]) or "No project"
     if len(use.used_by) > 1:
         verb = "use"
     else:
@@ -48,5 +48,5 @@ def summarize_use(use: KeyUse) -> str:
 
 
 def switch_command(project: ProjectInfo) -> str:
-    """The operator's command that lets a project use its organization's provider keys."""
+    """Return the operator's command that lets a project use its organization's provider keys."""
     return f"{MANAGE} projects set {project.id} --mode {SUGGESTED}"

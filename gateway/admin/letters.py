@@ -125,12 +125,12 @@ class Letters:
         """Return the account of a link. Raises NotFound, Gone (used or expired) or RateLimited."""
         self._throttle.take(ThrottleGate("password reset, links", peer, TRIES_PLACE, HOUR_S))
         user_id, _, rest = token[:512].replace("\0", "").partition(".")
-        ends, _, given = rest.partition(".")
+        ends, _, mac = rest.partition(".")
         user = self._database.read(partial(User.get_or_none, User.id == user_id, User.status == "active"))
         if user is None or not ends.isascii() or not ends.isdigit():
             raise NotFound(UNKNOWN)
         # The signature includes the password's hash, so the link becomes invalid when the password changes.
-        signed = hmac.compare_digest(self._mac(user, ends).encode(), given.encode())
+        signed = hmac.compare_digest(self._mac(user, ends).encode(), mac.encode())
         if not signed or int(ends) * SECOND_US <= self._database.now_us():
             raise Gone(OVER)
         return ResetLink(user.id, user.email)

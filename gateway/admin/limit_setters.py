@@ -51,7 +51,7 @@ def setter_of(actor: str, organization_id: str) -> Setter:
 
 
 def hold(
-    database: Database, organization_id: str, scope_id: str, before: Limits, wanted: Limits, setter: Setter, action: str
+    database: Database, organization_id: str, scope_id: str, before: Limits, after: Limits, setter: Setter, action: str
 ) -> None:
     """Check a change of limits and store its setters, within the transaction of the change.
 
@@ -62,7 +62,7 @@ def hold(
     if held is None:
         held = _from_trail(organization_id, scope_id, before, action)
     old = _parts(before)
-    new = _parts(wanted)
+    new = _parts(after)
     for part in (TOTAL, PERIOD):
         if new[part] == old[part]:
             continue
@@ -90,8 +90,8 @@ def _parts(limits: Limits) -> dict[str, tuple[int, str] | None]:
     return {TOTAL: None if limits.total_nusd is None else (limits.total_nusd, ""), PERIOD: period}
 
 
-def _within(wanted: tuple[int, str] | None, held: LimitSetter) -> bool:
-    return wanted is not None and wanted[0] <= held.nusd and wanted[1] == held.period
+def _within(limit: tuple[int, str] | None, held: LimitSetter) -> bool:
+    return limit is not None and limit[0] <= held.nusd and limit[1] == held.period
 
 
 def _read(database: Database, scope_id: str) -> dict[str, LimitSetter | None] | None:
@@ -102,7 +102,7 @@ def _read(database: Database, scope_id: str) -> dict[str, LimitSetter | None] | 
 
 
 def _write(database: Database, scope_id: str, held: dict[str, LimitSetter | None]) -> None:
-    text = orjson.dumps({part: list(one) for part, one in held.items() if one is not None}).decode()
+    text = orjson.dumps({part: list(setter) for part, setter in held.items() if setter is not None}).decode()
     database.execute(
         "INSERT INTO limit_setter (scope_id, setters) VALUES (?, ?) "
         "ON CONFLICT (scope_id) DO UPDATE SET setters = excluded.setters",

@@ -53,7 +53,7 @@ QUESTIONS: dict[str, Callable[[str], Request]] = {
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Whether the provider answered `model` with this key; else the error, and the status that it sent (0: none)."""
+    """The result of a test call of `model`: success, or the error and the provider's status (0: no response)."""
 
     ok: bool
     model: str
@@ -83,7 +83,7 @@ class ProviderCheck:
         self._clock = clock
 
     def check(self, organization_id: str, key_id: str, model: str = "") -> CheckResult:
-        """Ask the provider something with this key. NotFound (key), InvalidRequest (nothing to ask there)."""
+        """Send a short request with this key. Raises NotFound (key) or InvalidRequest (no model to test with)."""
         key = self._provider_keys.find(organization_id, key_id)
         mapping, provider = self._choose(organization_id, key, model)
         info = key.info
@@ -120,42 +120,42 @@ class ProviderCheck:
         provider = catalogue.provider(provider_id)
         if provider is None:
             raise InvalidRequest(f"The catalogue has no provider {provider_id} any more.", param="provider")
-        found = self._candidates(catalogue, key, model)
-        if not found:
+        candidates = self._candidates(catalogue, key, model)
+        if not candidates:
             raise InvalidRequest(
                 f"{provider_id} has no {'model ' + model if model else 'model'} to test with.", param="model"
             )
-        return min(found, key=lambda one: (_place_of(one), *self._price(one))), provider
+        return min(candidates, key=lambda mapping: (_place_of(mapping), *self._price(mapping))), provider
 
     def _candidates(self, catalogue: Catalogue, key: StoredKey, model: str) -> list[Mapping]:
-        """Mappings of the key's provider that there is a question for, in service today, only allowed ones, and of
-        `model` when it is given."""
+        """Return the mappings of the key's provider that can be tested: allowed, in service today, and of `model` if it
+        is given."""
         day = day_of(self._clock.now_us())
         info = key.info
         if model:
-            wanted = catalogue.find(model)
+            requested = catalogue.find(model)
         else:
-            wanted = None
-        if model and wanted is None:
+            requested = None
+        if model and requested is None:
             return []
-        if wanted:
-            models = [wanted]
+        if requested:
+            models = [requested]
         else:
             models = list(catalogue.models.values())
         return [
             mapping
-            for one in models
-            for mapping in one.mappings
+            for entry in models
+            for mapping in entry.mappings
             if mapping.provider == info.provider
             and not QUESTIONS.keys().isdisjoint(mapping.operations)
-            and ("chat" not in mapping.operations or "text" in one.output_modalities)
+            and ("chat" not in mapping.operations or "text" in entry.output_modalities)
             and not has_ended(mapping, day)
             and (not info.allowed_models or mapping.model in info.allowed_models)
             and (not info.region or not mapping.region or mapping.region == info.region)
         ]
 
     def _price(self, mapping: Mapping) -> tuple[bool, int, str]:
-        """Cheapest first, unpriced ones last."""
+        """Return the sort key: cheapest first, mappings without a price last."""
         rates = rates_at(mapping, self._clock.now_us(), 0)
         return not mapping.priced, (rates.prompt or 0) + (rates.completion or 0), mapping.key
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gateway.accounts import audit, members
 from gateway.accounts.models import User
 from gateway.accounts.passwords import Passwords, PasswordsBusy
-from gateway.accounts.second_factor import WRONG, SecondFactors
+from gateway.accounts.second_factor import INVALID_CODE, SecondFactors
 from gateway.accounts.sessions import NewSession, Sessions
 from gateway.accounts.throttle import Throttle, ThrottleGate
 from gateway.accounts.tokens import hash_token
@@ -87,7 +87,9 @@ class SignInService:
         gates, known = self._gates(address, place, user)
         self._throttle.take(*gates)
         try:
-            found = members.sign_in(self._database, self._passwords, address, password, owner=place.peer, known=known)
+            signed_in = members.sign_in(
+                self._database, self._passwords, address, password, owner=place.peer, known=known
+            )
         except PasswordsBusy:
             self._throttle.forgive(*gates)
             raise
@@ -96,9 +98,9 @@ class SignInService:
             spawn(self._note, user.id if user else "", place.peer, error.code)
             raise
         self._throttle.forgive(*gates)
-        if self._factors.find(found.id).active:
-            return PendingSignIn(self._make_ticket(found.id))
-        return self._open(found.id, place)
+        if self._factors.find(signed_in.id).active:
+            return PendingSignIn(self._make_ticket(signed_in.id))
+        return self._open(signed_in.id, place)
 
     def finish(self, ticket: str, code: str, place: Place) -> SignedIn:
         """Return a session for a ticket and a code. Raises Unauthenticated or RateLimited."""
@@ -107,7 +109,7 @@ class SignInService:
         self._throttle.take(gate)
         if not self._factors.check(user.id, code):
             spawn(self._note, user.id, place.peer, "second_factor_wrong")
-            raise Unauthenticated(WRONG, code="second_factor_wrong")
+            raise Unauthenticated(INVALID_CODE, code="second_factor_wrong")
         self._throttle.forgive(gate)
         return self._open(user.id, place)
 
@@ -137,8 +139,8 @@ class SignInService:
 
     def _nonce(self, user: User, place: Place) -> str:
         """Return the nonce of a device cookie that is valid for this user and the current password, otherwise ""."""
-        nonce, _, given = place.device.partition(".")
-        valid = nonce and hmac.compare_digest(self._mac(user, nonce).encode(), given.encode())
+        nonce, _, mac = place.device.partition(".")
+        valid = nonce and hmac.compare_digest(self._mac(user, nonce).encode(), mac.encode())
         if valid:
             return nonce
         return ""
@@ -156,11 +158,11 @@ class SignInService:
 
     def _read_ticket(self, ticket: str) -> User:
         user_id, _, rest = ticket[:512].replace("\0", "").partition(".")
-        ends, _, given = rest.partition(".")
+        ends, _, mac = rest.partition(".")
         user = self._database.read(partial(User.get_or_none, User.id == user_id, User.status == "active"))
         if (
             user is None
-            or not hmac.compare_digest(self._ticket_mac(user, ends).encode(), given.encode())
+            or not hmac.compare_digest(self._ticket_mac(user, ends).encode(), mac.encode())
             or int(ends) * SECOND_US <= self._database.now_us()
         ):
             raise Unauthenticated("This sign-in has expired. Sign in again.", code="session_invalid")

@@ -142,7 +142,8 @@ class StartingApplication:
             return health.write_unready(self._reasons())
         if path == "/":
             version = self._chosen.server.version or __version__
-            return health.write_report(version, health.unasked(self._chosen.redis.url), health.DATABASE_AWAY, shown_id)
+            redis = health.unchecked_redis(self._chosen.redis.url)
+            return health.write_report(version, redis, health.DATABASE_AWAY, shown_id)
         refusal = Unavailable(NOT_READY, retry_after=2.0)
         self.refused(refusal, shown_id, environ)
         return http_responses.error_reply(refusal, surface_table.errors_at(path), shown_id)

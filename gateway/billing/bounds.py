@@ -1,23 +1,29 @@
 """Upper bounds: the most that a request can cost, computed before it is sent."""
 
 import sys
+from contextlib import suppress
 from functools import lru_cache
 
 from msgspec import structs
 
-from gateway.billing.units import units_at
+from gateway.billing.unit_estimates import units_at
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import HighestRates, highest_rates
+from gateway.catalogue.videos import most_cost
 from gateway.clock import HOUR_US
+from gateway.errors import NotSupported
 from gateway.limits.cost_bound import CostBound
 from gateway.media.token_counting import MOST_CONTEXT_TOKENS
 from gateway.money import MILLION
 from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Request, Requirements
+from gateway.neutral.units import PROVIDER_TOOLS, UNITS
 from gateway.neutral.usage import NOTHING, Units, Usage
+from gateway.neutral.videos import VideosRequest
 
-SEARCHES = 5  # searches that one answer may make when the caller sets no limit
-SESSIONS = 1  # code containers that one answer may use
+# Uses of tools in one answer when the caller sets no limit.
+MOST_SEARCHES = sum(unit.most for unit in UNITS if unit.count == "searches")
+MOST_TOOL_USES = {unit.count: unit.most for unit in PROVIDER_TOOLS.values()}
 CACHED_PRICES = 8192
 
 # Hour since the epoch, service tier, whether media are priced, most searches, hosted tools that may run ("": none).
@@ -50,10 +56,12 @@ class Bounds:
         counted."""
         requirements = request.requirements
         if requirements.units is not None:
+            if isinstance(request, VideosRequest):
+                return self._compute_video(request, at_us)
             return self._compute_units(request, requirements.units, at_us)
         media = requirements.media > 0 or requirements.audio or requirements.image_output
         hosted = requirements.hosted or requirements.vendor_only
-        searches = SEARCHES if requirements.web_search else 0
+        searches = MOST_SEARCHES if requirements.web_search else 0
         terms = (at_us // HOUR_US, request.options.service_tier, media, searches, hosted)
         cached = self._price_cache.get(terms)
         if cached is None:
@@ -81,6 +89,14 @@ class Bounds:
         else:
             output = self._largest_output
         return CostBound(fixed, rate, output * requirements.n, limit is not None, requirements.n, tokens, unforeseen)
+
+    def _compute_video(self, request: VideosRequest, at_us: int) -> CostBound:
+        """Return the exact bound of a video. A mapping that does not support it adds nothing: its codec reports it."""
+        most = 0
+        for mapping in self._mappings:
+            with suppress(NotSupported):
+                most = max(most, most_cost(request.content(), mapping, at_us))
+        return CostBound(most, 0, 0, True)
 
     def _price_prompt(self, terms: Terms, tokens: int, requirements: Requirements) -> tuple[int, int]:
         """Return the highest price of a prompt with media or hosted tools, and the part of it for content that only the
@@ -179,5 +195,5 @@ def _dearest(key: _CacheKey, hour: int, tier: str, media: bool, searches: int, h
     else:
         units = NOTHING
     if hosted:
-        units = structs.replace(units, file_searches=SEARCHES, code_sessions=SESSIONS)
+        units = structs.replace(units, **MOST_TOOL_USES)
     return highest_rates(key.mapping, hour * HOUR_US, tier, media, units)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gateway.accounts.discounts import Discounts
 from gateway.billing.context import RequestContext
-from gateway.limits.spending import CostBound, Payer, Reservation, Spending
+from gateway.limits.spending import CostBound, Payer, Reservation
 from gateway.providers.protocol import Target
 
 
@@ -39,38 +39,38 @@ class BilledCall(Struct, frozen=True, eq=False):
         return min(reservation.amount_nusd, self.key_reservation.amount_nusd)
 
 
-class Watched(NamedTuple):
+class CallCount(NamedTuple):
     """Number of upstream calls that a request made, and whether any of them was billed."""
 
     calls: int = 0
-    paid: bool = False
+    billed: bool = False
 
 
-class Watch:
-    """Counts upstream calls of selected requests. `counts` is empty most of the time."""
+class CallCounts:
+    """Counts upstream calls of selected requests. `by_request` is empty most of the time."""
 
     def __init__(self) -> None:
-        self.counts: dict[bytes, Watched] = {}
+        self.by_request: dict[bytes, CallCount] = {}
 
     def begin(self, request_id: str) -> None:
         """Count the calls of a request from now on, until `end`."""
-        self.counts[bytes.fromhex(request_id)] = Watched()
+        self.by_request[bytes.fromhex(request_id)] = CallCount()
 
-    def end(self, request_id: str) -> Watched:
+    def end(self, request_id: str) -> CallCount:
         """Stop counting and return the totals."""
-        return self.counts.pop(bytes.fromhex(request_id), Watched())
+        return self.by_request.pop(bytes.fromhex(request_id), CallCount())
 
-    def count(self, request: bytes, number: int) -> None:
+    def add(self, request: bytes, number: int) -> None:
         """Add `number` (which may be negative) to the calls of a request, given by its raw id."""
-        counted = self.counts.get(request)
-        if counted is not None:
-            self.counts[request] = counted._replace(calls=counted.calls + number)
+        count = self.by_request.get(request)
+        if count is not None:
+            self.by_request[request] = count._replace(calls=count.calls + number)
 
-    def pay(self, request: bytes) -> None:
+    def mark_billed(self, request: bytes) -> None:
         """Record that a call of the request was billed, whatever its result."""
-        counted = self.counts.get(request)
-        if counted is not None:
-            self.counts[request] = counted._replace(paid=True)
+        count = self.by_request.get(request)
+        if count is not None:
+            self.by_request[request] = count._replace(billed=True)
 
 
 def discount_of(discounts: Discounts, context: RequestContext, target: Target) -> int:
@@ -80,16 +80,21 @@ def discount_of(discounts: Discounts, context: RequestContext, target: Target) -
     return discounts.fraction(*subject, context.at_us)
 
 
-def hold_bound(
-    spending: Spending, context: RequestContext, target: Target, cost_bound: CostBound, cap: int | None, patient: bool
+def reserve_key(
+    reservation: Reservation,
+    context: RequestContext,
+    target: Target,
+    cost_bound: CostBound,
+    cap: int | None,
+    patient: bool,
 ) -> Reservation:
-    """Reserve the cost bound of a call from its provider key's spending limit.
+    """Reserve the cost bound of a call from its provider key's spending limit; `reservation` is that of the request.
 
     `cap` is the output limit that other budgets set, which lowers the bound. SpendingLimitReached
     (provider_key_limit_reached), at once unless `patient`; Unavailable.
     """
     if cap is not None:
         cost_bound = replace(cost_bound, max_output=min(cost_bound.max_output, cap * cost_bound.choices))
-    organization = context.caller.organization_id
-    payer = Payer("", "", organization, credits=False, provider_key_id=target.credential.ident)
-    return spending.reserve(payer, cost_bound, patient)
+    organization_id = context.caller.organization_id
+    payer = Payer("", "", organization_id, credits=False, provider_key_id=target.credential.ident)
+    return reservation.reserve_key(payer, cost_bound, patient)

@@ -2,25 +2,36 @@
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+import orjson
 from msgspec import Struct, field
 
 from gateway.accounts.authentication import Caller
 from gateway.neutral.request import Request
 from gateway.providers.protocol import Target
+from gateway.store.journal import Ticket
 
 if TYPE_CHECKING:
+    from gateway.billing.job_reservation import PendingJob
     from gateway.billing.outcome import Outcome
+    from gateway.billing.retained_payload import HeldEntry
+
+
+MODELS_HEADER = "x-llmgateway-models"
+# Values of an intent about usage so far, in the order of usage_rows.IntentDetails.
+NO_USAGE = (None, None, "", 0, 0)
 
 
 class PayloadCapture(Protocol):
-    """Interface of a payload recording, for projects that retain payloads (implemented in engine/payload_log)."""
+    """Interface of a payload recording, for projects that retain payloads (engine/payload_collection.py)."""
 
     fee_nusd: int
 
     def note_request(self, model: str, streamed: bool) -> None: ...
     def capture_call(self, target: Target) -> Any: ...
     def forget(self) -> None: ...
-    def admit(self, owner: Any, terms: Any, cost_bound: Any, reservation: Any, slot: Any) -> Any: ...
+    def open(self) -> None: ...
+    def hold(self, entry: "HeldEntry") -> Ticket | None: ...
+    def close(self) -> None: ...
 
 
 class Trace(Protocol):
@@ -34,8 +45,12 @@ class RequestContext(Struct, eq=False):
 
     `request_id` is the accounting id: 32 hex digits that the gateway generates. `label` is the caller's x-request-id
     (at most 64 characters); it is echoed but never used as a key. `started` and `deadline` are monotonic seconds.
-    `payload` is set when the project retains payloads, `request` once the body was parsed, `outcome` once the request
-    was admitted, and `own_s` (seconds that the gateway itself took) once it was answered.
+    `payload` is set when the project retains payloads, `job` when the request creates a job, `request` once the body
+    was parsed, `outcome` once the request was admitted, and `own_s` (seconds that the gateway itself took) once it was
+    answered. `models` is the header with further models to try. `session` is the session of an agent, as `session_ids`
+    stores it; `session_nusd` and `run_nusd` are the budgets that headers set for it and for its run, None without.
+    `attribution` is () unless usage rows have a label, a session or metadata; then its last two values are session and
+    metadata as stored there.
     """
 
     request_id: str
@@ -55,10 +70,20 @@ class RequestContext(Struct, eq=False):
     metadata: dict[str, str] = field(default_factory=dict)
     idempotency_key: str = ""
     payload: PayloadCapture | None = None
+    job: "PendingJob | None" = None
     trace: Trace | None = None
     request: Request | None = None
     outcome: "Outcome | None" = None
     own_s: float = 0.0
+    models: str = ""
+    attribution: tuple[Any, ...] = ()
+    session_nusd: int | None = None
+    run_nusd: int | None = None
+
+    def attribute(self) -> None:
+        """Compute `attribution`, after label, session or metadata were set."""
+        tags = orjson.dumps(self.metadata).decode() if self.metadata else None
+        self.attribution = (*NO_USAGE, self.session or None, tags)
 
     @property
     def shown_id(self) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from gateway.billing import units
+from gateway.billing import unit_estimates
 from gateway.billing.outcome import Attempt
 from gateway.billing.terms import Terms
-from gateway.billing.units import BYTES_PER_TOKEN
+from gateway.billing.unit_estimates import BYTES_PER_TOKEN
 from gateway.billing.usage_completion import complete
 from gateway.catalogue.prices import Charge
 from gateway.neutral.usage import Usage
@@ -34,7 +34,7 @@ def estimate(terms: Terms, attempt: Attempt) -> Usage:
     if reported is None:
         return _unreported(terms, attempt)
     if terms.units is not None:
-        return reported
+        return completed(terms, attempt, reported)
     thought = _hidden_reasoning(terms, attempt)
     output = -(-attempt.output_length // BYTES_PER_TOKEN) + thought
     if not reported.input_total:
@@ -111,7 +111,7 @@ def _unreported(terms: Terms, attempt: Attempt) -> Usage:
     mapping = attempt.target.mapping
     length = attempt.output_length
     if terms.units is not None:
-        return units.estimate(terms.units, mapping, terms.prompt_bytes, length)
+        return unit_estimates.estimate(terms.units, mapping, terms.prompt_bytes, length)
     thought = _hidden_reasoning(terms, attempt)
     output = -(-length // BYTES_PER_TOKEN) + thought
     return Usage(input=terms.prompt_tokens, output=output, reasoning=thought, basis="estimated")
@@ -128,7 +128,6 @@ def _hidden_reasoning(terms: Terms, attempt: Attempt) -> int:
     if requirements.effort == NONE:
         return 0
     if NONE in mapping.reasoning_efforts and not requirements.reasoning:
-        return 0
         return 0
     seconds = (attempt.first_at or attempt.ended) - attempt.started - THOUGHT_AFTER_S
     if attempt.first_at:

@@ -11,16 +11,13 @@ MEMO_KEY = "account"
 
 class BillingIdentity(Struct, frozen=True, eq=False):
     """Ids of a caller for billing. `ids` are the raw ids of organization, project, key and member, in the order of a
-    usage row's columns. `payer` includes the organization's credits, `without_credits` does not."""
+    usage row's columns, `project` the project's alone. `payer` includes the organization's credits, `without_credits`
+    does not."""
 
     ids: tuple[bytes, bytes, bytes, bytes]
     payer: Payer
     without_credits: Payer
-
-    @property
-    def project(self) -> bytes:
-        """The raw id of the project."""
-        return self.ids[1]
+    project: bytes
 
 
 def billing_identity_of(caller: Caller) -> BillingIdentity:
@@ -38,8 +35,5 @@ def _make(caller: Caller) -> BillingIdentity:
         raw_id(caller.key_id),
         raw_id(caller.member_id),
     )
-    payers = [
-        Payer(caller.key_id, caller.member_id, caller.organization_id, credits, caller.teams)
-        for credits in (True, False)
-    ]
-    return BillingIdentity(idents, *payers)
+    payer = Payer(caller.key_id, caller.member_id, caller.organization_id, True, caller.teams)
+    return BillingIdentity(idents, payer, payer._replace(credits=False), idents[1])

@@ -1,8 +1,12 @@
 """The outcome of a request: its attempts, the usage and cost of each, and the routing trail shown to the caller."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from msgspec import Struct, field
 
 from gateway.catalogue.prices import Charge
+from gateway.catalogue.unlisted_entries import PRICED_AS, PROVISIONAL
 from gateway.errors import (
     GatewayError,
     StreamTruncated,
@@ -21,6 +25,7 @@ from gateway.providers.protocol import Target
 
 PAYMENT_REQUIRED = 402
 LONGEST_TEXT = 500  # characters of a provider's error text that are stored
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 TRAIL = "trail"  # key of the cached trail entry in a target's memo
 
 
@@ -74,7 +79,8 @@ class Outcome(Struct, eq=False):
 
     `healing` names the repairs that turned the answer's text into JSON. For a `cached` answer, `origin` is the id of
     the request that produced it, and the single attempt names its provider without being a call. `rate_limits` holds
-    the caller's remaining rate limits.
+    the caller's remaining rate limits. For a request with several models, `names` are the caller's names of the models
+    by mapping key.
     """
 
     request: Request
@@ -85,6 +91,7 @@ class Outcome(Struct, eq=False):
     healing: tuple[str, ...] = ()
     origin: str = ""
     rate_limits: tuple[RateLimitStatus, ...] = ()
+    names: Mapping[str, str] = NO_NAMES
 
     @property
     def serving(self) -> Attempt:
@@ -123,6 +130,8 @@ def _successful_attempt(target: Target) -> dict:
         "succeeded": True,
         "credentialSource": credential.source,
     }
+    if mapping.price_version == PROVISIONAL:
+        entry["provisionalPriceOf"] = mapping.extra[PRICED_AS]
     if mapping.region:
         entry["region"] = mapping.region
     if credential.source == "byok":

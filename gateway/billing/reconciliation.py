@@ -161,13 +161,13 @@ class Examination:
 
     def compare(self, sql: str, params: Sequence[Any], names: tuple[str, str]) -> Iterator[Difference]:
         """Yield the differences that a query returns as (subject, figure, left, right)."""
-        for subject, figure, mine, theirs in self._rows(sql, *params):
+        for subject, figure, left_value, right_value in self._rows(sql, *params):
             left, right = (f"{name} {figure}" for name in names)
-            yield Difference(subject, left, int(mine), right, int(theirs), money=figure.endswith("_nusd"))
+            yield Difference(subject, left, int(left_value), right, int(right_value), money=figure.endswith("_nusd"))
 
     def _compare_sums(self, sql: str, left: str, right: str, *params: Any) -> Iterator[Difference]:
-        for subject, mine, theirs in self._rows(sql, *params):
-            yield Difference(subject, left, int(mine), right, int(theirs))
+        for subject, left_value, right_value in self._rows(sql, *params):
+            yield Difference(subject, left, int(left_value), right, int(right_value))
 
     def _rows(self, sql: str, *params: Any) -> list[tuple]:
         if not self._go_on():

@@ -5,16 +5,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from gateway.billing.session_budgets import forget_old
 from gateway.billing.usage_rows import IntentDetails, interrupted, read_intent
 from gateway.clock import SECOND_US, Clock
 from gateway.control.version import Control
 from gateway.limits.lease_sweep import charge, forget_returned, give_up, list_lost
-from gateway.limits.models import team_of
+from gateway.limits.models import group_of
 from gateway.metering.rollups.rollup_table import read_state
 from gateway.metering.usage_table import RECORD, UsageRecord, known, write_teams
 from gateway.runtime.state_changes import StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.intents import Intent, Orphan, orphans
+from gateway.store.outage_journal import path_of, post_orphans
 
 AT_ONCE = 200
 DIED = "see the log from before it ended; its open requests are recorded as interrupted"
@@ -26,9 +28,9 @@ log = logging.getLogger(__name__)
 class Recovery:
     """Settles the open attempts of dead workers. Every worker has one; a lock on each file lets one of them recover it.
 
-    An attempt without a settlement is recorded as interrupted, at the estimated cost of reading its prompt (four bytes
-    per token), never above its reservation; output that was not delivered is not billed. The files of a lost node
-    cannot be read; its leases are returned once none of its requests can still be running.
+    An attempt without a settlement is recorded as interrupted, at the estimated cost of its prompt (four bytes per
+    token) and of the output that its intent records, never above its reservation. The files of a lost node cannot be
+    read; its leases are returned once none of its requests can still be running.
     """
 
     def __init__(
@@ -50,13 +52,27 @@ class Recovery:
     def run(self) -> int:
         """Recover all files of dead workers; return the number of attempts recorded. Unavailable: the next run
         retries."""
+        self._post_kept()
         count = 0
         for orphan in orphans(self._directory):
+            # An answer may have ended with its record in the outage journal alone, and its intent still open.
+            if path_of(self._directory, orphan.owner).exists():
+                self._post_kept()
+                if path_of(self._directory, orphan.owner).exists():
+                    continue  # its owner is just ending; the next run recovers both
             count += self._replay(orphan)
             for epoch in sorted(orphan.epochs - {self._control.epoch}):
                 give_up(self._database, epoch, keep_rows=False)
             orphan.discard()
         return count
+
+    def _post_kept(self) -> None:
+        """Post what ended workers kept while the database was away."""
+        count = post_orphans(self._database, self._directory, self._clock.now_us())
+        if count:
+            message = f"{count} records that ended workers kept while the database was away were posted"
+            facts: dict[str, object] = {"records": count}
+            self._states.publish(StateChange("recovery.posted", "recovery", message, remedy=DIED, facts=facts))
 
     def _replay(self, orphan: Orphan) -> int:
         intents = list(orphan.intents.values())
@@ -104,12 +120,12 @@ class Recovery:
         return [intent for intent in recent if (intent.request, intent.attempt) not in settled]
 
     def _write_teams(self, record: UsageRecord, intent: IntentDetails) -> None:
-        paying = filter(None, (team_of(budget) for _, budget in intent.leases))
+        paying = filter(None, (group_of(budget) for _, budget in intent.leases))
         for statement, params in write_teams(record.request, record.attempt, paying):
             self._database.execute(statement.sql, params)
 
     def sweep_lost(self, go_on: Callable[[], bool] = lambda: True) -> None:
-        """Return what lost nodes leased. Unavailable: the next sweep retries."""
+        """Return what lost nodes leased, and forget old budgets of sessions. Unavailable: the next sweep retries."""
         for epoch in list_lost(self._database, self._longest_us):
             if not go_on():
                 return
@@ -119,6 +135,7 @@ class Recovery:
                 facts: dict[str, object] = {"worker": epoch}
                 self._states.publish(StateChange("leases.swept", "leases", message, remedy=LOST, facts=facts))
         forget_returned(self._database)
+        forget_old(self._database, go_on)
 
 
 def _read(payload: bytes) -> IntentDetails | None:

@@ -12,6 +12,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.price_rates import prices_at
 from gateway.catalogue.prices import cost_of, discounted
+from gateway.catalogue.unlisted_entries import PROVISIONAL, fine_tuned
 from gateway.limits.ledger import ADJUSTMENT, LedgerBook
 from gateway.metering.models import CACHED, CREDITS, SETTLEMENT
 from gateway.metering.usage_table import COLUMNS, UsageRecord, record_of_row
@@ -88,7 +89,7 @@ def rerate(
     for row in _rows(database, from_us, to_us):
         details = row.details
         key = f"{row.provider}/{row.served}" + (f":{details['region']}" if "region" in details else "")
-        mapping = mappings.get(key)
+        mapping = mappings.get(key) or _unlisted(catalogue, row)
         reason = _reason(row, details, mapping, now_us)
         if mapping is None or reason:
             report.left[reason] = report.left.get(reason, 0) + 1
@@ -135,14 +136,21 @@ def _reason(row: UsageRecord, details: dict, mapping: Mapping | None, now_us: in
         if not row.cost_nusd:
             return FREE
         return INTERRUPTED
-    if mapping is None:
+    if mapping is None or mapping.price_version == PROVISIONAL:
         return UNKNOWN
-    if now_us is None and mapping.price_version != row.price_version:
+    # A provisional price gives way to the first one that the catalogue has.
+    settled = row.price_version != PROVISIONAL
+    if now_us is None and settled and mapping.price_version != row.price_version:
         return REPRICED
     units = details.get("units", {})
     if ("images" in units or "video_ms" in units) and PRICE_KEY not in details:
         return KEYED
     return ""
+
+
+def _unlisted(catalogue: Catalogue, row: UsageRecord) -> Mapping | None:
+    """Return the entry of a model under the provider's own name, as callers use it before the catalogue lists it."""
+    return catalogue.served_as(row.provider, row.served) or fine_tuned(catalogue, row.provider, row.served)
 
 
 def _usage_of(row: UsageRecord, details: dict) -> Usage:

@@ -1,133 +1,297 @@
-"""Admission of requests: reserve the upper bound of the cost, and track the entries until they are durable."""
+"""The settlement of one request: an intent before each upstream call, and each attempt settled exactly once."""
 
 import logging
-from collections import deque
 
-from gateway.accounts.discounts import Discounts
-from gateway.billing.calls import Watch
-from gateway.billing.context import PayloadCapture, RequestContext
-from gateway.billing.request_settlement import Settlement
-from gateway.billing.terms import Terms, terms_of
-from gateway.clock import Clock
-from gateway.errors import Unavailable
-from gateway.limits.rate_limits import RateLimiter, Slot
-from gateway.limits.spending import CostBound, Spending
-from gateway.neutral.usage import Units
-from gateway.store.intents import Intents
-from gateway.store.journal import Journal, Row, Ticket
+from gateway.billing.calls import BilledCall, discount_of, reserve_key
+from gateway.billing.context import PayloadCapture
+from gateway.billing.job_reservation import AcceptedCall, JobReservation
+from gateway.billing.outcome import Attempt
+from gateway.billing.output_reservation import OutputReservation
+from gateway.billing.retained_payload import HeldEntry, fee_of, retain
+from gateway.billing.settlement_states import ADMITTED, CLOSED, HELD, READ_ON, SETTLED, TRANSITIONS
+from gateway.billing.usage_rows import (
+    bill,
+    bill_within,
+    intent_of,
+    interrupted,
+    mode_of,
+    read_intent,
+    record_of,
+    row_of,
+)
+from gateway.catalogue.prices import FREE
+from gateway.errors import GatewayError, Internal
+from gateway.limits.spending import CostBound
+from gateway.metering.models import CREDITS
+from gateway.metering.usage_table import write_row, write_teams
+from gateway.neutral.usage import Usage
+from gateway.providers.protocol import Target
+from gateway.store.journal import Row, Ticket
+
+UNWRITTEN = "a usage record could not be written and will be recovered: %s"
 
 log = logging.getLogger(__name__)
 
 
-class Settlements:
-    """Admission and settlement of a worker's requests. `wait_s` limits how long an answer waits for its durable
-    record."""
+class Settlement(OutputReservation, eq=False):
+    """Reservation and settlement of one request, from admission to its end.
 
-    def __init__(
-        self,
-        spending: Spending,
-        rates: RateLimiter,
-        journal: Journal,
-        intents: Intents,
-        clock: Clock,
-        discounts: Discounts,
-        wait_s: float,
-    ) -> None:
-        self.spending = spending
-        self.rates = rates
-        self.journal = journal
-        self.intents = intents
-        self.clock = clock
-        self.discounts = discounts
-        self.wait_s = wait_s
-        self._posting: deque[tuple[Ticket, bytes, int]] = deque()
-        self.watch = Watch()
+    The reservation is of budget leases, or the hold of a job that the request creates: then no attempt is charged here,
+    and the accepted one is recorded when the job ends. With a retained payload, the row of the serving attempt waits
+    until the payload is complete. The transitions of `state` are in settlement_states.py.
+    """
 
-    def admit(
-        self,
-        context: RequestContext,
-        cost_bound: CostBound,
-        credits: bool,
-        prompt_bytes: int,
-        requested_model: str = "",
-        streamed: bool = False,
-        payload: PayloadCapture | None = None,
-        units: Units | None = None,
-        model: str = "",
-        begun: bool = False,
-    ) -> "Settlement":
-        """Admit a request of any paid route: rate limits, then spending limits, then credits. Nothing is held on error.
+    state: str = ADMITTED
 
-        Limits of key, member and teams count the inference cost of both modes. The organization's credits pay only for
-        calls with a credential of the platform (`credits`: a target may use one), and for the storage fee of a retained
-        `payload` (billing/payload_settlement.py). `requested_model` is the model as the caller wrote it, `model` its
-        id; `units` are set for operations that are not priced by text alone. With `begun` a provider has started the
-        work already: it is recorded despite rate limits, and despite spending limits if `cost_bound` is zero.
+    def retain(self, capture: PayloadCapture) -> None:
+        """Reserve the storage fee of a payload as well. OutOfCredits, Unavailable; on error everything is released."""
+        try:
+            organization_id = self.terms.context.caller.organization_id
+            self._retained = retain(capture, self._owner.spending, organization_id, self._cost_bound)
+        except BaseException:
+            self.close()
+            raise
+        self.holds = True
+        self._lower_cap(self._retained.storage.output_cap)
 
-        RateLimited, SpendingLimitReached, OutOfCredits; Unavailable when the store is down.
+    def begin(self, attempt: int, target: Target, cost_bound: CostBound | None = None, patient: bool = True) -> None:
+        """Write the intent to the crash journal, just before the first upstream byte. A job needs none, because its row
+        outlives this process.
+
+        If the provider key has a spending limit, `cost_bound` is reserved from it (None: the bound of the request).
+        SpendingLimitReached (provider_key_limit_reached) when it does not fit; the attempt has not begun then, and
+        another target may be tried. `patient` False: there is another target, so do not wait for amounts that other
+        workers may return. Unavailable when the leases expired or the intent cannot be written.
         """
-        terms = terms_of(context, prompt_bytes, requested_model, streamed, units)
-        payer = terms.billing_identity.payer if credits else terms.billing_identity.without_credits
-        version = self.spending.check()
-        slot = None
-        if self.rates.limited(version) and not begun:
-            slot = self._enter(terms, model)
+        self.state = TRANSITIONS[self.state, "begin"]
+        owner = self._owner
+        terms = self.terms
+        mode = mode_of(target)
+        cost_bound = cost_bound or self._cost_bound
+        reservation = self._reservation
+        key_reservation = None
+        if target.credential.bounded:
+            key_reservation = reserve_key(reservation, terms.context, target, cost_bound, self.output_cap, patient)
         try:
-            reservation = self.spending.find(payer, cost_bound, version) or self.spending.reserve(payer, cost_bound)
+            reservation.check()
+            discountable = owner.discounts.any and mode == CREDITS
+            ppm = discount_of(owner.discounts, terms.context, target) if discountable else 0
+            call = BilledCall(target, mode, ppm, cost_bound, key_reservation)
+            if not reservation.deferred:
+                owner.intents.begin(terms.request, attempt, intent_of(terms, attempt, call, reservation))
         except BaseException:
-            if slot is not None:
-                slot.release()
+            if key_reservation is not None:
+                key_reservation.release()
             raise
-        if payload is not None:
-            return payload.admit(self, terms, cost_bound, reservation, slot)
-        return Settlement(self, terms, cost_bound, reservation, slot)
+        if owner.call_counts.by_request:
+            owner.call_counts.add(terms.request, 1)
+        self._open[attempt] = call
+        if key_reservation is not None:
+            self._narrow(call, key_reservation)
 
-    def _enter(self, terms: Terms, model: str) -> Slot:
-        caller = terms.context.caller
-        place = (caller.organization_id, caller.project_id, caller.key_id)
-        return self.rates.enter(*place, terms.requested_model, terms.prompt_bytes, terms.context.operation, model)
+    def price(self, attempt: Attempt) -> BilledCall | None:
+        """Fill an open attempt's `charge`, `overrun` and a missing `usage`, without recording them. Return its call,
+        None when it was recorded before. The attempts of a job are free, since its cost is unknown until it ends."""
+        call = self._open.get(attempt.number)
+        if self.holds and self._reservation.deferred:
+            attempt.charge = FREE
+        elif call is not None:
+            bound = self._reservation.amount_nusd
+            if call.key_reservation is not None:
+                bound = call.bound_nusd(self._reservation)
+            if bill(self.terms, attempt, call.discount_ppm).total > bound:
+                reduced = bound > 0 and bill_within(self.terms, attempt, call.discount_ppm, bound)
+                attempt.overrun = not reduced
+        return call
 
-    def stop(self, timeout_s: float = 5.0) -> None:
-        """Write pending entries and return all leases. The next worker recovers what fails here."""
+    def unused(self, attempt: Attempt) -> None:
+        """Drop an attempt that was never sent; nothing is recorded."""
+        call = self._open.pop(attempt.number, None)
+        if call is not None:
+            self.state = TRANSITIONS[self.state, "unused"]
+            self._owner.intents.void(self.terms.request, attempt.number)
+            self._owner.call_counts.add(self.terms.request, -1)
+            self._end(call, 0)
+
+    def failed(self, attempt: Attempt) -> GatewayError | None:
+        """Record a failed attempt, at no cost unless its usage is known, without waiting for its row.
+
+        Its cost is taken from the reservation and reserved again for the next attempt. If a budget cannot cover that,
+        its error is returned and no further attempt may follow.
+        """
+        call = self.price(attempt)
+        if call is None:
+            return None
+        self.state = TRANSITIONS[self.state, "failed"]
+        del self._open[attempt.number]
+        cost_nusd = attempt.charge.total
+        self._post_attempt(call, attempt)
+        self._reservation.spend(cost_nusd, call.mode == CREDITS)
+        self._end(call, cost_nusd)
+        if not cost_nusd:
+            return None
+        self._owner.call_counts.mark_billed(self.terms.request)
+        return self.enlarge(cost_nusd, mid_stream=False)
+
+    def settle(self, attempt: Attempt) -> Attempt:
+        """Record a successful end and wait until it is durable; fills `charge`, `overrun` and a missing `usage`.
+
+        Unavailable after a timeout: the record is still written as soon as the store is back. With a retained payload,
+        the surface writes the answer first and waits for the row; if it has ended already, this method waits.
+        """
+        call = self.price(attempt)
+        number = attempt.number
+        if call is None:
+            return attempt
+        if self.holds:
+            ticket = self._hold(call, attempt, awaited=True)
+            if ticket is not None:
+                ticket.wait(self._owner.wait_s)
+            return attempt
+        self.state = TRANSITIONS[self.state, "settle"]
+        del self._open[number]
+        owner = self._owner
+        cost_nusd = attempt.charge.total
+        row = row_of(self.terms, attempt, call.mode, owner.clock.now_us())
+        rows = self._entry(call, row, number, cost_nusd)
         try:
-            self.journal.flush(timeout_s)
-            self.reap()
-            self.spending.close()
-        except Unavailable:
-            log.warning("budget leases could not be returned: the database is down; the next worker returns them")
-            self.intents.leave()
+            ticket = owner.journal.append(*rows)
+        finally:
+            self._reservation.settle(cost_nusd, call.mode == CREDITS)
+            if call.key_reservation is not None:
+                self._end(call, cost_nusd)
+            if self._slot is not None:
+                self._release_slot(attempt.usage)
+        owner.confirm(ticket, self.terms, number)
+        return attempt
+
+    def abandon(self, attempt: Attempt) -> None:
+        """Record an answer that broke off, or that its caller left. Never waits, never raises."""
+        call = self.price(attempt)
+        if call is None:
             return
-        self.intents.close()
+        if self._retained is not None:
+            try:
+                self._hold(call, attempt, awaited=False)
+            except GatewayError as error:
+                log.error(UNWRITTEN, error.message)
+            return
+        self.state = TRANSITIONS[self.state, "abandon"]
+        del self._open[attempt.number]
+        cost_nusd = attempt.charge.total
+        self._post_attempt(call, attempt)
+        self._reservation.settle(cost_nusd, call.mode == CREDITS)
+        self._end(call, cost_nusd)
+        self._release_slot(attempt.usage)
 
-    def tend(self) -> None:
-        """Run one round: end intents with durable rows, fold spending into budgets, return idle leases."""
-        self.reap()
-        self.spending.tend()
+    def keep(self, attempt: Attempt) -> None:
+        """Hand the answer over to background reading after the caller left. The next `close` does nothing, because the
+        background reader closes the settlement later."""
+        self.state = TRANSITIONS[self.state, "keep"]
+        self.leave(attempt)
 
-    def reap(self) -> None:
-        """End the intents with durable rows."""
-        posting = self._posting
-        end = self.intents.end
-        while posting:
-            ticket, request, attempt = posting[0]
-            if not ticket.settled():
-                return
-            posting.popleft()
-            end(request, attempt)
+    def leave(self, attempt: Attempt) -> None:
+        """Free the concurrency slot of a caller who left, and write the usage so far to the crash journal."""
+        if self._slot is not None:
+            self._slot.leave()
+        self.record_progress(attempt)
 
-    def post(self, rows: list[Row], request: bytes, attempt: int) -> Ticket:
-        """Queue an attempt's rows as one entry; its intent ends once they are durable. Unavailable when the journal is
-        full or closed."""
-        ticket = self.journal.append(*rows)
-        self._posting.append((ticket, request, attempt))
-        return ticket
+    def close(self) -> None:
+        """Release everything that is left. Safe to repeat; never raises when the store is down."""
+        before = self.state
+        self.state = TRANSITIONS[self.state, "close"]
+        if self.state is READ_ON or (before is SETTLED or before is CLOSED) and not self._open:
+            return
+        for number in list(self._open):
+            self._interrupt(number)
+        retained = self._retained
+        if before is not HELD:  # a held entry needs its reservations until it is written
+            self._reservation.release()
+            if retained is not None:
+                retained.storage.release()
+        if retained is not None:
+            retained.capture.close()
+        self._release_slot(None)
 
-    def confirm(self, ticket: Ticket, request: bytes, attempt: int) -> None:
-        """Wait until an entry that was appended without `post` is durable, then end its intent. After a timeout the
-        intent ends in a later `reap`. Unavailable."""
+    def post_held(self, entry: HeldEntry, payload_row: Row | None) -> Ticket:
+        """Append a held entry with the row of its payload; see HeldEntry.post."""
+        retained = self._retained
+        if retained is None:
+            raise Internal("An entry is held without a payload.")
+        record = entry.record
+        fee_nusd = 0 if payload_row is None else entry.fee_nusd
+        rows = self._entry(
+            entry.call, write_row(record._replace(storage_nusd=fee_nusd or None)), record.attempt, record.cost_nusd
+        )
+        if payload_row is not None:
+            rows += [*retained.storage.rows(fee_nusd), payload_row]
         try:
-            ticket.wait(self.wait_s)
-        except BaseException:
-            self._posting.append((ticket, request, attempt))
-            raise
-        self.intents.end(request, attempt)
+            return self._owner.post(rows, record.request, record.attempt)
+        finally:
+            self._reservation.settle(record.cost_nusd, record.mode == CREDITS)
+            self._end(entry.call, record.cost_nusd)
+            retained.storage.settle(fee_nusd)
+
+    def _hold(self, call: BilledCall, attempt: Attempt, *, awaited: bool) -> Ticket | None:
+        """Leave the row of the serving attempt to the payload or the job that it belongs to."""
+        self._release_slot(attempt.usage)
+        self.state = TRANSITIONS[self.state, "hold"]
+        del self._open[attempt.number]
+        reservation = self._reservation
+        if isinstance(reservation, JobReservation):
+            record = record_of(self.terms, attempt, call.mode, attempt.at_us)
+            reservation.job.accepted = AcceptedCall(record, call.discount_ppm)
+        if self._retained is None:
+            return None
+        record = record_of(self.terms, attempt, call.mode, self._owner.clock.now_us())
+        return self._retained.capture.hold(HeldEntry(self, call, record, fee_of(attempt.usage), awaited))
+
+    def _end(self, call: BilledCall, cost_nusd: int) -> None:
+        """Settle the call's reservation on its provider key, once its rows were appended."""
+        if call.key_reservation is not None:
+            call.key_reservation.settle(cost_nusd)
+            self._widen()
+            if self._retained is not None:
+                self._lower_cap(self._retained.storage.output_cap)
+
+    def _interrupt(self, number: int) -> None:
+        """Record an attempt that began but never ended (an error of the gateway) like one of a crashed worker. The
+        attempt of a job ends with the release of its holds."""
+        call = self._open.pop(number)
+        if self._reservation.deferred:
+            return
+        intent = read_intent(intent_of(self.terms, number, call, self._reservation))
+        record = interrupted(intent, self.terms.request, number, self._owner.clock.now_us())
+        self._post_soon(call, write_row(record), number, record.cost_nusd)
+        self._reservation.spend(record.cost_nusd, record.mode == CREDITS)
+        self._end(call, record.cost_nusd)
+
+    def _entry(self, call: BilledCall, row: Row, number: int, cost_nusd: int) -> list[Row]:
+        """Return an attempt's usage row and all rows that must be written with it."""
+        rows = [row]
+        if cost_nusd:
+            if groups := self._reservation.budget_set.groups:
+                rows += write_teams(self.terms.request, number, groups)
+            rows += self._reservation.rows(cost_nusd, call.mode == CREDITS)
+            if call.key_reservation is not None:
+                rows += call.key_reservation.rows(cost_nusd)
+        return rows
+
+    def _post_attempt(self, call: BilledCall, attempt: Attempt) -> None:
+        row = row_of(self.terms, attempt, call.mode, self._owner.clock.now_us())
+        self._post_soon(call, row, attempt.number, attempt.charge.total)
+
+    def _post_soon(self, call: BilledCall, row: Row, number: int, cost_nusd: int) -> None:
+        try:
+            self._owner.post(self._entry(call, row, number, cost_nusd), self.terms.request, number)
+        except GatewayError as error:
+            # The intent stays open, so it is recovered once this process has ended. The failed attempt of a job has no
+            # intent and no cost, so its missing row does no harm.
+            if not self._reservation.deferred:
+                log.error(UNWRITTEN, error.message)
+
+    def _release_slot(self, usage: Usage | None) -> None:
+        slot = self._slot
+        self._slot = None
+        if slot is not None:
+            slot.release(usage.input_total + usage.output_total if usage else 0)

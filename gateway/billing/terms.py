@@ -4,14 +4,15 @@ from msgspec import Struct
 
 from gateway.billing.context import RequestContext
 from gateway.billing.identity import BillingIdentity, billing_identity_of
-from gateway.billing.units import BYTES_PER_TOKEN
+from gateway.billing.unit_estimates import BYTES_PER_TOKEN
 from gateway.metering.models import STREAMED
+from gateway.neutral.request import Request
 from gateway.neutral.usage import Units
 
 
 class Terms(Struct, frozen=True, eq=False):
     """Facts that all attempts of a request share. `flags` are the flags of its rows; `prompt_tokens` is the estimated
-    count of its prompt with media."""
+    count of its prompt with media; `requested_model` is the model as the caller wrote it."""
 
     context: RequestContext
     billing_identity: BillingIdentity
@@ -22,21 +23,25 @@ class Terms(Struct, frozen=True, eq=False):
     flags: int
     units: Units | None = None
 
+    @property
+    def input_tokens(self) -> int:
+        """The estimated tokens of everything that a provider reads, as rate limits count them."""
+        if self.units is None:
+            return self.prompt_tokens
+        return self.prompt_tokens + self.units.likely.input_total
 
-def terms_of(
-    context: RequestContext, prompt_bytes: int, requested_model: str, streamed: bool, units: Units | None = None
-) -> Terms:
-    """Return the terms of a request; `requested_model` is the model as the caller wrote it."""
-    tokens = -(-prompt_bytes // BYTES_PER_TOKEN)
-    if context.request is not None:
-        tokens += context.request.requirements.likely_media_tokens
+
+def terms_of(context: RequestContext, request: Request) -> Terms:
+    """Return the terms of a request."""
+    requirements = request.requirements
+    prompt_bytes = requirements.prompt_bytes
     return Terms(
         context,
         billing_identity_of(context.caller),
         bytes.fromhex(context.request_id),
         prompt_bytes,
-        tokens,
-        requested_model,
-        STREAMED if streamed else 0,
-        units,
+        requirements.likely_media_tokens - (-prompt_bytes // BYTES_PER_TOKEN),
+        request.requested_model,
+        STREAMED if requirements.stream else 0,
+        requirements.units,
     )

@@ -11,25 +11,18 @@ import math
 
 from msgspec import structs
 
-from gateway.billing.units import BYTES_PER_TOKEN, image_tokens, units_at
+from gateway.billing.unit_estimates import BYTES_PER_TOKEN, image_tokens, units_at
 from gateway.catalogue.entries import Mapping
 from gateway.neutral.transcriptions import AUDIO_TOKENS_A_SECOND, OUTPUT_TOKENS_A_SECOND, SECOND_MS
+from gateway.neutral.units import UNITS, counts_of, prices_of
 from gateway.neutral.usage import NOTHING, Units, Usage, counts_anything
 
-INPUT_COUNTS = (
-    "input",
-    "cache_read",
-    "cache_write",
-    "cache_write_1h",
-    "input_audio",
-    "input_audio_cached",
-    "input_image",
-)
-OUTPUT_COUNTS = ("output", "output_audio", "output_image")
-INPUT_RATES = ("prompt", "input_audio", "image", "input_cache_read")
-OUTPUT_RATES = ("completion", "output_audio", "output_image", "internal_reasoning", "thinking_completion")
+INPUT_COUNTS = counts_of("input")
+OUTPUT_COUNTS = counts_of("output")
+INPUT_RATES = prices_of("input")
+OUTPUT_RATES = prices_of("output")
 # Units with their own price: usage field → price key.
-UNIT_RATES = {"pages": "ocr_page", "characters": "character", "audio_ms": "input_audio_hour", "searches": "web_search"}
+UNIT_RATES = {unit.count: unit.price for unit in UNITS if unit.billed in ("each", "length")}
 
 
 def complete(
@@ -40,6 +33,9 @@ def complete(
     if reported is None or (units is None and not counts_anything(reported)):
         return _expected(reported or NOTHING, estimated, units, mapping, output_length)
     missing = _missing(reported, units, mapping)
+    if units is not None and units.likely.audio_ms and not output_length and counts_anything(reported):
+        # Silence has an empty transcript, of which a provider rightly reports no output.
+        missing = [name for name in missing if name not in OUTPUT_COUNTS]
     if missing:
         expected = _expected(reported, estimated, units, mapping, output_length)
         filled = {name: count for name in missing if (count := getattr(expected, name))}
@@ -85,26 +81,26 @@ def _expected(reported: Usage, estimated: Usage, units: Units | None, mapping: M
     return structs.replace(units_at(mapping, likely), basis="estimated")
 
 
-def _shown(likely: Usage, reported: Usage, made: int) -> Usage:
-    """Return the requested units with the units visible in the answer; `made` is the tokens of its text or sound."""
+def _shown(likely: Usage, reported: Usage, output_tokens: int) -> Usage:
+    """Return the requested units with those visible in the answer; `output_tokens` are those of its text or sound."""
     if likely.images and reported is not NOTHING:
         return structs.replace(likely, images=reported.images, price_key=reported.price_key or likely.price_key)
-    if likely.output_audio and made:
-        return structs.replace(likely, output_audio=made)
+    if likely.output_audio and output_tokens:
+        return structs.replace(likely, output_audio=output_tokens)
     if not likely.audio_ms:
-        if likely.pages and made:
-            return structs.replace(likely, output=made)
+        if likely.pages and output_tokens:
+            return structs.replace(likely, output=output_tokens)
         return likely
     if not reported.audio_ms:
-        if made:
-            return structs.replace(likely, output=made)
+        if output_tokens:
+            return structs.replace(likely, output=output_tokens)
         return likely
     seconds = reported.audio_ms / SECOND_MS
     return structs.replace(
         likely,
         audio_ms=reported.audio_ms,
         input_audio=math.ceil(seconds * AUDIO_TOKENS_A_SECOND),
-        output=made or math.ceil(seconds * OUTPUT_TOKENS_A_SECOND),
+        output=output_tokens or math.ceil(seconds * OUTPUT_TOKENS_A_SECOND),
     )
 
 

@@ -1,25 +1,26 @@
 """Usage rows and intents of attempts. Counts are estimated where the upstream reports none."""
 
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
 from gateway.accounts.access import logs_text
-from gateway.billing import units
+from gateway.billing import unit_estimates
 from gateway.billing.calls import BilledCall
 from gateway.billing.context import RequestContext
 from gateway.billing.estimates import HUNG_UP, completed, usage_of, within
 from gateway.billing.outcome import Attempt, upstream_text
 from gateway.billing.terms import Terms
 from gateway.catalogue.price_rates import ORDINARY_TIERS, multiplier, rates_at
-from gateway.catalogue.prices import COMPONENTS, FREE, Charge, capped, cost_of, discounted, reduced
+from gateway.catalogue.prices import FREE, Charge, capped, cost_of, discounted, reduced
 from gateway.errors import GatewayError
 from gateway.limits.worker_leases import Reservation
 from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT
 from gateway.metering.usage_table import PLAIN, RECORD, UsageRecord, raw_id
 from gateway.money import MOST_CALL_NUSD, cost
-from gateway.neutral.usage import MOST_UNITS, NOTHING, Usage, within_bounds
+from gateway.neutral.units import UNITS
+from gateway.neutral.usage import COUNTS, MOST_UNITS, NOTHING, Usage, within_bounds
 from gateway.providers.protocol import Target
 from gateway.store.journal import Row
 
@@ -29,10 +30,9 @@ BOUNDED = "bounded"
 PRICE_KEY = "price_key"
 UPSTREAM_ERROR = "upstream_error"
 BASIS = {name: number for number, name in enumerate(BASES)}
-COLUMN_UNITS = {"input", "cache_read", "cache_write", "output", "reasoning", "basis", "price_key"}
-RARE_UNITS = tuple(name for name in Usage.__struct_fields__ if name not in COLUMN_UNITS)
-COLUMN_PARTS = {"input", "output", "reasoning", "cached_input", "cache_write", "cache_write_1h"}
-RARE_PARTS = tuple(name for name in COMPONENTS if name not in COLUMN_PARTS)
+# Counts and cost components without a column in the table of usage.
+RARE_UNITS = (*(name for name in COUNTS if name not in UsageRecord._fields), "calls")
+RARE_PARTS = tuple(dict.fromkeys(unit.component for unit in UNITS if not unit.in_columns))
 READ_RARE_UNITS = attrgetter(*RARE_UNITS)
 READ_RARE_PARTS = attrgetter(*RARE_PARTS)
 
@@ -68,6 +68,8 @@ class IntentDetails(NamedTuple):
     price_key: str = ""
     output: int = 0  # output tokens until the intent was written
     output_nusd: int = 0
+    session: str | None = None
+    tags: str | None = None
 
 
 def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
@@ -80,8 +82,8 @@ def bill(terms: Terms, attempt: Attempt, discount_ppm: int) -> Charge:
     else:
         charge = cost_of(usage, attempt.target.mapping, terms.context.at_us, attempt.service_tier)
         read = usage.input + usage.cache_read + usage.cache_write
-        made = usage.output
-        if not charge.plain or made <= 0 or not 0 < read < MOST_UNITS - made or terms.units is not None:
+        output = usage.output
+        if not charge.plain or output <= 0 or not 0 < read < MOST_UNITS - output or terms.units is not None:
             charge = _bounded(terms, attempt, usage, charge)
         if charge.total >= MOST_CALL_NUSD:
             charge = capped(charge)
@@ -193,15 +195,16 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
     )
     extra = extra_of(usage, charge, attempt)
     ppm = charge.discount_ppm
-    if extra is None and error is None and not ppm and not context.label:
+    if extra is None and error is None and not ppm and not context.attribution:
         return PLAIN, columns
     code = None
     label = context.label or None
     if error is not None:
-        code = _code(error)
+        code = error.code[:64].replace("\0", "")  # PostgreSQL rejects NUL, and upstream codes may contain it
         extra = _add_text(extra, error, context)
     # The storage fee is added where the payload is written.
-    return RECORD, (*columns, code, label, extra, None, ppm or None, charge.saved if ppm else None)
+    saved = charge.saved if ppm else None
+    return RECORD, (*columns, code, label, extra, None, ppm or None, saved, *(context.attribution[-2:] or (None, None)))
 
 
 def _add_text(extra: str | None, error: GatewayError, context: RequestContext) -> str | None:
@@ -238,20 +241,21 @@ def intent_of(
     key_reservation = call.key_reservation
     bound_nusd = reservation.amount_nusd
     leases = reservation.leases(mode == CREDITS)
+    provider_key = ""
     if key_reservation is not None:
+        provider_key = target.credential.ident
         bound_nusd = call.bound_nusd(reservation)
         leases = leases + key_reservation.leases(False)
     context = terms.context
     mapping = target.mapping
-    credential = target.credential
     caller = context.caller
-    details: tuple[Any, ...] = ()
+    details = context.attribution
     if used is None and terms.units is None:
         tokens = terms.prompt_tokens
         rates = mapping.steady or rates_at(mapping, context.at_us, tokens)
         listed = min(cost(tokens, rates.prompt or 0), bound_nusd, MOST_CALL_NUSD)
     else:
-        usage = used or units.estimate(terms.units, mapping, terms.prompt_bytes)
+        usage = used or unit_estimates.estimate(terms.units, mapping, terms.prompt_bytes)
         charge = cost_of(usage, mapping, context.at_us)
         tokens = usage.input
         listed = min(charge.total, bound_nusd, MOST_CALL_NUSD)
@@ -262,7 +266,8 @@ def intent_of(
         else:
             parts = {}
             output_nusd = 0
-        details = (_named(RARE_UNITS, READ_RARE_UNITS(usage)), parts, usage.price_key, usage.output, output_nusd)
+        counts = _named(RARE_UNITS, READ_RARE_UNITS(usage))
+        details = (counts, parts, usage.price_key, usage.output, output_nusd, *details[-2:])
     if discount_ppm:
         cost_nusd = reduced(listed, discount_ppm)
     else:
@@ -288,7 +293,7 @@ def intent_of(
             leases,
             discount_ppm,
             listed - cost_nusd,
-            credential.ident if credential.bounded else "",
+            provider_key,
             *details,
         )
     )
@@ -347,12 +352,10 @@ def interrupted(intent: IntentDetails, request: bytes, attempt: int, now_us: int
         label=intent.label or None,
         discount_ppm=intent.discount_ppm or None,
         discount_nusd=intent.discount_nusd if intent.discount_ppm else None,
+        session=intent.session,
+        tags=intent.tags,
         extra=_write(extra) if extra else None,
     )
-
-
-def _code(error: GatewayError) -> str:
-    return error.code[:64].replace("\0", "")  # PostgreSQL rejects NUL in text, and upstream codes may contain it
 
 
 def extra_of(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:

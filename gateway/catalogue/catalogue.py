@@ -15,7 +15,7 @@ REMEMBERED = 8  # a serialised model list is about a megabyte
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Catalogue:
     """Everything that is served. `models` and `providers` are by id, `aliases` are further names of models.
 
@@ -67,12 +67,12 @@ class Catalogue:
 
     def suggest(self, text: str, n: int = 3) -> list[str]:
         """Return up to `n` ids or aliases most similar to `text`, best first, for error messages."""
-        wanted = _grams(text.lower()[:LONGEST_TEXT].rsplit("/", 1)[-1])
-        if not wanted:
+        requested = _grams(text.lower()[:LONGEST_TEXT].rsplit("/", 1)[-1])
+        if not requested:
             return []
         ranked = []
         for name, grams in self._all_grams().items():
-            score = len(wanted & grams) / len(wanted | grams)
+            score = len(requested & grams) / len(requested | grams)
             if score >= 0.25:
                 ranked.append((-score, name))
         return [name for _, name in sorted(ranked)[:n]]
@@ -84,7 +84,7 @@ class Catalogue:
         return self._grams
 
 
-class Current:
+class CurrentCatalogue:
     """Holds the current catalogue; a reload replaces it as a whole, so a request sees one version throughout.
 
     It also caches a few recently used results derived from that catalogue (serialised lists), until it is replaced.

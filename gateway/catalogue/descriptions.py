@@ -23,8 +23,8 @@ THOUSAND = 1_000
 
 def describe(model: Model, mappings: tuple[Mapping, ...], vendor: str) -> str:
     """Return a few sentences: kind and vendor of the model, its inputs, capabilities and limits."""
-    made = f" by {vendor}" if vendor else ""
-    first = f"{model.name or model.id} is {_kind(model, mappings)}{made}"
+    origin = f" by {vendor}" if vendor else ""
+    first = f"{model.name or model.id} is {_kind(model, mappings)}{origin}"
     if model.released:
         first += f", released in {MONTHS[int(model.released[5:7]) - 1]} {model.released[:4]}"
     sentences = [first, *_abilities(model, mappings), *_sizes(mappings)]

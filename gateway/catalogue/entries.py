@@ -3,25 +3,46 @@
 Names follow config/catalogue's TOML (docs/catalogue.md). Prices are integer nano-dollars per million units.
 """
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, make_dataclass
+from operator import attrgetter
+from typing import Any, Literal, TypeVar
 
+from gateway.neutral.parameters import CAPABILITIES
+from gateway.neutral.units import UNITS, prices_of
+
+T = TypeVar("T")
+RATE_NAMES = tuple(unit.price for unit in UNITS)
+READ_RATES = attrgetter(*RATE_NAMES)
+# The flags of mappings that parameters of chat requests need; those that no code reads by name are added to Mapping.
+FLAGS = tuple(capability.flag for capability in CAPABILITIES if capability.flag)
+TABLE_RATES = frozenset(prices_of("table"))
 RESPONSES_PROTOCOL = "openai-responses"  # the protocol that `Mapping.responses_api` enables
 Stability = Literal["stable", "beta", "unstable", "experimental"]
 
 
+def with_fields(names: Iterable[str], kind: Any, default: Any) -> Callable[[type[T]], type[T]]:
+    """Return a decorator that adds the fields of a table to a data class, except those that it declares."""
+
+    def extend(declared: type[T]) -> type[T]:
+        known = {field.name for field in fields(declared)}  # type: ignore[arg-type]
+        added = [(name, kind, default) for name in names if name not in known]
+        extended = make_dataclass(declared.__name__, added, bases=(declared,), frozen=True, slots=True)
+        extended.__module__ = declared.__module__
+        extended.__doc__ = declared.__doc__
+        return extended
+
+    return extend
+
+
+@with_fields(RATE_NAMES, int | None, None)
 @dataclass(frozen=True, slots=True)
 class TokenRates:
     """Prices of one tier in nano-dollars per million units; None = unpriced.
 
-    Keys of the tables: `quality/size`, `default` (per_image); `<resolution>[_audio|_video]`, `default…` (per_second,
-    per_video_token).
-
-    Units: prompt … thinking_completion (of answers that reasoned) per token, `image` per image token in,
-    `output_image` per image token out, `request` per request, `web_search` and `file_search` per search,
-    `code_session` per container that code ran in, `ocr_page` per page, `character` per character, `input_audio_hour`
-    per hour, `per_image` per image made, `per_second` per second of video made, `per_video_token` per token of one
-    (for models of videos, `image` is per image that one reads).
+    UNITS says what each price is for. Keys of the tables: `quality/size`, `default` (per_image);
+    `<resolution>[_audio|_video]`, `default…` (per_second, per_video_token). The prices that no code reads by name have
+    their fields from UNITS.
     """
 
     prompt: int | None = None
@@ -37,10 +58,6 @@ class TokenRates:
     internal_reasoning: int | None = None
     thinking_completion: int | None = None
     request: int | None = None
-    web_search: int | None = None
-    file_search: int | None = None
-    code_session: int | None = None
-    ocr_page: int | None = None
     character: int | None = None
     input_audio_hour: int | None = None
     per_image: dict[str, int] = field(default_factory=dict)
@@ -49,9 +66,8 @@ class TokenRates:
 
     @property
     def priced(self) -> bool:
-        return any(getattr(self, name) is not None for name in self.__slots__ if not name.startswith("per_")) or bool(
-            self.per_image or self.per_second or self.per_video_token
-        )
+        """Return whether any unit has a price. An empty table has none."""
+        return any(rate not in (None, {}) for rate in READ_RATES(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +159,7 @@ class Provider:
     sources: dict[str, str] = field(default_factory=dict)
 
 
+@with_fields(FLAGS, bool, False)
 @dataclass(frozen=True, slots=True)
 class Mapping:
     """One model at one provider. Limits of 0 are unknown. Dates are "YYYY-MM-DD" or "".
@@ -151,7 +168,8 @@ class Mapping:
     served by OpenAI's Responses API, besides the protocol of its entry. `formats` are its audio output formats;
     `image_sizes`, `image_ratios` and `image_qualities` are the values that it accepts for images (() = any);
     `image_tokens` is the maximum token count of an image by `quality/size`; `max_inputs` is the number of texts,
-    images or documents that one call accepts. `key` is provider/model, with :region if it has one. `steady` are the
+    images or documents that one call accepts. `fine_tune_prices` are those of models that are
+    fine-tuned from it. `key` is provider/model, with :region if it has one. `steady` are the
     rates of every request, None if dates, tiers or peaks decide or there is no price.
     """
 
@@ -163,6 +181,7 @@ class Mapping:
     address: str = ""
     operations: tuple[str, ...] = ("chat",)
     prices: tuple[Prices, ...] = ()
+    fine_tune_prices: tuple[Prices, ...] = ()
     context_length: int = 0
     max_output: int = 0
     max_temperature: float = 0.0
@@ -181,7 +200,6 @@ class Mapping:
     json_output_schema: bool = False
     web_search: bool = False
     responses_api: bool = False
-    verbosity: bool = False
     supports_n: bool = False
     max_n: int = 0
     max_streamed_n: int = 0

@@ -9,21 +9,32 @@ from operator import attrgetter
 from typing import Any, get_args
 
 from gateway.catalogue.base_urls import problem_of
-from gateway.catalogue.entries import DataPolicy, Mapping, Model, Peak, Prices, Provider, Stability, Tier, TokenRates
+from gateway.catalogue.entries import (
+    RATE_NAMES,
+    TABLE_RATES,
+    DataPolicy,
+    Mapping,
+    Model,
+    Peak,
+    Prices,
+    Provider,
+    Stability,
+    Tier,
+    TokenRates,
+)
 from gateway.catalogue.price_rates import EPOCH
 from gateway.catalogue.protocols import PROTOCOLS
 from gateway.configuration.names import near
 from gateway.money import price_per_million
 from gateway.neutral import operations
+from gateway.neutral.units import PROVIDER_TOOLS
 
 MODEL_ID = re.compile(r"[a-z0-9][a-z0-9._:@+-]*")
 PROVIDER_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
 SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DATES = frozenset(("released", "deprecated", "deactivated", "checked"))
-RATE_NAMES = tuple(f.name for f in dataclasses.fields(TokenRates))
-TOOL_RATES = frozenset(("file_search", "code_session"))
-TABLE_RATES = frozenset(("per_image", "per_second", "per_video_token"))
+TOOL_RATES = frozenset(unit.price for unit in PROVIDER_TOOLS.values())
 
 Convert = Callable[[Any], Any]
 

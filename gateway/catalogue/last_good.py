@@ -13,15 +13,15 @@ from gateway.catalogue.loader import CatalogueSources
 from gateway.clock import to_iso
 
 FOLDER = "catalogue"
-OURS = "ours"
-OWN = "own"
+SHIPPED = "ours"
+OPERATORS = "own"
 TABLES = "tables.json"
 COPIES = 3
 MODE = 0o700
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SavedCatalogue:
     """A catalogue read from its copy, and when it was last in force (ISO 8601)."""
 
     catalogue: Catalogue
@@ -41,9 +41,9 @@ def keep(data: Path, sources: CatalogueSources, version: str) -> None:
         return
     new = home / f".{version}-{secrets.token_hex(4)}"
     try:
-        _copy(sources.folder, new / OURS)
+        _copy(sources.folder, new / SHIPPED)
         if sources.path:
-            _copy(Path(sources.path), new / OWN)
+            _copy(Path(sources.path), new / OPERATORS)
         (new / TABLES).write_text(json.dumps(sources.tables, default=str))
         new.rename(place)
     except FileExistsError:  # another process was faster
@@ -54,17 +54,17 @@ def keep(data: Path, sources: CatalogueSources, version: str) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def find(data: Path, *, sandbox: bool) -> Kept | None:
+def find(data: Path, *, sandbox: bool) -> SavedCatalogue | None:
     """Return the newest copy that this version of the gateway can read; None if there is none."""
     for place in _newest_first(data / FOLDER):
-        own = place / OWN
+        own = place / OPERATORS
         try:
             tables = json.loads((place / TABLES).read_text())
             path = str(own) if own.is_dir() else ""
-            catalogue = loader.load(path, sandbox=sandbox, folder=place / OURS, tables=tables)
+            catalogue = loader.load(path, sandbox=sandbox, folder=place / SHIPPED, tables=tables)
         except (loader.CatalogueError, OSError, ValueError):
             continue
-        return Kept(catalogue, to_iso(place.stat().st_mtime_ns // 1000))
+        return SavedCatalogue(catalogue, to_iso(place.stat().st_mtime_ns // 1000))
     return None
 
 

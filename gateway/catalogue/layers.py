@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.field_checks import MODEL_ID, PROVIDER_ID, read_fields
@@ -21,14 +22,15 @@ from gateway.configuration.names import near
 Key = tuple[str, str, str]  # provider, model, region
 Fields = dict[str, Any]
 REMOVED = "remove"
-READ = ("providers", "models", "aliases.toml")  # of a catalogue folder
+ALIASES = "aliases.toml"
+READ = ("providers", "models", ALIASES)  # of a catalogue folder
 # Files beside them that other parts read: signatures of client applications, and the operator's configuration.
-OTHERS = ("clients.toml", CONFIGURATION)
+OTHERS = ("clients.toml", "sessions.toml", CONFIGURATION)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Layer:
-    """The fields that one source states.
+    """The fields that one source states. It does not change after it was read.
 
     An entry with only REMOVED drops the entry of lower layers, for a provider including its mappings. `join` and
     `vendors` are rules of the snapshot builder. `named` are the providers that the layer mentions, including removed
@@ -49,6 +51,10 @@ class Layer:
     faulty: set[tuple[type, Any]] = field(default_factory=set)
 
 
+# Layers without problems that something still uses, by digest: files with the same content are parsed once.
+_in_use: WeakValueDictionary[str, Layer] = WeakValueDictionary()
+
+
 def read_snapshot(path: Path) -> Layer:
     """Read the packed snapshot; an empty layer if it does not exist."""
     layer = Layer()
@@ -56,6 +62,9 @@ def read_snapshot(path: Path) -> Layer:
         return layer
     try:
         packed = path.read_bytes()
+        layer.digest = hashlib.sha256(packed).hexdigest()
+        if known := _in_use.get(layer.digest):
+            return known
         tree = json.loads(gzip.decompress(packed))
         for raw in tree["models"]:
             _add_model(layer, raw, TomlPlace(path.name))
@@ -63,8 +72,14 @@ def read_snapshot(path: Path) -> Layer:
             _add_mapping(layer, raw.pop("provider"), raw, TomlPlace(path.name))
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
         layer.problems.append(f"{path.name}: not a snapshot: {error!r}; build it again")
+        layer.digest = ""
         return layer
-    layer.digest = hashlib.sha256(packed).hexdigest()
+    return _share(layer)
+
+
+def _share(layer: Layer) -> Layer:
+    if not layer.problems:
+        _in_use[layer.digest] = layer
     return layer
 
 
@@ -74,34 +89,57 @@ def read_folder(folder: Path) -> Layer:
     A TOML file anywhere else is a mistake, unless its name is in OTHERS.
     """
     layer = Layer()
-    digest = hashlib.sha256()
     layer.problems.extend(_misplaced(folder))
-    for path in sorted(folder.glob("models/*.toml")):
-        tree, lines = _read_file(path, digest, layer.problems)
-        for place, raw in _tables(tree.pop("models", []), TomlPlace(path.name, "", lines, "models"), layer.problems):
-            _add_model(layer, raw, place)
-        _refuse_rest(tree, TomlPlace(path.name, "", lines), layer.problems, ("models",))
-    for path in sorted(folder.glob("providers/*.toml")):
-        tree, lines = _read_file(path, digest, layer.problems)
-        _add_provider(layer, path.stem, tree, TomlPlace(path.name, "", lines))
-    if (folder / "aliases.toml").exists():
-        tree, lines = _read_file(folder / "aliases.toml", digest, layer.problems)
-        for name, target in (("alias", layer.aliases), ("join", layer.join), ("maker", layer.vendors)):
-            target.update(_texts_of(tree.pop(name, {}), f"aliases.toml [{name}]", layer.problems))
-        _place_aliases(layer, layer.aliases, TomlPlace("aliases.toml", "", lines, "alias"))
-        _refuse_rest(tree, TomlPlace("aliases.toml", "", lines), layer.problems, ("alias", "join", "maker"))
+    files = _read_files(folder, layer)
+    known = _in_use.get(layer.digest)
+    if known is not None and not layer.problems:
+        return known
+    for path, data in files.items():
+        tree, lines = _parse(path, data, layer.problems)
+        place = TomlPlace(path.name, "", lines)
+        if path.parent.name == "providers":
+            _add_provider(layer, path.stem, tree, place)
+        elif path.parent.name == "models":
+            tables = tree.pop("models", [])
+            for entry, raw in _tables(tables, dataclasses.replace(place, table="models"), layer.problems):
+                _add_model(layer, raw, entry)
+            _refuse_rest(tree, place, layer.problems, ("models",))
+        else:
+            _add_aliases(layer, tree, place)
+    return _share(layer)
+
+
+def _read_files(folder: Path, layer: Layer) -> dict[Path, bytes]:
+    """Return the contents of a folder's files in the order in which they apply, and set the layer's digest."""
+    digest = hashlib.sha256()
+    files = {}
+    for pattern in ("models/*.toml", "providers/*.toml", ALIASES):
+        for path in sorted(folder.glob(pattern)):
+            try:
+                files[path] = path.read_bytes()
+            except OSError as error:
+                files[path] = b""
+                layer.problems.append(f"{path.name}: {error}")
+            digest.update(str(path.relative_to(folder)).encode() + b"\0" + files[path])
     layer.digest = digest.hexdigest()
-    return layer
+    return files
+
+
+def _add_aliases(layer: Layer, tree: Fields, place: TomlPlace) -> None:
+    for name, target in (("alias", layer.aliases), ("join", layer.join), ("maker", layer.vendors)):
+        target.update(_texts_of(tree.pop(name, {}), f"{ALIASES} [{name}]", layer.problems))
+    _place_aliases(layer, layer.aliases, dataclasses.replace(place, table="alias"))
+    _refuse_rest(tree, place, layer.problems, ("alias", "join", "maker"))
 
 
 def _misplaced(folder: Path) -> list[str]:
     """Return problems for TOML files at the root and in subfolders that are not read."""
-    found = []
+    problems = []
     for path in sorted([*folder.glob("*.toml"), *folder.glob("*/*.toml")]):
         place = path.relative_to(folder)
         if place.parts[0] not in (*READ, *OTHERS):
-            found.append(f"{place}: not read here: a provider belongs to providers/, models belong to models/")
-    return found
+            problems.append(f"{place}: not read here: a provider belongs to providers/, models belong to models/")
+    return problems
 
 
 def read_tables(tables: Fields, file: TomlPlace) -> Layer:
@@ -110,15 +148,15 @@ def read_tables(tables: Fields, file: TomlPlace) -> Layer:
     A provider without any field is only named.
     """
     layer = Layer()
-    given = copy.deepcopy(tables)
-    for place, raw in _tables(given.get("models", []), dataclasses.replace(file, table="models"), layer.problems):
+    remaining = copy.deepcopy(tables)
+    for place, raw in _tables(remaining.get("models", []), dataclasses.replace(file, table="models"), layer.problems):
         _add_model(layer, raw, place)
-    for ident, tree in given.get("providers", {}).items():
+    for ident, tree in remaining.get("providers", {}).items():
         place = dataclasses.replace(file, entry=f"provider {ident}", table=f"providers.{ident}")
         layer.named.append(ident)
         layer.places[Provider, ident] = place
         _add_provider(layer, ident, tree, place, (API_KEY, BASE_URL, VALUES))
-    aliases = _texts_of(given.get("aliases", {}), f"{file.name} [aliases]", layer.problems)
+    aliases = _texts_of(remaining.get("aliases", {}), f"{file.name} [aliases]", layer.problems)
     _place_aliases(layer, aliases, dataclasses.replace(file, table="aliases"))
     layer.aliases.update(aliases)
     layer.digest = hashlib.sha256(json.dumps(tables, sort_keys=True, default=str).encode()).hexdigest()
@@ -156,13 +194,11 @@ def _overlay_entries(under: dict[Any, Fields], over: dict[Any, Fields]) -> None:
             under[key] = fields
 
 
-def _read_file(path: Path, digest: Any, problems: list[str]) -> tuple[dict[str, Any], TomlLines | None]:
+def _parse(path: Path, data: bytes, problems: list[str]) -> tuple[dict[str, Any], TomlLines | None]:
     try:
-        data = path.read_bytes()
-        digest.update(path.name.encode() + b"\0" + data)
         text = data.decode()
         return tomllib.loads(text), TomlLines(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         problems.append(f"{path.name}: {error}")
         return {}, None
 
@@ -186,8 +222,8 @@ def _add_provider(layer: Layer, ident: str, tree: Fields, place: TomlPlace, also
         layer.problems.append(f"{place}: {ident!r} is no provider id, which has lower-case letters, digits, . and -")
         return
     table = f"{place.table}.mappings".lstrip(".")
-    for one, raw in _tables(tree.pop("mappings", []), dataclasses.replace(place, table=table), layer.problems):
-        _add_mapping(layer, ident, raw, one)
+    for entry, raw in _tables(tree.pop("mappings", []), dataclasses.replace(place, table=table), layer.problems):
+        _add_mapping(layer, ident, raw, entry)
     if tree:
         tree["id"] = ident
         _add(layer, layer.providers, ident, Provider, tree, place, also)

@@ -7,6 +7,7 @@ from collections.abc import Mapping as Environment
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.descriptions import describe
@@ -32,6 +33,8 @@ DATE = re.compile(r"20\d\d-[01]\d-[0-3]\d")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 Tables = Environment[str, Any]
 REQUIRED = {Provider: ("name", "protocol"), Mapping: ("external_id",)}
+# Catalogues without problems that something still uses: the same files are the same catalogue.
+_in_use: WeakValueDictionary[tuple[Any, ...], Catalogue] = WeakValueDictionary()
 
 
 class CatalogueError(SettingsError):
@@ -104,14 +107,30 @@ def examine(sources: CatalogueSources) -> tuple[Catalogue, list[str]]:
         layers.append(read_tables(dict(sources.tables), sources.file))
     merged = overlay(layers)
     problems = missing + merged.problems + _unknown_providers(layers, merged)
-    providers = _build_providers(merged, sources.sandbox, problems)
+    catalogue, mistakes = _build(merged, sources.sandbox)
+    problems.extend(mistakes)
+    if sources.environment is not None:
+        problems.extend(_unknown_variables(layers, merged, sources.environment, sources.referred))
+        problems.extend(_unreadable(catalogue.providers.values(), sources.environment))
+    return catalogue, problems
+
+
+def _build(merged: Layer, sandbox: bool) -> tuple[Catalogue, list[str]]:
+    """Return the catalogue of merged layers, and its mistakes."""
+    # Extensions may add protocols, whose defaults the entries get.
+    key = (merged.digest, sandbox, *PROTOCOLS)
+    known = _in_use.get(key)
+    if known is not None and not merged.problems:
+        return known, []
+    problems: list[str] = []
+    providers = _build_providers(merged, sandbox, problems)
     models = _build_models(merged, providers, problems)
     problems.extend(_unknown_dates(providers.values(), models))
     aliases = _resolve_aliases(merged, models, problems)
-    if sources.environment is not None:
-        problems.extend(_unknown_variables(layers, merged, sources.environment, sources.referred))
-        problems.extend(_unreadable(providers.values(), sources.environment))
-    return Catalogue(_with_names(models, aliases), providers.values(), aliases, merged.digest), problems
+    catalogue = Catalogue(_with_names(models, aliases), providers.values(), aliases, merged.digest)
+    if not problems and not merged.problems:
+        _in_use[key] = catalogue
+    return catalogue, problems
 
 
 def _unknown_providers(layers: list[Layer], merged: Layer) -> list[str]:
@@ -184,10 +203,10 @@ def _build_providers(merged: Layer, sandbox: bool, problems: list[str]) -> dict[
 def _with_defaults(fields: dict[str, Any]) -> dict[str, Any]:
     """Fill in `auth` by protocol, and `version_path` by the address, or by protocol for a provider without one."""
     address = fields.get("address", "")
-    found = VERSION_END.search(address)
+    version = VERSION_END.search(address)
     usual = PROTOCOLS.get(fields["protocol"]) or ProtocolEntry()
-    if found:
-        version_path = found.group()
+    if version:
+        version_path = version.group()
     else:
         version_path = usual.version_path if not address else ""
     defaults = {"auth": usual.auth, "version_path": version_path}
@@ -227,7 +246,7 @@ def _build_models(merged: Layer, providers: dict[str, Provider], problems: list[
             problems.append(f"{where}: no such provider {provider_id}{near(provider_id, merged.providers)}")
         if model_id not in merged.models:
             problem = f"no such model {model_id}{near(model_id, merged.models)}"
-            problems.append(f"{where}: {problem}; a new one needs an entry of its own ([[models]])")
+            problems.append(f"{where}: {problem}; a new one needs an entry in [[models]]")
         elif _complete(Mapping, fields, where, [] if (Mapping, key) in merged.faulty else problems) and provider:
             served.setdefault(model_id, []).append(_finish_mapping(fields, provider, where, problems))
     ready = {}

@@ -6,28 +6,40 @@ the five-minute write's, audio and image output by the completion's.
 """
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping, TokenRates
 from gateway.catalogue.price_rates import ORDINARY_TIERS, multiplier, rates_at, reachable_rates
 from gateway.money import MILLION, MOST_CALL_NUSD
-from gateway.neutral.usage import NOTHING, Usage
+from gateway.neutral.units import COMPONENTS, TEXT_COUNTS, UNITS, prices_of, with_counters
+from gateway.neutral.usage import COUNTS, NOTHING, Usage
 
 HOUR_MS = 3_600_000
 SECOND_MS = 1_000
 # Each component may be rounded up by half a nano-dollar; an upper bound of all components includes this margin.
 ROUNDING_ROOM = 16
 ANY_TOKENS = 1 << 62  # more than the limit of any tier
+# Units that cost their price times their count.
+EACH = [unit for unit in UNITS if unit.billed == "each"]
+EACH_COMPONENTS = [unit.component for unit in EACH]
+READ_EACH_COUNT = attrgetter(*(unit.count for unit in EACH))
+READ_EACH_RATE = attrgetter(*(unit.price for unit in EACH))
+READ_OTHER_COUNTS = attrgetter(*(name for name in COUNTS if name not in TEXT_COUNTS))
+READ_INPUT_RATES = attrgetter(*prices_of("input"))
+READ_TEXT_INPUT_RATES = attrgetter(*prices_of("input", media=False))
+READ_OUTPUT_RATES = attrgetter(*prices_of("output"))
+READ_TEXT_OUTPUT_RATES = attrgetter(*prices_of("output", media=False))
 
 
 # Immutable by convention; not frozen, because `cost_of` adds the rare components.
+@with_counters(COMPONENTS)
 class Charge(Struct, gc=False):
     """The cost of usage, in nano-dollars by component; `total` is their exact sum.
 
-    `output` excludes reasoning if it is priced separately. `web_search`, `file_search`, `code`, `request`, `ocr`,
-    `characters`, `audio_seconds` (audio by the hour), `images` and `video_output` are priced by units, the others by
-    tokens. `discount_ppm` is the discount in parts per million and `saved` its amount: `total` and `saved` together
+    `output` excludes reasoning if it is priced separately. The components that no code reads by name have their fields
+    from UNITS. `discount_ppm` is the discount in parts per million and `saved` its amount: `total` and `saved` together
     are the list price. `plain`: the usage has only prompt text, its five-minute cache and output text.
     """
 
@@ -35,22 +47,10 @@ class Charge(Struct, gc=False):
     cached_input: int = 0
     cache_write: int = 0
     cache_write_1h: int = 0
-    audio_input: int = 0
-    audio_cached_input: int = 0
     image_input: int = 0
     output: int = 0
     reasoning: int = 0
-    audio_output: int = 0
-    image_output: int = 0
-    request: int = 0
-    web_search: int = 0
-    ocr: int = 0
-    characters: int = 0
-    audio_seconds: int = 0
-    images: int = 0
     video_output: int = 0
-    file_search: int = 0
-    code: int = 0
     total: int = 0
     discount_ppm: int = 0
     saved: int = 0
@@ -58,7 +58,6 @@ class Charge(Struct, gc=False):
 
 
 FREE = Charge()
-COMPONENTS = tuple(name for name in Charge.__struct_fields__ if name not in ("total", "discount_ppm", "saved", "plain"))
 
 
 def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") -> Charge:
@@ -89,7 +88,7 @@ def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") 
     if usage.cache_read or usage.cache_write or usage.cache_write_1h:
         for name, tokens, rate in _cache_buckets(usage, rates, prompt):
             _add(charge, name, (tokens * rate * numerator + half) // scale)
-    if rates.request or _counts_more(usage):
+    if rates.request or any(READ_OTHER_COUNTS(usage)):
         for name, tokens, rate in _media_buckets(usage, rates, prompt, completion):
             _add(charge, name, (tokens * rate * numerator + half) // scale)
         for name, nusd in _unit_parts(usage, rates).items():
@@ -104,16 +103,6 @@ def _thought(usage: Usage, rates: TokenRates) -> tuple[int, int]:
     if rates.thinking_completion is not None:
         return 0, rates.thinking_completion
     return min(usage.reasoning, usage.output) if rates.internal_reasoning is not None else 0, rates.completion or 0
-
-
-def _counts_more(usage: Usage) -> bool:
-    """Return whether the usage has anything besides text. Written out because a loop over the names takes three times
-    as long.
-    """
-    units = usage.searches or usage.pages or usage.images or usage.characters or usage.audio_ms or usage.video_ms
-    sound = usage.input_audio or usage.input_audio_cached or usage.output_audio
-    images = usage.input_image or usage.output_image
-    return bool(units or sound or images or usage.file_searches or usage.code_sessions)
 
 
 def _add(charge: Charge, name: str, nusd: int) -> None:
@@ -219,16 +208,9 @@ def _unit_parts(usage: Usage, rates: TokenRates, bound: bool = False) -> dict[st
     parts: dict[str, int] = {}
     if rates.request:
         parts["request"] = _rounded(rates.request * (usage.calls or 1), MILLION)
-    if usage.searches and rates.web_search:
-        parts["web_search"] = _rounded(usage.searches * rates.web_search, MILLION)
-    if usage.file_searches and rates.file_search:
-        parts["file_search"] = _rounded(usage.file_searches * rates.file_search, MILLION)
-    if usage.code_sessions and rates.code_session:
-        parts["code"] = _rounded(usage.code_sessions * rates.code_session, MILLION)
-    if usage.pages and rates.ocr_page:
-        parts["ocr"] = _rounded(usage.pages * rates.ocr_page, MILLION)
-    if usage.characters and rates.character:
-        parts["characters"] = _rounded(usage.characters * rates.character, MILLION)
+    for component, count, rate in zip(EACH_COMPONENTS, READ_EACH_COUNT(usage), READ_EACH_RATE(rates), strict=True):
+        if count and rate:
+            parts[component] = _rounded(count * rate, MILLION)
     if usage.audio_ms and rates.input_audio_hour and rates.input_audio is None:
         parts["audio_seconds"] = _rounded(usage.audio_ms * rates.input_audio_hour, MILLION * HOUR_MS)
     if usage.images and rates.per_image:
@@ -274,17 +256,15 @@ def _keyed(table: dict[str, int], key: str, bound: bool) -> int:
 
 
 def _dearest_input(rates: TokenRates, media: bool) -> int:
-    rest = (rates.image, rates.input_audio, rates.input_audio_cache_read) if media else ()
-    return max(_known(rates.prompt, rates.input_cache_read, rates.input_cache_write, rates.input_cache_write_1h, *rest))
+    if media:
+        return max(rate or 0 for rate in READ_INPUT_RATES(rates))
+    return max(rate or 0 for rate in READ_TEXT_INPUT_RATES(rates))
 
 
 def _dearest_output(rates: TokenRates, media: bool) -> int:
-    rest = (rates.output_audio, rates.output_image) if media else ()
-    return max(_known(rates.completion, rates.internal_reasoning, rates.thinking_completion, *rest))
-
-
-def _known(*rates: int | None) -> list[int]:
-    return [rate or 0 for rate in rates]
+    if media:
+        return max(rate or 0 for rate in READ_OUTPUT_RATES(rates))
+    return max(rate or 0 for rate in READ_TEXT_OUTPUT_RATES(rates))
 
 
 def _first(rate: int | None, fallback: int) -> int:

@@ -53,38 +53,38 @@ class VideoShape:
         return f"{self.resolution}_{'audio' if self.audio else 'video'}"
 
 
-def fit(wanted: VideosInput, mapping: Mapping) -> VideoShape:
+def fit(request: VideosInput, mapping: Mapping) -> VideoShape:
     """Return the video that `mapping` would make. Raise NotSupported if it cannot; another mapping may support it."""
-    _check_inputs(wanted, mapping)
-    width, height = edges_of(_size(wanted, mapping))
-    return VideoShape(_seconds(wanted, mapping), width, height, _audio(wanted, mapping))
+    _check_inputs(request, mapping)
+    width, height = edges_of(_size(request, mapping))
+    return VideoShape(_seconds(request, mapping), width, height, _audio(request, mapping))
 
 
-def most_usage(wanted: VideosInput, mapping: Mapping) -> Usage:
+def most_usage(request: VideosInput, mapping: Mapping) -> Usage:
     """Return the maximum usage of the video at `mapping`: length and images, and tokens if they are billed.
 
     It is stored with the job for `finished_usage`. Raise NotSupported as `fit`.
     """
-    shape = fit(wanted, mapping)
+    shape = fit(request, mapping)
     tokens = 0
     if bills_tokens(mapping):
-        seconds = shape.seconds + (MOST_READ_SECONDS if wanted.reference_videos else 0)
+        seconds = shape.seconds + (MOST_READ_SECONDS if request.reference_videos else 0)
         pixels = shape.width * shape.height * FRAMES * seconds
         tokens = -(-pixels * ROOM_PERCENT // (100 * PIXELS_A_TOKEN))
     return Usage(
         video_ms=shape.seconds * SECOND_MS,
         output=tokens,
-        input_image=len(wanted.pictures),
+        input_image=len(request.pictures),
         price_key=shape.price_key,
     )
 
 
-def most_cost(wanted: VideosInput, mapping: Mapping, at_us: int) -> int:
+def most_cost(request: VideosInput, mapping: Mapping, at_us: int) -> int:
     """Return the maximum cost of the video at `mapping` when requested at `at_us`, in nano-dollars at list price.
 
     `cost_of` never gives more for the usage of the finished job. Raise NotSupported as `fit`.
     """
-    used = most_usage(wanted, mapping)
+    used = most_usage(request, mapping)
     rates = highest_rates(mapping, at_us, units=used)
     into = used.input_total * rates.input
     out = used.output_total * rates.output
@@ -96,59 +96,59 @@ def bills_tokens(mapping: Mapping) -> bool:
     return any(prices.base.per_video_token or prices.base.completion for prices in mapping.prices)
 
 
-def _check_inputs(wanted: VideosInput, mapping: Mapping) -> None:
-    if wanted.pictures and not mapping.vision:
+def _check_inputs(request: VideosInput, mapping: Mapping) -> None:
+    if request.pictures and not mapping.vision:
         raise _unsupported(mapping, "does not accept images", "image")
-    if wanted.last_frame is not None and not mapping.extra.get(LAST_FRAME):
+    if request.last_frame is not None and not mapping.extra.get(LAST_FRAME):
         raise _unsupported(mapping, "does not support a last frame", "last_frame")
     for name in REFERENCES:
-        given = len(getattr(wanted, name))
+        count = len(getattr(request, name))
         most = mapping.extra.get(name, 0)
-        if given > most:
+        if count > most:
             if most:
                 reason = f"accepts up to {most} {name.replace('_', ' ')}"
             else:
                 reason = f"does not accept {name.replace('_', ' ')}"
             raise _unsupported(mapping, reason, name)
-    if mapping.extra.get(NEEDS_IMAGE) and not wanted.pictures:
+    if mapping.extra.get(NEEDS_IMAGE) and not request.pictures:
         raise _unsupported(mapping, "requires an image", "image")
 
 
-def _seconds(wanted: VideosInput, mapping: Mapping) -> int:
+def _seconds(request: VideosInput, mapping: Mapping) -> int:
     offered = mapping.video_durations
-    if mapping.extra.get(REFERENCE_SECONDS) and any(getattr(wanted, name) for name in REFERENCES):
+    if mapping.extra.get(REFERENCE_SECONDS) and any(getattr(request, name) for name in REFERENCES):
         offered = (mapping.extra[REFERENCE_SECONDS],)
-    if not wanted.seconds:
+    if not request.seconds:
         return min(offered, key=_distance_from_usual, default=USUAL_SECONDS)
-    if offered and wanted.seconds not in offered:
+    if offered and request.seconds not in offered:
         lengths = ", ".join(map(str, offered))
-        raise _unsupported(mapping, f"does not support {wanted.seconds} seconds; it supports {lengths}", "seconds")
-    return wanted.seconds
+        raise _unsupported(mapping, f"does not support {request.seconds} seconds; it supports {lengths}", "seconds")
+    return request.seconds
 
 
 def _distance_from_usual(seconds: int) -> tuple[int, int]:
     return abs(seconds - USUAL_SECONDS), seconds
 
 
-def _size(wanted: VideosInput, mapping: Mapping) -> str:
+def _size(request: VideosInput, mapping: Mapping) -> str:
     offered = mapping.video_sizes
-    if not wanted.size:
+    if not request.size:
         if USUAL_SIZE in offered or not offered:
             return USUAL_SIZE
         return offered[0]
-    if offered and wanted.size not in offered:
-        reason = f"does not support the size {wanted.size[:32]}; it supports {', '.join(offered)}"
+    if offered and request.size not in offered:
+        reason = f"does not support the size {request.size[:32]}; it supports {', '.join(offered)}"
         raise _unsupported(mapping, reason, "size")
-    return wanted.size
+    return request.size
 
 
-def _audio(wanted: VideosInput, mapping: Mapping) -> bool:
+def _audio(request: VideosInput, mapping: Mapping) -> bool:
     anything = mapping.video_audio == mapping.video_without_audio
-    if wanted.audio is None:
+    if request.audio is None:
         return anything or mapping.video_audio
-    if not anything and wanted.audio != mapping.video_audio:
-        raise _unsupported(mapping, f"does not support video with{'' if wanted.audio else 'out'} audio", "audio")
-    return wanted.audio
+    if not anything and request.audio != mapping.video_audio:
+        raise _unsupported(mapping, f"does not support video with{'' if request.audio else 'out'} audio", "audio")
+    return request.audio
 
 
 def _unsupported(mapping: Mapping, reason: str, param: str) -> NotSupported:

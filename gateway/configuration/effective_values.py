@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MASK = "********"
-PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/]*@|(?<=[?&]password=)[^&]*")
+PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/]*@|(?:(?<=[?&]password=)|(?<=_password=))[^&]*")
 UNSET = "not set"
 
 

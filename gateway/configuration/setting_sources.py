@@ -18,7 +18,7 @@ from gateway.configuration.secrets import SettingsError, read_secret
 from gateway.configuration.value_parsing import convert
 
 DEFAULTS = "default.toml"
-NO_ENVIRONMENTS = (DEFAULTS, "gateway.example.toml", "genai_names.toml")
+NO_ENVIRONMENTS = (DEFAULTS, "gateway.example.toml", "genai_names.toml", "invoices.toml")
 ENVIRONMENT_NAME = "GATEWAY_ENV"
 CONFIG_NAME = "GATEWAY_CONFIG"
 USUAL = "development"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
+from gateway.configuration.database_settings import DatabaseSettings as DatabaseSettings
 from gateway.configuration.file import ConfigFile
 from gateway.configuration.mail_settings import MAIL_PASSWORD, MailSettings
 from gateway.configuration.secrets import SettingsError as SettingsError
@@ -61,20 +62,6 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class DatabaseSettings:
-    url: str
-    data_dir: str
-    pool_size: Annotated[int, Between(1)]
-    pool_wait_s: float
-
-    @property
-    def scheme(self) -> str:
-        """Return the kind of database in `url`: "sqlite" (also for ""), "postgresql", or an unknown scheme."""
-        named = self.url.partition("://")[0].partition("+")[0]
-        return {"": "sqlite", "postgres": "postgresql"}.get(named, named)
-
-
-@dataclass(frozen=True, slots=True)
 class RedisSettings:
     url: str
     timeout_s: float
@@ -110,6 +97,7 @@ class CatalogueSettings:
     path: str
     sandbox: bool
     auto_models: tuple[str, ...]
+    messages_models: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +119,7 @@ class Cache:
 class Responses:
     max_organization_mb: int
     max_conversation_mb: int
+    socket_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from gateway import errors
 from gateway.clock import SECOND_US, Clock
 from gateway.control.version import Control
 from gateway.runtime.threads import spawn
+from gateway.runtime.ticks import until_tick
 from gateway.store.database import Database
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ class Leadership:
                 pass  # the lease expires, and `leading` returns False
             except Exception:  # without this loop the installation's jobs would stop until a restart
                 log.exception("the leadership could not be renewed")
-            if self._stopping.wait(BEAT_S):
+            if self._stopping.wait(until_tick(BEAT_S)):
                 return
 
     def _hold(self) -> bool:

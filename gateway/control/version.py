@@ -1,23 +1,28 @@
 """The control version: propagates changes to every worker within a second, and tracks the live workers."""
 
 import logging
+import os
 import platform
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import NoReturn, TypeVar
 
 from gateway import errors
 from gateway.clock import SECOND_US, Clock
-from gateway.runtime.threads import pause, spawn
+from gateway.runtime.threads import Job, pause, spawn
+from gateway.runtime.ticks import TICK_S, until_tick
 from gateway.store.database import Database
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 # How long a worker may trust the version, counted from the start of the read.
 LEASE_S = 1.0
-POLL_S = 0.25
-BEAT_S = 0.5
-WORKER_S = 1.5
+POLL_S = TICK_S
+BEAT_S = 3 * TICK_S  # each is a commit
+WORKER_S = 2.0
 # Polling intervals of `confirm`: the first and the longest.
 CONFIRM_S = 0.002
 CONFIRM_MOST_S = 0.02
@@ -25,6 +30,8 @@ CONFIRM_MOST_S = 0.02
 SHARE_S = 5.0
 # Rows of dead workers are kept until their leases have certainly been recovered.
 FORGET_S = 7 * 24 * 3600
+# How much longer a worker may trust its state after each failed read, while it may serve without the store.
+COAST_STEP_S = 3.0
 SUSPENDED = "its process or the database was blocked for more than a second: see llmgateway_loop_lag_seconds"
 
 
@@ -36,22 +43,35 @@ class SharedReading:
         self.failed = False
 
 
+def node_name(port: int = 0) -> str:
+    """Return the name of this worker's node: host, port, and the process that started the workers, because several
+    nodes may run on one host."""
+    host = platform.node() or "node"
+    address = f"{host}:{port}" if port else host
+    return f"{address} (process {os.getppid()})"
+
+
 class Control:
     """One per process. `check` costs nothing while the lease is valid.
 
     The lease ends with the worker's own row, so that a change is confirmed as soon as every worker with a live row has
-    seen it.
+    seen it. With `coast_s`, a worker that cannot reach the store extends both for that long: it is `coasting`, and
+    does not see changes that are made meanwhile.
     """
 
-    def __init__(self, database: Database, clock: Clock, node: str = "") -> None:
+    def __init__(self, database: Database, clock: Clock, node: str = "", coast_s: float = 0.0) -> None:
         self._database = database
         self._clock = clock
-        self.node = node or platform.node() or "node"
+        self.node = node or node_name()
         self.epoch = 0
         self.version = 0
         self._read_start = self._row_until = self._trusted_until = float("-inf")
         self._reading: SharedReading | None = None
         self._callbacks: list[Callable[[int], object]] = []
+        self._coast_s = coast_s
+        self._renewed_at = float("-inf")
+        self.coasting = False
+        self._coast_callbacks: list[Callable[[bool], object]] = []
         self._renewing = threading.Lock()
         self._stopping = threading.Event()
         self._tasks: list = []
@@ -69,7 +89,7 @@ class Control:
         self._register()
         self._refresh()
         self._stopping.clear()
-        self._tasks = [spawn(self._every, POLL_S, self._refresh), spawn(self._every, BEAT_S, self._beat)]
+        self._tasks = [spawn(self._every, POLL_S, self._refresh_or_coast), spawn(self._every, BEAT_S, self._beat)]
 
     def stop(self) -> None:
         """Give up the row and the lease; safe to repeat."""
@@ -80,6 +100,8 @@ class Control:
         with self._renewing:
             epoch = self.epoch
             self.epoch = 0
+            if not epoch:
+                return  # never started, or stopped before: there is no row
             try:
                 self._database.write(partial(self._database.execute, "DELETE FROM worker WHERE epoch = ?", (epoch,)))
             except errors.Unavailable:
@@ -118,6 +140,14 @@ class Control:
             return False
         return self.owns(epoch)
 
+    def coast_left_s(self) -> float:
+        """Return how much longer this worker may serve without the store; 0 when it may not."""
+        return max(0.0, min(self._read_start, self._renewed_at) + self._coast_s - self._clock.monotonic())
+
+    def serves_alone(self) -> bool:
+        """Return whether this worker cannot reach the store and may serve without it."""
+        return self.coasting and self.coast_left_s() > 0
+
     def age_s(self) -> float:
         """Return the seconds since the start of the last read of the version."""
         return self._clock.monotonic() - self._read_start
@@ -140,6 +170,11 @@ class Control:
         except errors.Unavailable:
             # The change is committed; if the store is unavailable, the end of all leases confirms it.
             pause(max(0.0, deadline - self._clock.monotonic()))
+
+    def on_coasting(self, callback: Callable[[bool], object]) -> None:
+        """Call `callback(True)` when this worker begins to serve without the store, and `callback(False)` when the
+        store is back."""
+        self._coast_callbacks.append(callback)
 
     def on_change(self, callback: Callable[[int], object]) -> None:
         """Call `callback(version)` in this process after each change; its errors are logged."""
@@ -170,18 +205,45 @@ class Control:
                 raise errors.Unavailable()
             # The version was read, but this process was suspended until it expired, or the reading request was
             # cancelled.
-        return self._refresh()
+        return self._refresh_or_coast()
 
     def _read_for_all(self) -> int:
         reading = self._reading = SharedReading()
         try:
-            return self._refresh()
+            return self._refresh_or_coast()
         except Exception:  # a cancelled read is repeated by the next request
             reading.failed = True
             raise
         finally:
             self._reading = None
             reading.done.set()
+
+    def _refresh_or_coast(self) -> int:
+        """Read the version; when the store is away, extend the trust in the last one while that is allowed."""
+        if not self._coast_s:
+            return self._refresh()
+        try:
+            return Job(_attempt, self._refresh).result(LEASE_S)()
+        except (errors.Unavailable, TimeoutError):
+            if not self._coast():
+                raise errors.Unavailable() from None
+            return self.version
+
+    def _coast(self) -> bool:
+        """Trust version and row for a while longer; False when the time without the store is over."""
+        left_s = self.coast_left_s()
+        if not left_s or not self.epoch:
+            return False
+        self._row_until = self._trusted_until = self._clock.monotonic() + min(left_s, COAST_STEP_S)
+        self._set_coasting(True)
+        return True
+
+    def _set_coasting(self, coasting: bool) -> None:
+        if coasting is self.coasting:
+            return
+        self.coasting = coasting
+        for callback in self._coast_callbacks:
+            callback(coasting)
 
     def _refresh(self) -> int:
         """Read the version, report a new one to the store and the callbacks, and return it."""
@@ -237,6 +299,7 @@ class Control:
     def _register(self) -> None:
         start = self._clock.monotonic()
         self.epoch = self._database.write(self._insert_row)
+        self._renewed_at = start
         self._row_until = start + WORKER_S
         self._trust()
 
@@ -266,7 +329,9 @@ class Control:
         def update() -> int:
             return self._database.execute(sql, (version, self.epoch)).rowcount
 
-        if not self._database.write(update):
+        renewed = self._database.write(update)
+        self._renewed_at = start
+        if not renewed:
             log.warning(
                 "the row of worker %d was removed by another worker; it continues under a new epoch",
                 self.epoch,
@@ -276,18 +341,33 @@ class Control:
             return
         self._row_until = max(self._row_until, start + WORKER_S)
         self._trust()
+        if self._read_start > start - WORKER_S:
+            self._set_coasting(False)
 
     def _beat(self) -> None:
         self._renew_row(self.version)
 
     def _every(self, seconds: float, work: Callable[[], object]) -> None:
-        while not self._stopping.wait(seconds):
+        while not self._stopping.wait(until_tick(seconds)):
             try:
                 work()
             except errors.Unavailable:
-                continue  # the lease expires, and `check` raises Unavailable
+                self._coast()  # otherwise the lease expires, and `check` raises Unavailable
             except Exception:  # without these loops every request would read the version until a restart
                 log.exception("the control plane could not be kept fresh")
+
+
+def _attempt(work: Callable[[], T]) -> Callable[[], T]:
+    """Return a function with the result of `work` or its Unavailable: an error that leaves a greenlet is printed."""
+    try:
+        result = work()
+    except errors.Unavailable as error:
+        return partial(_raise, error)
+    return lambda: result
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def _us(seconds: float) -> int:

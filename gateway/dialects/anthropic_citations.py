@@ -38,10 +38,10 @@ def read_citation(wire: Any) -> Source | None:
     index = _count(wire.get("search_result_index"), 0)
     first, last = (_count(wire.get(name)) for name in BLOCKS)
     if kind == RESULT:
-        found = SourceRange("result", index, first, last)
+        source_range = SourceRange("result", index, first, last)
     else:
-        found = None
-    return Source(address, _text(wire.get("title")), quote, place=found)
+        source_range = None
+    return Source(address, _text(wire.get("title")), quote, place=source_range)
 
 
 def write_citation(source: Source) -> dict[str, Any]:

@@ -5,35 +5,9 @@ Within the gateway a field has its name in chat completions.
 
 from gateway.dialects import anthropic
 from gateway.errors import GatewayError
+from gateway.neutral.parameters import ROWS, names_in
 
-NAMES: dict[str, dict[str, str]] = {
-    "aisdk": {
-        "messages": "prompt",
-        "max_tokens": "maxOutputTokens",
-        "top_p": "topP",
-        "frequency_penalty": "frequencyPenalty",
-        "presence_penalty": "presencePenalty",
-        "response_format": "responseFormat",
-        "tool_choice": "toolChoice",
-    },
-    "anthropic": {
-        "response_format": "output_config.format",
-        "reasoning": "thinking",
-        "reasoning_effort": "output_config.effort",
-        "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
-        "stop": "stop_sequences",
-    },
-    "completions": {"messages": "prompt"},
-    "embeddings": {"messages": "input"},
-    "rerank": {"messages": "documents"},
-    "responses": {
-        "messages": "input",
-        "response_format": "text.format",
-        "max_tokens": "max_output_tokens",
-        "reasoning_effort": "reasoning.effort",
-        "verbosity": "text.verbosity",
-    },
-}
+NAMES: dict[str, dict[str, str]] = {dialect: names_in(dialect) for row in ROWS for dialect in row.callers}
 
 
 # Fields of a dialect that stand for service tiers.

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.usage import Usage, read_count, with_shown
 
@@ -37,6 +38,19 @@ FINISH_FAILED = {
     "NO_IMAGE": "The model returned no image.",
 }
 
+FINISH_WRITE: dict[FinishReason, str] = {
+    "stop": "STOP",
+    "length": "MAX_TOKENS",
+    "tool_calls": "STOP",
+    "content_filter": "SAFETY",
+    "refusal": "SAFETY",
+    "pause": "STOP",
+    "stop_sequence": "STOP",
+}
+
+# Key in `Options.extra` of body fields that only the vendor's own servers support.
+OWN_FIELDS = "google_fields"
+
 # Thinking budgets of Google's own OpenAI-compatible endpoint by effort (Gemini API guide, OpenAI compatibility).
 BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576, "xhigh": 24576, "max": 24576}
 LEVELS = ("minimal", "low", "medium", "high", "xhigh")  # ThinkingConfig.thinkingLevel, which is in capitals on the wire
@@ -50,6 +64,25 @@ TIERS_READ = {
     "priority": "priority",
     "flex": "flex",
 }
+
+# google.rpc.Code by HTTP status (AIP-193; google/rpc/code.proto); for others see `rpc_status`.
+RPC_STATUSES = {
+    401: "UNAUTHENTICATED",
+    402: "FAILED_PRECONDITION",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    405: "UNIMPLEMENTED",
+    408: "DEADLINE_EXCEEDED",
+    409: "ABORTED",
+    410: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    504: "DEADLINE_EXCEEDED",
+}
+RPC_TYPES = "type.googleapis.com/google.rpc."
+DOMAIN = "llmgateway"  # of ErrorInfo: who defines its `reason`
 
 PRICED_MODALITIES = ("AUDIO", "IMAGE")  # modalities with separate prices
 NO_TOKENS: dict[str, int] = {}
@@ -131,3 +164,58 @@ def _by_modality(wire: dict[str, Any], name: str) -> dict[str, int]:
         if kind in PRICED_MODALITIES:
             counts[kind] = counts.get(kind, 0) + read_count(entry.get("tokenCount"))
     return counts
+
+
+def write_usage(usage: Usage) -> dict[str, Any]:
+    """Return the `usageMetadata` object without its cost (API reference, UsageMetadata)."""
+    cached = usage.cache_read + usage.input_audio_cached
+    answered = usage.output_total - usage.reasoning
+    body: dict[str, Any] = {
+        "promptTokenCount": usage.input_total,
+        "candidatesTokenCount": answered,
+        "totalTokenCount": usage.input_total + usage.output_total,
+        "promptTokensDetails": _write_modalities(
+            usage.input_total, usage.input_audio + usage.input_audio_cached, usage.input_image
+        ),
+        "candidatesTokensDetails": _write_modalities(answered, usage.output_audio, usage.output_image),
+    }
+    if cached:
+        body["cachedContentTokenCount"] = cached
+        body["cacheTokensDetails"] = _write_modalities(cached, usage.input_audio_cached, 0)
+    if usage.reasoning:
+        body["thoughtsTokenCount"] = usage.reasoning
+    return body
+
+
+def _write_modalities(total: int, audio: int, image: int) -> list[dict[str, Any]]:
+    """Return the parts of a count by modality, those above zero."""
+    counts = {"TEXT": total - audio - image, "AUDIO": audio, "IMAGE": image}
+    return [{"modality": name, "tokenCount": count} for name, count in counts.items() if count > 0]
+
+
+def rpc_status(status: int) -> str:
+    """Return the google.rpc.Code of an HTTP status: other 5xx are UNAVAILABLE, other 4xx INVALID_ARGUMENT."""
+    return RPC_STATUSES.get(status) or ("UNAVAILABLE" if status >= 500 else "INVALID_ARGUMENT")
+
+
+def error_body(error: GatewayError, request_id: str) -> dict[str, Any]:
+    """Return `{error: {code, message, status, details}}` (AIP-193)."""
+    known = {"code": error.code, "param": error.param, **(error.details or {})}
+    metadata = {name: text for name, text in known.items() if isinstance(text, str) and text}
+    details: list[dict[str, Any]] = [
+        {"@type": f"{RPC_TYPES}ErrorInfo", "reason": error.code.upper(), "domain": DOMAIN, "metadata": metadata},
+        {"@type": f"{RPC_TYPES}RequestInfo", "requestId": request_id},
+    ]
+    if error.param and error.status < 500:
+        violation = {"field": error.param, "description": error.message}
+        details.append({"@type": f"{RPC_TYPES}BadRequest", "fieldViolations": [violation]})
+    if error.retry_after is not None:
+        details.append({"@type": f"{RPC_TYPES}RetryInfo", "retryDelay": f"{max(1, round(error.retry_after))}s"})
+    return {
+        "error": {
+            "code": error.status,
+            "message": error.message,
+            "status": rpc_status(error.status),
+            "details": details,
+        }
+    }

@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
+from gateway.neutral.units import TOKEN_COUNTS
 from gateway.neutral.usage import MOST_UNITS, Usage, read_count
 
 NAME = "openai"
@@ -73,10 +74,7 @@ USUAL_COUNTS = frozenset(
     ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details")
 )
 # Counts besides text in and out, which most responses do not have.
-READ_RARE_COUNTS = attrgetter(
-    *("cache_read", "cache_write", "cache_write_1h", "input_audio", "input_audio_cached", "input_image"),
-    *("reasoning", "output_audio", "output_image"),
-)
+READ_RARE_COUNTS = attrgetter(*(name for name in TOKEN_COUNTS if name not in ("input", "output")))
 NOTHING: dict[str, Any] = {}
 NO_INPUT_DETAILS = {
     "cached_tokens": 0,

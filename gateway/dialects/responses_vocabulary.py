@@ -9,6 +9,7 @@ from typing import Any
 
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
+from gateway.neutral.units import PROVIDER_TOOLS
 from gateway.neutral.usage import Usage, read_count
 
 NAME = "responses"
@@ -50,8 +51,7 @@ ID_PREFIXES = {
     "custom_tool_call_output": "ctco",
     "web_search_call": "ws",
     "image_generation_call": "ig",
-    "file_search_call": "fs",
-    "code_interpreter_call": "ci",
+    **{tool.item: tool.prefix for tool in PROVIDER_TOOLS},
     "computer_call": "cu",
     "local_shell_call": "lsh",
     "shell_call": "sh",
@@ -194,12 +194,16 @@ def write_usage(usage: Usage) -> dict[str, Any]:
 def count_tools(response: dict[str, Any]) -> dict[str, int]:
     """Return the billed tool units of a response, as counts of Usage; empty if there are none.
 
-    The units are web searches, file searches (each call), and containers that ran code (however often).
+    The units are web searches and the uses of the provider's tools: each call, or each container that ran code.
     """
     items = [item for item in response.get("output") or () if isinstance(item, dict)]
-    files = sum(1 for item in items if item.get("type") == "file_search_call")
-    sessions = {str(item.get("container_id")) for item in items if item.get("type") == "code_interpreter_call"}
-    counts = {"searches": count_searches(response), "file_searches": files, "code_sessions": len(sessions)}
+    counts = {"searches": count_searches(response)}
+    for tool, unit in PROVIDER_TOOLS.items():
+        uses = [item for item in items if item.get("type") == tool.item]
+        if tool.distinct:
+            counts[unit.count] = len({str(use.get(tool.distinct)) for use in uses})
+        else:
+            counts[unit.count] = len(uses)
     return {name: count for name, count in counts.items() if count}
 
 

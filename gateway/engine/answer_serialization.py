@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import types
+from array import array
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import orjson
@@ -61,15 +62,22 @@ def write_result(result: Result) -> bytes:
 
 
 def _write(result: Result) -> bytes:
-    return orjson.dumps(flatten(result))
+    return orjson.dumps(flatten(result), default=_list)
 
 
 def _write_vectors(result: Result, vectors: list[Any]) -> bytes:
     """Serialize each vector separately, since one call for all numbers would block every other thread."""
     flat = flatten(result)
     rest = orjson.dumps({name: value for name, value in flat.items() if name != "vectors"})
-    rows = [orjson.dumps(vector) for vector in vectors]
+    rows = [orjson.dumps(vector, default=_list) for vector in vectors]
     return b"".join((rest[:-1], b',"vectors":[', b",".join(rows), b"]}"))
+
+
+def _list(value: Any) -> list[float]:
+    """Return the numbers of a vector that is an array. TypeError for any other value."""
+    if isinstance(value, array):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 def read_result(payload: bytes) -> Any:

@@ -107,6 +107,8 @@ class ResponseCache:
             (options.service_tier, options.prompt_cache_key, options.prompt_cache_retention, options.heal),
             (options.image_config, options.extra),
         )
+        if options.models or options.provider:
+            parts = (*parts, options.models, options.provider)
         try:
             if request.native and request.native.whole:
                 parts = (*parts, _hash(request.native))

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from gateway.billing.context import RequestContext
 from gateway.engine import json_healing, streaming, unary
 from gateway.engine.executor import EngineParts, Executor
+from gateway.engine.further_models import with_models
 from gateway.engine.planning import RoutePlan
 from gateway.engine.run import Run
 from gateway.media.token_counting import counted
@@ -28,12 +29,14 @@ class ChatEngine(Executor[ChatRequest]):
     def _plan(self, context: RequestContext, request: ChatRequest) -> tuple[RoutePlan, ChatRequest]:
         """Plan as for every request, with the caller's cache key hashed and the response format prepared for JSON
         repair."""
+        if context.models:
+            request = with_models(context, request)
         options = request.options
         if request.requirements.media:
             request = counted(request)
         if options.prompt_cache_key:
             request = self._hash_cache_key(context, request)
-        if options.heal and json_healing.wanted_of(request) is not None:
+        if options.heal and json_healing.requested_format(request) is not None:
             request = replace(request, native=None)
         route_plan, request = super()._plan(context, request)
         if request.requirements.json_object and route_plan.json_by_prompt and not request.options.heal:
@@ -41,13 +44,13 @@ class ChatEngine(Executor[ChatRequest]):
             request = replace(request, native=None, options=replace(request.options, heal=True))
         return route_plan, request
 
-    def _unary(self, run: Run) -> ChatResult:
+    def answer(self, run: Run) -> ChatResult:
         result = unary.answer(run)
         if run.request.options.heal:
             return json_healing.heal_result(run, result)
         return result
 
-    def _events(self, run: Run) -> Generator[Batch, None, None]:
+    def events(self, run: Run) -> Generator[Batch, None, None]:
         return json_healing.heal_stream(run, streaming.events(run))
 
     def _hash_cache_key(self, context: RequestContext, request: ChatRequest) -> ChatRequest:

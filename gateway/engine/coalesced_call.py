@@ -18,7 +18,6 @@ MOST_BYTES = 4 << 20
 UNWRITTEN = 1024  # assumed size of a frame that cannot be serialized
 AHEAD = 256  # frames that an oversized answer may be ahead of its slowest reader
 PATIENCE_S = 600.0  # wait for the slowest reader of an oversized answer
-ABANDONED = "The request that this one waited for was cancelled."
 ABANDONED = "The request that this one waited for was given up."
 
 

@@ -1,11 +1,10 @@
 """Request coalescing: equal requests share one answer, from the cache or while it is being produced."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
+from gateway.billing.admission import Settlements
 from gateway.billing.outcome import Outcome
-from gateway.billing.settlement import Settlements
 from gateway.clock import Clock
 from gateway.engine.answer_serialization import write_result
 from gateway.engine.cache import AnswerOrigin, CachedAnswer, ResponseCache
@@ -22,13 +21,12 @@ POLL_S = 0.05
 ELSEWHERE_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerSource:
-    """Produces an answer: `admit` begins the run, `unary` and `stream` execute it."""
+class AnswerProducer(Protocol):
+    """Interface of an executor that coalescing uses: `admit` begins the run, `answer` and `events` execute it."""
 
-    admit: Callable[[], Run]
-    unary: Callable[[Run], Result]
-    stream: Callable[[Run], Batches]
+    def admit(self, shared: SharedRequest) -> Run: ...
+    def answer(self, run: Run) -> Result: ...
+    def events(self, run: Run) -> Batches: ...
 
 
 class RequestCoalescing:
@@ -48,7 +46,7 @@ class RequestCoalescing:
         self._heartbeat_s = heartbeat_s
         self._shared_calls: dict[str, SharedCall] = {}
 
-    def generate(self, shared: SharedRequest, source: AnswerSource) -> tuple[Result, Outcome]:
+    def generate(self, shared: SharedRequest, producer: AnswerProducer) -> tuple[Result, Outcome]:
         """Return a complete answer: cached, in progress for another request, or produced now. Raises the errors of
         producing it."""
         entry = self._find(shared)
@@ -57,19 +55,19 @@ class RequestCoalescing:
             if self._may_follow(shared, shared_call):
                 entry = self._follow(shared, shared_call)
             if entry is None:
-                return self._alone(source)
+                return self._alone(shared, producer)
         if entry is not None:
             return self._free.replay(shared, entry)
-        return self._lead(shared, source)
+        return self._lead(shared, producer)
 
-    def stream(self, shared: SharedRequest, source: AnswerSource) -> tuple[Batches, Outcome]:
+    def stream(self, shared: SharedRequest, producer: AnswerProducer) -> tuple[Batches, Outcome]:
         """Return a streamed answer: a cached one at its original pace, one in progress as it arrives, or a new one."""
         entry = self._find(shared)
         if entry is not None:
             return self._free.replay_stream(shared, entry)
         shared_call = self._shared_calls.get(shared.key)
         if shared_call is None:
-            return self._lead_stream(shared, source)
+            return self._lead_stream(shared, producer)
         if self._may_follow(shared, shared_call) and not shared_call.overgrown:
             batches = shared_call.batches(self._heartbeat_s)
             shared_call.join()
@@ -85,19 +83,19 @@ class RequestCoalescing:
                 following = self._follow_stream(shared, shared_call, first, batches, outcome)
                 next(following)
                 return following, outcome
-        run = source.admit()
-        return source.stream(run), run.outcome
+        run = producer.admit(shared)
+        return producer.events(run), run.outcome
 
     # Producing an answer that other requests may share.
 
-    def _alone(self, source: AnswerSource) -> tuple[Result, Outcome]:
-        run = source.admit()
+    def _alone(self, shared: SharedRequest, producer: AnswerProducer) -> tuple[Result, Outcome]:
+        run = producer.admit(shared)
         try:
-            return source.unary(run), run.outcome
+            return producer.answer(run), run.outcome
         finally:
             run.settlement.close()
 
-    def _lead(self, shared: SharedRequest, source: AnswerSource) -> tuple[Result, Outcome]:
+    def _lead(self, shared: SharedRequest, producer: AnswerProducer) -> tuple[Result, Outcome]:
         shared_call = self._open(shared)
         try:
             entry = self._await_elsewhere(shared, shared_call)
@@ -105,12 +103,12 @@ class RequestCoalescing:
                 shared_call.complete(entry)
                 self._close(shared.key, shared_call)
                 return self._free.replay(shared, entry)
-            run = source.admit()
+            run = producer.admit(shared)
         except BaseException:
             self._close(shared.key, shared_call)
             raise
         run.shared = True
-        shared_call.start(run.outcome, partial(self._make, shared, run, source))
+        shared_call.start(run.outcome, partial(self._make, shared, run, producer))
         try:
             shared_call.wait(None)
             result = shared_call.result
@@ -120,15 +118,15 @@ class RequestCoalescing:
         finally:
             shared_call.leave()
 
-    def _lead_stream(self, shared: SharedRequest, source: AnswerSource) -> tuple[Batches, Outcome]:
+    def _lead_stream(self, shared: SharedRequest, producer: AnswerProducer) -> tuple[Batches, Outcome]:
         shared_call = self._open(shared)
         try:
-            run = source.admit()
+            run = producer.admit(shared)
         except BaseException:
             self._close(shared.key, shared_call)
             raise
         run.shared = True
-        shared_call.start(run.outcome, partial(self._make_stream, shared, run, source))
+        shared_call.start(run.outcome, partial(self._make_stream, shared, run, producer))
         batches = _reading(shared_call, shared_call.batches(self._heartbeat_s))
         next(batches)  # started, so that closing it always leaves the shared call
         return batches, run.outcome
@@ -148,9 +146,9 @@ class RequestCoalescing:
         if not shared_call.ended:
             shared_call.fail()
 
-    def _make(self, shared: SharedRequest, run: Run, source: AnswerSource, shared_call: SharedCall) -> None:
+    def _make(self, shared: SharedRequest, run: Run, producer: AnswerProducer, shared_call: SharedCall) -> None:
         try:
-            result = source.unary(run)
+            result = producer.answer(run)
             shared_call.result = result
             shared_call.complete(_entry_of_result(shared_call, result))
             self._keep(shared, shared_call)
@@ -160,8 +158,8 @@ class RequestCoalescing:
             run.settlement.close()
             self._close(shared.key, shared_call)
 
-    def _make_stream(self, shared: SharedRequest, run: Run, source: AnswerSource, shared_call: SharedCall) -> None:
-        batches = source.stream(run)
+    def _make_stream(self, shared: SharedRequest, run: Run, producer: AnswerProducer, shared_call: SharedCall) -> None:
+        batches = producer.events(run)
         try:
             fill(shared_call, batches, _entry_of)
             self._keep(shared, shared_call)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypeVar
 
 from gateway.accounts.authentication import Caller
-from gateway.catalogue.catalogue import Catalogue, Current
+from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.engine.custom_models import CustomModels, ProviderModels, make_known
 from gateway.providers.credentials import CREDITS
 from gateway.runtime.call_merging import SharedCalls
@@ -25,11 +25,11 @@ class CustomCatalogue:
 
     def __init__(self, custom_models: CustomModels) -> None:
         self._custom_models = custom_models
-        self._nothing = Current(Catalogue((), (), {}))
-        self._cached: OrderedDict[str, tuple[tuple[ProviderModels, ...], Current]] = OrderedDict()
-        self._shared_calls: SharedCalls[str, Current] = SharedCalls()
+        self._nothing = CurrentCatalogue(Catalogue((), (), {}))
+        self._cached: OrderedDict[str, tuple[tuple[ProviderModels, ...], CurrentCatalogue]] = OrderedDict()
+        self._shared_calls: SharedCalls[str, CurrentCatalogue] = SharedCalls()
 
-    def of(self, caller: Caller) -> Current:
+    def of(self, caller: Caller) -> CurrentCatalogue:
         """Return the models that the caller's organization can call at its own providers, by id (provider/model).
 
         None in a project that spends credits. Access rules are not applied. Unavailable.
@@ -49,12 +49,12 @@ class CustomCatalogue:
         self._keep(caller.organization_id, parts, current)
         return current
 
-    def listed(self, own: Current, key: Hashable, make: Callable[[], T]) -> T:
+    def listed(self, own: CurrentCatalogue, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of `make` for an organization's models, cached under `key`. `make` must not wait."""
         size = len(own.current().models)
         return own.remember(key, partial(compute_if, size > FEW, make))
 
-    def _keep(self, organization_id: str, parts: tuple[ProviderModels, ...], current: Current) -> None:
+    def _keep(self, organization_id: str, parts: tuple[ProviderModels, ...], current: CurrentCatalogue) -> None:
         cached = self._cached
         cached[organization_id] = (parts, current)
         cached.move_to_end(organization_id)
@@ -64,7 +64,7 @@ class CustomCatalogue:
             total -= len(oldest.current().models)
 
 
-def _make(parts: tuple[ProviderModels, ...]) -> Current:
+def _make(parts: tuple[ProviderModels, ...]) -> CurrentCatalogue:
     models = make_known(parts)
     providers = {custom.provider.id: custom.provider for custom in models}
-    return Current(Catalogue([custom.model for custom in models], providers.values(), {}), LISTS)
+    return CurrentCatalogue(Catalogue([custom.model for custom in models], providers.values(), {}), LISTS)

@@ -12,6 +12,8 @@ from gateway.accounts.provider_keys import ProviderKeys, StoredCredential
 from gateway.catalogue.base_urls import join_base
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.catalogue.field_checks import read_prices
+from gateway.catalogue.unlisted_entries import ABLE
+from gateway.engine.unlisted_models import UnlistedModels
 from gateway.errors import InvalidRequest, UnknownModel
 from gateway.neutral import operations
 from gateway.providers.credentials import CREDITS
@@ -22,11 +24,6 @@ VERSION_PATH = "/v1"  # may be omitted in a base URL
 REMEMBERED = 4_000
 UNBILLED = (Prices(TokenRates(prompt=0, completion=0)),)
 NAMED = 8  # models that an error lists
-# The abilities of these servers are unknown, so all are assumed: the servers reject what they do not support.
-ABLE: dict[str, Any] = {
-    "vision": True, "audio": True, "documents": True, "tools": True, "parallel_tool_calls": True, "reasoning": True,
-    "json_output": True, "json_output_schema": True, "web_search": True, "verbosity": True, "supports_n": True,
-}  # fmt: skip
 
 
 class ProviderModels(NamedTuple):
@@ -46,9 +43,9 @@ class CustomModels:
         self._provider_keys = provider_keys
         self._cached: dict[tuple[str, str], tuple[CustomProviderInfo, CustomModel]] = {}
 
-    def routes_of(self, caller: Caller) -> "Routes":
+    def routes_of(self, caller: Caller, unlisted: UnlistedModels) -> "Routes":
         """Return the custom routes of the caller's organization."""
-        return Routes(self, caller)
+        return Routes(self, caller, unlisted)
 
     def custom_model(self, caller: Caller, name: str, model: str) -> CustomModel | None:
         """Return the model at the organization's provider `name`, None when it has no such provider.
@@ -120,14 +117,18 @@ class CustomModels:
 class Routes:
     """One caller's `CustomRoutes` for routing."""
 
-    __slots__ = ("_caller", "_custom_models")
+    __slots__ = ("_caller", "_custom_models", "_unlisted")
 
-    def __init__(self, custom_models: CustomModels, caller: Caller) -> None:
+    def __init__(self, custom_models: CustomModels, caller: Caller, unlisted: UnlistedModels) -> None:
         self._custom_models = custom_models
         self._caller = caller
+        self._unlisted = unlisted
 
     def custom_model(self, name: str, model: str) -> CustomModel | None:
         return self._custom_models.custom_model(self._caller, name, model)
+
+    def unlisted_model(self, provider: str, model: str) -> CustomModel | None:
+        return self._unlisted.find(self._caller, provider, model)
 
     def smart_models(self) -> tuple[str, ...]:
         """Return (): an organization has no list of smart models."""

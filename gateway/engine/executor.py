@@ -1,26 +1,25 @@
 """The executor: plans and admits a request, then tries the plan's targets for a whole or a streamed answer."""
 
 from collections.abc import Generator, Iterator
-from functools import partial
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gateway.billing.admission import Admission, Settlements
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Outcome
-from gateway.billing.settlement import Settlements
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.engine import streaming, unary
 from gateway.engine.attempts import Walk
-from gateway.engine.coalescing import AnswerSource, RequestCoalescing
+from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.free_answers import SharedRequest
 from gateway.engine.planning import Planner, RoutePlan
 from gateway.engine.reading_on import ReadingOn
 from gateway.engine.routing_decisions import Decisions
-from gateway.engine.run import Run
+from gateway.engine.run import Run, RunSettings
 from gateway.neutral.events import Batch
 from gateway.neutral.request import Request
 from gateway.providers.upstream import Upstreams
@@ -54,7 +53,7 @@ class StreamedAnswer:
 
 
 class EngineParts(NamedTuple):
-    """The objects that an executor requirements."""
+    """The objects that an executor needs."""
 
     planner: Planner
     settlements: Settlements
@@ -81,8 +80,8 @@ class Executor(Generic[R]):
         settings = parts.settings
         self._default_output = settings.limits.default_max_output
         self._max_attempts = settings.routing.max_attempts
-        self._drain_s = settings.metering.drain_s
         self._timeouts = settings.timeouts
+        self._run_settings = RunSettings(settings.timeouts, settings.metering.drain_s, self._default_output)
 
     def generate(self, context: RequestContext, request: R) -> Answer:
         """Return the complete, settled answer. Raises the error for the caller."""
@@ -90,10 +89,10 @@ class Executor(Generic[R]):
         deadline = min(context.deadline, context.started + self._timeouts.plain_s)
         if key := self._cache.key_of(context, request, route_plan.plan):
             shared = SharedRequest(context, request, route_plan, key, deadline)
-            return Answer(*self._coalescing.generate(shared, self._source(shared)))
+            return Answer(*self._coalescing.generate(shared, self))
         run = self._admit(context, request, route_plan, deadline)
         try:
-            return Answer(self._unary(run), run.outcome)
+            return Answer(self.answer(run), run.outcome)
         finally:
             run.settlement.close()
 
@@ -107,10 +106,10 @@ class Executor(Generic[R]):
         deadline = min(context.deadline, context.started + self._timeouts.stream_s)
         if key := self._cache.key_of(context, request, route_plan.plan):
             shared = SharedRequest(context, request, route_plan, key, deadline)
-            batches, outcome = self._coalescing.stream(shared, self._source(shared))
+            batches, outcome = self._coalescing.stream(shared, self)
         else:
             run = self._admit(context, request, route_plan, deadline)
-            batches = self._events(run)
+            batches = self.events(run)
             outcome = run.outcome
         try:
             first = next(batches)
@@ -130,38 +129,30 @@ class Executor(Generic[R]):
             request = replace(request, warnings=(*request.warnings, *ignored))
         return route_plan, request
 
-    def _unary(self, run: Run) -> Any:
+    def admit(self, shared: SharedRequest) -> Run:
+        """Admit a request that may share its answer with equal requests."""
+        return self._admit(shared.context, shared.request, shared.route_plan, shared.deadline)
+
+    def answer(self, run: Run) -> Any:
         """Return the complete answer of a run."""
         return unary.answer(run)
 
-    def _events(self, run: Run) -> Generator[Batch, None, None]:
+    def events(self, run: Run) -> Generator[Batch, None, None]:
         """Return the answer of a run in batches."""
         return streaming.events(run)
 
-    def _source(self, shared: SharedRequest) -> AnswerSource:
-        return AnswerSource(
-            admit=partial(self._admit, shared.context, shared.request, shared.route_plan, shared.deadline),
-            unary=self._unary,
-            stream=self._events,
-        )
-
     def _admit(self, context: RequestContext, request: Request, route_plan: RoutePlan, deadline: float) -> Run:
         cost_bound = route_plan.bounds.compute(request, self._default_output, context.at_us)
-        requirements = request.requirements
         settlement = self._settlements.admit(
-            context,
-            cost_bound,
-            route_plan.platform_paid,
-            requirements.prompt_bytes,
-            request.requested_model,
-            requirements.stream,
-            context.payload,
-            requirements.units,
-            route_plan.model,
+            Admission(
+                context, request, cost_bound, route_plan.platform_paid, route_plan.model, others=route_plan.others
+            )
         )
         outcome = context.outcome = Outcome(
             request, route_plan.plan.resolution.provider or None, rate_limits=settlement.rate_limits
         )
+        if route_plan.plan.parts:
+            outcome.names = route_plan.names
         return Run(
             context=context,
             request=request,
@@ -173,9 +164,7 @@ class Executor(Generic[R]):
             upstreams=self._upstreams,
             clock=self._clock,
             deadline=deadline,
-            drain_s=self._drain_s,
-            timeouts=self._timeouts,
+            settings=self._run_settings,
             decisions=self._decisions,
-            default_output=self._default_output,
             reading_on=self._reading_on,
         )

@@ -6,7 +6,7 @@ neutral form is changed; a lower output limit changes nothing in the request, be
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -21,8 +21,9 @@ from gateway.neutral.chat import (
     VendorTool,
     WebSearch,
 )
-from gateway.neutral.efforts import nearest
-from gateway.neutral.request import TIERS_JOINED, Request
+from gateway.neutral.efforts import ALL, nearest
+from gateway.neutral.parameters import PARAMETERS, Parameter
+from gateway.neutral.request import FEATURES, TIERS_JOINED, Request
 from gateway.routing.candidates import Candidate
 from gateway.routing.capabilities import (
     EFFORT,
@@ -32,13 +33,10 @@ from gateway.routing.capabilities import (
     MARKS,
     OFFERED_SEARCH,
     OUTPUT,
-    PARALLEL,
-    PENALTIES,
     REASONING,
     ROOM,
     SPLIT,
     TIER,
-    VERBOSITY,
 )
 
 # Bytes per token in limits that must not be too high: code has fewer than prose.
@@ -46,11 +44,10 @@ FEWEST_BYTES_PER_TOKEN = 3
 LEAST_ROOM = 1024  # tokens requested when the prompt, by its size, leaves no room
 TOOL_SEARCH = "tool_search"  # optional at every vendor: without it all tools are available
 LIMITS = frozenset((OUTPUT, ROOM, FULL, MARKS, SPLIT))  # leave the request itself unchanged
-INNER = (PENALTIES, HOSTED, OFFERED_SEARCH)
-EFFORTS: tuple[Effort, ...] = get_args(Effort)
+# The parameters that need a capability, with its name.
+NEEDING = tuple((row.capability.name, row) for row in PARAMETERS.values() if row.capability is not None)
+INNER = frozenset((HOSTED, OFFERED_SEARCH, *(name for name, _ in NEEDING)))
 REASONING_FIELDS = ("reasoning_effort", "reasoning")
-
-Change = Callable[[Conversation], Conversation]
 
 
 class Fitting:
@@ -70,14 +67,14 @@ class Fitting:
 
     def limit(self, request: Request) -> int | None:
         """Return the output limit to send when it is below the caller's, else None."""
-        wanted = request.requirements.max_tokens
-        if wanted is None or not (OUTPUT in self._lacking or ROOM in self._lacking):
+        requested = request.requirements.max_tokens
+        if requested is None or not (OUTPUT in self._lacking or ROOM in self._lacking):
             return None
-        limit = min(wanted, self._ability.max_output)
+        limit = min(requested, self._ability.max_output)
         if ROOM in self._lacking:
             room = self._ability.context - request.requirements.prompt_bytes // FEWEST_BYTES_PER_TOKEN
             limit = min(limit, max(room, LEAST_ROOM))
-        if limit < wanted:
+        if limit < requested:
             return limit
         return None
 
@@ -103,7 +100,7 @@ class Fitting:
             options = replace(options, image_config=None)
         return request.with_conversation(
             partial(self._change, request.conversation),
-            requirements=self._change_needs(request.requirements),
+            requirements=self._change_requirements(request.requirements),
             options=options,
             native=None,
             warnings=warnings,
@@ -120,19 +117,23 @@ class Fitting:
             offered = frozenset()
         return [name for name in names if (name in offered) is kept]
 
+    def _dropped(self) -> list[Parameter]:
+        """Return the parameters that need a capability which the mapping lacks."""
+        return [row for name, row in NEEDING if name in self._lacking]
+
     def _effort_for(self, effort: str) -> str:
         return nearest(effort, self._offered)
 
-    def _change_needs(self, needs: Requirements) -> Requirements:
-        changes: dict[str, Any] = {}
+    def _change_requirements(self, requirements: Requirements) -> Requirements:
+        changes: dict[str, Any] = {"parameters": requirements.parameters - self._lacking}
         if REASONING in self._lacking:
             changes |= {"reasoning": False, "effort": ""}
         elif self._effort or EFFORT in self._lacking:
-            changes["effort"] = self._effort or self._effort_for(needs.effort)
-        for reason, change in NEEDS.items():
+            changes["effort"] = self._effort or self._effort_for(requirements.effort)
+        for reason, change in LEFT_OUT.items():
             if reason in self._lacking:
                 changes |= change
-        return replace(needs, **changes)
+        return replace(requirements, **changes)
 
     def _change(self, read: Callable[[], Conversation]) -> Conversation:
         conversation = read()
@@ -144,9 +145,9 @@ class Fitting:
             conversation = replace(conversation, reasoning=replace(conversation.reasoning, effort=_word(self._effort)))
         elif EFFORT in lacking:
             conversation = self._lower_effort(conversation)
-        for reason, change in CHANGES.items():
-            if reason in lacking:
-                conversation = change(conversation)
+        dropped = {row.name: row.default for row in self._dropped()}
+        if dropped:
+            conversation = _sampled(conversation, **dropped)
         if HOSTED in lacking or OFFERED_SEARCH in lacking:
             conversation = self._without_tools(conversation)
         return conversation
@@ -196,18 +197,17 @@ class Fitting:
         if TIER in lacking:
             for name in self._tiers(request.options.service_tier, False):
                 yield f"service_tier {name} was left out: {key} does not offer it."
-        for reason, text in TEXTS.items():
-            if reason in lacking:
-                yield text.format(key)
+        for feature in FEATURES.values():
+            if feature.dropped and feature.reason in lacking:
+                yield feature.dropped.format(key)
         if not lacking.isdisjoint(INNER) and isinstance(request, ChatRequest):
             yield from self._warn_of(request.conversation())
 
     def _warn_of(self, conversation: Conversation) -> Iterator[str]:
         """Yield the warnings that need names from the conversation."""
-        if PENALTIES in self._lacking:
-            for name in ("frequency_penalty", "presence_penalty"):
-                if getattr(conversation.sampling, name):
-                    yield f"{name} was left out: {self._key} does not support it."
+        for row in self._dropped():
+            if row.is_given(getattr(conversation.sampling, row.name)):
+                yield f"{row.field} was left out: {self._key} does not support it."
         for kind in dict.fromkeys(_kind(tool) for tool in conversation.tools if self._drops(tool)):
             yield f"tools: {kind} was left out: {self._key} has no such tool."
 
@@ -222,27 +222,14 @@ def _sampled(conversation: Conversation, **changes: Any) -> Conversation:
     return replace(conversation, sampling=replace(conversation.sampling, **changes))
 
 
-NEEDS: dict[str, dict[str, Any]] = {
-    VERBOSITY: {"verbosity": False},
-    PARALLEL: {"parallel_tools": False},
-    PENALTIES: {"penalties": False},
+# Reason → the requirements of a request without the feature.
+LEFT_OUT: dict[str, dict[str, Any]] = {
     HOSTED: {"hosted": ""},
     IMAGE_OUTPUT: {"image_output": False},
     OFFERED_SEARCH: {"web_search": False, "search_offered": False},
-}
-CHANGES: dict[str, Change] = {
-    VERBOSITY: partial(_sampled, verbosity=""),
-    PARALLEL: partial(_sampled, parallel_tool_calls=None),
-    PENALTIES: partial(_sampled, frequency_penalty=None, presence_penalty=None),
-}
-TEXTS = {
-    VERBOSITY: "verbosity was left out: {} does not support it.",
-    PARALLEL: "parallel_tool_calls was left out: {} does not support it.",
-    IMAGE_OUTPUT: "image_config was left out: {} makes no images.",
-    MARKS: "cache_control was left out: {} has no cache marks.",
 }
 
 
 def _word(effort: str) -> Effort | Literal[""]:
     """Return an effort in the neutral form; "" for an effort without a neutral name."""
-    return next((word for word in EFFORTS if word == effort), "")
+    return next((word for word in ALL if word == effort), "")

@@ -3,9 +3,9 @@
 from collections.abc import Generator
 from dataclasses import dataclass
 
+from gateway.billing.admission import Settlements
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
-from gateway.billing.settlement import Settlements
 from gateway.billing.terms import terms_of
 from gateway.billing.usage_rows import mode_of, record_of
 from gateway.catalogue.prices import FREE
@@ -92,7 +92,7 @@ class FreeAnswers:
             shared.context.payload.forget()
         requested = shared.route_plan.plan.resolution.provider or None
         outcome = shared.context.outcome = Outcome(
-            shared.request, requested, attempts=[attempt], cached=True, origin=origin
+            shared.request, requested, attempts=[attempt], cached=True, origin=origin, names=shared.route_plan.names
         )
         return outcome
 
@@ -100,14 +100,16 @@ class FreeAnswers:
         """Count the request in the rate limits, which include replayed answers. RateLimited."""
         caller = shared.context.caller
         request = shared.request
+        terms = terms_of(shared.context, request)
         return self._settlements.rates.enter(
             caller.organization_id,
             caller.project_id,
             caller.key_id,
             request.requested_model,
-            request.requirements.prompt_bytes,
+            terms.input_tokens,
             request.operation,
             shared.route_plan.model,
+            shared.route_plan.others,
         )
 
     def finish(self, shared: SharedRequest, outcome: Outcome, origin: AnswerOrigin | None, finish: str = "") -> None:
@@ -122,8 +124,7 @@ class FreeAnswers:
             attempt.model = origin.model
             attempt.upstream_id = origin.upstream_id
         context = shared.context
-        requirements = shared.request.requirements
-        terms = terms_of(context, requirements.prompt_bytes, shared.request.requested_model, requirements.stream)
+        terms = terms_of(context, shared.request)
         record = record_of(terms, attempt, mode_of(attempt.target), self._clock.now_us())
         self._decisions.keep(terms.request, terms.billing_identity.project, shared.route_plan.plan)
         try:

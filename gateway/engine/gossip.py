@@ -20,7 +20,7 @@ from gateway.store.redis import Redis
 
 log = logging.getLogger(__name__)
 
-BEAT_S = 0.4  # average time between two rounds
+BEAT_S = 0.5  # time between two rounds
 KEEP_S = 60.0
 # Deltas are read again for this long, since a delta may become visible after a later one.
 OVERLAP_S = 2.0
@@ -62,9 +62,9 @@ class RedisGossipStore:
         if self._last < 0 or newest < self._last:  # a new worker, or a store that was reset
             self._last = max(0, newest - MOST_AT_ONCE)
         first = max(self._last, newest - MOST_AT_ONCE) + 1
-        wanted = [*self._missing, *range(first, newest + 1)]
+        numbers = [*self._missing, *range(first, newest + 1)]
         self._last = newest
-        return [(0.0, payload) for number in wanted if (payload := self._fetch(number)) is not None]
+        return [(0.0, payload) for number in numbers if (payload := self._fetch(number)) is not None]
 
     def _fetch(self, number: int) -> bytes | None:
         value = self._redis.get(self._name(number))
@@ -190,7 +190,7 @@ class PinStore(Protocol):
 
 
 class JournalPins:
-    """Pins as documents, written in the group commits of the journal, without transactions of their own."""
+    """Pins as documents, written in the group commits of the journal, without separate transactions."""
 
     def __init__(self, documents: Documents, database: Database, journal: Journal, clock: Clock) -> None:
         self._documents = documents

@@ -15,7 +15,7 @@ import orjson
 from gateway.accounts.access import keeps_nothing
 from gateway.accounts.authentication import Caller
 from gateway.accounts.vault import Vault, is_sealed
-from gateway.billing.settlement import Settlements
+from gateway.billing.admission import Settlements
 from gateway.clock import Clock
 from gateway.control.version import Control
 from gateway.engine.spool import Spool
@@ -216,7 +216,7 @@ class Idempotency:
         return owner != self._control.epoch and owner in self._control.live_epochs()
 
     def _make(self, claim: _Claim, make: Callable[[], StoredReply]) -> StoredReply:
-        self._settlements.watch.begin(claim.request_id)
+        self._settlements.call_counts.begin(claim.request_id)
         try:
             reply = make()
         except BaseException:
@@ -250,8 +250,8 @@ class Idempotency:
 
     def _end(self, claim: _Claim, reply: StoredReply, body: bytes | None) -> None:
         """Store the answer (None: it was too large), unless it is an error and no upstream call was made."""
-        calls, paid = self._settlements.watch.end(claim.request_id)
-        if not paid and (reply.status in NOTHING_DONE or (reply.status >= FIRST_ERROR and not calls)):
+        calls, billed = self._settlements.call_counts.end(claim.request_id)
+        if not billed and (reply.status in NOTHING_DONE or (reply.status >= FIRST_ERROR and not calls)):
             self._post(claim, self._rows.delete(KIND, claim.place))
         elif body is None or len(body) > self._most_bytes:
             self._store(claim, _write(claim, "lost", reason=TOO_LARGE))
@@ -266,7 +266,7 @@ class Idempotency:
             self._store(claim, value)
 
     def _lose(self, claim: _Claim, reason: str) -> None:
-        self._settlements.watch.end(claim.request_id)
+        self._settlements.call_counts.end(claim.request_id)
         self._store(claim, _write(claim, "lost", reason=reason))
 
     def _store(self, claim: _Claim, value: bytes) -> None:

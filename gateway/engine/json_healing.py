@@ -34,7 +34,7 @@ REFUSED: tuple[FinishReason, ...] = ("content_filter", "refusal")
 PASSING = (Started, Notice, Progress, Heartbeat)
 
 
-def wanted_of(request: Request) -> ResponseFormat | None:
+def requested_format(request: Request) -> ResponseFormat | None:
     """Return the format to repair answers to, None when it was not requested or cannot be done.
 
     It cannot be done for several streamed choices, since the text of all would have to be buffered at once. Raises
@@ -50,17 +50,19 @@ def wanted_of(request: Request) -> ResponseFormat | None:
 
 def heal_result(run: Run, result: ChatResult) -> ChatResult:
     """Return the result with the JSON of its answers repaired; the strategies are recorded in the outcome."""
-    wanted = wanted_of(run.request)
-    if wanted is None:
+    response_format = requested_format(run.request)
+    if response_format is None:
         return result
-    return dataclasses.replace(result, choices=tuple(_heal_choice(run, choice, wanted) for choice in result.choices))
+    return dataclasses.replace(
+        result, choices=tuple(_heal_choice(run, choice, response_format) for choice in result.choices)
+    )
 
 
-def _heal_choice(run: Run, choice: Choice, wanted: ResponseFormat) -> Choice:
+def _heal_choice(run: Run, choice: Choice, response_format: ResponseFormat) -> Choice:
     if choice.finish in REFUSED or any(isinstance(part, Refusal | ToolCall) for part in choice.parts):
         return choice
     texts = [part for part in choice.parts if isinstance(part, Text)]
-    healed = _heal(run, "".join(part.text for part in texts), wanted)
+    healed = _heal(run, "".join(part.text for part in texts), response_format)
     if healed is None:
         return choice
     # Annotations of the old text, such as positions and signatures, do not apply to the new text.
@@ -74,8 +76,8 @@ def _heal_choice(run: Run, choice: Choice, wanted: ResponseFormat) -> Choice:
     return structs.replace(choice, parts=tuple(parts))
 
 
-def _heal(run: Run, text: str, wanted: ResponseFormat) -> Healed | None:
-    healed = heal(text, wanted)
+def _heal(run: Run, text: str, response_format: ResponseFormat) -> Healed | None:
+    healed = heal(text, response_format)
     if healed is not None:
         known = run.outcome.healing
         run.outcome.healing = known + tuple(name for name in healed.strategies if name not in known)
@@ -88,25 +90,25 @@ def _loosen(source: Source) -> Source:
 
 def heal_stream(run: Run, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
     """Return the batches with the text as one delta before the end. Closing the result closes `batches`."""
-    wanted = wanted_of(run.request)
-    if wanted is None:
+    response_format = requested_format(run.request)
+    if response_format is None:
         return batches
-    return _heal_batches(run, batches, wanted)
+    return _heal_batches(run, batches, response_format)
 
 
 def _heal_batches(
-    run: Run, batches: Generator[Batch, None, None], wanted: ResponseFormat
+    run: Run, batches: Generator[Batch, None, None], response_format: ResponseFormat
 ) -> Generator[Batch, None, None]:
     """Buffer everything from the first text on, so that blocks stay in order."""
     held: Batch = []
     size = 0
-    heard = run.clock.monotonic()
+    last_sent = run.clock.monotonic()
     try:
         for batch in batches:
             sent: Batch = []
             for event in batch:
                 if isinstance(event, Finished | Failed):
-                    sent += [*_release(run, held, event, wanted), event]
+                    sent += [*_release(run, held, event, response_format), event]
                     held = []
                 elif size > MAX_LENGTH:
                     sent.append(event)
@@ -118,16 +120,16 @@ def _heal_batches(
                         held = []
                 else:
                     sent.append(event)
-            if not sent and run.clock.monotonic() - heard >= QUIET_S:
+            if not sent and run.clock.monotonic() - last_sent >= QUIET_S:
                 sent.append(Heartbeat())
             if sent:
-                heard = run.clock.monotonic()
+                last_sent = run.clock.monotonic()
                 yield sent
     finally:
         batches.close()
 
 
-def _release(run: Run, held: Batch, end: Finished | Failed, wanted: ResponseFormat) -> Batch:
+def _release(run: Run, held: Batch, end: Finished | Failed, response_format: ResponseFormat) -> Batch:
     """Return the buffered events, with one delta per text block, or a single delta if the text was repaired."""
     merged = _merge(held)
     if not held or isinstance(end, Failed) or end.reason in REFUSED:
@@ -135,7 +137,7 @@ def _release(run: Run, held: Batch, end: Finished | Failed, wanted: ResponseForm
     if any(isinstance(event, RefusalDelta | ToolCallDelta) for event in held):
         return merged
     texts = [event for event in merged if isinstance(event, TextDelta)]
-    healed = _heal(run, "".join(event.text for event in texts), wanted)
+    healed = _heal(run, "".join(event.text for event in texts), response_format)
     if healed is None:
         return merged
     first = texts[0]

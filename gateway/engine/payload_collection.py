@@ -1,22 +1,16 @@
 """Collects the payload of one request (body and answer) if its project retains payloads."""
 
 import logging
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import orjson
 
 from gateway.accounts.vault import Vault
-from gateway.billing import payload_settlement
 from gateway.billing.context import RequestContext
-from gateway.billing.settlement import Settlements
-from gateway.billing.terms import Terms
+from gateway.billing.retained_payload import HeldEntry
 from gateway.clock import DAY_US
 from gateway.engine.wire_capture import WireCapture
 from gateway.errors import GatewayError
-from gateway.limits.cost_bound import CostBound
-from gateway.limits.rate_limits import Slot
-from gateway.limits.worker_leases import Reservation
 from gateway.metering import payload_table
 from gateway.metering.payload_table import ANSWER_CUT, RAW_CUT, SENT_CUT, STREAMED, PayloadRow
 from gateway.metering.usage_table import raw_id
@@ -33,8 +27,6 @@ RAW_BYTES = 1 << 20
 INLINE_BYTES = 32 << 10
 
 log = logging.getLogger("gateway")
-
-Post = Callable[[Row | None], Ticket]
 
 
 class PayloadWriter(Protocol):
@@ -58,7 +50,7 @@ class Payload:
 
     __slots__ = (
         *("sent", "sent_bytes", "fee_nusd", "kept_bytes", "_owner", "_context", "_path", "_streamed"),
-        *("_requested_model", "_pieces", "_size", "_captures", "_post", "_awaited", "_open", "_ended", "_done"),
+        *("_requested_model", "_pieces", "_size", "_captures", "_entry", "_open", "_ended", "_done"),
         *("_served", "_status"),
     )
 
@@ -72,8 +64,8 @@ class Payload:
         self._requested_model = self._served = ""
         self._pieces: list[bytes] = []
         self._captures: list[WireCapture] = []
-        self._post: Post | None = None
-        self._streamed = self._awaited = self._open = self._ended = self._done = False
+        self._entry: HeldEntry | None = None
+        self._streamed = self._open = self._ended = self._done = False
 
     # Called by the engine.
 
@@ -93,26 +85,16 @@ class Payload:
         """Store nothing: the answer was made for another request."""
         self._done = True
 
-    def admit(
-        self, owner: Settlements, terms: Terms, cost_bound: CostBound, reservation: Reservation, slot: Slot | None
-    ) -> payload_settlement.PayloadSettlement:
-        """Return the settlement of this request; see payload_settlement.admit."""
-        return payload_settlement.admit(self, owner, terms, cost_bound, reservation, slot)
-
     def open(self) -> None:
         """Record that a settlement began."""
         self._open = True
 
-    def hold(self, post: Post, served: str, fee_nusd: int, awaited: bool) -> Ticket | None:
-        """Hold a usage row until the answer is complete.
-
-        `post` writes it with the payload's row, or with None where the payload cannot be stored. `awaited`: the end of
-        the answer waits for it. Returns the ticket to wait for when the surface has already finished.
-        """
-        self._post = post
-        self._served = served
-        self.fee_nusd = fee_nusd
-        self._awaited = awaited
+    def hold(self, entry: HeldEntry) -> Ticket | None:
+        """Hold an entry until the answer is complete. Return the ticket to wait for when the surface has already
+        finished."""
+        self._entry = entry
+        self._served = entry.served
+        self.fee_nusd = entry.fee_nusd
         if self._ended:
             return self._write()
         return None
@@ -133,7 +115,7 @@ class Payload:
     @property
     def held(self) -> bool:
         """Whether a usage row waits for the end of the answer."""
-        return self._post is not None
+        return self._entry is not None
 
     def add(self, piece: bytes) -> None:
         """Add a piece of the answer that is about to be sent."""
@@ -156,7 +138,7 @@ class Payload:
             return None
         self._ended = True
         self._status = status
-        if self._post is not None:
+        if self._entry is not None:
             return self._write()
         if not self._open:
             self._write_alone()
@@ -200,29 +182,29 @@ class Payload:
         return len(self.sent) + self.kept_bytes + sum(capture.size for capture in self._captures) > INLINE_BYTES
 
     def _write(self) -> Ticket | None:
-        post = self._post
-        self._post = None
-        if post is None:
+        entry = self._entry
+        self._entry = None
+        if entry is None:
             return None
         # Packing runs in a separate job, so that a disconnecting caller cannot cancel the settlement.
         if self._is_large:
-            ticket = Job(self._post_both, post).result()
+            ticket = Job(self._post_both, entry).result()
         else:
-            ticket = self._post_both(post)
+            ticket = self._post_both(entry)
         if isinstance(ticket, GatewayError):
             raise ticket
-        if self._awaited:
+        if entry.awaited:
             return ticket
         return None
 
-    def _post_both(self, post: Post) -> Ticket | GatewayError:
+    def _post_both(self, entry: HeldEntry) -> Ticket | GatewayError:
         """Post both rows; returns an error as a value, since gevent prints errors that end a greenlet."""
         row = None if self._done else self._pack()
         self._done = True
         if row is None:
             self.fee_nusd = 0
         try:
-            ticket = post(row)
+            ticket = entry.post(row)
         except GatewayError as error:
             return error
         if row is not None:

@@ -6,6 +6,7 @@ plans lag at most KEEP_S behind successes and behind reports of other workers; a
 of the control plane clear the cache.
 """
 
+import math
 from collections.abc import Hashable
 from operator import attrgetter
 from typing import Generic, TypeVar
@@ -13,10 +14,10 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from gateway.billing.context import RequestContext
-from gateway.neutral.request import NO_OPTIONS, Request
+from gateway.neutral.request import NO_OPTIONS, Options, Request, Requirements, planned_fields
 from gateway.providers.credentials import CREDITS
 from gateway.routing.candidates import Candidate
-from gateway.routing.capabilities import CHARACTERS_PER_TOKEN
+from gateway.routing.capabilities import CHARACTERS_PER_TOKEN, MOST_BYTES_PER_TOKEN
 from gateway.routing.decision import Plan
 from gateway.routing.plan import PINNED, PREFERRED, SINGLE, WEIGHTED
 from gateway.routing.score import LARGE_PROMPT_TOKENS
@@ -28,49 +29,52 @@ STEADY = frozenset((PINNED, SINGLE, WEIGHTED, PREFERRED))
 
 KEEP_S = 1.0  # long enough for sequential requests: making a plan costs over half as much as all the rest of a request
 CAPACITY = 512
-# All fields of Requirements except the sizes, and the options that affect routing; sizes count through `ceiling_of`.
-READ_NEEDS = attrgetter(
-    *("stream", "tools", "parallel_tools", "vision", "audio", "documents", "json_object", "json_schema", "reasoning"),
-    *("effort", "web_search", "image_output", "n", "max_tokens", "forced_tool", "verbosity", "vendor_only"),
-    *("penalties", "cache_marks", "search_offered", "hosted"),
-)
-READ_OPTIONS = attrgetter("routing", "free_models_only", "no_reasoning", "service_tier", "mistakes")
+LARGE_BYTES = LARGE_PROMPT_TOKENS * CHARACTERS_PER_TOKEN
+READ_REQUIREMENTS = attrgetter(*planned_fields(Requirements))
+READ_OPTIONS = attrgetter(*planned_fields(Options))
 DEFAULT_OPTIONS = READ_OPTIONS(NO_OPTIONS)
 
 
 class RecentPlan(Struct, Generic[T], frozen=True, eq=False):
-    """A plan, valid until `until` (monotonic seconds) for prompts below `ceiling` bytes under the same catalogue."""
+    """A plan, valid until `until` (monotonic seconds) under the same catalogue, for prompts of at least `floor` bytes
+    and below `ceiling` bytes."""
 
     route_plan: T
     catalogue: object
     until: float
-    ceiling: int
+    floor: int
+    ceiling: float
 
 
 class PlanCache(Generic[T]):
     """A bounded cache. Callers influence the keys, so a full cache is cleared."""
 
     def __init__(self) -> None:
-        self._plans: dict[Hashable, RecentPlan[T]] = {}
+        self._small: dict[Hashable, RecentPlan[T]] = {}
+        self._large: dict[Hashable, RecentPlan[T]] = {}
 
     def find(self, key: Hashable, catalogue: object, prompt_bytes: int, now: float) -> T | None:
         """Return the valid plan under `key`, or None."""
-        recent = self._plans.get(key)
-        if recent is None or recent.until <= now or recent.catalogue is not catalogue or prompt_bytes >= recent.ceiling:
+        recent = (self._small if prompt_bytes < LARGE_BYTES else self._large).get(key)
+        if recent is None or recent.until <= now or recent.catalogue is not catalogue:
             return None
-        return recent.route_plan
+        if recent.floor <= prompt_bytes < recent.ceiling:
+            return recent.route_plan
+        return None
 
     def keep(self, key: Hashable, route_plan: T, plan: Plan, catalogue: object, prompt_bytes: int, now: float) -> None:
         """Cache a plan if the next request with this key is certain to get the same plan."""
-        ceiling = ceiling_of(plan)
-        if prompt_bytes >= ceiling or not _is_steady(plan):
+        if not _is_steady(plan):
             return
-        if len(self._plans) >= CAPACITY:
-            self._plans.clear()
-        self._plans[key] = RecentPlan(route_plan, catalogue, now + KEEP_S, ceiling)
+        plans = self._small if prompt_bytes < LARGE_BYTES else self._large
+        if len(plans) >= CAPACITY:
+            plans.clear()
+        floor, ceiling = range_of(plan, prompt_bytes)
+        plans[key] = RecentPlan(route_plan, catalogue, now + KEEP_S, floor, ceiling)
 
     def clear(self) -> None:
-        self._plans.clear()
+        self._small.clear()
+        self._large.clear()
 
 
 def key_of(context: RequestContext, request: Request) -> Hashable | None:
@@ -84,25 +88,38 @@ def key_of(context: RequestContext, request: Request) -> Hashable | None:
         caller.project_id,
         context.operation,
         context.no_fallback,
-        READ_NEEDS(request.requirements),
+        READ_REQUIREMENTS(request.requirements),
         DEFAULT_OPTIONS if options is NO_OPTIONS else READ_OPTIONS(options),
     )
 
 
-def ceiling_of(plan: Plan) -> int:
-    """Return the prompt size in bytes from which another plan may result: a limit, a price tier, or the rule for large
-    prompts."""
+def range_of(plan: Plan, prompt_bytes: int) -> tuple[int, float]:
+    """Return the sizes of a prompt, the first one and the first one beyond, within which `plan` stays the same for a
+    request of `prompt_bytes`.
+
+    The bounds between ranges are those of context windows, of price tiers and of the rule for large prompts.
+    """
     output = plan.request.requirements.max_tokens or 0
-    tokens = LARGE_PROMPT_TOKENS
+    tokens = {LARGE_PROMPT_TOKENS}
+    bounds = set()
     for group in (plan.ranked, plan.excluded):
         for entry in group:
             candidate: Candidate = entry.candidate
-            tokens = min(tokens, candidate.ability.context - output, *(up_to for up_to, _ in candidate.steps))
-    return tokens * CHARACTERS_PER_TOKEN
+            ability = candidate.ability
+            context = ability.context
+            tokens |= {context, context - output, context - min(output, ability.max_output)}
+            tokens.update([up_to for up_to, _ in candidate.steps])
+            bounds.add(context * MOST_BYTES_PER_TOKEN)
+    for count in tokens:  # a limit may include its number or not
+        bounds |= {count * CHARACTERS_PER_TOKEN, (count + 1) * CHARACTERS_PER_TOKEN}
+    floor = max([bound for bound in bounds if bound <= prompt_bytes], default=0)
+    return max(floor, 0), min([bound for bound in bounds if bound > prompt_bytes], default=math.inf)
 
 
 def _is_steady(plan: Plan) -> bool:
     """Return whether neither chance, key rotation nor a custom provider influenced the plan."""
+    if plan.parts:
+        return not plan.skipped and all(map(_is_steady, plan.parts))
     resolution = plan.resolution
     fixed = plan.reason in STEADY and resolution.kind in ("pinned", "canonical") and resolution.custom_model is None
     return fixed and all(len(scored.credentials) == 1 for scored in plan.order)

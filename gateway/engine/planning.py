@@ -3,7 +3,6 @@
 import math
 import zlib
 from dataclasses import dataclass, field
-from operator import itemgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,22 +13,29 @@ from gateway.billing.bounds import Bounds
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, error_type
 from gateway.catalogue.entries import Mapping
+from gateway.catalogue.unlisted_entries import UNLISTED
 from gateway.engine.custom_models import CustomModels
 from gateway.engine.fitting import Fitting
+from gateway.engine.further_models import only_model, with_models
 from gateway.engine.key_bounds import KeyBounds
+from gateway.engine.key_order import cooling_last, rotate
 from gateway.engine.plan_cache import PlanCache, key_of
+from gateway.engine.unlisted_models import UnlistedModels
 from gateway.errors import GatewayError
 from gateway.metering.counters import Count, Counters, Durations, provider_label
 from gateway.neutral.request import Request
 from gateway.providers.credentials import PLATFORM, Credentials
-from gateway.providers.protocol import Credential, Target
+from gateway.providers.protocol import Target
 from gateway.routing.answer_times import AnswerTimes
 from gateway.routing.auto import SANDBOX
 from gateway.routing.candidate_filter import NoCredential
 from gateway.routing.decision import Plan
+from gateway.routing.model_list import list_models, other_models, plan_list
 from gateway.routing.plan import Router, chance_of, remembers
 from gateway.routing.provider_health import Health
 from gateway.routing.record import write_record
+from gateway.routing.reweighing import reweigh
+from gateway.routing.score import Weights
 from gateway.routing.sliding_window import Tally
 
 
@@ -42,7 +48,7 @@ class RoutePlan:
     the provider that answers is remembered for the session or the project. `adapts`: some mapping needs an adapted
     request, which `fittings` (by mapping key) makes. `json_by_prompt`: some mapping has no JSON mode, and gets an
     instruction in the prompt instead. `chance`: the probability of a random choice per request. `model`: the id of the
-    first model.
+    first model. `others`: the names and ids of the further models that the caller listed.
     """
 
     plan: Plan
@@ -56,6 +62,7 @@ class RoutePlan:
     json_by_prompt: bool = field(init=False)
     chance: float = field(init=False)
     model: str = field(init=False)
+    others: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         # Computed here and not on access, because one plan may serve many requests.
@@ -65,6 +72,7 @@ class RoutePlan:
         self.remembered = remembers(self.plan)
         self.chance = chance_of(self.plan)
         self.model = self.plan.first.candidate.model.id
+        self.others = other_models(self.plan)
         self.fittings = {}
         for scored in self.plan.order:
             lacking = scored.entry.lacking
@@ -73,6 +81,12 @@ class RoutePlan:
                 self.fittings[scored.key] = Fitting(scored.candidate, lacking, effort)
         self.adapts = bool(self.fittings)
         self.json_by_prompt = any(scored.candidate.ability.json_by_prompt for scored in self.plan.order)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Return the caller's names of the models by mapping key, for a request with several models."""
+        parts = reversed(self.plan.parts)
+        return {scored.key: part.request.requested_model for part in parts for scored in part.ranked}
 
     def cooldowns(self, target: Target) -> bool:
         """Return whether a target was cooling down when the plan was made."""
@@ -117,8 +131,11 @@ class _AttemptTotals:
 
 
 def _place_of(target: Target, operation: str) -> tuple[str, str, str]:
-    """Return the labels provider, model and operation. All custom providers share one label, and so do their models."""
+    """Return the labels provider, model and operation. All custom providers share one label, and so do their models
+    and those that the catalogue does not list."""
     provider = provider_label(target.provider.id)
+    if UNLISTED in target.mapping.extra:
+        return provider, UNLISTED, operation
     if provider == target.provider.id:
         return provider, target.mapping.model, operation
     return provider, provider, operation
@@ -160,7 +177,9 @@ class Planner:
         counters: Counters,
         custom_models: CustomModels,
         bounds: KeyBounds,
+        unlisted: UnlistedModels,
     ) -> None:
+        self._unlisted = unlisted
         self._router = router
         self._credentials = credentials
         self._health = health
@@ -180,7 +199,8 @@ class Planner:
         if key is None:
             return self._plan(context, request)
         catalogue = self._router.catalogue()
-        size = request.requirements.prompt_bytes
+        requirements = request.requirements
+        size = requirements.longest_input or requirements.prompt_bytes  # what `read_demand` compares with limits
         route_plan = self._recent.find(key, catalogue, size, context.started)
         if route_plan is not None and not (self._cooldowns.providers and self._may_cool_down(route_plan.plan)):
             if route_plan.chance and self._router.explores(route_plan.chance):
@@ -195,12 +215,15 @@ class Planner:
         """Clear the cache of plans: keys, rules and custom models may differ in the new control version."""
         self._recent.clear()
 
-    def explain(self, context: RequestContext, request: Request) -> dict:
-        """Return the decision as data, without the random choice and without calling a provider. SpendingLimitReached
-        when the remaining provider keys have used up their limit."""
-        request = with_defaults(context.caller, request)
+    def explain(self, context: RequestContext, request: Request, weights: Weights | None = None) -> dict:
+        """Return the decision as data, without the random choice and without calling a provider; `weights` replace
+        those of the strategy. SpendingLimitReached when the remaining provider keys have used up their limit."""
+        request = with_defaults(context.caller, with_models(context, request))
         plan = self._decide(context, request, explore=0.0)
-        return write_record(self._bounds.sift(plan, request, context.at_us))
+        plan = self._bounds.sift(plan, request, context.at_us)
+        if weights is None:
+            return write_record(plan)
+        return write_record(reweigh(plan, weights)) | {"weights": weights._asdict()}
 
     def begun(self, target: Target) -> None:
         """Count an upstream call that is about to start."""
@@ -311,7 +334,7 @@ class Planner:
         plan = self._decide(context, request, explore)
         groups = tuple([self._targets(plan, place) for place in range(len(plan.order))])
         if plan.cooling:
-            groups = _cooling_last(groups, plan)
+            groups = cooling_last(groups, plan)
         return RoutePlan(plan, groups)
 
     def _may_cool_down(self, plan: Plan) -> bool:
@@ -327,6 +350,12 @@ class Planner:
         caller = context.caller
         if caller.rules:
             check_address(caller.rules, context.ip)
+        if request.options.models:
+
+            def decide(model: str) -> Plan:
+                return self._decide(context, only_model(request, model), explore)
+
+            return plan_list(list_models(request.requested_model, request.options.models), decide)
         try:
             return self._router.plan(
                 request.requested_model,
@@ -338,7 +367,7 @@ class Planner:
                 (context.session or request.options.session)[:LONGEST_SESSION],
                 scope=caller.project_id,
                 operation=context.operation,
-                routes=self._custom_models.routes_of(caller),
+                routes=self._custom_models.routes_of(caller, self._unlisted),
                 explore=explore,
                 organization=caller.organization_id,
             )
@@ -367,32 +396,3 @@ class Planner:
             return zlib.crc32(session.encode(errors="replace"))
         turn = self._turns[provider] = self._turns.get(provider, -1) + 1
         return turn
-
-
-def _cooling_last(groups: tuple[tuple[Target, ...], ...], plan: Plan) -> tuple[tuple[Target, ...], ...]:
-    """Move keys in cooldown behind all other targets when their provider has other keys."""
-    ready = []
-    late = []
-    for group, scored in zip(groups, plan.order, strict=True):
-        cooling = plan.cooling.get(scored.key)
-        if cooling and not cooling.whole:
-            size = len(cooling.credentials)
-        else:
-            size = 0
-        ready.append(group[: len(group) - size])
-        if cooling and size:
-            late.append((cooling.until, group[-size:]))
-    late.sort(key=itemgetter(0))
-    return (*ready, *(group for _, group in late))
-
-
-def rotate(credentials: tuple[Credential, ...], turn: int) -> tuple[Credential, ...]:
-    """Return the keys beginning with the one at `turn`; an organization's own keys stay before the platform's."""
-    own_keys = tuple(credential for credential in credentials if credential.source != PLATFORM)
-    platform_keys = credentials[len(own_keys) :] if own_keys else credentials
-    return _turned(own_keys, turn) + _turned(platform_keys, turn)
-
-
-def _turned(keys: tuple[Credential, ...], turn: int) -> tuple[Credential, ...]:
-    start = turn % len(keys) if keys else 0
-    return keys[start:] + keys[:start]

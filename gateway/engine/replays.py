@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gateway.accounts import access
 from gateway.accounts.authentication import Caller
-from gateway.catalogue.catalogue import Current
+from gateway.catalogue.catalogue import CurrentCatalogue
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.clock import Clock
 from gateway.metering.models import SETTLEMENT
@@ -17,7 +17,7 @@ SERVED = f"SELECT provider, served FROM usage WHERE request IN ({{marks}}) AND k
 class Replays:
     """Checks the providers of an answer from the usage rows of its request; deleted rows forbid nothing."""
 
-    def __init__(self, database: Database, catalogue: Current, clock: Clock) -> None:
+    def __init__(self, database: Database, catalogue: CurrentCatalogue, clock: Clock) -> None:
         self._database = database
         self._catalogue = catalogue
         self._clock = clock

@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 from gateway.billing.bounds import compute_bound
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
-from gateway.billing.request_settlement import Settlement
+from gateway.billing.settlement import Settlement
 from gateway.clock import Clock
 from gateway.configuration.settings import Timeouts
 from gateway.engine.attempts import Walk, final_error
@@ -15,7 +15,7 @@ from gateway.engine.key_bounds import Passed, leave_out
 from gateway.engine.planning import Planner, RoutePlan
 from gateway.engine.reading_on import ReadingOn
 from gateway.engine.routing_decisions import Decisions
-from gateway.errors import Cancelled, GatewayError, NotSupported, SpendingLimitReached
+from gateway.errors import BudgetInUse, Cancelled, GatewayError, NotSupported, SpendingLimitReached
 from gateway.limits.cost_bound import CostBound
 from gateway.money import format_usd
 from gateway.neutral.cache_marks import apply_policy
@@ -35,14 +35,22 @@ BILLED = " The part of the answer that was delivered is billed: {} USD."
 CAPPED = "max_tokens was set to {}: the remaining credits and spending limits do not cover more."
 
 
+class RunSettings(Struct, frozen=True):
+    """Settings of all requests. `drain_s` is how long to read on for exact usage after the caller disconnected (0: the
+    upstream call is cancelled), `default_output` the number of output tokens assumed for a model without a known
+    limit."""
+
+    timeouts: Timeouts
+    drain_s: float
+    default_output: int
+
+
 class Run(Struct, eq=False):
     """One request in progress.
 
-    `deadline` is in monotonic seconds. `drain_s` is how long to read on for exact usage after the caller disconnected
-    (0: the upstream call is cancelled). `default_output` is the number of output tokens assumed for a model without a
-    known limit. `passed` are provider keys that were skipped; `left` is the attempt that was abandoned because it was
-    silent. `unheard`: the caller disconnected and the answer is read on. `shared`: the answer may have several callers,
-    so it is completed even when one of them disconnects.
+    `deadline` is in monotonic seconds. `passed` are provider keys that were skipped; `left` is the attempt that was
+    abandoned because it was silent. `caller_gone`: the caller disconnected and the answer is read on. `shared`: the
+    answer may have several callers, so it is completed even when one of them disconnects.
     """
 
     context: RequestContext
@@ -55,14 +63,12 @@ class Run(Struct, eq=False):
     upstreams: Upstreams
     clock: Clock
     deadline: float
-    drain_s: float
-    timeouts: Timeouts
+    settings: RunSettings
     decisions: Decisions
-    default_output: int
     reading_on: ReadingOn
     passed: tuple[Passed, ...] = ()
     left: Attempt | None = None
-    unheard: bool = False
+    caller_gone: bool = False
     shared: bool = False
 
     def request_for(self, target: Target) -> Request:
@@ -108,8 +114,8 @@ class Run(Struct, eq=False):
         """
         walk = self.walk
         target = attempt.target
-        timeouts = self.timeouts
-        if walk.gave_up or self.unheard:
+        timeouts = self.settings.timeouts
+        if walk.gave_up or self.caller_gone:
             return False
         if target.mapping.reasoning:
             longest_s = timeouts.first_byte_reasoning_s
@@ -146,27 +152,21 @@ class Run(Struct, eq=False):
 
         A target whose provider key has reached its limit is skipped. Raises the error for the caller when none is left.
         """
-        number = len(self.outcome.attempts)
+        attempts = self.outcome.attempts
+        number = len(attempts)
         while target.credential.bounded:
             try:
                 self.settlement.begin(number, target, self._cost_bound_of(target), patient=not self.walk.may_skip)
                 break
-            except SpendingLimitReached as error:
+            except (SpendingLimitReached, BudgetInUse) as error:
                 target = self._pass_over(target, error)
         else:
             self.settlement.begin(number, target)
-        cap = self.settlement.output_cap
         clock = self.clock
-        if cap is not None:
-            self.outcome.warnings.append(CAPPED.format(cap))
-        if self.route_plan.adapts:
-            limit = self.route_plan.limit(self.request, target.mapping)
-            if limit is not None and (cap is None or limit < cap):
-                cap = limit
-        if cap is not None:
-            target = dataclasses.replace(target, output_cap=cap)
+        if self.settlement.output_cap is not None or self.route_plan.adapts:
+            target = self._capped(target)
         attempt = Attempt(number, target, clock.now_us(), clock.monotonic())
-        self.outcome.attempts.append(attempt)
+        attempts.append(attempt)
         self.planner.begun(target)
         return attempt
 
@@ -188,7 +188,7 @@ class Run(Struct, eq=False):
             self._note(attempt, "error", error)
             short = self.settlement.failed(attempt)
             self.planner.failed(attempt, error, self.context.caller.organization_id, self.request.operation)
-        if self.unheard:  # the caller disconnected, so no other target is tried
+        if self.caller_gone:  # the caller disconnected, so no other target is tried
             self._leave_reading()
             self._keep_decision()
             raise error
@@ -206,8 +206,8 @@ class Run(Struct, eq=False):
     def finished(self, attempt: Attempt) -> None:
         """Settle a successful attempt. The settlement is durable before the caller has the last bytes."""
         attempt.ended = self.clock.monotonic()
-        if self.unheard:
-            self._finished_unheard(attempt)
+        if self.caller_gone:
+            self._finished_without_caller(attempt)
         attempt.status = OK
         self._keep_decision()  # before the settlement, so that one commit includes both
         self.settlement.settle(attempt)
@@ -218,7 +218,7 @@ class Run(Struct, eq=False):
         """Record an answer that failed after it began. Appends to the journal and never waits."""
         self._note(attempt, "error", error)
         self._keep_decision()
-        if self.unheard:
+        if self.caller_gone:
             self._leave_reading()
         self.settlement.abandon(attempt)
         if attempt.first_at and attempt.charge.total:
@@ -231,7 +231,7 @@ class Run(Struct, eq=False):
         """Record that the caller disconnected. Appends to the journal and never waits."""
         self._note(attempt, "client_disconnect", Cancelled(GONE))
         self._keep_decision()
-        if self.unheard:
+        if self.caller_gone:
             self._leave_reading()
         self.settlement.abandon(attempt)
         self.planner.abandoned(attempt, self.request.operation)
@@ -243,21 +243,22 @@ class Run(Struct, eq=False):
         read on.
         """
         provider = attempt.target.provider
+        drain_s = self.settings.drain_s
         if not self.request.requirements.stream:
             if provider.plain_cancellation:
                 return 0.0
-            return self.drain_s
+            return drain_s
         if not provider.cancellation:
-            return self.drain_s
+            return drain_s
         if attempt.first_at:
-            return min(self.drain_s, NEARLY_DONE_S)
+            return min(drain_s, NEARLY_DONE_S)
         return 0.0
 
     def leave(self, attempt: Attempt) -> bool:
         """Return whether to read on after the caller disconnected. If so, its concurrency slot is free again."""
-        if not self.unheard and self.read_on_s(attempt):
-            self.unheard = self.reading_on.enter(self.context.caller.organization_id)
-        return self.unheard
+        if not self.caller_gone and self.read_on_s(attempt):
+            self.caller_gone = self.reading_on.enter(self.context.caller.organization_id)
+        return self.caller_gone
 
     def after_disconnect(self) -> float:
         """Return for how many seconds the current call continues without its caller (runtime/disconnects.py)."""
@@ -267,7 +268,7 @@ class Run(Struct, eq=False):
         self.settlement.leave(attempt)
         return self.read_on_s(attempt)
 
-    def _finished_unheard(self, attempt: Attempt) -> None:
+    def _finished_without_caller(self, attempt: Attempt) -> None:
         """Settle an answer that completed after its caller disconnected, and end its greenlet (CallerGone). An answer
         that other callers may still receive is settled as usual."""
         if self.shared:
@@ -278,14 +279,26 @@ class Run(Struct, eq=False):
         raise CallerGone
 
     def _leave_reading(self) -> None:
-        self.unheard = False
+        self.caller_gone = False
         self.reading_on.leave(self.context.caller.organization_id)
+
+    def _capped(self, target: Target) -> Target:
+        """Return the target with the output limit that the budgets, or the model, set."""
+        cap = self.settlement.output_cap
+        if cap is not None:
+            self.outcome.warnings.append(CAPPED.format(cap))
+        limit = self.route_plan.limit(self.request, target.mapping)
+        if limit is not None and (cap is None or limit < cap):
+            cap = limit
+        if cap is None:
+            return target
+        return dataclasses.replace(target, output_cap=cap)
 
     def _cost_bound_of(self, target: Target) -> CostBound:
         """Return the most that a call of this target can cost."""
-        return compute_bound(self.request, (target.mapping,), self.default_output, self.context.at_us)
+        return compute_bound(self.request, (target.mapping,), self.settings.default_output, self.context.at_us)
 
-    def _pass_over(self, target: Target, error: SpendingLimitReached) -> Target:
+    def _pass_over(self, target: Target, error: GatewayError) -> Target:
         """Skip a target because its provider key has reached its limit, and return the next one.
 
         When none is left, raises the error of the attempts, or the limit when there were no attempts.

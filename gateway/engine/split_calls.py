@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from gateway.billing.units import estimate
+from gateway.billing.unit_estimates import estimate
 from gateway.billing.usage_completion import complete
 from gateway.errors import GatewayError
 from gateway.neutral.operations import OPERATIONS
@@ -101,5 +101,5 @@ def _parts_of(request: Request, target: Target, choices: int) -> list[Any]:
     return compute_if(request.large, _list, split, request, most, most_tokens)
 
 
-def _list(split: Callable[[Any, int, int], Iterator[Any]], *given: Any) -> list[Any]:
-    return list(split(*given))
+def _list(split: Callable[[Any, int, int], Iterator[Any]], *arguments: Any) -> list[Any]:
+    return list(split(*arguments))

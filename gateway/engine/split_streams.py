@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from gateway.billing.units import estimate
+from gateway.billing.unit_estimates import estimate
 from gateway.billing.usage_completion import complete
 from gateway.engine.split_calls import AT_ONCE
 from gateway.errors import GatewayError
@@ -55,10 +55,10 @@ class _Part:
 
     def used(self) -> Usage:
         """Return its usage, estimated where the provider has not reported any."""
-        needs = self.request.requirements
+        requirements = self.request.requirements
         mapping = self.target.mapping
-        estimated = estimate(needs.units, mapping, needs.prompt_bytes, self.length)
-        return complete(self.usage, estimated, needs.units, mapping, self.length)
+        estimated = estimate(requirements.units, mapping, requirements.prompt_bytes, self.length)
+        return complete(self.usage, estimated, requirements.units, mapping, self.length)
 
 
 class SplitAnswering:

@@ -194,8 +194,8 @@ class StoredResponses:
         if not rows:
             return None
         texts = self._threads.run(self._open_texts, rows)
-        wanted = {digest for segments in texts for digest in deduplication.digests_of(segments)}
-        values = self._turns.values(link.organization, tuple(wanted))
+        digests = {digest for segments in texts for digest in deduplication.digests_of(segments)}
+        values = self._turns.values(link.organization, tuple(digests))
         try:
             return self._threads.run(self._join, texts, values, link.chain_bytes)
         except KeyError:

@@ -74,9 +74,9 @@ def _attempt(run: Run, attempt: Attempt) -> Iterator[Batch]:
         answering = _open(run, target)
         for batch in _hold(run, attempt, answering.batches):
             last = batch[-1]
-            if attempt.output_length > run.settlement.output_length_foreseen and _grows(attempt, last):
-                # The answer is longer than its reservation: reserve more, or end the answer.
-                run.settlement.foresee(attempt)
+            if attempt.output_length > run.settlement.checked_length and _grows(attempt, last):
+                # Record what was delivered; if the answer is longer than its reservation, reserve more or end it.
+                run.settlement.grow(attempt)
             if not isinstance(last, ENDS):
                 yield batch
                 continue

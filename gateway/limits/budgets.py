@@ -80,14 +80,14 @@ class Budgets:
         known = self._database.execute(
             "SELECT limit_nusd, period FROM budget WHERE id = ?", (window.budget,)
         ).fetchone()
-        wanted = (limits.period_nusd, str(limits.period or ""))
-        if tuple(known or (None, "")) == wanted:
+        window_limit = (limits.period_nusd, str(limits.period or ""))
+        if tuple(known or (None, "")) == window_limit:
             return
         insert_budget(self._database, window, None)
         self._database.execute(
             "UPDATE budget SET limit_nusd = ?, period = ?, alert_at = ?, window_start = NULL, settled_nusd = 0, "
             "leased_nusd = 0, generation = generation + 1 WHERE id = ?",
-            (*wanted, alert_at, window.budget),
+            (*window_limit, alert_at, window.budget),
         )
 
     def write_bound(self, provider_key_id: str, most_nusd: int | None) -> None:
@@ -108,11 +108,11 @@ class Budgets:
 
     def statuses(self, scope_ids: Iterable[str]) -> dict[str, Status]:
         """Return the status of several subjects by id."""
-        wanted = list(scope_ids)
+        subjects = list(scope_ids)
         now = self._database.now_us()
         statuses: dict[str, Status] = {}
-        for start in range(0, len(wanted), AT_ONCE):
-            part = wanted[start : start + AT_ONCE]
+        for start in range(0, len(subjects), AT_ONCE):
+            part = subjects[start : start + AT_ONCE]
             rows = self._database.read(partial(self._rows, part))
             statuses |= {scope_id: _status(scope_id, rows, now) for scope_id in part}
         return statuses

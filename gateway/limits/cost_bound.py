@@ -6,22 +6,27 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.clock import to_iso
-from gateway.errors import GatewayError, OutOfCredits, SpendingLimitReached
-from gateway.limits.models import CREDITS, KEY, MEMBER, PROVIDER_KEY, TEAM, WINDOW
+from gateway.errors import BudgetInUse, GatewayError, OutOfCredits, SpendingLimitReached
+from gateway.limits.models import CREDITS, KEY, MEMBER, PROVIDER_KEY, RUN, SESSION, TEAM, WINDOW
 from gateway.money import MILLION, format_usd
 
 # The fewest output tokens worth an upstream call when the caller set no limit.
 LEAST_OUTPUT = 256
+RETRY_S = 2.0  # after a refusal because of requests in progress
 MID_STREAM = "budget_exhausted_mid_stream"
 OWNERS = {
     KEY: "API key",
     MEMBER: "member who owns the API key",
     PROVIDER_KEY: "organization's own provider key",
+    SESSION: "session of this agent",
+    RUN: "run that this request belongs to",
 }
 CODES = {
     MEMBER: "member_limit_reached",
     TEAM: "team_limit_reached",
     PROVIDER_KEY: "provider_key_limit_reached",
+    SESSION: "session_budget_reached",
+    RUN: "run_budget_reached",
 }
 
 
@@ -75,7 +80,8 @@ class CostBound(Struct, frozen=True, gc=False):
 class Payer(NamedTuple):
     """The budgets that a request is charged to: those of key, member and teams for all inference, and the
     organization's credits only when a credential of the platform may be used. `teams`: (id, name) of teams with limits.
-    "" for key or member means none.
+    "" for key or member means none. `sessions`: (scope, id, limit) of the request's session and run, if these have
+    limits.
 
     With `provider_key_id` only the budget of that key of the organization is charged.
     """
@@ -86,13 +92,19 @@ class Payer(NamedTuple):
     credits: bool
     teams: tuple[tuple[str, str], ...] = ()
     provider_key_id: str = ""
+    sessions: tuple[tuple[str, str, int], ...] = ()
 
 
+AGENT_ADVICE = {
+    SESSION: "start a new session, or raise the budget of sessions of this key, project or request.",
+    RUN: "start a new run, or raise the budget of runs of this key, project or request.",
+}
 LESS = "or make a smaller request, for example with a lower max_tokens."
 
 
 class Shortage(NamedTuple):
-    """A budget that cannot cover `need_nusd`. `resets_us` 0 = never; `others`: other workers hold leases that may be
+    """A budget that cannot cover `need_nusd`. `unspent_nusd` is its limit less what was spent: `left_nusd` and the
+    reservations of requests in progress. `resets_us` 0 = never; `others`: other workers hold leases that may be
     returned soon; `name`: the team's."""
 
     scope: str
@@ -104,12 +116,15 @@ class Shortage(NamedTuple):
     resets_us: int = 0
     others: bool = False
     name: str = ""
+    unspent_nusd: int = 0
 
     def error(self, mid_stream: bool = False) -> GatewayError:
         """The error for the caller: which limit, what is left of it, when it resets and what to do."""
         left = format_usd(max(0, self.left_nusd))
         need = format_usd(self.need_nusd)
         code = MID_STREAM if mid_stream else None
+        if self.unspent_nusd >= self.need_nusd and not mid_stream:
+            return self._in_use(left, need)
         if mid_stream:
             verb = "The answer needs"
         else:
@@ -122,7 +137,7 @@ class Shortage(NamedTuple):
             return OutOfCredits(
                 f"The organization's credits do not suffice: {left} USD are left. {verb} {need} USD{rest}", code=code
             )
-        owner = OWNERS.get(self.scope) or f'team "{self.name}" (of the member who owns the API key)'
+        owner = self._owner()
         if self.kind == WINDOW:
             span = f" for {self.period}"
         else:
@@ -133,9 +148,29 @@ class Shortage(NamedTuple):
             resets = ""
         return SpendingLimitReached(
             f"The {owner} has a spending limit of {format_usd(self.limit_nusd)} USD{span}, of which {left} USD are "
-            f"left.{resets} {verb} {need} USD{' more.' if mid_stream else f': raise the limit, {LESS}'}",
+            f"left.{resets} {verb} {need} USD{' more.' if mid_stream else f': {self._advice()}'}",
             code=code or self._code(),
         )
+
+    def _in_use(self, left: str, need: str) -> BudgetInUse:
+        """The error of a request that the budget could cover if no other request were in progress."""
+        if self.kind == CREDITS:
+            budget = "organization's credits have"
+        else:
+            budget = f"{self._owner()} has a spending limit with"
+        return BudgetInUse(
+            f"The {budget} {format_usd(self.unspent_nusd)} USD left; all but {left} USD of it are reserved by requests "
+            f"in progress. This request may cost up to {need} USD: try again when others have ended.",
+            retry_after=RETRY_S,
+        )
+
+    def _advice(self) -> str:
+        if self.scope in AGENT_ADVICE:
+            return AGENT_ADVICE[self.scope]
+        return f"raise the limit, {LESS}"
+
+    def _owner(self) -> str:
+        return OWNERS.get(self.scope) or f'team "{self.name}" (of the member who owns the API key)'
 
     def _code(self) -> str:
         if self.scope in CODES:
@@ -145,14 +180,14 @@ class Shortage(NamedTuple):
         return "key_limit_reached"
 
 
-class Need(NamedTuple):
+class ReservationSize(NamedTuple):
     """The amount to reserve for a cost bound, and the output cap to send upstream (None: not needed)."""
 
     amount_nusd: int
     output_cap: int | None
 
 
-def fit(cost_bound: CostBound, available_nusd: int | None) -> Need | None:
+def fit(cost_bound: CostBound, available_nusd: int | None) -> ReservationSize | None:
     """Return the reservation for `cost_bound` when `available_nusd` is left (None: no limit); None when that is not
     enough.
 
@@ -165,21 +200,21 @@ def fit(cost_bound: CostBound, available_nusd: int | None) -> Need | None:
     return need and need._replace(amount_nusd=need.amount_nusd + cost_bound.unforeseen_nusd)
 
 
-def _fit(cost_bound: CostBound, available_nusd: int | None) -> Need | None:
+def _fit(cost_bound: CostBound, available_nusd: int | None) -> ReservationSize | None:
     full = cost_bound.bound_nusd
     if available_nusd is None or not full or (cost_bound.explicit and full <= available_nusd):
-        return Need(full, None)
+        return ReservationSize(full, None)
     if cost_bound.explicit:
         return None
     if full * 2 <= available_nusd:
-        return Need(full, None)
+        return ReservationSize(full, None)
     if not cost_bound.output_rate:
         if full <= available_nusd:
-            return Need(full, None)
+            return ReservationSize(full, None)
         return None
     half = cost_bound.tokens_within(available_nusd // 2)
     tokens = min(cost_bound.max_output, max(half, LEAST_OUTPUT * cost_bound.choices))
     amount = cost_bound.priced(tokens)
     if amount > available_nusd:
         return None
-    return Need(amount, tokens // cost_bound.choices if tokens < cost_bound.max_output else None)
+    return ReservationSize(amount, tokens // cost_bound.choices if tokens < cost_bound.max_output else None)

@@ -6,16 +6,18 @@ settled with the cost of the job, together with the rows that record it, or rele
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from gateway.errors import GatewayError, NotFound
 from gateway.limits.cost_bound import CostBound, Payer, Shortage, fit
-from gateway.limits.leases import SPEND, BudgetRow, Move, fold_inside, holds_of, load, lock_budgets, shortage_of
-from gateway.limits.models import CREDITS, NOBODY
+from gateway.limits.lease_folding import LeaseChange, fold_inside
+from gateway.limits.leases import SPEND, BudgetRow, holds_of, load, lock_budgets, shortage_of
+from gateway.limits.models import CREDITS, NO_WORKER
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
+from gateway.store.journal import Row
 
 GRANT = "UPDATE budget SET leased_nusd = leased_nusd + ? WHERE id = ?"  # for a row that is locked and was checked
 LEASE = (
@@ -28,7 +30,7 @@ LEASES = "SELECT id, budget FROM lease WHERE hold = ? ORDER BY id"
 
 
 def nothing() -> None:
-    """Write no rows; the default of `record`."""
+    """Write no rows with the end of a hold."""
 
 
 class JobHold(NamedTuple):
@@ -52,24 +54,24 @@ class Holds:
         ident: str,
         payer: Payer,
         cost_bound: CostBound,
-        record: Callable[[], object] = nothing,
+        rows: Sequence[Row] = (),
         patient: bool = True,
     ) -> JobHold:
         """Reserve the most that `cost_bound` can cost from every budget of `payer`, or from none. Idempotent: a job has
         one hold.
 
-        `record` writes the job's row in the same transaction (it may run again when that is retried). Unless `patient`
-        is False, the call waits a moment for unused amounts in the leases of workers. SpendingLimitReached,
-        OutOfCredits, Unavailable.
+        `rows` are written in the same transaction. Unless `patient` is False, the call waits a moment for unused
+        amounts in the leases of workers. SpendingLimitReached, OutOfCredits, Unavailable.
         """
-        outcome = self._database.write(partial(self._place, ident, payer, cost_bound, record))
+        place = partial(self._place, ident, payer, cost_bound, rows)
+        outcome = self._database.write(place)
         rounds_left = PATIENCE_ROUNDS if patient else 0
         while isinstance(outcome, Shortage):
             if not (outcome.others and rounds_left):
                 raise outcome.error()
             rounds_left -= 1
             pause(PATIENCE_S)
-            outcome = self._database.write(partial(self._place, ident, payer, cost_bound, record))
+            outcome = self._database.write(place)
         return outcome
 
     def find(self, ident: str) -> JobHold | None:
@@ -95,6 +97,11 @@ class Holds:
         """Release a hold without cost; False when it had ended before. Unavailable."""
         return self.settle(ident, 0, True, nothing)
 
+    def execute(self, rows: Sequence[Row]) -> None:
+        """Write rows; inside a write."""
+        for statement, params in rows:
+            self._database.execute(statement.sql, params)
+
     def _find(self, ident: str) -> JobHold | None:
         sql = "SELECT id, organization, amount_nusd, output_cap, placed_at FROM hold WHERE id = ?"
         row = self._database.execute(sql, (ident,)).fetchone()
@@ -106,32 +113,31 @@ class Holds:
         """Return the ids of the budgets that a hold charges; inside a read or write."""
         return [budget for _, budget in self._leases(ident)]
 
-    def _place(
-        self, ident: str, payer: Payer, cost_bound: CostBound, record: Callable[[], object]
-    ) -> JobHold | Shortage:
+    def _place(self, ident: str, payer: Payer, cost_bound: CostBound, rows: Sequence[Row]) -> JobHold | Shortage:
         database = self._database
         now = self._database.now_us()
         existing = self._find(ident)
         if existing is not None:
             return existing
-        rows = load(database, holds_of(payer), now, running=False)
+        budget_rows = load(database, holds_of(payer), now, running=False)
         # A process that placed the hold at the same time had these budgets locked until now.
         existing = self._find(ident)
         if existing is not None:
             return existing
-        budgets = [budget for budget in holds_of(payer) if budget.budget in rows]
-        limited = [budget for budget in budgets if rows[budget.budget].is_limited]
-        left = [rows[budget.budget].left_nusd for budget in limited]
+        budgets = [budget for budget in holds_of(payer) if budget.budget in budget_rows]
+        limited = [budget for budget in budgets if budget_rows[budget.budget].is_limited]
+        left = [budget_rows[budget.budget].left_nusd for budget in limited]
         need = fit(cost_bound, min(left) if left else None)
         if need is None:
-            return shortage_of(database, NOBODY, cost_bound, limited[left.index(min(left))], rows, now)
+            short = limited[left.index(min(left))]
+            return shortage_of(database, NO_WORKER, cost_bound, short, budget_rows, now)
         for budget in budgets:
-            self._grant(ident, rows[budget.budget], need.amount_nusd, now)
+            self._grant(ident, budget_rows[budget.budget], need.amount_nusd, now)
         hold = JobHold(ident, payer.organization_id, need.amount_nusd, need.output_cap, now)
         database.execute(
             "INSERT INTO hold (id, organization, amount_nusd, output_cap, placed_at) VALUES (?, ?, ?, ?, ?)", hold
         )
-        record()
+        self.execute(rows)
         return hold
 
     def _grant(self, ident: str, row: BudgetRow, nusd: int, now: int) -> None:
@@ -140,7 +146,7 @@ class Holds:
         if granted:
             self._database.execute(GRANT, (granted, row.id))
         lease = secrets.randbits(62) + 1
-        self._database.execute(LEASE, (lease, row.id, NOBODY, row.generation, granted, now, ident))
+        self._database.execute(LEASE, (lease, row.id, NO_WORKER, row.generation, granted, now, ident))
 
     def _extend(self, ident: str, payer: Payer, nusd: int) -> GatewayError | None:
         """Extend all leases or none. A window that has ended since the admission no longer limits anything."""
@@ -160,7 +166,7 @@ class Holds:
         for budget in limited:
             if rows[budget.budget].left_nusd < nusd:
                 more = CostBound(nusd, 0, 0, True)
-                return shortage_of(database, NOBODY, more, budget, rows, database.now_us()).error(mid_stream=True)
+                return shortage_of(database, NO_WORKER, more, budget, rows, database.now_us()).error(mid_stream=True)
         for budget in limited:
             lease = leases[budget.budget][0]
             database.execute(GRANT, (nusd, budget.budget))
@@ -179,7 +185,7 @@ class Holds:
             for lease, budget in leases:
                 if credits or not budget.endswith(f":{CREDITS}"):
                     database.execute(SPEND.sql, (cost_nusd, lease))
-        fold_inside(database, [Move(budget, lease, close=True) for lease, budget in leases])
+        fold_inside(database, [LeaseChange(budget, lease, close=True) for lease, budget in leases])
         return True
 
     def _leases(self, ident: str) -> list[tuple[int, str]]:

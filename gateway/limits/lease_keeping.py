@@ -2,11 +2,14 @@
 idle."""
 
 import threading
+from typing import NamedTuple
 
 from gateway.clock import SECOND_US, Clock
 from gateway.control.version import Control
+from gateway.errors import Unavailable
 from gateway.limits.cost_bound import Payer
-from gateway.limits.leases import LeaseRequest, Move, Slice, fold
+from gateway.limits.lease_folding import LeaseChange, fold
+from gateway.limits.leases import LeaseGrant, LeaseRequest
 from gateway.limits.worker_leases import UNLIMITED, BudgetLease, BudgetSet
 from gateway.money import NANO
 from gateway.store.database import Database
@@ -20,11 +23,26 @@ FOLDED_AT_ONCE = 200
 LOOKED_AT_NUSD = 1_000_000 * NANO
 
 
+class OutageLimits(NamedTuple):
+    """How a worker serves without the store: leases are kept for `keep_s` after their last use, and from then on each
+    budget may be charged `most_nusd` by this worker, less if the lease has less."""
+
+    keep_s: float
+    most_nusd: int
+
+
 class LeaseKeeper:
     """`budget_sets` are the leases that each payer's requests reserve from, `current` the lease of each budget for new
-    requests, `held` every lease by id. `tend` must run about every 0.4 s."""
+    requests, `held` every lease by id. `tend` must run about every 0.5 s."""
 
-    def __init__(self, database: Database, journal: Journal, control: Control, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        journal: Journal,
+        control: Control,
+        clock: Clock,
+        outage: OutageLimits | None = None,
+    ) -> None:
         self._database = database
         self._journal = journal
         self._control = control
@@ -32,16 +50,30 @@ class LeaseKeeper:
         self.budget_sets: dict[Payer, BudgetSet] = {}
         self.current: dict[str, BudgetLease] = {}
         self.held: dict[int, BudgetLease] = {}
-        self._closing: list[Move] = []
+        self._closing: list[LeaseChange] = []
         self._spent: dict[BudgetSet, float] = {}  # when (monotonic) something was spent since the last `tend`
         self._tending = threading.Lock()
+        self._outage = outage
+        self._withheld: list[tuple[BudgetLease, int]] = []
+        if outage is not None:
+            control.on_coasting(self._limit_all)
 
     def reserved_nusd(self) -> int:
         """Return the reservations of requests in progress, summed over all budgets."""
         return sum(held.reserved for held in self.held.values())
 
-    def tend(self, idle_s: float = IDLE_S, keep_s: float = KEEP_S) -> None:
-        """Fold spending into the budgets and return idle leases. Unavailable: it is retried next time."""
+    def tend(self, idle_s: float | None = None, keep_s: float | None = None) -> None:
+        """Fold spending into the budgets and return idle leases. Unavailable: it is retried next time.
+
+        Nothing is folded while the store is away or lacks spending that was kept elsewhere.
+        """
+        if self._journal.behind or self._control.coasting:
+            return
+        longer_s = self._outage.keep_s if self._outage is not None else 0.0
+        if idle_s is None:
+            idle_s = max(IDLE_S, longer_s)
+        if keep_s is None:
+            keep_s = max(KEEP_S, longer_s)
         with self._tending:
             now = self._clock.monotonic()
             self._stamp()
@@ -61,6 +93,8 @@ class LeaseKeeper:
     def close(self) -> None:
         """Return everything that no request has reserved. Unavailable when the store is down: crash recovery returns
         the leases then."""
+        if self._journal.behind or self._control.coasting:
+            raise Unavailable("The database is away.")
         for held in list(self.held.values()):
             self.retire(held)
         self.tend(idle_s=-1.0, keep_s=-1.0)
@@ -82,28 +116,28 @@ class LeaseKeeper:
             held.reserved -= reserved
             held.used_at = now
 
-    def accept(self, slice_: Slice, epoch: int, payer: Payer, version: int) -> BudgetLease:
+    def accept(self, grant: LeaseGrant, epoch: int, payer: Payer, version: int) -> BudgetLease:
         """Register a lease that was taken."""
         now = self._clock.monotonic()
-        held = self.held.get(slice_.lease)
+        held = self.held.get(grant.lease)
         if held is None:
-            if slice_.ends_in_us is None:
+            if grant.ends_in_us is None:
                 ends = float("inf")
             else:
-                ends = now + slice_.ends_in_us / SECOND_US
-            held = self.held[slice_.lease] = BudgetLease(slice_, epoch, ends, now)
+                ends = now + grant.ends_in_us / SECOND_US
+            held = self.held[grant.lease] = BudgetLease(grant, epoch, ends, now)
             held.version = version
-            before = self.current.get(slice_.hold.budget)
+            before = self.current.get(grant.hold.budget)
             if before is not None:
                 self.retire(before)
-            self.current[slice_.hold.budget] = held
-        if slice_.limit_nusd is not None:
-            held.total += slice_.granted_nusd
-            held.spare_nusd = slice_.rest_nusd
+            self.current[grant.hold.budget] = held
+        if grant.limit_nusd is not None:
+            held.total += grant.granted_nusd
+            held.spare_nusd = grant.rest_nusd
         held.used_at = now
         held.payers.add(payer)
-        changed = held.limit != slice_.limit_nusd  # a change that this worker has not seen yet
-        if changed or slice_.rest_nusd < 0:  # the grant exceeds what was left: it is for one request only
+        changed = held.limit != grant.limit_nusd  # a change that this worker has not seen yet
+        if changed or grant.rest_nusd < 0:  # the grant exceeds what was left: it is for one request only
             self.retire(held)
         return held
 
@@ -122,7 +156,7 @@ class LeaseKeeper:
             held = self.held.get(hold.lease)
             if held is not None:
                 self.retire(held)
-            self._closing.append(Move(hold.budget, hold.fresh, close=True))
+            self._closing.append(LeaseChange(hold.budget, hold.fresh, close=True))
 
     def gives_back(self, holds: list[LeaseRequest]) -> bool:
         """Return whether leases of these budgets, retired because their limits changed, still have to be returned."""
@@ -130,6 +164,22 @@ class LeaseKeeper:
         return any(
             held.retired and held.limit and held.free > 0 for held in self.held.values() if held.hold.budget in budgets
         )
+
+    def _limit_all(self, coasting: bool) -> None:
+        """Limit what each budget may be charged without the store, or lift that limit."""
+        if self._outage is None:
+            return
+        for held, withheld in self._withheld:
+            held.total += withheld
+        self._withheld = []
+        for budget_set in self.budget_sets.values():
+            budget_set.limit_where_set()
+            if coasting:
+                budget_set.limited = budget_set.slices
+        for held in self.held.values() if coasting else ():
+            withheld = max(0, held.free - self._outage.most_nusd)
+            held.total -= withheld
+            self._withheld.append((held, withheld))
 
     def _stamp(self) -> None:
         """Mark the leases that were spent from; done once per round instead of in each request."""
@@ -143,7 +193,7 @@ class LeaseKeeper:
                 held.mark = mark
                 held.dirty = True
 
-    def _move(self, held: BudgetLease, now: float, idle_s: float, keep_s: float) -> Move | None:
+    def _move(self, held: BudgetLease, now: float, idle_s: float, keep_s: float) -> LeaseChange | None:
         if held.pins:
             return None
         unused_s = now - held.used_at
@@ -153,7 +203,7 @@ class LeaseKeeper:
         if not held.reserved and self._written(held) and (stale or unused_s > keep_s):
             self.retire(held)
             del self.held[held.lease]
-            return Move(held.hold.budget, held.lease, close=True)
+            return LeaseChange(held.hold.budget, held.lease, close=True)
         limited = held.limit is not None
         if limited and (stale or unused_s > idle_s):
             give = max(0, held.free)
@@ -164,14 +214,14 @@ class LeaseKeeper:
             return None
         held.total += add - give
         held.dirty = False
-        return Move(held.hold.budget, held.lease, give, add)
+        return LeaseChange(held.hold.budget, held.lease, give, add)
 
     def _written(self, held: BudgetLease) -> bool:
         """Return whether everything spent from a lease is in the store, so that its row may be deleted."""
         journal = self._journal
         return not journal.pending or journal.posted + journal.failed >= held.mark
 
-    def _repeat_moves(self, moves: list[Move]) -> None:
+    def _repeat_moves(self, moves: list[LeaseChange]) -> None:
         """Handle moves of unknown outcome: closings are repeated, other leases are retired."""
         for move in moves:
             held = self.held.get(move.lease)

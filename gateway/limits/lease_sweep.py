@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from gateway.clock import SECOND_US
-from gateway.limits.leases import SPEND, Move, fold_inside, lock_budgets
+from gateway.limits.lease_folding import LeaseChange, fold_inside
+from gateway.limits.leases import SPEND, lock_budgets
 from gateway.store.database import Database
 
 AT_ONCE = 200
@@ -74,7 +75,7 @@ def _give_up_some(database: Database, epoch: int, keep_rows: bool, after_us: int
         "SELECT id, budget FROM lease WHERE worker = ? AND (returned_at IS NULL OR spent_nusd > 0) "
         f"ORDER BY id LIMIT {AT_ONCE}"
     )
-    moves = [Move(budget, lease, close=True) for lease, budget in database.execute(sql, (epoch,)).fetchall()]
+    moves = [LeaseChange(budget, lease, close=True) for lease, budget in database.execute(sql, (epoch,)).fetchall()]
     if moves:
         fold_inside(database, moves, keep_rows)
     return len(moves)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.errors import Unavailable
-from gateway.limits.cost_bound import CostBound, Need, Payer, Shortage, fit
+from gateway.limits.cost_bound import CostBound, Payer, ReservationSize, Shortage, fit
 from gateway.limits.models import CREDITS, KEY, MEMBER, ORGANIZATION, PROVIDER_KEY, TEAM, TOTAL, WINDOW, budget_id
 from gateway.limits.periods import read_period
 from gateway.money import MOST_SETTLED_NUSD
@@ -32,7 +32,8 @@ SPEND = Statement("lease_spend", "UPDATE lease SET spent_nusd = spent_nusd + ? W
 class LeaseRequest(NamedTuple):
     """A budget that a request charges, and the worker's share of it: `free_nusd` of the lease `lease` (0: none),
     negative after a cost above the lease. `fresh` is the id for a new lease if none can be used; `wanted_nusd` is the
-    sum that all waiting requests need; `name` is the team's."""
+    sum that all waiting requests need; `name` is the team's. `limit_nusd` is the limit of a session or run, which the
+    request brings; None: the store has the limit."""
 
     budget: str
     scope: str
@@ -44,9 +45,10 @@ class LeaseRequest(NamedTuple):
     fresh: int = 0
     wanted_nusd: int = 0
     name: str = ""
+    limit_nusd: int | None = None
 
 
-class Slice(NamedTuple):
+class LeaseGrant(NamedTuple):
     """The worker's lease after a take. `limit_nusd` None: no limit; `rest_nusd` is still available to other workers;
     `ends_in_us` is the time until the window ends, None without a window."""
 
@@ -61,21 +63,11 @@ class Slice(NamedTuple):
     resets_us: int
 
 
-class Taken(NamedTuple):
+class LeaseGrants(NamedTuple):
     """The result of a successful take."""
 
-    need: Need
-    slices: list[Slice]
-
-
-class Move(NamedTuple):
-    """Changes to a lease during a fold: amounts to return, amounts to add for an overrun, or the end of the lease."""
-
-    budget: str
-    lease: int
-    give_nusd: int = 0
-    add_nusd: int = 0
-    close: bool = False
+    need: ReservationSize
+    slices: list[LeaseGrant]
 
 
 class BudgetRow(NamedTuple):
@@ -91,7 +83,7 @@ class BudgetRow(NamedTuple):
 
     @property
     def is_window(self) -> bool:
-        return _is_window(self.id)
+        return is_window(self.id)
 
     @property
     def is_limited(self) -> bool:
@@ -99,12 +91,15 @@ class BudgetRow(NamedTuple):
         return self.limit_nusd is not None or self.settled_nusd >= MOST_SETTLED_NUSD
 
     @property
-    def left_nusd(self) -> int:
+    def highest_nusd(self) -> int:
+        """The limit, or the end of the range without one."""
         if self.limit_nusd is None:
-            limit_nusd = MOST_SETTLED_NUSD
-        else:
-            limit_nusd = self.limit_nusd
-        return limit_nusd - self.settled_nusd - self.leased_nusd
+            return MOST_SETTLED_NUSD
+        return self.limit_nusd
+
+    @property
+    def left_nusd(self) -> int:
+        return self.highest_nusd - self.settled_nusd - self.leased_nusd
 
 
 def holds_of(payer: Payer) -> list[LeaseRequest]:
@@ -118,6 +113,8 @@ def holds_of(payer: Payer) -> list[LeaseRequest]:
         if scope_id
         for kind in (TOTAL, WINDOW)
     ]
+    for scope, scope_id, limit_nusd in payer.sessions:
+        holds.append(LeaseRequest(budget_id(scope_id, TOTAL), scope, scope_id, TOTAL, limit_nusd=limit_nusd))
     if payer.credits:
         organization_id = payer.organization_id
         holds.append(LeaseRequest(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS))
@@ -131,7 +128,7 @@ def bound_of(provider_key_id: str) -> LeaseRequest:
 
 def take(
     database: Database, epoch: int, holds: Sequence[LeaseRequest], cost_bound: CostBound, running: bool = False
-) -> Taken | Shortage:
+) -> LeaseGrants | Shortage:
     """Take leases that make every budget sufficient for `cost_bound`, or return the first that is not; all of them or
     none.
 
@@ -142,26 +139,20 @@ def take(
     return database.write(partial(_take, database, epoch, holds, cost_bound, running))
 
 
-def fold(database: Database, moves: Sequence[Move]) -> None:
-    """Count what the leases spent in their budgets and apply the moves. Idempotent, except for `give` and `add`."""
-    if moves:
-        database.write(partial(fold_inside, database, moves))
-
-
 def read_terms(database: Database, budgets: Sequence[str]) -> dict[str, tuple[int | None, str, int]]:
     """Return budget id → limit, period, generation; windows without a limit are left out."""
-    sql = f"SELECT id, limit_nusd, period, generation FROM budget WHERE id IN ({_marks(budgets)})"
+    sql = f"SELECT id, limit_nusd, period, generation FROM budget WHERE id IN ({marks(budgets)})"
     rows = database.read(partial(database.fetch, sql, budgets))
-    return {row[0]: (row[1], row[2], row[3]) for row in rows if row[1] is not None or not _is_window(row[0])}
+    return {row[0]: (row[1], row[2], row[3]) for row in rows if row[1] is not None or not is_window(row[0])}
 
 
 def _take(
     database: Database, epoch: int, holds: Sequence[LeaseRequest], cost_bound: CostBound, running: bool
-) -> Taken | Shortage:
+) -> LeaseGrants | Shortage:
     _require_owner(database, epoch)
     now = database.now_us()
     rows = load(database, holds, now, running)
-    leases = _read_leases(database, [hold.lease for hold in holds if hold.lease])
+    leases = read_leases(database, [hold.lease for hold in holds if hold.lease])
     holds = [_current(hold, rows[hold.budget], leases, running) for hold in holds if hold.budget in rows]
     if running:
         holds = [hold for hold in holds if hold.lease]
@@ -172,7 +163,7 @@ def _take(
         return shortage_of(database, epoch, cost_bound, limited[available.index(min(available))], rows, now)
     granted = [_size(hold, rows[hold.budget], need.amount_nusd, running) for hold in holds]
     slices = zip(holds, granted, strict=True)
-    return Taken(need, [_grant(database, epoch, hold, rows[hold.budget], nusd, now) for hold, nusd in slices])
+    return LeaseGrants(need, [_grant(database, epoch, hold, rows[hold.budget], nusd, now) for hold, nusd in slices])
 
 
 def _require_owner(database: Database, epoch: int) -> None:
@@ -194,8 +185,11 @@ def load(database: Database, holds: Sequence[LeaseRequest], now: int, running: b
         for hold in sorted(missing):
             # Credits that were never granted are zero, and a provider key is only charged when it has a limit. Any
             # other missing limit means no limit.
-            insert_budget(database, hold, 0 if hold.kind == CREDITS or hold.scope == PROVIDER_KEY else None)
+            insert_budget(database, hold, 0 if hold.kind == CREDITS or hold.scope == PROVIDER_KEY else hold.limit_nusd)
         rows = lock_budgets(database, ids)
+    for hold in holds:
+        if hold.limit_nusd is not None and rows[hold.budget].limit_nusd != hold.limit_nusd:
+            rows[hold.budget] = _set_limit(database, rows[hold.budget], hold.limit_nusd)
     for row in list(rows.values()):
         if row.is_window and row.limit_nusd is None:
             del rows[row.id]
@@ -206,11 +200,21 @@ def load(database: Database, holds: Sequence[LeaseRequest], now: int, running: b
 
 def insert_budget(database: Database, hold: LeaseRequest, limit_nusd: int | None) -> None:
     """Insert the row unless it exists; inside a write."""
+    if hold.limit_nusd is None:
+        begun_us = None
+    else:
+        begun_us = database.now_us()
     database.execute(
-        "INSERT INTO budget (id, scope, scope_id, kind, limit_nusd, settled_nusd, leased_nusd, period, generation) "
-        "VALUES (?, ?, ?, ?, ?, 0, 0, '', 0) ON CONFLICT (id) DO NOTHING",
-        (hold.budget, hold.scope, hold.scope_id, hold.kind, limit_nusd),
+        "INSERT INTO budget (id, scope, scope_id, kind, limit_nusd, settled_nusd, leased_nusd, period, generation, "
+        "begun_at) VALUES (?, ?, ?, ?, ?, 0, 0, '', 0, ?) ON CONFLICT (id) DO NOTHING",
+        (hold.budget, hold.scope, hold.scope_id, hold.kind, limit_nusd, begun_us),
     )
+
+
+def _set_limit(database: Database, row: BudgetRow, limit_nusd: int) -> BudgetRow:
+    """Store the limit of a session or run, which each request brings; what was spent counts under any limit."""
+    database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limit_nusd, row.id))
+    return row._replace(limit_nusd=limit_nusd)
 
 
 def lock_budgets(database: Database, ids: Sequence[str]) -> dict[str, BudgetRow]:
@@ -219,17 +223,17 @@ def lock_budgets(database: Database, ids: Sequence[str]) -> dict[str, BudgetRow]
         return {}
     sql = (
         "SELECT id, limit_nusd, settled_nusd, leased_nusd, period, window_start, generation FROM budget "
-        f"WHERE id IN ({_marks(ids)}) ORDER BY id{_for_update(database)}"
+        f"WHERE id IN ({marks(ids)}) ORDER BY id{_for_update(database)}"
     )
     return {row[0]: BudgetRow(*row) for row in database.execute(sql, ids).fetchall()}
 
 
-def _read_leases(database: Database, ids: Sequence[int]) -> dict[int, tuple[str, int, int, int]]:
+def read_leases(database: Database, ids: Sequence[int]) -> dict[int, tuple[str, int, int, int]]:
     """Lock leases and return lease id → budget, generation, granted, spent."""
     if not ids:
         return {}
     sql = (
-        f"SELECT id, budget, generation, granted_nusd, spent_nusd FROM lease WHERE id IN ({_marks(ids)}) "
+        f"SELECT id, budget, generation, granted_nusd, spent_nusd FROM lease WHERE id IN ({marks(ids)}) "
         f"ORDER BY id{_for_update(database)}"
     )
     return {row[0]: tuple(row[1:]) for row in database.execute(sql, ids).fetchall()}
@@ -251,7 +255,7 @@ def _current(hold: LeaseRequest, row: BudgetRow, leases: dict[int, Any], running
     return hold._replace(lease=0, free_nusd=0)
 
 
-def _grant(database: Database, epoch: int, hold: LeaseRequest, row: BudgetRow, granted: int, now: int) -> Slice:
+def _grant(database: Database, epoch: int, hold: LeaseRequest, row: BudgetRow, granted: int, now: int) -> LeaseGrant:
     if granted:
         changed = database.execute(
             "UPDATE budget SET leased_nusd = leased_nusd + ? WHERE id = ? "
@@ -276,7 +280,7 @@ def _grant(database: Database, epoch: int, hold: LeaseRequest, row: BudgetRow, g
         rest = 0
     else:
         rest = row.left_nusd - granted
-    return Slice(
+    return LeaseGrant(
         hold, lease, row.generation, row.limit_nusd, granted, rest, row.period, ends - now if ends else None, ends
     )
 
@@ -301,18 +305,18 @@ def shortage_of(
 ) -> Shortage:
     """Return what the budget of `hold` lacks for `cost_bound`; `epoch` is that of the worker that needs it."""
     row = rows[hold.budget]
-    sql = "SELECT 1 FROM lease WHERE budget = ? AND worker <> ? AND granted_nusd > spent_nusd LIMIT 1"
-    others = database.execute(sql, (hold.budget, epoch)).fetchone() is not None
-    ends = _end(row)
+    sql = (
+        "SELECT COALESCE(SUM(CASE WHEN worker <> ? AND granted_nusd > spent_nusd THEN 1 ELSE 0 END), 0), "
+        "COALESCE(SUM(spent_nusd), 0) FROM lease WHERE budget = ? AND generation = ?"
+    )
+    others, spent = database.execute(sql, (epoch, hold.budget, row.generation)).fetchone()
     left = row.left_nusd + hold.free_nusd
-    if row.limit_nusd is None:
-        limit_nusd = MOST_SETTLED_NUSD
-    else:
-        limit_nusd = row.limit_nusd
-    return Shortage(hold.scope, hold.kind, limit_nusd, left, cost_bound.least_nusd, row.period, ends, others, hold.name)
+    unspent = row.highest_nusd - row.settled_nusd - int(spent)
+    place = (hold.scope, hold.kind, row.highest_nusd)
+    return Shortage(*place, left, cost_bound.least_nusd, row.period, _end(row), bool(others), hold.name, unspent)
 
 
-def _is_window(budget: str) -> bool:
+def is_window(budget: str) -> bool:
     return budget.endswith(f":{WINDOW}")
 
 
@@ -323,74 +327,11 @@ def _end(row: BudgetRow) -> int:
     return read_period(row.period).end(row.window_start)
 
 
-def fold_inside(database: Database, moves: Sequence[Move], keep_rows: bool = False) -> None:
-    """Run `fold` within a write. `keep_rows`: ended leases leave an empty row for later settlements of their worker."""
-    lock_budgets(database, sorted({move.budget for move in moves}))
-    leases = _read_leases(database, [move.lease for move in moves])
-    changes: dict[tuple[str, int], list[int]] = {}
-    kept_rows: list[tuple[int, int]] = []
-    closed: list[int] = []
-    for move in moves:
-        if move.lease not in leases:
-            continue
-        budget, generation, granted, spent = leases.pop(move.lease)
-        # An overrun may be spent before its `add` arrives: the excess over the grant is part of that `add`.
-        if move.close:
-            kept = 0
-        else:
-            kept = max(0, granted - spent - move.give_nusd + move.add_nusd)
-        if move.close:
-            closed.append(move.lease)
-        else:
-            kept_rows.append((kept, move.lease))
-        change = changes.setdefault((budget, generation), [0, 0])
-        change[0] += spent
-        change[1] += kept - granted
-    _write_leases(database, kept_rows, closed, keep_rows)
-    _write_budgets(database, changes)
-
-
-def _write_leases(database: Database, kept: list[tuple[int, int]], closed: list[int], keep_rows: bool) -> None:
-    if kept:
-        database.execute_many("UPDATE lease SET granted_nusd = ?, spent_nusd = 0 WHERE id = ?", kept)
-    if closed and keep_rows:
-        now = database.now_us()
-        sql = "UPDATE lease SET granted_nusd = 0, spent_nusd = 0, returned_at = ? WHERE id = ?"
-        database.execute_many(sql, [(now, lease) for lease in closed])
-    elif closed:
-        database.execute(f"DELETE FROM lease WHERE id IN ({_marks(closed)})", closed)
-
-
-def _write_budgets(database: Database, changes: dict[tuple[str, int], list[int]]) -> None:
-    moved = [(*amounts, *place) for place, amounts in sorted(changes.items()) if any(amounts)]
-    if moved:
-        database.execute_many(
-            # A counter at the end of its range stays there: an overflow must not block the counting of other budgets.
-            f"UPDATE budget SET settled_nusd = CASE WHEN settled_nusd > {MOST_COUNTER_NUSD} - ? "
-            f"THEN {MOST_COUNTER_NUSD} ELSE settled_nusd + ? END, leased_nusd = leased_nusd + ? "
-            "WHERE id = ? AND generation = ?",
-            [(row[0], *row) for row in moved],
-        )
-    for budget, generation in changes:
-        if _is_window(budget):
-            _reset_empty_window(database, budget, generation)
-
-
-def _reset_empty_window(database: Database, budget: str, generation: int) -> None:
-    """Treat a window in which nothing was settled as never started."""
-    database.execute(
-        "UPDATE budget SET window_start = NULL WHERE id = ? AND generation = ? AND window_start IS NOT NULL "
-        "AND settled_nusd = 0 AND leased_nusd = 0 "
-        "AND NOT EXISTS (SELECT 1 FROM lease WHERE lease.budget = budget.id AND lease.generation = budget.generation)",
-        (budget, generation),
-    )
-
-
 def _for_update(database: Database) -> str:
     if database.kind == "postgresql":
         return " FOR UPDATE"
     return ""
 
 
-def _marks(values: Sequence[Any]) -> str:
+def marks(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))

@@ -8,11 +8,14 @@ KEY = "key"
 MEMBER = "member"
 TEAM = "team"
 ORGANIZATION = "organization"
+SESSION = "session"  # a session of an agent in a project
+RUN = "run"  # a run of several agents in a project
 PROVIDER_KEY = "provider_key"  # an organization's own key at a provider: it has a total limit, but no window
 TOTAL = "total"
 WINDOW = "window"
 CREDITS = "credits"
-NOBODY = 0  # the `worker` of leases that belong to a hold; no epoch is 0
+GROUPS = (f"{TEAM}_", f"{SESSION}_", f"{RUN}_")  # prefixes of ids of budgets that several keys share
+NO_WORKER = 0  # the `worker` of leases that belong to a hold; no epoch is 0
 
 
 class Budget(Base):
@@ -29,10 +32,11 @@ class Budget(Base):
     limit_nusd = NanoField(null=True)
     settled_nusd = NanoField(default=0)
     leased_nusd = NanoField(default=0)
-    period = peewee.CharField(16, default="")
+    period = peewee.CharField(64, default="")
     window_start = TimeField(null=True)
     generation = peewee.BigIntegerField(default=0)
     alert_at = peewee.CharField(40, default="")  # percentages of the limit, joined by commas
+    begun_at = TimeField(null=True)  # when a session or run was first charged
 
 
 class Lease(Base):
@@ -100,9 +104,9 @@ def budget_id(scope_id: str, kind: str) -> str:
     return f"{scope_id}:{kind}"
 
 
-def team_of(budget: str) -> str:
-    """Return the team's id if this budget is a team's total; "" for every other budget."""
+def group_of(budget: str) -> str:
+    """Return the id of a team, session or run if this budget is its total; "" for every other budget."""
     scope_id, _, kind = budget.rpartition(":")
-    if kind == TOTAL and scope_id.startswith(f"{TEAM}_"):
+    if kind == TOTAL and scope_id.startswith(GROUPS):
         return scope_id
     return ""

@@ -1,12 +1,14 @@
 """Rate limiting: requests and tokens per minute and concurrent requests, per organization, project, key, model and
 operation; off by default.
 
-Counters live in each worker. With redis they are exchanged in the background and count over all workers; without it
-each worker admits its share (limit ÷ live workers, at least one).
+Counters live in each worker. With redis they are exchanged in the background, and sooner when a worker has admitted its
+share of what was left at the last exchange, so that a burst over all workers passes a limit by less than one request of
+each worker. Without redis each worker admits its share (limit ÷ live workers, at least one).
 """
 
 import math
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -18,7 +20,6 @@ from gateway.limits.rate_rules import CONCURRENCY, NAMES, OPERATION, REQUESTS, T
 from gateway.store.redis import Redis, rate_window
 
 WINDOW_S = 60
-BYTES_PER_TOKEN = 4
 # Above this number, windows of subjects that were idle for two periods are dropped.
 REMEMBERED = 50_000
 
@@ -109,6 +110,7 @@ class RateLimiter:
         # The divisor of limits: for windows 1 while counts are exchanged, for slots always the number of live workers.
         self._share = self._workers = 1
         self._counted = False  # whether both are current: they are not updated while nothing is limited
+        self._exchanging = threading.Lock()
 
     def enter(
         self,
@@ -116,15 +118,16 @@ class RateLimiter:
         project: str,
         key: str,
         model: str,
-        prompt_bytes: int,
+        tokens: int,
         operation: str = "chat",
         canonical: str = "",
+        others: tuple[str, ...] = (),
     ) -> Slot:
         """Count a request in every window that applies to it, or in none. `model` is the model as the caller wrote it,
-        `canonical` its id: limits of a model count it under any name.
+        `canonical` its id: limits of a model count it under any name. `others` are further models that may serve it.
 
-        RateLimited names the limit, and when to retry. Tokens are estimated from the size of the prompt now and
-        corrected when the slot is released.
+        RateLimited names the limit, and when to retry. `tokens` is the estimated prompt with its media; the true
+        count replaces it when the slot is released.
         """
         if self._limits is None:
             return Slot()
@@ -135,6 +138,7 @@ class RateLimiter:
             ("model", model),
             ("model", canonical if canonical != model else ""),
             (OPERATION, f"{organization}/{operation}"),
+            *[("model", other) for other in others],
         )
         rules = self._limits.rules(subjects)
         if not rules:
@@ -142,11 +146,12 @@ class RateLimiter:
         if not self._counted:
             self._count_workers()
         now = self._clock.now_us() / SECOND_US
-        guess = -(-prompt_bytes // BYTES_PER_TOKEN)
-        rate_limits = tuple(self._check(rule, guess, now) for rule in rules)
+        if self._redis is not None and self._share < self._workers:
+            self._refresh(rules, tokens, now, self._redis)
+        rate_limits = tuple(self._check(rule, tokens, now) for rule in rules)
         for rule in rules:
-            self._count(rule, guess, now)
-        return Slot(rate_limits, partial(self._free, rules), partial(self._correct, rules, guess))
+            self._count(rule, tokens, now)
+        return Slot(rate_limits, partial(self._free, rules), partial(self._correct, rules, tokens))
 
     def exchange(self) -> None:
         """Exchange counts with the other workers. Never raises for redis: without it the worker uses its share."""
@@ -159,10 +164,11 @@ class RateLimiter:
             self._workers = self._limits.worker_count()
         except Unavailable:
             return  # the database is down: keep the last values
-        if self._redis is not None and self._exchanged(self._redis):
-            self._share = 1
-        else:
+        if self._redis is None:
             self._share = self._workers
+        else:
+            with self._exchanging:
+                self._exchange(self._redis, list(self._windows.items()))
         self._counted = True
         self._forget()
 
@@ -199,17 +205,17 @@ class RateLimiter:
         amount = -(-rule.amount // share)
         if rule.kind == CONCURRENCY:
             used: float = self._running.get((rule.scope, rule.subject), 0)
-            wanted = 1
+            needed = 1
             reset = 1
         else:
             window = self._window(rule, now)
             used = window.used(now)
-            wanted = 1 if rule.kind == REQUESTS else guess
+            needed = 1 if rule.kind == REQUESTS else guess
             reset = math.ceil(window.start + WINDOW_S - now)
         # A prompt larger than a full minute's tokens is admitted when nothing else is counted.
-        if amount == 0 or used + min(wanted, amount) > amount:
+        if amount == 0 or used + min(needed, amount) > amount:
             raise _refusal(rule, reset, now)
-        return RateLimitStatus(rule.kind, rule.amount, max(0, int((amount - used - wanted) * share)), reset)
+        return RateLimitStatus(rule.kind, rule.amount, max(0, int((amount - used - needed) * share)), reset)
 
     def _count(self, rule: Rule, guess: int, now: float) -> None:
         if rule.kind == CONCURRENCY:
@@ -243,20 +249,36 @@ class RateLimiter:
             window = self._windows[place] = _Window(int(now) // WINDOW_S * WINDOW_S)
         return window
 
-    def _exchanged(self, redis: Redis) -> bool:
-        try:
-            self._exchange(redis)
-        except Unavailable:
-            return False
-        return True
+    def _refresh(self, rules: Sequence[Rule], tokens: int, now: float, redis: Redis) -> None:
+        """Exchange the counts of windows in which this worker has used its share of what was left for all workers."""
+        if not any(self._is_stale(rule, tokens, now) for rule in rules):
+            return
+        with self._exchanging:
+            places = [(rule.scope, rule.subject, rule.kind) for rule in rules if self._is_stale(rule, tokens, now)]
+            if places:  # unless another request has exchanged them meanwhile
+                self._exchange(redis, [(place, self._windows[place]) for place in places])
 
-    def _exchange(self, redis: Redis) -> None:
+    def _is_stale(self, rule: Rule, tokens: int, now: float) -> bool:
+        if rule.kind == CONCURRENCY:
+            return False
+        window = self._window(rule, now)
+        left = rule.amount - window.used(now)
+        needed = 1 if rule.kind == REQUESTS else tokens
+        return window.unsent > 0 and left > 0 and window.unsent + needed > (left + window.unsent) / self._workers
+
+    def _exchange(self, redis: Redis, windows: Iterable[tuple[tuple[str, str, str], _Window]]) -> None:
+        """Exchange counts. Without an answer of redis this worker admits its share until the next exchange."""
         now = self._clock.now_us() / SECOND_US
         sent: dict[str, tuple[_Window, int]] = {}
-        for (scope, subject, kind), window in self._windows.items():
+        for (scope, subject, kind), window in windows:
             window.used(now)
             sent[rate_window(f"{scope}:{kind}", subject, window.start)] = (window, window.unsent)
-        totals = redis.add({name: unsent for name, (_, unsent) in sent.items()}, 2 * WINDOW_S)
+        try:
+            totals = redis.add({name: unsent for name, (_, unsent) in sent.items()}, 2 * WINDOW_S)
+        except Unavailable:
+            self._share = self._workers
+            return
+        self._share = 1
         for name, (window, unsent) in sent.items():
             if name.endswith(f":{window.start}"):
                 window.unsent -= unsent

@@ -84,8 +84,8 @@ class RateLimits:
 
     def _read_of(self, scope: str, subject: str) -> dict[str, "SetRate"]:
         sql = "SELECT scope, scope_id, kind, amount FROM rate_limit WHERE scope IN (?, ?) AND scope_id IN (?, ?)"
-        given = (scope, OF_ACCOUNTS[scope], subject, EACH)
-        rows = self._database.execute(sql, given).fetchall()
+        params = (scope, OF_ACCOUNTS[scope], subject, EACH)
+        rows = self._database.execute(sql, params).fetchall()
         amounts = {(row_scope, ident, kind): amount for row_scope, ident, kind, amount in rows}
         return {
             kind: SetRate(

@@ -8,7 +8,7 @@ from gateway.clock import Clock
 from gateway.control.version import Control
 from gateway.errors import GatewayError, Unavailable
 from gateway.limits.cost_bound import CostBound, Payer, Shortage
-from gateway.limits.lease_keeping import LeaseKeeper
+from gateway.limits.lease_keeping import LeaseKeeper, OutageLimits
 from gateway.limits.leases import FOREVER, ROUNDS, LeaseRequest, holds_of, read_terms, take
 from gateway.limits.worker_leases import BudgetLease, BudgetSet, Claim, Reservation, TakeQueue
 from gateway.money import NANO
@@ -28,7 +28,7 @@ PATIENCE_ROUNDS = 4
 
 class Spending:
     """The budgets of this worker. `announce(epoch)` records outside this process that leases are about to be taken
-    under `epoch`, so that they are recovered if the process dies. `tend` must run about every 0.4 s."""
+    under `epoch`, so that they are recovered if the process dies. `tend` must run about every 0.5 s."""
 
     def __init__(
         self,
@@ -37,13 +37,14 @@ class Spending:
         control: Control,
         clock: Clock,
         announce: Callable[[int], object] = lambda epoch: None,
+        outage: OutageLimits | None = None,
     ) -> None:
         self._database = database
         self._control = control
         self._clock = clock
         self._announce = announce
         self._announced = 0
-        self._keeper = keeper = LeaseKeeper(database, journal, control, clock)
+        self._keeper = keeper = LeaseKeeper(database, journal, control, clock, outage)
         self._budget_sets = keeper.budget_sets
         self._current = keeper.current
         self._gates: dict[str, TakeQueue] = {}
@@ -177,12 +178,14 @@ class Spending:
             return None
         return short._replace(need_nusd=cost_bound.least_nusd)
 
-    def _take(self, payer: Payer, cost_bound: CostBound, version: int, wanted: int) -> Reservation | Shortage | None:
+    def _take(
+        self, payer: Payer, cost_bound: CostBound, version: int, needed_nusd: int
+    ) -> Reservation | Shortage | None:
         """Take leases from the store; None when other requests have used the free amount meanwhile."""
         epoch = self._control.epoch
         self._claim_epoch(epoch)
         pinned = self._pin(holds_of(payer), epoch)
-        holds = [hold._replace(wanted_nusd=wanted, fresh=secrets.randbits(62) + 1) for hold, _ in pinned]
+        holds = [hold._replace(wanted_nusd=needed_nusd, fresh=secrets.randbits(62) + 1) for hold, _ in pinned]
         try:
             outcome = take(self._database, epoch, holds, cost_bound)
         except BaseException:
@@ -194,7 +197,7 @@ class Spending:
             outcome = outcome._replace(others=outcome.others or self._keeper.gives_back(holds))
             self._remember(payer, outcome, version)
             return outcome
-        leases = tuple(self._keeper.accept(slice_, epoch, payer, version) for slice_ in outcome.slices)
+        leases = tuple(self._keeper.accept(grant, epoch, payer, version) for grant in outcome.slices)
         budget_set = BudgetSet(leases, version, epoch)
         if not any(lease.retired for lease in leases):
             self._budget_sets[payer] = budget_set
@@ -249,8 +252,8 @@ class Spending:
             for held in slices:
                 held.pins -= 1
         if isinstance(outcome, Shortage):
-            return outcome
-        granted = {slice_.lease: slice_.granted_nusd for slice_ in outcome.slices}
+            return outcome._replace(unspent_nusd=0)  # its own reservation is a part of what requests have reserved
+        granted = {grant.lease: grant.granted_nusd for grant in outcome.slices}
         for held in slices:
             if held.limit is not None:
                 # A window that is over no longer limits anything; later costs of its requests still belong to it.

@@ -37,6 +37,7 @@ BUDGETS = (
     f"SELECT b.scope, b.scope_id, b.kind, {OWNER}, {NAME}, b.limit_nusd, {SPENT}, b.period, b.window_start, "
     f"b.alert_at "
     f"FROM budget b {JOINS} WHERE b.kind <> 'credits' AND b.limit_nusd > 0 "
+    f"AND b.begun_at IS NULL "
     f"AND (b.alert_at <> '' OR b.settled_nusd >= b.limit_nusd / 100 * ?) ORDER BY b.id LIMIT {MOST_ROWS}"
 )
 CREDIT = (
@@ -75,9 +76,9 @@ class SpentBudget(NamedTuple):
         return self.spent_nusd >= self.limit_nusd
 
 
-def read_thresholds(given: Iterable[int]) -> tuple[int, ...]:
+def read_thresholds(percents: Iterable[int]) -> tuple[int, ...]:
     """Return sorted thresholds in percent. InvalidRequest for invalid or too many thresholds."""
-    chosen = tuple(sorted(set(given)))
+    chosen = tuple(sorted(set(percents)))
     if len(chosen) > MOST_THRESHOLDS or any(not 1 <= percent <= WHOLLY for percent in chosen):
         text = f"Give at most {MOST_THRESHOLDS} thresholds, each from 1 to {WHOLLY} percent."
         raise InvalidRequest(text, param="alertThresholds")

@@ -2,14 +2,14 @@
 
 import threading
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from msgspec import Struct
 
 from gateway.errors import Unavailable
-from gateway.limits.cost_bound import Payer, Shortage
-from gateway.limits.leases import FOREVER, ROUNDS, SPEND, LeaseRequest, Slice
-from gateway.limits.models import CREDITS, team_of
+from gateway.limits.cost_bound import CostBound, Payer, Shortage
+from gateway.limits.leases import FOREVER, ROUNDS, SPEND, LeaseGrant, LeaseRequest
+from gateway.limits.models import CREDITS, group_of
 from gateway.store.journal import Row
 
 UNLIMITED = 1 << 62
@@ -30,16 +30,16 @@ class BudgetLease:
         *("total", "reserved", "spare_nusd", "retired", "dirty", "used_at", "version", "is_credits"),
     )
 
-    def __init__(self, slice_: Slice, epoch: int, ends: float, now: float) -> None:
-        self.hold = slice_.hold
-        self.lease = slice_.lease
+    def __init__(self, grant: LeaseGrant, epoch: int, ends: float, now: float) -> None:
+        self.hold = grant.hold
+        self.lease = grant.lease
         self.epoch = epoch
-        self.generation = slice_.generation
-        self.limit = slice_.limit_nusd
-        self.period = slice_.period
+        self.generation = grant.generation
+        self.limit = grant.limit_nusd
+        self.period = grant.period
         self.ends = ends
-        self.is_credits = slice_.hold.kind == CREDITS
-        self.total = self.spare_nusd = UNLIMITED if slice_.limit_nusd is None else 0
+        self.is_credits = grant.hold.kind == CREDITS
+        self.total = self.spare_nusd = UNLIMITED if grant.limit_nusd is None else 0
         self.reserved = self.pins = self.mark = self.version = 0
         self.retired = self.dirty = False
         self.payers: set[Payer] = set()
@@ -58,13 +58,13 @@ class BudgetLease:
 class BudgetSet:
     """The leases that one payer's requests reserve from, and the control version under which they were read.
 
-    `teams` are the ids of the teams whose budgets are included. `leases` are (lease, budget) of all, `own_leases`
-    without credits. `own_slices` and `credit_slices` are the leases without and with credits, `limited` those of
-    budgets with a limit.
+    `groups` are the ids of the teams, sessions and runs whose budgets are included. `leases` are (lease, budget) of
+    all, `own_leases` without credits. `own_slices` and `credit_slices` are the leases without and with credits,
+    `limited` those of budgets with a limit.
     """
 
     __slots__ = (
-        *("slices", "own_slices", "credit_slices", "limited", "version", "epoch", "ends", "teams", "leases"),
+        *("slices", "own_slices", "credit_slices", "limited", "version", "epoch", "ends", "groups", "leases"),
         *("own_leases", "lease_ids", "own_lease_ids"),
     )
 
@@ -74,13 +74,18 @@ class BudgetSet:
         self.epoch = epoch
         self.own_slices = tuple(held for held in slices if not held.is_credits)
         self.credit_slices = tuple(held for held in slices if held.is_credits)
-        self.limited = tuple(held for held in slices if held.limit is not None)
+        self.limited: tuple[BudgetLease, ...] = ()
+        self.limit_where_set()
         self.ends = min((held.ends for held in slices), default=FOREVER)
-        self.teams = tuple(team for held in slices if (team := team_of(held.hold.budget)))
+        self.groups = tuple(group for held in slices if (group := group_of(held.hold.budget)))
         self.leases = [(held.lease, held.hold.budget) for held in slices]
         self.own_leases = [(held.lease, held.hold.budget) for held in self.own_slices]
         self.lease_ids = tuple(held.lease for held in slices)
         self.own_lease_ids = tuple(held.lease for held in self.own_slices)
+
+    def limit_where_set(self) -> None:
+        """Check the leases of budgets with a limit."""
+        self.limited = tuple(held for held in self.slices if held.limit is not None)
 
     def covers(self, nusd: int, spare: int) -> bool:
         """Return whether every limited lease has `nusd` free, and `spare` including what the store had left."""
@@ -106,23 +111,28 @@ class TakeQueue:
     wanted_nusd: int = 0
 
 
-class Books(Protocol):
+class BudgetAccounts(Protocol):
     """The interface of the worker's accounts that reservations use."""
 
+    def check(self) -> int: ...
     def owns(self, epoch: int) -> bool: ...
     def regain(self, epoch: int) -> bool: ...
     def enlarge(self, slices: tuple[BudgetLease, ...], nusd: int) -> Shortage | None: ...
     def note(self, budget_set: BudgetSet, reserved: int, cost: int, credits: bool) -> None: ...
+    def reserve(self, payer: Payer, cost_bound: CostBound, patient: bool) -> "Reservation": ...
 
 
 class Reservation(Struct, eq=False):
     """The amounts that one request has reserved of every budget that it charges; created by `Spending`. Every method is
     idempotent.
 
-    `output_cap` is the output limit to send upstream, None when the budgets need none.
+    `output_cap` is the output limit to send upstream, None when the budgets need none. `deferred`: the cost is settled
+    after the request has ended, by the job that it created (billing/job_reservation.py).
     """
 
-    _books: Books
+    deferred: ClassVar[bool] = False
+
+    _accounts: BudgetAccounts
     budget_set: BudgetSet
     amount_nusd: int
     output_cap: int | None = None
@@ -131,8 +141,13 @@ class Reservation(Struct, eq=False):
     def check(self) -> None:
         """Check the leases just before the first upstream byte. Unavailable when they expired and cannot be renewed."""
         epoch = self.budget_set.epoch
-        if not self._books.owns(epoch) and not self._books.regain(epoch):
+        if not self._accounts.owns(epoch) and not self._accounts.regain(epoch):
             raise Unavailable("This worker lost its connection to the database; try again.")
+
+    def reserve_key(self, payer: Payer, cost_bound: CostBound, patient: bool) -> "Reservation":
+        """Reserve the bound of one call from its provider key's spending limit, at once unless `patient`.
+        SpendingLimitReached, Unavailable."""
+        return self._accounts.reserve(payer, cost_bound, patient)
 
     def leases(self, credits: bool) -> list[tuple[int, str]]:
         """Return the (lease, budget) pairs that a cost is charged to; `credits` False leaves out the organization's
@@ -157,7 +172,7 @@ class Reservation(Struct, eq=False):
                 self.budget_set.reserve(nusd)
                 self.amount_nusd += nusd
                 return None
-            short = self._books.enlarge(self.budget_set.slices, nusd)
+            short = self._accounts.enlarge(self.budget_set.slices, nusd)
             if short is not None:
                 return short
         raise Unavailable("Too many requests change this budget at once; try again.")
@@ -175,7 +190,7 @@ class Reservation(Struct, eq=False):
         if not self._open or not cost_nusd:
             return
         part = min(cost_nusd, self.amount_nusd)
-        self._books.note(self.budget_set, part, cost_nusd, credits)
+        self._accounts.note(self.budget_set, part, cost_nusd, credits)
         self.amount_nusd -= part
 
     def settle(self, cost_nusd: int, credits: bool = True) -> bool:
@@ -183,7 +198,7 @@ class Reservation(Struct, eq=False):
         if not self._open:
             return False
         self._open = False
-        self._books.note(self.budget_set, self.amount_nusd, cost_nusd, credits)
+        self._accounts.note(self.budget_set, self.amount_nusd, cost_nusd, credits)
         return cost_nusd > self.amount_nusd
 
     def release(self) -> None:

@@ -17,7 +17,7 @@ class CountedSound(NamedTuple):
 
     seconds: float
     rest: int = 0
-    least: int = LEAST_OF_ANY
+    least: float = LEAST_OF_ANY
 
 
 class Bytes:
@@ -42,17 +42,17 @@ class Bytes:
         """Return the unsigned big-endian number at `place`."""
         return int.from_bytes(self.at(place, size), "big")
 
-    def find(self, wanted: bytes, place: int) -> int:
-        """Return the first offset of `wanted` from `place` on; the end of the file if it does not occur."""
+    def find(self, pattern: bytes, place: int) -> int:
+        """Return the first offset of `pattern` from `place` on; the end of the file if it does not occur."""
         while place < self.size:
             inside = place - self._begin
-            if not 0 <= inside <= len(self._window) - len(wanted):
+            if not 0 <= inside <= len(self._window) - len(pattern):
                 self.at(place, WINDOW)
-                inside = 0
-            found = self._window.find(wanted, inside)
-            if found >= 0:
-                return self._begin + found
-            place = self._begin + len(self._window) - len(wanted) + 1
+                inside = place - self._begin  # not 0 near the end of the file, where the window stays
+            offset = self._window.find(pattern, inside)
+            if offset >= 0:
+                return self._begin + offset
+            place = self._begin + len(self._window) - len(pattern) + 1
             if self._begin + len(self._window) >= self.size:
                 break
         return self.size

@@ -3,7 +3,7 @@
 import re
 from typing import Literal
 
-from gateway.media.frame_counting import MOST_FRAMES, WINDOW, Bytes, CountedSound
+from gateway.media.frame_counting import LEAST_OF_ANY, MOST_FRAMES, WINDOW, Bytes, CountedSound
 
 PCM = 1
 FLOAT = 3
@@ -13,6 +13,7 @@ EXTENSIBLE = 0xFFFE
 ADPCM = (2, 0x11)  # Microsoft and IMA ADPCM: two samples in a byte
 GUID_REST = bytes.fromhex("000000001000800000aa00389b71")
 MOST_CHUNKS = 1_000
+USUAL_HERTZ = 8_000  # the lowest rate for which LEAST_OF_ANY holds
 SYNC = re.compile(rb"\xff[\xf8\xf9]", re.DOTALL)
 LONGEST_HEAD = 16
 FLAC_BLOCKS = {1: 192, 2: 576, 3: 1152, 4: 2304, 5: 4608, **{8 + power: 256 << power for power in range(8)}}
@@ -49,7 +50,7 @@ def count_wave(data: Bytes, begin: int) -> CountedSound:
     if coding in ADPCM and channels * hertz:
         return CountedSound(size * 2 / (channels * hertz))
     if coding not in (PCM, FLOAT, A_LAW, MU_LAW) or frame != channels * -(-bits // 8) or not frame * hertz:
-        return CountedSound(0, data.size)
+        return _unknown(data, hertz)
     return CountedSound(size / (frame * hertz))
 
 
@@ -60,10 +61,17 @@ def count_aiff(data: Bytes, begin: int) -> CountedSound:
     bits = int.from_bytes(common[6:8], "big")
     exponent = int.from_bytes(common[8:10], "big") - 16_383 - 63
     mantissa = int.from_bytes(common[10:18], "big")
-    if data.at(begin + 8, 4) != b"AIFF" or not -63 <= exponent <= -32 or not channels * bits * mantissa:
-        return CountedSound(0, data.size)
+    if not -63 <= exponent <= -32:
+        return _unknown(data, 0)
     hertz = mantissa / (1 << -exponent)
+    if data.at(begin + 8, 4) != b"AIFF" or not channels * bits * mantissa:
+        return _unknown(data, hertz)
     return CountedSound(size / (channels * -(-bits // 8) * max(1.0, hertz)))
+
+
+def _unknown(data: Bytes, hertz: float) -> CountedSound:
+    """Return the count of an unknown codec. Samples of a lower rate than usual last longer."""
+    return CountedSound(0, data.size, LEAST_OF_ANY * max(1.0, min(hertz, USUAL_HERTZ)) / USUAL_HERTZ)
 
 
 def count_flac(data: Bytes, begin: int) -> CountedSound:
@@ -75,10 +83,10 @@ def count_flac(data: Bytes, begin: int) -> CountedSound:
     while place < data.size and looks < MOST_FRAMES:
         window = data.at(place, WINDOW)
         whole = len(window) < WINDOW
-        for found in SYNC.finditer(window):
+        for match in SYNC.finditer(window):
             looks += 1
-            if looks < MOST_FRAMES and (whole or found.start() < WINDOW - LONGEST_HEAD):
-                seconds += _flac_frame(window[found.start() : found.start() + LONGEST_HEAD], declared)
+            if looks < MOST_FRAMES and (whole or match.start() < WINDOW - LONGEST_HEAD):
+                seconds += _flac_frame(window[match.start() : match.start() + LONGEST_HEAD], declared)
         place += WINDOW - LONGEST_HEAD
     if looks < MOST_FRAMES:
         return CountedSound(seconds)
@@ -116,7 +124,7 @@ def _described(data: Bytes, begin: int, description: bytes, sound: bytes) -> tup
     on.
     """
     order: Literal["little", "big"] = "little" if description == b"fmt " else "big"
-    found: set[bytes] = set()
+    descriptions: set[bytes] = set()
     place = begin + 12
     sounding = data.size
     for _ in range(MOST_CHUNKS):
@@ -124,9 +132,9 @@ def _described(data: Bytes, begin: int, description: bytes, sound: bytes) -> tup
         if len(head) < 8:
             break
         if head[:4] == description:
-            found.add(data.at(place + 8, 40))
+            descriptions.add(data.at(place + 8, 40))
         elif head[:4] == sound:
             sounding = min(sounding, data.size - place - 8)
         size = int.from_bytes(head[4:], order)
         place += 8 + size + size % 2
-    return found.pop() if len(found) == 1 else b"", sounding
+    return descriptions.pop() if len(descriptions) == 1 else b"", sounding

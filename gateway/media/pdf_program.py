@@ -66,12 +66,12 @@ class Pages:
         self._open.add(key)
         if "/Kids" in node:
             below = [self.count(kid, resources, depth + 1) for kid in _array(node["/Kids"])]
-            found = (sum(pages for pages, _ in below), sum(text for _, text in below))
+            counted = (sum(pages for pages, _ in below), sum(text for _, text in below))
         else:
-            found = (1, self._text_of_page(node, resources))
+            counted = (1, self._text_of_page(node, resources))
         self._open.discard(key)
-        self._known[key] = found
-        return found
+        self._known[key] = counted
+        return counted
 
     def _text_of_page(self, page: DictionaryObject, resources: Any) -> int:
         contents = _resolved(page.get("/Contents"))
@@ -111,9 +111,9 @@ class Pages:
         return self._forms[key]
 
     def _text_of(self, data: bytes, resources: Any, depth: int) -> int:
-        found = _dictionary(_resolved(resources))
-        text = _shown_bytes(data) * _longest_code(found)
-        forms = _dictionary(_resolved(found.get("/XObject")))
+        resource_dictionary = _dictionary(_resolved(resources))
+        text = _shown_bytes(data) * _longest_code(resource_dictionary)
+        forms = _dictionary(_resolved(resource_dictionary.get("/XObject")))
         for name in SHOWN_FORM.findall(data):
             form = forms.get("/" + name.decode("latin-1"))
             if form is not None:
@@ -159,16 +159,16 @@ def _data(stream: Any) -> bytes:
 def _shown_bytes(data: bytes) -> int:
     """Return the number of bytes within strings: in parentheses, which may be nested, or as hexadecimal digits."""
     depth = begun = shown = 0
-    for found in PAREN.finditer(data):
-        sign = found[0]
+    for match in PAREN.finditer(data):
+        sign = match[0]
         if sign == b"(":
             if not depth:
-                begun = found.end()
+                begun = match.end()
             depth += 1
         elif sign == b")" and depth:
             depth -= 1
             if not depth:
-                shown += found.start() - begun
+                shown += match.start() - begun
     if depth:
         shown += len(data) - begun
     return shown + sum(len(one) // 2 + 1 for one in HEX.findall(data))
@@ -188,12 +188,12 @@ def _pages_anywhere(data: bytes) -> int:
     """Count page objects in the whole file, including earlier revisions and packed objects."""
     pages = len(PAGE.findall(data))
     left = MOST_INFLATED
-    for found in STREAM.finditer(data):
-        head = data[max(0, found.start() - 512) : found.start()]
+    for match in STREAM.finditer(data):
+        head = data[max(0, match.start() - 512) : match.start()]
         if b"ObjStm" not in head and b"#" not in head:
             continue
         try:
-            inflated = zlib.decompressobj().decompress(data[found.end() :], left)
+            inflated = zlib.decompressobj().decompress(data[match.end() :], left)
         except zlib.error:
             continue
         left -= len(inflated)
@@ -226,10 +226,10 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(10)
     try:
-        found = read(sys.stdin.buffer.read())
+        facts = read(sys.stdin.buffer.read())
     except BaseException:
         os._exit(1)
-    os.write(1, " ".join(map(str, found)).encode() + b"\n")
+    os.write(1, " ".join(map(str, facts)).encode() + b"\n")
     os._exit(0)
 
 

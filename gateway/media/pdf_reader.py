@@ -58,12 +58,12 @@ class PdfReader:
             self._known.move_to_end(key)
             return self._known[key]
         try:
-            found = self._known[key] = self._pool().run(work_owner(), partial(_read, data))
+            facts = self._known[key] = self._pool().run(work_owner(), partial(_read, data))
         except QueueFull:
             return None
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
-        return found
+        return facts
 
     def _pool(self) -> FairThreads:
         hub = gevent.get_hub()

@@ -3,6 +3,7 @@
 Media are counted by their content. A name or a media type from the caller can only raise the count.
 """
 
+import mimetypes
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ PACKED = 1032
 MOST_CONTEXT_TOKENS = 2_000_000
 SECOND_MS = 1000
 LARGE = 1 << 18  # characters of base64
+TIFF = (b"II*\0", b"MM\0*")
 
 
 class MediaCount(NamedTuple):
@@ -64,12 +66,12 @@ def counted(request: ChatRequest) -> ChatRequest:
     needs = request.requirements
     if not needs.media or needs.media_tokens:
         return request
-    found = NONE
+    total = NONE
     for message in request.conversation().messages:
         for part in _media_of(message.parts):
-            found = found.plus(count(part))
+            total = total.plus(count(part))
     changed = structs.replace(
-        needs, media_tokens=found.most, likely_media_tokens=found.likely, unseen_media=found.unseen
+        needs, media_tokens=total.most, likely_media_tokens=total.likely, unseen_media=total.unseen
     )
     return structs.replace(request, requirements=changed)
 
@@ -78,7 +80,7 @@ def count(part: Image | Audio | Video | File) -> MediaCount:
     """Return the tokens of one part."""
     media = part.media
     if not media.data:
-        if isinstance(part, Image) and media.url:
+        if isinstance(part, Image) and media.url and not _is_named_as_file(media):
             return _count_image(part)
         return UNSEEN
     head = _head_of(media)
@@ -87,11 +89,12 @@ def count(part: Image | Audio | Video | File) -> MediaCount:
         return _count_pdf(media)
     if isinstance(part, Audio) or kind.startswith("audio/"):
         return _count_sound(media)
-    if isinstance(part, Image) and (not kind or kind.startswith("image/")):
+    if kind.startswith("image/") or head[:4] in TIFF:
         return _count_image(part)
-    if kind.startswith("image/"):
-        return MediaCount(IMAGE_TOKENS, LIKELY_IMAGE_TOKENS)
-    return compute_if(len(media.data) >= LARGE, _count_file, media, kind)
+    counted_file = compute_if(len(media.data) >= LARGE, _count_file, media, kind)
+    if isinstance(part, Image):  # some providers read any file that is sent as an image
+        return MediaCount(max(IMAGE_TOKENS, counted_file.most), counted_file.likely)
+    return counted_file
 
 
 def pdf_tokens(facts: PdfFacts | None) -> MediaCount:
@@ -110,8 +113,15 @@ def _media_of(parts: tuple[Part, ...]) -> Iterator[Image | Audio | Video | File]
             yield part
 
 
-def _count_image(part: Image) -> MediaCount:
-    return MediaCount(IMAGE_TOKENS, LOW_DETAIL_TOKENS if part.detail == "low" else LIKELY_IMAGE_TOKENS)
+def _is_named_as_file(media: Media) -> bool:
+    """Return whether a URL of an image is that of another file by its media type or name. Google loads it as that."""
+    kind = media.media_type or mimetypes.guess_type(media.url.partition("?")[0])[0]
+    return bool(kind) and not str(kind).startswith("image/")
+
+
+def _count_image(part: Image | Audio | Video | File) -> MediaCount:
+    low = isinstance(part, Image) and part.detail == "low"
+    return MediaCount(IMAGE_TOKENS, LOW_DETAIL_TOKENS if low else LIKELY_IMAGE_TOKENS)
 
 
 def _count_pdf(media: Media) -> MediaCount:
@@ -165,5 +175,8 @@ def _decode(text: str) -> bytes | None:
 
 def _head_of(media: Media) -> bytes:
     """Return the first bytes, which show the type."""
-    wanted = (HEAD // 3 + 2) * 4
-    return _decode(media.data[:wanted]) or b""
+    head_length = (HEAD // 3 + 2) * 4
+    head = _decode(media.data[:head_length]) or b""
+    if len(head) < HEAD and len(media.data) > head_length:  # there is white space between the characters
+        head = (compute_if(len(media.data) >= LARGE, _decode, media.data) or b"")[:HEAD]
+    return head

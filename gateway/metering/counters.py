@@ -38,19 +38,21 @@ class Durations:
     """A histogram of one set of labels. `observe(seconds)` only appends; observations are sorted into buckets when the
     row is read, which keeps the cost per request small."""
 
-    __slots__ = ("_buckets", "_fresh", "_row", "observe")
+    __slots__ = ("_buckets", "_row", "fresh", "observe")
 
     def __init__(self, buckets: tuple[float, ...] = BUCKETS) -> None:
         self._buckets = buckets
-        self._fresh = list[float]()
-        self._row = [0.0] * (len(buckets) + 2)
-        self.observe: Callable[[float], None] = self._fresh.append
+        self.fresh = list[float]()
+        self._row = list[float]()
+        self.observe: Callable[[float], None] = self.fresh.append
 
     @property
     def row(self) -> list[float]:
-        """Counts by bucket, the overflow, then the sum of seconds."""
-        fresh = self._fresh
-        row = self._row
+        """Counts by bucket, the overflow, then the sum of seconds; empty before the first observation."""
+        fresh = self.fresh
+        if not fresh:
+            return self._row
+        row = self._row = self._row or [0.0] * (len(self._buckets) + 2)
         before = 0
         fresh.sort()
         for place, bound in enumerate(self._buckets):
@@ -74,6 +76,8 @@ class Counters:
         self._folder = folder
         self._totals: dict[str, dict[Labels, Count]] = {}
         self._histograms: dict[str, dict[Labels, Durations]] = {}
+        self._fresh: dict[int, list[float]] = {}  # the new observations of each histogram
+        self._rows: list[tuple[str, Labels, list[float]]] = []
         self._file = folder / f"{os.getppid()}-{os.getpid()}.json"
         self.gauges: Callable[[], list[GaugeRow]] = list
 
@@ -96,6 +100,7 @@ class Counters:
         if durations is None:
             labels = _within(series, labels)
             durations = series.setdefault(labels, Durations(buckets))
+            self._fresh[id(durations)] = durations.fresh
         return durations
 
     def start(self) -> None:
@@ -148,10 +153,20 @@ class Counters:
     def _body(self) -> dict:
         return {
             "totals": [(n, labels, c.value) for n, series in self._totals.items() for labels, c in series.items()],
-            "histograms": [
-                (n, labels, d.row) for n, series in self._histograms.items() for labels, d in series.items()
-            ],
+            "histograms": self._histogram_rows(),
         }
+
+    def _histogram_rows(self) -> list[tuple[str, Labels, list[float]]]:
+        """Return the histograms with observations. A worker has hundreds without any, one for each operation, which an
+        idle worker would look at again and again."""
+        if any(self._fresh.values()):
+            self._rows = [
+                (name, labels, row)
+                for name, series in self._histograms.items()
+                for labels, durations in series.items()
+                if (row := durations.row)
+            ]
+        return self._rows
 
     def write(self) -> None:
         """Write this worker's counters to its file, for the other workers."""

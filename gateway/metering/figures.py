@@ -4,35 +4,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 from gateway.metering.models import BYOK, CACHED, SETTLEMENT
+from gateway.neutral.units import UNITS, Figure
 from gateway.store.database import Database
 
 # Errors that the caller caused.
 CLIENT_CODES = ("client_error", "content_policy_violation", "request_cancelled", "client_disconnect")
-# Figure → the counts and cost components (in a row's `extra`) that belong to it and have no column.
-UNITS = {
-    "input_tokens": ("input_audio", "input_audio_cached", "input_image"),
-    "output_tokens": ("output_audio", "output_image"),
-    "cached_tokens": ("input_audio_cached",),
-    "searches": ("searches", "file_searches"),
-    "pages": ("pages",),
-    "images": ("images",),
-    "characters": ("characters",),
-    "audio_ms": ("audio_ms",),
-    "video_ms": ("video_ms",),
-    "code_sessions": ("code_sessions",),
-}
-PARTS = {
-    "request_nusd": ("request",),
-    "image_input_nusd": ("image_input",),
-    "image_output_nusd": ("image_output", "images"),
-    "audio_input_nusd": ("audio_input", "audio_cached_input", "audio_seconds"),
-    "audio_output_nusd": ("audio_output",),
-    "video_output_nusd": ("video_output",),
-    "search_nusd": ("web_search", "file_search"),
-    "page_nusd": ("ocr",),
-    "character_nusd": ("characters",),
-    "code_nusd": ("code",),
-}
+
+
+def _members(pairs: Iterable[tuple[Figure | None, str]]) -> dict[str, tuple[str, ...]]:
+    """Return the names of each figure, without repetitions."""
+    members: dict[str, dict[str, None]] = {}
+    for figure, name in pairs:
+        if figure is not None:
+            members.setdefault(figure.column, {})[name] = None
+    return {column: tuple(names) for column, names in members.items()}
+
+
+# Figure → the counts and cost components in a row's `extra` that belong to it.
+EXTRA_UNITS = [unit for unit in UNITS if not unit.in_columns]
+EXTRA_COUNTS = _members((figure, unit.count) for unit in EXTRA_UNITS for figure in unit.figures)
+EXTRA_COSTS = _members((unit.cost, unit.component) for unit in EXTRA_UNITS)
 
 
 @dataclass(init=False)
@@ -40,8 +31,8 @@ class ActivityFigures:
     """Sums of usage. `_nusd` are nano-dollars, `_ms` milliseconds of audio input and generated video. `byok_` is the
     part served with the caller's own provider keys. The storage fee and discount savings are not part of the cost.
 
-    A report creates thousands of objects with few figures each, so only figures that were set are stored; the others
-    are 0.
+    The figures of units other than text come from UNITS. A report creates thousands of objects with few figures each,
+    so only figures that were set are stored; the others are 0.
     """
 
     requests: int = 0
@@ -63,30 +54,17 @@ class ActivityFigures:
     cached_nusd: int = 0
     cache_write_nusd: int = 0
     discount_nusd: int = 0
-    request_nusd: int = 0
-    image_input_nusd: int = 0
-    image_output_nusd: int = 0
-    audio_input_nusd: int = 0
-    audio_output_nusd: int = 0
-    video_output_nusd: int = 0
-    searches: int = 0
-    pages: int = 0
-    images: int = 0
-    characters: int = 0
-    audio_ms: int = 0
-    video_ms: int = 0
-    code_sessions: int = 0
-    search_nusd: int = 0
-    page_nusd: int = 0
-    character_nusd: int = 0
-    code_nusd: int = 0
 
     def add(self, other: "ActivityFigures") -> None:
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
 
 
-FIGURES: tuple[str, ...] = tuple(field.name for field in fields(ActivityFigures))
+# Figures without a column in usage rows.
+RARE: tuple[str, ...] = tuple(name for name in (*EXTRA_COUNTS, *EXTRA_COSTS) if not hasattr(ActivityFigures, name))
+for _name in RARE:
+    setattr(ActivityFigures, _name, 0)
+FIGURES: tuple[str, ...] = (*(field.name for field in fields(ActivityFigures)), *RARE)
 CODES = ", ".join(f"'{code}'" for code in CLIENT_CODES)
 # The expression that is summed for each figure; `last` is 1 for the row that represents its request, else 0.
 COUNTED = {
@@ -114,8 +92,7 @@ SUMMED = {
 }
 # Figures from columns of a row, and figures to which `extra` contributes.
 COLUMNAR: tuple[str, ...] = tuple(name for name in FIGURES if name in COUNTED or name in SUMMED)
-KEPT: tuple[str, ...] = tuple(name for name in FIGURES if name in UNITS or name in PARTS)
-RARE: tuple[str, ...] = tuple(name for name in FIGURES if name not in COLUMNAR)
+KEPT: tuple[str, ...] = tuple(name for name in FIGURES if name in EXTRA_COUNTS or name in EXTRA_COSTS)
 INSIDE = {
     "sqlite": "json_extract(u.extra, '$.{0}.{1}')",
     "postgresql": "CAST(CAST(u.extra AS json) #>> '{{{0},{1}}}' AS BIGINT)",
@@ -168,5 +145,6 @@ def _summed(name: str, inside: str) -> str:
 
 
 def _kept(name: str, inside: str) -> str:
-    places = [("units", unit) for unit in UNITS.get(name, ())] + [("nusd", part) for part in PARTS.get(name, ())]
+    places = [("units", count) for count in EXTRA_COUNTS.get(name, ())]
+    places += [("nusd", component) for component in EXTRA_COSTS.get(name, ())]
     return " + ".join(f"COALESCE({inside.format(*place)}, 0)" for place in places)

@@ -26,7 +26,8 @@ class UsageEntry(Base):
     `discount_ppm` is the discount on the list price in parts per million, `discount_nusd` its amount, which is already
     deducted from `cost_nusd`. `storage_nusd` is the fee for storing the payload; it is not part of the cost. These
     three are NULL (no bytes) where they do not apply. `duration_ms` and `ttft_ms` (0: no content) are the attempt's;
-    `status` is the upstream's.
+    `status` is the upstream's. `session` is the session of an agent that made the request, `tags` the caller's metadata
+    as a JSON object of strings.
     """
 
     at = TimeField()
@@ -67,6 +68,8 @@ class UsageEntry(Base):
     storage_nusd = NanoField(null=True)
     discount_ppm = peewee.IntegerField(null=True)
     discount_nusd = NanoField(null=True)
+    session = peewee.CharField(64, null=True)
+    tags = peewee.TextField(null=True)
 
     class Meta:
         table_name = "usage"
@@ -74,7 +77,7 @@ class UsageEntry(Base):
 
 
 class TeamUsage(Base):
-    """A usage row with a cost, and a team that it was charged to; deleted together with the usage row."""
+    """A usage row with a cost, and a team, session or run that it was charged to; deleted with the usage row."""
 
     request = peewee.BlobField()
     attempt = peewee.SmallIntegerField()

@@ -30,13 +30,13 @@ class PayloadQuota:
         if not self._most_bytes:
             return 0
         projects: dict[bytes, list[bytes]] = {}
-        taken: dict[bytes, int] = {}
+        stored_bytes: dict[bytes, int] = {}
         for organization, project, size in self._database.report(partial(self._fetch, MEASURE)):
             owner = bytes(organization)
             projects.setdefault(owner, []).append(bytes(project))
-            taken[owner] = taken.get(owner, 0) + int(size)
+            stored_bytes[owner] = stored_bytes.get(owner, 0) + int(size)
         deleted = 0
-        for owner, size in taken.items():
+        for owner, size in stored_bytes.items():
             deleted += self._shrink(projects[owner], size - self._most_bytes, go_on)
         return deleted
 

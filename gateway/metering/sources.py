@@ -63,9 +63,9 @@ class Sources:
         """Return the id for an alias; other names are returned unchanged."""
         return self._ids.get(name.lower(), name)
 
-    def _resolve(self, given: str, referer: str, title: str, agent: str) -> str:
-        if given:
-            name = _strip(given)
+    def _resolve(self, header: str, referer: str, title: str, agent: str) -> str:
+        if header:
+            name = _strip(header)
             if not ALLOWED.fullmatch(name):
                 raise InvalidRequest(
                     "x-source may contain only letters, digits, '.', '/' and '-', and at most 255 characters.",

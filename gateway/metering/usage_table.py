@@ -53,6 +53,8 @@ class UsageRecord(NamedTuple):
     storage_nusd: int | None = None
     discount_ppm: int | None = None
     discount_nusd: int | None = None
+    session: str | None = None
+    tags: str | None = None
 
     @property
     def request_id(self) -> str:
@@ -92,7 +94,7 @@ PLAIN = _insert("plain usage", PLAIN_COLUMNS)
 PLAIN_LENGTH = len(PLAIN_COLUMNS)
 NOTHING_MORE = (None,) * len(UsageRecord._field_defaults)
 
-# The teams with limits that a row counts against, in addition to those of its key and member.
+# The teams, sessions and runs with limits that a row counts against, in addition to its key and member.
 TEAM = Statement("team_usage", "INSERT INTO team_usage (request, attempt, kind, team) VALUES (?, ?, ?, ?)")
 
 
@@ -105,7 +107,8 @@ def write_row(record: UsageRecord) -> Row:
 
 
 def write_teams(request: bytes, attempt: int, team_ids: Iterable[str]) -> list[Row]:
-    """Return the journal rows for the teams that a settlement with a cost is charged to; they follow its usage row."""
+    """Return the journal rows for the teams, sessions and runs that a settlement with a cost is charged to; they follow
+    its usage row."""
     return [(TEAM, (request, attempt, SETTLEMENT, raw_id(team))) for team in team_ids]
 
 

@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct, structs
 
+from gateway.neutral.parameters import Effort as Effort
+from gateway.neutral.parameters import Sampling as Sampling
 from gateway.neutral.parts import CacheMark, Image, Message, Part, Source, text_length
 from gateway.neutral.request import NO_OPTIONS as NO_OPTIONS
 from gateway.neutral.request import Native as Native
@@ -17,7 +19,6 @@ from gateway.neutral.usage import NOTHING, Usage, added
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "stop_sequence"]
 ToolMode = Literal["auto", "none", "required", "tool", "web_search"]
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class FunctionTool(Struct, frozen=True):
@@ -95,20 +96,6 @@ class ReasoningOptions(Struct, frozen=True, gc=False):
     encrypted: bool = False  # the caller requests encrypted reasoning (stateless multi-turn)
 
 
-class Sampling(Struct, frozen=True, gc=False):
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    n: int = 1
-    stop: tuple[str, ...] = ()
-    parallel_tool_calls: bool | None = None
-    verbosity: str = ""
-    output_effort: str = ""  # a vendor's separate output effort
-
-
 class Conversation(Struct, frozen=True):
     """Everything that a model reads, decoded."""
 
@@ -131,13 +118,14 @@ class ChatRequest(Request, eq=False):
     """A chat request. `decode` returns a Conversation; call `conversation()`.
 
     `completion` is set for text completions: the conversation is then the same task for a chat model. `inlined` caches
-    the same request with the contents of all URLs that it refers to.
+    the same request with the contents of all URLs that it refers to; `loaded` counts their bytes.
     """
 
     operation: ClassVar[str] = "chat"
 
     completion: Completion | None = None
     inlined: "ChatRequest | None" = None
+    loaded: Any = None
 
     def conversation(self) -> Conversation:
         """Return the decoded conversation, built on first use. Raise InvalidRequest for invalid contents."""
@@ -228,9 +216,9 @@ class ChatResult:
 
 def split(request: ChatRequest, most: int, most_tokens: int = 0) -> Iterator[ChatRequest]:
     """Yield requests for at most `most` choices each, all with the same conversation."""
-    wanted = request.requirements.n
-    for done in range(0, wanted, most):
-        n = min(most, wanted - done)
+    count = request.requirements.n
+    for done in range(0, count, most):
+        n = min(most, count - done)
         requirements = structs.replace(request.requirements, n=n)
         yield request.with_conversation(partial(_with_n, request, n), requirements=requirements, native=None)
 

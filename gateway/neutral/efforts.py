@@ -1,6 +1,11 @@
 """Levels of reasoning effort, from the least to the most."""
 
-RISING = ("minimal", "low", "medium", "high", "xhigh", "max")
+from typing import get_args
+
+from gateway.neutral.parameters import Effort
+
+ALL: tuple[Effort, ...] = get_args(Effort)
+RISING = ALL[1:]  # "none" is no level
 
 
 def nearest(effort: str, offered: tuple[str, ...]) -> str:

@@ -4,7 +4,7 @@ import struct
 import sys
 from array import array
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -16,8 +16,9 @@ from gateway.neutral.usage import added
 
 # A text, or a text that is already tokenized with the model's own tokenizer.
 Input = str | list[int]
-# Numbers, or base64 of little-endian 32-bit floats: kept as received to avoid needless conversions.
-Vector = list[float] | str
+# Numbers, or base64 of little-endian 32-bit floats: kept as received to avoid needless conversions. A list, or an array
+# where there are many numbers.
+Vector = MutableSequence[float] | str
 Encoding = Literal["float", "base64"]
 ID_BYTES = 4  # size that one token id adds to the bytes of a prompt
 FEWEST_BYTES_A_TOKEN = 3  # assumed where a call has a token limit: prose has more, code about as many
@@ -62,10 +63,12 @@ def encode(vector: Vector, encoding: Encoding) -> Vector:
             return list(struct.unpack(f"<{len(packed) // 4}f", packed))
         except (ValueError, struct.error):
             raise UpstreamFailed("The provider sent an invalid vector.", upstream_status=200) from None
+    if isinstance(vector, array):
+        return vector.tolist()
     return vector
 
 
-def _packed(vector: list[float]) -> bytes:
+def _packed(vector: MutableSequence[float]) -> bytes:
     """Pack the vector as 32-bit floats; values outside of their range become infinite."""
     floats = array("f", vector)
     if sys.byteorder == "big":
@@ -75,21 +78,21 @@ def _packed(vector: list[float]) -> bytes:
 
 def split(request: EmbeddingsRequest, most: int, most_tokens: int = 0) -> Iterator[EmbeddingsRequest]:
     """Split the request into requests of at most `most` inputs and about `most_tokens` each (0: no limit), in order."""
-    wanted: EmbeddingsInput = request.content()
+    content: EmbeddingsInput = request.content()
     part: list[Input] = []
     tokens = 0
-    for item in wanted.inputs:
+    for item in content.inputs:
         if isinstance(item, list):
             size = len(item)
         else:
             size = -(-_bytes_of(item) // FEWEST_BYTES_A_TOKEN)
         if part and (len(part) >= most or (most_tokens and tokens + size > most_tokens)):
-            yield _part(request, wanted, part)
+            yield _part(request, content, part)
             part = []
             tokens = 0
         part.append(item)
         tokens += size
-    yield _part(request, wanted, part)
+    yield _part(request, content, part)
 
 
 def join(results: Sequence[EmbeddingsResult]) -> EmbeddingsResult:
@@ -110,8 +113,8 @@ def _bytes_of(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
 
 
-def _part(request: EmbeddingsRequest, wanted: EmbeddingsInput, inputs: list[Input]) -> EmbeddingsRequest:
-    part = EmbeddingsInput(tuple(inputs), wanted.dimensions, wanted.encoding)
+def _part(request: EmbeddingsRequest, content: EmbeddingsInput, inputs: list[Input]) -> EmbeddingsRequest:
+    part = EmbeddingsInput(tuple(inputs), content.dimensions, content.encoding)
     size = sum(ID_BYTES * len(item) if isinstance(item, list) else _bytes_of(item) for item in inputs)
     requirements = structs.replace(request.requirements, messages=len(inputs), prompt_bytes=size)
     native = request.native and Native(request.native.dialect, {**request.native.body, "input": inputs})

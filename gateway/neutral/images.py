@@ -124,29 +124,31 @@ def nearest_shape(edges: str, offered: Iterable[str]) -> str:
     return min(filter(shape_of, offered), key=distance, default="")
 
 
-def units_of(wanted: ImagesInput) -> Units:
+def units_of(content: ImagesInput) -> Units:
     """Return the billable units of a request, for models billed by image and by token.
 
     `output` counts the preliminary images.
     """
-    size = len(wanted.prompt.encode("utf-8", "replace"))
-    read = len(wanted.pictures) + sum(overlay is not None for overlay in (wanted.mask, wanted.markup))
-    if wanted.stream:
-        shown = wanted.partial_images * wanted.n * PARTIAL_TOKENS
+    size = len(content.prompt.encode("utf-8", "replace"))
+    read = len(content.pictures) + sum(overlay is not None for overlay in (content.mask, content.markup))
+    if content.stream:
+        shown = content.partial_images * content.n * PARTIAL_TOKENS
     else:
         shown = 0
-    most = Usage(input=size, input_image=read * READ_TOKENS, output=shown, images=wanted.n, price_key=wanted.price_key)
+    most = Usage(
+        input=size, input_image=read * READ_TOKENS, output=shown, images=content.n, price_key=content.price_key
+    )
     likely = Usage(
-        input=-(-size // BYTES_A_TOKEN), input_image=read * LIKELY_READ, images=wanted.n, price_key=wanted.price_key
+        input=-(-size // BYTES_A_TOKEN), input_image=read * LIKELY_READ, images=content.n, price_key=content.price_key
     )
     return Units(most, likely)
 
 
 def split(request: ImagesRequest, most: int, most_tokens: int = 0) -> Iterator[ImagesRequest]:
     """Yield requests for at most `most` images each, all with the same prompt."""
-    wanted: ImagesInput = request.content()
-    for done in range(0, wanted.n, most):
-        part = replace(wanted, n=min(most, wanted.n - done))
+    content: ImagesInput = request.content()
+    for done in range(0, content.n, most):
+        part = replace(content, n=min(most, content.n - done))
         requirements = structs.replace(request.requirements, units=units_of(part))
         yield structs.replace(request, requirements=requirements, decode=partial(_same, part), _decoded=None)
 

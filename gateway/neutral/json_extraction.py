@@ -44,25 +44,25 @@ class _Candidate:
     strategies: tuple[str, ...]
 
 
-def heal(text: str, wanted: ResponseFormat) -> Healed | None:
+def heal(text: str, format: ResponseFormat) -> Healed | None:
     """Return the JSON in `text`, or None if it is already JSON or contains none of the requested kind.
 
     Text without an object or array stays unchanged, because a refusal in plain words is a valid response. With a
     schema, only values that conform to it are accepted; without a schema, arrays and empty objects within prose are
     not accepted, nor truncated values that are empty.
     """
-    if wanted.kind == "text" or len(text) > MAX_LENGTH:
+    if format.kind == "text" or len(text) > MAX_LENGTH:
         return None
     if len(text) < IN_THREAD_FROM:
-        return _heal(text, wanted)
-    return compute(_heal, text, wanted)
+        return _heal(text, format)
+    return compute(_heal, text, format)
 
 
-def _heal(text: str, wanted: ResponseFormat) -> Healed | None:
+def _heal(text: str, format: ResponseFormat) -> Healed | None:
     if _parses(text):
         return None
     for places, fenced in ((_whole(text), False), (_fences(text), True), (_amid(text), False)):
-        candidates = [value for value in _read(text, places, fenced) if _is_wanted(value, wanted)]
+        candidates = [value for value in _read(text, places, fenced) if _is_wanted(value, format)]
         if candidates:
             best = max(candidates, key=_text_length)
             several = (COMBINED,) if len(best.strategies) > 1 else ()
@@ -126,9 +126,9 @@ def _read_at(text: str, start: int, fenced: bool) -> _Candidate:
         raise Unmendable(mended.end) from None
 
 
-def _is_wanted(candidate: _Candidate, wanted: ResponseFormat) -> bool:
-    if wanted.kind == "json_schema" and wanted.schema is not None:
-        return conforms(candidate.value, wanted.schema)
+def _is_wanted(candidate: _Candidate, format: ResponseFormat) -> bool:
+    if format.kind == "json_schema" and format.schema is not None:
+        return conforms(candidate.value, format.schema)
     if TRUNCATION in candidate.strategies and not candidate.value:
         return False
     return MIXED not in candidate.strategies or (isinstance(candidate.value, dict) and bool(candidate.value))

@@ -75,10 +75,10 @@ def embeddings_tokens(request: EmbeddingsRequest) -> int:
 
 def check_vectors(request: EmbeddingsRequest, result: EmbeddingsResult) -> None:
     """Check the number of vectors: clients match vectors to inputs by position only."""
-    wanted = request.requirements.messages
+    expected = request.requirements.messages
     got = len(result.vectors)
-    if got != wanted:
-        raise UpstreamFailed(f"The provider returned {got} vectors for {wanted} inputs.", upstream_status=200)
+    if got != expected:
+        raise UpstreamFailed(f"The provider returned {got} vectors for {expected} inputs.", upstream_status=200)
 
 
 def check_scores(request: RerankRequest, result: RerankResult) -> None:

@@ -60,8 +60,8 @@ class ClientEvent(Struct):
     `begins`: "response" if it requests a response, "sound" if the provider may begin a response on its own after it.
     `text_bytes` and `sound_bytes` are added to the conversation; `most_output` is the output limit that it sets
     (UNLIMITED; None: no change). `updates`: it changes the session's settings, which the provider confirms or rejects;
-    `listens`: from then on the provider may begin responses on its own. `apart`: its response reads other input than
-    the conversation.
+    `auto_responds`: from then on the provider may begin responses on its own. `apart`: its response reads other input
+    than the conversation.
     """
 
     text: str
@@ -72,29 +72,31 @@ class ClientEvent(Struct):
     most_output: int | None = None
     updates: bool = False
     apart: bool = False
-    listens: bool = False
+    auto_responds: bool = False
 
 
 class ServerEvent(Struct):
     """An event of the provider. `text` is sent to the caller ("": nothing).
 
-    `kind` is its meaning for billing, "" for plain content: `started` and `done`: the response `id`, with its usage
-    and its end (a finish reason and a `fault`); `refused`: the caller's event `id` was rejected; `committed`, `heard`
-    and `unheard`: the audio item `id` that is or will be transcribed, with the usage of the transcription; `settings`:
-    the session's current settings; `account`: a message about the account with the provider. `text_length` and
-    `sound_bytes` are the size of the content that belongs to the response `id`.
+    `kind` is its meaning for billing, "" for plain content: `started` and `done`: the response `id`, with its usage and
+    its end (a finish reason and a `fault`); `refused`: the caller's event `id` was rejected; `committed`, `transcribed`
+    and `transcription_failed`: the audio item `id` that is or will be transcribed, with the usage of the transcription;
+    `settings`: the session's current settings; `account`: a message about the account with the provider. `text_length`
+    and `sound_bytes` are the size of the content that belongs to the response `id`.
 
-    In settings, `listens` says whether the provider begins responses on its own, `most_output` is the limit of each
-    response (UNLIMITED; None: not reported), and `transcriber` is the provider's name of the transcription model ("":
-    none; None: not reported).
+    In settings, `auto_responds` says whether the provider begins responses on its own, `most_output` is the limit of
+    each response (UNLIMITED; None: not reported), and `transcriber` is the provider's name of the transcription model
+    ("": none; None: not reported).
     """
 
-    kind: Literal["", "started", "done", "refused", "committed", "heard", "unheard", "settings", "account"] = ""
+    kind: Literal[
+        "", "started", "done", "refused", "committed", "transcribed", "transcription_failed", "settings", "account"
+    ] = ""
     id: str = ""
     usage: Usage | None = None
     finish: str = "stop"
     fault: str = ""
-    listens: bool = True
+    auto_responds: bool = True
     most_output: int | None = None
     transcriber: str | None = None
     text_length: int = 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, get_type_hints
 
 from msgspec import Struct, structs
 
@@ -10,12 +10,45 @@ from gateway.neutral.usage import Units, Usage
 from gateway.runtime.threads import compute
 
 
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A feature of a mapping that a request may require: the row of one yes-or-no field of Requirements.
+
+    `reason` names it in plans, records and errors, `field` the field of chat completions that requires it, and `flag`
+    the field of a catalogue mapping that offers it ("": every mapping, unless its protocol has no field for it). An
+    `optional` feature is a preference: a mapping without it gets the request without it, and the caller gets the
+    warning `dropped`, with the mapping in place of {} ("": engine/fitting.py writes it).
+    """
+
+    reason: str
+    field: str = ""
+    flag: str = ""
+    optional: bool = False
+    dropped: str = ""
+
+
+# Marks fields that are no part of a cached plan's key. Sizes count through the plan's ceiling.
+UNPLANNED = object()
+
+
+def marks_of(kind: type[Struct]) -> dict[str, tuple[Any, ...]]:
+    """Return the annotations of each field of a struct."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: getattr(hints[name], "__metadata__", ()) for name in kind.__struct_fields__}
+
+
+def planned_fields(kind: type[Struct]) -> tuple[str, ...]:
+    """Return the fields of a struct that are part of a cached plan's key."""
+    return tuple(name for name, marks in marks_of(kind).items() if UNPLANNED not in marks)
+
+
 # Requirements, options and requests are created for each request: a struct costs a fraction of a data class.
 class Requirements(Struct, frozen=True, gc=False):
     """Facts for routing and admission that are known without decoding the conversation.
 
-    `prompt_bytes` is the size of all input text, `longest_input` that of the largest text if they are separate inputs
-    (0: a single prompt); `messages` is their number; `media` is the number of images and files.
+    `parameters` are the capabilities (neutral/parameters.py) that the request's parameters need. `prompt_bytes` is the
+    size of all input text, `longest_input` that of the largest text if they are separate inputs (0: a single prompt);
+    `messages` is their number; `media` is the number of images and files.
 
     Provider tools that are offered but not forced can be left out: `search_offered` marks web search, and `hosted`
     names the only dialect that has the others. `units` is None if text tokens determine the whole cost.
@@ -24,39 +57,53 @@ class Requirements(Struct, frozen=True, gc=False):
     `likely_media_tokens` the usual count, and `unseen_media` the number of media that only the provider can see.
     """
 
-    stream: bool = False
-    tools: bool = False
-    parallel_tools: bool = False
-    vision: bool = False
-    audio: bool = False
-    documents: bool = False
-    json_object: bool = False
-    json_schema: bool = False
-    reasoning: bool = False
+    stream: Annotated[bool, Feature("streaming", "stream", "streaming")] = False
+    tools: Annotated[bool, Feature("tools", "tools", "tools")] = False
+    vision: Annotated[bool, Feature("vision", "messages", "vision")] = False
+    audio: Annotated[bool, Feature("audio", "messages", "audio")] = False
+    documents: Annotated[bool, Feature("documents", "messages", "documents")] = False
+    json_object: Annotated[bool, Feature("json", "response_format", "json_output")] = False
+    json_schema: Annotated[bool, Feature("json schema", "response_format", "json_output_schema")] = False
+    reasoning: Annotated[bool, Feature("reasoning", "", "reasoning", optional=True)] = False
     effort: str = ""
-    web_search: bool = False
-    image_output: bool = False
+    web_search: Annotated[bool, Feature("web search", "tools", "web_search")] = False
+    image_output: Annotated[
+        bool,
+        Feature(
+            "image output", "image_config", optional=True, dropped="image_config was left out: {} makes no images."
+        ),
+    ] = False
+    parameters: frozenset[str] = frozenset()
     n: int = 1
     max_tokens: int | None = None
-    prompt_bytes: int = 0
-    messages: int = 0
-    media: int = 0
+    prompt_bytes: Annotated[int, UNPLANNED] = 0
+    messages: Annotated[int, UNPLANNED] = 0
+    media: Annotated[int, UNPLANNED] = 0
     forced_tool: str = ""  # a tool_choice mode other than auto and none
-    verbosity: bool = False
     vendor_only: str = ""  # dialect of a part that no other vendor understands
-    penalties: bool = False
-    cache_marks: bool = False
+    cache_marks: Annotated[
+        bool,
+        Feature("cache marks", optional=True, dropped="cache_control was left out: {} has no cache marks."),
+    ] = False
     search_offered: bool = False
     hosted: str = ""
-    keeps_reasoning: bool = False  # the caller requests encrypted reasoning and sends it back with the next turn
-    longest_input: int = 0
-    units: Units | None = None
-    media_tokens: int = 0
-    likely_media_tokens: int = 0
-    unseen_media: int = 0
+    # The caller requests encrypted reasoning and sends it back with the next turn.
+    keeps_reasoning: Annotated[bool, UNPLANNED] = False
+    longest_input: Annotated[int, UNPLANNED] = 0
+    units: Annotated[Units | None, UNPLANNED] = None
+    media_tokens: Annotated[int, UNPLANNED] = 0
+    likely_media_tokens: Annotated[int, UNPLANNED] = 0
+    unseen_media: Annotated[int, UNPLANNED] = 0
 
 
+# The rows of Requirements, by field.
+FEATURES: dict[str, Feature] = {
+    name: mark for name, marks in marks_of(Requirements).items() for mark in marks if isinstance(mark, Feature)
+}
 TIERS_JOINED = "+"  # separates the names of service tiers if a request has several
+
+
+MOST_MODELS = 8  # further models that a request may name
 
 
 class Mistake(NamedTuple):
@@ -67,22 +114,43 @@ class Mistake(NamedTuple):
     param: str
 
 
+class ProviderPreferences(Struct, frozen=True):
+    """The caller's choice among the providers of a model, by provider names.
+
+    `order` are tried first, in this order; all others than `only`, and those in `ignore`, are left out. Without
+    `allow_fallbacks`, only the providers in `order` serve, or without an order only the first. `unread` are members
+    that have no effect here.
+    """
+
+    order: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    allow_fallbacks: bool = True
+    unread: tuple[str, ...] = ()
+
+
 class Options(Struct, frozen=True):
-    """Options of one request that the gateway itself handles. `mistakes` are the invalid values of its preferences."""
+    """Options of one request that the gateway itself handles. `mistakes` are the invalid values of its preferences.
+
+    `models` are tried in order when the requested model cannot serve.
+    """
 
     routing: Literal["", "auto", "price", "throughput", "latency"] = ""
     free_models_only: bool = False
     no_reasoning: bool = False
     service_tier: str = ""
-    session: str = ""  # prompt_cache_key, else user: the fallback for sticky sessions
-    prompt_cache_key: str = ""
-    prompt_cache_retention: str = ""
-    cache_marks: Literal["", "automatic", "disabled"] = ""  # treatment of cache marks in a native body
-    heal: bool = False  # plugins: response-healing
-    hides_reasoning: bool = False  # the caller requested no reasoning, so none is returned
-    image_config: dict[str, Any] | None = None
-    extra: dict[str, Any] = {}  # known fields that only one provider supports
+    session: Annotated[str, UNPLANNED] = ""  # prompt_cache_key, else user: the fallback for sticky sessions
+    prompt_cache_key: Annotated[str, UNPLANNED] = ""
+    prompt_cache_retention: Annotated[str, UNPLANNED] = ""
+    # Treatment of cache marks in a native body.
+    cache_marks: Annotated[Literal["", "automatic", "disabled"], UNPLANNED] = ""
+    heal: Annotated[bool, UNPLANNED] = False  # plugins: response-healing
+    hides_reasoning: Annotated[bool, UNPLANNED] = False  # the caller requested no reasoning, so none is returned
+    image_config: Annotated[dict[str, Any] | None, UNPLANNED] = None
+    extra: Annotated[dict[str, Any], UNPLANNED] = {}  # known fields that only one provider supports
     mistakes: tuple[Mistake, ...] = ()
+    models: tuple[str, ...] = ()
+    provider: ProviderPreferences | None = None
 
     def with_changes(self, **changes: Any) -> "Options":
         """Return the options with these members changed."""

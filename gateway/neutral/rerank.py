@@ -33,10 +33,10 @@ class RerankResult(WholeResult):
     scores: tuple[tuple[int, float], ...]
 
 
-def units_of(wanted: RerankInput) -> Units:
+def units_of(content: RerankInput) -> Units:
     """Return the billable units, by searches and by tokens: the query is read with each document."""
-    sizes = [len(document.encode("utf-8", "replace")) for document in wanted.documents]
-    query = len(wanted.query.encode("utf-8", "replace"))
+    sizes = [len(document.encode("utf-8", "replace")) for document in content.documents]
+    query = len(content.query.encode("utf-8", "replace"))
     read = sum(sizes) + query * len(sizes)
     most = Usage(input=read, searches=_searches(sizes, LEAST_BYTES_A_CHUNK))
     return Units(most, Usage(input=-(-read // BYTES_A_TOKEN), searches=_searches(sizes, BYTES_A_CHUNK)))

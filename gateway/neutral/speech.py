@@ -48,9 +48,9 @@ class SpeechRequest(Request, eq=False):
     operation: ClassVar[str] = "speech"
 
 
-def format_among(wanted: str, offered: tuple[str, ...]) -> str:
+def format_among(requested: str, offered: tuple[str, ...]) -> str:
     """Return the requested format, else the first offered one (an empty list means that all are offered)."""
-    return wanted or (offered[0] if offered else next(iter(FORMATS)))
+    return requested or (offered[0] if offered else next(iter(FORMATS)))
 
 
 def length_as_text(sound_ms: int) -> int:
@@ -58,11 +58,11 @@ def length_as_text(sound_ms: int) -> int:
     return sound_ms * LEAST_TOKENS_A_SECOND * BYTES_A_TOKEN // SECOND_MS
 
 
-def units_of(wanted: SpeechInput) -> Units:
+def units_of(content: SpeechInput) -> Units:
     """Return the billable units of speech, for models billed by character and by token."""
-    characters = len(wanted.text)
-    longer = 1 / min(wanted.speed, 1.0)
-    text = -(-len((wanted.text + wanted.instructions).encode("utf-8", "replace")) // BYTES_A_TOKEN)
+    characters = len(content.text)
+    longer = 1 / min(content.speed, 1.0)
+    text = -(-len((content.text + content.instructions).encode("utf-8", "replace")) // BYTES_A_TOKEN)
     most = Usage(characters=characters, output_audio=math.ceil(characters * MOST_TOKENS_A_CHARACTER * longer) + 64)
-    made = math.ceil(characters * TOKENS_A_CHARACTER / wanted.speed)
+    made = math.ceil(characters * TOKENS_A_CHARACTER / content.speed)
     return Units(most, Usage(input=text, characters=characters, output_audio=made))

@@ -74,9 +74,9 @@ class TranscriptionResult(WholeResult):
         return len(self.text)
 
 
-def units_of(wanted: TranscriptionInput, likely_ms: int, most_ms: int) -> Units:
+def units_of(content: TranscriptionInput, likely_ms: int, most_ms: int) -> Units:
     """Return the billable units of audio with these durations, for models billed by the hour and by token."""
-    prompt = -(-len(wanted.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
+    prompt = -(-len(content.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
     return Units(
         _units(prompt, most_ms, MOST_AUDIO_TOKENS_A_SECOND, MOST_OUTPUT_TOKENS_A_SECOND),
         _units(prompt, likely_ms, AUDIO_TOKENS_A_SECOND, OUTPUT_TOKENS_A_SECOND),

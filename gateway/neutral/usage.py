@@ -6,19 +6,22 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from gateway.neutral.units import COUNTS, with_counters
+
 UsageBasis = Literal["provider", "drained", "estimated", "interrupted"]
 # The highest accepted count of one kind in one response: more than a hundred times any model's limit, and sums of
 # several fit 32 bits.
 MOST_UNITS = 250_000_000
 
 
+@with_counters(COUNTS)
 class Usage(Struct, frozen=True, gc=False):
     """Disjoint counts: no unit is in two buckets, except that `output` includes `reasoning`.
 
     Input tokens: `input` (uncached text), `cache_read`, `cache_write` (for minutes), `cache_write_1h` (for an hour or
     longer), `input_audio`, `input_audio_cached`, `input_image`. Output tokens: `output` (text and reasoning),
-    `output_audio`, `output_image`. Units: `searches` of the web, `file_searches`, `code_sessions` (containers that ran
-    code), `pages`, `images` (generated), `characters`; `audio_ms` of input, `video_ms` of output.
+    `output_audio`, `output_image`. Units: `searches` of the web, `pages`, `images` (generated), `characters`;
+    `audio_ms` of input, `video_ms` of output. The units that no code reads by name have their fields from UNITS.
 
     `basis` is the source of the numbers. `price_key` selects a price from the table for images or video:
     `quality/size` or `<resolution>[_audio|_video]`. `calls` is the number of equal calls in this sum, for prices by
@@ -42,8 +45,6 @@ class Usage(Struct, frozen=True, gc=False):
     characters: int = 0
     audio_ms: int = 0
     video_ms: int = 0
-    file_searches: int = 0
-    code_sessions: int = 0
     basis: UsageBasis = "provider"
     price_key: str = ""
     calls: int = 0
@@ -67,7 +68,6 @@ class Usage(Struct, frozen=True, gc=False):
 
 
 NOTHING = Usage()
-COUNTS = tuple(name for name in Usage.__struct_fields__ if name not in ("basis", "price_key", "calls"))
 READ_COUNTS = attrgetter(*COUNTS)
 
 

@@ -113,14 +113,14 @@ def edges_of(size: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def units_of(wanted: VideosInput) -> Units:
+def units_of(content: VideosInput) -> Units:
     """Return the billable units before a mapping is known; `gateway/catalogue/videos.py` computes them exactly for a
     mapping.
     """
-    seconds = wanted.seconds or USUAL_SECONDS
-    likely = Usage(video_ms=seconds * SECOND_MS, input_image=len(wanted.pictures))
-    longest = max(wanted.seconds, MOST_SECONDS)
-    most = Usage(video_ms=longest * SECOND_MS, output=longest * MOST_TOKENS_A_SECOND, input_image=len(wanted.pictures))
+    seconds = content.seconds or USUAL_SECONDS
+    likely = Usage(video_ms=seconds * SECOND_MS, input_image=len(content.pictures))
+    longest = max(content.seconds, MOST_SECONDS)
+    most = Usage(video_ms=longest * SECOND_MS, output=longest * MOST_TOKENS_A_SECOND, input_image=len(content.pictures))
     return Units(most, likely)
 
 

@@ -6,8 +6,8 @@ from functools import partial
 
 from gateway.accounts import tokens
 from gateway.accounts.authentication import Authentication, Caller
-from gateway.accounts.memory import Memory
 from gateway.accounts.models import ApiKey
+from gateway.accounts.versioned_cache import VersionedCache
 from gateway.clock import Clock
 from gateway.control.version import Control
 from gateway.errors import Unauthenticated
@@ -52,7 +52,9 @@ class TokenCallers:
         self._authentication = authentication
         self._clock = clock
         self._hash_keys = secrets.hash_keys
-        self._memory: Memory[bytes, AccessToken | str] = Memory(control, REMEMBERED, _is_refusal, REFUSALS)
+        self._memory: VersionedCache[bytes, AccessToken | str] = VersionedCache(
+            control, REMEMBERED, _is_refusal, REFUSALS
+        )
 
     def caller(self, token: str, resource: str = "") -> Caller:
         """Return the caller of a token for `resource` ("": any), with its `grant_id` and `scopes`.

@@ -23,8 +23,10 @@ def list_(ctx: click.Context, organization: str, limit: int) -> None:
     """List changes, newest first."""
     installation = ctx.with_resource(opened())
     check_scope(installation, organization)
-    found = accounts.list_entries(installation.database, organization, limit=limit)
-    rows = [(one.seq, show_time(one.at_us), one.actor, one.action, one.subject, one.detail) for one in found]
+    entries = accounts.list_entries(installation.database, organization, limit=limit)
+    rows = [
+        (entry.seq, show_time(entry.at_us), entry.actor, entry.action, entry.subject, entry.detail) for entry in entries
+    ]
     print_table(("SEQ", "AT", "ACTOR", "ACTION", "SUBJECT", "DETAIL"), rows, "There are no changes yet.")
 
 

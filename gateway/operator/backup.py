@@ -118,10 +118,10 @@ def copy(source: Path, target: Path) -> None:
     try:
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         reader = sqlite3.connect(f"file:{source.absolute()}?mode=ro", uri=True)
-        with closing(reader) as one, closing(sqlite3.connect(draft)) as other:
-            one.backup(other)
-            other.execute("PRAGMA journal_mode = delete").close()  # a single file without a write-ahead log
-            (state,) = other.execute("PRAGMA integrity_check").fetchone()
+        with closing(reader) as original, closing(sqlite3.connect(draft)) as copied:
+            original.backup(copied)
+            copied.execute("PRAGMA journal_mode = delete").close()  # a single file without a write-ahead log
+            (state,) = copied.execute("PRAGMA integrity_check").fetchone()
         if state != "ok":
             raise InvalidRequest(f"{source} is damaged: {state}.")
         with draft.open("rb") as file:
@@ -141,25 +141,26 @@ def prove(path: Path, epoch: int) -> dict[str, int]:
     Its worker epochs continue after `epoch`, because journals in the data folder belong to earlier epochs. Raises
     Conflict or SettingsError if the copy is not usable.
     """
-    with opened(f"{SQLITE}{path.absolute()}") as copied:
-        raw = copied.raw_database
-        if not _has_table(raw, "migration"):
-            raise Conflict("The file is not a database of the gateway.")
-        migrations.migrate(raw)
-        database = copied.database
-        if copied.secrets:  # those that it was used with, or SettingsError
-            copied.rollups.catch_up()
-            copied.hours.close()
-        differences = doctor(database)
-        if differences:
-            raise Conflict("\n".join(["The books of that backup differ:", *differences]))
+    with opened(f"{SQLITE}{path.absolute()}") as copied, migrations.refuse_foreign(copied.raw_database):
+        return _prove(copied, epoch)
 
-        def settle() -> None:
-            database.execute("UPDATE control SET epoch = max(epoch, ?) + 1, version = version + 1", (epoch,))
 
-        database.write(settle)
-        count = "SELECT (SELECT count(*) FROM organization), (SELECT count(*) FROM usage)"
-        organizations, usage = database.read(lambda: database.execute(count).fetchone())
+def _prove(copied: Installation, epoch: int) -> dict[str, int]:
+    migrations.migrate(copied.raw_database)
+    database = copied.database
+    if copied.secrets:  # those that it was used with, or SettingsError
+        copied.rollups.catch_up()
+        copied.hours.close()
+    differences = doctor(database)
+    if differences:
+        raise Conflict("\n".join(["The books of that backup differ:", *differences]))
+
+    def settle() -> None:
+        database.execute("UPDATE control SET epoch = max(epoch, ?) + 1, version = version + 1", (epoch,))
+
+    database.write(settle)
+    count = "SELECT (SELECT count(*) FROM organization), (SELECT count(*) FROM usage)"
+    organizations, usage = database.read(lambda: database.execute(count).fetchone())
     return {"organizations": organizations, "usage": usage}
 
 

@@ -50,17 +50,17 @@ def show() -> None:
     if is_json():
         click.echo(
             json.dumps(
-                [{name: getattr(one, name) for name in Entry.__slots__} for one in entries], indent=2, default=str
+                [{name: getattr(entry, name) for name in Entry.__slots__} for entry in entries], indent=2, default=str
             )
         )
         return
     click.echo(f"# {chosen.file.path or 'no ' + file.NAME}; GATEWAY_ENV {chosen.environment_name}")
     section = ""
-    for one in entries:
-        if one.section != section:
-            section = one.section
+    for entry in entries:
+        if entry.section != section:
+            section = entry.section
             click.echo(f"\n[{section}]")
-        click.echo(f"{f'{one.key} = {_write(one.value)}':{WIDTH}} # {one.origin}")
+        click.echo(f"{f'{entry.key} = {_write(entry.value)}':{WIDTH}} # {entry.origin}")
 
 
 def find_problems() -> list[str]:
@@ -91,7 +91,7 @@ def _settings_of(chosen: Settings) -> Iterator[Entry]:
 def _providers_of(chosen: Settings, catalogue: Catalogue) -> Iterator[Entry]:
     """Return the providers, models and aliases that the operator configures."""
     for provider in catalogue.providers.values():
-        yield from (one for one in _provider(chosen, provider) if one.value)
+        yield from (entry for entry in _provider(chosen, provider) if entry.value)
     for model in chosen.file.catalogue.get("models", ()):
         yield Entry("models", model["id"], model, file.NAME)
     for alias, name in chosen.file.catalogue.get("aliases", {}).items():
@@ -117,7 +117,7 @@ def _provider(chosen: Settings, provider: Provider) -> Iterator[Entry]:
     )
     for name, value in environment_credentials.settings_for(provider, env).items():
         sources = provider.settings[name].partition(" -> ")[0].partition("=")[0].split("|")
-        origin = next((one for one in sources if env.get(one) or env.get(f"{one}_FILE")), "")
+        origin = next((variable for variable in sources if env.get(variable) or env.get(f"{variable}_FILE")), "")
         if file.variable(provider.id, name) in env:
             written = file.NAME
         else:

@@ -5,11 +5,10 @@ import click
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.organizations import find_organization, list_organizations
 from gateway.admin.funding import Funding, LedgerKind, Posting
-from gateway.errors import InvalidRequest, NotFound
 from gateway.limits.ledger import Balance
 from gateway.money import format_usd
 from gateway.operator.installation_commands import Installation, opened
-from gateway.operator.output import AS_JSON, print_result, print_table, read_usd, show_time
+from gateway.operator.output import AS_JSON, only_one, print_result, print_table, read_usd, show_time
 
 ORGANIZATION = click.option("--organization", help="Organization id; required if there are several organizations.")
 
@@ -64,17 +63,17 @@ def unlimited(ctx: click.Context, organization: str | None, off: bool) -> None:
 def balance(ctx: click.Context, organization: str | None) -> None:
     """Show remaining, spent and reserved credits of one organization or of all."""
     installation = ctx.with_resource(opened())
-    found = list_organizations(installation.database)
+    infos = list_organizations(installation.database)
     if organization:
-        found = [find_organization(installation.database, organization)]
+        infos = [find_organization(installation.database, organization)]
     rows = []
-    for one in found:
-        state = installation.ledger.balance(one.id)
+    for info in infos:
+        state = installation.ledger.balance(info.id)
         if state.unlimited:
             left = "unlimited"
         else:
             left = format_usd(state.balance_nusd)
-        rows.append((one.id, left, format_usd(state.spent_nusd), format_usd(state.reserved_nusd), one.name))
+        rows.append((info.id, left, format_usd(state.spent_nusd), format_usd(state.reserved_nusd), info.name))
     print_table(("ORGANIZATION", "BALANCE", "SPENT", "RESERVED", "NAME"), rows, "There are no organizations.")
 
 
@@ -89,7 +88,9 @@ def history(ctx: click.Context, organization: str | None, limit: int) -> None:
     """Show the newest ledger entries: grants, hourly usage and adjustments."""
     installation = ctx.with_resource(opened())
     entries = installation.ledger.entries(choose_organization(installation, organization), limit)
-    rows = [(show_time(one.at), one.kind, format_usd(one.amount_nusd), one.note, one.ref) for one in entries]
+    rows = [
+        (show_time(entry.at), entry.kind, format_usd(entry.amount_nusd), entry.note, entry.ref) for entry in entries
+    ]
     print_table(("AT", "KIND", "USD", "NOTE", "REFERENCE"), rows, "There are no entries.")
 
 
@@ -97,13 +98,8 @@ def choose_organization(installation: Installation, organization_id: str | None)
     """Return the id of the given or only organization. Raises NotFound, or InvalidRequest if there are several."""
     if organization_id:
         return find_organization(installation.database, organization_id).id
-    found = list_organizations(installation.database)
-    if not found:
-        raise NotFound("There are no organizations.")
-    if len(found) > 1:
-        names = ", ".join(f"{one.id} ({one.name})" for one in found)
-        raise InvalidRequest(f"There are several organizations. Choose one with --organization: {names}.")
-    return found[0].id
+    infos = list_organizations(installation.database)
+    return only_one("organization", [(info.id, info.name) for info in infos])
 
 
 def _post(

@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 
-from gateway.accounts.custom_providers import CustomProviders
-from gateway.accounts.known_names import KnownNames
 from gateway.accounts.models import MODELS
 from gateway.accounts.organizations import find_organization
 from gateway.accounts.passwords import Passwords
@@ -32,6 +30,8 @@ from gateway.store.database import Database, open_database
 from gateway.store.documents import Documents
 from gateway.store.installation_identity import Secrets, load_secrets
 from gateway.worker import accepted_configuration as accepted
+from gateway.worker.services import Services
+from gateway.worker.wiring import build
 
 
 class Installation:
@@ -100,10 +100,13 @@ class Installation:
             raise Conflict(f"The database is not ready: {problems[0]}")
         return self.raw_database
 
-    def names_known_to(self, organization_id: str) -> KnownNames:
-        """Return the names that rules and the policy of an organization may allow."""
-        own = CustomProviders(self.database, self.control).list_providers(organization_id)
-        return KnownNames(self.catalogue, tuple(own))
+    @cached_property
+    def services(self) -> Services:
+        """The services of a worker that is not started: it has no row among the workers and runs no jobs. Raises
+        Conflict if the database is not migrated."""
+        self.database.close()
+        del self.raw_database  # the services open the store themselves
+        return build(self.settings, self._states, self.catalogue)
 
     @cached_property
     def control(self) -> Control:
@@ -140,6 +143,8 @@ class Installation:
 
     def close(self) -> None:
         """Close the objects that were opened."""
+        if "services" in self.__dict__:
+            self.services.close()
         if "raw_database" in self.__dict__:
             self.raw_database.close()
         if "threads" in self.__dict__:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import click
+from msgspec import to_builtins
 
 from gateway.accounts import keys, organizations
 from gateway.accounts.projects import list_projects
@@ -20,7 +21,8 @@ from gateway.metering.log.search import LogFilter, LogScope, search
 from gateway.money import format_usd
 from gateway.operator.installation_commands import Installation, check_scope, opened
 from gateway.operator.output import AS_JSON, is_json, print_json, print_table, printable, read_time
-from gateway.surfaces.request_log_reader import read_tags, show_attempt, show_request
+from gateway.surfaces.log_answers import show_attempt, show_request
+from gateway.surfaces.request_log_reader import read_tags
 from gateway.telemetry.remedies import REMEDIES
 
 HEADER = ("AT", "ID", "STATUS", "MODEL", "SERVED BY", "TOKENS", "MS", "COST USD", "PROJECT", "ERROR")
@@ -51,18 +53,18 @@ LOOK_BACK_EVERY = 15
 @click.option("--follow", is_flag=True, help="Print new requests when they end, until interrupted.")
 @AS_JSON
 @click.pass_context
-def logs(ctx: click.Context, limit: int, follow: bool, **given: Any) -> None:
+def logs(ctx: click.Context, limit: int, follow: bool, **filters: Any) -> None:
     """List requests, newest first; with --follow newest last. A request is listed when it has ended."""
     installation = ctx.with_resource(opened())
-    query = _read_query(installation, given)
-    found = list(query.newest(limit))
+    query = _read_query(installation, filters)
+    requests = list(query.newest(limit))
     if follow:
         with suppress(KeyboardInterrupt):
-            _follow(installation, query, found[::-1])
+            _follow(installation, query, requests[::-1])
     elif is_json():
-        print_json([show_request(one) for one in found])
+        print_json([to_builtins(show_request(request)) for request in requests])
     else:
-        print_table(HEADER, [query.row_of(one) for one in found], "No requests match.")
+        print_table(HEADER, [query.row_of(request) for request in requests], "No requests match.")
 
 
 @click.command()
@@ -75,8 +77,8 @@ def explain(ctx: click.Context, ident: str) -> None:
     ID is the id in the log, or the caller's x-request-id.
     """
     installation = ctx.with_resource(opened())
-    one = _find(installation, ident)
-    facts = _facts_of(installation, one)
+    request = _find(installation, ident)
+    facts = _facts_of(installation, request)
     if is_json():
         print_json(facts)
         return
@@ -90,7 +92,7 @@ class LogQuery:
 
     installation: Installation
     scopes: list[LogScope]
-    wanted: LogFilter
+    filters: LogFilter
     names: dict[str, str]
     failed: bool = False
     seen: set[bytes] = field(default_factory=set)
@@ -98,17 +100,17 @@ class LogQuery:
     def newest(self, limit: int, from_us: int | None = None) -> Iterator[LoggedRequest]:
         """Return the newest `limit` requests since `from_us`."""
         if from_us is None:
-            wanted = self.wanted
+            filters = self.filters
         else:
-            wanted = self.wanted._replace(from_us=from_us)
+            filters = self.filters._replace(from_us=from_us)
         before: bytes | None = None
         count = 0
         while count < limit:
-            page = search(self.installation.database, self.scopes, wanted, before, PAGE)
-            for one in page.found:
-                if self.failed and one.status < 400 and not one.error:
+            page = search(self.installation.database, self.scopes, filters, before, PAGE)
+            for request in page.requests:
+                if self.failed and request.status < 400 and not request.error:
                     continue
-                yield one
+                yield request
                 count += 1
                 if count == limit:
                     return
@@ -118,78 +120,78 @@ class LogQuery:
 
     def fresh(self, from_us: int) -> list[LoggedRequest]:
         """Return requests since `from_us` that were not returned before, oldest first."""
-        recent = self.newest(MOST, max(from_us, self.wanted.from_us or 0))
-        found = [one for one in recent if one.request not in self.seen]
-        self.seen.update(one.request for one in found)
-        return found[::-1]
+        recent = self.newest(MOST, max(from_us, self.filters.from_us or 0))
+        fresh = [request for request in recent if request.request not in self.seen]
+        self.seen.update(request.request for request in fresh)
+        return fresh[::-1]
 
     def forget(self, before_us: int) -> None:
         """Remove requests that began before `before_us` from `seen`."""
         oldest = first_id(before_us)
         self.seen = {request for request in self.seen if request >= oldest}
 
-    def row_of(self, one: LoggedRequest) -> tuple[object, ...]:
+    def row_of(self, request: LoggedRequest) -> tuple[object, ...]:
         """Return a row of the table."""
-        served = one.served
-        project = f"proj_{one.owner.project.hex()}"
-        if one.attempts:
-            tokens = f"{one.input_tokens}/{one.output_tokens}"
+        served = request.served
+        project = f"proj_{request.owner.project.hex()}"
+        if request.attempts:
+            tokens = f"{request.input_tokens}/{request.output_tokens}"
         else:
             tokens = ""
-        if one.requests > 1:
-            count = f" x{one.requests}"
+        if request.requests > 1:
+            count = f" x{request.requests}"
         else:
             count = ""
         return (
-            to_iso(one.at_us),
-            one.request_id,
-            one.status,
-            one.asked,
+            to_iso(request.at_us),
+            request.request_id,
+            request.status,
+            request.asked,
             f"{served.provider}/{served.served}" if served else "",
             tokens,
-            one.duration_ms,
-            format_usd(one.cost_nusd),
+            request.duration_ms,
+            format_usd(request.cost_nusd),
             self.names.get(project, project),
-            one.error + count,
+            request.error + count,
         )
 
 
-def _read_query(installation: Installation, given: dict[str, Any]) -> LogQuery:
-    organization = given["organization"]
-    project = given["project"]
-    key_id = given["key_id"]
+def _read_query(installation: Installation, options: dict[str, Any]) -> LogQuery:
+    organization = options["organization"]
+    project = options["project"]
+    key_id = options["key_id"]
     check_scope(installation, organization, project)
-    found = list_projects(installation.database, [organization] if organization else None)
-    names = {one.id: one.name for one in found if project in ("", one.id)}
+    projects = list_projects(installation.database, [organization] if organization else None)
+    names = {info.id: info.name for info in projects if project in ("", info.id)}
     if key_id:
         key = keys.find(installation.database, key_id, deleted=True)
         names = {ident: name for ident, name in names.items() if ident == key.project_id}
     scopes = [LogScope(ident, "", (key_id,) if key_id else ()) for ident in names]
-    start = given["start"]
-    end = given["end"]
-    wanted = LogFilter(
-        model=given["model"],
-        provider=given["provider"],
-        status=given["status"] or 0,
-        error=given["code"],
-        source="" if given["source"] == "unknown" else given["source"],
-        label=given["label"],
-        tags=read_tags(given["metadata"]),
+    start = options["start"]
+    end = options["end"]
+    filters = LogFilter(
+        model=options["model"],
+        provider=options["provider"],
+        status=options["status"] or 0,
+        error=options["code"],
+        source="" if options["source"] == "unknown" else options["source"],
+        label=options["label"],
+        tags=read_tags(options["metadata"]),
         from_us=read_time(start) if start else None,
         to_us=read_time(end) if end else None,
     )
-    if wanted.from_us is not None and wanted.to_us is not None and wanted.from_us > wanted.to_us:
+    if filters.from_us is not None and filters.to_us is not None and filters.from_us > filters.to_us:
         raise InvalidRequest("--from must not be after --to.")
-    return LogQuery(installation, scopes, wanted, names, given["failed"])
+    return LogQuery(installation, scopes, filters, names, options["failed"])
 
 
-def _follow(installation: Installation, query: LogQuery, found: list[LoggedRequest]) -> None:
+def _follow(installation: Installation, query: LogQuery, requests: list[LoggedRequest]) -> None:
     """Print requests when they end. The log is sorted by start, so slow requests need a longer and rarer search."""
     longest_us = round(installation.settings.timeouts.request_s * SECOND_US)
-    _print_lines(query, found)
-    query.seen.update(one.request for one in found)
-    if found:
-        newest_us = found[-1].at_us
+    _print_lines(query, requests)
+    query.seen.update(request.request for request in requests)
+    if requests:
+        newest_us = requests[-1].at_us
     else:
         newest_us = installation.clock.now_us()
     rounds = 0
@@ -200,49 +202,49 @@ def _follow(installation: Installation, query: LogQuery, found: list[LoggedReque
         if rounds % LOOK_BACK_EVERY == 0:
             oldest_us = newest_us - longest_us
             query.forget(oldest_us)
-        found = query.fresh(oldest_us)
-        _print_lines(query, found)
-        newest_us = max([newest_us, *(one.at_us for one in found)])
+        requests = query.fresh(oldest_us)
+        _print_lines(query, requests)
+        newest_us = max([newest_us, *(request.at_us for request in requests)])
 
 
-def _print_lines(query: LogQuery, found: list[LoggedRequest]) -> None:
-    for one in found:
+def _print_lines(query: LogQuery, requests: list[LoggedRequest]) -> None:
+    for request in requests:
         if is_json():
-            click.echo(json.dumps(show_request(one), ensure_ascii=False))
+            click.echo(json.dumps(to_builtins(show_request(request)), ensure_ascii=False))
         else:
-            click.echo("  ".join(printable(str(cell), keep="") or "-" for cell in query.row_of(one)))
+            click.echo("  ".join(printable(str(cell), keep="") or "-" for cell in query.row_of(request)))
 
 
 def _find(installation: Installation, ident: str) -> LoggedRequest:
-    one = find_request(installation.database, ident)
-    if one is None and ident:
+    request = find_request(installation.database, ident)
+    if request is None and ident:
         scopes = [LogScope(project.id) for project in list_projects(installation.database)]
-        labelled = search(installation.database, scopes, LogFilter(label=ident), None, 1).found
-        one = labelled[0] if labelled else None
-    if one is None:
+        labelled = search(installation.database, scopes, LogFilter(label=ident), None, 1).requests
+        request = labelled[0] if labelled else None
+    if request is None:
         raise NotFound(f"There is no request {ident} in the log. The id is unknown, or the request was deleted.")
-    return one
+    return request
 
 
-def _facts_of(installation: Installation, one: LoggedRequest) -> dict[str, Any]:
-    decision = read_decision(installation.database, one.request)
+def _facts_of(installation: Installation, request: LoggedRequest) -> dict[str, Any]:
+    decision = read_decision(installation.database, request.request)
     return {
-        "log": show_request(one),
-        "owner": _owner_of(installation, one),
-        "attempts": [show_attempt(record, for_operator=True) for record in one.attempts],
+        "log": to_builtins(show_request(request)),
+        "owner": _owner_of(installation, request),
+        "attempts": [to_builtins(show_attempt(record, for_operator=True)) for record in request.attempts],
         "routing": None if decision is None else decision.record,
-        "remedies": {code: REMEDIES[code] for code in sorted(one.codes) if code in REMEDIES},
+        "remedies": {code: REMEDIES[code] for code in sorted(request.codes) if code in REMEDIES},
     }
 
 
-def _owner_of(installation: Installation, one: LoggedRequest) -> dict[str, str]:
+def _owner_of(installation: Installation, request: LoggedRequest) -> dict[str, str]:
     """Return names and ids of the owner; deleted objects have only ids."""
     database = installation.database
-    owner = one.owner
+    owner = request.owner
     organization = f"org_{owner.organization.hex()}"
     key_id = f"key_{owner.api_key.hex()}"
     project = f"proj_{owner.project.hex()}"
-    names = {found.id: found.name for found in list_projects(database, [organization])}
+    names = {info.id: info.name for info in list_projects(database, [organization])}
     shown = {"organization": organization, "project": project, "key": key_id}
     try:
         shown["organization_name"] = organizations.find_organization(database, organization).name

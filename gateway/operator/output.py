@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gateway.clock import SECOND_US, from_datetime, to_iso
-from gateway.errors import InvalidRequest
+from gateway.errors import InvalidRequest, NotFound
 from gateway.money import parse_usd
 
 JSON = "json"  # key in the `meta` of the command's context
@@ -123,6 +123,17 @@ def show_time(at_us: int | None) -> str:
     return to_iso(at_us)
 
 
+def only_one(kind: str, choices: Sequence[tuple[str, str]]) -> str:
+    """Return the id of the only organization or project; `choices` are ids and names. Raises NotFound, or
+    InvalidRequest if there are several."""
+    if not choices:
+        raise NotFound(f"There is no active {kind}.")
+    if len(choices) > 1:
+        names = ", ".join(f"{ident} ({name})" for ident, name in choices)
+        raise InvalidRequest(f"There are several {kind}s. Choose one with --{kind}: {names}.")
+    return choices[0][0]
+
+
 def read_expiry(text: str, now_us: int) -> int | None:
     """Parse an expiry into µs since the epoch, or None for "never".
 
@@ -156,14 +167,19 @@ def read_usd(text: str) -> int:
         raise InvalidRequest(f"The amount is not valid: {error}.") from None
 
 
-def read_object(text: str) -> dict[str, Any]:
-    """Parse a JSON object. Raises InvalidRequest."""
+def read_json(text: str) -> Any:
+    """Parse JSON. Raises InvalidRequest."""
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except ValueError as error:
         raise InvalidRequest(
             f'The value is not JSON: {error}. Write it in quotes, like \'{{"models": ["gpt-4o"]}}\'.'
         ) from None
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """Parse a JSON object. Raises InvalidRequest."""
+    value = read_json(text)
     if not isinstance(value, dict):
         raise InvalidRequest("The value must be a JSON object in braces.")
     return value

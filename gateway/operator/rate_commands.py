@@ -60,8 +60,11 @@ def clear(ctx: click.Context, scope: str, subject: str, kind: str | None) -> Non
 def show(ctx: click.Context) -> None:
     """List all rate limits."""
     installation = ctx.with_resource(opened())
-    found = RateLimits(installation.database, installation.control).list_limits()
-    rows = [(one.scope, "each" if one.subject == EACH else one.subject, one.amount, NAMES[one.kind]) for one in found]
+    limits = RateLimits(installation.database, installation.control).list_limits()
+    rows = [
+        (limit.scope, "each" if limit.subject == EACH else limit.subject, limit.amount, NAMES[limit.kind])
+        for limit in limits
+    ]
     print_table(("SCOPE", "SUBJECT", "AMOUNT", "OF"), rows, "There are no rate limits.")
 
 

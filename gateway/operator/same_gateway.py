@@ -35,7 +35,7 @@ def _check_catalogue(installation: Installation, workers: list[int]) -> None:
     ours = installation.catalogue.version
     if theirs <= {ours}:
         return
-    others = ", ".join(sorted(one[:SHOWN] for one in theirs - {ours}))
+    others = ", ".join(sorted(version[:SHOWN] for version in theirs - {ours}))
     raise Conflict(
         f"The gateway serves the catalogue {others}, but this command reads {ours[:SHOWN]}. Use the gateway's "
         f"GATEWAY_CATALOGUE_PATH and gateway.toml, or send SIGHUP to the gateway if its files have changed ({MANAGE} "

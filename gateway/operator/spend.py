@@ -1,4 +1,4 @@
-"""`spend`: spending in a period, by project, key, model or day."""
+"""`spend`: spending in a period, by project, key, model, day, team, person, provider, app, session or tag."""
 
 import csv
 import io
@@ -10,7 +10,9 @@ from typing import Any
 import click
 
 from gateway.accounts.keys import list_keys
+from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
+from gateway.accounts.teams import list_teams
 from gateway.clock import DAY_US, to_iso
 from gateway.errors import InvalidRequest
 from gateway.metering.activity import Dimension, Owners, Span, measure
@@ -19,12 +21,19 @@ from gateway.metering.rollups.queries import Row, at_once
 from gateway.money import format_usd
 from gateway.operator.installation_commands import Installation, check_scope, opened
 from gateway.operator.output import AS_JSON, is_json, print_table, printable
+from gateway.reports.forecast import forecast_month
 from gateway.reports.period import read_period
 from gateway.reports.report_metrics import NEEDED
+from gateway.reports.shares import ShareQuestion, read_shares
 from gateway.surfaces.tabular import write_cell
 
+# Groups of the chargeback report.
+SHARED = ("team", "person", "provider", "app", "session", "tag")
 HEADER = ("NAME", "REQUESTS", "ERRORS", "INPUT TOKENS", "OUTPUT TOKENS", "COST USD", "CREDITS USD", "OWN KEYS USD")
-BY = ("project", "key", "model", "day")
+BY = ("project", "key", "model", "day", *SHARED)
+
+UNNAMED = ("model", "day", "provider", "app", "session", "tag")
+FORECAST = ("MONTH", "SPENT USD", "DAILY USD", "EXPECTED USD")
 
 Spent = list[tuple[str, str, ActivityFigures]]  # id, name, figures
 
@@ -49,11 +58,21 @@ class SpendQuery:
 @click.option("--to", "end", metavar="DATE", help="Last day in UTC, inclusive; default: today.")
 @click.option("--organization", default="", help="Only this organization.")
 @click.option("--project", default="", help="Only this project.")
+@click.option("--tag", default="", metavar="NAME", help="With --by tag: the name of the tag, such as team or user.")
+@click.option("--forecast", is_flag=True, help="Show the expected cost of the current month instead.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header line.")
 @AS_JSON
 @click.pass_context
 def spend(
-    ctx: click.Context, by: str, start: str | None, end: str | None, organization: str, project: str, as_csv: bool
+    ctx: click.Context,
+    by: str,
+    start: str | None,
+    end: str | None,
+    organization: str,
+    project: str,
+    tag: str,
+    forecast: bool,
+    as_csv: bool,
 ) -> None:
     """Show spending at billed prices: days in order, other groups by cost.
 
@@ -61,20 +80,27 @@ def spend(
     organizations' own provider keys.
     """
     if as_csv and is_json():
-        raise InvalidRequest("Choose one of --csv and --json.")
+        raise InvalidRequest("Choose info of --csv and --json.")
     installation = ctx.with_resource(opened())
     period = read_period(start, end, installation.clock.now_us())
     check_scope(installation, organization)
-    found = list_projects(installation.database, [organization] if organization else None)
-    projects = {one.id: one.name for one in found if project in ("", one.id)}
+    infos = list_projects(installation.database, [organization] if organization else None)
+    projects = {info.id: info.name for info in infos if project in ("", info.id)}
     if project and not projects:
         raise InvalidRequest(f"There is no project {project}.")
     installation.rollups.catch_up()
-    rows = READERS[by](SpendQuery(installation, projects, period.span))
+    if forecast:
+        _print_forecast(installation, Owners(project_ids=tuple(projects)))
+        return
+    query = SpendQuery(installation, projects, period.span)
+    if by in SHARED:
+        rows = _by_share(query, by, tag)
+    else:
+        rows = READERS[by](query)
     if by != "day":
         rows.sort(key=lambda row: (-row[2].cost_nusd, row[0]))
     lines = [(*_names(by, ident, name), *_figures(figures)) for ident, name, figures in rows if figures.requests]
-    header = ((by.upper(),) if by in ("model", "day") else (by.upper(), "NAME")) + HEADER[1:]
+    header = ((by.upper(),) if by in UNNAMED else (by.upper(), "NAME")) + HEADER[1:]
     if as_csv:
         _write_csv(header, lines)
     else:
@@ -89,20 +115,54 @@ def _by_project(query: SpendQuery) -> Spent:
 
 
 def _by_key(query: SpendQuery) -> Spent:
-    found = list_keys(query.installation.database, project_ids=list(query.projects), deleted=True)
-    names = {key.id: key.description for key in found}
-    spent = _summed(query.ask(Owners(key_ids=tuple(names)), "api_key"), lambda row: f"key_{row.value[0].hex()}")
+    infos = list_keys(query.installation.database, project_ids=list(query.projects), deleted=True)
+    names = {key.id: key.description for key in infos}
+    spent = _summed(query.ask(Owners(key_ids=tuple(names)), "api_key"), _name_key)
     return [(ident, names[ident], figures) for ident, _, figures in spent]
 
 
 def _by_model(query: SpendQuery) -> Spent:
     rows = query.ask(Owners(project_ids=tuple(query.projects)), "model")
-    return _summed(rows, lambda row: f"{row.value[1]}/{row.value[0]}")
+    return _summed(rows, _name_model)
+
+
+def _by_share(query: SpendQuery, by: str, tag: str) -> Spent:
+    if (by == "tag") != bool(tag):
+        raise InvalidRequest("--by tag needs --tag NAME, and no other group has it.")
+    database = query.installation.database
+    names = {team.id: team.name for team in list_teams(database)}
+    teams: dict[str, list[str]] = {}
+    for team in list_teams(database):
+        for member_id in team.member_ids:
+            teams.setdefault(member_id, []).append(team.id)
+    names |= {member.id: member.name or member.email for member in list_members(database)}
+    keys = {key.id: key for key in list_keys(database, project_ids=list(query.projects), deleted=True)}
+    owners = Owners(project_ids=tuple(query.projects))
+    question = ShareQuestion(owners, query.span("all"), by, tag.lower(), keys, teams)
+    return [(share.id, names.get(share.id, ""), share.figures) for share in read_shares(database, question)]
+
+
+def _print_forecast(installation: Installation, owners: Owners) -> None:
+    expected = forecast_month(installation.database, owners, installation.clock.now_us())
+    amounts = (expected.spent_nusd, expected.daily_nusd, expected.expected_nusd)
+    print_table(FORECAST, [(expected.month.name, *map(format_usd, amounts))], "")
 
 
 def _by_day(query: SpendQuery) -> Spent:
     rows = query.ask(Owners(project_ids=tuple(query.projects)), "total", "day")
-    return sorted(_summed(rows, lambda row: to_iso(row.step * DAY_US)[:10]))
+    return sorted(_summed(rows, _name_day))
+
+
+def _name_key(row: Row) -> str:
+    return f"key_{row.value[0].hex()}"
+
+
+def _name_model(row: Row) -> str:
+    return f"{row.value[1]}/{row.value[0]}"
+
+
+def _name_day(row: Row) -> str:
+    return to_iso(row.step * DAY_US)[:10]
 
 
 READERS: dict[str, Callable[[SpendQuery], Spent]] = {
@@ -114,10 +174,10 @@ READERS: dict[str, Callable[[SpendQuery], Spent]] = {
 
 
 def _summed(rows: list[Row], name: Callable[[Row], str]) -> Spent:
-    found: dict[str, ActivityFigures] = {}
+    sums: dict[str, ActivityFigures] = {}
     for row in rows:
-        found.setdefault(name(row), ActivityFigures()).add(row.figures)
-    return [(ident, "", figures) for ident, figures in found.items()]
+        sums.setdefault(name(row), ActivityFigures()).add(row.figures)
+    return [(ident, "", figures) for ident, figures in sums.items()]
 
 
 def _total(rows: list[Row]) -> ActivityFigures:
@@ -128,7 +188,7 @@ def _total(rows: list[Row]) -> ActivityFigures:
 
 
 def _names(by: str, ident: str, name: str) -> tuple[str, ...]:
-    if by in ("model", "day"):
+    if by in UNNAMED:
         return (ident,)
     return (ident, name)
 
@@ -136,7 +196,7 @@ def _names(by: str, ident: str, name: str) -> tuple[str, ...]:
 def _figures(figures: ActivityFigures) -> tuple[Any, ...]:
     nusd = (figures.cost_nusd, figures.cost_nusd - figures.byok_nusd, figures.byok_nusd)
     counts = (figures.requests, figures.errors, figures.input_tokens, figures.output_tokens)
-    return (*counts, *(format_usd(one) for one in nusd))
+    return (*counts, *(format_usd(amount) for amount in nusd))
 
 
 def _write_csv(header: tuple[str, ...], lines: list[tuple[Any, ...]]) -> None:

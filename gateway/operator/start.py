@@ -6,19 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
 from gateway import money
 from gateway.admin.bootstrap import KEY_NAME, PASSWORD_NAME, FirstKey, check_first_start
+from gateway.admin.sign_in_links import make_link_token
 from gateway.catalogue import last_good
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.environment_credentials import credentials_for
 from gateway.configuration import effective_values, settings
 from gateway.configuration.settings import MANAGE, MIGRATE_LATE, ROOT, Settings, SettingsError
 from gateway.errors import Unavailable
+from gateway.oauth.redirects import LOOPBACK
 from gateway.operator import config
-from gateway.operator.installation_commands import address_of, opened
+from gateway.operator.installation_commands import Installation, address_of, opened
 from gateway.operator.output import AS_JSON, print_result
 from gateway.server.ports import problem_of
 from gateway.store import migrations
@@ -164,11 +167,14 @@ class Welcome:
     providers: list[str]
     owner: str
     has_password: bool
+    link: str = ""
 
     def show(self, warnings: Sequence[str] = ()) -> None:
         """Print the warnings, the facts and an example request."""
         lines = [*warnings, f"Gateway: {self.address}", *describe_key(self.first), describe_providers(self.providers)]
         lines.append(describe_pages(self.address, self.owner, self.has_password, self.first.created))
+        if self.link:
+            lines.append(f"Sign in once without a password, within half an hour: {self.link}")
         text = "\n".join([*lines, *describe_request(self.address, self.first)])
         fields = {"address": self.address, **key_fields(self.first), "providers": self.providers}
         print_result(text, **fields, warnings=list(warnings))
@@ -183,7 +189,19 @@ def prepare(catalogue: Catalogue) -> Welcome:
         keyed = [provider.id for provider in catalogue.providers.values() if credentials_for(provider, environment)]
         owner = installation.settings.bootstrap.email
         has_password = bool(installation.settings.secret(PASSWORD_NAME))
-        return Welcome(address_of(installation), first, keyed, owner, has_password)
+        address = address_of(installation)
+        return Welcome(address, first, keyed, owner, has_password, make_link(installation, address, owner))
+
+
+def make_link(installation: Installation, address: str, owner: str) -> str:
+    """Return a sign-in link for a person at the terminal of this machine. Other output may be a log, in
+    which no link must appear."""
+    if not sys.stdout.isatty() or urlsplit(address).hostname not in LOOPBACK:
+        return ""
+    token = make_link_token(installation.database, installation.secrets.hash_keys[0], owner)
+    if not token:
+        return ""
+    return f"{address}/console/welcome?token={token}"
 
 
 def describe_providers(keyed: list[str]) -> str:
@@ -198,10 +216,10 @@ def describe_pages(address: str, owner: str, has_password: bool, first_start: bo
     """Return a line with the URL of the console and how to sign in."""
     command = f"{MANAGE} members set-password"
     if not first_start:
-        return f"Console: {address}/connect (to set a password: {command} <e-mail>)"
+        return f"Console: {address}/console (to set a password: {command} <e-mail>)"
     if has_password:
-        return f"Console: {address}/connect (sign in as {owner} with the password in {PASSWORD_NAME})"
-    return f"Console: {address}/connect (sign in as {owner}; set a password first: {command} {owner})"
+        return f"Console: {address}/console (sign in as {owner} with the password in {PASSWORD_NAME})"
+    return f"Console: {address}/console (sign in as {owner}; set a password first: {command} {owner})"
 
 
 def describe_key(first: FirstKey) -> list[str]:

@@ -1,6 +1,7 @@
 """`status`: the state of the installation, from the reports of its workers and jobs in the database."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,11 +10,13 @@ from gateway import __version__
 from gateway.catalogue.environment_credentials import is_configured, missing_variables
 from gateway.configuration.settings import MANAGE
 from gateway.control.version import Control
+from gateway.errors import Unavailable
 from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.output import AS_JSON, is_json, print_json, print_table, show_time
 from gateway.operator.running import describe
 from gateway.store import migrations
 from gateway.store.documents import Documents
+from gateway.store.outage_journal import kept_bytes
 from gateway.telemetry.presence import WorkerFacts, read_presence
 from gateway.worker import accepted_configuration
 from gateway.worker.recurring_jobs import read_reports
@@ -33,24 +36,29 @@ def status(ctx: click.Context, every: bool) -> int:
     The exit status is 1 if no worker is running, the last run of a job failed or the catalogue's files have mistakes.
     """
     installation = ctx.with_resource(opened())
-    found = examine(installation)
+    report = examine(installation)
     if is_json():
-        print_json(found)
+        print_json(report)
     else:
-        _show(found, every)
-    well = found["workers"] and not found["mistakes"] and not any(job["error"] for job in found["jobs"])
+        _show(report, every)
+    well = (
+        not report["database"]["error"]
+        and report["workers"]
+        and not report["mistakes"]
+        and not any(job["error"] for job in report["jobs"])
+    )
     if well:
         return 0
     return 1
 
 
 def examine(installation: Installation) -> dict[str, Any]:
-    """Return the status as JSON values. Raises Unavailable.
+    """Return the status as JSON values; without the database, what the configuration and this node's files say.
 
     Reads no rows from a database that still needs migrations.
     """
     database = _database(installation)
-    behind = bool(database["pending"])
+    behind = bool(database["pending"] or database["error"])
     workers: dict[int, str] = {}
     presence: dict[int, WorkerFacts] = {}
     jobs: list[dict[str, Any]] = []
@@ -79,12 +87,20 @@ def examine(installation: Installation) -> dict[str, Any]:
 
 
 def _database(installation: Installation) -> dict[str, Any]:
-    """Return the database's URL without a password, and its migrations: `pending` and those of newer releases."""
+    """Return the database's URL without a password, its migrations (`pending` and those of newer releases), and the
+    records that workers of this node keep for it."""
     chosen = installation.settings.database
-    state = migrations.look(installation.existing_database)
+    state = migrations.SchemaState("", (), ())
+    error = None
+    try:
+        state = migrations.look(installation.existing_database)
+    except Unavailable as unavailable:
+        error = unavailable.message
     return {
         "kind": chosen.scheme,
         "address": describe(chosen),
+        "error": error,
+        "kept_bytes": kept_bytes(Path(chosen.data_dir) / "journal"),
         "migration": state.newest or None,
         "pending": list(state.pending),
         "ahead": list(state.ahead),
@@ -113,13 +129,13 @@ def _versions(facts: WorkerFacts | None) -> dict[str, str | None]:
 
 def _cooldowns(workers: dict[int, str], presence: dict[int, WorkerFacts]) -> list[dict[str, Any]]:
     """Return the active cooldowns of each node, which workers report every few seconds."""
-    found: dict[tuple[str, str, str], int] = {}
+    counts: dict[tuple[str, str, str], int] = {}
     for epoch, node in workers.items():
         for provider, reason, count in presence[epoch].resting if epoch in presence else ():
             place = (node, provider, reason)
-            found[place] = max(found.get(place, 0), count)
+            counts[place] = max(counts.get(place, 0), count)
     names = ("node", "provider", "reason", "count")
-    return [dict(zip(names, (*place, count), strict=True)) for place, count in sorted(found.items())]
+    return [dict(zip(names, (*place, count), strict=True)) for place, count in sorted(counts.items())]
 
 
 def _jobs(installation: Installation) -> list[dict[str, Any]]:
@@ -138,9 +154,9 @@ def _jobs(installation: Installation) -> list[dict[str, Any]]:
 def _leader(installation: Installation) -> int:
     database = installation.database
     sql = f"SELECT worker FROM leader WHERE name = 'jobs' AND expires_at > {database.moment_sql()}"
-    found = database.read(lambda: database.execute(sql).fetchone())
-    if found:
-        return found[0]
+    row = database.read(lambda: database.execute(sql).fetchone())
+    if row:
+        return row[0]
     return 0
 
 
@@ -148,6 +164,8 @@ def _describe_migration(database: dict[str, Any]) -> str:
     pending = database["pending"]
     ahead = database["ahead"]
     migration = database["migration"] or "none"
+    if database["error"]:
+        return "unknown"
     if pending:
         return f"{migration}; {len(pending)} pending: run {MANAGE} migrate"
     if ahead:
@@ -155,19 +173,23 @@ def _describe_migration(database: dict[str, Any]) -> str:
     return migration
 
 
-def _show(found: dict[str, Any], every: bool) -> None:
-    facts = [("version", found["version"]), ("database", found["database"]["address"])]
-    facts += [("migration", _describe_migration(found["database"])), ("catalogue", found["catalogue"])]
+def _show(report: dict[str, Any], every: bool) -> None:
+    facts = [("version", report["version"]), ("database", report["database"]["address"])]
+    facts += [("migration", _describe_migration(report["database"])), ("catalogue", report["catalogue"])]
     print_table(("WHAT", "IS"), facts, "")
-    if found["mistakes"]:
-        count = accepted_configuration.count_of(found["mistakes"])
+    if report["database"]["error"]:
+        click.echo("The database is away: workers, jobs and cooldowns are unknown.")
+    if report["database"]["kept_bytes"]:
+        click.echo("Workers of this node keep usage records in local files until the database is back.")
+    if report["mistakes"]:
+        count = accepted_configuration.count_of(report["mistakes"])
         click.echo(
             f"The catalogue's files have {count}; the previous version is used. List them: {MANAGE} config check"
         )
     click.echo()
     rows = [
-        (one["node"], one["epoch"], one["version"], one["catalogue"], "yes" if one["leads"] else "")
-        for one in found["workers"]
+        (row["node"], row["epoch"], row["version"], row["catalogue"], "yes" if row["leads"] else "")
+        for row in report["workers"]
     ]
     print_table(
         ("NODE", "WORKER", "VERSION", "CATALOGUE", "LEADS"),
@@ -175,20 +197,20 @@ def _show(found: dict[str, Any], every: bool) -> None:
         "No worker is running: the gateway does not serve this database.",
     )
     click.echo()
-    ready = [one["provider"] for one in found["providers"] if one["configured"] and not one["keyless"]]
+    ready = [row["provider"] for row in report["providers"] if row["configured"] and not row["keyless"]]
     click.echo(f"Providers with a key: {', '.join(ready) or 'none'}.")
-    open_ones = [one["provider"] for one in found["providers"] if one["configured"] and one["keyless"]]
+    open_ones = [row["provider"] for row in report["providers"] if row["configured"] and row["keyless"]]
     click.echo(f"Providers that need no key: {', '.join(open_ones) or 'none'}.")
-    missing = [one for one in found["providers"] if not one["configured"]]
+    missing = [row for row in report["providers"] if not row["configured"]]
     if every:
         print_table(
-            ("PROVIDER", "NEEDS"), [(one["provider"], one["needs"]) for one in missing], "Every provider is configured."
+            ("PROVIDER", "NEEDS"), [(row["provider"], row["needs"]) for row in missing], "Every provider is configured."
         )
     else:
         click.echo(f"Providers without a key: {len(missing)} (status --all shows what each needs).")
     click.echo()
-    cooldowns = [tuple(one.values()) for one in found["cooldowns"]]
+    cooldowns = [tuple(row.values()) for row in report["cooldowns"]]
     print_table(("NODE", "PROVIDER", "COOLDOWN", "MODELS AND KEYS"), cooldowns, "No cooldown at any worker.")
     click.echo()
-    jobs = [tuple(one.values()) for one in found["jobs"]]
+    jobs = [tuple(row.values()) for row in report["jobs"]]
     print_table(("JOB", "LAST RUN", "LAST SUCCESS", "ERROR"), jobs, "No job has run yet.")

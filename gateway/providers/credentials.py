@@ -12,6 +12,7 @@ from gateway.catalogue.base_urls import address_of, join_base
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.environment_credentials import base_url_for, credentials_for, missing_variables, settings_for
+from gateway.catalogue.unlisted_entries import OWN_KEYS, UNLISTED
 from gateway.providers.protocol import Credential, Target
 
 PLATFORM = "platform"
@@ -19,7 +20,9 @@ BYOK = "byok"
 CUSTOM = "custom"
 CREDITS = "credits"
 API_KEYS = "api-keys"
+MOST_TARGETS = 20_000
 ADVISED = 3  # providers that an error message gives advice for
+LISTED = "GET /v1/models?available=true lists the models that can be called now."
 KEYLESS = Credential(secret="", source=PLATFORM)
 
 
@@ -58,7 +61,7 @@ class Credentials:
 
         def find(mapping: Mapping) -> tuple[Credential, ...]:
             own = self._own(caller.organization_id, mapping)
-            if hybrid:
+            if hybrid and mapping.extra.get(UNLISTED) != OWN_KEYS:
                 return own + platform.get(mapping.provider, ())
             return own
 
@@ -71,6 +74,9 @@ class Credentials:
         name = (mapping.key, credential.ident)
         found = self._targets.get(name)
         if found is None or found.mapping is not mapping:
+            # Callers choose the names of models that the catalogue does not list.
+            if len(self._targets) >= MOST_TARGETS:
+                self._targets.clear()
             found = self._targets[name] = self._make_target(mapping, provider, credential)
         return found
 
@@ -110,6 +116,11 @@ class Credentials:
         return bool(self._current().get(provider_id))
 
     def advise(self, caller: Caller, providers: Sequence[Provider]) -> str:
+        """Explain how the caller can get a credential for one of `providers`, and name the list of usable
+        models."""
+        return f"{self.suggest(caller, providers)} {LISTED}"
+
+    def suggest(self, caller: Caller, providers: Sequence[Provider]) -> str:
         """Explain how the caller can get a credential for one of `providers`: an environment variable for the
         platform's key, a provider key of the organization, or either, depending on the project's mode."""
         with_own_keys = [
@@ -131,7 +142,7 @@ class Credentials:
         elif with_own_keys:
             options.append("set the project's mode to hybrid to use the organization's own keys")
         text = ", or ".join(options)
-        return f"{text[:1].upper()}{text[1:]}. GET /v1/models?available=true lists the models that can be called now."
+        return f"{text[:1].upper()}{text[1:]}."
 
     def _current(self) -> dict[str, tuple[Credential, ...]]:
         catalogue = self._catalogue()

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from gateway.errors import UpstreamFailed
 from gateway.providers.answer_checks import ODD
 from gateway.runtime.large_files import StoredFile
-from gateway.runtime.threads import bulk_turn
+from gateway.runtime.loop_turns import bulk_turn
 
 LONG = 1 << 16  # bytes above which a string is a file
 TURN = 1 << 16  # bytes after which other greenlets run

@@ -7,7 +7,7 @@ from gateway.clock import Clock
 from gateway.errors import GatewayError, NotFound, UpstreamFailed
 from gateway.neutral.videos import VideoFile, VideosRequest, VideoStatus
 from gateway.providers.openers import Opener
-from gateway.providers.protocol import Call, JobCodec, Target, UpstreamReply, Wire
+from gateway.providers.protocol import Call, JobCodec, Target, UpstreamReply, WireFormat
 from gateway.providers.upstream import Upstreams
 from gateway.transport import Transport
 from gateway.transport.client import REDIRECT_STATUSES, REDIRECTS
@@ -72,7 +72,7 @@ class JobCalls:
         parts = {} if codec.locates else ranged  # an answer with only a URL has no ranges
         call.headers = {**call.headers, **parts}
         call.stream = True
-        call.way = None
+        call.endpoint = None
         reply = opener.send(call, target, deadline).wait()
         try:
             if reply.status == NO_SUCH_PART:
@@ -107,7 +107,7 @@ class JobCalls:
                 raise UpstreamFailed(f"The URL of the video answered with status {status}.", upstream_status=status)
         raise UpstreamFailed("The URL of the video redirects too often.", code="too_many_redirects")
 
-    def _carrier(self, target: Target) -> tuple[JobCodec, Wire, Opener]:
+    def _carrier(self, target: Target) -> tuple[JobCodec, WireFormat, Opener]:
         wire, opener = self._upstreams.carrier(target)
         codec = wire.codecs.get(VideosRequest.operation)
         if codec is None:
@@ -141,14 +141,14 @@ def _wait(opener: Opener, call: Call, target: Target, seconds: float = CALL_S) -
     return opener.send(call, target, Clock.monotonic() + seconds).wait()
 
 
-def _check(wire: Wire, reply: UpstreamReply, target: Target) -> None:
+def _check(wire: WireFormat, reply: UpstreamReply, target: Target) -> None:
     if not 200 <= reply.status < 300:
         error: GatewayError = wire.failure(reply, target)
         error.upstream_status = reply.status
         raise error
 
 
-def _check_file(wire: Wire, reply: UpstreamReply, target: Target) -> None:
+def _check_file(wire: WireFormat, reply: UpstreamReply, target: Target) -> None:
     if reply.status in (404, 410):
         raise NotFound(GONE, code="video_content_gone")
     _check(wire, reply, target)

@@ -14,12 +14,15 @@ from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.chat import ChatRequest, Conversation
 from gateway.neutral.file_types import HEAD, type_of
 from gateway.neutral.parts import Audio, File, Image, Media, Message, Part, ToolResult
-from gateway.runtime.threads import Job, compute
+from gateway.neutral.request import Request
+from gateway.runtime.threads import Job, Slots, compute
 
 ADDRESSES = ("https://", "http://")
 MOST_BYTES = 20 << 20  # of one image or file
 MOST_IN_ALL = 40 << 20  # of one request
 MOST_ADDRESSES = 20
+AT_ONCE = 3  # addresses of a request that are loaded at the same time
+COPIES = 3  # of the loaded bytes: as base64, and as the body of the call
 PATIENCE_S = 20.0
 LARGE = 1 << 20
 # Servers refuse clients without a user agent.
@@ -38,8 +41,18 @@ class FetchedAnswer(Interface):
     def body(self) -> bytes: ...
 
 
+class Kept(Interface):
+    """Counts the bytes that a request keeps, as long as it refers to this object. Raises Overloaded beyond a budget."""
+
+    def grow(self, size: int) -> None: ...
+    def release(self) -> None: ...
+
+
 class Fetcher(Interface):
-    """Sends GET to a caller's URL, with the SSRF guard and a size limit. Raises GatewayError."""
+    """Sends GET to a caller's URL, with the SSRF guard and a size limit. Raises GatewayError. `keep` returns the count
+    of the bytes that the request keeps."""
+
+    def keep(self) -> Kept: ...
 
     def fetch(self, url: str, max_bytes: int, *, timeout_s: float, headers: dict[str, str]) -> FetchedAnswer: ...
 
@@ -65,6 +78,22 @@ def addressed(request: ChatRequest) -> dict[Media, tuple[str, ...]]:
     return found
 
 
+class _Allowance:
+    """What the URLs of one request may still load, a few of them at a time."""
+
+    def __init__(self, kept: Kept) -> None:
+        self.kept = kept
+        self.slots = Slots(AT_ONCE)
+        self._left = MOST_IN_ALL
+
+    def spend(self, size: int) -> None:
+        """Count loaded bytes. NotSupported when all together are too many, Overloaded when the worker has no room."""
+        self._left -= size
+        if self._left < 0:
+            raise _unreadable(f"together they exceed {MOST_IN_ALL >> 20} MB")
+        self.kept.grow(COPIES * size)
+
+
 def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest:
     """Return the request with the content of all its URLs, fetched concurrently and within `seconds`.
 
@@ -75,17 +104,21 @@ def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest
         wanted = addressed(request)
         if len(wanted) > MOST_ADDRESSES:
             raise _unreadable(f"more than {MOST_ADDRESSES} images and files are given by URL")
-        jobs = [Job(_load, fetcher, media, kinds, min(seconds, PATIENCE_S)) for media, kinds in wanted.items()]
+        allowance = _Allowance(fetcher.keep())
+        patience_s = min(seconds, PATIENCE_S)
+        jobs = [Job(_load, fetcher, media, kinds, patience_s, allowance) for media, kinds in wanted.items()]
         try:
             loaded = {media: job.result(seconds) for media, job in zip(wanted, jobs, strict=True)}
-        except TimeoutError:
-            raise _unreadable("loading took too long") from None
+        except BaseException as error:
+            # The traceback may refer to the count until garbage collection.
+            allowance.kept.release()
+            if isinstance(error, TimeoutError):
+                raise _unreadable("loading took too long") from None
+            raise
         finally:
             for job in jobs:
                 job.stop()
         size = sum(len(media.data) for media in loaded.values())
-        if size * 3 // 4 > MOST_IN_ALL:
-            raise _unreadable(f"together they exceed {MOST_IN_ALL >> 20} MB")
         conversation = _filled(request.conversation(), loaded)
         request.inlined = replace(
             request,
@@ -93,11 +126,28 @@ def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest
             native=None,
             _decoded=conversation,
             large=request.large or size > LARGE,
+            loaded=allowance.kept,
         )
     return request.inlined
 
 
-def _load(fetcher: Fetcher, media: Media, kinds: tuple[str, ...], seconds: float) -> Media:
+def release(request: Request) -> None:
+    """End the count of loaded bytes after a failure, whose traceback may refer to the request for long."""
+    if isinstance(request, ChatRequest) and request.inlined is not None:
+        request.inlined.loaded.release()
+
+
+def _load(fetcher: Fetcher, media: Media, kinds: tuple[str, ...], seconds: float, allowance: _Allowance) -> Media:
+    if not allowance.slots.take(seconds):
+        raise _unreadable("loading took too long")
+    try:
+        allowance.spend(0)
+        return _fetch(fetcher, media, kinds, seconds, allowance)
+    finally:
+        allowance.slots.give()
+
+
+def _fetch(fetcher: Fetcher, media: Media, kinds: tuple[str, ...], seconds: float, allowance: _Allowance) -> Media:
     try:
         answer = fetcher.fetch(media.url, MOST_BYTES, timeout_s=seconds, headers=HEADERS)
     except UpstreamFailed as error:
@@ -109,6 +159,7 @@ def _load(fetcher: Fetcher, media: Media, kinds: tuple[str, ...], seconds: float
     kind = type_of(answer.body[:HEAD])
     if not kind.startswith(kinds):
         raise _unreadable("it is not an image" if kinds == IMAGE else "it is not an image, audio or PDF", media)
+    allowance.spend(len(answer.body))
     if len(answer.body) > LARGE:
         packed = compute(b64encode, answer.body)
     else:

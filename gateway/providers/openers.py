@@ -26,14 +26,14 @@ class SessionLink(Interface):
     """An open session with an upstream that exchanges text messages in both directions.
 
     `receive` returns None when the session is closed; `code` and `reason` (RFC 6455) are then set. `send` and `ping`
-    raise SocketClosed. `heard` counts received frames, including pongs. `close` sends a close frame, `abort` drops the
-    connection.
+    raise SocketClosed. `received_count` counts received frames, including pongs. `close` sends a close frame, `abort`
+    drops the connection.
     """
 
     code: int
     reason: str
     closed: bool
-    heard: int
+    received_count: int
 
     def receive(self) -> str | None: ...
     def send(self, text: str) -> None: ...
@@ -51,7 +51,7 @@ class UpstreamSession(Interface):
     @property
     def reason(self) -> str: ...
     @property
-    def heard(self) -> int: ...
+    def received_count(self) -> int: ...
     def receive(self) -> ServerEvent | None: ...
     def send(self, text: str) -> None: ...
     def ping(self) -> None: ...
@@ -64,8 +64,8 @@ Dial = Callable[[Call, float], SessionLink]
 
 
 class SessionCodec(Codec, Interface):
-    """A codec of realtime sessions, `codecs["realtime"]` of a Wire. `transcribes`: the session's model transcribes the
-    input audio itself, within its own token usage, and no separate transcription model is used."""
+    """A codec of realtime sessions, `codecs["realtime"]` of a WireFormat. `transcribes`: the session's model
+    transcribes the input audio itself, within its own token usage, and no separate transcription model is used."""
 
     transcribes: bool
 
@@ -144,12 +144,12 @@ class Network:
         self._transport = transport
 
     def send(self, call: Call, target: Target, deadline: float) -> PendingCall:
-        way = call.way
-        head = None if way is None else way.head
+        endpoint = call.endpoint
+        head = None if endpoint is None else endpoint.head
         if head is None:
             head = self._transport.prepare(call.method, call.url, call.headers, target.trusted)
-            if way is not None:
-                way.head = head
+            if endpoint is not None:
+                endpoint.head = head
         return self._transport.transmit(head, call.body, call.stream, deadline)
 
     def connect(self, call: Call, target: Target, deadline: float) -> SessionLink:

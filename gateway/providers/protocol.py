@@ -88,7 +88,7 @@ class Target:
         return ""
 
 
-class Way(Struct, eq=False):
+class CallEndpoint(Struct, eq=False):
     """URL and headers of a target's calls; both are immutable. `head` is the request head that the network layer builds
     from them once."""
 
@@ -102,7 +102,7 @@ class Call(Struct, eq=False):
     function names in the call to the caller's names. `reader` reads the answer instead of the codec (with the same
     methods), where reading depends on the request.
 
-    `way` is set when other calls of the target have the same URL and headers.
+    `endpoint` is set when other calls of the target have the same URL and headers.
     """
 
     method: str
@@ -112,7 +112,7 @@ class Call(Struct, eq=False):
     stream: bool = False
     warnings: tuple[str, ...] = ()  # fields of the request that the target cannot carry, under the caller's names
     renamed: dict[str, str] | None = None
-    way: Way | None = None
+    endpoint: CallEndpoint | None = None
     reader: "StreamReader | None" = None
 
 
@@ -168,7 +168,7 @@ class StreamCodec(Codec, StreamReader, Interface):
 
 
 class JobCodec(Codec, Interface):
-    """A codec of an asynchronous job, such as `codecs["videos"]` of a Wire. The first answer is a VideoTask.
+    """A codec of an asynchronous job, such as `codecs["videos"]` of a WireFormat. The first answer is a VideoTask.
 
     The further calls need the task's `ident` and a target with the same mapping and credential. Each is sent like any
     other call, and the wire's `failure` reads an answer other than 2xx. `status` and `cancel` accept every `ident` that
@@ -211,7 +211,7 @@ class JobCodec(Codec, Interface):
 
 
 class ChatCodec(StreamCodec, Interface):
-    """A chat codec, which also provides the members that all operations of its protocol share; see Wire."""
+    """A chat codec, which also provides the members that all operations of its protocol share; see WireFormat."""
 
     marks: bool
     lost: frozenset[str]
@@ -223,7 +223,7 @@ Failure = Callable[[UpstreamReply, Target], GatewayError]
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class WireFormat:
     """A protocol: its name in catalogue entries, and a codec for each operation that it carries. `failure` converts a
     response other than 2xx into an error with scrubbed, capped text and the right blame. `marks`: the format has cache
     marks. `lost`: the parts of a request (names of Requirements) that it has no field for.

@@ -1,7 +1,8 @@
 """Small named adjustments of an OpenAI-format body that a provider's or a mapping's entry can list.
 
 A quirk receives the body before it is sent and the request, and changes the body's top level in place. Nested values
-are shared, so they are replaced and never changed. Quirks run last, in the order of the entry. Quirks for reasoning are
+are shared, so they are replaced and never changed. The rows of neutral/parameters.py name the quirks that remove
+parameters. Quirks run last, in the order of the entry. Quirks for reasoning are
 in thinking_quirks.py, quirks for messages in message_shapes.py.
 """
 
@@ -11,8 +12,10 @@ from typing import Any
 import orjson
 from msgspec import json
 
+from gateway.dialects import openai as dialect
 from gateway.errors import ContentNeeded
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest
+from gateway.neutral.parameters import fields_of, removed_by_quirks
 from gateway.providers.media_fetching import addressed
 from gateway.providers.message_shapes import MESSAGE_SHAPES
 from gateway.providers.thinking_quirks import THINKING_QUIRKS
@@ -30,7 +33,7 @@ THINK_TAGS = "think_tags"
 # The engine's own API for the details of its models (local/engines.py).
 DETAILS_BY_SHOW = "details_by_show"
 DETAILS_BY_LIST = "details_by_list"
-# Sampling is fixed: warnings name what the quirk of this name removes.
+# Sampling of reasoning models is fixed: warnings name the parameters that the quirk of this name removes.
 NO_SAMPLING = "no_sampling"
 # The path of native text completions (openai/fim.py).
 FIM_COMPLETIONS = "fim_completions"
@@ -38,17 +41,44 @@ BETA_COMPLETIONS = "beta_completions"
 COMPLETES = frozenset((FIM_COMPLETIONS, BETA_COMPLETIONS))
 
 
-def _without(name: str) -> Quirk:
-    """Return a quirk that removes a field."""
+def drop_field(body: Body, path: str) -> None:
+    """Remove the field at a dotted path, and the object that it was in if that is then empty. Nested values are shared,
+    so the object is copied."""
+    outer, dot, name = path.partition(".")
+    if not dot:
+        body.pop(path, None)
+        return
+    holder = body.get(outer)
+    if not holder or name not in holder:
+        return
+    kept = {key: value for key, value in holder.items() if key != name}
+    if kept:
+        body[outer] = kept
+    else:
+        del body[outer]
+
+
+def _removal(name: str, paths: list[str]) -> Quirk:
+    plain = [path for path in paths if "." not in path]
+    nested = [path for path in paths if "." in path]
 
     def quirk(body: Body, request: ChatRequest) -> None:
-        body.pop(name, None)
+        for path in plain:
+            body.pop(path, None)
+        for path in nested:
+            drop_field(body, path)
 
-    quirk.__name__ = f"no_{name}"
+    quirk.__name__ = name
     return quirk
 
 
-no_service_tier, no_user, no_verbosity, no_n = map(_without, ("service_tier", "user", "verbosity", "n"))
+def removals_in(dialect: str) -> dict[str, Quirk]:
+    """Return the quirks that remove parameters from requests of a dialect, by name."""
+    return {name: _removal(name, paths) for name, paths in removed_by_quirks(dialect).items()}
+
+
+def no_user(body: Body, request: ChatRequest) -> None:
+    body.pop("user", None)
 
 
 def max_tokens_old_name(body: Body, request: ChatRequest) -> None:
@@ -62,30 +92,16 @@ def no_stream_options(body: Body, request: ChatRequest) -> None:
     body.pop("stream_options", None)
 
 
-def no_parallel_tool_calls(body: Body, request: ChatRequest) -> None:
-    body.pop("parallel_tool_calls", None)
-
-
-def drop_penalties(body: Body, request: ChatRequest) -> None:
-    body.pop("frequency_penalty", None)
-    body.pop("presence_penalty", None)
+# Parameters that NO_SAMPLING removes, and no capability reports.
+FIXED = tuple(
+    path for path, row in fields_of(dialect.NAME).items() if NO_SAMPLING in row.quirks and row.capability is None
+)
 
 
 def report_fixed(body: Body, key: str) -> list[str]:
     """Return a warning for each sampling field that `no_sampling` removes, unless it has the default value."""
-    named = [name for name in ("temperature", "top_p") if body.get(name) not in (None, 1)]
+    named = [name for name in FIXED if body.get(name) not in (None, 1)]
     return [f"{name} is fixed for {key} and was left out." for name in named]
-
-
-def no_sampling(body: Body, request: ChatRequest) -> None:
-    """Remove sampling fields for reasoning models that refuse them because their sampling is fixed."""
-    for name in ("temperature", "top_p", "frequency_penalty", "presence_penalty"):
-        body.pop(name, None)
-
-
-def no_stop(body: Body, request: ChatRequest) -> None:
-    """Remove stop sequences for models that refuse them."""
-    body.pop("stop", None)
 
 
 def one_stop(body: Body, request: ChatRequest) -> None:
@@ -260,38 +276,36 @@ def _join_text(message: dict[str, Any]) -> dict[str, Any]:
 
 
 QUIRKS: dict[str, Quirk] = {
-    function.__name__: function
-    for function in (
-        max_tokens_old_name,
-        no_stream_options,
-        no_parallel_tool_calls,
-        no_service_tier,
-        no_user,
-        no_verbosity,
-        no_n,
-        drop_penalties,
-        no_sampling,
-        required_as_any,
-        tool_choice_auto,
-        inline_media,
-        no_strict,
-        no_cache_breakpoints,
-        content_null_required,
-        content_text_required,
-        text_as_string,
-        developer_as_system,
-        system_as_user,
-        no_names,
-        sends_prompt_cache,
-        sends_sensitive_word_check,
-        compatible,
-        no_stop,
-        one_stop,
-        streamed_tool_arguments,
-        parameters_required,
-    )
-} | {"no_usage_in_stream": no_stream_options}
-QUIRKS |= THINKING_QUIRKS | {name: _of_messages(change) for name, change in MESSAGE_SHAPES.items()}
+    **{
+        function.__name__: function
+        for function in (
+            max_tokens_old_name,
+            no_stream_options,
+            no_user,
+            required_as_any,
+            tool_choice_auto,
+            inline_media,
+            no_strict,
+            no_cache_breakpoints,
+            content_null_required,
+            content_text_required,
+            text_as_string,
+            developer_as_system,
+            system_as_user,
+            no_names,
+            sends_prompt_cache,
+            sends_sensitive_word_check,
+            compatible,
+            one_stop,
+            streamed_tool_arguments,
+            parameters_required,
+        )
+    },
+    **removals_in(dialect.NAME),
+    **THINKING_QUIRKS,
+    **{name: _of_messages(change) for name, change in MESSAGE_SHAPES.items()},
+    "no_usage_in_stream": no_stream_options,
+}
 OF_ADDRESS = frozenset((API_VERSION_QUERY, DEPLOYMENT_PATH))
 NAMES = frozenset(QUIRKS) | OF_ADDRESS | COMPLETES | {REPLAY_REASONING, THINK_TAGS, DETAILS_BY_SHOW, DETAILS_BY_LIST}
 

@@ -43,7 +43,7 @@ from gateway.providers.openai.structured import OpenAIStructured, fit_moderation
 from gateway.providers.openai.transcriptions import OpenAITranscriptions
 from gateway.providers.openai.videos import OpenAIVideos
 from gateway.providers.openers import Local, Network
-from gateway.providers.protocol import ChatCodec, Codec, JobCodec, Wire
+from gateway.providers.protocol import ChatCodec, Codec, JobCodec, WireFormat
 from gateway.providers.sandbox.sandbox_server import SandboxServer
 from gateway.providers.upstream import Upstreams
 from gateway.providers.video_codecs import job_failure
@@ -64,7 +64,7 @@ class Resources:
     spool_dir: str = ""
 
 
-def _openai(name: str, uses_tokens: bool, resources: Resources) -> Wire:
+def _openai(name: str, uses_tokens: bool, resources: Resources) -> WireFormat:
     token = resources.token if uses_tokens else None
     return chat_wire(
         name,
@@ -84,37 +84,37 @@ def _openai(name: str, uses_tokens: bool, resources: Resources) -> Wire:
     )
 
 
-def _chat(name: str, codec: Callable[[Tokens], ChatCodec], resources: Resources) -> Wire:
+def _chat(name: str, codec: Callable[[Tokens], ChatCodec], resources: Resources) -> WireFormat:
     return chat_wire(name, codec(resources.token))
 
 
-def _bedrock(resources: Resources) -> Wire:
+def _bedrock(resources: Resources) -> WireFormat:
     return chat_wire("bedrock", BedrockConverse(resources.clock))
 
 
-def _cohere(resources: Resources) -> Wire:
+def _cohere(resources: Resources) -> WireFormat:
     return chat_wire("cohere", CohereChat(), embeddings=CohereEmbeddings(), rerank=CohereRerank())
 
 
-def _dashscope(resources: Resources) -> Wire:
+def _dashscope(resources: Resources) -> WireFormat:
     images = AlibabaImages(resources.transport)
     codecs: dict[str, Codec] = {"images": images, "image_edits": images, "videos": AlibabaVideos()}
-    return Wire("dashscope", images.dialect, job_failure, codecs)
+    return WireFormat("dashscope", images.dialect, job_failure, codecs)
 
 
-def _deepinfra(resources: Resources) -> Wire:
-    return Wire("deepinfra", deepinfra.NAME, upstream_failure, {"rerank": DeepInfraRerank()})
+def _deepinfra(resources: Resources) -> WireFormat:
+    return WireFormat("deepinfra", deepinfra.NAME, upstream_failure, {"rerank": DeepInfraRerank()})
 
 
-def _elevenlabs(resources: Resources) -> Wire:
-    return Wire("elevenlabs", elevenlabs.NAME, upstream_failure, {"speech": ElevenLabsSpeech()})
+def _elevenlabs(resources: Resources) -> WireFormat:
+    return WireFormat("elevenlabs", elevenlabs.NAME, upstream_failure, {"speech": ElevenLabsSpeech()})
 
 
-def _videos(name: str, codec: Callable[[Tokens], JobCodec], resources: Resources) -> Wire:
-    return Wire(name, name, job_failure, {"videos": codec(resources.token)})
+def _videos(name: str, codec: Callable[[Tokens], JobCodec], resources: Resources) -> WireFormat:
+    return WireFormat(name, name, job_failure, {"videos": codec(resources.token)})
 
 
-def _google(resources: Resources) -> Wire:
+def _google(resources: Resources) -> WireFormat:
     chat = GoogleGenerate(resources.token)
     embeddings = GoogleEmbeddings(chat.authorize)
     speech = GoogleSpeech(chat.authorize)
@@ -132,14 +132,14 @@ def _google(resources: Resources) -> Wire:
     )
 
 
-def chat_wire(name: str, chat: ChatCodec, **others: Codec) -> Wire:
+def chat_wire(name: str, chat: ChatCodec, **others: Codec) -> WireFormat:
     """Return a protocol with a chat codec, which supplies `failure`, `marks` and `lost`; `others` are the codecs of
     further operations."""
-    return Wire(name, chat.dialect, chat.failure, {"chat": chat, **others}, chat.marks, chat.lost)
+    return WireFormat(name, chat.dialect, chat.failure, {"chat": chat, **others}, chat.marks, chat.lost)
 
 
 # A factory for each protocol of `catalogue/protocols.py`. The sandbox uses the format of the provider that it imitates.
-FACTORIES: dict[str, Callable[[Resources], Wire]] = {
+FACTORIES: dict[str, Callable[[Resources], WireFormat]] = {
     "openai": partial(_openai, "openai", True),
     "sandbox": partial(_openai, "sandbox", False),
     "openai-responses": partial(_chat, "openai-responses", OpenAIResponses),
@@ -157,13 +157,13 @@ FACTORIES: dict[str, Callable[[Resources], Wire]] = {
 }
 
 
-def make_protocols(transport: Transport, clock: Clock, spool_dir: str = "") -> dict[str, Wire]:
-    """Return one stateless Wire for each protocol, by name."""
+def make_protocols(transport: Transport, clock: Clock, spool_dir: str = "") -> dict[str, WireFormat]:
+    """Return one stateless WireFormat for each protocol, by name."""
     resources = Resources(transport, clock, AccessTokens(fetch_over(transport), clock).token, spool_dir)
     return {name: make(resources) for name, make in FACTORIES.items()}
 
 
-def make_upstreams(wires: dict[str, Wire], transport: Transport, clock: Clock, timeouts: Timeouts) -> Upstreams:
+def make_upstreams(wires: dict[str, WireFormat], transport: Transport, clock: Clock, timeouts: Timeouts) -> Upstreams:
     """Return Upstreams that send calls over the network, except for the sandbox, which runs in this process."""
     sandbox = Local(SandboxServer(clock, pause), timeouts.wake_s)
     return Upstreams(wires, Network(transport), {"sandbox": sandbox}, timeouts.wake_s, transport)

@@ -10,7 +10,7 @@ from gateway.errors import UpstreamFailed
 from gateway.neutral.rerank import RerankInput, RerankRequest, RerankResult
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import ODD, SHAPE_ERRORS, read_object
-from gateway.providers.openai.address import Tokens, way_of
+from gateway.providers.openai.address import Tokens, endpoint_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
 
@@ -26,8 +26,10 @@ class RerankCodec(WrittenCodec, ABC):
 
     def write(self, request: RerankRequest, target: Target) -> Call:
         """Return the call."""
-        way = way_of(target, self.path(target), False, self._tokens)
-        return Call("POST", way.url, way.headers, json.encode(self.body(request.content(), target)), way=way)
+        endpoint = endpoint_of(target, self.path(target), False, self._tokens)
+        return Call(
+            "POST", endpoint.url, endpoint.headers, json.encode(self.body(request.content(), target)), endpoint=endpoint
+        )
 
     def read(self, reply: UpstreamReply, relayed: bool) -> RerankResult:
         """Return the scores. UpstreamFailed for an unexpected shape."""

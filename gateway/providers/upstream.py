@@ -14,10 +14,10 @@ from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.realtime import RealtimeRequest
 from gateway.neutral.request import Request
 from gateway.providers import offload
-from gateway.providers.media_fetching import Fetcher, bring
+from gateway.providers.media_fetching import Fetcher, bring, release
 from gateway.providers.openers import CallListener, CapturedPending, Opener, PendingCall, SessionLink, UpstreamSession
 from gateway.providers.optional_tools import without_offers, write_bare
-from gateway.providers.protocol import Call, Failure, StreamCodec, Target, UpstreamReply, Wire
+from gateway.providers.protocol import Call, Failure, StreamCodec, Target, UpstreamReply, WireFormat
 from gateway.providers.quirks import THINK_TAGS
 from gateway.providers.think_tags import split_batches, split_result
 from gateway.providers.tool_names import restore_batches, restore_result
@@ -103,7 +103,7 @@ class Upstreams:
 
     def __init__(
         self,
-        wires: dict[str, Wire],
+        wires: dict[str, WireFormat],
         network: Opener,
         openers: dict[str, Opener],
         heartbeat_s: float,
@@ -124,32 +124,36 @@ class Upstreams:
         listener: CallListener | None = None,
         gives_up: Callable[[], bool] | None = None,
     ) -> Any:
-        """Send the request and return the result of its operation. Raises the errors of Wire.failure and the transport,
-        and NotSupported. While no response has begun, `gives_up` is called every few seconds; UpstreamTimeout when it
-        returns true."""
-        served, call, relayed, pending = self._send(request, target, deadline, listener)
-        if gives_up is None:
-            reply = pending.wait()
-        else:
-            reply = self._wait(pending, gives_up)
-        if reply.status in NOT_THERE and (first := self._first_of(served, request, target)) is not None:
-            reply.close()
-            served, call, relayed, pending = self._send(request, target, deadline, listener, first)
+        """Send the request and return the result of its operation. Raises the errors of WireFormat.failure and the
+        transport, and NotSupported. While no response has begun, `gives_up` is called every few seconds;
+        UpstreamTimeout when it returns true."""
+        try:
+            served, call, relayed, pending = self._send(request, target, deadline, listener)
             if gives_up is None:
                 reply = pending.wait()
             else:
                 reply = self._wait(pending, gives_up)
-            self._note_absence(first, reply)
-        try:
-            if not 200 <= reply.status < 300:
-                raise _failure(served, reply, target)
-            result = offload.read(call.reader or served.codec, reply, relayed)
-            if served.check is not None:
-                served.check(request, result)
-            if served.tagged or call.renamed:
-                result = compute_if(result.large, _restore, result, served.tagged, call.renamed)
-        finally:
-            reply.close()
+            if reply.status in NOT_THERE and (first := self._first_of(served, request, target)) is not None:
+                reply.close()
+                served, call, relayed, pending = self._send(request, target, deadline, listener, first)
+                if gives_up is None:
+                    reply = pending.wait()
+                else:
+                    reply = self._wait(pending, gives_up)
+                self._note_absence(first, reply)
+            try:
+                if not 200 <= reply.status < 300:
+                    raise _failure(served, reply, target)
+                result = offload.read(call.reader or served.codec, reply, relayed)
+                if served.check is not None:
+                    served.check(request, result)
+                if served.tagged or call.renamed:
+                    result = compute_if(result.large, _restore, result, served.tagged, call.renamed)
+            finally:
+                reply.close()
+        except BaseException:
+            release(request)
+            raise
         if call.warnings:
             return dataclasses.replace(result, warnings=(*call.warnings, *result.warnings))
         return result
@@ -159,14 +163,18 @@ class Upstreams:
     ) -> Answering:
         """Start a streamed answer. Its batches contain a Heartbeat while no data arrives; iterating over them raises
         the errors of `send`."""
-        served, call, relayed, pending = self._send(request, target, deadline, listener)
+        try:
+            served, call, relayed, pending = self._send(request, target, deadline, listener)
+        except BaseException:
+            release(request)
+            raise
         answering = Answering(pending)
         again = _Again(request, target, deadline, listener)
         answering.batches = self._read(answering, pending, served, call, relayed, again)
         return answering
 
     def connect(self, request: Request, target: Target, deadline: float) -> UpstreamSession:
-        """Return an open session. Raises the errors of Wire.failure and the transport, and NotSupported."""
+        """Return an open session. Raises the errors of WireFormat.failure and the transport, and NotSupported."""
         wire = self._wires.get(target.protocol)
         codec: Any = None if wire is None else wire.codecs.get(request.operation)
         if wire is None or codec is None:
@@ -190,7 +198,7 @@ class Upstreams:
         codec: Any = None if wire is None else wire.codecs.get(RealtimeRequest.operation)
         return codec is not None and codec.transcribes is True
 
-    def carrier(self, target: Target) -> tuple[Wire, Opener]:
+    def carrier(self, target: Target) -> tuple[WireFormat, Opener]:
         """Return the protocol of a target and its opener, for the calls that follow a job's first answer. NotSupported
         where this worker no longer has the protocol."""
         wire = self._wires.get(target.protocol)
@@ -326,24 +334,28 @@ class Upstreams:
     def _read(
         self, answering: Answering, pending: PendingCall, served: CallPath, call: Call, relayed: bool, again: "_Again"
     ) -> Iterator[Batch]:
-        reply = yield from self._await(pending)
-        answering.answered(reply)
-        target = again.target
-        if reply.status in NOT_THERE and (first := self._first_of(served, again.request, target)) is not None:
-            reply.close()
-            served, call, relayed, pending = self._send(*again, first)
-            answering.sent(pending)
+        try:
             reply = yield from self._await(pending)
             answering.answered(reply)
-            self._note_absence(first, reply)
-        if not 200 <= reply.status < 300:
-            raise _failure(served, reply, target)
-        batches = (call.reader or served.codec).read_stream(reply, relayed)
-        if served.tagged:
-            batches = split_batches(batches)
-        if call.renamed:
-            batches = restore_batches(batches, call.renamed)
-        yield from _with_warnings(batches, call.warnings) if call.warnings else batches
+            target = again.target
+            if reply.status in NOT_THERE and (first := self._first_of(served, again.request, target)) is not None:
+                reply.close()
+                served, call, relayed, pending = self._send(*again, first)
+                answering.sent(pending)
+                reply = yield from self._await(pending)
+                answering.answered(reply)
+                self._note_absence(first, reply)
+            if not 200 <= reply.status < 300:
+                raise _failure(served, reply, target)
+            batches = (call.reader or served.codec).read_stream(reply, relayed)
+            if served.tagged:
+                batches = split_batches(batches)
+            if call.renamed:
+                batches = restore_batches(batches, call.renamed)
+            yield from _with_warnings(batches, call.warnings) if call.warnings else batches
+        except BaseException:
+            release(again.request)
+            raise
 
     def _wait(self, pending: PendingCall, gives_up: Callable[[], bool]) -> UpstreamReply:
         reply = pending.wait(self._heartbeat_s)

@@ -1,6 +1,7 @@
 """Decodes the vectors of an answer individually. Decoding all of them at once would block every other thread, for 0.2
 seconds with three million numbers."""
 
+from array import array
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -10,17 +11,25 @@ from msgspec.json import Decoder
 from gateway.errors import UpstreamFailed
 from gateway.neutral.embeddings import Vector
 from gateway.providers.answer_checks import EMPTY, NOT_JSON, ODD
+from gateway.providers.json_pieces import decode_rows
 
 MOST_BYTES = 1 << 20  # bytes of one vector as JSON: more than 40,000 numbers
 NUMBERS = Decoder(list[float])
+ROWS: Decoder[list[Any]] = Decoder(list[Any])
 VECTOR = Decoder(list[float] | str)  # a string where base64 was requested
+# Vectors with more numbers than this are kept in arrays: releasing a million numbers would block every other thread for
+# 8 ms.
+MANY = 1 << 14
 T = TypeVar("T")
 
 
-def read_apart(decoder: Decoder[T], body: bytes) -> T:
-    """Return an answer as its struct, with vectors still Raw. UpstreamFailed for an unexpected shape."""
+def read_apart(decoder: Decoder[T], body: bytes, member: str = "", rows: Decoder[Any] = ROWS) -> T:
+    """Return an answer as its struct, with vectors still Raw. UpstreamFailed for an unexpected shape.
+
+    `member` is the list that contains the vectors, `rows` decodes a part of it; "" where it is not at the top.
+    """
     try:
-        return decoder.decode(body)
+        return decode_rows(decoder, body, member, rows)
     except ValidationError:
         raise UpstreamFailed(ODD, upstream_status=200) from None
     except (DecodeError, RecursionError):
@@ -31,8 +40,15 @@ def read_vectors(encoded: Sequence[Raw], decoder: Decoder[Any] = NUMBERS) -> lis
     """Return the vectors. UpstreamFailed when there are none, or when one is empty or invalid."""
     if any(memoryview(vector).nbytes > MOST_BYTES for vector in encoded):
         raise UpstreamFailed(f"The provider sent a vector of more than {MOST_BYTES:,} bytes.", upstream_status=200)
+    numbers = 0
+    vectors: list[Vector] = []
     try:
-        vectors = [decoder.decode(vector) for vector in encoded]
+        for one in encoded:
+            vector = decoder.decode(one)
+            numbers += len(vector)
+            if numbers > MANY and isinstance(vector, list):
+                vector = array("d", vector)
+            vectors.append(vector)
     except (DecodeError, RecursionError):
         raise UpstreamFailed(ODD, upstream_status=200) from None
     if not vectors or not all(vectors):

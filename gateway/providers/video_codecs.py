@@ -1,6 +1,7 @@
 """The base class and readers of all video codecs: calls about a task, and validation of each field of the answers."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -38,7 +39,7 @@ GUIDELINES = re.compile(r"usage guidelines|content polic", re.IGNORECASE)
 REFUSING = (400, 403, 422)  # statuses of a refusal by a filter
 
 
-class JobReader(WrittenCodec):
+class JobReader(WrittenCodec, ABC):
     """The base class of video codecs: the parts of a JobCodec that most providers share. `tokens` as for OpenAIChat."""
 
     locates = False
@@ -88,13 +89,13 @@ class JobReader(WrittenCodec):
         """Return None. Providers that can cancel a task override this."""
         return None
 
+    @abstractmethod
     def task_of(self, wire: dict[str, Any]) -> VideoTask:
         """Read the answer that starts a task; raises any of SHAPE_ERRORS for an unknown shape."""
-        raise NotImplementedError
 
+    @abstractmethod
     def state_of(self, wire: dict[str, Any], target: Target) -> VideoStatus:
         """Read a task's status; raises any of SHAPE_ERRORS for an unknown shape."""
-        raise NotImplementedError
 
     def _read_body(self, body: bytes, target: Target) -> VideoStatus:
         wire = read_object(body)

@@ -7,7 +7,7 @@ from gateway.catalogue.entries import Mapping
 from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import Options, Requirements
 from gateway.routing.candidate_filter import CandidateFilter
-from gateway.routing.candidates import Candidate
+from gateway.routing.candidates import Candidate, reason_against
 from gateway.routing.score import ScoreEntry
 from gateway.routing.tables import Tables
 
@@ -152,6 +152,8 @@ def _unwanted(candidate: Candidate, options: Options) -> str:
         return FREE_ONLY
     if options.no_reasoning and candidate.mapping.reasoning:
         return NO_REASONING
+    if options.provider is not None and (reason := reason_against(options.provider, candidate)):
+        return reason
     if candidate.aging:
         return AGING
     if "text" not in candidate.model.output_modalities:

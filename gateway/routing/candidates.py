@@ -7,12 +7,15 @@ from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRat
 from gateway.catalogue.lifecycle import ACTIVE, has_ended, state_on
 from gateway.catalogue.price_rates import UNPRICED, prices_at, rates_at
 from gateway.clock import to_iso
+from gateway.neutral.request import ProviderPreferences
+from gateway.neutral.units import UNITS
 from gateway.routing.capabilities import UNLIMITED, Ability, read_ability
 
 VIDEO_TOKENS = 21_600  # tokens of one second of 1280 x 720, to compare prices by second and by token
 # output tokens of one image of 1024 × 1024 at medium quality, to compare prices by token and by image
 IMAGE_TOKENS = 1056
-MEDIA_RATES = ("ocr_page", "character", "input_audio_hour", "request", "web_search")
+# Prices to compare where text has none.
+MEDIA_RATES = tuple(unit.price for unit in UNITS if unit.billed in ("each", "length", "call") and unit.tool is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,27 @@ def place_of(mapping: Mapping) -> str:
     if mapping.region:
         return f"{mapping.provider}:{mapping.region}"
     return mapping.provider
+
+
+def is_named(names: tuple[str, ...], candidate: Candidate) -> bool:
+    """Return whether one of the names is the candidate's provider, by id or name, or its place, whatever the case."""
+    return rank_among(names, candidate) < len(names)
+
+
+def rank_among(names: tuple[str, ...], candidate: Candidate) -> int:
+    """Return the position of the candidate's provider among the names, or their number when it is not there."""
+    provider = candidate.provider
+    known = (provider.id.lower(), provider.name.lower(), candidate.place.lower())
+    return next((place for place, name in enumerate(names) if name.lower() in known), len(names))
+
+
+def reason_against(preferences: ProviderPreferences, candidate: Candidate) -> str:
+    """Return the preference that leaves the candidate out, "" for none."""
+    if preferences.only and not is_named(preferences.only, candidate):
+        return "is not in provider.only"
+    if is_named(preferences.ignore, candidate):
+        return "is in provider.ignore"
+    return ""
 
 
 def make_candidate(

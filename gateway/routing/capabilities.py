@@ -1,93 +1,67 @@
 """Comparison of what a request requires with what a mapping supports."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.price_rates import ORDINARY_TIERS
 from gateway.errors import NotSupported
 from gateway.neutral.chat import Options, Requirements
-from gateway.neutral.request import TIERS_JOINED
+from gateway.neutral.parameters import CAPABILITIES, PARAMETERS
+from gateway.neutral.request import FEATURES, TIERS_JOINED, Feature
 
 UNLIMITED = 1 << 62
 CHARACTERS_PER_TOKEN = 4
 # No text packs more bytes into a token, so a prompt above this size certainly does not fit.
 MOST_BYTES_PER_TOKEN = 10
 
-# (field of Requirements, reason): one bit each, in this order.
-FLAGS: tuple[tuple[str, str], ...] = (
-    ("stream", "streaming"),
-    ("tools", "tools"),
-    ("parallel_tools", "parallel tools"),
-    ("vision", "vision"),
-    ("audio", "audio"),
-    ("documents", "documents"),
-    ("json_object", "json"),
-    ("json_schema", "json schema"),
-    ("reasoning", "reasoning"),
-    ("web_search", "web search"),
-    ("image_output", "image output"),
-    ("verbosity", "verbosity"),
-    ("penalties", "penalties"),
-    ("cache_marks", "cache marks"),
-)
-BITS: dict[str, int] = {name: 1 << index for index, (name, _) in enumerate(FLAGS)}
-BIT_VALUES: tuple[int, ...] = tuple(BITS.values())
-READ_FLAGS = attrgetter(*BITS)
-
-REASONING = "reasoning"
-PARALLEL = "parallel tools"
-VERBOSITY = "verbosity"
-PENALTIES = "penalties"
-MARKS = "cache marks"
-SEARCH = "web search"
-IMAGE_OUTPUT = "image output"
-EFFORT = "effort"
-TIER = "service tier"
-COUNT = "n"
-SPLIT = "n in one call"
-OUTPUT = "max_tokens"
-CONTEXT = "context"
-TOOL_CHOICE = "tool choice"
-VENDOR = "a file, tool or part of another vendor"
-FULL = "context (estimated)"
-ROOM = "room for max_tokens"
-HOSTED = "hosted tools"
-OFFERED_SEARCH = "offered web search"
-# Preferences: mappings that fulfil them come first, and a request is never rejected for them. A mapping without them
-# gets the request without them (engine/fitting.py). The last ones concern prompts with estimated token counts.
-SOFT = frozenset(
-    (
-        *(REASONING, PARALLEL, VERBOSITY, PENALTIES, MARKS, EFFORT, TIER, OUTPUT, ROOM, HOSTED, OFFERED_SEARCH),
-        *(IMAGE_OUTPUT, FULL, SPLIT),
-    )
-)
-
-# Reason → the request field in chat completions (`dialects/field_names.py` has the names in other dialects).
-FIELDS: dict[str, str] = {
-    "streaming": "stream",
-    "tools": "tools",
-    "vision": "messages",
-    "audio": "messages",
-    "documents": "messages",
-    "json": "response_format",
-    "json schema": "response_format",
-    SEARCH: "tools",
-    TOOL_CHOICE: "tool_choice",
-    COUNT: "n",
-    CONTEXT: "messages",
-    VENDOR: "messages",
-    IMAGE_OUTPUT: "image_config",
+# Features by their field of Requirements, and the capabilities that parameters need by their name: one bit each.
+FLAGS: dict[str, Feature] = {
+    **FEATURES,
+    **{each.name: Feature(each.name, flag=each.flag, optional=True) for each in CAPABILITIES},
 }
-CODES = {CONTEXT: "context_length_exceeded"}
+BITS: dict[str, int] = {name: 1 << index for index, name in enumerate(FLAGS)}
+READ_FLAGS = attrgetter("parameters", *FEATURES)
+# Preferences: mappings that fulfil them come first, and a request is never rejected for them. A mapping without them
+# gets the request without them (engine/fitting.py).
+SOFT = {flag.reason for flag in FLAGS.values() if flag.optional}
+# Reason → the request field in chat completions (`dialects/field_names.py` has the names in other dialects).
+FIELDS: dict[str, str] = {flag.reason: flag.field for flag in FLAGS.values() if flag.field}
+CODES: dict[str, str] = {}
+
+
+def _reason(text: str, field: str = "", *, soft: bool = False, code: str = "") -> str:
+    """Register a reason that has no bit, and return it."""
+    if soft:
+        SOFT.add(text)
+    if field:
+        FIELDS[text] = field
+    if code:
+        CODES[text] = code
+    return text
+
+
+REASONING = FEATURES["reasoning"].reason
+MARKS = FEATURES["cache_marks"].reason
+IMAGE_OUTPUT = FEATURES["image_output"].reason
+EFFORT = _reason("effort", soft=True)
+TIER = _reason("service tier", soft=True)
+COUNT = _reason("n", "n")
+SPLIT = _reason("n in one call", soft=True)
+OUTPUT = _reason("max_tokens", soft=True)
+CONTEXT = _reason("context", "messages", code="context_length_exceeded")
+TOOL_CHOICE = _reason("tool choice", "tool_choice")
+VENDOR = _reason("a file, tool or part of another vendor", "messages")
+FULL = _reason("context (estimated)", soft=True)
+ROOM = _reason("room for max_tokens", soft=True)
+HOSTED = _reason("hosted tools", soft=True)
+OFFERED_SEARCH = _reason("offered web search", soft=True)
 UNSUPPORTED = "model_not_supported"
-# Quirks of catalogue entries that remove a capability.
-NO_PENALTIES = frozenset(("drop_penalties", "no_sampling"))
+# The quirk of catalogue entries that accept no forced tool.
 NO_FORCED_CHOICE = "tool_choice_auto"
-PENALTY_PARAMETERS = frozenset(("frequency_penalty", "presence_penalty"))
 UNFORCED = frozenset(("auto", "none"))
 MOST_CALLS = 128  # calls for one request with several choices
 MANY = 5  # combinations that an error message lists
@@ -138,31 +112,22 @@ def read_ability(
     """Compile a mapping.
 
     `dialect` is that of its protocol ("": the same name as the protocol), `second` that of its second protocol; `lost`
-    names the Requirements that the first protocol's format cannot express.
+    names the features and capabilities that the first protocol's format cannot express.
     """
     quirks = frozenset(provider.quirks + mapping.quirks)
-    offered = (
-        mapping.streaming and provider.streaming,
-        mapping.tools,
-        mapping.parallel_tool_calls,
-        mapping.vision,
-        mapping.audio,
-        mapping.documents,
-        mapping.json_output,
-        mapping.json_output_schema,
-        mapping.reasoning,
-        mapping.web_search,
-        "image" in model.output_modalities,
-        mapping.verbosity,
-        "penalties" not in lost and not quirks & NO_PENALTIES and _takes_penalties(mapping),
-        "cache_marks" not in lost,
-    )
+    offered = {name for name, flag in FLAGS.items() if not flag.flag or getattr(mapping, flag.flag)}
+    if not provider.streaming:
+        offered.discard("stream")
+    if "image" not in model.output_modalities:
+        offered.discard("image_output")
+    offered -= {name for name, flag in FLAGS.items() if name in lost and not flag.flag}
+    offered -= set(_refused(mapping, quirks))
     if NO_FORCED_CHOICE in quirks:
         choices = UNFORCED
     else:
         choices = frozenset(mapping.supported_tool_choices)
     return Ability(
-        bits=sum(bit for bit, supported in zip(BIT_VALUES, offered, strict=True) if supported),
+        bits=sum(BITS[name] for name in offered),
         max_output=mapping.max_output or model.max_output or UNLIMITED,
         context=mapping.context_length or model.context_length or UNLIMITED,
         max_n=mapping.choices_a_call(False) or UNLIMITED,
@@ -213,13 +178,23 @@ def read_demand(requirements: Requirements, options: Options, default_output: in
     )
 
 
-def _takes_penalties(mapping: Mapping) -> bool:
-    return not mapping.supported_parameters or PENALTY_PARAMETERS.issubset(mapping.supported_parameters)
+def _refused(mapping: Mapping, quirks: frozenset[str]) -> Iterator[str]:
+    """Yield the capabilities without a flag that a quirk removes, or that the mapping's list of parameters lacks."""
+    listed = mapping.supported_parameters
+    for row in PARAMETERS.values():
+        capability = row.capability
+        if capability is None or capability.flag:
+            continue
+        if not quirks.isdisjoint(row.quirks) or (listed and row.name not in listed):
+            yield capability.name
 
 
-@functools.lru_cache(maxsize=1 << len(FLAGS))
-def _join_bits(flags: tuple[bool, ...]) -> int:
-    return sum(bit for bit, wanted in zip(BIT_VALUES, flags, strict=True) if wanted)
+@functools.lru_cache(maxsize=1 << len(FEATURES))
+def _join_bits(flags: tuple[Any, ...]) -> int:
+    """Return the bits of the capabilities (first item) and of the features, in their order."""
+    capabilities, *features = flags
+    names = [*capabilities, *(name for name, required in zip(FEATURES, features, strict=True) if required)]
+    return sum(BITS[name] for name in names)
 
 
 def lacks(ability: Ability, demand: Demand) -> tuple[str, ...]:
@@ -228,7 +203,7 @@ def lacks(ability: Ability, demand: Demand) -> tuple[str, ...]:
     fits = demand.max_tokens <= ability.max_output and demand.tokens + demand.max_tokens <= ability.context
     if fits and not absent and demand.plain:
         return ()
-    reasons = [reason for name, reason in FLAGS if absent & BITS[name]]
+    reasons = [flag.reason for name, flag in FLAGS.items() if absent & BITS[name]]
     reasons.extend(_sizes(ability, demand))
     if not demand.plain:
         reasons.extend(_particulars(ability, demand))

@@ -39,7 +39,8 @@ class Plan(NamedTuple):
 
     `reason` is the selectionReason of the first. `ranked` has every scored candidate, including those that this
     request may not fail over to. `cooling` holds, by mapping key, what is tried last. `waived` are preferences that
-    the first candidate does not fulfil because none does (see capabilities.SOFT).
+    the first candidate does not fulfil because none does (see capabilities.SOFT). For a request with several models,
+    `parts` are the plans of its models and `skipped` the models without a plan, each with the reason.
     """
 
     request: RouteRequest
@@ -51,6 +52,8 @@ class Plan(NamedTuple):
     weights: Weights
     waived: tuple[str, ...] = ()
     cooling: Lookup[str, CoolingDown] = NOTHING
+    parts: tuple["Plan", ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
 
     @property
     def first(self) -> Scored:
@@ -58,6 +61,13 @@ class Plan(NamedTuple):
 
     def effort_for(self, mapping: Mapping) -> str:
         """Return the reasoning effort to send if the gateway chose the model and the caller set none; else ""."""
+        if self.parts:
+            return self.part_of(mapping.key).effort_for(mapping)
         if self.resolution.kind == "auto":
             return effort_of(mapping, self.request.requirements)
         return ""
+
+    def part_of(self, key: str) -> "Plan":
+        """Return the plan of the model for which a mapping is tried: this plan, unless the request has several
+        models."""
+        return next((part for part in self.parts if any(scored.key == key for scored in part.order)), self)

@@ -11,6 +11,7 @@ from gateway.routing.candidates import GENERAL, Candidate, Traffic
 from gateway.routing.capabilities import read_demand
 from gateway.routing.decision import Plan, RouteRequest
 from gateway.routing.preferences import CHOOSING, check_preferences
+from gateway.routing.provider_choice import plan_with_preferences
 from gateway.routing.provider_health import Health
 from gateway.routing.resolve import CatalogueView, CustomRoutes
 from gateway.routing.score import DEFAULT_UPTIME, LARGE_PROMPT_TOKENS, Scored, ScoreEntry, Weights, rank, weigh
@@ -98,7 +99,6 @@ class Router:
         else:
             chance = explore
         table = self._tables.find(requested_model, routes)
-        kind = table.resolution.kind
         ignored = NONE_IGNORED
         if options is not NO_OPTIONS:
             options, ignored = check_preferences(options, table.resolution)
@@ -108,6 +108,12 @@ class Router:
             organization,
             ignored,
         )
+        if options.provider is not None:
+            return plan_with_preferences(request, table, self._plan_table)
+        return self._plan_table(request, table)
+
+    def _plan_table(self, request: RouteRequest, table: CandidateTable) -> Plan:
+        kind = table.resolution.kind
         if kind in CHOOSING:
             return self._plan_choice(request, table)
         candidate_filter = self._make_filter(request, 0)
@@ -125,6 +131,7 @@ class Router:
 
         A random choice is not remembered: its purpose is exploration.
         """
+        plan = plan.part_of(chosen.key)
         request = plan.request
         if request.session:
             self._sticky.pin(request.scope, request.session, request.requested_model, chosen.key)
@@ -292,6 +299,8 @@ def remembers(plan: Plan) -> bool:
     """Return whether the provider that serves a plan is remembered, see `Router.served`."""
     if plan.request.session:
         return True
+    if plan.parts:
+        return any(map(remembers, plan.parts))
     return plan.reason != EXPLORED and plan.resolution.kind == "canonical" and not _has_strategy(plan.request.options)
 
 
@@ -309,7 +318,7 @@ def _weights(request: RouteRequest) -> Weights:
 
 
 def _has_strategy(options: Options) -> bool:
-    return options.routing not in ("", "auto")
+    return options.routing not in ("", "auto") or options.provider is not None
 
 
 def _find(ranked: list[Scored], key: str | None) -> Scored | None:

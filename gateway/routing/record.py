@@ -56,10 +56,13 @@ def pack(plan: Plan) -> Packed:
         for place, scored in enumerate(plan.ranked)
         if scored.key in plan.cooling
     ]
-    if plan.waived or cooling:
+    if plan.waived or cooling or plan.parts:
         packed.append(plan.waived)
-    if cooling:
+    if cooling or plan.parts:
         packed.append(cooling)
+    if plan.parts:
+        packed.append([part.request.requested_model for part in plan.parts])
+        packed.append(plan.skipped)
     return packed
 
 
@@ -68,14 +71,15 @@ def unpack(packed: Sequence[Any]) -> dict[str, Any]:
 
     The fields include `requestedModel`, `kind`, `weights`, `order` (mapping keys as tried), `excluded` (mapping,
     stage, reason), `resting` (key and reason of candidates in cooldown, which are tried last) and `waived`. `price` is
-    USD per million units, `uptime` percent, `latency` ms, `throughput` tokens/s.
+    USD per million units, `uptime` percent, `latency` ms, `throughput` tokens/s. For a request with several models,
+    `models` lists them in their order and `skippedModels` those that could not be tried (model, reason).
 
     Raise ValueError for a decision in another version.
     """
     if packed[0] != FORM:
         raise ValueError("the stored decision is from another release")
     requested_model, kind, reason, strategy, flags, model, rows, order, groups, *more = packed[1:]
-    waived, cooling, *_ = (*more, (), ())
+    waived, cooling, models, skipped, *_ = (*more, (), (), (), ())
     model = model or requested_model
     scores = [_unpack_score(row, model) for row in rows]
     order = order or range(len(scores))
@@ -101,6 +105,10 @@ def unpack(packed: Sequence[Any]) -> dict[str, Any]:
         record["waived"] = list(waived)
     if cooling:
         record["resting"] = [{"key": _key_of(scores[place]), "reason": cause} for place, cause in cooling]
+    if models:
+        record["models"] = list(models)
+    if skipped:
+        record["skippedModels"] = [{"model": name, "reason": cause} for name, cause in skipped]
     return record
 
 

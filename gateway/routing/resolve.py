@@ -22,6 +22,7 @@ SPECIAL = frozenset({AUTO, SMART, CUSTOM})
 LONGEST = 255
 ECHOED = 64
 NEAR_MATCHES = 3
+NOT_SERVED = "model_not_served"
 
 
 class CatalogueView(Protocol):
@@ -49,14 +50,16 @@ class CustomModel:
 
 
 class CustomRoutes(Protocol):
-    """The custom models and routes of one organization. All three methods answer from memory.
+    """The custom models and routes of one organization. All methods but `unlisted_model` answer from memory.
 
-    `custom_model` returns the model at the custom provider `name` (None: no such provider), `smart_models` the
+    `custom_model` returns the model at the custom provider `name` (None: no such provider), `unlisted_model` a model of
+    a known provider that the catalogue does not list (None: such models are not passed on), `smart_models` the
     organization's list ((): not configured), `dynamic_model` the model name that the named decision graph chooses for
     this request (None: missing, disabled or unpublished).
     """
 
     def custom_model(self, name: str, model: str) -> CustomModel | None: ...
+    def unlisted_model(self, provider: str, model: str) -> CustomModel | None: ...
     def smart_models(self) -> tuple[str, ...]: ...
     def dynamic_model(self, name: str) -> str | None: ...
 
@@ -168,7 +171,7 @@ def _resolve_prefixed(
     if name == prefix and prefix != CUSTOM and catalogue.provider(prefix) is not None:
         resolution = _resolve_pinned(prefix, rest, requested, catalogue, today)
         if resolution is None and catalogue.find(text) is None:
-            raise _not_served(prefix, rest, requested, catalogue)
+            return _resolve_unlisted(prefix, rest, requested, catalogue, routes)
         return resolution
     if routes:
         custom_model = routes.custom_model(name, rest)
@@ -177,6 +180,19 @@ def _resolve_prefixed(
     if custom_model:
         return _custom(custom_model, requested)
     return None
+
+
+def _resolve_unlisted(
+    provider: str, rest: str, requested: str, catalogue: CatalogueView, routes: CustomRoutes | None
+) -> Resolution:
+    """Pass on a model that no provider is known to serve; raise UnknownModel where the caller may not do that."""
+    error = _not_served(provider, rest, requested, catalogue)
+    if routes is None or error.code == NOT_SERVED:
+        raise error
+    unlisted = routes.unlisted_model(provider, rest)
+    if unlisted is None:
+        raise error
+    return _custom(unlisted, requested)
 
 
 def _resolve_pinned(
@@ -273,7 +289,7 @@ def _not_served(provider: str, rest: str, requested: str, catalogue: CatalogueVi
     else:
         there = "no provider serves it."
     message = f"The provider {provider!r} does not serve {model.id!r}; {there}"
-    return UnknownModel(message, param="model", code="model_not_served")
+    return UnknownModel(message, param="model", code=NOT_SERVED)
 
 
 def _unknown(requested: str, catalogue: CatalogueView, text: str = "", near: str = "") -> UnknownModel:

@@ -134,6 +134,10 @@ class Window:
                 faults += weight * counts.faults
         return (100.0 * succeeded / (succeeded + faults) if events else DEFAULT_UPTIME), events
 
+    def counts_of(self, minute: int) -> Counts | None:
+        """Return the counts of one minute, None without any."""
+        return self._buckets.get(minute)
+
     def take_fresh(self, minute: int) -> Iterator[tuple[int, Counts]]:
         """Return the counts that were not exported yet, as (minutes ago, counts), and mark them as exported."""
         fresh = self.fresh

@@ -1,14 +1,11 @@
 """Sticky routing: a session stays with its provider, a project with a provider that served it well."""
 
-from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Protocol
 
 from gateway.clock import Clock
 from gateway.errors import GatewayError
 
-# Headers that name a session, in order of precedence; Options.session comes last.
-SESSION_HEADERS = ("x-session-id", "x-session-affinity", "session_id", "session-id")
 PIN_CAPACITY = 50_000
 PREFERENCE_CAPACITY = 10_000
 PREFERENCE_TTL_S = 3600.0
@@ -23,17 +20,6 @@ class Store(Protocol):
 
     def get(self, key: str) -> str | None: ...
     def put(self, key: str, value: str, ttl_s: float) -> None: ...
-
-
-def read_session(headers: Mapping[str, str], session: str = "") -> str:
-    """Return the session of a request: the first session header (lower-case names), else `session`; "" if there is
-    none.
-    """
-    for name in SESSION_HEADERS:
-        value = headers.get(name)
-        if value and (value := value.strip()):
-            return value
-    return session
 
 
 class StickyMemory:

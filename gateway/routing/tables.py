@@ -112,8 +112,8 @@ class Tables:
                     resolution.custom_model.mapping, resolution.custom_model.provider, resolution.custom_model.model
                 ),
             )
-        wanted = {mapping.key for mapping in mappings}
-        return tuple(candidate for candidate in self.of_model(resolution.model) if candidate.key in wanted)
+        keys = {mapping.key for mapping in mappings}
+        return tuple(candidate for candidate in self.of_model(resolution.model) if candidate.key in keys)
 
     def _compile(self, mapping: Mapping, model: Model) -> Candidate | None:
         provider = self._catalogue().provider(mapping.provider)

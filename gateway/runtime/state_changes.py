@@ -48,7 +48,7 @@ class StateLog:
         self._listeners: list[Listener] = []
         self._firing: OrderedDict[str, tuple[str, str]] = OrderedDict() if before is None else before._firing
 
-    def listen(self, listener: Listener) -> None:
+    def subscribe(self, listener: Listener) -> None:
         """Call `listener` with every change from now on."""
         self._listeners.append(listener)
 

@@ -1,8 +1,7 @@
 """The HTTP server: gunicorn's arbiter and worker, HTTP/1.1 for callers, and the express lane before Flask.
 
 Starting: `launch` is the entry point, `master` the arbiter, `ports` checks that an address can be bound, `boot` starts
-a worker, `ready_workers` counts the workers that are ready. `huge_pages` requests large memory pages for a worker in
-use.
+a worker, `ready_workers` counts the workers that are ready.
 Serving: `worker` is the gunicorn worker, `worker_state` what its connections share, `connection` one connection;
 `http1` parses requests, `request_heads` caches parsed heads, `request_bodies` reads bodies within the limits of
 `resource_limits`, `response_writer` writes responses. `express` answers the hot operations without Flask; every other

@@ -1,6 +1,7 @@
 """The start of a worker: booting, and replacing the placeholder application by the real one."""
 
 import os
+import signal
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import MutableMapping, Sequence
@@ -60,6 +61,11 @@ class BootingWorker(GeventWorker, ABC):
             self.log.exception("The worker could not %s", problem)
             gevent.sleep(RESTART_PAUSE_S)
             sys.exit(1)
+
+    def init_signals(self) -> None:
+        """Install the worker's handlers and deliver signals that came since the fork, which the master blocked."""
+        super().init_signals()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
 
     def _take_application(self) -> None:
         """Serve `self.wsgi` from now on."""

@@ -8,8 +8,10 @@ from typing import Any
 import gevent
 
 from gateway.errors import InvalidRequest
+from gateway.runtime.loop_turns import bulk_turn
+from gateway.runtime.send_batch import QueuedSends
 from gateway.runtime.threads import compute_if
-from gateway.server.http1 import MOST_DIGITS, malformed
+from gateway.server.http1 import MOST_DIGITS, late, malformed
 from gateway.server.send_progress import SendProgress
 from gateway.server.worker_state import ClientGone, WorkerState
 from gateway.surfaces.wsgi import FREE_BODY
@@ -21,9 +23,10 @@ BODY_RECEIVE_BYTES = 262_144
 HEAD_BYTES = 65_536
 # A TLS socket with data waiting never yields, so after this many receives other greenlets get a turn.
 RECEIVES_PER_TURN = 16
-LONG_BYTES = 1 << 20  # a body of this size is joined in a thread, or sent in slices of SLICE_BYTES
-SLICE_BYTES = 1 << 18
+LONG_BYTES = 1 << 20  # a body of this size is joined in a thread
+SLICE_BYTES = 1 << 18  # the most bytes passed to the kernel at once
 LINGER_S = 2.0
+LAST_SEND_S = 60.0  # for a caller that reads the end of its last response slowly
 LINGER_BYTES = 64 * 1024 * 1024
 
 
@@ -37,21 +40,9 @@ class CallerConnection:
     """
 
     __slots__ = (
-        "socket",
-        "peer",
-        "greenlet",
-        "state",
-        "peekable",
-        "phase",
-        "since",
-        "received",
-        "progress",
-        "expired",
-        "killed",
-        "head",
-        "_buffer",
-        "_at",
-        *("_readable", "_recv", "_send", "_switch", "_waiting", "_watched"),
+        *("socket", "peer", "greenlet", "state", "peekable", "phase", "since", "received", "progress"),
+        *("expired", "killed", "head", "_buffer", "_at"),
+        *("_queued", "_readable", "_recv", "_switch", "_waiting", "_watched", "send_now"),
         *("_receives", "_weigh", "_held", "_hold_answer"),
     )
 
@@ -84,13 +75,12 @@ class CallerConnection:
         self._receives = 0
         # Without TLS the C functions are called directly; a TLS layer may hold bytes that no poll reports.
         if peekable:
-            self._send = sock._sock.send
-        else:
-            self._send = sock.send
-        if peekable:
+            self.send_now = sock._sock.send
             self._recv = sock._sock.recv
         else:
+            self.send_now = sock.send
             self._recv = None
+        self._queued = QueuedSends(self, batched=peekable)
         hub = gevent.get_hub()
         self._switch = hub.switch
         self._readable: Any = hub.loop.io(sock.fileno(), READ) if peekable else None
@@ -111,7 +101,7 @@ class CallerConnection:
     def leave(self) -> None:
         """Discard further output: the caller disconnected, and the request continues without it."""
         self.phase = LEFT
-        self._send = _refuse
+        self.fail()
 
     @property
     def surplus(self) -> bool:
@@ -223,14 +213,20 @@ class CallerConnection:
             return line
 
     def send(self, data: bytes) -> None:
-        """Send all of `data`, usually in one call, since most responses fit into the kernel's buffer. ClientGone."""
+        """Send all of `data`, usually in one call, since most responses fit into the kernel's buffer. ClientGone.
+
+        If other greenlets are ready, short data is sent together with theirs, and the next call raises an error of it.
+        """
+        if self._queued.take(data):
+            return
         try:
             try:
-                sent = self._send(data)
+                # Given everything, the kernel would copy what fits into its buffer at once: 4 MB, in some 8 ms.
+                sent = self.send_now(memoryview(data)[:SLICE_BYTES])
             except BlockingIOError:
                 sent = 0
             if sent < len(data):
-                self._send_rest(memoryview(data)[sent:])
+                self.send_rest(memoryview(data)[sent:])
         except OSError:
             # Not an application's own OSError, which would be logged as a crash.
             raise ClientGone() from None
@@ -255,16 +251,28 @@ class CallerConnection:
     def close(self) -> None:
         """Close the connection; call it in the greenlet that reads."""
         self._hold(0)
+        if not self.killed:
+            self._queued.finish(LAST_SEND_S)
+        self._queued.close()
         if self._readable is not None:
             self._readable.close()
         self.socket.close()
 
     def expire(self) -> None:
-        """Shut down receiving: the reading greenlet finds the end of input and responds with 408 if necessary."""
-        self.expired = True
-        self.shut(socket.SHUT_RD)
+        """Shut down receiving: the reading greenlet finds the end of input and responds with 408 if necessary.
+
+        An idle connection stays open while a request is arriving, since the rest of it could not be received.
+        """
+        if self.phase != IDLE or not self._peek():
+            self.expired = True
+            self.shut(socket.SHUT_RD)
+
+    def fail(self) -> None:
+        """Refuse further output: the caller disconnected."""
+        self.send_now = _refuse
 
     def shut(self, how: int) -> None:
+        self._queued.flush()
         try:
             # Bypasses the TLS layer's own shutdown, which would drop its state while a reader waits.
             self.socket._sock.shutdown(how)
@@ -272,17 +280,20 @@ class CallerConnection:
             pass
 
     def is_gone(self) -> bool:
-        """Return whether the caller closed its side, without consuming a byte. A half-closed connection counts as
-        closed."""
+        """Return whether the caller closed its side, at least for sending."""
+        return self._peek() == b""
+
+    def _peek(self) -> bytes | None:
+        """Return the next received byte without consuming it: None if there is none, b"" at the end."""
         try:
             # gevent's own recv would wait; the socket beneath it is non-blocking.
-            return not self.socket._sock.recv(1, socket.MSG_PEEK)
+            return self.socket._sock.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
-            return False
+            return None
         except OSError:
-            return True
+            return b""
 
-    def _send_rest(self, rest: memoryview) -> None:
+    def send_rest(self, rest: memoryview) -> None:
         """Send the rest as fast as the caller reads, watched by the timeouts, while other greenlets run."""
         progress = self.progress = self.progress or SendProgress(self.socket.fileno())
         progress.begin(self.state.tick)
@@ -290,7 +301,7 @@ class CallerConnection:
             sent = self.socket.send(rest[:SLICE_BYTES])
             progress.give(sent)
             rest = rest[sent:]
-            gevent.sleep(0)
+            bulk_turn()
         progress.end(self.state.tick)
 
     def _hold(self, size: int) -> None:
@@ -378,8 +389,3 @@ class CallerConnection:
 def _refuse(data: bytes) -> int:
     """Stand in for the socket's `send` after the caller disconnected."""
     raise ConnectionAbortedError
-
-
-def late() -> InvalidRequest:
-    """Return the error of a request that stopped arriving."""
-    return InvalidRequest("The request did not arrive in time.", code="request_timeout", status=408)

@@ -6,8 +6,9 @@ from operator import attrgetter
 from gevent import GreenletExit
 
 from gateway.runtime.disconnects import dismiss
+from gateway.runtime.ticks import TICK_S
 from gateway.server.connection import ANSWERING, CallerConnection
-from gateway.server.worker_state import TICK_S, ClientGone, WorkerState
+from gateway.server.worker_state import ClientGone, WorkerState
 
 HEAD_S = 30.0
 BODY_S = 600.0

@@ -8,9 +8,10 @@ from typing import Any
 import gevent
 
 from gateway.clock import Clock
+from gateway.runtime.ticks import TICK_S
 from gateway.server.connection import IDLE, CallerConnection
-from gateway.server.connection_timeouts import end
-from gateway.server.worker_state import TICK_S, ServerStopping
+from gateway.server.connection_timeouts import end, ticks
+from gateway.server.worker_state import ServerStopping
 
 # Load balancers check readiness about once a second; until then connections are still accepted.
 NOTICE_S = 1.0
@@ -19,6 +20,8 @@ SETTLE_S = 2.0
 CLOSE_S = 1.0
 SPARE_S = 0.25
 STEP_S = 0.05
+# A caller connects before it sends; closing a connection without a request this early would reset that request.
+FIRST_REQUEST_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class Drain:
     def _finish_idle(self) -> bool:
         """Close idle connections; returns whether no connection is left."""
         for connection in tuple(self.connections):
-            if connection.phase == IDLE and not connection.expired:
+            if connection.phase == IDLE and not connection.expired and not _is_new(connection):
                 connection.expire()
         return self._is_idle()
 
@@ -115,3 +118,8 @@ class Drain:
             work()
         except Exception:
             self.log.exception("%s failed", what)
+
+
+def _is_new(connection: CallerConnection) -> bool:
+    """Return whether the first request of the connection may still be on its way."""
+    return connection.head is None and connection.state.tick - connection.since <= ticks(FIRST_REQUEST_S)

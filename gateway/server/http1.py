@@ -41,7 +41,9 @@ ONCE = frozenset({"CONTENT_LENGTH", "CONTENT_TYPE", "HTTP_HOST", "HTTP_TRANSFER_
 PLAIN_KEYS = {
     b"content-type": "CONTENT_TYPE",
     b"content-length": "CONTENT_LENGTH",
-    b"session_id": "HTTP_SESSION_ID",  # some coding clients send it with an underscore
+    # Some coding clients send these with an underscore.
+    b"session_id": "HTTP_SESSION_ID",
+    b"conversation_id": "HTTP_CONVERSATION_ID",
 }
 
 
@@ -137,6 +139,11 @@ def read_head(data: bytes, environ: dict[str, Any]) -> Framing:
     environ["SERVER_PROTOCOL"] = f"HTTP/{version}"
     _read_target(collected.target, method, environ)
     return _read_framing(version == "1.1", environ)
+
+
+def late() -> InvalidRequest:
+    """Return the error of a request that stopped arriving."""
+    return InvalidRequest("The request did not arrive in time.", code="request_timeout", status=408)
 
 
 def malformed(message: str) -> GatewayError:

@@ -19,6 +19,7 @@ from gunicorn.errors import HaltServer
 
 from gateway.configuration.settings import MANAGE, SettingsError
 from gateway.server import ready_workers
+from gateway.server.boot import BootingWorker
 from gateway.server.ports import problem_of
 from gateway.worker import accepted_configuration
 
@@ -89,8 +90,17 @@ class Master(Arbiter):
         self._look()
 
     def spawn_worker(self) -> Any:
-        """Fork a worker; does not return in the child."""
-        pid = super().spawn_worker()
+        """Fork a worker; does not return in the child.
+
+        A worker inherits this process's handlers, which would queue a termination signal where no worker looks. It is
+        therefore blocked until the worker has its own handlers.
+        """
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDS if issubclass(self.worker_class, BootingWorker) else ())
+        try:
+            pid = super().spawn_worker()
+        finally:
+            if os.getpid() == self.pid:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         worker = self.WORKERS[pid]
         worker.ready = worker.leaving = False
         return pid

@@ -12,6 +12,7 @@ from gateway.surfaces.cors import Browsers
 from gateway.surfaces.http import LABEL_LENGTH, ErrorFormat, Outbound
 from gateway.surfaces.http_responses import error_reply
 from gateway.surfaces.path_spelling import Addresses
+from gateway.surfaces.query_keys import hide_key
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -44,6 +45,7 @@ class Middleware:
         self._pages = pages
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        hide_key(environ)
         path = environ["PATH_INFO"] = self._addresses.settle(environ.get("PATH_INFO") or "/")
         shown_id = environ.get("HTTP_X_REQUEST_ID", "").strip()[:LABEL_LENGTH] or ids.new_hex()
         environ[wsgi.REQUEST_ID] = shown_id

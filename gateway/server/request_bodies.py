@@ -7,7 +7,8 @@ from functools import partial
 from gateway.configuration.settings import Server
 from gateway.runtime.byte_budget import ANYONE, ByteBudget
 from gateway.runtime.large_files import IN_MEMORY, StoredFile
-from gateway.runtime.threads import bulk_turn, work_owner
+from gateway.runtime.loop_turns import bulk_turn
+from gateway.runtime.threads import work_owner
 from gateway.server.connection import CallerConnection
 from gateway.server.http1 import CHUNKED, read_chunked, take_chunks
 from gateway.server.request_heads import RequestHead

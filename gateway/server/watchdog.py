@@ -1,7 +1,8 @@
 """The watchdog of a worker: measures event loop lag, and names the request that caused it.
 
 A timer in the loop sets a heartbeat; a native thread checks whether the heartbeat is late, and then samples the stack
-of the loop's thread. Requests carry no instrumentation for it.
+of the loop's thread. Requests carry no instrumentation for it. In a worker without connections heartbeats are rare,
+because 20 wake-ups a second of timer and thread took a fifth of an idle worker's CPU.
 """
 
 import logging
@@ -15,9 +16,14 @@ from typing import Any
 import gevent
 from gevent import monkey
 
+from gateway.runtime.ticks import TICK_S, until_tick
+
 log = logging.getLogger("gateway")
 
 BEAT_S = 0.05
+# Ticks without a connection after which heartbeats become rare.
+QUIET_TICKS = 20
+QUIET_LOOK_S = 1.0
 WINDOW_S = 30.0
 LOG_EVERY_S = 1.0
 SHOWN = 200  # characters of a path that are shown
@@ -27,7 +33,7 @@ PACKAGE = "gateway"
 # The original functions: gevent's would wait for the loop that is being watched.
 start_thread = monkey.get_original("_thread", "start_new_thread")
 thread_id = monkey.get_original("_thread", "get_ident")
-sleep = monkey.get_original("time", "sleep")
+allocate_lock = monkey.get_original("_thread", "allocate_lock")
 
 NO_TIME = "nothing in this process: the machine gave it no CPU time"
 
@@ -52,6 +58,10 @@ class Watchdog:
         self._held_s = 0.0
         self._running = False
         self._timer: Any = None
+        self._every_s = BEAT_S
+        self._quiet = 0
+        self._wake = allocate_lock()  # held, except to end a wait of the native thread
+        self._wake.acquire()
 
     def start(self) -> None:
         """Start watching."""
@@ -59,12 +69,38 @@ class Watchdog:
         self._running = True
         self._at = self._window_at = time.perf_counter()
         self._cpu = time.thread_time()
-        self._timer = gevent.get_hub().loop.timer(BEAT_S, BEAT_S, ref=False)
-        self._timer.start(self._beat)
+        self._restart_timer(BEAT_S, BEAT_S)
         start_thread(self._look, ())
 
     def stop(self) -> None:
         self._running = False
+        self._stop_timer()
+
+    def tick(self, connections: int) -> None:
+        """Make heartbeats rare in a worker that had no connections for some seconds. Called at each tick."""
+        if connections:
+            self._quiet = 0
+            return
+        self._quiet += 1
+        if self._quiet == QUIET_TICKS:
+            self._restart_timer(until_tick(), TICK_S)
+
+    def rouse(self) -> None:
+        """Make heartbeats frequent at once. Called for each new connection."""
+        self._quiet = 0
+        if self._every_s != BEAT_S:
+            self._restart_timer(BEAT_S, BEAT_S)
+            if self._wake.locked():
+                self._wake.release()
+
+    def _restart_timer(self, first_s: float, every_s: float) -> None:
+        self._stop_timer()
+        self._every_s = every_s
+        self._at = time.perf_counter() + first_s - every_s
+        self._timer = gevent.get_hub().loop.timer(first_s, every_s, ref=False)
+        self._timer.start(self._beat)
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.stop()
             self._timer.close()
@@ -91,7 +127,7 @@ class Watchdog:
             self._window_at = now
             self._lags = [0.0, self._lags[0]]
             self._busy = [0.0, self._busy[0]]
-        lag = max(0.0, took - BEAT_S)
+        lag = max(0.0, took - self._every_s)
         self._lags[0] = max(self._lags[0], lag)
         self._busy[0] = max(self._busy[0], busy)
         holder = self._holder
@@ -116,8 +152,9 @@ class Watchdog:
     def _look(self) -> None:
         """Run in the native thread: describe the cause of each late heartbeat once."""
         while self._running:
-            sleep(BEAT_S)
-            if not self._holder and time.perf_counter() - self._at >= self._limit_s:
+            self._wake.acquire(timeout=BEAT_S if self._every_s == BEAT_S else QUIET_LOOK_S)
+            late_s = time.perf_counter() - self._at - self._every_s
+            if not self._holder and late_s >= self._limit_s - BEAT_S:
                 frame = sys._current_frames().get(self._thread)
                 self._holder = describe(frame) if frame is not None else ""
                 del frame

@@ -16,18 +16,19 @@ from gateway.configuration import settings
 from gateway.errors import GatewayError, Internal, Overloaded, Unavailable
 from gateway.ids import new_hex
 from gateway.runtime.large_files import StoredFile
+from gateway.runtime.loop_turns import low_priority
+from gateway.runtime.ticks import until_tick
 from gateway.server.boot import BootingWorker, PausableServer, stop_accepting
 from gateway.server.connection import ANSWERING, CallerConnection
 from gateway.server.connection_timeouts import TimeoutSweeper
 from gateway.server.drain import Drain, make_plan
-from gateway.server.huge_pages import HugePages
 from gateway.server.request_bodies import RequestBodies
 from gateway.server.request_heads import RequestHead
 from gateway.server.resource_limits import ConnectionCounts
 from gateway.server.response_writer import HEAD_END, AccessLine, ResponseWriter, secure_end, write_refusal
 from gateway.server.upgrades import CallerChannel
 from gateway.server.watchdog import Gauges, Watchdog
-from gateway.server.worker_state import TICK_S, ServerStopping, WorkerState
+from gateway.server.worker_state import ServerStopping, WorkerState
 from gateway.surfaces.proxies import Proxies
 from gateway.surfaces.wsgi import CHANNEL, HELD, REFUSAL
 
@@ -83,13 +84,11 @@ class GatewayWorker(BootingWorker):
         self._prepare()
         self._watchdog.start()
         servers = self._servers = [self._serve_listener(listener) for listener in self.sockets]
-        huge_pages = HugePages()
-        started = self._clock.monotonic()
         while self._leaving_since is None:
             self._share()
             self._beat()
-            huge_pages.consider(self.nr, self._clock.monotonic() - started)
-            gevent.sleep(TICK_S)
+            self._watchdog.tick(len(self._connections))
+            gevent.sleep(until_tick())
         grace_s = float(self.cfg.graceful_timeout)
         drain = Drain(
             self.log,
@@ -194,6 +193,7 @@ class GatewayWorker(BootingWorker):
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection until it ends; errors do not leave this method."""
+        self._watchdog.rouse()
         address = addr[0] if isinstance(addr, tuple) else ""
         entered = self._addresses.enter(address)
         try:
@@ -377,7 +377,8 @@ class GatewayWorker(BootingWorker):
         if "upgrade" in head.headers:
             environ[CHANNEL] = CallerChannel(connection, self._bodies.memory)
         try:
-            return self.wsgi(environ, reply.start)
+            with low_priority():
+                return self.wsgi(environ, reply.start)
         except StopIteration:
             if "upgrade" not in head.headers:
                 raise

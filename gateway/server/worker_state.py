@@ -1,12 +1,10 @@
 """The state that all connections of a worker share: its clock tick, and the exceptions that end a request."""
 
-from email.utils import format_datetime
+from email.utils import formatdate
 
 from gevent import GreenletExit
 
-from gateway.clock import Clock
-
-TICK_S = 0.25
+from gateway.clock import SECOND_US, Clock
 
 
 class ClientGone(GreenletExit):
@@ -21,10 +19,11 @@ class WorkerState:
     """The values that every connection reads without a call: the tick, the Date header line, and whether the worker
     shuts down."""
 
-    __slots__ = ("tick", "date", "leaving", "_clock")
+    __slots__ = ("tick", "date", "leaving", "_clock", "_second")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._second = -1
         self.tick = 0
         self.leaving = False
         self.date = ""
@@ -33,4 +32,7 @@ class WorkerState:
     def advance(self) -> None:
         """Advance by one tick and update the date; ticks start at 1."""
         self.tick += 1
-        self.date = f"Date: {format_datetime(self._clock.now(), usegmt=True)}"
+        second = self._clock.now_us() // SECOND_US
+        if second != self._second:
+            self._second = second
+            self.date = f"Date: {formatdate(second, usegmt=True)}"

@@ -63,13 +63,13 @@ class AgingTables:
     def _least(self, oldest: bytes) -> bytes:
         """Return the id before which rows are deleted singly; rows of an ordinary partition wait for its end."""
         ranges = self.partitions[0].ranges()
-        extra = [one.high for one in ranges if one.high is not None and one.name.endswith(("_first", "_past"))]
+        extra = [part.high for part in ranges if part.high is not None and part.name.endswith(("_first", "_past"))]
         if extra or not ranges:
             return min([oldest, *extra])
         return b""
 
     def _drop(self, partitions: Partitions, oldest: bytes, go_on: GoOn) -> None:
-        for one in partitions.ended(oldest):
+        for partition in partitions.ended(oldest):
             if not go_on():
                 return
-            self._database.write(partial(partitions.drop, one), patient=True)
+            self._database.write(partial(partitions.drop, partition), patient=True)

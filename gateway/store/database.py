@@ -12,11 +12,13 @@ from gateway import errors
 from gateway.clock import Clock
 from gateway.configuration import settings
 from gateway.runtime.lazy_import import LazyImport
+from gateway.runtime.loop_turns import continuation_turn
 from gateway.runtime.state_changes import ERROR, INFO, StateChange, StateLog
 from gateway.runtime.threads import Threads, pause
 from gateway.store.faults import Verdict, is_full, judge
 from gateway.store.pool import DRIVER_ERRORS
 from gateway.store.sqlite import Sqlite
+from gateway.store.statement_batch import StatementBatch
 
 T = TypeVar("T")
 
@@ -61,6 +63,8 @@ class Backend(Protocol):
     def read(self, work: Callable[[], T], patience_s: float | None) -> T: ...
     def report(self, work: Callable[[], T]) -> T: ...
     def write(self, work: Callable[[], T], patience_s: float | None) -> T: ...
+    def can_write_together(self, batches: Sequence[StatementBatch]) -> bool: ...
+    def write_together(self, batches: Sequence[StatementBatch]) -> None: ...
     def now_us(self) -> int: ...
     def moment_sql(self) -> str: ...
     def close(self) -> None: ...
@@ -91,7 +95,11 @@ class Database:
 
     def read(self, work: Callable[[], T]) -> T:
         """Return the result of `work`, run with a pooled connection or with that of an outer read or write."""
-        return self._guard(self._backend.read, work, self._patience_s)
+        result = self._guard(self._backend.read, work, self._patience_s)
+        if self.peewee.is_closed():
+            # SQLite reads without waiting: a report of ten reads would hold the event loop for some milliseconds.
+            continuation_turn()
+        return result
 
     def report(self, work: Callable[[], T]) -> T:
         """Like `read`, for long queries: off the event loop on SQLite, with a longer timeout on PostgreSQL."""
@@ -106,7 +114,15 @@ class Database:
         if self.peewee.in_transaction():
             return work()
         patience_s = None if patient else self._patience_s
-        return self._guard(self._repeat, work, patience_s, writes=True)
+        return self._guard(self._repeat, self._backend.write, work, patience_s, writes=True)
+
+    def can_write_together(self, batches: Sequence[StatementBatch]) -> bool:
+        """Return whether `write_together` can run these batches: on PostgreSQL, usually."""
+        return self._backend.can_write_together(batches)
+
+    def write_together(self, batches: Sequence[StatementBatch]) -> None:
+        """Run all batches as one transaction in one round trip, outside a write; repeated and guarded as `write`."""
+        self._guard(self._repeat, self._backend.write_together, batches, writes=True)
 
     def query_rows(self, sql: str, params: Sequence[Any] = ()) -> list[Any]:
         """Run a query with `?` placeholders as a read and return all rows."""
@@ -171,15 +187,15 @@ class Database:
     def _execute_change(self, sql: str, params: Sequence[Any]) -> int:
         return self.execute(sql, params).rowcount
 
-    def _repeat(self, work: Callable[[], T], patience_s: float | None) -> T:
+    def _repeat(self, run: Callable[..., T], *args: Any) -> T:
         for attempt in range(1, ATTEMPTS):
             try:
-                return self._backend.write(work, patience_s)
+                return run(*args)
             except peewee.PeeweeException as error:
                 if judge(error) is not Verdict.RETRY:
                     raise
             pause(random.uniform(0.5, 1.0) * BACKOFF_S * 2**attempt)
-        return self._backend.write(work, patience_s)
+        return run(*args)
 
     def _guard(self, run: Callable[..., T], *args: Any, writes: bool = False) -> T:
         try:

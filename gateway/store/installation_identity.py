@@ -1,6 +1,7 @@
 """The identity of one installation: named values, its two secrets, and the check that the secrets are unchanged."""
 
 import base64
+import functools
 import hashlib
 import os
 import secrets
@@ -147,7 +148,7 @@ def _make_file(path: Path, text: str) -> None:
 
 def _check_fingerprint(database: Database, name: str, salt: str, keys: tuple[str, ...], known: str | None) -> None:
     """Refuse a list without the secret in use, and record the first of the list as the one in use."""
-    prints = [_fingerprint(key, salt) for key in keys]
+    prints = [fingerprint(key, salt) for key in keys]
     known = known or claim_value(database, _fingerprint_name(name), prints[0])
     if known not in prints:
         raise settings.SettingsError(
@@ -162,7 +163,9 @@ def _fingerprint_name(name: str) -> str:
     return f"fingerprint_{name.removeprefix('GATEWAY_').lower()}"
 
 
-def _fingerprint(key: str, salt: str) -> str:
+@functools.lru_cache(maxsize=8)
+def fingerprint(key: str, salt: str) -> str:
+    """Return the hash by which a store recognises its secret."""
     # Slow on purpose: a reader of the table must not be able to guess a weak secret.
     return hashlib.scrypt(key.encode(), salt=salt.encode(), n=2**13, r=8, p=1, dklen=16).hex()
 

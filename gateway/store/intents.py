@@ -46,6 +46,7 @@ class Orphan:
     def __init__(self, path: Path, handle: int) -> None:
         self.path = path
         self._handle = handle
+        self.owner = place_of(path)[0]
         self.epochs: set[int] = set()
         self.intents: dict[tuple[bytes, int], Intent] = {}
         self._read()
@@ -72,12 +73,11 @@ class Orphan:
 
 
 class Intents:
-    """The intents of a process, in files `<node>-<process>-<number>.log`, each deleted when none of its intents is
-    open."""
+    """The intents of a process, in files `<owner>-<number>.log`, each deleted when none of its intents is open."""
 
     def __init__(self, directory: Path, node: str, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.directory = directory
-        self._name = f"{re.sub(r'[^A-Za-z0-9.]', '_', node)[:64]}-{os.getpid()}-{os.urandom(4).hex()}"
+        self.owner = f"{re.sub(r'[^A-Za-z0-9.]', '_', node)[:64]}-{os.getpid()}-{os.urandom(4).hex()}"
         self._segment_bytes = segment_bytes
         self._epochs: list[int] = []
         self._number = 0
@@ -145,7 +145,7 @@ class Intents:
         self._old.clear()
 
     def _path(self, number: int) -> Path:
-        return self.directory / f"{self._name}-{number}.log"
+        return self.directory / f"{self.owner}-{number}.log"
 
     def _rotate(self, needed: int) -> None:
         """Continue in a new file with room for at least `needed` bytes. Unavailable: the current file stays."""
@@ -215,8 +215,8 @@ class Intents:
 def orphans(directory: Path) -> Iterator[Orphan]:
     """Yield the files of ended processes, one locked at a time, and the newest of an owner first: the last record
     of a revised intent counts."""
-    for path in sorted(directory.glob("*.log"), key=_place, reverse=True):
-        handle = _lock(path)
+    for path in sorted(directory.glob("*.log"), key=place_of, reverse=True):
+        handle = lock_orphan(path)
         if handle < 0:
             continue
         orphan = Orphan(path, handle)
@@ -226,7 +226,7 @@ def orphans(directory: Path) -> Iterator[Orphan]:
             orphan.release()
 
 
-def _place(path: Path) -> tuple[str, int]:
+def place_of(path: Path) -> tuple[str, int]:
     """Return the owner of a file and the file's number."""
     owner, _, number = path.stem.rpartition("-")
     if not number.isdecimal():
@@ -234,7 +234,7 @@ def _place(path: Path) -> tuple[str, int]:
     return owner, int(number)
 
 
-def _lock(path: Path) -> int:
+def lock_orphan(path: Path) -> int:
     """Return a handle that holds the lock of `path`, or -1 when another process holds it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -3,15 +3,18 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from gateway import errors, ids
 from gateway.clock import SECOND_US, Clock
+from gateway.runtime.send_batch import current_batch
 from gateway.runtime.threads import IdleWait, pause, spawn
+from gateway.runtime.ticks import until_tick
 from gateway.store.database import Database
+from gateway.store.statement_batch import StatementBatch
 
 CAPACITY = 20_000
 BATCH = 500
@@ -58,6 +61,16 @@ class Statement:
 Row = tuple[Statement, tuple]
 
 
+class Fallback(Protocol):
+    """Interface of a durable file for groups that the store cannot take (outage_journal.py). While it is `behind`, no
+    later group may be committed before those in it."""
+
+    @property
+    def behind(self) -> bool: ...
+    def keep(self, writer: str, seq: int, since_us: int, entries: Sequence[Sequence[Row]]) -> None: ...
+    def close(self) -> None: ...
+
+
 class _Batch:
     """Appends that are committed together. `done`: settled; `stir`: settled, or so slow that waiters need timers."""
 
@@ -74,6 +87,8 @@ class _Batch:
             ticket.rows = ()  # tickets may be kept for a while, which must not keep their rows in memory
         self.done.set()
         self.stir.set()
+        if len(self.entries) > 1:
+            current_batch().open()  # their answers are sent together
 
 
 class Ticket:
@@ -85,6 +100,12 @@ class Ticket:
         self._batch = batch
         self.rows = rows
         self.error: Exception | None = None
+
+    def written_soon(self) -> bool:
+        """Wait for a short time, without a timer of its own; return whether the rows are durable."""
+        batch = self._batch
+        batch.stir.wait()
+        return batch.done.is_set() and self.error is None
 
     def wait(self, timeout_s: float) -> None:
         """Wait until the rows are durable. Unavailable when they were refused or `timeout_s` passed; after a timeout
@@ -131,11 +152,21 @@ class Journal:
         self._closing = False
         self._closed = threading.Event()
         self._give_up_at = 0.0
+        self._fallback: Fallback | None = None
         self._late_since_us = 0  # the time from which rows wait because of failed commits; 0: none wait
         self.pending = self.posted = self.failed = self.largest_batch = self.commits = 0
         self.commit_s = 0.0
         self._task = spawn(self._run)
         self._watch = spawn(self._stir_late_ones)
+
+    def fall_back(self, fallback: Fallback) -> None:
+        """Keep groups in `fallback` while the store is away; answers then wait for the file alone."""
+        self._fallback = fallback
+
+    @property
+    def behind(self) -> bool:
+        """Return whether settled groups are not in the store yet."""
+        return self._fallback is not None and self._fallback.behind
 
     def append(self, *rows: Row) -> Ticket:
         """Queue `rows` for one transaction without blocking. Unavailable when the queue is full."""
@@ -152,9 +183,14 @@ class Journal:
         return ticket
 
     def flush(self, timeout_s: float) -> None:
-        """Wait until all appends so far are settled. Unavailable when `timeout_s` passes first."""
+        """Wait until all appends so far are settled and in the store. Unavailable when `timeout_s` passes first."""
+        until = self._clock.monotonic() + timeout_s
         if not self._idle.wait(timeout_s):
             raise errors.Unavailable(f"{self.pending} records still wait for the database.")
+        while self.behind:
+            if self._clock.monotonic() >= until:
+                raise errors.Unavailable("Records in the local file still wait for the database.")
+            pause(BACKOFF_S)
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Refuse appends, write queued rows for at most `timeout_s`, and stop. Unavailable if rows were left."""
@@ -163,6 +199,8 @@ class Journal:
         self._wake.set()
         self._task.join(timeout_s + BACKOFF_CAP_S)
         self._closed.set()
+        if self._fallback is not None:
+            self._fallback.close()
         if self.pending:
             raise errors.Unavailable(f"{self.pending} records were not written: the database is away.")
 
@@ -200,7 +238,7 @@ class Journal:
     def _stir_late_ones(self) -> None:
         closed = False
         while not closed:
-            closed = self._closed.wait(STIR_S)
+            closed = self._closed.wait(until_tick(STIR_S))
             batches = list(self._queue)
             if self._writing is not None:
                 batches.insert(0, self._writing)
@@ -228,47 +266,85 @@ class Journal:
         return True
 
     def _persist(self, seq: int, entries: list[Ticket]) -> bool:
-        """Commit a group, waiting for the store without a limit; False when closing gave up."""
+        """Commit a group, waiting for the store without a limit, or keep it in the file that replaces an absent store;
+        False when closing gave up."""
         delay_s = BACKOFF_S
+        rows = [entry.rows for entry in entries]
+        groups = gather(rows)
+        certain = True  # no earlier attempt may have committed this group
         while True:
             start = self._clock.monotonic()
             try:
-                self._database.write(partial(self._execute, seq, entries))
+                if self._fallback is None or not self._fallback.behind:
+                    self._commit(seq, groups, certain)
+                    self.commits += 1
+                    self.commit_s = self._clock.monotonic() - start
+                    return True
             except errors.Unavailable:
+                certain = False
                 waited_us = round((self._clock.monotonic() - start) * SECOND_US)
                 self._late_since_us = self._late_since_us or self._clock.now_us() - waited_us
-                if self._closing and self._clock.monotonic() >= self._give_up_at:
-                    return False
-                pause(delay_s)
-                delay_s = min(delay_s * 2, BACKOFF_CAP_S)
-                continue
-            self.commits += 1
-            self.commit_s = self._clock.monotonic() - start
-            return True
+            if self._keep(seq, rows):
+                return True
+            if self._closing and self._clock.monotonic() >= self._give_up_at:
+                return False
+            pause(delay_s)
+            delay_s = min(delay_s * 2, BACKOFF_CAP_S)
 
-    def _execute(self, seq: int, entries: list[Ticket]) -> None:
-        mark = self._database.execute(MARK, (self._writer, seq, self._clock.now_us()))
-        if not mark.rowcount:
-            return
-        if self._late_since_us:
-            self._database.execute(LATE, (self._writer, self._late_since_us, self._clock.now_us()))
-        groups: dict[Statement, list[tuple[Any, ...]]] = {}
-        for entry in entries:
-            for statement, params in entry.rows:
-                groups.setdefault(statement, []).append(params)
-        for statement, group in groups.items():
-            self._execute_group(statement, group)
+    def _keep(self, seq: int, rows: Sequence[Sequence[Row]]) -> bool:
+        """Return whether the fallback has taken a group."""
+        if self._fallback is None:
+            return False
+        try:
+            self._fallback.keep(self._writer, seq, self._late_since_us or self._clock.now_us(), rows)
+        except errors.Unavailable as error:
+            log.error("a record waits for the database: %s", error.message)
+            return False
+        return True
 
-    def _execute_group(self, statement: Statement, params: list[tuple[Any, ...]]) -> None:
+    def _commit(self, seq: int, groups: list[StatementBatch], certain: bool) -> None:
+        """Run one transaction, in one round trip where the store can and nothing has to be read first."""
+        marks = marks_of(self._writer, seq, self._clock.now_us(), self._late_since_us)
+        if certain and self._database.can_write_together(groups):
+            self._database.write_together([*marks, *groups])
+        else:
+            self._database.write(partial(commit_groups, self._database, marks, groups))
+
+
+def marks_of(writer: str, seq: int, now_us: int, late_since_us: int) -> list[StatementBatch]:
+    """Return the first statements of a transaction; `late_since_us` 0: its rows are not late."""
+    marks = [StatementBatch("mark", MARK, ((writer, seq, now_us),))]
+    if late_since_us:
+        marks.append(StatementBatch("late", LATE, ((writer, late_since_us, now_us),)))
+    return marks
+
+
+def commit_groups(database: Database, marks: Sequence[StatementBatch], groups: Sequence[StatementBatch]) -> bool:
+    """Run a transaction inside a write; False when its mark says that it was committed before."""
+    if marks and not database.execute(marks[0].sql, marks[0].rows[0]).rowcount:
+        return False
+    for group in (*marks[1:], *groups):
+        changed = database.execute_many(group.sql, group.rows)
+        if group.exact and changed != len(group.rows):
+            raise errors.Conflict(f"{group.name}: {len(group.rows)} rows were to change, {changed} did.")
+    return True
+
+
+def gather(entries: Iterable[Sequence[Row]]) -> list[StatementBatch]:
+    """Return the rows of all entries, grouped by statement."""
+    rows_of: dict[Statement, list[tuple[Any, ...]]] = {}
+    for rows in entries:
+        for statement, params in rows:
+            rows_of.setdefault(statement, []).append(params)
+    groups: list[StatementBatch] = []
+    for statement, params_list in rows_of.items():
         if statement.sums:
-            params = _sum(params)
-            if not params:
-                return
+            params_list = _sum(params_list)
         elif statement.ordered:
-            params = sorted(params)
-        changed = self._database.execute_many(statement.sql, params)
-        if statement.exact and changed != len(params):
-            raise errors.Conflict(f"{statement.name}: {len(params)} rows were to change, {changed} did.")
+            params_list.sort()
+        if params_list:
+            groups.append(StatementBatch(statement.name, statement.sql, params_list, statement.exact))
+    return groups
 
 
 def _sum(params: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

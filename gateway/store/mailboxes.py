@@ -86,7 +86,7 @@ class Mailboxes:
         self._closed: list[Mailbox] = []
         self._collecting = self._leaving = False
 
-    def listen(self, owner: str) -> Mailbox:
+    def open(self, owner: str) -> Mailbox:
         """Open a mailbox of `owner`; it exists until `close`."""
         if self._leaving:
             raise Unavailable("This worker is about to end; connect again.", retry_after=1.0)

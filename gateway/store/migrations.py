@@ -1,6 +1,8 @@
 """Numbered schema steps: one transaction each, one runner at a time, verified by checksum."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -58,6 +60,18 @@ def look(database: Database, directory: Path = DIRECTORY) -> SchemaState:
     known = [step.name for step in _list_steps(directory)]
     pending = tuple(name for name in known if name not in applied)
     return SchemaState(applied[-1] if applied else "", pending, tuple(name for name in applied if name not in known))
+
+
+@contextmanager
+def refuse_foreign(database: Database, directory: Path = DIRECTORY) -> Iterator[None]:
+    """Raise Conflict for a database that no gateway has made, or that lacks a table or column that the block uses."""
+    first = _list_steps(directory)[0]
+    try:
+        if _read_state(database).get(first.name) != (first.checksum, APPLIED):
+            raise errors.Conflict("The file is not a database of the gateway.")
+        yield
+    except peewee.PeeweeException as error:
+        raise errors.Conflict(f"The file is not a database of the gateway, or not a complete one: {error}.") from None
 
 
 def migrate(database: Database, directory: Path = DIRECTORY) -> list[str]:

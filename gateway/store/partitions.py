@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from gateway.clock import DAY_US, SECOND_US
+from gateway.errors import Unavailable
 from gateway.runtime.stepwise import GoOn, always
 from gateway.store.database import Database
 
@@ -86,8 +87,8 @@ class Partitions:
             return []
         partitions = []
         for name, bound in self._database.query_rows(CHILDREN, (self.table,)):
-            match = BOUND.search(bound)
-            if match is not None:
+            match = BOUND.search(bound or "")
+            if match is not None:  # there is no bound while another process detaches the partition
                 high = bytes.fromhex(match[2]) if match[2] else None
                 partitions.append(Partition(name, bytes.fromhex(match[1] or ""), high))
         return sorted(partitions, key=attrgetter("low"))
@@ -102,10 +103,19 @@ class Partitions:
             if partition.high is not None and partition.high <= before and partition.name != past
         ]
 
+    def lock(self, partition: Partition) -> None:
+        """Keep new rows out of a partition until the transaction ends. Unavailable when another process has dropped
+        it."""
+        self._run(f"LOCK TABLE {self.table} IN SHARE UPDATE EXCLUSIVE MODE")
+        if partition not in self.ranges():
+            raise Unavailable(f"Another process has dropped {partition.name}.")
+        self._run(f"LOCK TABLE {partition.name} IN SHARE MODE")
+
     def drop(self, partition: Partition) -> None:
         """Drop the oldest partition with its rows, inside the transaction that moves its totals. Rows that arrive late
-        for its range go to a partition of their own."""
+        for its range go to a separate partition."""
         self._hurry()
+        self.lock(partition)
         past = f"{self.table}_past"
         high = partition.high
         known = any(other.name == past for other in self.ranges())
@@ -129,14 +139,20 @@ class Partitions:
         self._database.write(partial(self._exchange, bound), patient=True)
 
     def _checked_bound(self, now_us: int) -> bytes:
-        """Return a bound that every row of a large table is below, validated while others read and write."""
+        """Return a bound that every row of a large table is below, validated while others read and write.
+
+        Rows of a clock that is far ahead, which would fail the validation, are moved in the exchange.
+        """
+        far = self._bound_after(now_us + FAR_US)
+        if self._database.query_rows(f"SELECT 1 FROM {self.table} WHERE request >= {_literal(far)} LIMIT 1"):
+            return far
         name = f"{self.table}_ends"
         row = self._database.query_row(CHECKED, (self.table, name))
         known = re.search(r"'\\x([0-9a-f]+)'", row[0]) if row else None
         if known is not None and bytes.fromhex(known[1]) > id_at(now_us + NEAR_US):
             bound = bytes.fromhex(known[1])
         else:
-            bound = self._bound_after(now_us + FAR_US)
+            bound = far
             self._database.write(partial(self._promise, name, bound, known=row is not None), patient=True)
         validate = f"ALTER TABLE {self.table} VALIDATE CONSTRAINT {name}"
         self._database.write(partial(self._run, validate), patient=True)
@@ -165,16 +181,21 @@ class Partitions:
         for _, definition, primary in indexes:
             if not primary:
                 self._run(definition)
+        self._run(f"CREATE TABLE {table}_rest PARTITION OF {table} FOR VALUES FROM ({_literal(bound)}) TO (MAXVALUE)")
+        self._move(first, f"{table}_rest", f"request >= {_literal(bound)}")
         self._attach(first, b"", bound)
         self._run(f"ALTER TABLE {first} DROP CONSTRAINT IF EXISTS {table}_ends")
-        self._run(f"CREATE TABLE {table}_rest PARTITION OF {table} FOR VALUES FROM ({_literal(bound)}) TO (MAXVALUE)")
 
     def _is_short(self) -> bool:
         """Return whether the last range begins so soon that the next one must be created."""
         return self.ranges()[-1].low < id_at(self._database.now_us() + NEAR_US)
 
     def _extend(self) -> None:
-        """Bound the last range behind all of its rows, which are few, and begin a new last range."""
+        """Bound the last range, which has few rows, and begin a new last range.
+
+        Its end depends on the database's clock alone: by the ids of a node whose clock is years ahead, it would be
+        years long and never be dropped. Such rows belong to the last range, however often a new one begins.
+        """
         self._hurry()
         table = self.table
         rest = f"{self.table}_rest"
@@ -182,21 +203,29 @@ class Partitions:
         if not self._is_short():
             return
         low = self.ranges()[-1].low
-        newest = self._database.execute(f"SELECT request FROM {rest} ORDER BY request DESC LIMIT 1").fetchone()
-        latest_us = max(self._database.now_us() + NEAR_US, time_of(bytes(newest[0])) if newest else 0, time_of(low))
-        bound = self._bound_after(latest_us)
+        bound = self._bound_after(max(self._database.now_us() + NEAR_US, time_of(low)))
         name = f"{table}_{datetime.fromtimestamp(time_of(low) / SECOND_US, UTC):%Y%m%d}"
         self._run(f"ALTER TABLE {table} DETACH PARTITION {rest}")
-        self._run(f"ALTER TABLE {rest} RENAME TO {name}")
-        for index, _, _ in self._database.execute(INDEXES, (name,)).fetchall():
-            self._run(f"ALTER INDEX {index} RENAME TO {index.replace(rest, name)}")
+        if self._database.execute(f"SELECT 1 FROM {rest} WHERE request >= {_literal(bound)} LIMIT 1").fetchone():
+            self._run(f"CREATE TABLE {name} (LIKE {rest} INCLUDING DEFAULTS)")
+            self._move(rest, name, f"request < {_literal(bound)}")
+            self._attach(rest, bound, None)
+        else:
+            self._run(f"ALTER TABLE {rest} RENAME TO {name}")
+            for index, _, _ in self._database.execute(INDEXES, (name,)).fetchall():
+                self._run(f"ALTER INDEX {index} RENAME TO {index.replace(rest, name)}")
+            self._run(f"CREATE TABLE {rest} PARTITION OF {table} FOR VALUES FROM ({_literal(bound)}) TO (MAXVALUE)")
         self._attach(name, low, bound)
-        self._run(f"CREATE TABLE {rest} PARTITION OF {table} FOR VALUES FROM ({_literal(bound)}) TO (MAXVALUE)")
 
     def _attach(self, name: str, low: bytes, high: bytes | None) -> None:
         first = _literal(low) if low else "MINVALUE"
         last = "MAXVALUE" if high is None else _literal(high)
         self._run(f"ALTER TABLE {self.table} ATTACH PARTITION {name} FOR VALUES FROM ({first}) TO ({last})")
+
+    def _move(self, source: str, target: str, condition: str) -> None:
+        """Move rows from one table to another with the same columns."""
+        moved = f"DELETE FROM {source} WHERE {condition} RETURNING *"
+        self._run(f"WITH moved AS ({moved}) INSERT INTO {target} SELECT * FROM moved")
 
     def _bound_after(self, at_us: int) -> bytes:
         """Return the end of the range that contains a moment."""

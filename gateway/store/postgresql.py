@@ -1,6 +1,6 @@
 """PostgreSQL through psycopg 3: cooperative, with bounded waits, compatible with PgBouncer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -11,7 +11,9 @@ from psycopg.conninfo import conninfo_to_dict
 from gateway.configuration import settings
 from gateway.runtime.stepwise import always
 from gateway.runtime.threads import follow
-from gateway.store.pool import PooledPostgresql
+from gateway.store.pool import DRIVER_ERRORS, PooledPostgresql
+from gateway.store.statement_batch import StatementBatch
+from gateway.store.statement_pipeline import StatementPipeline, is_stale
 
 T = TypeVar("T")
 
@@ -33,6 +35,10 @@ class _Connection(psycopg.Connection):
 
     patience_s: float | None = None
     timed_out = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.prepared: set[bytes] = set()  # names of statements
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         # The driver's own wait polls gevent ten times a second, which makes a query take half as long again.
@@ -89,10 +95,12 @@ class Postgresql:
             url,
             prefer_psycopg3=True,
             autoconnect=False,
+            client_encoding="UTF8",
             prepare_threshold=None,  # with PgBouncer's transaction mode each transaction may use another connection
             **{key: value for key, value in limits.items() if key not in known},
         )
         self.peewee.arrange_pool(config.pool_size, config.pool_wait_s)
+        self._pipeline = StatementPipeline()
 
     def read(self, work: Callable[[], T], patience_s: float | None) -> T:
         if not self.peewee.is_closed():
@@ -114,6 +122,23 @@ class Postgresql:
         if not self.peewee.is_closed():
             return transact()
         return self._lend(transact, patience_s, lambda: not begun)
+
+    def can_write_together(self, batches: Sequence[StatementBatch]) -> bool:
+        return self._pipeline.can_run(batches)
+
+    def write_together(self, batches: Sequence[StatementBatch]) -> None:
+        """Run all batches as one transaction in one round trip; see StatementPipeline.run."""
+        connection = self.peewee.take()
+        if is_stale(connection):
+            self.peewee.give(connection)
+            self.peewee.drain()
+            connection = self.peewee.take()
+        connection.patience_s = self._patience_s
+        try:
+            with DRIVER_ERRORS:
+                self._pipeline.run(connection, batches)
+        finally:
+            self.peewee.give(connection)
 
     def now_us(self) -> int:
         return self.read(self._select_now, self._patience_s)

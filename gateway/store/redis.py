@@ -9,6 +9,7 @@ from gateway.clock import Clock
 from gateway.configuration import settings
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.state_changes import INFO, StateChange, StateLog
+from gateway.store.redis_addresses import Connect, connector
 
 if TYPE_CHECKING:
     import redis
@@ -17,7 +18,6 @@ else:
 
 
 PREFIX = "llmgateway"
-CONNECTIONS = 8
 # After a failure no other call waits for a timeout during this time.
 BACKOFF_S = 1.0
 AWAY = StateChange(
@@ -61,8 +61,9 @@ class Redis:
     For background greenlets, not for the hot path.
     """
 
-    def __init__(self, client: "redis.Redis", clock: Clock, states: StateLog | None = None) -> None:
-        self._client = client
+    def __init__(self, connect: Connect, clock: Clock, states: StateLog | None = None) -> None:
+        self._connect = connect
+        self._client: Any = None
         self._clock = clock
         self._states = states or StateLog()
         self._backoff_until = 0.0
@@ -125,15 +126,18 @@ class Redis:
         return {name.decode(): value for name, value in fields.items()}
 
     def close(self) -> None:
-        self._client.close()
+        if self._client is not None:
+            self._client.close()
 
     def _call(self, command: Callable[["redis.Redis"], Any]) -> Any:
         """Run a command with the client. Unavailable when it fails, or during the back-off after a failure."""
         if self._clock.monotonic() < self._backoff_until:
             raise errors.Unavailable("Redis is away.")
         try:
+            if self._client is None:
+                self._client = self._connect()
             result = command(self._client)
-        except (redis.RedisError, OSError) as error:
+        except (redis.RedisError, redis.exceptions.RedisClusterException, OSError) as error:
             self._backoff_until = self._clock.monotonic() + BACKOFF_S
             self.error = type(error).__name__
             self._states.fire(AWAY)
@@ -149,14 +153,13 @@ def open_redis(config: settings.RedisSettings, clock: Clock, states: StateLog | 
     URL."""
     if not config.url:
         return None
-    pool = _make_pool(config)
-    return Redis(redis.Redis(connection_pool=pool), clock, states)
+    return Redis(connector(config), clock, states)
 
 
 def check_url(config: settings.RedisSettings) -> None:
     """SettingsError for an invalid URL. Does not connect."""
     if config.url:
-        _make_pool(config).disconnect()
+        connector(config)
 
 
 def answers(config: settings.RedisSettings) -> bool:
@@ -168,21 +171,6 @@ def answers(config: settings.RedisSettings) -> bool:
         return client.connected()
     finally:
         client.close()
-
-
-def _make_pool(config: settings.RedisSettings) -> "redis.BlockingConnectionPool":
-    try:
-        return redis.BlockingConnectionPool.from_url(
-            config.url,
-            max_connections=CONNECTIONS,
-            timeout=config.timeout_s,
-            socket_timeout=config.timeout_s,
-            socket_connect_timeout=config.timeout_s,
-        )
-    except ValueError as error:
-        raise settings.SettingsError(
-            f"REDIS_URL: {error}; use redis://host:6379/0, rediss://… or unix://path, or leave it unset"
-        ) from None
 
 
 def _ms(seconds: float) -> int:

@@ -63,6 +63,9 @@ class HeldSlots:
 
     def add(self, key: str) -> bool:
         """Take a slot; returns whether it was free."""
+        # Reading first keeps callers that are refused from waiting for the store's writer, which every commit needs.
+        if self._documents.get(KIND, key) is not None:
+            return False
         free = self._documents.put_if_absent(KIND, key, self._token, LEASE_S)
         if free:
             self._keys.append(key)

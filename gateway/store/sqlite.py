@@ -1,7 +1,7 @@
 """SQLite: readers on the event loop, one writer per process in a native thread, all writers behind one file lock."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from gateway.configuration import settings
 from gateway.runtime.threads import OwnThread, Slots, Threads
 from gateway.store.file_lock import FairFileLock
 from gateway.store.pool import DRIVER_ERRORS, PooledSqlite
+from gateway.store.statement_batch import StatementBatch
 
 T = TypeVar("T")
 
@@ -49,11 +50,11 @@ class Sqlite:
     def read(self, work: Callable[[], T], patience_s: float | None) -> T:
         if not self.peewee.is_closed():
             return work()
-        self.peewee.connect()
+        connection = self.peewee.take()
         try:
-            return work()
+            return self._inside(connection, work)
         finally:
-            self.peewee.close()
+            self.peewee.give(connection)
 
     def report(self, work: Callable[[], T]) -> T:
         """Read in a native thread: long queries would block the event loop."""
@@ -71,6 +72,12 @@ class Sqlite:
             self._turn.give()
             raise
         return _result(self._committer.finish(partial(_attempt, partial(self._commit, work)), self._end_turn))
+
+    def can_write_together(self, batches: Sequence[StatementBatch]) -> bool:
+        return False
+
+    def write_together(self, batches: Sequence[StatementBatch]) -> None:
+        raise errors.Internal("SQLite has no round trips to save.")
 
     def now_us(self) -> int:
         return self._clock.now_us()

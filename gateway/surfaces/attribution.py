@@ -1,14 +1,21 @@
-"""Attribution of requests: metadata by which the log is searched, from headers and from OpenAI's own fields."""
+"""Attribution of requests: the session of an agent, and metadata by which the log is searched and usage is summed, from
+headers and from the fields of bodies."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 from gateway.accounts.access import keeps_nothing
-from gateway.billing.context import RequestContext
+from gateway.billing.context import MODELS_HEADER, RequestContext
+from gateway.billing.session_budgets import RUN_BUDGET, SESSION_BUDGET
+from gateway.errors import InvalidRequest
+from gateway.metering.session_ids import SESSIONS, digest
+from gateway.money import parse_usd
 
 PREFIX = "x-llmgateway-"
 USER = "user"
+# Headers with the prefix that are no metadata.
+OPTIONS = frozenset((MODELS_HEADER, f"{PREFIX}session", SESSION_BUDGET, RUN_BUDGET))
 # Limits of what one request may store: the number of pairs, characters of a name and of a value, and of all together.
 MOST_PAIRS = 16
 LONGEST_NAME = 64
@@ -26,8 +33,54 @@ def read_headers(headers: Mapping[str, str]) -> dict[str, str]:
 def add_body(context: RequestContext, user: str | None, metadata: Any = None) -> None:
     """Add the `metadata` and `user` of an OpenAI body, except for names that a header set. Under zero data retention
     nothing is added, since these fields are not addressed to the gateway."""
-    if (user or metadata) and not keeps_nothing(context.caller.rules):
+    if not (user or metadata):
+        return
+    if isinstance(metadata, dict):
+        _add_session(context, SESSIONS.of_metadata(metadata))
+    if not keeps_nothing(context.caller.rules):
         context.metadata = _bounded(context.metadata, _pairs_of(user, metadata))
+    context.attribute()
+
+
+def read_session(context: RequestContext, headers: Mapping[str, str]) -> None:
+    """Set the session that a header names, and the budgets that headers set. InvalidRequest for an invalid amount."""
+    _add_session(context, SESSIONS.of_headers(headers))
+    context.session_nusd = _read_amount(headers, SESSION_BUDGET)
+    context.run_nusd = _read_amount(headers, RUN_BUDGET)
+
+
+def add_user_id(context: RequestContext, user_id: str) -> None:
+    """Set the session that an Anthropic body names in `metadata.user_id`, unless a header named one."""
+    _add_session(context, SESSIONS.of_user_id(user_id))
+    context.attribute()
+
+
+def add_cache_key(context: RequestContext, prompt_cache_key: str) -> None:
+    """Set the session that a prompt cache key names, if the client uses a key for each session."""
+    _add_session(context, SESSIONS.of_cache_key(context.source, prompt_cache_key))
+    context.attribute()
+
+
+def _add_session(context: RequestContext, session: str) -> None:
+    """Set the session unless it is known; under zero data retention, its digest stands for it."""
+    if not session or context.session:
+        return
+    if keeps_nothing(context.caller.rules):
+        session = digest(session)
+    context.session = session
+
+
+def _read_amount(headers: Mapping[str, str], name: str) -> int | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    try:
+        nusd = parse_usd(text)
+    except ValueError:
+        nusd = -1
+    if nusd < 0:
+        raise InvalidRequest(f"{name} must be an amount in US dollars, such as 0.50.", param=name)
+    return nusd
 
 
 def _pairs_of(user: str | None, metadata: Any) -> Iterator[tuple[str, str]]:
@@ -56,7 +109,7 @@ def _bounded(given: Mapping[str, str], pairs: Pairs) -> dict[str, str]:
 
 
 def _is_own(header: str) -> bool:
-    return header.startswith(PREFIX)
+    return header.startswith(PREFIX) and header not in OPTIONS
 
 
 def _as_text(value: str) -> str:

@@ -3,35 +3,36 @@
 from collections.abc import Mapping
 
 from gateway.accounts.authentication import Caller
-from gateway.billing.context import RequestContext
+from gateway.billing.context import MODELS_HEADER, RequestContext
 from gateway.engine.retention import RETAIN
 from gateway.errors import Forbidden, InvalidRequest, Unauthenticated, UnsupportedMediaType
+from gateway.metering.session_ids import SESSIONS
 from gateway.oauth import scopes
 from gateway.oauth.access_tokens import is_access_token
-from gateway.routing.sticky import SESSION_HEADERS, read_session
 from gateway.runtime.threads import work_for
 from gateway.surfaces import attribution
 from gateway.surfaces.http import LABEL_LENGTH, Inbound
+from gateway.surfaces.query_keys import HEADER
 from gateway.transport.request_bytes import LOOP_HEADER
 from gateway.worker.services import Services
 
 # Optional headers of a caller; most requests have none of them.
 OWN_HEADERS = frozenset(
-    (*SESSION_HEADERS, "x-request-id", "x-no-fallback", "x-no-cache", "x-debug", "idempotency-key", LOOP_HEADER)
+    (*SESSIONS.headers, "x-request-id", "x-no-fallback", "x-no-cache", "x-debug", "idempotency-key", LOOP_HEADER)
 )
 LOOP = "The gateway sent this request to itself: a base URL of the organization points to the gateway."
 
 
 def token_of(inbound: Inbound) -> str:
-    """Return the API key from `Authorization: Bearer`, else from `x-api-key`, else ""."""
+    """Return the API key from `Authorization: Bearer`, else from `x-api-key`, else from `x-goog-api-key`, else ""."""
     given = inbound.headers.get("authorization", "")
-    if given.startswith("Bearer "):
-        return given[7:].strip() or inbound.header("x-api-key")
+    if given.startswith("Bearer ") and (token := given[7:].strip()):
+        return token
     scheme, _, value = given.strip().partition(" ")
     token = value.strip()
     if token and scheme.lower() == "bearer":
         return token
-    return inbound.header("x-api-key")
+    return inbound.header("x-api-key") or inbound.header(HEADER)
 
 
 def caller_of(services: Services, inbound: Inbound) -> Caller:
@@ -115,12 +116,14 @@ def _read_options(services: Services, context: RequestContext, inbound: Inbound)
     if services.routing.transport.loop_mark in header(LOOP_HEADER):
         raise InvalidRequest(LOOP, code="request_loop")
     context.label = header("x-request-id")[:LABEL_LENGTH]
-    context.session = read_session(inbound.headers)
     context.no_fallback = header("x-no-fallback").lower() == "true"
     context.no_cache = header("x-no-cache").lower() == "true"
     context.debug = header("x-debug").lower() == "true"
     context.idempotency_key = header("idempotency-key")
+    context.models = header(MODELS_HEADER)
     context.metadata = attribution.read_headers(inbound.headers)
+    attribution.read_session(context, inbound.headers)
+    context.attribute()
 
 
 def require_json(inbound: Inbound) -> None:

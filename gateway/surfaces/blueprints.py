@@ -11,6 +11,7 @@ from flask import Blueprint, Flask, Response, request
 from werkzeug.routing import Rule
 
 from gateway.accounts.authentication import Caller
+from gateway.billing.context import MODELS_HEADER
 from gateway.configuration.settings import Server
 from gateway.engine.idempotency import Keyed, StoredReply
 from gateway.errors import Cancelled, GatewayError, Gone
@@ -38,7 +39,7 @@ OWN_ID = re.compile(r"[0-9a-f]{32}")
 HUNG_UP = "The caller disconnected before the response was ready."
 # Headers that change the meaning of a request, as body fields of other surfaces do. Headers that identify one attempt
 # differ for each retry and are left out.
-CHOOSING = ("ai-language-model-", "ai-gateway-")
+CHOOSING = ("ai-language-model-", "ai-gateway-", MODELS_HEADER)
 # Headers that describe the first response and would be wrong in a replay, and the prefix of rate limit headers.
 OF_THE_FIRST = {"x-request-id", "request-id", "x-llmgateway-cost", "x-llmgateway-overhead-ms"}
 OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")
@@ -215,7 +216,7 @@ class MatchedRule(Rule):
 
 
 def _write_no_address(rule: Rule, **values: Any) -> tuple[str, str]:
-    raise NotImplementedError("Building a URL from a rule is not supported.")
+    raise RuntimeError("Building a URL from a rule is not supported.")
 
 
 def mount(flask: Flask, services: Services, surfaces: tuple[Surface, ...]) -> None:
@@ -224,10 +225,14 @@ def mount(flask: Flask, services: Services, surfaces: tuple[Surface, ...]) -> No
     flask.url_rule_class = MatchedRule
     gate = EarlyAuth(services)
     proxies = make_proxies(services.settings.server)
+    choices = [one for surface in surfaces for one in surface.operations if one.chosen is not None]
     for surface in surfaces:
         made = Blueprint(surface.name, __name__)
         for operation in surface.operations:
-            view = _view(services, operation, gate, proxies, services.settings.spool_dir)
+            if operation.chosen is not None:
+                continue
+            handle = _handler_among(services, operation, choices)
+            view = _view(services, operation, handle, gate, proxies)
             for upgrades in (False, True) if operation.upgrades else (False,):  # the routing distinguishes them
                 made.add_url_rule(
                     operation.path,
@@ -240,15 +245,38 @@ def mount(flask: Flask, services: Services, surfaces: tuple[Surface, ...]) -> No
         flask.register_blueprint(made)
 
 
+def _handler_among(services: Services, operation: Operation, choices: list[Operation]) -> Callable[[Inbound], Outbound]:
+    """Return the handler of an operation, or of the one among `choices` at the same path that claims a request."""
+    handle = guard(services, operation)
+    others = [
+        (one.chosen, guard(services, one))
+        for one in choices
+        if (one.method, one.path) == (operation.method, operation.path) and one.chosen is not None
+    ]
+    if not others:
+        return handle
+
+    def choose(inbound: Inbound) -> Outbound:
+        for claims, other in others:
+            if claims(inbound):
+                return other(inbound)
+        return handle(inbound)
+
+    return choose
+
+
 def make_proxies(server: Server) -> Proxies:
     """Return the trusted proxies from the settings."""
     return Proxies(server.client_ip_header, server.trusted_proxies, server.proxy_hops)
 
 
 def _view(
-    services: Services, operation: Operation, gate: EarlyAuth, proxies: Proxies, spool_dir: str
+    services: Services,
+    operation: Operation,
+    handle: Callable[[Inbound], Outbound],
+    gate: EarlyAuth,
+    proxies: Proxies,
 ) -> Callable[..., Response]:
-    handle = guard(services, operation)
     server = services.settings.server
     max_body = server.max_body_mb << 20
     max_form = server.max_form_mb << 20
@@ -264,7 +292,7 @@ def _view(
                 admit=gate.owner,
                 run=services.background.unpackers.run,
                 max_form=max_form,
-                spool_dir=spool_dir,
+                spool_dir=services.settings.spool_dir,
             )
         except GatewayError as error:
             return respond(_answer_refusal(services, operation, request.environ, proxies, error))

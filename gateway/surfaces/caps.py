@@ -21,8 +21,12 @@ def read(limits: LimitSettings, raw: bytes, work: Callable[P, T], *args: P.args,
     parts."""
     if len(raw) < LARGE:
         return work(*args, **kwargs)
-    _check_parts(limits, raw)
-    return compute(work, *args, **kwargs)
+
+    def read_large() -> T:
+        _check_parts(limits, raw)
+        return work(*args, **kwargs)
+
+    return compute(read_large)
 
 
 def _check_parts(limits: LimitSettings, raw: bytes) -> None:
@@ -30,10 +34,10 @@ def _check_parts(limits: LimitSettings, raw: bytes) -> None:
     time while no other request is served."""
     opening, commas = count_marks(raw)
     most = limits.max_json_nodes
-    if 0 < most < opening + commas and compute(has_more, raw, most):
+    if 0 < most < opening + commas and has_more(raw, most):
         raise _too_many("The body", "parts (values, objects and lists)", most, "max_json_nodes", "")
     most = limits.max_json_containers
-    if 0 < most < opening and compute(has_more, raw, most, OPENING):
+    if 0 < most < opening and has_more(raw, most, OPENING):
         raise _too_many("The body", "objects and lists", most, "max_json_containers", "")
 
 

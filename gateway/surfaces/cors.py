@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 Headers = list[tuple[str, str]]
 
-KEY_ROUTES = ("/v1/", "/v3/ai/", "/v4/ai/")
+KEY_ROUTES = ("/v1/", "/v1beta/", "/v3/ai/", "/v4/ai/")
 TOOLS = "/mcp"
 # Applications in a page call these without browser credentials: their codes and secrets are in the body.
 APPLICATIONS = ("/oauth/register", "/oauth/token", "/oauth/revoke")

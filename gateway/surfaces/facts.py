@@ -12,10 +12,18 @@ from gateway.dialects.field_names import reword
 from gateway.errors import ATTEMPTS
 from gateway.limits import rate_limits
 from gateway.money import MILLION, NANO, format_usd, usd_number
+from gateway.neutral.units import UNITS
 from gateway.neutral.usage import NOTHING, Usage
 
 Header = tuple[str, str]
 OWN_PROVIDER = "custom:"  # prefix of the name of an organization's own provider, which is called without the prefix
+# Members of `cost_details` besides those of text → the components of a charge that they sum.
+TEXT_COSTS = ("input_cost", "output_cost", "cached_input_cost")
+RARE_COSTS = {
+    detail: {unit.component for unit in UNITS if unit.detail == detail}
+    for detail in {unit.detail: None for unit in UNITS if unit.detail not in ("", *TEXT_COSTS)}
+}
+NO_RARE_COSTS = {unit.detail: 0.0 for unit in UNITS if unit.always_detailed and unit.detail in RARE_COSTS}
 HEADER_LENGTH = 2000  # servers and proxies reject response headers beyond some kilobytes
 
 
@@ -69,8 +77,11 @@ class Facts:
 
     @property
     def requested_model(self) -> str:
-        """Return the model exactly as the caller wrote it."""
-        return self.outcome.request.requested_model
+        """Return the model exactly as the caller wrote it: of several models the one that served."""
+        outcome = self.outcome
+        if outcome.names:
+            return outcome.names.get(outcome.serving.target.mapping.key, outcome.request.requested_model)
+        return outcome.request.requested_model
 
     @property
     def hides_reasoning(self) -> bool:
@@ -114,13 +125,7 @@ class Facts:
             "output_cost": output,
             "cached_input_cost": charge.cached_input / NANO,
             # Most requests have none of these.
-            "cache_write_input_cost": 0.0,
-            "request_cost": 0.0,
-            "web_search_cost": 0.0,
-            "image_input_cost": 0.0,
-            "image_output_cost": 0.0,
-            "audio_input_cost": 0.0,
-            "audio_output_cost": 0.0,
+            **NO_RARE_COSTS,
             "data_storage_cost": 0.0,
         }
         if total_nusd != inference_nusd:
@@ -168,25 +173,9 @@ class Facts:
 
 
 def _rare_costs(charge: Charge) -> dict[str, float]:
-    """Return the members of `cost_details` that most requests do not have; `units` only where they cost something."""
-    units = {
-        "ocr_cost": charge.ocr,
-        "character_input_cost": charge.characters,
-        "audio_duration_cost": charge.audio_seconds,
-        "video_output_cost": charge.video_output,
-        "file_search_cost": charge.file_search,
-        "code_cost": charge.code,
-    }
-    return {
-        "cache_write_input_cost": usd_number(charge.cache_write + charge.cache_write_1h),
-        "request_cost": usd_number(charge.request),
-        "web_search_cost": usd_number(charge.web_search),
-        "image_input_cost": usd_number(charge.image_input),
-        "image_output_cost": usd_number(charge.image_output + charge.images),
-        "audio_input_cost": usd_number(charge.audio_input + charge.audio_cached_input),
-        "audio_output_cost": usd_number(charge.audio_output),
-        **{name: usd_number(nusd) for name, nusd in units.items() if nusd},
-    }
+    """Return the members of `cost_details` that most requests do not have and that are not 0."""
+    amounts = {detail: sum(getattr(charge, name) for name in names) for detail, names in RARE_COSTS.items()}
+    return {detail: usd_number(nusd) for detail, nusd in amounts.items() if nusd}
 
 
 def _as_header(warnings: list[str]) -> str:
@@ -202,6 +191,8 @@ def headers_of(facts: Facts, clock: Clock, *, streamed: bool) -> list[Header]:
     attempts = outcome.attempts
     target = attempts[-1].target
     headers = [("x-llmgateway-provider", target.provider.id), (ATTEMPTS, str(len(attempts)))]
+    if outcome.names:
+        headers.append(("x-llmgateway-model", facts.served))
     if outcome.cached:
         headers.append(("x-llmgateway-cache", "HIT"))
     if outcome.warnings:

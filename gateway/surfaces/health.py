@@ -17,7 +17,7 @@ from gateway.worker.services import Services
 
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
 VARY = ("Vary", "Accept")
-PAGES = "/connect"  # browsers are redirected to this path
+PAGES = "/console"  # browsers are redirected to this path
 MOST_RANGES = 20  # number of media ranges of an Accept header that are read
 WEIGHT = re.compile(r"(0(\.\d{0,3})?|1(\.0{0,3})?)")
 NO_STORE = ("Cache-Control", "no-store")
@@ -27,6 +27,7 @@ Check = dict[str, bool | str]
 LIVENESS = ("/livez", "/healthz", "/health/liveliness")
 READINESS = ("/readyz", "/health/readiness")
 FINE: Check = {"connected": True, "error": ""}
+UNCHECKED: Check = {"connected": False, "error": "not checked"}
 NOT_CONFIGURED: Check = {"connected": False, "error": "not configured"}
 REDIS_AWAY: Check = {"connected": False, "error": "Redis connection failed"}
 DATABASE_AWAY: Check = {"connected": False, "error": "Database connection failed"}
@@ -38,30 +39,25 @@ def report(services: Services, inbound: Inbound) -> Outbound:
     if not inbound.query and prefers_html(inbound.header("accept")):
         return Outbound(303, [("Location", inbound.base_url + PAGES), NO_STORE, VARY])
     skipped = {item.strip().lower() for item in inbound.arguments().get("skip", "").split(",")}
-    redis = FINE
-    database = FINE
-    if "redis" not in skipped:
-        if services.store.redis is None:
-            redis = NOT_CONFIGURED
-        else:
-            redis = FINE if services.redis_connected() else REDIS_AWAY
+    redis = unchecked_redis(services.settings.redis.url)
+    database = UNCHECKED
+    if redis is UNCHECKED and "redis" not in skipped:
+        redis = FINE if services.redis_connected() else REDIS_AWAY
     if "database" not in skipped:
-        if services.database_connected():
-            database = FINE
-        else:
-            database = DATABASE_AWAY
+        database = FINE if services.database_connected() else DATABASE_AWAY
     return write_report(services.settings.server.version or __version__, redis, database, inbound.shown_id)
 
 
-def unasked(url: str) -> Check:
-    """Return the state of a Redis that was not checked yet."""
+def unchecked_redis(url: str) -> Check:
+    """Return what the configured URL alone says about Redis."""
     if url:
-        return FINE
+        return UNCHECKED
     return NOT_CONFIGURED
 
 
 def write_report(version: str, redis: Check, database: Check, shown_id: str = "") -> Outbound:
-    """Return the report of the two checks. A store that is not configured does not count as missing."""
+    """Return the report of the two checks. A store that is not configured or was not checked does not count as
+    missing."""
     checks = {"Redis": redis, "Database": database}
     down = [name for name, check in checks.items() if check in (REDIS_AWAY, DATABASE_AWAY)]
     body = {
@@ -124,7 +120,7 @@ def robots(services: Services, inbound: Inbound) -> Outbound:
 class HealthQuery(Body):
     """The query parameters of the health report, for the API description."""
 
-    skip = TextField(metadata={"description": "Checks to skip, separated by commas: redis, database."})
+    skip = TextField(about="Checks to skip, separated by commas: redis, database.")
 
 
 CHECK = named("HealthCheck", connected="boolean", error="string")

@@ -184,7 +184,8 @@ class Operation:
     (their path has no variable). `errors` is the error format, None: that of the surface. `body` is the required body
     of a POST: "json", "form" (multipart or JSON), "any" or "none". `paid` operations spend money and pass the
     admission. `upgrades`: the operation serves requests that ask for a WebSocket. `about` is for the API description;
-    `deprecated` adds the headers of docs/versioning.md to every response.
+    `deprecated` adds the headers of docs/versioning.md to every response. `chosen`: another surface has an operation
+    at the same path, and this one serves the requests for which it returns true.
     """
 
     method: str
@@ -197,6 +198,7 @@ class Operation:
     upgrades: bool = False
     about: About | None = None
     deprecated: Deprecated | None = None
+    chosen: Callable[[Inbound], bool] | None = None
 
 
 NO_HINTS: Mapping[str, str] = MappingProxyType({})

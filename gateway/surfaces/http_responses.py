@@ -25,7 +25,7 @@ OUR_FAULT = "An internal error occurred; the operator's log has the cause."
 DEEPEST = 200
 TOO_DEEP = f"The body has objects and lists nested deeper than {DEEPEST} levels, which is the limit."
 JSON = ("Content-Type", "application/json")
-PRIVATE = [("Cache-Control", "no-store, no-transform"), ("Vary", "Authorization, x-api-key")]
+PRIVATE = [("Cache-Control", "no-store, no-transform"), ("Vary", "Authorization, x-api-key, x-goog-api-key")]
 PRIVATE_JSON = (JSON, *PRIVATE)
 SSE = [("Content-Type", "text/event-stream; charset=utf-8"), ("X-Accel-Buffering", "no")]
 

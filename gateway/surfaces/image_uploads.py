@@ -54,16 +54,16 @@ def load(services: Services, inbound: Inbound, url: str, param: str) -> Picture:
             raise InvalidRequest("The data URL is not valid base64.", param=param, code="invalid_parameters") from None
         return look_at(file, param)
     try:
-        found = services.routing.transport.fetch(url, MOST_BYTES, timeout_s=FETCH_S)
-        if found.status == 200:
+        fetched = services.routing.transport.fetch(url, MOST_BYTES, timeout_s=FETCH_S)
+        if fetched.status == 200:
             why = ""
         else:
-            why = f"status {found.status}"
+            why = f"status {fetched.status}"
     except GatewayError as error:
         why = error.code
     if why:
         raise InvalidRequest(f"The image could not be downloaded ({why}).", param=param, code="media_not_loaded")
-    file.write(found.body)
+    file.write(fetched.body)
     return look_at(file, param)
 
 

@@ -6,18 +6,21 @@ import hashlib
 import re
 
 from gateway.accounts.access import CUSTOM
-from gateway.catalogue.catalogue import Catalogue, Current
+from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.catalogue.entries import Model
 from gateway.runtime.threads import compute
 from gateway.surfaces.http import Inbound, Outbound
 
 JSON = ("Content-Type", "application/json")
-HEADERS = (("Cache-Control", "private, no-cache"), ("Vary", "Authorization, x-api-key, Origin, Accept-Encoding"))
+HEADERS = (
+    ("Cache-Control", "private, no-cache"),
+    ("Vary", "Authorization, x-api-key, x-goog-api-key, x-goog-api-client, Origin, Accept-Encoding"),
+)
 LEVEL = 6  # compression level: reduces to a tenth; higher levels take much longer for little gain
 NO_WEIGHT = re.compile(r"q=0(\.0*)?")
 
 
-def reply(inbound: Inbound, holder: Current, tag: str, body: bytes) -> Outbound:
+def reply(inbound: Inbound, holder: CurrentCatalogue, tag: str, body: bytes) -> Outbound:
     """Return the list with its ETag, or 304 when the caller's If-None-Match names it. `holder` caches the compressed
     list with its source."""
     packed = accepts_gzip(inbound.header("accept-encoding"))
@@ -51,7 +54,7 @@ def accepts_gzip(header: str) -> bool:
     return False
 
 
-def _compressed(holder: Current, tag: str, body: bytes) -> tuple[str, bytes]:
+def _compressed(holder: CurrentCatalogue, tag: str, body: bytes) -> tuple[str, bytes]:
     """Return the compressed list with a separate ETag: compressed once for all lists of the same content, in a
     thread."""
 

@@ -11,6 +11,8 @@ import orjson
 from msgspec import ValidationError
 from msgspec.json import Decoder
 
+from gateway.surfaces.model_options import name_model
+
 Json = dict[str, Any]
 
 # These members are left unchanged: content that the model reads, and JSON Schemas, in which the number format has a
@@ -28,6 +30,7 @@ CONTENT = (
 )
 # The words of a tool_choice in any vendor's spelling, and the types of the caller's own tools.
 MODES = {"any": "required", "auto": "auto", "none": "none", "required": "required"}
+LISTING = frozenset(("model", "models"))
 OWN_TOOLS = ("function", "custom")
 
 
@@ -72,8 +75,12 @@ def read_again(body: bytes, error: ValidationError) -> Json:
 
 
 def decode_again(decoder: Decoder, body: bytes, error: ValidationError) -> Any:
-    """Decode a body that was rejected with `error` after correcting its numbers. Raises ValidationError."""
-    return decoder.decode(write_again(read_again(body, error), error))
+    """Decode a body that was rejected with `error` after correcting its numbers, and its model where it has further
+    models. Raises ValidationError."""
+    wire = read_again(body, error)
+    if LISTING.issubset(getattr(decoder.type, "__struct_fields__", ())):
+        name_model(wire)
+    return decoder.decode(write_again(wire, error))
 
 
 def write_again(wire: Json, error: ValidationError) -> bytes:

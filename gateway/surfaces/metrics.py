@@ -48,10 +48,10 @@ BOUNDS = {"overhead_seconds": OWN_BUCKETS}
 def metrics(services: Services, inbound: Inbound) -> Outbound:
     """Metrics of all workers of this node as Prometheus text. Requires the token of GATEWAY_METRICS_TOKEN, since they
     reveal what is spent and where."""
-    wanted = services.settings.secret("GATEWAY_METRICS_TOKEN")
-    if not wanted:
+    expected = services.settings.secret("GATEWAY_METRICS_TOKEN")
+    if not expected:
         raise NotFound("Metrics are disabled; the operator sets GATEWAY_METRICS_TOKEN.", code="metrics_off")
-    if not hmac.compare_digest(token_of(inbound).encode(), wanted.encode()):
+    if not hmac.compare_digest(token_of(inbound).encode(), expected.encode()):
         raise Unauthenticated("Send the operator's token as 'Authorization: Bearer <token>'.", code="metrics_token")
     kind, text = expose(services)
     return Outbound(200, [("Content-Type", kind), ("Cache-Control", "no-store")], text)

@@ -1,14 +1,11 @@
-"""The API description: `/openapi.json` (also `/json`), generated from the tables and schemas, and `/docs`, its page."""
+"""The API description, generated from the tables and schemas: `/openapi.json` (also `/json`), and with code samples
+`/docs/openapi.json`, which the reference page reads."""
 
 import functools
 import gzip
-import hashlib
-import html
 import re
-from base64 import b64encode
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,16 +17,17 @@ from marshmallow import Schema
 from gateway import __version__
 from gateway.runtime.threads import compute
 from gateway.surfaces import policy
+from gateway.surfaces.answer_structs import describe_answer, is_answer
+from gateway.surfaces.code_samples import with_samples
+from gateway.surfaces.examples import EVENTS, add_examples
 from gateway.surfaces.http import About, Deprecated, ErrorFormat, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.http_responses import OPENAI
 from gateway.surfaces.listing import accepts_gzip
+from gateway.surfaces.shapes import read_shape
 from gateway.worker.services import Services
 
-EXAMPLES = Path(__file__).with_name("examples.json")
-Examples = dict[str, dict[str, Any]]
-EVENTS = "text/event-stream"
+CONTENT_TYPE = ("Content-Type", "application/json")
 EMPTY = (202, 204, 303)  # statuses without a body
-URLENCODED = "application/x-www-form-urlencoded"
 # Some tools take the schema of a stream for that of its text, others for that of each event; therefore it has no
 # type.
 OF_EVENTS = {"description": "Server-sent events; the data of each event is JSON described by x-event-schema."}
@@ -40,7 +38,7 @@ INTRODUCTION = (
     "(`Authorization: Bearer` or `x-api-key`), management operations a session (bearer token or cookie)."
 )
 # Errors of an operation that declares none itself.
-UNSAID = (400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 426, 429, 500, 502, 503, 504, 529)
+DEFAULT_ERRORS = (400, 401, 402, 403, 404, 405, 409, 410, 413, 415, 422, 426, 429, 500, 502, 503, 504, 529)
 KEY_SECURITY: list[dict[str, list[str]]] = [{"bearerKey": []}, {"headerKey": []}]
 SECURITY: dict[str, list[dict[str, list[str]]]] = {
     "session": [{"session": []}],
@@ -55,63 +53,54 @@ SCHEMES = {
     "operatorToken": {"type": "http", "scheme": "bearer", "description": "The token set in GATEWAY_METRICS_TOKEN."},
     "session": {"type": "http", "scheme": "bearer", "description": "A session token."},
 }
-STYLE = (
-    ":root{color-scheme:light dark;--ink:#1a1a1a;--paper:#fff;--shade:#f6f6f6}"
-    "@media (prefers-color-scheme:dark){:root{--ink:#e8e8e8;--paper:#161616;--shade:#222}}"
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere;"
-    "color:var(--ink);background:var(--paper)}"
-    "pre,code{font:13px/1.5 ui-monospace,monospace}"
-    "pre{background:var(--shade);padding:.75rem;overflow:auto;overflow-wrap:normal}"
-    "summary{cursor:pointer;padding:.3rem 0}.m{display:inline-block;min-width:4.5rem;font-weight:600}"
-    ".d{text-decoration:line-through}"
-)
-
-# The page is the same for all callers, so the content security policy allows its style by hash.
-STYLE_HASH = b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-PAGE_POLICY = f"default-src 'none'; style-src 'sha256-{STYLE_HASH}'; frame-ancestors 'none'; base-uri 'none'"
 
 
 def surface(listed: Callable[[], Iterable[Operation]]) -> Surface:
-    """Return the surface that describes `listed`. Description and page are generated on first use and cached
-    compressed."""
-    document = functools.cache(lambda: describe(listed(), read_examples()))
-    text = functools.cache(lambda: gzip.compress(orjson.dumps(document()), mtime=0))
-    page = functools.cache(lambda: gzip.compress(write_page(document()).encode(), mtime=0))
+    """Return the surface that describes `listed`. The description is generated on first use and cached compressed."""
+
+    @functools.cache
+    def document() -> dict[str, Any]:
+        return describe(listed())
+
+    @functools.cache
+    def text() -> bytes:
+        return gzip.compress(orjson.dumps(document()), mtime=0)
+
+    @functools.cache
+    def text_with_samples() -> bytes:
+        return gzip.compress(orjson.dumps(with_samples(document())), mtime=0)
 
     def show(services: Services, inbound: Inbound) -> Outbound:
         """Return the OpenAPI 3.1 description of every operation."""
-        return _reply(inbound, text, ("Content-Type", "application/json"))
+        return _reply(inbound, text)
 
-    def read(services: Services, inbound: Inbound) -> Outbound:
-        """Return the same description as an HTML page without external resources."""
-        return _reply(
-            inbound, page, ("Content-Type", "text/html; charset=utf-8"), ("Content-Security-Policy", PAGE_POLICY)
-        )
+    def show_with_samples(services: Services, inbound: Inbound) -> Outbound:
+        """Return the description with code samples, which the reference page reads."""
+        return _reply(inbound, text_with_samples)
 
     operations = (
         Operation("GET", "/openapi.json", show),
         Operation("GET", "/json", show),
-        Operation("GET", "/docs", read),
+        Operation("GET", "/docs/openapi.json", show_with_samples),
     )
     return Surface("description", OPENAI, operations, described=False)
 
 
-def _reply(inbound: Inbound, make: Callable[[], bytes], *headers: tuple[str, str]) -> Outbound:
+def _reply(inbound: Inbound, make: Callable[[], bytes]) -> Outbound:
     """Return the cached result of `make`, compressed or plain as the client accepts. The first call takes more than a
     tenth of a second, so it runs in a thread."""
     packed = accepts_gzip(inbound.header("accept-encoding"))
-    body = compute(make) if packed else compute(lambda: gzip.decompress(make()))
-    coding = (("Content-Encoding", "gzip"),) if packed else ()
-    return Outbound(200, [*headers, ("Cache-Control", "no-cache"), ("Vary", "Accept-Encoding"), *coding], body)
+    body = compute(make)
+    coding: tuple[tuple[str, str], ...] = ()
+    if packed:
+        coding = (("Content-Encoding", "gzip"),)
+    else:
+        body = compute(gzip.decompress, body)
+    return Outbound(200, [CONTENT_TYPE, ("Cache-Control", "no-cache"), ("Vary", "Accept-Encoding"), *coding], body)
 
 
-def read_examples() -> Examples:
-    """Return requests and responses by "METHOD /path", recorded from the sandbox."""
-    return orjson.loads(EXAMPLES.read_bytes())
-
-
-def describe(listed: Iterable[Operation], examples: Examples | None = None) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of these operations, with `examples` of some."""
+def describe(listed: Iterable[Operation]) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of these operations, with examples."""
     spec = APISpec(
         TITLE,
         __version__,
@@ -125,10 +114,8 @@ def describe(listed: Iterable[Operation], examples: Examples | None = None) -> d
     known: set[str] = set()
     for operation in listed:
         path = VARIABLE.sub(r"{\1}", operation.path)
-        described = _describe(spec, operation, known)
-        _show_example(described, (examples or {}).get(f"{operation.method} {path}", {}))
-        spec.path(path, operations={operation.method.lower(): described})
-    return spec.to_dict()
+        spec.path(path, operations={operation.method.lower(): _describe(spec, operation, known)})
+    return add_examples(spec.to_dict())
 
 
 def _describe(spec: APISpec, operation: Operation, known: set[str]) -> dict[str, Any]:
@@ -165,34 +152,6 @@ def _describe(spec: APISpec, operation: Operation, known: set[str]) -> dict[str,
         written["deprecated"] = True
         written["description"] = f"{_describe_end(operation.deprecated)} {written.get('description', '')}".rstrip()
     return written
-
-
-def _show_example(described: dict[str, Any], example: dict[str, Any]) -> None:
-    """Add the recorded request and response beside their schemas: `request`, `answer`, the text `events` of a stream,
-    and the `refusal` with its `status` for an operation that only refuses."""
-    body = described.get("requestBody", {}).get("content", {})
-    for media, shown in body.items():
-        if "request" in example and (media in ("application/json", URLENCODED) or len(body) == 1):
-            shown["example"] = example["request"]
-    for status, answer in described["responses"].items():
-        for media, shown in answer.get("content", {}).items() if status.startswith("2") else ():
-            if media == EVENTS:
-                name = "events"
-            else:
-                name = "answer"
-            if name in example and (media == EVENTS or media == next(iter(answer["content"]))):
-                shown["example"] = example[name]
-        if status == str(example.get("status")):
-            _show_refusal(answer, example["refusal"])
-
-
-def _show_refusal(answer: dict[str, Any], refusal: Any) -> None:
-    """Write out the response of an operation that refused, with the example beside its schema."""
-    name = answer.pop("$ref").rpartition("/")[2]
-    kind, _, status = name.rpartition(".")
-    schema = {"$ref": f"#/components/schemas/{kind}"}
-    answer["description"] = HTTPStatus(int(status)).phrase
-    answer["content"] = {"application/json": {"schema": schema, "example": refusal}}
 
 
 def _describe_end(deprecated: Deprecated) -> str:
@@ -242,7 +201,7 @@ def _responses(spec: APISpec, operation: Operation, about: About, known: set[str
                 events = {"schema": OF_EVENTS, "x-event-schema": _schema(spec, about.events, known)}
                 answers[str(status)]["content"][EVENTS] = events
     errors = operation.errors or OPENAI
-    for status in about.errors or (UNSAID if about.access in ("key", "optional") else ()):
+    for status in about.errors or (DEFAULT_ERRORS if about.access in ("key", "optional") else ()):
         answers[str(status)] = {"$ref": f"#/components/responses/{_refusal(spec, errors, status, known)}"}
     return answers
 
@@ -265,16 +224,17 @@ def _refusal(spec: APISpec, errors: ErrorFormat, status: int, known: set[str]) -
     return name
 
 
-def _schema(spec: APISpec, given: Any, known: set[str]) -> Any:
-    """Return the schema of a JSON schema, a marshmallow class (which the plugin resolves) or a msgspec struct."""
-    if isinstance(given, dict):
-        return _hoist(spec, given, known)
-    if isinstance(given, type) and issubclass(given, Schema):
-        return given
+def _schema(spec: APISpec, described: Any, known: set[str]) -> Any:
+    """Return the schema of a JSON schema, a marshmallow class (which the plugin resolves), an answer or another
+    struct."""
+    if isinstance(described, dict | list) or is_answer(described):
+        return _hoist(spec, read_shape(described), known)
+    if isinstance(described, type) and issubclass(described, Schema):
+        return described
     # Two surfaces may use one name for different structs.
-    surface = given.__module__.split(".")[-2]
+    surface = described.__module__.split(".")[-2]
     (schema,), parts = msgspec.json.schema_components(
-        [given], ref_template="#/components/schemas/" + surface + ".{name}"
+        [described], ref_template="#/components/schemas/" + surface + ".{name}"
     )
     for name, part in parts.items():
         if f"{surface}.{name}" not in known:
@@ -287,6 +247,8 @@ def _hoist(spec: APISpec, value: Any, known: set[str]) -> Any:
     """Return the schema with every titled part replaced by a reference to a component of that name."""
     if isinstance(value, list):
         return [_hoist(spec, item, known) for item in value]
+    if is_answer(value):
+        return _hoist(spec, describe_answer(value), known)
     if not isinstance(value, dict):
         return value
     inner = {key: _hoist(spec, item, known) for key, item in value.items()}
@@ -313,53 +275,3 @@ def _identify(operation: Operation) -> str:
     if words:
         return "_".join((operation.method.lower(), *words))
     return f"{operation.method.lower()}_root"
-
-
-def write_page(document: dict[str, Any]) -> str:
-    """Return the description as HTML: a line for each operation, which opens to show its parameters, body and
-    responses."""
-    groups: dict[str, list[str]] = {}
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            groups.setdefault(operation["tags"][0], []).append(_write_operation(method, path, operation))
-    parts = "".join(f"<h2>{html.escape(tag)}</h2>{''.join(lines)}" for tag, lines in sorted(groups.items()))
-    schemas = _write_json(document["components"]["schemas"])
-    info = document["info"]
-    introduction, _, _ = info["description"].partition("\n\n")
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(info["title"])} API</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
-        f"<h1>{html.escape(info['title'])} API {html.escape(info['version'])}</h1>"
-        f"<p>{_write_text(introduction)} "
-        f'<a href="openapi.json">openapi.json</a> · <a href="#{policy.ANCHOR}">Versions and deprecation</a></p>{parts}'
-        f"<h2>Schemas</h2><details><summary>All schemas</summary>{schemas}</details>{_write_policy()}</html>"
-    )
-
-
-def _write_policy() -> str:
-    parts = [
-        f"<h3>{html.escape(title)}</h3><ul>{''.join(f'<li>{_write_text(rule)}</li>' for rule in rules)}</ul>"
-        for title, rules in policy.POLICY
-    ]
-    return f'<h2 id="{policy.ANCHOR}">Versions and deprecation</h2>{"".join(parts)}'
-
-
-def _write_text(text: str) -> str:
-    """Return the text with everything between backticks as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
-
-
-def _write_operation(method: str, path: str, operation: dict[str, Any]) -> str:
-    line = f'<span class="m">{method.upper()}</span> <code>{html.escape(path)}</code>'
-    if operation.get("deprecated"):
-        line = f'<span class="d">{line}</span>'
-    shown = {key: operation[key] for key in ("parameters", "requestBody", "responses") if operation.get(key)}
-    text = _write_text(operation.get("description", ""))
-    return (
-        f"<details><summary>{line} {html.escape(operation['summary'])}</summary>"
-        f"<p>{text}</p>{_write_json(shown)}</details>"
-    )
-
-
-def _write_json(value: Any) -> str:
-    return f"<pre>{html.escape(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())}</pre>"

@@ -52,7 +52,7 @@ def _pattern(path: str) -> str:
     """Return the regular expression of a path with variables."""
     parts: list[str] = []
     at = 0
-    for found in VARIABLE.finditer(path):
-        parts += re.escape(path[at : found.start()]), "[^/].*" if found[1] else "[^/]+"
-        at = found.end()
+    for match in VARIABLE.finditer(path):
+        parts += re.escape(path[at : match.start()]), "[^/].*" if match[1] else "[^/]+"
+        at = match.end()
     return "".join((*parts, re.escape(path[at:])))

@@ -60,8 +60,8 @@ def read_preferences(types: dict[str, Any] = TYPES, /, **given: Any) -> dict[str
 
 def _mistake_of(name: str, text: str) -> Mistake:
     """Return the mistake that a validation message reports about the value of `name`."""
-    reason, found, place = text.rpartition(" - at `$")
-    if found:
+    reason, separator, place = text.rpartition(" - at `$")
+    if separator:
         where = f"{reason} - at `$.{name}{place}"
     else:
         where = f"{text} - at `$.{name}`"

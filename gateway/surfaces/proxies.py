@@ -40,10 +40,10 @@ class Proxies:
         """Return whether `peer` is a trusted proxy. A Unix socket has no address and is trusted."""
         if self._open or not peer:
             return True
-        found = read_address(peer)
-        if not found:
+        text = read_address(peer)
+        if not text:
             return False
-        address = ip_address(found)
+        address = ip_address(text)
         return any(address in network for network in self._networks)
 
 
@@ -64,9 +64,9 @@ def read_address(text: str) -> str:
 def network_of(address: str) -> str:
     """Return the address by which callers are counted: itself, or the network of an IPv6 address."""
     try:
-        found = ip_address(address.partition("%")[0])
+        parsed = ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if not isinstance(found, IPv6Address) or found.ipv4_mapped:
-        return str(getattr(found, "ipv4_mapped", None) or found)
-    return f"net-{int(found) >> NETWORK_BITS:x}"
+    if not isinstance(parsed, IPv6Address) or parsed.ipv4_mapped:
+        return str(getattr(parsed, "ipv4_mapped", None) or parsed)
+    return f"net-{int(parsed) >> NETWORK_BITS:x}"

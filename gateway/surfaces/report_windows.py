@@ -86,16 +86,16 @@ def _days(first: date, last: date, zone: tzinfo, *, padded: bool) -> ReportRange
 
 def _offset_changes(first: int, end: int, zone: tzinfo) -> Shifts:
     """Return, for the hours [first, end), from which hour on the zone is how many minutes ahead of UTC."""
-    found = [(first, _minutes_ahead(first, zone))]
+    changes = [(first, _minutes_ahead(first, zone))]
     for day in range(first, end, HOURS):
         last = min(day + HOURS, end) - 1
         # Only days with a clock change are examined hour by hour.
-        if last > first and _minutes_ahead(last, zone) != found[-1][1]:
+        if last > first and _minutes_ahead(last, zone) != changes[-1][1]:
             for hour in range(day, last + 1):
                 minutes = _minutes_ahead(hour, zone)
-                if minutes != found[-1][1]:
-                    found.append((hour, minutes))
-    return tuple(found)
+                if minutes != changes[-1][1]:
+                    changes.append((hour, minutes))
+    return tuple(changes)
 
 
 def _minutes_ahead(hour: int, zone: tzinfo) -> int:

@@ -1,7 +1,9 @@
 """JSON schemas of responses for the API description, and the members that model responses share."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 ANY: dict[str, Any] = {}
 OBJECT = {"type": "object"}
@@ -34,11 +36,11 @@ def one_of(*words: str, null: bool = False) -> dict[str, Any]:
     return {"enum": [*words, None] if null else list(words)}
 
 
-def read_shape(value: Any) -> dict[str, Any]:
-    """Return the schema that a member's notation stands for."""
+def read_shape(value: Any) -> Any:
+    """Return the schema that a member's notation stands for; an answer struct stands for itself."""
     if isinstance(value, list):
         return {"type": "array", "items": read_shape(value[0])}
-    if isinstance(value, dict):
+    if not isinstance(value, str):
         return value
     name = value.removesuffix("?")
     return {"type": [name, "null"] if value.endswith("?") else name}
@@ -69,5 +71,8 @@ METADATA = named(
     project_id="string",
     routing=[ATTEMPT],
 )
+# Fields of answer structs with these objects, which are written as dictionaries on the hot path.
+CostDetails = Annotated[Any, Meta(extra_json_schema=COST_DETAILS)]
+RoutingMetadata = Annotated[Any, Meta(extra_json_schema=METADATA)]
 # For operations that report tokens in and out.
 TOKENS = named("TokensUsed", {"total_tokens": "integer", **COST}, input_tokens="integer", output_tokens="integer")

@@ -8,12 +8,12 @@ from gateway.surfaces import health, metrics, openapi
 from gateway.surfaces.aisdk import routes as aisdk
 from gateway.surfaces.anthropic import routes as messages
 from gateway.surfaces.console import table as console
+from gateway.surfaces.google import routes as google
 from gateway.surfaces.http import ErrorFormat, Operation, Surface
 from gateway.surfaces.http_responses import OPENAI
 from gateway.surfaces.management import table as management
 from gateway.surfaces.mcp import routes as mcp
 from gateway.surfaces.oauth import routes as oauth
-from gateway.surfaces.openai import chat
 from gateway.surfaces.openai import table as openai
 from gateway.surfaces.responses import routes as responses
 
@@ -23,8 +23,10 @@ SURFACES: tuple[Surface, ...] = (
     openai.SURFACE,
     messages.SURFACE,
     responses.SURFACE,
-    aisdk.surface(chat.read_here),
-    mcp.surface(chat.read_here),
+    aisdk.SURFACE,
+    google.SURFACE,
+    google.SHORT,
+    mcp.SURFACE,
     oauth.SURFACE,
     management.SURFACE,
     console.SURFACE,
@@ -48,12 +50,12 @@ def operations() -> list[Operation]:
 
 def described() -> list[Operation]:
     """Return the operations in the API description: those that programs call, and the pages to which programs send
-    users."""
+    users. Of several operations at one path the description has the first."""
     return [
         operation
         for surface in SURFACES
         for operation in surface.operations
-        if surface.described or operation.about is not None
+        if (surface.described or operation.about is not None) and operation.chosen is None
     ]
 
 

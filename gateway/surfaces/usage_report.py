@@ -16,10 +16,12 @@ from gateway.metering.activity import (
     Owners,
     measure,
     measure_columns,
+    merge,
 )
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.queries import Row, StepColumns, at_once
 from gateway.money import NANO, usd_number
+from gateway.neutral.units import UNITS, Figure
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.report_windows import LONGEST_DAYS, RANGES, ReportRange, read_window
 from gateway.surfaces.validation_schemas import Body, Counted, OneOf, TextField, read_fields
@@ -28,13 +30,18 @@ from gateway.surfaces.visitor import MANAGERS, Visitor
 DIMENSIONS: dict[str, Dimension] = {"model": "model", "apiKey": "api_key", "user": "api_key"}
 # Figures in breakdowns.
 SHORT = ("requests", "input_tokens", "output_tokens", "cost_nusd", "discount_nusd")
+# Figures of units.
+UNIT_COUNTS = tuple(dict.fromkeys(figure for unit in UNITS for figure in unit.figures))
+UNIT_COSTS = tuple(dict.fromkeys(unit.cost for unit in UNITS if unit.cost))
 # Writing more parts than this takes milliseconds.
 MANY = 1_000
+TOTALS_PARTS = 10  # parts that take as long to write as all figures of an hour or day
 # Columns of a part: its value, then SHORT.
 VALUE = itemgetter(0)
 COST = itemgetter(1 + SHORT.index("cost_nusd"))
 LONGEST_DATE = 40  # characters of an invalid value that are examined
 BREAKDOWNS = {"model": "modelBreakdown", "apiKey": "apiKeyBreakdown", "user": "userBreakdown"}
+NO_PARTS: dict[str, Any] = {"modelBreakdown": (), "apiKeyBreakdown": ()}
 
 Part = tuple[Any, ...]
 Describe = Callable[[tuple[str, ...]], dict[str, Any]]
@@ -78,11 +85,30 @@ def usage_of(visitor: Visitor, asked: Mapping[str, str]) -> dict[str, Any]:
     if group == "user":
         users = {key: describe((info.member_id,))["id"] for key, info in keys.items()}
         parts = [one._replace(dimensions=[[users[f"key_{owner}"] for owner in one.dimensions[0]]]) for one in parts]
-    many = sum(len(one.figures[0]) for one in parts) > MANY
+    many = len(totals) * TOTALS_PARTS + sum(len(one.figures[0]) for one in parts) > MANY
     body: dict[str, Any] = {"activity": compute_if(many, write_rows, totals, parts, window, group, describe)}
     if "timeRange" in given:
         body["granularity"] = window.granularity
     return body
+
+
+def apps_of(visitor: Visitor, asked: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the usage by app of each hour or day of a window, in the form of a breakdown and with the scope of
+    `usage_of`. Requests without an app have an empty id."""
+    given = read_fields(ActivityQuery, asked)
+    window = read_window(given, visitor.services.clock.now_us())
+    places = places_of(visitor, given.get("projectId"))
+    owners = _scopes(places, _keys(visitor, places), "")
+    database = visitor.services.store.database
+    known = visitor.services.accounts.sources
+    rows = at_once(database, lambda: measure(database, owners, window.span, "source", SHORT))
+    breakdown: dict[str, list[dict[str, Any]]] = {}
+    for row in merge(rows, [(known.canonical(row.value[0]),) for row in rows]):
+        app = row.value[0]
+        breakdown.setdefault(window.label(row.step), []).append(
+            {"id": app, "description": app, **write_short(row.figures)}
+        )
+    return breakdown
 
 
 def _scopes(places: list[ActivityScope], keys: Mapping[str, KeyInfo], key_id: str) -> Owners:
@@ -100,21 +126,23 @@ def write_rows(
 ) -> list[dict[str, Any]]:
     """Return an object for each hour or day that has rows, and for each of the window when it is padded. `parts` hold
     SHORT for each value of the breakdown; there may be tens of thousands."""
-    days: dict[str, ActivityFigures] = {label: ActivityFigures() for label in window.padding}
+    days: dict[str, ActivityFigures] = {}
     labels = {step: window.label(step) for step in {row.step for row in totals}}
     for row in totals:
         days.setdefault(labels[row.step], ActivityFigures()).add(row.figures)
-    by_label: dict[str, list[StepColumns]] = {label: [] for label in days}
+    by_label: dict[str, list[StepColumns]] = {}
     for one in parts:
-        by_label[labels[one.step]].append(one)
+        by_label.setdefault(labels[one.step], []).append(one)
     described: dict[tuple[str, ...], dict[str, Any]] = {}
     written = []
-    for label in sorted(days):
-        empty: dict[str, list[Any]] = {"modelBreakdown": [], "apiKeyBreakdown": []}
-        lines = [part for one in by_label[label] for part in _parts_of(one)]
+    for label in sorted({*window.padding, *days}):
+        if label not in days:
+            written.append({"date": label, **UNUSED, BREAKDOWNS[group]: ()})
+            continue
+        lines = [part for one in by_label.get(label, ()) for part in _parts_of(one)]
         described.update((part[0], describe(part[0])) for part in lines if part[0] not in described)
         breakdown = _write_parts(_merge_parts(lines), described)
-        written.append({"date": label, **write_figures(days[label]), **empty, BREAKDOWNS[group]: breakdown})
+        written.append({"date": label, **write_figures(days[label]), **NO_PARTS, BREAKDOWNS[group]: breakdown})
     return written
 
 
@@ -165,34 +193,19 @@ def write_figures(figures: ActivityFigures) -> dict[str, Any]:
         "errorRate": _percent(figures.errors, count),
         "cacheCount": figures.cached_requests,
         "cacheRate": _percent(figures.cached_requests, count),
-        "reasoningTokens": figures.reasoning_tokens,
-        "cachedTokens": figures.cached_tokens,
-        "cacheWriteTokens": figures.cache_write_tokens,
-        "inputCost": usd(figures.input_nusd),
-        "outputCost": usd(figures.output_nusd),
-        "cachedInputCost": usd(figures.cached_nusd),
-        "cacheWriteInputCost": usd(figures.cache_write_nusd),
-        "requestCost": usd(figures.request_nusd),
-        "imageInputCost": usd(figures.image_input_nusd),
-        "imageOutputCost": usd(figures.image_output_nusd),
-        "audioInputCost": usd(figures.audio_input_nusd),
-        "audioOutputCost": usd(figures.audio_output_nusd),
-        "videoOutputCost": usd(figures.video_output_nusd),
-        "searchCost": usd(figures.search_nusd),
-        "pageCost": usd(figures.page_nusd),
-        "characterCost": usd(figures.character_nusd),
-        "codeCost": usd(figures.code_nusd),
-        "searchCount": figures.searches,
-        "pageCount": figures.pages,
-        "imageCount": figures.images,
-        "characterCount": figures.characters,
-        "audioSeconds": figures.audio_ms / 1000,
-        "videoSeconds": figures.video_ms / 1000,
-        "codeSessionCount": figures.code_sessions,
+        **{figure.member: usd(getattr(figures, figure.column)) for figure in UNIT_COSTS},
+        **{figure.member: _quantity(figures, figure) for figure in UNIT_COUNTS},
         "dataStorageCost": usd(figures.storage_nusd),
         "creditsDataStorageCost": usd(figures.storage_nusd - figures.byok_storage_nusd),
         "apiKeysDataStorageCost": usd(figures.byok_storage_nusd),
     }
+
+
+def _quantity(figures: ActivityFigures, figure: Figure) -> float:
+    count: int = getattr(figures, figure.column)
+    if figure.divisor == 1:
+        return count
+    return count / figure.divisor
 
 
 def write_short(figures: ActivityFigures) -> dict[str, Any]:
@@ -221,6 +234,10 @@ def _percent(part: int, whole: int) -> float:
     return 0.0
 
 
+# An hour or day without requests, written once: a year has hundreds of them.
+UNUSED: dict[str, Any] = {**write_figures(ActivityFigures()), **NO_PARTS}
+
+
 def places_of(visitor: Visitor, project_id: str | None) -> list[ActivityScope]:
     """Return the projects that the visitor may see: whole projects as owner or admin, otherwise the usage of their own
     keys there."""
@@ -238,16 +255,27 @@ def _place(visitor: Visitor, organization_id: str, project_ids: tuple[str, ...])
     return ActivityScope(project_ids, "" if mine.role in MANAGERS else mine.id)
 
 
+def owners_of(visitor: Visitor, project_id: str | None) -> Owners:
+    """Return what the visitor may see of a project, or of all accessible ones: whole projects, or own keys."""
+    places = places_of(visitor, project_id)
+    return _scopes(places, _keys(visitor, places), "")
+
+
+def visible_keys(visitor: Visitor) -> dict[str, KeyInfo]:
+    """Return the keys with usage that the visitor may see, by id, including deleted keys."""
+    return _keys(visitor, places_of(visitor, None))
+
+
 def _keys(visitor: Visitor, places: list[ActivityScope]) -> dict[str, KeyInfo]:
     """Return the keys of the places by id, including deleted keys, since their history counts."""
-    found = [
+    keys = [
         key
         for place in places
         for key in list_keys(
             visitor.services.store.database, project_ids=place.project_ids, member_id=place.member_id, deleted=True
         )
     ]
-    return {key.id: key for key in found}
+    return {key.id: key for key in keys}
 
 
 def _describer(visitor: Visitor, group: str, keys: Mapping[str, KeyInfo]) -> Describe:

@@ -34,9 +34,9 @@ def invalid(param: str, reason: str) -> InvalidRequest:
 
 def path_of(text: str) -> str:
     """Return the dotted path in a validation message; "" when it is about the whole body."""
-    found = PLACE.search(text)
-    if found:
-        return INDEX.sub(r".\1", found[1]).strip(".")
+    match = PLACE.search(text)
+    if match:
+        return INDEX.sub(r".\1", match[1]).strip(".")
     return ""
 
 

@@ -19,6 +19,7 @@ from gateway.surfaces.http import Inbound
 DECIMAL = re.compile(r"(\d+)(?:\.(\d+))?")
 LONGEST_MOMENT = 40
 LARGEST_BODY = 2 << 20
+WORDS = "words"  # key in a field's metadata: texts that a command accepts for values
 MOST_PARTS = 50_000  # values, objects and lists of a body: enough for a thousand models with all of their members
 LONG = 8192  # bytes of a body that is validated in a thread
 
@@ -37,12 +38,25 @@ class StrictBody(Schema):
         unknown = RAISE
 
 
+def describe_field(about: str, words: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """Return the metadata of a field. `about` is its description in the API description and in the help of commands,
+    `words` are texts that a command accepts for its values."""
+    metadata: dict[str, Any] = {**more}
+    if about:
+        metadata["description"] = about
+    if words:
+        metadata[WORDS] = words
+    return metadata
+
+
 class TextField(fields.String):
     """Text that every store can keep: without NUL and lone surrogates."""
 
-    def __init__(self, least: int = 0, most: int = 255, **more: Any) -> None:
+    def __init__(
+        self, least: int = 0, most: int = 255, about: str = "", words: Mapping[str, Any] | None = None, **more: Any
+    ) -> None:
         checks = [validate.Length(least, most), *more.pop("checks", ())]
-        super().__init__(validate=checks, **more)
+        super().__init__(validate=checks, metadata=describe_field(about, words), **more)
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> str:
         text = super()._deserialize(value, attr, data, **more)
@@ -54,35 +68,40 @@ class TextField(fields.String):
 class OneOf(TextField):
     """One of a few strings."""
 
-    def __init__(self, words: tuple[str, ...], **more: Any) -> None:
-        super().__init__(checks=[validate.OneOf(words)], **more)
+    def __init__(self, choices: tuple[str, ...], **more: Any) -> None:
+        super().__init__(checks=[validate.OneOf(choices)], **more)
+        self.choices = choices
 
 
 class WholeNumber(fields.Integer):
     """A whole number within bounds; strings that look like numbers are rejected."""
 
-    def __init__(self, least: int, most: int, **more: Any) -> None:
-        super().__init__(strict=True, validate=validate.Range(least, most), **more)
+    def __init__(
+        self, least: int, most: int, about: str = "", words: Mapping[str, Any] | None = None, **more: Any
+    ) -> None:
+        metadata = describe_field(about, words)
+        super().__init__(strict=True, validate=validate.Range(least, most), metadata=metadata, **more)
 
 
 class Counted(fields.Integer):
     """A whole number within bounds in a query, where everything is a string."""
 
-    def __init__(self, least: int, most: int, **more: Any) -> None:
-        super().__init__(validate=validate.Range(least, most), **more)
+    def __init__(self, least: int, most: int, about: str = "", **more: Any) -> None:
+        super().__init__(validate=validate.Range(least, most), metadata=describe_field(about), **more)
 
 
 class Usd(fields.Field):
     """A non-negative amount of US dollars, as a decimal string or a number; stored as nano-dollars. Blank means
     null."""
 
-    def __init__(self, signed: bool = False, **more: Any) -> None:
+    def __init__(self, signed: bool = False, about: str = "", **more: Any) -> None:
         self.signed = signed
         if signed:
             pattern = r"^-?\d{1,9}(\.\d{1,9})?$"
         else:
             pattern = r"^\d{1,9}(\.\d{1,9})?$"
-        super().__init__(metadata={"type": "string", "pattern": pattern, "examples": ["12.50"]}, **more)
+        metadata = describe_field(about, type="string", pattern=pattern, examples=["12.50"])
+        super().__init__(metadata=metadata, **more)
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> int | None:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -99,10 +118,10 @@ class Usd(fields.Field):
             sign = -1
         else:
             sign = 1
-        found = DECIMAL.fullmatch(text[1:] if sign < 0 else text)
-        if found is None:
+        amount = DECIMAL.fullmatch(text[1:] if sign < 0 else text)
+        if amount is None:
             raise ValidationError('Use a non-negative decimal amount of US dollars such as "12.50".')
-        whole, fraction = found.groups(default="")
+        whole, fraction = amount.groups(default="")
         # Ten billion dollars would not fit the 64 bits of nano-dollars.
         if len(whole) > 9:
             raise ValidationError("The amount is too large; the limit is 999999999 dollars.")
@@ -114,8 +133,8 @@ class Usd(fields.Field):
 class Moment(fields.String):
     """An ISO 8601 time, converted to microseconds since the epoch; without a zone it is UTC."""
 
-    def __init__(self, **more: Any) -> None:
-        super().__init__(metadata={"format": "date-time"}, **more)
+    def __init__(self, about: str = "", **more: Any) -> None:
+        super().__init__(metadata=describe_field(about, format="date-time"), **more)
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> Any:
         text = super()._deserialize(value, attr, data, **more)
@@ -129,8 +148,9 @@ class Moment(fields.String):
 class Names(fields.List):
     """A list of names."""
 
-    def __init__(self, most: int = 1000, longest: int = 255, **more: Any) -> None:
-        super().__init__(TextField(1, longest), validate=validate.Length(0, most), **more)
+    def __init__(self, most: int = 1000, longest: int = 255, about: str = "", **more: Any) -> None:
+        metadata = describe_field(about)
+        super().__init__(TextField(1, longest), validate=validate.Length(0, most), metadata=metadata, **more)
 
 
 def read_body(schema: type[Schema], inbound: Inbound) -> dict[str, Any]:
@@ -160,9 +180,9 @@ def read_query(schema: type[Schema], inbound: Inbound) -> dict[str, Any]:
     return read_fields(schema, inbound.arguments())
 
 
-def read_fields(schema: type[Schema], given: Mapping[str, str]) -> dict[str, Any]:
+def read_fields(schema: type[Schema], values: Mapping[str, str]) -> dict[str, Any]:
     """Return the validated fields of a query or a form; empty ones count as absent. Raises InvalidRequest."""
-    return _load(schema, {name: value for name, value in given.items() if value != ""})
+    return _load(schema, {name: value for name, value in values.items() if value != ""})
 
 
 def _load(schema: type[Schema], values: Mapping[str, Any]) -> dict[str, Any]:

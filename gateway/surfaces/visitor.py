@@ -3,22 +3,20 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.accounts import keys, members, organizations, projects
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.known_names import KnownNames
 from gateway.accounts.members import MemberInfo
+from gateway.accounts.organizations import OrganizationInfo
 from gateway.accounts.projects import ProjectInfo
-from gateway.accounts.sessions import AGENT_LENGTH, LIFE_S, PREFIX, NewSession, SessionInfo
+from gateway.accounts.sessions import AGENT_LENGTH, LIFE_S, PREFIX, SessionInfo
 from gateway.admin.sign_in import Place
-from gateway.clock import to_iso
 from gateway.dialects import management_errors
 from gateway.errors import Forbidden, NotFound, Unauthenticated
 from gateway.runtime.threads import work_for
 from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
-from gateway.surfaces.http_responses import json_reply
 from gateway.worker.services import Services
 
 # The error format for signed-in visitors; `error` is true, or the code in responses to a sign-in.
@@ -43,6 +41,7 @@ DEVICE_S = 180 * 86_400
 # Browsers accept this prefix from this host over https only: no other host of the domain can set the cookie.
 HOST_ONLY = "__Host-"
 SAFE_METHODS = frozenset({"GET", "HEAD"})
+LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 ADDING_METHODS = {"POST", "PUT", "PATCH"}
 MANAGERS = ("owner", "admin")
 IDENT = re.compile(r"[A-Za-z0-9._:-]{1,80}")
@@ -65,16 +64,16 @@ class Visitor:
     def member(self, organization_id: str, *roles: str) -> MemberInfo:
         """Return the visitor's membership, in one of `roles` when given; a change is counted in the first organization
         that is checked. Raises NotFound (no such organization), Forbidden, RateLimited (code too_many_changes)."""
-        found = self.memberships.get(organization_id)
-        if found is None:
+        membership = self.memberships.get(organization_id)
+        if membership is None:
             organizations.find_organization(self.services.store.database, organization_id)
             raise Forbidden("You are not a member of this organization.")
-        if roles and found.role not in roles:
-            raise Forbidden(f"This requires the role {' or '.join(roles)}; your role is {found.role}.")
+        if roles and membership.role not in roles:
+            raise Forbidden(f"This requires the role {' or '.join(roles)}; your role is {membership.role}.")
         if self.uncounted:
             self.uncounted.clear()
-            self.services.management.count_change(found)
-        return found
+            self.services.management.count_change(membership)
+        return membership
 
     def manager(self, organization_id: str) -> MemberInfo:
         """Return the visitor's membership as owner or admin. Raises NotFound, Forbidden."""
@@ -104,19 +103,19 @@ class Visitor:
         """Return a key that the visitor may see and change: any of their organization, for a developer only their own.
         Raises NotFound, Forbidden."""
         key = keys.find(self.services.store.database, key_id)
-        mine = self.member(key.organization_id)
-        if mine.role not in MANAGERS and key.member_id != mine.id:
+        membership = self.member(key.organization_id)
+        if membership.role not in MANAGERS and key.member_id != membership.id:
             raise Forbidden("No permission for this API key: developers manage keys that they created.")
         return key
 
     def other_member(self, organization_id: str, member_id: str) -> MemberInfo:
         """Return another member that the visitor may change: only owners change owners. Raises NotFound, Forbidden."""
-        mine = self.manager(organization_id)
-        for one in members.list_members(self.services.store.database, organization_id):
-            if one.id == member_id:
-                if one.role == "owner" and mine.role != "owner":
+        membership = self.manager(organization_id)
+        for member in members.list_members(self.services.store.database, organization_id):
+            if member.id == member_id:
+                if member.role == "owner" and membership.role != "owner":
                     raise Forbidden("Only an owner may change an owner.")
-                return one
+                return member
         raise NotFound(f"There is no member {member_id} in this organization.")
 
     def names_known_to(self, organization_id: str) -> KnownNames:
@@ -124,37 +123,33 @@ class Visitor:
         own = self.services.management.custom_providers.list_providers(organization_id)
         return KnownNames(self.services.routing.catalogue.current(), tuple(own))
 
+    def organizations(self) -> list[OrganizationInfo]:
+        """Return the organizations of the visitor."""
+        return organizations.list_organizations(self.services.store.database, self.user_id)
+
     def is_operator(self) -> bool:
         """Return whether the visitor is the operator of this installation."""
         return self.user_id in self.services.management.operators()
 
 
-View = Callable[[Visitor, Inbound], Outbound | dict[str, Any]]
-
-
-def signed_in(view: View) -> Callable[[Services, Inbound], Outbound]:
-    """Return a handler for a view that checks origin, ids and session first; a dict becomes a JSON response."""
+def answer_visitor(respond: Callable[[Visitor, Inbound], Outbound]) -> Callable[[Services, Inbound], Outbound]:
+    """Return a handler that checks origin, ids and session before it calls `respond`."""
 
     def handle(services: Services, inbound: Inbound) -> Outbound:
         token, by_cookie = token_of(inbound)
         if by_cookie:
-            check_origin(services, inbound, required=True)
+            check_api_origin(services, inbound, required=True)
         visitor = visit(services, token, inbound.method)
         _check_ids(inbound)
         if inbound.method in SAFE_METHODS:
             with services.background.reports.turn(visitor.user_id):
-                answer = view(visitor, inbound)
+                outbound = respond(visitor, inbound)
         else:
-            answer = view(visitor, inbound)
-        if isinstance(answer, Outbound):
-            outbound = answer
-        else:
-            outbound = json_reply(answer, inbound.shown_id)
+            outbound = respond(visitor, inbound)
         if by_cookie and visitor.session.refreshed:
             outbound.headers.append(write_cookie(inbound, token))
         return outbound
 
-    handle.__doc__ = view.__doc__
     return handle
 
 
@@ -167,8 +162,8 @@ def visit(services: Services, token: str, method: str = "GET") -> Visitor:
         raise Unauthenticated("This operation requires a session, not an API key; sign in.", code="session_invalid")
     session = services.management.sessions.find(token)
     work_for(session.user_id)
-    found = members.list_members(services.store.database, user_id=session.user_id)
-    memberships = {one.organization_id: one for one in found if one.status == "active"}
+    members_of_user = members.list_members(services.store.database, user_id=session.user_id)
+    memberships = {member.organization_id: member for member in members_of_user if member.status == "active"}
     return Visitor(services, session, memberships, {method} & ADDING_METHODS)
 
 
@@ -181,12 +176,12 @@ def token_of(inbound: Inbound) -> tuple[str, bool]:
     return token, bool(token)
 
 
-def read_cookie(inbound: Inbound, wanted: str) -> str:
+def read_cookie(inbound: Inbound, cookie: str) -> str:
     """Return the value of a cookie that `write_cookie` set on this scheme; "" without."""
-    wanted = _cookie_name(inbound, wanted)
+    cookie = _cookie_name(inbound, cookie)
     for part in inbound.header("cookie").split(";"):
         name, _, value = part.strip().partition("=")
-        if name == wanted and value:
+        if name == cookie and value:
             return value.strip('"')
     return ""
 
@@ -207,23 +202,36 @@ def check_origin(services: Services, inbound: Inbound, required: bool = False) -
         )
 
 
+def check_api_origin(services: Services, inbound: Inbound, required: bool = False) -> None:
+    """Check the origin of a change through the management API; a program at a loopback address may name any.
+
+    Browsers send Sec-Fetch-Site to https and to loopback addresses
+    (https://www.w3.org/TR/fetch-metadata/#sec-fetch-site-header), so a request without it comes from a program. The
+    published command-line client names a dashboard that a local gateway does not have.
+    """
+    is_local = urlsplit(inbound.base_url).hostname in LOOPBACK
+    if is_local and not inbound.header("sec-fetch-site"):
+        return
+    check_origin(services, inbound, required)
+
+
 def trusted_origins(services: Services, inbound: Inbound) -> frozenset[str]:
     """Return the gateway's own origin and the configured ones."""
     own = urlsplit(inbound.base_url)
     return frozenset((f"{own.scheme}://{own.netloc}", *services.settings.security.trusted_origins))
 
 
-def write_cookie(inbound: Inbound, token: str, life_s: int = LIFE_S, wanted: str = COOKIE) -> tuple[str, str]:
-    """Return Set-Cookie for a session token, or for the cookie `wanted`; `life_s` 0 removes it."""
-    name = _cookie_name(inbound, wanted)
-    ending = "; Secure" if name != wanted else ""
+def write_cookie(inbound: Inbound, token: str, life_s: int = LIFE_S, cookie: str = COOKIE) -> tuple[str, str]:
+    """Return Set-Cookie for a session token, or for the cookie `cookie`; `life_s` 0 removes it."""
+    name = _cookie_name(inbound, cookie)
+    ending = "; Secure" if name != cookie else ""
     return "Set-Cookie", f"{name}={token}; Path=/; Max-Age={life_s}; HttpOnly; SameSite=Lax{ending}"
 
 
-def _cookie_name(inbound: Inbound, wanted: str) -> str:
+def _cookie_name(inbound: Inbound, cookie: str) -> str:
     if inbound.base_url.startswith("https:"):
-        return HOST_ONLY + wanted
-    return wanted
+        return HOST_ONLY + cookie
+    return cookie
 
 
 def place_of(inbound: Inbound) -> Place:
@@ -239,24 +247,6 @@ def agent_of(inbound: Inbound) -> str:
 def device_cookie(inbound: Inbound, device: str) -> tuple[str, str]:
     """Return Set-Cookie for a device that signed in, which is recognized the next time."""
     return write_cookie(inbound, device, DEVICE_S, DEVICE)
-
-
-def session_reply(inbound: Inbound, session: NewSession, device: str = "") -> Outbound:
-    """Return the response to a sign-in: the user, the token for clients, the cookies for browsers."""
-    info = session.info
-    body = {"token": session.token, "user": show_user(info), "session": show_session(info)}
-    cookies = [write_cookie(inbound, session.token)]
-    if device:
-        cookies.append(device_cookie(inbound, device))
-    return json_reply(body, inbound.shown_id, headers=cookies)
-
-
-def show_user(info: SessionInfo) -> dict[str, Any]:
-    return {"id": info.user_id, "email": info.email, "name": info.name}
-
-
-def show_session(info: SessionInfo) -> dict[str, Any]:
-    return {"id": info.id, "createdAt": to_iso(info.created_at_us), "expiresAt": to_iso(info.expires_at_us)}
 
 
 def _check_ids(inbound: Inbound) -> None:

@@ -69,7 +69,7 @@ class Alerts:
         self._hour = 0
         self._caused = dict[str, int]()
         self._looked = 0
-        states.listen(self.note)
+        states.subscribe(self.note)
 
     def note(self, change: StateChange) -> None:
         """Queue a state change that an address may have subscribed to."""
@@ -87,8 +87,9 @@ class Alerts:
                 waiting: dict[str, Any] = {"hook": hook.id, "organization": hook.organization_id, "event": event}
                 waiting |= {"attempts": 0, "due": at_us, "operators": hook.operators}
                 key = f"{hook.id}:{event['id']}"
-                self._note_due(key, waiting)
+                # The alert before its hint: a leader that meets a hint without an alert removes the hint.
                 self._documents.put_if_absent(KIND, key, orjson.dumps(waiting), TTL_S)
+                self._note_due(key, waiting)
             self._noted.popleft()
 
     def _has_room(self, owner: str, at_us: int) -> bool:

@@ -91,7 +91,7 @@ class TracedCall:
 
     def sending(self, call: Call) -> None:
         """Add the trace headers to the call."""
-        call.way = None
+        call.endpoint = None
         call.headers = {**call.headers, "traceparent": self._traceparent}
         if self._state:
             call.headers["tracestate"] = self._state

@@ -19,6 +19,7 @@ REMEDIES = {
     f"credits ({MANAGE} credits grant)",
     "permission_denied": f"a rule or policy says no: {MANAGE} rules list",
     "model_not_allowed": f"a rule or policy says no: {MANAGE} rules list",
+    "budget_in_use": "nothing, if it is rare: requests in progress have reserved the budget; else raise the limit",
     "rate_limit_exceeded": f"the caller is over its rate limit: {MANAGE} rates show",
     "project_archived": f"the key's project is archived: {MANAGE} projects list",
     "organization_blocked": f"the key's organization is blocked: {MANAGE} organizations list",

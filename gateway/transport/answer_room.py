@@ -71,3 +71,27 @@ class HeldAnswer(Struct, eq=False):
         budget = self._room.budget
         share = 1.0 if budget.held_by(self._owner) <= self._size else SHARE
         return budget.has_room(self._owner, size, share)
+
+
+class KeptBytes:
+    """Bytes of fetched media that count against the budgets as long as this object exists: its request refers to it."""
+
+    def __init__(self, room: AnswerRoom | None) -> None:
+        self._budget = room.budget if room else None
+        self._owner = work_owner() or ANYONE
+        self._size = 0
+
+    def grow(self, size: int) -> None:
+        """Count `size` more bytes. Raise Overloaded if there is no room."""
+        if self._budget is not None:
+            self._budget.grow(self._owner, size)
+            self._size += size
+
+    def release(self) -> None:
+        """Count no byte anymore."""
+        size = self._size
+        self._size = 0
+        if self._budget is not None:
+            self._budget.grow(self._owner, -size)
+
+    __del__ = release

@@ -15,10 +15,11 @@ from gateway.configuration.settings import Security, Timeouts
 from gateway.errors import ConnectFailed, ConnectTimeout, UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
 from gateway.runtime.large_files import MessageBody
 from gateway.runtime.lazy_import import LazyImport
-from gateway.runtime.threads import bulk_turn
+from gateway.runtime.loop_turns import bulk_turn
 from gateway.transport.addresses import Resolver, StrangersNames, check_public, resolve
-from gateway.transport.answer_room import AnswerRoom
-from gateway.transport.connections import SHORTEST_S, ConnectionPool, UpstreamConnection
+from gateway.transport.answer_room import AnswerRoom, KeptBytes
+from gateway.transport.connection_pool import ConnectionPool
+from gateway.transport.connections import SHORTEST_S, UpstreamConnection
 from gateway.transport.request_bytes import (
     JOIN_BYTES,
     LOOP_HEADER,
@@ -31,6 +32,7 @@ from gateway.transport.request_bytes import (
     write_head,
 )
 from gateway.transport.socket_channel import SocketChannel
+from gateway.transport.tls_sessions import TlsSession
 from gateway.transport.upstream_responses import BODY_LIMIT, Answer, Patience, Pending, Reply, too_late
 
 if TYPE_CHECKING:
@@ -197,6 +199,10 @@ class Transport:
             url = _follow(url, reply.headers["location"])
         raise UpstreamFailed("The URL redirects too often.", code="too_many_redirects")
 
+    def keep(self) -> KeptBytes:
+        """Return a count of the bytes that a request of this greenlet keeps of what it fetched."""
+        return KeptBytes(self._plain.room)
+
     def open_websocket(
         self, url: str, headers: Mapping[str, str], *, deadline: float, trusted: bool = False
     ) -> "WebSocket":
@@ -209,7 +215,7 @@ class Transport:
         headers = self._marked(place, headers)
         write_head("GET", place, headers)  # refuses a header that could break out of its line
         origin = place.origin
-        channel = SocketChannel(self._reach(origin, deadline))
+        channel = SocketChannel(self._reach(origin, deadline, TlsSession(self._now)))
         try:
             with gevent.Timeout(max(deadline - self._now(), SHORTEST_S), TimeoutError):
                 return websockets.request(channel, place.host, place.target, {"user-agent": PRODUCT, **headers})
@@ -309,9 +315,9 @@ class Transport:
             self._pools = {origin: pool for origin, pool in self._pools.items() if not pool.unused}
 
     def _connect(self, pool: ConnectionPool, origin: Origin, end: float) -> UpstreamConnection:
-        return UpstreamConnection(self._reach(origin, end), origin.host, pool, self._now)
+        return UpstreamConnection(self._reach(origin, end, pool.tls_session), origin.host, pool, self._now)
 
-    def _reach(self, origin: Origin, end: float) -> Any:
+    def _reach(self, origin: Origin, end: float, session: TlsSession) -> Any:
         """Connect to an address that was looked up and checked here, so that no second lookup can change it."""
         now = self._now()
         if now >= end:
@@ -323,7 +329,7 @@ class Transport:
             # Each address gets a share of the remaining time, so that an unreachable first one cannot use it up.
             seconds = (end - self._now()) / (len(addresses) - index)
             try:
-                return self._dial(origin, address, max(seconds, SHORTEST_S))
+                return self._dial(origin, address, max(seconds, SHORTEST_S), session)
             except (UpstreamUnreachable, UpstreamTimeout) as error:
                 failure = error
         raise failure
@@ -340,7 +346,7 @@ class Transport:
             check_public(origin.host, addresses)
         return addresses
 
-    def _dial(self, origin: Origin, address: str, seconds: float) -> Any:
+    def _dial(self, origin: Origin, address: str, seconds: float, session: TlsSession) -> Any:
         host = origin.host
         end = self._now() + seconds
         family = sockets.AF_INET6 if ":" in address else sockets.AF_INET
@@ -350,7 +356,7 @@ class Transport:
             sock.connect((address, origin.port))
             if origin.scheme == "https":
                 sock.settimeout(max(end - self._now(), SHORTEST_S))
-                sock = self._tls.wrap_socket(sock, server_hostname=host)
+                sock = session.secure(sock, self._tls, host)
             return sock
         except BaseException as error:
             sock.close()

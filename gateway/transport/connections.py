@@ -1,28 +1,29 @@
-"""A socket with its HTTP parser, and the keep-alive pool of one origin."""
+"""A connection to an upstream: a socket with its HTTP parser."""
 
 import math
-import re
-from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httptools
 from gevent import get_hub, getcurrent
-from gevent.lock import BoundedSemaphore
+from gevent import socket as sockets
 from gevent.monkey import get_original
 from gevent.socket import IPPROTO_TCP, TCP_NODELAY, socket
 from gevent.ssl import SSLSocket, SSLWantReadError, SSLWantWriteError
 
-from gateway.errors import UpstreamFailed, UpstreamUnreachable
+from gateway.errors import UpstreamFailed
+from gateway.runtime.send_batch import QueuedSends
 from gateway.transport.header_fields import END, read_fields
+
+if TYPE_CHECKING:
+    from gateway.transport.connection_pool import ConnectionPool
 
 RECEIVE_BYTES = 65536
 NOISE_LIMIT = 65536  # consecutive bytes without a complete head or body: heads, trailers, chunk extensions
 POLLIN = READ = 1
 NEVER = math.inf
-KEPT = re.compile(rb"\r\nkeep-alive:[^\r\n]*?timeout=(\d{1,6})", re.IGNORECASE)
-CLOSING_S = 1.0
 SHORTEST_S = 0.001
+QUICKACK = getattr(sockets, "TCP_QUICKACK", 0)  # Linux
 LATE = object()  # returned by a wait that timed out
 # A readable socket without data: a false alarm, or a TLS record without content.
 WANTING = (BlockingIOError, SSLWantReadError, SSLWantWriteError)
@@ -42,9 +43,9 @@ class UpstreamConnection:
     """
 
     __slots__ = (
-        "_alarm", "_bodiless", "_loop", "_noise", "_now", "_parser", "_readable", "_receive", "_rings_at", "_send",
-        "_sock", "_switch", "_until", "_waiting", "_watched", "done", "host", "idle_s", "keep", "lost", "on_body",
-        "pieces", "poll", "pool", "received", "since", "status",
+        "_alarm", "_bodiless", "_loop", "_noise", "_now", "_parser", "_queued", "_readable", "_receive", "_rings_at",
+        "_send_s", "_sock", "_switch", "_until", "_waiting", "_watched", "done", "host", "idle_s", "keep", "lost",
+        "on_body", "pieces", "poll", "pool", "received", "send_now", "since", "status",
     )  # fmt: skip
 
     def __init__(self, sock: socket, host: str, pool: "ConnectionPool", now: Callable[[], float]) -> None:
@@ -52,9 +53,12 @@ class UpstreamConnection:
         sock.settimeout(0.0)  # waiting is implemented here, without a timer per receive
         self._sock = sock
         # Without TLS the C functions are called directly.
-        direct = sock if isinstance(sock, SSLSocket) else sock._sock
+        secure = isinstance(sock, SSLSocket)
+        direct = sock if secure else sock._sock
         self._receive = direct.recv
-        self._send = direct.send
+        self.send_now = direct.send
+        self._queued = QueuedSends(self, batched=not secure)
+        self._send_s = 0.0
         hub = get_hub()
         self._loop = hub.loop
         self._switch = hub.switch
@@ -87,33 +91,39 @@ class UpstreamConnection:
         """Reset the connection and send a request; `bodiless`: its method means a response without a body.
 
         False when no byte was sent; TimeoutError after `seconds`. A peer that stops reading halfway may have responded,
-        so the reading side reports that error.
+        so the reading side reports that error. If other greenlets are ready, a short request is sent together with
+        theirs, and the reading side reports every error of it.
         """
         self.status = 0
         self.done = False
         self._bodiless = bodiless
         self.received = b""
         self.pieces.clear()
+        self._send_s = seconds
+        if self._queued.take(message):
+            return True
         try:
-            sent = self._send(message)
+            sent = self.send_now(message)
         except BlockingIOError:
             sent = 0
         except OSError:
             return False
         if sent < len(message):
-            self._send_rest(memoryview(message)[sent:], seconds)
+            self._send_all(memoryview(message)[sent:])
         return True
 
     def send_more(self, piece: bytes | memoryview, seconds: float) -> bool:
         """Send a piece of the body after its head; TimeoutError after `seconds`. False when the peer has stopped
         reading."""
+        self._queued.finish()
+        self._send_s = seconds
         try:
-            sent = self._send(piece)
+            sent = self.send_now(piece)
         except BlockingIOError:
             sent = 0
         except OSError:
             return False
-        return sent == len(piece) or self._send_rest(memoryview(piece)[sent:], seconds)
+        return sent == len(piece) or self._send_all(memoryview(piece)[sent:])
 
     def receive(self, until: float) -> bool:
         """Wait for one receive; an end sets `lost`, or `done` when it delimits the response.
@@ -148,6 +158,31 @@ class UpstreamConnection:
         self._take_in(data)
         return True
 
+    def send_rest(self, rest: memoryview) -> None:
+        """Send the rest of a message, waiting for the peer. OSError, TimeoutError."""
+        self._sock.settimeout(self._send_s)
+        self._sock.sendall(rest)
+        self._sock.settimeout(0.0)
+
+    def fail(self) -> None:
+        """Let the reading side find the connection lost."""
+        self._receive = _refuse
+        if self._waiting is not None:
+            self._loop.run_callback(self._wake)
+
+    def acknowledge(self) -> None:
+        """Acknowledge received data at once.
+
+        A peer without TCP_NODELAY that sends a head alone sends the body after the acknowledgement, which the kernel
+        delays by 40 ms.
+        """
+        if not QUICKACK:
+            return
+        try:
+            self._sock.setsockopt(IPPROTO_TCP, QUICKACK, 1)
+        except OSError:
+            pass  # the next receive reports what is wrong with the connection
+
     def glance(self) -> None:
         """Parse data that has already arrived, without waiting."""
         try:
@@ -161,11 +196,17 @@ class UpstreamConnection:
         self.pieces.clear()
         return data
 
+    def keep_session(self) -> None:
+        """Let the next connections of the pool resume the TLS session of this one, which received a response."""
+        if isinstance(self._sock, SSLSocket):
+            self.pool.tls_session.keep(self._sock)
+
     def close(self) -> None:
         """Close the connection; a greenlet that waits for its response finds it lost."""
         self._parser = None  # breaks a reference cycle, which only the garbage collector would free
         self.keep = False
-        self._receive = self._send = _refuse
+        self._receive = self.send_now = _refuse
+        self._queued.close()
         self._readable.close()
         self._watched = False
         if self._alarm is not None:
@@ -208,16 +249,14 @@ class UpstreamConnection:
         # Data that arrived while this process could not run was in time.
         waiting.switch(self if self.poll(0) else LATE)
 
-    def _send_rest(self, rest: memoryview, seconds: float) -> bool:
-        """Send the rest; returns whether the peer took all of it."""
-        self._sock.settimeout(seconds)
+    def _send_all(self, rest: memoryview) -> bool:
+        """Send the rest; returns whether the peer took all of it. TimeoutError."""
         try:
-            self._sock.sendall(rest)
+            self.send_rest(rest)
         except TimeoutError:
             raise
         except OSError:
             return False
-        self._sock.settimeout(0.0)
         return True
 
     def _receive_slowly(self) -> bytes | None:
@@ -291,85 +330,6 @@ class UpstreamConnection:
         if self.status and not self.done:
             self.done = True
             self.keep = self._parser.should_keep_alive()
-
-
-class ConnectionPool:
-    """Connections to one origin: at most `size` at once; the last used is lent first, and old ones are closed.
-
-    A borrower holds one slot with a connection and returns both once, with `take_back` or `drop`. A wait for a free
-    slot lasts at most `wait_s`. `now` returns monotonic seconds.
-    """
-
-    def __init__(
-        self, host: str, size: int, wait_s: float, idle_size: int, idle_s: float, now: Callable[[], float]
-    ) -> None:
-        self._host = host
-        self._size = size
-        self._wait_s = wait_s
-        self._idle_size = idle_size
-        self._idle_s = idle_s
-        self._now = now
-        self._slots = BoundedSemaphore(size)
-        self._idle: deque[UpstreamConnection] = deque()
-
-    @property
-    def unused(self) -> bool:
-        return not self._idle and self._slots.counter == self._size
-
-    def borrow(self, now: float, seconds: float, fresh: bool) -> UpstreamConnection | None:
-        """Take a slot and the most recently used idle connection that is usable, or None without one or if `fresh`.
-
-        Unusable connections are closed. UpstreamUnreachable (with retry_after) when no slot became free in `seconds`.
-        """
-        if not self._slots.acquire(False) and not self._slots.acquire(timeout=min(seconds, self._wait_s)):
-            raise UpstreamUnreachable(f"All {self._size} connections to {self._host} are in use.", retry_after=1)
-        idle = self._idle
-        while idle and not fresh:
-            connection = idle.pop()
-            if now - connection.since < connection.idle_s and not connection.poll(0):
-                return connection
-            connection.close()
-        return None
-
-    def take_back(self, connection: UpstreamConnection) -> None:
-        """Return a connection; it is kept if its response is complete, else closed."""
-        if not connection.done or not connection.keep:
-            self.drop(connection)
-            return
-        if not connection.since:
-            connection.idle_s = min(self._idle_s, announced_idle_s(connection.received))
-        connection.since = self._now()
-        idle = self._idle
-        idle.append(connection)
-        if len(idle) > self._idle_size:
-            idle.popleft().close()
-        self._slots.release()
-
-    def drop(self, connection: UpstreamConnection | None) -> None:
-        """Return a slot and close its connection, if it has one."""
-        if connection is not None:
-            connection.close()
-        self._slots.release()
-
-    def trim(self, now: float) -> None:
-        """Close connections that have been idle for too long."""
-        while self._idle and now - self._idle[0].since >= self._idle_s:
-            self._idle.popleft().close()
-
-    def clear(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
-
-
-def announced_idle_s(received: bytes) -> float:
-    """Return how long a server says that it keeps an idle connection (RFC 2068, 19.7.1.1), less a margin.
-
-    A request that is sent while the server closes is lost, and a paid request must not be sent again.
-    """
-    match = KEPT.search(received, 0, received.find(END))
-    if match is not None:
-        return max(0.0, int(match[1]) - CLOSING_S)
-    return NEVER
 
 
 def _refuse(_: object) -> Any:

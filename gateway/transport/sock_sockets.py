@@ -12,13 +12,12 @@ from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 from simple_websocket import ConnectionClosed, Server
 from wsproto.events import Event as SocketEvent
-from wsproto.events import Ping, TextMessage
 from wsproto.utilities import LocalProtocolError
 
 from gateway.runtime.threads import compute_if
-from gateway.transport.handshakes import NO_TEXT, NORMAL, SUBPROTOCOL, SocketClosed
+from gateway.transport.handshakes import NO_TEXT, SUBPROTOCOL, SocketClosed
 from gateway.transport.socket_channel import SocketChannel
-from gateway.transport.websockets import APART, CLOSE_S, MOST_MESSAGE, sendable, shortened
+from gateway.transport.websockets import MOST_MESSAGE, SendingSocket
 
 LINGER_S = 1.0
 CLOSED = (ConnectionClosed, LocalProtocolError, OSError)
@@ -28,7 +27,7 @@ OPTIONS = {"max_message_size": MOST_MESSAGE, "receive_bytes": 4096, "subprotocol
 
 class PacedSocket:
     """A server's socket for simple-websocket. While one of `messages` waits it receives nothing, so the peer must wait.
-    `heard` counts the receives."""
+    `received_count` counts the receives."""
 
     def __init__(self, sock: Any) -> None:
         self._channel = SocketChannel(sock)
@@ -36,7 +35,7 @@ class PacedSocket:
         self._taken = Event()
         self._ended = False
         self.messages: Sequence[object] = ()
-        self.heard = 0
+        self.received_count = 0
 
     def recv(self, size: int) -> bytes:
         while self.messages and not self._ended:
@@ -46,7 +45,7 @@ class PacedSocket:
             data = b""
         else:
             data = self._channel.receive(size)
-        self.heard += 1
+        self.received_count += 1
         return data
 
     def send(self, data: bytes) -> int:
@@ -65,22 +64,21 @@ class PacedSocket:
         self._channel.close()
 
 
-class SockSocket:
+class SockSocket(SendingSocket):
     """The caller's end of a session (`CallerSocket` of engine/realtime/session.py) over a `Server` and its socket."""
 
     def __init__(self, server: Server, sock: PacedSocket) -> None:
+        super().__init__()
         self._server = server
         self._sock = sock
         sock.messages = server.input_buffer
-        self._sending = BoundedSemaphore(1)
         self.code = int(server.close_reason)
         self.reason = ""
-        self.closed = False
 
     @property
-    def heard(self) -> int:
+    def received_count(self) -> int:
         """How many receives there were, including answers to pings."""
-        return self._sock.heard
+        return self._sock.received_count
 
     def receive(self) -> str | None:
         """Return the next message, None at the end."""
@@ -96,31 +94,6 @@ class SockSocket:
             return message
         self.close(NO_TEXT, "Messages are JSON as text.")
         return None
-
-    def send(self, text: str) -> None:
-        """Send a message, waiting while the peer does not read. SocketClosed."""
-        with self._sending:
-            self._send(TextMessage(data=text), len(text) > APART)
-
-    def ping(self) -> None:
-        """Send a ping, unless something is being sent. SocketClosed."""
-        if self._sending.acquire(blocking=False):
-            try:
-                self._send(Ping(payload=b""))
-            finally:
-                self._sending.release()
-
-    def close(self, number: int = NORMAL, reason: str = "") -> None:
-        """Send the close frame once, unless the peer does not read. Never raises."""
-        if self.closed or not self._sending.acquire(timeout=CLOSE_S):
-            self.closed = True
-            return
-        self.closed = True
-        try:
-            with suppress(*CLOSED):
-                self._server.close(sendable(number), shortened(reason))
-        finally:
-            self._sending.release()
 
     def linger(self) -> None:
         """Let the peer read the last message for a moment."""
@@ -141,3 +114,7 @@ class SockSocket:
         except CLOSED:
             self.closed = True
             raise SocketClosed from None
+
+    def _send_close(self, number: int, reason: str) -> None:
+        with suppress(*CLOSED):
+            self._server.close(number, reason)

@@ -226,6 +226,8 @@ class Reply(Struct, eq=False):
                 data = self._take()
                 if data:
                     yield data
+                elif not self._whole:
+                    self._connection.acknowledge()
             else:
                 received = self._receive(heartbeat_s)
                 if not received:

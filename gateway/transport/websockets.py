@@ -7,6 +7,7 @@ sock_sockets.py), and its client connects by name, past the address guard.
 """
 
 import codecs
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -90,55 +91,15 @@ class Channel(Protocol):
     def hold(self, size: int) -> None: ...
 
 
-class WebSocket:
-    """One end of an open WebSocket. Several greenlets may send, one may receive.
+class SendingSocket(ABC):
+    """The sending side of an open WebSocket: frames of several greenlets go out one after the other.
 
-    `code` and `reason` are those of the peer's close frame after `receive` returned None (1006: it closed without one).
-    `bytes_too`: binary messages are accepted as text in UTF-8, as some servers send theirs.
+    `closed`: this side has sent its close frame, or the peer disconnected.
     """
 
-    def __init__(
-        self, channel: Channel, connection: WSConnection, most: int = MOST_MESSAGE, bytes_too: bool = False
-    ) -> None:
-        self._channel = channel
-        self._connection = connection
-        self._most = most
-        self._bytes_too = bytes_too
-        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+    def __init__(self) -> None:
         self._sending = BoundedSemaphore(1)
-        self._read = 0
-        self._weighs = False  # the channel knows of bytes held for a message
-        self.code = LOST
-        self.reason = ""
-        self.closed = False  # this side has sent its close frame, or the peer disconnected
-        self.heard = 0  # frames of the peer, by which a silent peer is detected
-
-    def receive(self) -> str | None:
-        """Return the next message, and release the previous one.
-
-        None when the connection is closed, or was closed because of what the peer sent: binary data (1003), too large a
-        message (1009), invalid UTF-8 (1007), or more than the worker may hold (1013).
-        """
-        if self._weighs:
-            self._weigh(0)
-        held = bytearray()  # pieces of a message; a str would take up to four bytes a character
-        while True:
-            for event in self._connection.events():
-                self.heard += 1
-                if self.heard % FRAMES_PER_TURN == 0:
-                    gevent.sleep(0)
-                event = self._as_text(event)
-                if type(event) is TextMessage:
-                    held += event.data.encode()
-                    if not self._fits(len(held)):
-                        return None
-                    if event.message_finished:
-                        self._take_turn()
-                        return compute_if(len(held) > APART, held.decode)
-                elif not self._answer(event):
-                    return None
-            if not self._fill():
-                return None
+        self.closed = False
 
     def send(self, text: str) -> None:
         """Send a message, waiting while the peer does not read. SocketClosed."""
@@ -159,12 +120,68 @@ class WebSocket:
             self.closed = True
             return
         try:
-            self._send(CloseConnection(code=sendable(number), reason=shortened(reason)))
-        except SocketClosed:
-            return
+            self._send_close(sendable(number), shortened(reason))
         finally:
             self.closed = True
             self._sending.release()
+
+    @abstractmethod
+    def _send(self, event: Event, large: bool = False) -> None:
+        """Send an event; a `large` one is written in a thread. SocketClosed."""
+
+    @abstractmethod
+    def _send_close(self, number: int, reason: str) -> None:
+        """Send the close frame. Never raises."""
+
+
+class WebSocket(SendingSocket):
+    """One end of an open WebSocket. Several greenlets may send, one may receive.
+
+    `code` and `reason` are those of the peer's close frame after `receive` returned None (1006: it closed without one).
+    `bytes_too`: binary messages are accepted as text in UTF-8, as some servers send theirs.
+    """
+
+    def __init__(
+        self, channel: Channel, connection: WSConnection, most: int = MOST_MESSAGE, bytes_too: bool = False
+    ) -> None:
+        super().__init__()
+        self._channel = channel
+        self._connection = connection
+        self._most = most
+        self._bytes_too = bytes_too
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode
+        self._read = 0
+        self._weighs = False  # the channel knows of bytes held for a message
+        self.code = LOST
+        self.reason = ""
+        self.received_count = 0  # frames of the peer, by which a silent peer is detected
+
+    def receive(self) -> str | None:
+        """Return the next message, and release the previous one.
+
+        None when the connection is closed, or was closed because of what the peer sent: binary data (1003), too large a
+        message (1009), invalid UTF-8 (1007), or more than the worker may hold (1013).
+        """
+        if self._weighs:
+            self._weigh(0)
+        held = bytearray()  # pieces of a message; a str would take up to four bytes a character
+        while True:
+            for event in self._connection.events():
+                self.received_count += 1
+                if self.received_count % FRAMES_PER_TURN == 0:
+                    gevent.sleep(0)
+                event = self._as_text(event)
+                if type(event) is TextMessage:
+                    held += event.data.encode()
+                    if not self._fits(len(held)):
+                        return None
+                    if event.message_finished:
+                        self._take_turn()
+                        return compute_if(len(held) > APART, held.decode)
+                elif not self._answer(event):
+                    return None
+            if not self._fill():
+                return None
 
     def linger(self) -> None:
         """Let the peer read the last message for a moment. Never raises."""
@@ -185,6 +202,10 @@ class WebSocket:
         except (LocalProtocolError, OSError):
             self.closed = True
             raise SocketClosed from None
+
+    def _send_close(self, number: int, reason: str) -> None:
+        with suppress(SocketClosed):
+            self._send(CloseConnection(code=number, reason=reason))
 
     def _fill(self) -> bool:
         """Receive from the peer; returns whether anything came."""

@@ -125,11 +125,11 @@ def _stored_content(video: WholeVideo, name: str, ranged: dict[str, str]) -> Vid
     size = len(video.data)
     tag = f'"{name}"'
     headers = {"content-type": video.media_type, "accept-ranges": "bytes", "etag": tag}
-    wanted = ranged.get("range", "")
+    range_header = ranged.get("range", "")
     if ranged.get("if-range") not in (None, tag):
-        wanted = ""
+        range_header = ""
     try:
-        part = read_range(wanted, size)
+        part = read_range(range_header, size)
     except NoSuchRange:
         video.release()
         return VideoContent(416, {**headers, "content-range": f"bytes */{size}", "content-length": "0"}, iter(()))

@@ -10,19 +10,16 @@ from typing import NamedTuple
 
 from gateway.accounts.access import keeps_nothing
 from gateway.billing.context import RequestContext
-from gateway.billing.held_settlement import HeldSettlement, HeldSettlements
+from gateway.billing.job_reservation import AcceptedCall, PendingJob
 from gateway.billing.outcome import Outcome
-from gateway.billing.usage_rows import mode_of, record_of
-from gateway.catalogue.entries import Mapping
 from gateway.catalogue.price_rates import prices_at
 from gateway.catalogue.prices import cost_of, reduced
-from gateway.catalogue.videos import VideoShape, fit, most_cost, most_usage
+from gateway.catalogue.videos import VideoShape, fit, most_usage
 from gateway.clock import SECOND_US, Clock
 from gateway.engine.executor import EngineParts, Executor
 from gateway.engine.planning import RoutePlan
 from gateway.engine.run import Run
-from gateway.errors import GatewayError, NotSupported, Unavailable
-from gateway.limits.cost_bound import CostBound
+from gateway.errors import GatewayError, Internal, NotSupported, Unavailable
 from gateway.limits.holds import Holds
 from gateway.neutral.request import Request
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoTask
@@ -30,7 +27,7 @@ from gateway.providers.job_calls import JobCalls
 from gateway.runtime.threads import Job
 from gateway.videos.ending import Endings
 from gateway.videos.job_states import COMPLETED, CREATING, MOVES, RUNNING
-from gateway.videos.job_table import PREFIX, VideoJob, VideoJobs
+from gateway.videos.job_table import PREFIX, VideoJob, VideoJobs, delete_rows, insert_rows
 from gateway.videos.tasks import Sealed, Task
 
 # A job without an accepting provider counts as lost this long after the deadline of its request.
@@ -53,26 +50,19 @@ class Created(NamedTuple):
     estimate_nusd: int
 
 
-class JobExecutor(Executor[VideosRequest]):
-    """The executor of one job, with an exact upper bound of its cost at each mapping."""
-
-    def __init__(self, parts: EngineParts, held: HeldSettlements, wanted: VideosInput) -> None:
-        super().__init__(parts._replace(settlements=held))
-        self._held = held
-        self._wanted = wanted
+class VideoExecutor(Executor[VideosRequest]):
+    """The executor of requests that create a video."""
 
     def _admit(self, context: RequestContext, request: Request, route_plan: RoutePlan, deadline: float) -> Run:
-        """Set the cost bound and admit the request. NotSupported when no mapping of the plan supports such a video."""
-        costs: list[int] = []
-        refusals: list[NotSupported] = []
+        """Admit the request. NotSupported when no mapping of the plan supports such a video."""
+        refusals = []
         for mapping in route_plan.mappings:
             try:
-                costs.append(most_cost(self._wanted, mapping, context.at_us))
+                fit(request.content(), mapping)
             except NotSupported as error:
                 refusals.append(error)
-        if not costs:
+        if len(refusals) == len(route_plan.mappings):
             raise refusals[0]
-        self._held.cost_bound = CostBound(max(costs), 0, 0, True)
         return super()._admit(context, request, route_plan, deadline)
 
 
@@ -91,7 +81,7 @@ class VideoCreation:
         every_s: float,
         longest_s: float,
     ) -> None:
-        self._parts = parts
+        self._executor = VideoExecutor(parts)
         self._jobs = jobs
         self._holds = holds
         self._endings = endings
@@ -114,33 +104,29 @@ class VideoCreation:
     def _create(
         self, context: RequestContext, request: VideosRequest, callback: CallbackOptions, base_url: str
     ) -> Created:
-        wanted: VideosInput = request.content()
+        video: VideosInput = request.content()
         task = Task(base_url=base_url, callback_url=callback.url, callback_secret=callback.secret)
-        job = self._draft(context, request, wanted, task)
-        held = HeldSettlements(
-            self._parts.settlements,
-            self._holds,
-            job.id,
-            partial(_bound, wanted, at_us=context.at_us),
-            partial(self._jobs.insert, job),
-            partial(self._jobs.delete, job.id),
-        )
-        answer = JobExecutor(self._parts, held, wanted).generate(context, request)
+        job = self._draft(context, request, video, task)
+        pending = PendingJob(self._holds, job.id, insert_rows(job), delete_rows(job.id))
+        context.job = pending
+        answer = self._executor.generate(context, request)
+        if pending.accepted is None:
+            raise Internal("No provider has accepted the video.")
         accepted: VideoTask = answer.result
-        task = self._accept(task, accepted, held.settlement, answer.outcome, wanted)
+        task = _accept(task, accepted, pending.accepted, answer.outcome, video)
         mapping = answer.outcome.serving.target.mapping
         estimate = reduced(cost_of(task.reserved, mapping, context.at_us).total, task.discount_ppm)
-        started = self._start(job, task, fit(wanted, mapping), accepted, answer.outcome)
+        started = self._start(job, task, fit(video, mapping), accepted, answer.outcome)
         return Created(started, answer.outcome, estimate)
 
-    def _draft(self, context: RequestContext, request: VideosRequest, wanted: VideosInput, task: Task) -> VideoJob:
+    def _draft(self, context: RequestContext, request: VideosRequest, video: VideosInput, task: Task) -> VideoJob:
         caller = context.caller
         now = self._clock.now_us()
         left_us = round(max(0.0, context.deadline - self._clock.monotonic()) * SECOND_US)
         if keeps_nothing(caller.rules):
             prompt = ""
         else:
-            prompt = wanted.prompt[:SHOWN_PROMPT]
+            prompt = video.prompt[:SHOWN_PROMPT]
         return VideoJob(
             id=PREFIX + context.request_id,
             organization=caller.organization_id,
@@ -148,8 +134,8 @@ class VideoCreation:
             state=CREATING,
             progress=0,
             model=request.requested_model[:255],
-            seconds=wanted.seconds,
-            size=wanted.size,
+            seconds=video.seconds,
+            size=video.size,
             created_at=now,
             completed_at=None,
             expires_at=None,
@@ -161,32 +147,6 @@ class VideoCreation:
             files="",
             outcome="",
             api_key=caller.key_id,
-        )
-
-    def _accept(
-        self, task: Task, accepted: VideoTask, settlement: HeldSettlement, outcome: Outcome, wanted: VideosInput
-    ) -> Task:
-        """Return the task with everything that later steps need."""
-        attempt = outcome.serving
-        call = settlement.accepted
-        target = attempt.target
-        mapping = target.mapping
-        credential = target.credential
-        return Task(
-            base_url=task.base_url,
-            callback_url=task.callback_url,
-            callback_secret=task.callback_secret,
-            ident=accepted.ident,
-            provider=target.provider.id,
-            model=mapping.model,
-            region=mapping.region,
-            credential=credential.ident,
-            source=credential.source,
-            bounded=credential.bounded,
-            discount_ppm=call.discount_ppm if call is not None else 0,
-            reserved=most_usage(wanted, mapping),
-            prices=prices_at(mapping.prices, attempt.at_us),
-            record=record_of(settlement.terms, attempt, mode_of(target), attempt.at_us),
         )
 
     def _start(self, job: VideoJob, task: Task, shape: VideoShape, accepted: VideoTask, outcome: Outcome) -> VideoJob:
@@ -234,13 +194,28 @@ class VideoCreation:
             return
 
 
-def _bound(wanted: VideosInput, mapping: Mapping, at_us: int) -> int:
-    """Return the most that the video costs at a mapping; 0 if the mapping does not support it, which its codec
-    reports."""
-    try:
-        return most_cost(wanted, mapping, at_us)
-    except NotSupported:
-        return 0
+def _accept(task: Task, accepted: VideoTask, call: AcceptedCall, outcome: Outcome, video: VideosInput) -> Task:
+    """Return the task with everything that later steps need."""
+    attempt = outcome.serving
+    target = attempt.target
+    mapping = target.mapping
+    credential = target.credential
+    return Task(
+        base_url=task.base_url,
+        callback_url=task.callback_url,
+        callback_secret=task.callback_secret,
+        ident=accepted.ident,
+        provider=target.provider.id,
+        model=mapping.model,
+        region=mapping.region,
+        credential=credential.ident,
+        source=credential.source,
+        bounded=credential.bounded,
+        discount_ppm=call.discount_ppm,
+        reserved=most_usage(video, mapping),
+        prices=prices_at(mapping.prices, attempt.at_us),
+        record=call.record,
+    )
 
 
 def _caught(work: Callable[[], Created]) -> Created | Exception:

@@ -6,11 +6,11 @@ from functools import partial
 from msgspec import json
 
 from gateway.billing import job_rows
-from gateway.billing.held_settlement import KEY_HOLD
+from gateway.billing.job_reservation import KEY_HOLD
 from gateway.clock import Clock
 from gateway.engine.planning import Planner
 from gateway.limits.holds import Holds
-from gateway.limits.models import team_of
+from gateway.limits.models import group_of
 from gateway.metering.models import CREDITS
 from gateway.metering.usage_table import RECORD, UsageRecord, write_teams
 from gateway.neutral.videos import VideoStatus, finished_usage
@@ -128,7 +128,7 @@ class Endings:
         ended.append(moved)
 
     def _write_teams(self, record: UsageRecord, ident: str) -> None:
-        paying = filter(None, map(team_of, self._holds.budgets(ident)))
+        paying = filter(None, map(group_of, self._holds.budgets(ident)))
         for statement, params in write_teams(record.request, record.attempt, paying):
             self._database.execute(statement.sql, params)
 

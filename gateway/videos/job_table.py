@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from gateway.clock import DAY_US
 from gateway.store.database import Database
+from gateway.store.journal import Row, Statement
 from gateway.videos.job_states import CREATING, ENDS
 
 PREFIX = "video_"
@@ -66,7 +67,11 @@ class JobOwner(NamedTuple):
 
 
 COLUMNS = ", ".join(VideoJob._fields)
-INSERT = f"INSERT INTO video_job ({COLUMNS}) VALUES ({', '.join('?' * len(VideoJob._fields))})"
+INSERT = Statement(
+    "video_job_insert", f"INSERT INTO video_job ({COLUMNS}) VALUES ({', '.join('?' * len(VideoJob._fields))})"
+)
+DELETE_CALLBACK = Statement("video_callback_delete", "DELETE FROM video_callback WHERE id = ?")
+DELETE_JOB = Statement("video_job_delete", "DELETE FROM video_job WHERE id = ?")
 SELECT = f"SELECT {COLUMNS} FROM video_job"
 # Without the prompt, which is long and not needed for polling.
 WITHOUT_PROMPT = SELECT.replace(" wish,", " '' AS wish,")
@@ -77,14 +82,10 @@ DUE = f"""{WITHOUT_PROMPT} JOIN (
 
 
 class VideoJobs:
-    """All jobs of the installation. Every method may raise Unavailable; `insert`, `change` and `delete` run inside a
-    write."""
+    """All jobs of the installation. Every method may raise Unavailable; `change` and `delete` run inside a write."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
-
-    def insert(self, job: VideoJob) -> None:
-        self.database.execute(INSERT, job)
 
     def change(self, job: VideoJob, **values: Any) -> VideoJob | None:
         """Set columns of a job with unchanged state and `due_at`; None when another worker moved it."""
@@ -101,8 +102,8 @@ class VideoJobs:
 
     def delete(self, ident: str) -> None:
         """Delete a job and its callback, if they exist."""
-        self.database.execute("DELETE FROM video_callback WHERE id = ?", (CALLBACK + ident,))
-        self.database.execute("DELETE FROM video_job WHERE id = ?", (ident,))
+        for statement, params in delete_rows(ident):
+            self.database.execute(statement.sql, params)
 
     def find(self, ident: str) -> VideoJob | None:
         return self._first(f"{SELECT} WHERE id = ?", (ident,))
@@ -146,6 +147,16 @@ class VideoJobs:
 
     def _all(self, sql: str, params: Sequence[Any]) -> list[VideoJob]:
         return [VideoJob(*row) for row in self.database.read(partial(self.database.fetch, sql, params))]
+
+
+def insert_rows(job: VideoJob) -> list[Row]:
+    """Return the rows that insert a job."""
+    return [(INSERT, job)]
+
+
+def delete_rows(ident: str) -> list[Row]:
+    """Return the rows that delete a job and its callback, if they exist."""
+    return [(DELETE_CALLBACK, (CALLBACK + ident,)), (DELETE_JOB, (ident,))]
 
 
 def is_shown(job: VideoJob) -> bool:

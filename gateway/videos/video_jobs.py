@@ -137,8 +137,8 @@ class Videos:
         return None
 
     def check_open(self, job: VideoJob) -> None:
-        """Check that a job's organization and project are active; links that were signed earlier become invalid with
-        them. Gone (project_archived, organization_blocked), Unavailable."""
+        """Check that a job's organization and project are active; signed links of inactive ones are invalid. Raises
+        Gone (project_archived, organization_blocked) or Unavailable."""
         if organizations.find_organization(self._database, job.organization).status != ACTIVE:
             raise Gone("The organization of this video is blocked.", code="organization_blocked")
         if projects.find_project(self._database, job.project).status != ACTIVE:

@@ -15,7 +15,7 @@ from gateway.runtime.lazy_import import LazyImport
 registry = LazyImport("gateway.providers.registry")
 
 if TYPE_CHECKING:
-    from gateway.providers.protocol import Wire
+    from gateway.providers.protocol import WireFormat
     from gateway.providers.registry import Resources
 
 
@@ -28,7 +28,7 @@ class Extension:
     """
 
     operations: tuple[ModelOperation, ...] = ()
-    protocols: Mapping[str, Callable[["Resources"], "Wire"]] = field(default_factory=dict)
+    protocols: Mapping[str, Callable[["Resources"], "WireFormat"]] = field(default_factory=dict)
     surfaces: tuple[object, ...] = ()
 
 

@@ -9,9 +9,9 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import Enum
 from functools import partial
 from operator import attrgetter
@@ -24,24 +24,21 @@ from gateway import errors
 from gateway.clock import DAY_US, Clock
 from gateway.control.leadership import Leadership
 from gateway.oauth.client_documents import KIND as CLIENT_DOCUMENTS
-from gateway.runtime.lazy_import import LazyImport
-from gateway.runtime.threads import pause, spawn
+from gateway.runtime.threads import spawn
+from gateway.runtime.ticks import TICK_S, until_tick
 from gateway.store.documents import Documents
 from gateway.store.journal import forget_writers
+from gateway.worker.leader_schedule import LeaderSchedule, ScheduledJob
 from gateway.worker.services import Services
-
-# Only the leading worker needs it.
-scheduling = LazyImport("apscheduler.schedulers.gevent")
 
 log = logging.getLogger(__name__)
 
 # The first run is soon, otherwise a job with an interval longer than the time between restarts would never run.
 FIRST_S = 10.0
-# The delay after which a new leader starts the jobs of the installation, and a former leader stops them.
-FOLLOW_LEADER_S = 0.5
+# Jobs start at these moments.
+JOBS_EVERY_S = 2 * TICK_S
 # How long a stopping worker waits for runs in progress.
 STOP_S = 5.0
-POLL_S = 0.02
 WRITERS_KEPT_US = 7 * DAY_US
 # Reports of rarer jobs are published to the other processes, in documents.
 RARE_S = 15.0
@@ -116,9 +113,13 @@ class NodeLock:
             os.close(handle)
 
 
+def _first_delay_s(job: RecurringJob) -> float:
+    """Return a random delay before the first run of a job: otherwise all processes would run it at the same moment."""
+    return random.uniform(0, min(job.every_s, job.first_s))
+
+
 class Background:
-    """Runs a table of jobs: a greenlet for each job of a worker or a node, and APScheduler for jobs of the
-    installation.
+    """Runs a table of jobs: one loop starts those of a worker or a node, APScheduler those of the installation.
 
     Before each run it checks whether this worker is responsible for the job.
     """
@@ -140,25 +141,27 @@ class Background:
         self._documents = documents
         self._reports = {job.name: JobReport(job.name) for job in table}
         self._stopping = threading.Event()
-        self._tasks: list[Any] = []
-        self._runs_in_progress = 0  # runs of installation jobs in progress
+        self._loop: Any = None
+        self._schedule = LeaderSchedule(clock)
+        self._due: dict[str, float] = {}  # job → when its next run starts, by the monotonic clock
+        self._runs: dict[str, Any] = {}  # job → the greenlet of its last run
 
     def start(self) -> None:
         """Start running the jobs."""
         self._stopping.clear()
         self.leadership.start()
-        own = [job for job in self._table.values() if job.scope is not Scope.INSTALLATION]
-        self._tasks = [spawn(self._follow_leadership), *(spawn(self._repeat, job) for job in own)]
+        self._loop = spawn(self._run_due)
 
     def stop(self) -> None:
         """Start no further runs, wait a moment for those in progress, and release leadership and lock."""
         self._stopping.set()
-        end = self._clock.monotonic() + STOP_S
-        for task in self._tasks:
-            task.join(max(0.0, end - self._clock.monotonic()))
-        self._tasks = []
-        while self._runs_in_progress and self._clock.monotonic() < end:
-            pause(POLL_S)
+        end = time.monotonic() + STOP_S
+        for task in [self._loop, *self._runs.values()]:
+            if task is not None:
+                task.join(max(0.0, end - time.monotonic()))
+        self._schedule.wait_until(end)
+        self._loop = None
+        self._runs = {}
         self.leadership.stop()
         self._node_lock.release()
 
@@ -195,56 +198,40 @@ class Background:
             return self._node_lock.held()
         return job.scope is Scope.WORKER or self.leadership.leading()
 
-    def _repeat(self, job: RecurringJob) -> None:
-        wait_s = random.uniform(0, min(job.every_s, job.first_s))
-        while not self._stopping.wait(wait_s):
-            wait_s = job.every_s
-            try:
-                if self.is_responsible(job):
-                    self._run_once(job)
-            except Exception:  # without its loop the job would not run again until a restart
-                log.exception("the job %s could not be run", job.name)
+    def _run_due(self) -> None:
+        """Start the jobs that are due, at each tick. A run that is due while the last one continues is left out."""
+        for job in self._table.values():
+            if job.scope is not Scope.INSTALLATION:
+                self._due[job.name] = time.monotonic() + _first_delay_s(job)
+        while not self._stopping.is_set():
+            if self.leadership.leading():  # it takes over rare jobs as well, which may not have run for long
+                self._schedule.start(self._installation_jobs)
+            else:
+                self._schedule.end()
+            now = time.monotonic()
+            for name, due in self._due.items():
+                if due <= now:
+                    self._due[name] = now + self._table[name].every_s - TICK_S  # the tick nearest to the interval
+                    self._start_run(self._table[name])
+            self._stopping.wait(until_tick(JOBS_EVERY_S))
+        self._schedule.end()
 
-    def _follow_leadership(self) -> None:
-        """Schedule the installation's jobs as long as this worker leads."""
-        scheduler: Any = None
-        while not self._stopping.wait(FOLLOW_LEADER_S):
-            leading = self.leadership.leading()
-            if leading and scheduler is None:
-                scheduler = self._schedule()
-            elif scheduler is not None and not leading:
-                scheduler.shutdown(wait=False)
-                scheduler = None
-        if scheduler is not None:
-            scheduler.shutdown(wait=False)
-
-    def _schedule(self) -> Any:
-        """Return a running scheduler. Missed runs count as one, and a long run delays the next."""
-        scheduler = scheduling.GeventScheduler(timezone="UTC")
+    def _installation_jobs(self) -> Iterator[ScheduledJob]:
         for job in self._table.values():
             if job.scope is Scope.INSTALLATION:
-                scheduler.add_job(
-                    self._run_as_leader,
-                    "interval",
-                    args=(job,),
-                    id=job.name,
-                    seconds=job.every_s,
-                    next_run_time=self._clock.now()
-                    + timedelta(seconds=random.uniform(0, min(job.every_s, job.first_s))),
-                    coalesce=True,
-                    max_instances=1,
-                    misfire_grace_time=None,
-                )
-        scheduler.start()
-        return scheduler
+                yield ScheduledJob(job.name, job.every_s, _first_delay_s(job), partial(self._run_as_leader, job))
 
     def _run_as_leader(self, job: RecurringJob) -> None:
-        self._runs_in_progress += 1
+        if self.is_responsible(job):
+            self._run_once(job)
+
+    def _start_run(self, job: RecurringJob) -> None:
         try:
-            if self.is_responsible(job):
-                self._run_once(job)
-        finally:
-            self._runs_in_progress -= 1
+            last = self._runs.get(job.name)
+            if (last is None or last.dead) and self.is_responsible(job):
+                self._runs[job.name] = spawn(self._run_once, job)
+        except Exception:  # an error of one job must not end the loop of all jobs
+            log.exception("the job %s could not be run", job.name)
 
     def _run_once(self, job: RecurringJob) -> None:
         """Run a job once and report the result. A persistent error is logged once."""
@@ -354,10 +341,10 @@ def _forget_journals(services: Services, should_continue: ShouldContinue) -> Non
 DOCUMENTS = {CLIENT_DOCUMENTS: 5_000}
 TABLE = (
     # State that each worker holds or publishes for itself.
-    RecurringJob("gossip", 0.4, Scope.WORKER, _call("routing.gossip.beat")),
-    RecurringJob("budget_leases", 0.4, Scope.WORKER, _call("billing.settlements.tend")),
-    RecurringJob("rate_limits", 0.8, Scope.WORKER, _call("billing.settlements.rates.exchange")),
-    RecurringJob("metrics", 2.0, Scope.WORKER, _call("background.counters.write")),
+    RecurringJob("gossip", 0.5, Scope.WORKER, _call("routing.gossip.beat")),
+    RecurringJob("budget_leases", 0.5, Scope.WORKER, _call("billing.settlements.tend")),
+    RecurringJob("rate_limits", 0.5, Scope.WORKER, _call("billing.settlements.rates.exchange")),
+    RecurringJob("metrics", 10.0, Scope.WORKER, _call("background.counters.write")),
     RecurringJob("local_models", 30.0, Scope.WORKER, _call("routing.discovery.refresh"), first_s=0),
     RecurringJob("response_cache", 600.0, Scope.WORKER, _call("engine.cache.trim")),
     RecurringJob("idempotency", 600.0, Scope.WORKER, _call("engine.idempotency.trim")),
@@ -365,11 +352,11 @@ TABLE = (
     RecurringJob("presence", 5.0, Scope.WORKER, _report_presence, first_s=1.0),
     RecurringJob("alerts_noted", 1.0, Scope.WORKER, _call("telemetry.alerts.spread")),
     # Files of the node.
-    RecurringJob("recovery", 0.8, Scope.NODE, _call("billing.recovery.run")),
+    RecurringJob("recovery", 1.0, Scope.NODE, _call("billing.recovery.run")),
     # Rows of the installation.
     RecurringJob("lost_leases", 15.0, Scope.INSTALLATION, _steps("billing.recovery.sweep_lost")),
-    RecurringJob("rollups", 20.0, Scope.INSTALLATION, _steps("billing.rollups.advance"), first_s=FOLLOW_LEADER_S),
-    RecurringJob("usage_rows", 600.0, Scope.INSTALLATION, _steps("billing.usage_purge.run"), first_s=FOLLOW_LEADER_S),
+    RecurringJob("rollups", 20.0, Scope.INSTALLATION, _steps("billing.rollups.advance"), first_s=0.5),
+    RecurringJob("usage_rows", 600.0, Scope.INSTALLATION, _steps("billing.usage_purge.run"), first_s=0.5),
     RecurringJob("documents", 600.0, Scope.INSTALLATION, _sweep_documents),
     RecurringJob("decisions", 600.0, Scope.INSTALLATION, _steps("routing.decisions.purge")),
     RecurringJob("payload_log", 600.0, Scope.INSTALLATION, _steps("engine.retention.purge")),

@@ -13,7 +13,7 @@ from gateway.accounts.vault import Vault
 from gateway.clock import Clock
 from gateway.configuration.mail_settings import MAIL_PASSWORD
 from gateway.configuration.settings import Settings, SettingsError
-from gateway.control.version import Control
+from gateway.control.version import Control, node_name
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.counters import Counters
 from gateway.metering.log.log_entries import log_tables
@@ -100,7 +100,7 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
     documents = Documents(database)
     store = StoreServices(
         database=database,
-        control=Control(database, clock),
+        control=Control(database, clock, node_name(settings.server.port), settings.database.coast_s),
         journal=Journal(database, clock),
         documents=documents,
         mailboxes=Mailboxes(documents),
@@ -126,7 +126,7 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
     def count_change(change: StateChange) -> None:
         background.counters.add("state_changes_total", (change.event,))
 
-    states.listen(count_change)
+    states.subscribe(count_change)
     return WorkerBase(settings, data, clock, store, background, telemetry, transport)
 
 

@@ -19,11 +19,11 @@ from gateway.accounts.vault import Vault
 from gateway.admin.account_changes import Management
 from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.funding import Funding
+from gateway.billing.admission import Settlements
 from gateway.billing.ledger_close import LedgerClose
 from gateway.billing.reconciliation_gauge import ReconciliationGauge
 from gateway.billing.recovery import Recovery
-from gateway.billing.settlement import Settlements
-from gateway.catalogue.catalogue import Current
+from gateway.catalogue.catalogue import CurrentCatalogue
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.control.version import Control
@@ -128,7 +128,7 @@ class AccountServices:
 class RoutingServices:
     """Catalogue, provider health and everything else that routes a request."""
 
-    catalogue: Current
+    catalogue: CurrentCatalogue
     custom_catalogue: CustomCatalogue
     discovery: Discovery
     credentials: Credentials
@@ -224,6 +224,8 @@ class Services:
     telemetry: TelemetryServices
     management: Management
     leaving: bool = False
+    # The open WebSockets of /v1/responses.
+    sockets: set[object] = field(default_factory=set, repr=False)
     # The gauges of the server below the application, in the same form as `gauges`.
     server_gauges: Callable[[], dict[str, tuple[str, float]]] = field(default=dict, repr=False)
     _closed: bool = field(default=False, repr=False)
@@ -284,6 +286,10 @@ class Services:
             "journal_pending": ("Records that wait for a commit.", journal.pending),
             "journal_commits": ("Commits of records since the start.", journal.commits),
             "journal_largest_batch": ("Largest number of records in one commit.", journal.largest_batch),
+            "database_coasting": (
+                "1 while this worker serves without the database.",
+                1.0 if self.store.control.serves_alone() else 0.0,
+            ),
             "journal_failed": ("Records that could not be written.", journal.failed),
             "control_age_seconds": (
                 "Age of the control version that this worker has read.",
@@ -302,6 +308,7 @@ class Services:
                 self.engine.reading_on.count,
             ),
             "realtime_sessions": ("Open realtime sessions.", len(self.engine.realtime.running)),
+            "response_sockets": ("Open WebSockets of /v1/responses.", len(self.sockets)),
             **self.server_gauges(),
             **self.billing.spending.gauges(),
             "intents_open": ("Upstream calls without a durable record.", self.billing.settlements.intents.open_count()),
@@ -338,15 +345,25 @@ class Services:
     def unready(self) -> list[str]:
         """Return why requests to this worker would fail; empty if they would succeed."""
         reasons = ["draining"] if self.leaving else []
+        control = self.store.control
+        if control.serves_alone():
+            return reasons + full_disks(self.settings.database)
         if not self.database_connected():
+            if control.coast_left_s() > 0:
+                return reasons + full_disks(self.settings.database)
             return [*reasons, "the database is away"]
         return [*reasons, *migrations.verify(self.store.database), *self._refusing()]
 
     def notices(self) -> list[str]:
         """Return degradations that do not make requests fail."""
         refusal = accepted_configuration.refusal.read()
+        without = ""
+        if self.store.control.serves_alone():
+            left_s = self.store.control.coast_left_s()
+            without = f"the database is away: known keys are served from budget leases for {left_s:.0f} s more"
         away = self.store.redis is not None and bool(self.store.redis.error)
-        return [*([refusal] if refusal else []), *(["Redis is away: the gateway serves without it"] if away else [])]
+        known = [notice for notice in (refusal, without) if notice]
+        return [*known, *(["Redis is away: the gateway serves without it"] if away else [])]
 
     def _refusing(self) -> list[str]:
         """Return why writes would fail.

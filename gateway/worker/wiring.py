@@ -14,13 +14,13 @@ from gateway.admin.account_changes import Management
 from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.funding import Funding
 from gateway.admin.provider_check import ProviderCheck
+from gateway.billing.admission import Settlements
 from gateway.billing.ledger_close import LedgerClose, closed_until_us
 from gateway.billing.reconciliation import MARKED
 from gateway.billing.reconciliation_gauge import ReconciliationGauge
 from gateway.billing.recovery import Recovery
-from gateway.billing.settlement import Settlements
 from gateway.catalogue import loader
-from gateway.catalogue.catalogue import Catalogue, Current
+from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.configuration.settings import Settings
 from gateway.engine.cache import ResponseCache
 from gateway.engine.chat import ChatEngine
@@ -38,6 +38,8 @@ from gateway.engine.replays import Replays
 from gateway.engine.retention import Retention
 from gateway.engine.routing_decisions import Decisions
 from gateway.engine.stored_responses import StoredResponses
+from gateway.engine.unlisted_models import UnlistedModels
+from gateway.limits.lease_keeping import OutageLimits
 from gateway.limits.rate_limits import RateLimiter
 from gateway.limits.rate_rules import RateLimits
 from gateway.limits.spending import Spending
@@ -45,6 +47,7 @@ from gateway.metering.payload_quota import PayloadQuota
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import known_clients
+from gateway.money import NANO
 from gateway.oauth.authorization_server import OAuth
 from gateway.providers.credentials import Credentials
 from gateway.providers.job_calls import JobCalls
@@ -57,6 +60,7 @@ from gateway.routing.sticky import Sticky
 from gateway.runtime.state_changes import StateLog
 from gateway.store.conversation_turns import Turns
 from gateway.store.intents import Intents
+from gateway.store.outage_journal import OutageJournal
 from gateway.telemetry.provider_changes import ProviderChanges
 from gateway.videos.links import CONTENT_SECRET, Links
 from gateway.videos.tasks import Targets
@@ -75,23 +79,24 @@ from gateway.worker.shared_state import find_gossip_store, open_cache_store, ope
 SETTLE_S = 10.0  # how long a response waits for its durable settlement
 
 
-def build(settings: Settings, before: StateLog | None = None) -> Services:
-    """Build and connect everything; `before` is the state log of an earlier attempt.
+def build(settings: Settings, before: StateLog | None = None, catalogue: Catalogue | None = None) -> Services:
+    """Build and connect everything; `before` is the state log of an earlier attempt, `catalogue` the catalogue if it
+    was loaded already.
 
     Raise SettingsError if the store or the catalogue cannot be used.
     """
     extensions.install(settings.server.extensions)
     base = open_base(settings, before)
     try:
-        return _assemble(base)
+        return _assemble(base, catalogue or _find_catalogue(settings))
     except BaseException:
         release(base)
         raise
 
 
-def _assemble(base: WorkerBase) -> Services:
+def _assemble(base: WorkerBase, catalogue: Catalogue) -> Services:
     accounts = _open_accounts(base)
-    routing = _open_routing(base, accounts)
+    routing = _open_routing(base, accounts, CurrentCatalogue(catalogue))
     billing = _open_billing(base, accounts, routing.catalogue)
     return Services(
         settings=base.settings,
@@ -148,11 +153,10 @@ def _open_accounts(base: WorkerBase) -> AccountServices:
     )
 
 
-def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingServices:
+def _open_routing(base: WorkerBase, accounts: AccountServices, catalogue: CurrentCatalogue) -> RoutingServices:
     settings = base.settings
     clock = base.clock
     store = base.store
-    catalogue = Current(_find_catalogue(settings))
     credentials = Credentials(catalogue.current, settings.environment, accounts.provider_keys, base.hash_key)
     health = Health(clock, ProviderChanges(base.telemetry.states, clock))
     counters = base.background.counters
@@ -170,7 +174,8 @@ def _open_routing(base: WorkerBase, accounts: AccountServices) -> RoutingService
         {name: wire.lost for name, wire in protocols.items()},
         {name: frozenset(wire.codecs) for name, wire in protocols.items()},
     )
-    planner = Planner(router, credentials, health, counters, accounts.custom_models, bounds)
+    unlisted = UnlistedModels(catalogue.current, credentials, store.control, accounts.funding.ledger)
+    planner = Planner(router, credentials, health, counters, accounts.custom_models, bounds, unlisted)
     store.control.on_change(planner.forget)
     return RoutingServices(
         catalogue=catalogue,
@@ -194,7 +199,7 @@ def _find_catalogue(settings: Settings) -> Catalogue:
     return loader.load_from(loader.sources_of(settings))
 
 
-def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Current) -> BillingServices:
+def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: CurrentCatalogue) -> BillingServices:
     store = base.store
     clock = base.clock
     funding = accounts.funding
@@ -202,7 +207,11 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
     control = store.control
     folder = base.data / "journal"
     intents = Intents(folder, control.node)
-    spending = Spending(database, store.journal, control, clock, intents.claim)
+    outage = None
+    if base.settings.database.coast_s:
+        store.journal.fall_back(OutageJournal(database, clock, folder, intents.owner))
+        outage = OutageLimits(base.settings.database.away_s, round(base.settings.database.away_usd * NANO))
+    spending = Spending(database, store.journal, control, clock, intents.claim, outage)
     rate_limits = RateLimits(database, control)
     rates = RateLimiter(rate_limits, clock, store.redis)
     rollups = Rollups(database)

@@ -130,6 +130,13 @@ wire_api = "responses"
     return {"LLMGATEWAY_API_KEY": gateway.key, "CODEX_HOME": str(folder)}
 
 
+def _configure_codex_with_sockets(home: Path, gateway: Gateway, model: str) -> dict[str, str]:
+    environment = _configure_codex(home, gateway, model)
+    with (home / ".codex" / "config.toml").open("a") as config:
+        config.write("supports_websockets = true\n")
+    return environment
+
+
 def _configure_opencode(home: Path, gateway: Gateway, model: str) -> dict[str, str]:
     provider = {
         "npm": "@ai-sdk/openai-compatible",
@@ -171,6 +178,11 @@ CLIENTS = {
         _configure_codex,
         lambda prompt, model: ["exec", *SANDBOXED, prompt],
         lambda prompt, model: ["exec", "resume", "--last", *SANDBOXED, "--model", model, prompt],
+    ),
+    "codex over a socket": Client(
+        _configure_codex_with_sockets,
+        lambda prompt, model: ["exec", *UNCONFINED, prompt],
+        lambda prompt, model: ["exec", "resume", "--last", *UNCONFINED, "--model", model, prompt],
     ),
     "opencode": Client(
         _configure_opencode,

@@ -17,6 +17,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.fixture(scope="session")
+def cache() -> Path:
+    """The folder in which fetched programs stay."""
+    return CACHE
+
+
+@pytest.fixture(scope="session")
 def programs() -> dict[str, Path]:
     return install(CACHE)
 
@@ -38,7 +44,7 @@ def serve(tmp_path: Path, job: Job) -> Iterator[Callable[..., tuple[GatewayProce
                 place.provider: running.enter_context(place.kind(job))
                 for place in {place.provider: place for place in places}.values()
             }
-            environment: dict[str, str] = {}
+            environment = {"GATEWAY_LOG_REQUESTS": "json"}
             for place in places:
                 environment |= place.environment(models[place.provider].url)
             process = GatewayProcess(tmp_path / "data", **environment)

@@ -129,3 +129,20 @@ def test_claude_code_finds_the_gateways_claude_models(programs: dict[str, Path],
     assert run.code == 0, run
     found = json.loads((work.parent / "home/.claude/cache/gateway-models.json").read_text())
     assert "claude-sonnet-4-5" in [model["id"] for model in found["models"]]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_codex_works_over_a_websocket(place: str, programs: dict[str, Path], job: Job, serve: Serve) -> None:
+    where = PLACES[place]
+    gateway, (model,) = serve(where)
+    user = Gateway(gateway.address, gateway.key)
+    work = Path(job.folder)
+    for number, prompt in enumerate((f"Write the file {job.name} with this text: {job.text}", "Is it well written?")):
+        run = CLIENTS["codex over a socket"].run(programs["codex"], work, user, where.model, prompt, number > 0)
+        told = account([model], run, gateway)
+        assert run.code == 0, told
+        assert not [call.problem for call in model.calls if call.status != 200], told
+    assert Path(job.path).is_file() and Path(job.path).read_text().strip() == job.text, told
+    answered = [line for line in gateway.log().splitlines() if "/v1/responses" in line]
+    assert answered and not [line for line in answered if "POST /v1/responses" in line], told
+    assert len(usage_of(gateway)) == len(model.calls) >= 3, told

@@ -43,6 +43,7 @@ class Job:
 # The tools by which clients write files, in the order in which a model would choose; each with its arguments.
 WRITERS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "Write": lambda job: {"file_path": job.path, "content": job.text + "\n"},
+    "write_file": lambda job: {"file_path": job.path, "content": job.text + "\n"},
     "write": lambda job: {"filePath": job.path, "content": job.text + "\n"},
     "apply_patch": lambda job: {"patchText": job.patch},
     "exec_command": lambda job: {"cmd": job.command},

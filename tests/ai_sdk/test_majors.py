@@ -228,7 +228,7 @@ def test_a_search_switched_on_by_an_option_shows_its_sources_alone(scene: Scene,
 
 
 @pytest.mark.parametrize("op", ["text", "stream"])
-def test_what_has_no_counterpart_is_warned_of(scene: Scene, major: int, op: str) -> None:
+def test_options_without_counterpart_bring_a_warning(scene: Scene, major: int, op: str) -> None:
     scene.script("openai", Say("Good day."))
     runner = {"vendor": "openai.codeInterpreter"}
     told = scene.sdks[major].ask(
@@ -242,7 +242,7 @@ def test_what_has_no_counterpart_is_warned_of(scene: Scene, major: int, op: str)
 
 
 @pytest.mark.parametrize("op", ["text", "stream"])
-def test_what_a_target_lacks_is_warned_of(scene: Scene, major: int, op: str) -> None:
+def test_options_that_a_target_lacks_bring_a_warning(scene: Scene, major: int, op: str) -> None:
     scene.script("openai", Say("Good day."))
     options = {"llmgateway": {"verbosity": "low"}}
     told = scene.sdks[major].ask(op, "fake-openai/openai-plain", prompt="Hello", providerOptions=options)

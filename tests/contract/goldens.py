@@ -2,6 +2,8 @@
 
 `<surface>/<vendor>/<case>.json` holds what the caller sees, turn for turn, and what the vendor got. Of usage it holds
 what is not zero: that every count of COUNTS is told, zeros included, is looked at apart by `thin`.
+
+Equal goldens are stored once: `equal.json` lists, for a stored golden, the cases that must give the same.
 """
 
 import json
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent.parent / "samples" / "contract"
+EQUAL = FOLDER / "equal.json"
 Json = dict[str, Any]
 # The counts that usage always has, by surface.
 COUNTS = {
@@ -53,14 +56,54 @@ def path_of(surface: str, vendor: str, name: str) -> Path:
     return FOLDER / surface / vendor / f"{slug}.json"
 
 
+def stored() -> set[Path]:
+    return {*FOLDER.rglob("*.json")} - {EQUAL}
+
+
 @cache
-def read(surface: str, vendor: str, name: str) -> Json:
-    return json.loads(path_of(surface, vendor, name).read_text())
+def equal_to() -> dict[Path, Path]:
+    """Return the golden of each case that shares the file of another case."""
+    groups = json.loads(EQUAL.read_text())
+    return {FOLDER / f"{case}.json": FOLDER / f"{golden}.json" for golden, cases in groups.items() for case in cases}
 
 
+@cache
 def find(surface: str, vendor: str, name: str) -> Json | None:
     """None where the surface has no such case."""
-    return read(surface, vendor, name) if path_of(surface, vendor, name).exists() else None
+    text = _text_of(path_of(surface, vendor, name))
+    return json.loads(text) if text else None
+
+
+def _text_of(path: Path) -> str:
+    """Return the golden of a case, its own or the equal one; "" if there is none."""
+    if not path.exists():
+        path = equal_to().get(path, path)
+    return path.read_text() if path.exists() else ""
+
+
+def read(surface: str, vendor: str, name: str) -> Json:
+    golden = find(surface, vendor, name)
+    assert golden is not None, f"{surface}/{vendor}: no golden of {name}"
+    return golden
+
+
+def store_once(paths: list[Path]) -> None:
+    """Remove goldens of cases that no longer exist and all but the first of equal ones, and write `equal.json`."""
+    texts = {path: text for path in paths if (text := _text_of(path))}
+    for path in stored():
+        path.unlink()
+    first: dict[str, str] = {}
+    groups: dict[str, list[str]] = {}
+    for path, text in texts.items():
+        case = str(path.relative_to(FOLDER).with_suffix(""))
+        golden = first.setdefault(text, case)
+        if golden == case:
+            path.write_text(text)
+        else:
+            groups.setdefault(golden, []).append(case)
+    EQUAL.write_text(json.dumps(groups, indent=1, sort_keys=True) + "\n")
+    equal_to.cache_clear()
+    find.cache_clear()
 
 
 def write(surface: str, vendor: str, name: str, golden: Json) -> None:

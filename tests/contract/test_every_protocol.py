@@ -27,6 +27,7 @@ WAYS = [
     for name in cases
     if vendor in VENDORS or (surface != "ai4" and name in CORE)
 ]
+PATHS = [goldens.path_of(*way.values) for way in WAYS]
 Json = dict[str, Any]
 STREAMING = ("stream", "stream_options")
 WRITING = bool(os.environ.get("WRITE_GOLDENS"))
@@ -55,19 +56,20 @@ def told(seen: list[Json]) -> Any:
 
 @pytest.fixture(scope="module", autouse=True)
 def only_cases() -> Iterator[None]:
-    """Goldens that no case has are removed when goldens are written."""
+    """Goldens that no case has, and equal ones, are removed when goldens are written."""
     yield
     if WRITING:
-        known = {goldens.path_of(*way.values) for way in WAYS}
-        for path in goldens.FOLDER.rglob("*.json"):
-            if path not in known:
-                path.unlink()
+        goldens.store_once(PATHS)
 
 
 def test_each_case_has_its_golden_and_each_golden_its_case() -> None:
-    paths = [goldens.path_of(*way.values) for way in WAYS]
-    assert len(set(paths)) == len(paths)
-    assert WRITING or {*goldens.FOLDER.rglob("*.json")} == set(paths)
+    assert len(set(PATHS)) == len(PATHS)
+    assert WRITING or (goldens.stored() | goldens.equal_to().keys() == set(PATHS))
+
+
+def test_no_golden_is_stored_twice() -> None:
+    texts = [path.read_text() for path in goldens.stored()]
+    assert WRITING or (len(set(texts)) == len(texts) and not goldens.stored() & goldens.equal_to().keys())
 
 
 @pytest.mark.parametrize(("surface", "vendor", "name"), WAYS)

@@ -16,7 +16,7 @@ from gateway.engine.cache import DocumentCacheStore, ResponseCache
 from gateway.engine.chat import ChatEngine
 from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.executor import EngineParts
-from gateway.providers.protocol import Codec, Wire
+from gateway.providers.protocol import Codec, WireFormat
 from gateway.providers.registry import make_protocols, make_upstreams
 from gateway.worker.services import Services
 
@@ -45,7 +45,7 @@ class Stranger:
         return getattr(self._codec, name)
 
 
-def estrange(wire: Wire) -> Wire:
+def estrange(wire: WireFormat) -> WireFormat:
     return replace(wire, dialect="none", codecs={name: Stranger(one) for name, one in wire.codecs.items()})
 
 

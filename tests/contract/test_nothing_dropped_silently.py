@@ -100,7 +100,7 @@ def refused(golden: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize(("surface", "vendor"), WAYS)
-def test_what_was_sent_arrives_or_is_refused_or_reported(surface: str, vendor: str) -> None:
+def test_each_sent_field_arrives_or_is_refused_or_reported(surface: str, vendor: str) -> None:
     found = {name: goldens.find(surface, vendor, name) for name in EVIDENCE}
     cases = {name: golden for name, golden in found.items() if golden is not None}
     lost = []

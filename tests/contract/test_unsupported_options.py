@@ -249,7 +249,7 @@ def test_a_need_that_the_model_lacks_is_refused_in_the_callers_words(
 
 
 @pytest.mark.parametrize("surface", HELLO)
-def test_what_has_no_effect_brings_no_warning_and_goes_nowhere(stage: ContractGateway, surface: str) -> None:
+def test_options_without_effect_bring_no_warning_and_are_not_sent(stage: ContractGateway, surface: str) -> None:
     fields: Json = {"n": 1, "seed": 1, "logprobs": True, "logit_bias": {}} if surface == "chat" else {}
     status, reply = ask(stage, surface, "openai", fields, "plain")
     assert status == 200 and warnings_of(surface, reply) == []

@@ -62,7 +62,7 @@ def test_a_sole_provider_serves_as_many_as_without_a_gateway(name, stream, sole,
 
 
 @pytest.mark.parametrize("status", PROVOKED)
-def test_what_one_organization_provokes_costs_another_nothing(status, sole, report):
+def test_failures_of_one_organization_cost_another_nothing(status, sole, report):
     fault = drilling.failing(drilling.refusal(status), lambda number, body: b"lost-file" in body)
     own = {"messages": [{"role": "user", "content": "Read lost-file"}]}
     with fault() as address, sole(address) as gateway:

@@ -195,7 +195,8 @@ def _check_answers(answers: list[dict[str, Any]], before: list[dict[str, Any]]) 
             " of the function call turn."
         )
     for call, answer in zip(calls, answers, strict=True):
-        if call["name"] != answer.get("name") or call.get("id") != answer.get("id"):
+        # The official client returns no ids of the functions that it calls itself.
+        if call["name"] != answer.get("name") or answer.get("id") not in (None, call.get("id")):
             raise Refused("Function response does not match its function call.")
         if not isinstance(answer.get("response"), dict):
             raise Refused("Invalid value at 'function_response.response'.")

@@ -277,7 +277,7 @@ class LiveConversation:
             self._speaking = True
             return
         if turn.waits:
-            self._fake.end.wait(5)
+            self._fake.end.wait(60)
         self._send(serverContent={"generationComplete": True})
         self._complete(turn)
 

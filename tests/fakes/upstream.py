@@ -122,7 +122,8 @@ class FakeUpstream(FakeServer):
         if environ["PATH_INFO"].endswith("/audio/speech"):
             return self._speak(start, body["input"])
         if "input" in body:
-            return self._embed(start, body["input"])
+            texts = body["input"]
+            return self._embed(start, texts if isinstance(texts, str) else texts[0])
         words = _words(body["messages"][-1]["content"])
         cap = body.get("max_tokens") or body.get("max_completion_tokens") or 0
         wanted = int(words.get("tokens", cap or 50))

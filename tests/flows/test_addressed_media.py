@@ -8,7 +8,7 @@ import anthropic
 import pytest
 from fakes.openai import FakeOpenAI
 from fakes.server import FakeServer, send_json
-from openai import BadRequestError, OpenAI
+from openai import APIStatusError, BadRequestError, OpenAI
 from support.gateways import LocalGateway, local_gateway
 
 from gateway.configuration.settings import Settings
@@ -76,11 +76,12 @@ def blind(
         one.__exit__(None, None, None)
 
 
-def look(gateway: LocalGateway, *urls: str) -> Any:
+def look(gateway: LocalGateway, *urls: str, stream: bool = False) -> Any:
     parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
     client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
     talk = [{"role": "user", "content": [{"type": "text", "text": "?"}, *parts]}]
-    return client.chat.completions.create(model="blind/coin", messages=talk)
+    answer = client.chat.completions.create(model="blind/coin", messages=talk, stream=stream)
+    return list(answer) if stream else answer
 
 
 def test_an_image_by_address_arrives_as_bytes_of_its_real_type(
@@ -116,7 +117,7 @@ def test_a_file_by_address_reaches_a_format_without_addresses(
         ("/large", "too large"),
     ],
 )
-def test_what_cannot_be_loaded_is_the_callers_to_know(
+def test_media_that_cannot_be_loaded_is_an_error_for_the_caller(
     blind: Callable[..., LocalGateway],
     album: Album,
     upstream: FakeOpenAI,
@@ -130,6 +131,36 @@ def test_what_cannot_be_loaded_is_the_callers_to_know(
         look(gateway, album.url + path)
     assert (caught.value.code, caught.value.param) == ("media_not_loaded", "messages")
     assert not upstream.calls
+
+
+def test_addresses_whose_contents_are_too_large_together_are_not_all_loaded(
+    blind: Callable[..., LocalGateway], album: Album, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of 2 KB with twenty addresses took 690 MB of a worker before it was refused."""
+    monkeypatch.setattr(media_fetching, "MOST_IN_ALL", 4 * len(PNG))
+    gateway = blind(GATEWAY_ALLOW_PRIVATE_MEDIA="true")
+    with pytest.raises(BadRequestError, match="together they exceed"):
+        look(gateway, *(f"{album.url}/a.jpg?{number}" for number in range(20)))
+    assert len(album.calls) <= 5 + media_fetching.AT_ONCE
+    assert gateway.services.background.bodies.held == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_contents_of_addresses_count_against_the_memory_of_their_organization(
+    blind: Callable[..., LocalGateway], album: Album, upstream: FakeOpenAI, stream: bool
+) -> None:
+    gateway = blind(GATEWAY_ALLOW_PRIVATE_MEDIA="true")
+    bodies = gateway.services.background.bodies
+    room = media_fetching.COPIES * len(PNG)
+    bodies.grow(gateway.organization_id, bodies._most_each - bodies.held - room)
+    assert look(gateway, f"{album.url}/a.jpg", stream=stream)
+    with pytest.raises(APIStatusError, match="too many large bodies") as caught:
+        look(gateway, f"{album.url}/a.jpg", f"{album.url}/a.jpg?2", stream=stream)
+    assert caught.value.status_code == 529 and len(upstream.calls) == 1
+    upstream.script(500, 500, 500)
+    with pytest.raises(APIStatusError):
+        look(gateway, f"{album.url}/a.jpg", stream=stream)
+    assert bodies._most_each - bodies.held == room, "whatever its end, a request releases what it loaded"
 
 
 def test_an_address_inside_the_network_is_never_loaded(

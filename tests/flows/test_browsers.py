@@ -63,7 +63,7 @@ def test_a_page_can_read_errors_too(lane: Callable[..., LocalGateway]) -> None:
 
 def test_routes_with_cookies_let_no_page_in(lane: Callable[..., LocalGateway]) -> None:
     gateway = lane()
-    for path in ("/user/me", "/orgs", "/auth/get-session", "/connect", "/"):
+    for path in ("/user/me", "/orgs", "/auth/get-session", "/console", "/"):
         for answer in (ask(gateway, "GET", path), preflight(gateway, path)):
             assert not [name for name in answer.headers if name.startswith("access-control")], path
 

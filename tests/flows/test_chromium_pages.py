@@ -14,6 +14,7 @@ from support.signed_in_owner import EMAIL
 pytestmark = pytest.mark.skipif(BROWSER is None, reason=MISSING)
 
 # The brightness, 0 to 1, of what the page and its text are painted with.
+LOADED = "document.readyState === 'complete'"  # with the style sheet
 BRIGHTNESS = """["backgroundColor", "color"].map(kind => {
     const [red, green, blue] = getComputedStyle(document.body)[kind].match(/[\\d.]+/g).map(Number);
     return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255;
@@ -38,8 +39,8 @@ def test_pages_are_dark_for_who_wants_that_and_a_telephone_shows_them_whole(
     assert requests.post(f"{gateway.address}/v1/chat/completions", json=body, headers=headers).status_code == 400
     browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
     browser.ask("Emulation.setDeviceMetricsOverride", width=360, height=800, deviceScaleFactor=1, mobile=False)
-    browser.open(f"{gateway.address}/connect/login?redirect=/connect/logs")
-    browser.wait_for("!!document.querySelector('#password')")
+    browser.open(f"{gateway.address}/console/login?redirect=/console/logs")
+    browser.wait_for(f"{LOADED} && !!document.querySelector('#password')")
     page, text = browser.run(BRIGHTNESS)
     assert page < 0.2 and text > 0.7
     browser.run(f"document.querySelector('#email').value = '{EMAIL}'")
@@ -48,12 +49,17 @@ def test_pages_are_dark_for_who_wants_that_and_a_telephone_shows_them_whole(
     browser.wait_for("!!document.querySelector('tbody td')")
     with gevent.Timeout(PATIENCE_S, AssertionError("the request did not come into the log")):
         while not browser.run("!!document.querySelector('tbody a')"):
-            browser.open(f"{gateway.address}/connect/logs")
+            browser.open(f"{gateway.address}/console/logs")
             browser.wait_for("!!document.querySelector('tbody td')")
     assert browser.run("document.documentElement.scrollWidth") <= 360
     assert browser.run(LINES) == 1
-    browser.open(f"{gateway.address}/connect/usage")
-    browser.wait_for("document.title.startsWith('Usage') && !!document.querySelector('tbody td')")
+    browser.open(f"{gateway.address}/console")
+    browser.wait_for(f"{LOADED} && document.title.startsWith('Overview') && !!document.querySelector('.plot svg')")
+    assert browser.run("document.documentElement.scrollWidth") <= 360
+    browser.run("document.querySelector('summary').click()")
+    assert browser.run("document.querySelectorAll('details tbody tr').length") == 30
+    browser.open(f"{gateway.address}/console/usage")
+    browser.wait_for(f"{LOADED} && document.title.startsWith('Usage') && !!document.querySelector('tbody td')")
     assert browser.run("document.documentElement.scrollWidth") <= 360
     assert browser.run("document.querySelector('tbody td').getBoundingClientRect().width") > 120
     browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])

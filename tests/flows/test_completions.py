@@ -122,7 +122,7 @@ def test_a_prompt_that_fails_is_the_error_of_the_call(client: OpenAI, upstream: 
         list(client.completions.create(model=MODEL, prompt=["a", "b"], stream=True))
 
 
-def test_what_is_wrong_is_reported_and_costs_nothing(client: OpenAI, upstream: FakeOpenAI) -> None:
+def test_invalid_requests_are_reported_and_cost_nothing(client: OpenAI, upstream: FakeOpenAI) -> None:
     with pytest.raises(BadRequestError) as caught:
         client.completions.create(model=MODEL, prompt=[1, 2])
     assert caught.value.param == "prompt" and not upstream.calls

@@ -2,8 +2,11 @@
 
 import importlib
 import importlib.util
+import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,14 +21,20 @@ from fakes.server import FakeServer, send_json
 from openai import OpenAI
 from support.gateways import ROOT, LocalGateway, local_gateway
 
+from gateway.accounts.keys import list_keys
+from gateway.accounts.members import list_members
 from gateway.catalogue.loader import CatalogueError
 from gateway.catalogue.protocols import PROTOCOLS
+from gateway.clock import to_iso
 from gateway.configuration.settings import Settings, SettingsError
 from gateway.neutral import operations
+from gateway.operator import derived_commands
 from gateway.providers import registry
 from gateway.store.database import Database
 from gateway.store.migrations import migrate
-from gateway.surfaces import surface_table
+from gateway.surfaces import openapi, surface_table
+from gateway.surfaces.http import Surface
+from gateway.surfaces.visitor import MANAGEMENT
 from gateway.worker import recurring_jobs
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
@@ -119,6 +128,26 @@ def test_a_provider_is_added_by_its_toml(tmp_path: Path, settings: Callable[...,
         assert service.calls[0].headers["authorization"] == "Bearer acme-key"
 
 
+@pytest.mark.slow
+def test_a_price_unit_is_added_by_its_row(tmp_path: Path) -> None:
+    example = Example("A price unit")
+    for folder in ("gateway", "config", "migrations"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)  # with its compiled modules, to start sooner
+    example.write(tmp_path)
+    assert set(example.changes) == {"gateway/neutral/units.py"}
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT / 'tests'}"}
+    command = [sys.executable, "-m", "support.added_unit", str(tmp_path)]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["tools"] == [{"type": "acme_lookup"}]
+    usage = report["answer"]["usage"]
+    assert usage["cost"] == usage["cost_details"]["acme_lookup_cost"] == pytest.approx(0.008)
+    assert [item["type"] for item in report["answer"]["output"]] == ["acme_lookup_call"] * 2 + ["message"]
+    assert report["pricing"]["acme_lookup"] == "0.004"
+    assert (report["activity"]["searchCount"], report["activity"]["searchCost"]) == (2, pytest.approx(0.008))
+
+
 class Completer(FakeServer):
     """The service of the example's protocol."""
 
@@ -141,6 +170,48 @@ def test_a_protocol_is_added_by_its_folder(outside, settings, stream) -> None:
     AcmeCompletion = importlib.import_module("acme_protocol").AcmeCompletion
     assert set(example.line("gateway/providers/registry.py", AcmeCompletion=AcmeCompletion)) == {"acme"}
     assert example.line("gateway/catalogue/protocols.py") == {"acme": PROTOCOLS["acme"]}
+
+
+@pytest.fixture(scope="module")
+def changed_answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what a gateway answers, and what its providers get, in a copy of the package with the added parameter."""
+    folder = tmp_path_factory.mktemp("changed")
+    shutil.copytree(ROOT / "gateway", folder / "gateway")
+    for name in ("config", "migrations"):
+        (folder / name).symlink_to(ROOT / name)
+    Example("A chat parameter").write(folder)
+    environment = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT / 'tests'}:{ROOT}"}
+    command = [sys.executable, str(ROOT / "tests" / "support" / "parameter_exercise.py"), str(folder)]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answers
+
+
+def test_an_added_chat_parameter_reaches_providers_that_carry_it(changed_answers: dict[str, Any]) -> None:
+    relayed, rebuilt, loose = (changed_answers[name] for name in ("chat", "responses", "loose"))
+    assert (relayed["status"], relayed["sent"]["tone"], relayed["warnings"]) == (200, "formal", [])
+    assert (rebuilt["status"], rebuilt["sent"]["tone"], rebuilt["warnings"]) == (200, "plain", [])
+    assert (loose["status"], loose["sent"]["tone"]) == (200, "formal")
+
+
+def test_an_added_chat_parameter_is_left_out_with_a_warning_elsewhere(changed_answers: dict[str, Any]) -> None:
+    chat, responses = changed_answers["toneless chat"], changed_answers["toneless responses"]
+    assert (chat["status"], responses["status"]) == (200, 200)
+    assert "tone" not in json.dumps([chat["sent"], responses["sent"]]).replace("toneless", "")
+    assert chat["warnings"] == ["tone was left out: acme-toneless/acme-toneless does not support it."]
+    assert responses["warnings"] == ["text.tone was left out: acme-toneless/acme-toneless does not support it."]
+
+
+def test_an_invalid_value_of_an_added_chat_parameter_is_refused(changed_answers: dict[str, Any]) -> None:
+    refused = changed_answers["invalid"]
+    assert (refused["status"], refused["error"]["param"]) == (400, "tone")
+    assert "plain or formal" in refused["error"]["message"]
+
+
+def test_an_added_chat_parameter_is_described_and_distinguishes_plans(changed_answers: dict[str, Any]) -> None:
+    assert changed_answers["described"] == ["formal", "plain"]
+    assert changed_answers["plans differ"] is True
 
 
 class Shortener(FakeServer):
@@ -185,6 +256,35 @@ def test_a_surface_is_added_by_its_folder(outside, settings) -> None:
         assert browser.post("/acme/nowhere").json["problem"]
     acme_surface = importlib.import_module("acme_surface")
     assert example.line("gateway/surfaces/surface_table.py", acme_surface=acme_surface) == (surface_table.SURFACES[-1],)
+
+
+def test_a_management_operation_is_added_with_its_command(outside, settings, monkeypatch, capsys) -> None:
+    example = Example("A management operation")
+    example.write(outside)
+    rows = example.line("gateway/surfaces/management/table.py", acme_routes=importlib.import_module("acme_routes"))
+    surface_table.SURFACES = (*surface_table.SURFACES, Surface("acme", MANAGEMENT, rows))
+    with local_gateway(settings) as gateway:
+        services = gateway.services
+        owner = list_members(services.store.database)[0]
+        headers = {"Authorization": f"Bearer {services.management.sessions.open(owner.user_id).token}"}
+        browser = gateway.app.flask.test_client()
+        path = f"/projects/{gateway.project_id}/key-expiry"
+        changed = browser.put(path, json={"expiresAt": "2030-01-31T00:00:00Z"}, headers=headers)
+        [key] = list_keys(services.store.database)
+        assert (changed.status_code, changed.json) == (200, {"keyIds": [key.id]})
+        assert to_iso(key.expires_at_us or 0) == "2030-01-31T00:00:00.000Z"
+        assert browser.put(path, json={"expiresAt": "soon"}, headers=headers).json["param"] == "expiresAt"
+        assert browser.put(path, json={"expiresAt": "2030-01-31"}).status_code == 401
+        described = openapi.describe(rows)["paths"]["/projects/{project_id}/key-expiry"]["put"]
+        assert "For owners and admins. Audit entry: api_key.update." in described["description"]
+        sent = described["requestBody"]["content"]["application/json"]["example"]
+        assert sent == {"expiresAt": "2026-01-31T12:00:00.000Z"}
+        data_folder = services.settings.database.data_dir
+    monkeypatch.setenv("GATEWAY_DATA_DIR", data_folder)
+    monkeypatch.setattr(derived_commands, "OPERATIONS", rows)
+    group = derived_commands.make_group("projects", "Projects.")
+    assert group.main(["expire-keys", gateway.project_id, "30d"], standalone_mode=False) == 0
+    assert capsys.readouterr().out == f"{key.id}\n"
 
 
 @pytest.mark.parametrize(

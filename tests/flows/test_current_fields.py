@@ -68,7 +68,7 @@ def test_a_field_of_an_openai_client_reaches_the_provider(
 
 @pytest.mark.parametrize(("ttl", "cost"), [("30m", 2 * 60 + 2.5 * 40 + 10 * 5), ("12h", 2 * 60 + 5 * 40 + 10 * 5)])
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_is_cached_for_long_is_billed_at_its_own_price(
+def test_tokens_cached_for_an_hour_are_billed_at_their_price(
     client: OpenAI, gateway: LocalGateway, vendor: FakeVendor, ttl: str, cost: float, stream: bool
 ) -> None:
     counts = {"cached_tokens": 0, "cache_write_tokens": 40}
@@ -256,7 +256,7 @@ SUMMED_UP = {"type": "compaction", "content": "They spoke of the rain.", "signat
 
 
 @pytest.mark.parametrize("blocks", [CALLED, [SUMMED_UP]], ids=["calls at tool servers", "a compaction"])
-def test_what_the_provider_answered_goes_back_to_it_as_it_was(
+def test_responses_of_the_provider_return_to_it_unchanged(
     claude: anthropic.Anthropic, maker: FakeAnthropic, blocks: list[dict[str, Any]]
 ) -> None:
     turns = [*TALK, {"role": "assistant", "content": blocks}, {"role": "user", "content": "And now?"}]
@@ -270,7 +270,7 @@ def test_a_compaction_is_read_by_another_vendors_model(claude: anthropic.Anthrop
     assert vendor.chat.calls[-1].body["messages"][0]["content"] == SUMMED_UP["content"]
 
 
-def test_what_one_vendor_alone_reads_is_told_in_plain_words(claude: anthropic.Anthropic) -> None:
+def test_tools_of_another_vendor_are_refused_in_plain_words(claude: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.BadRequestError, match="a file, tool or part of another vendor") as caught:
         claude.messages.create(
             **CLAUDE | {"model": OLDER}, tools=[{"type": "browser_toolset_20260801"}], tool_choice={"type": "any"}

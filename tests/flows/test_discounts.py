@@ -28,7 +28,7 @@ def gateway(settings: Callable[..., Settings], tmp_path: Path) -> Iterator[Local
         local_gateway(settings, **write_mint(tmp_path / "catalogue", mint.url)) as running,
     ):
         yield running
-        running.services.store.journal.flush(5)
+        running.services.store.journal.flush(60)
         assert doctor(running.services.store.database) == []
 
 
@@ -85,7 +85,7 @@ def test_activity_shows_what_discounts_saved(gateway: LocalGateway) -> None:
     made = set_discount(gateway, 250_000)
     ask(gateway, "/v1/chat/completions")
     gateway.services.management.discounts.remove(made.id, actor="operator")
-    gateway.services.store.journal.flush(5)
+    gateway.services.store.journal.flush(60)
     gateway.services.billing.rollups.catch_up()
     owner = members.list_members(gateway.services.store.database)[0]
     token = gateway.services.management.sessions.open(owner.user_id).token
@@ -100,6 +100,6 @@ def test_usage_is_priced_alike_again(gateway: LocalGateway) -> None:
     set_discount(gateway, 333_333)
     ask(gateway, "/v1/chat/completions")
     services = gateway.services
-    services.store.journal.flush(5)
+    services.store.journal.flush(60)
     report = rerate(services.store.database, services.routing.catalogue.current(), 0, services.clock.now_us() + 1)
     assert report.adjustments() == {} and [line.rows for line in report.lines.values()] == [1]

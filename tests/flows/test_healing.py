@@ -35,7 +35,7 @@ def test_a_stream_brings_healed_text_in_one_piece(client: OpenAI, upstream: Fake
     assert chunks[-1].usage.total_tokens == 15
 
 
-def test_what_is_asked_of_the_upstream_does_not_change(client: OpenAI, upstream: FakeOpenAI) -> None:
+def test_the_upstream_request_does_not_change(client: OpenAI, upstream: FakeOpenAI) -> None:
     client.chat.completions.create(**ASK)
     client.chat.completions.create(**{**ASK, "extra_body": {}})
     assert upstream.calls[0].body == upstream.calls[1].body
@@ -51,7 +51,7 @@ def test_without_the_plugin_the_text_comes_as_it_was_written(
     assert text == BROKEN
 
 
-def test_what_breaks_the_callers_schema_is_left_as_it_was(client: OpenAI, upstream: FakeOpenAI) -> None:
+def test_repairs_that_violate_the_callers_schema_are_not_made(client: OpenAI, upstream: FakeOpenAI) -> None:
     wanted = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}
     upstream.script(Answer("{'town': 'Oslo'}"), Answer("{'city': 'Oslo'}"))
     left = client.chat.completions.create(**{**ASK, "response_format": wanted})

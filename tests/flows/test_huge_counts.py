@@ -51,7 +51,7 @@ def test_counts_beyond_every_column_cost_no_row_and_nobody_elses_books(gateway: 
                 given = {**body, "stream": stream}
                 answer = requests.post(f"{gateway.url}/chat/completions", json=given, headers=headers, timeout=20)
                 assert answer.status_code == 200, answer.text
-    gateway.services.store.journal.flush(5)
+    gateway.services.store.journal.flush(60)
     gateway.services.billing.settlements.tend()
     database = gateway.services.store.database
     assert database.read(lambda: database.execute("SELECT count(*) FROM usage").fetchone()[0]) == 8

@@ -114,7 +114,7 @@ def test_size_quality_and_number_are_passed_on_and_priced(gateway, upstream):
     assert upstream.calls[-1].body["generationConfig"]["imageConfig"] == {"aspectRatio": "3:2"}
 
 
-def test_what_nobody_counted_is_billed_by_its_quality_and_size(gateway, upstream, monkeypatch):
+def test_images_without_reported_usage_are_billed_by_quality_and_size(gateway, upstream, monkeypatch):
     monkeypatch.setattr(upstream, "silent", True)
     answer = post(gateway, model=GOOGLE).json()
     row = row_of(gateway, answer["metadata"]["log_id"])
@@ -149,7 +149,7 @@ def test_auto_is_the_configured_model_and_the_sandbox_without_a_key(gateway, sha
     assert answer["model"] == SANDBOX and base64.b64decode(answer["data"][0]["b64_json"]).startswith(b"\x89PNG")
 
 
-def test_who_asks_for_a_stream_gets_events(sdk):
+def test_a_request_with_stream_gets_events(sdk):
     events = list(sdk.images.generate(model=SANDBOX, prompt="A fox", stream=True, size="64x64"))
     assert [event.type for event in events] == ["image_generation.completed"]
     assert events[0].usage.total_tokens > 0 and events[0].b64_json
@@ -264,7 +264,7 @@ def test_a_stream_of_images_names_what_was_left_out(gateway):
     assert answer.status_code == 200 and "image_generation.completed" in answer.text
 
 
-def test_what_a_filter_stops_is_an_empty_answer(gateway, upstream, monkeypatch):
+def test_a_filtered_image_is_an_empty_response(gateway, upstream, monkeypatch):
     monkeypatch.setattr(upstream, "blocked", True)
     answer = post(gateway, model=GOOGLE)
     assert (answer.status_code, answer.json()["data"]) == (200, [])

@@ -55,7 +55,7 @@ def test_the_command_finds_the_data_of_what_runs(gateway: GatewayProcess, progra
     assert len(json.loads(ask(gateway, program, "status", "--json")[0])["workers"]) >= 1
 
 
-def test_what_is_served_from_files_is_there(gateway: GatewayProcess) -> None:
+def test_served_files_are_in_the_installation(gateway: GatewayProcess) -> None:
     assert gateway.get("/openapi.json")[0] == 200
-    status, page = gateway.get("/connect/login")
+    status, page = gateway.get("/console/login")
     assert status == 200 and b"<form" in page

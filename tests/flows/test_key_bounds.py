@@ -29,7 +29,7 @@ def gateway(share: Share, mint: FakeUpstream) -> Iterator[LocalGateway]:
     running = share.gateway(lambda folder: write_mint(folder / "catalogue", mint.url))
     set_mode(running, "api-keys")
     yield running
-    running.services.store.journal.flush(5)
+    running.services.store.journal.flush(60)
     assert doctor(running.services.store.database) == []
 
 
@@ -91,7 +91,7 @@ def test_explanations_name_the_key_that_was_passed_over(gateway: LocalGateway) -
     (left_out,) = explained(gateway).json()["excluded"]
     assert left_out["stage"] == "budget" and left_out["reason"].startswith(f"{empty.id}: ")
     told = [pay(gateway, f"e{number}").body["metadata"]["log_id"] for number in range(2)]
-    gateway.services.store.journal.flush(5)
+    gateway.services.store.journal.flush(60)
     kept = [ask(gateway, "GET", f"/route/explain/{log_id}").json() for log_id in told]
     # The keys take turns: one of the two requests met the empty one first.
     assert sorted(len(one["excluded"]) for one in kept) == [0, 1]

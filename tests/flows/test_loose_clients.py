@@ -118,7 +118,9 @@ def test_responses_bodies_in_words_of_chat_mean_the_same(
     assert sent["tool_choice"] == meant
 
 
-def test_what_no_spelling_explains_is_still_refused_by_its_place(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
+def test_values_without_a_known_spelling_are_refused_with_their_path(
+    gateway: LocalGateway, upstream: FakeOpenAI
+) -> None:
     http = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)._client
     for more, param in (
         ({"tools": [{"type": "function"}]}, "tools.0.name"),

@@ -90,8 +90,8 @@ def test_the_log_of_requests_holds_no_token_of_an_invitation(process: Callable[.
     organization = desk("GET", "/orgs")["organizations"][0]["id"]
     made = desk("POST", f"/orgs/{organization}/invitations", {"email": "new@example.com"})["invitation"]
     page = requests.get(made["link"], timeout=20)
-    assert page.status_code == 200 and page.url == f"{running.address}/connect/invitation"
-    assert "/connect/invitation" in running.log() and made["token"] not in running.log()
+    assert page.status_code == 200 and page.url == f"{running.address}/console/invitation"
+    assert "/console/invitation" in running.log() and made["token"] not in running.log()
 
 
 def test_a_second_factor_own_sessions_and_whose_a_limit_is_work_on_both_stores(gateway: LocalGateway) -> None:

@@ -152,7 +152,7 @@ def test_a_message_has_a_size(visitor: Visitor) -> None:
         {"jsonrpc": "2.0", "id": 3, "result": {}},
     ],
 )
-def test_what_wants_no_answer_gets_none(visitor: Visitor, body: Json) -> None:
+def test_notifications_get_no_response(visitor: Visitor, body: Json) -> None:
     answer = visitor.send(body=body)
     assert answer.status_code == 202 and answer.content == b"" and "mcp-session-id" not in answer.headers
 
@@ -169,7 +169,7 @@ def test_what_wants_no_answer_gets_none(visitor: Visitor, body: Json) -> None:
         {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []},
     ],
 )
-def test_what_is_no_message_is_refused(visitor: Visitor, body: Any) -> None:
+def test_invalid_messages_are_refused(visitor: Visitor, body: Any) -> None:
     ident = body.get("id") if isinstance(body, dict) and body.get("id") != {} else None
     assert refusal(visitor.send(body=body), ident) == (400, -32600)
 
@@ -310,7 +310,7 @@ def fault(answer: httpx.Response) -> tuple[int, int]:
     return answer.status_code, body["error"]["code"]
 
 
-def test_what_the_newest_revision_refuses(visitor: Visitor) -> None:
+def test_requests_that_the_newest_revision_refuses(visitor: Visitor) -> None:
     for gone in ("initialize", "ping", "resources/list"):
         assert fault(told(visitor, gone)) == (404, -32601)
     assert fault(told(visitor, "tools/call", name="rm")) == (400, -32602)
@@ -493,7 +493,7 @@ def test_a_developer_sees_what_their_own_keys_did(gateway: LocalGateway, visitor
     for one, times in ((visitor, 2), (theirs, 1)):
         for number in range(times):
             assert not one.call("chat", model=MODEL, messages=TALK, temperature=number).get("isError")
-    services.store.journal.flush(5)
+    services.store.journal.flush(60)
     services.billing.rollups.catch_up()
     keys = theirs.call("get-usage-breakdown", group_by="api_key")["structuredContent"]
     assert [row["id"] for row in keys["rows"]] == [made.info.id] and keys["scope"]["type"] == "member"

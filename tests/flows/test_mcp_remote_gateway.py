@@ -105,7 +105,7 @@ def test_its_refusals_are_reported_with_their_codes(visitor: Visitor) -> None:
     assert refused["isError"] and text(refused).startswith("400 model_not_found: ")
 
 
-def test_what_is_no_answer_of_a_gateway_is_a_tool_error(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_of_another_server_is_a_tool_error(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     def other(environ: dict[str, Any], start: Any) -> list[bytes]:
         start("200 OK", [("Content-Type", "text/html"), ("Content-Length", "6")])
         return [b"<html>"]
@@ -138,7 +138,7 @@ ODD = b'{"error":{"code":"<b>odd</b>","message":"Slowly"}}'
         ("400 Bad", ODD, {}, "400 upstream_error: Slowly"),
     ],
 )
-def test_what_it_answers_is_bounded(
+def test_responses_of_the_remote_gateway_are_bounded(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch, status: str, body: bytes, headers: dict[str, str], begins: str
 ) -> None:
     answering(visitor, monkeypatch, status, body, **headers)
@@ -207,7 +207,7 @@ def test_a_gateway_that_is_named_by_its_own_address_generates_itself(share: Shar
     assert not made.get("isError") and len(usage_of(here.gateway)) == 1
 
 
-def test_nobody_there_is_a_tool_error(share: Share) -> None:
+def test_an_unreachable_gateway_is_a_tool_error(share: Share) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         url = f"https://127.0.0.1:{silent.getsockname()[1]}"

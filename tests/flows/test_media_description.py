@@ -84,8 +84,8 @@ def test_every_operation_beside_chat_is_sent() -> None:
 
 
 @pytest.mark.parametrize(("path", "media"), WAYS)
-def test_what_fits_the_description_is_taken(gateway: Tenant, path: str, media: str) -> None:
-    from support.described import CHECKS, description_of, examples
+def test_bodies_that_match_the_description_are_accepted(gateway: Tenant, path: str, media: str) -> None:
+    from support.described import CHECKS, call, description_of, examples
 
     schema = description_of(gateway.app.flask)
     headers = {"Accept-Encoding": "identity", "Authorization": f"Bearer {gateway.key}"}
@@ -100,7 +100,7 @@ def test_what_fits_the_description_is_taken(gateway: Tenant, path: str, media: s
         case.body = with_files(case.body) if media == FORM else with_pictures(case.body)
         if dice.random() < 0.9:
             case.body["model"] = MODELS[path]
-        answer = case.call(headers=headers)
+        answer = call(case, headers)
         case.validate_response(answer, checks=CHECKS)
         if answer.status_code != 200:
             assert answer.json()["error"]["param"] in OF_THE_MODEL, (answer.text, case.body)

@@ -133,7 +133,7 @@ def test_parallel_requests_with_unseen_files_pass_a_limit_by_the_cost_of_one(
 ) -> None:
     key = limit(gateway)
     found = at_once(AT_ONCE, lambda number: ask_about_unseen(gateway, key, number).status_code)
-    assert sorted(set(found)) == [200, 402] and found.count(200) == len(mint.calls) == 1
+    assert set(found) <= {200, 402, 429} and found.count(200) == len(mint.calls) == 1
     assert until(lambda: reserved_nusd(gateway) == 0)
     spent = query(gateway, "SELECT SUM(cost_nusd) FROM usage")[0][0]
     assert LIMIT_NUSD < READ_NUSD <= spent <= LIMIT_NUSD + READ_NUSD

@@ -258,7 +258,7 @@ def test_promtool_takes_what_a_scrape_gets(promtool: str, text: str) -> None:
     assert checked.returncode in (0, 3), checked.stderr
 
 
-def test_what_is_long_to_write_is_written_beside_the_loop(gateway: LocalGateway, monkeypatch) -> None:
+def test_large_metrics_are_written_outside_of_the_event_loop(gateway: LocalGateway, monkeypatch) -> None:
     """A scrape of thousands of series does not block other requests."""
     ident = monkey.get_original("_thread", "get_ident")
     writers: list[int] = []

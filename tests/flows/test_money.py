@@ -13,7 +13,21 @@ import pytest
 from fakes.upstream import FakeUpstream
 from support.gateways import LocalGateway, local_gateway
 from support.shared import Share, usage_of
-from support.spending import BODIES, FORMS, JOBS, TOKEN_NUSD, TOOLS, Told, at_once, pay, sent_to, write_mint
+from support.spending import (
+    BODIES,
+    FORMS,
+    GEMINI,
+    JOBS,
+    STREAMED,
+    TOKEN_NUSD,
+    TOOLS,
+    Told,
+    at_once,
+    pay,
+    sent_to,
+    until,
+    write_mint,
+)
 
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
@@ -62,7 +76,7 @@ def own_gateway(settings: Callable[..., Settings], tmp_path: Path, mint: FakeUps
 
 
 def rest(gateway: LocalGateway) -> None:
-    gateway.services.store.journal.flush(5)
+    gateway.services.store.journal.flush(60)
     gateway.services.billing.settlements.reap()
     gateway.services.billing.spending.tend(idle_s=-1.0, keep_s=-1.0)
 
@@ -100,8 +114,11 @@ def spent(gateway: LocalGateway) -> int:
 
 
 def send(gateway: LocalGateway, operation: Any, more: Mapping[str, str] = MappingProxyType({})) -> httpx.Response:
-    path = re.sub(r"<(?:path:)?\w+>", "mint/coin", operation.path)
-    assert path in {*BODIES, *FORMS, *JOBS}, f"{path} costs money: add a good body for it to tests/support/spending.py"
+    model = "mint/leaf" if operation.path.lower().endswith(("embedcontent", "embedcontents")) else "mint/coin"
+    path = re.sub(r"<(?:path:)?\w+>", model, operation.path)
+    assert path in {*BODIES, *FORMS, *JOBS, *GEMINI}, (
+        f"{path} costs money: add a good body for it to tests/support/spending.py"
+    )
     with httpx.Client(trust_env=False, timeout=20) as http:
         headers = {"Authorization": f"Bearer {gateway.key}", "ai-language-model-id": "mint/coin", **more}
         return http.post(gateway.address + path, headers=headers, **sent_to(path, "Hello"))
@@ -109,6 +126,8 @@ def send(gateway: LocalGateway, operation: Any, more: Mapping[str, str] = Mappin
 
 def refusal(answer: httpx.Response, path: str) -> tuple[int, str]:
     """Return status and code of an error; for a tool, those in its result."""
+    if path.rpartition(":")[0].endswith("model>"):
+        return answer.status_code, answer.json()["error"]["details"][0]["metadata"]["code"]
     if path != TOOLS:
         return answer.status_code, answer.json()["error"]["code"]
     assert answer.status_code == 200 and answer.json()["result"]["isError"]
@@ -194,8 +213,22 @@ def test_credits_run_out_exactly(gateway: LocalGateway, mint: FakeUpstream) -> N
     told = at_once(20, lambda number: pay(gateway, f"o{number}", "wait:0.1"))
     told += [pay(gateway, f"o{number}") for number in range(20, 24)]
     assert [one.status for one in told].count(200) == 3 == len(mint.calls)
-    assert {one.code for one in told if one.status != 200} == {"insufficient_credits"}
+    assert {one.code for one in told if one.status != 200} <= {"insufficient_credits", "budget_in_use"}
+    assert until(lambda: pay(gateway).code == "insufficient_credits") and len(mint.calls) == 3
     assert gateway.services.billing.ledger.balance(caller(gateway).organization_id).balance_nusd == NANO // 100
+
+
+def test_a_limit_that_requests_in_progress_occupy_is_a_429_in_every_dialect(gateway, mint: FakeUpstream) -> None:
+    limit(gateway, 0.04)
+    running = gevent.spawn(pay, gateway, "running", "wait:3")
+    assert until(lambda: mint.marks() == ["running"])
+    with httpx.Client(trust_env=False, timeout=20) as http:
+        for path in (*STREAMED, TOOLS):
+            headers = {"Authorization": f"Bearer {gateway.key}", "ai-language-model-id": "mint/coin"}
+            refused = http.post(gateway.address + path, headers=headers, **sent_to(path, "Hello"))
+            assert (refused.status_code, refused.headers["Retry-After"]) == (429, "2"), (path, refused.text)
+            assert "requests in progress" in refused.text
+    assert running.get().status == 200 and until(lambda: pay(gateway).status == 402)
 
 
 def test_own_provider_keys_cost_no_credits_but_count_for_limits(gateway: LocalGateway, mint: FakeUpstream) -> None:

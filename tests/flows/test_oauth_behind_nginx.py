@@ -147,7 +147,7 @@ class Front:
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGTERM)
-        self._process.wait(5)
+        self._process.wait(60)
 
 
 @dataclass

@@ -143,5 +143,5 @@ def test_any_request_of_an_application_leads_nowhere_else(desk: SignedInOwner, p
         answer = desk.send(method, "/oauth/authorize", headers={"Origin": "http://localhost"}, **given_by)
         assert answer.status_code in (200, 302, 303, 400)
         leads = answer.headers.get("Location", BACK)
-        assert leads.startswith((BACK, "http://localhost/connect/login?")), leads
+        assert leads.startswith((BACK, "http://localhost/console/login?")), leads
         assert "set-cookie" not in answer.headers

@@ -95,7 +95,7 @@ def test_a_client_with_a_secret_sends_it_in_either_way_and_not_without(gateway: 
         assert app.web.post(f"{app.base}/oauth/token", data=given, auth=(app.id, app.secret)).status_code == 200
 
 
-def test_who_denies_is_told_to_the_application(app: App, person: Person) -> None:
+def test_a_denial_is_reported_to_the_application(app: App, person: Person) -> None:
     location = person.decide(app.address(), "deny")
     told = parameters(location)
     assert location.startswith(BACK) and told["error"] == "access_denied" and told["state"] == "the state"
@@ -135,7 +135,7 @@ def test_the_page_shows_who_asks_for_what_and_lets_choose_among_ones_own_keys(
         ({"redirect_uri": "http://localhost:1/callback"}, 303),
     ],
 )
-def test_nobody_is_led_to_an_address_that_is_not_the_applications(app: App, more: dict, status: int) -> None:
+def test_addresses_of_other_sites_get_no_redirect(app: App, more: dict, status: int) -> None:
     answer = app.web.get(app.address(**more))
     assert answer.status_code == status
     assert urlsplit(answer.headers.get("location", app.base)).netloc == urlsplit(app.base).netloc
@@ -156,7 +156,7 @@ def test_nobody_is_led_to_an_address_that_is_not_the_applications(app: App, more
         ({"state": "s" * 4_100}, "invalid_request"),
     ],
 )
-def test_what_an_application_gets_wrong_it_is_told_at_its_address(app: App, more: dict, error: str) -> None:
+def test_errors_of_an_application_are_sent_to_its_redirect_address(app: App, more: dict, error: str) -> None:
     answer = app.web.get(app.address(**more))
     told = parameters(answer.headers["location"])
     assert answer.status_code == 302 and answer.headers["location"].startswith(BACK + "?")
@@ -164,7 +164,7 @@ def test_what_an_application_gets_wrong_it_is_told_at_its_address(app: App, more
     assert told.get("state") == (None if "state" in more else "the state")
 
 
-def test_nobody_is_led_to_a_site_that_they_did_not_let_in_by_what_it_gets_wrong(
+def test_invalid_requests_of_an_application_never_redirect_to_an_unauthorized_site(
     gateway: Tenant, person: Person
 ) -> None:
     """Anyone may register a site, and a link to the gateway redirected everyone there at once (RFC 9700, 4.11.2)."""
@@ -172,7 +172,7 @@ def test_nobody_is_led_to_a_site_that_they_did_not_let_in_by_what_it_gets_wrong(
     app = App(gateway.address, redirect_uris=[site], client_name="A <b>site</b>")
     address = app.address(redirect_uri=site, scope="everything")
     answer = app.web.get(address)
-    assert answer.status_code == 303 and answer.headers["location"].startswith(f"{app.base}/connect/login?")
+    assert answer.status_code == 303 and answer.headers["location"].startswith(f"{app.base}/console/login?")
     page = person.open(address)
     assert page.status_code == 400 and "location" not in page.headers
     assert f'href="{site}?error=invalid_scope&amp;' in page.text and "site.example" in page.text
@@ -233,7 +233,7 @@ def test_a_stolen_refresh_token_ends_the_family(gateway: Tenant, app: App, perso
     assert {ping(gateway.address, one["access_token"]) for one in (first, second, third)} == {401}
 
 
-def test_who_has_the_key_gets_tokens_by_client_credentials(gateway: Tenant, person: Person) -> None:
+def test_the_key_gets_tokens_by_client_credentials(gateway: Tenant, person: Person) -> None:
     asked = {"grant_type": "client_credentials", "client_id": "anything", "client_secret": gateway.key}
     web = httpx.Client(trust_env=False)
     given = web.post(f"{gateway.address}/oauth/token", data=asked).json()
@@ -294,7 +294,7 @@ def test_broken_bodies_are_reported_as_such(gateway: Tenant, person: Person) -> 
     assert (bad.status_code, bad.json()["error"]) == (401, "invalid_client")
 
 
-def test_what_was_allowed_and_ended_is_in_the_audit_log(gateway: Tenant, app: App, person: Person) -> None:
+def test_authorizations_and_revocations_are_in_the_audit_log(gateway: Tenant, app: App, person: Person) -> None:
     tokens = app.connect(person)
     app.ask("/oauth/revoke", token=tokens["access_token"])
     app.ask("/oauth/revoke", token=tokens["refresh_token"])
@@ -337,12 +337,12 @@ def test_an_application_may_be_known_by_the_address_of_its_document(gateway: Ten
     assert app.refresh(tokens["refresh_token"]).status_code == 200
     # A client with a document inside the network counts as unknown, and the error reveals nothing more about it.
     app.id = "https://127.0.0.1/client.json"
-    assert "/connect/login" in app.web.get(app.address()).headers["location"]  # never fetched while signed out
+    assert "/console/login" in app.web.get(app.address()).headers["location"]  # never fetched while signed out
     refused = person.open(app.address())
     assert refused.status_code == 400 and "is no longer registered" in refused.text
 
 
-def test_who_has_no_key_in_force_is_told_so(gateway: Tenant, app: App, person: Person) -> None:
+def test_people_without_an_active_key_see_the_reason(gateway: Tenant, app: App, person: Person) -> None:
     services = gateway.services
     key_id = services.accounts.authentication.caller(gateway.key).key_id
     stores = services.store.database, services.store.control

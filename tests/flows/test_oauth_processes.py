@@ -34,7 +34,7 @@ def apart(work: Callable[[httpx.Client], httpx.Response], count: int) -> list[ht
     return [one.value for one in tries]
 
 
-def test_who_refreshes_at_once_at_several_workers_stays_signed_in_until_a_used_token_comes_late(process: Start) -> None:
+def test_parallel_refreshes_keep_the_grant_until_a_used_token_comes_late(process: Start) -> None:
     loud = {"GATEWAY_LOG_LEVEL": "debug", "GATEWAY_LOG_REQUESTS": "text", "GATEWAY_SERVER_ACCESS_LOG": "true"}
     gateway = process(workers=4, GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD, **loud)
     app = App(gateway.address, token_endpoint_auth_method="client_secret_post")
@@ -93,9 +93,7 @@ def test_a_crash_between_code_and_token_leaves_the_code_good_once_or_not_at_all(
             assert again[1] == 400
 
 
-def test_what_ends_a_token_at_one_node_ends_it_at_the_other_within_a_second(
-    process: Start, postgresql_url: str
-) -> None:
+def test_a_revocation_reaches_the_other_node_within_a_second(process: Start, postgresql_url: str) -> None:
     shared = SECRETS | {"DATABASE_URL": postgresql_url, "GATEWAY_SERVER_PUBLIC_URL": RESOURCE}
     first = process(workers=2, GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD, **shared)
     second = process(workers=2, GATEWAY_BOOTSTRAP_API_KEY=first.key, **shared)

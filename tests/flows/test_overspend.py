@@ -11,6 +11,7 @@ from support.spending import SECRETS, TOKEN_NUSD, at_once, pay, query, reserved_
 
 CALL_NUSD = 100 * TOKEN_NUSD
 AT_ONCE = 500
+IN_USE = (429, "budget_in_use")
 PLACES = {"sqlite": (4,), "postgresql": (4,), "two nodes": (2, 2)}
 
 
@@ -48,11 +49,12 @@ def test_five_hundred_at_once_spend_no_more_than_the_limit(nodes: list[GatewayPr
     told = at_once(AT_ONCE, lambda number: pay(nodes[number % len(nodes)], f"c{number}", "wait:0.2", key))
     accepted = [one for one in told if one.status == 200]
     assert 1 <= len(accepted) <= 33
-    assert {(one.status, one.code) for one in told} == {(200, ""), (402, "key_limit_reached")}
+    assert {(one.status, one.code) for one in told} <= {(200, ""), IN_USE, (402, "key_limit_reached")}
     assert len(mint.calls) == len(accepted)  # a refusal is free: the upstream never heard of it
     for number in range(34):
         one = pay(nodes[number % len(nodes)], f"s{number}", key=key)
         if one.status == 402:
+            assert one.code == "key_limit_reached"
             break
         accepted.append(one)
     assert len(accepted) == len(mint.calls) == 33
@@ -75,7 +77,7 @@ def test_members_of_a_team_together_spend_no_more_than_its_limit(
     told = at_once(300, lambda number: pay(nodes[number % 2], f"t{number}", "wait:0.2", keys[number % 3][1]))
     accepted = sum(one.status == 200 for one in told)
     assert 1 <= accepted <= 33 and len(mint.calls) == accepted
-    assert {(one.status, one.code) for one in told} == {(200, ""), (402, "team_limit_reached")}
+    assert {(one.status, one.code) for one in told} <= {(200, ""), IN_USE, (402, "team_limit_reached")}
     while pay(nodes[accepted % 2], key=keys[accepted % 3][1]).status == 200:
         accepted += 1
     assert accepted == 33 and settled_nusd(nodes[0]) == 33 * CALL_NUSD

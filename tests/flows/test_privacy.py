@@ -8,6 +8,7 @@ import httpx
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from openai import BadRequestError, OpenAI, PermissionDeniedError
+from openai.resources.responses.responses import ResponsesConnection
 from support.gateways import LocalGateway
 
 from gateway.accounts.organizations import set_policy
@@ -53,7 +54,7 @@ def zdr(gateway: LocalGateway) -> Iterator[LocalGateway]:
 
 def stored(gateway: LocalGateway) -> list[bytes]:
     """Every value of every table that holds what callers sent or got."""
-    gateway.services.store.journal.flush(5)
+    gateway.services.store.journal.flush(60)
     database = gateway.services.store.database
     found: list[bytes] = []
     for table, column in (("document", "value"), ("stored_response", "body"), ("stored_value", "value")):
@@ -86,6 +87,25 @@ def test_responses_of_an_sdk_with_its_defaults_work_under_zero_data_retention_an
     assert count == 0
 
 
+def test_a_socket_continues_responses_under_zero_data_retention_and_stores_nothing(
+    zdr: LocalGateway, client: OpenAI
+) -> None:
+    def take_turn(connection: ResponsesConnection, **more: Any) -> Any:
+        connection.response.create(model=MODEL, input=SAID, **more)
+        while (event := connection.recv()).type not in ("response.completed", "error"):
+            pass
+        return event
+
+    with client.responses.connect() as connection:
+        first = take_turn(connection).response
+        second = take_turn(connection, previous_response_id=first.id).response
+        assert (first.store, second.previous_response_id) == (False, first.id)
+    with client.responses.connect() as connection:
+        refused = take_turn(connection, previous_response_id=second.id)
+        assert refused.error.code == "previous_response_not_found"
+    assert not any(SAID in readable(value) for value in stored(zdr))
+
+
 @pytest.mark.parametrize(
     "more",
     [
@@ -94,7 +114,7 @@ def test_responses_of_an_sdk_with_its_defaults_work_under_zero_data_retention_an
         {"input": [{"type": "item_reference", "id": f"msg_{'0' * 32}_0"}]},
     ],
 )
-def test_what_needs_storage_says_so_under_zero_data_retention(
+def test_operations_that_need_storage_are_refused_under_zero_data_retention(
     zdr: LocalGateway, client: OpenAI, upstream: FakeOpenAI, more: dict[str, Any]
 ) -> None:
     with pytest.raises(BadRequestError) as refused:
@@ -102,7 +122,7 @@ def test_what_needs_storage_says_so_under_zero_data_retention(
     assert refused.value.code == "zdr_storage_conflict" and upstream.calls == []
 
 
-def test_what_was_stored_before_zero_data_retention_is_not_shown_but_can_be_deleted(
+def test_responses_stored_before_zero_data_retention_are_hidden_but_can_be_deleted(
     gateway: LocalGateway, client: OpenAI, http: httpx.Client
 ) -> None:
     provider = gateway.services.routing.catalogue.current().provider("openai")
@@ -133,10 +153,10 @@ def test_kept_answers_of_idempotency_keys_and_of_the_cache_are_encrypted(
     assert len(kept) >= 2 and not any(SAID in readable(value) for value in kept)
 
 
-def test_what_an_earlier_release_kept_in_plain_text_is_still_read(gateway: LocalGateway, http: httpx.Client) -> None:
+def test_plain_text_of_an_earlier_release_is_still_read(gateway: LocalGateway, http: httpx.Client) -> None:
     headers = {"Idempotency-Key": "old"}
     first = http.post(f"{gateway.url}/chat/completions", json=CHAT, headers=headers)
-    gateway.services.store.journal.flush(5)
+    gateway.services.store.journal.flush(60)
     database = gateway.services.store.database
 
     def rewrite() -> None:

@@ -173,7 +173,7 @@ def test_a_browser_comes_in_by_a_client_secret_and_the_server_answers_the_subpro
         }
     }
     status, made = gateway.post("/v1/realtime/client_secrets", body, key[1])
-    assert status == 200 and made["value"].startswith("ek_") and 50 < made["expires_at"] - time.time() <= 61
+    assert status == 200 and made["value"].startswith("ek_")
     assert made["session"] == {"type": "realtime", "model": f"openai/{MODEL}"}
     for _ in range(2):  # until its end it may be used again
         offered = ["realtime", f"openai-insecure-api-key.{made['value']}"]
@@ -294,7 +294,7 @@ def test_a_revoked_key_ends_its_session(gateway, fake, key) -> None:
     assert wait(lambda: fake.last.code is not None)
 
 
-def test_what_is_no_event_harms_nobody(gateway, fake, key) -> None:
+def test_invalid_events_end_no_session(gateway, fake, key) -> None:
     with session(gateway, key[1]) as connection:
         raw = connection._connection
         for text, code in (
@@ -386,7 +386,7 @@ def memory_mb(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
-def test_what_is_said_is_transcribed_at_its_own_models_price(gateway, fake, key) -> None:
+def test_transcription_is_billed_at_the_price_of_its_model(gateway, fake, key) -> None:
     fake.listens = True  # the provider begins a response without a request
     with session(gateway, key[1]) as connection:
         for model in ("whisper-1", "gpt-4o-transcribe"):
@@ -427,13 +427,20 @@ def test_a_session_for_transcripts_alone_gives_no_responses(gateway, fake, key) 
     assert rows(gateway, key[0]) == [("transcriptions", "whisper-1", "stop", 1_000_000, 0)] * 2
 
 
-def test_a_client_secret_is_refused_for_what_no_session_could_be(gateway, key) -> None:
-    def refused(seconds: int = 60, **session: Any) -> tuple[int, str]:
-        body = {"session": {"type": "realtime", "model": MODEL} | session, "expires_after": {"seconds": seconds}}
-        status, answer = gateway.post("/v1/realtime/client_secrets", body, key[1])
-        return status, answer["expires_at"] - round(time.time()) if status == 200 else answer["error"]["code"]
+@pytest.mark.parametrize(("requested_s", "granted_s"), [(1, 10), (60, 60), (10_000, 300)])
+def test_a_client_secret_lives_ten_seconds_to_five_minutes(gateway, key, requested_s: int, granted_s: int) -> None:
+    body = {"session": {"type": "realtime", "model": MODEL}, "expires_after": {"seconds": requested_s}}
+    before = int(time.time())
+    status, made = gateway.post("/v1/realtime/client_secrets", body, key[1])
+    assert status == 200 and before + granted_s <= made["expires_at"] <= time.time() + granted_s + 1
 
-    assert refused(seconds=1)[1] in (9, 10) and refused(seconds=10_000)[1] in (299, 300)
+
+def test_a_client_secret_is_refused_for_what_no_session_could_be(gateway, key) -> None:
+    def refused(**session: Any) -> tuple[int, str]:
+        body = {"session": {"type": "realtime", "model": MODEL} | session}
+        status, answer = gateway.post("/v1/realtime/client_secrets", body, key[1])
+        return status, answer["error"]["code"]
+
     assert refused(model="whisper-1") == (400, "model_not_found") == refused(model="nothing")
     assert refused(model="") == (400, "invalid_request") == refused(type="other")
     assert refused(instructions="x" * 70_000) == (400, "instructions_too_large")

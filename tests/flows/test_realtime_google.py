@@ -143,7 +143,7 @@ def test_a_caller_who_wants_text_gets_the_transcript_alone(gateway, fake) -> Non
     assert usage_of(gateway)[0].cost_nusd == USAGE_NUSD
 
 
-def test_what_is_said_is_heard_transcribed_and_answered_without_being_asked_for(gateway, fake) -> None:
+def test_speech_is_transcribed_and_answered_without_a_request_for_a_response(gateway, fake) -> None:
     fake.turns = [Turn("Hi Ada.", heard="I am Ada.")]
     with talk(gateway) as caller:
         caller.session.session.update(
@@ -170,7 +170,7 @@ def test_what_is_said_is_heard_transcribed_and_answered_without_being_asked_for(
     assert [one["mimeType"] for one in connection.inputs("audio")] == ["audio/pcm;rate=24000"] * 2
 
 
-def test_who_speaks_while_the_model_does_interrupts_it_and_pays_for_both_turns(gateway, fake) -> None:
+def test_speech_during_a_response_interrupts_it_and_both_turns_are_billed(gateway, fake) -> None:
     fake.turns = [Turn("Once upon a time", holds=True), Turn("Yes?")]
     with talk(gateway) as caller:
         caller.say("Tell a story.")
@@ -353,7 +353,7 @@ def test_settings_become_those_of_the_provider(gateway, fake) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_has_no_counterpart_is_named_and_changes_nothing(gateway, fake, session, param) -> None:
+def test_options_without_counterpart_are_named_and_change_nothing(gateway, fake, session, param) -> None:
     with talk(gateway) as caller:
         caller.session.session.update(session={"type": "realtime", "instructions": "Be brief.", **session})
         event = caller.next()
@@ -476,7 +476,7 @@ def test_a_client_secret_settles_instructions_and_voice_of_a_live_model_too(gate
     assert fake.last.setup["inputAudioTranscription"] == {}
 
 
-def test_what_is_no_base64_never_reaches_the_provider(gateway, fake) -> None:
+def test_invalid_base64_never_reaches_the_provider(gateway, fake) -> None:
     item = {"type": "message", "role": "user", "content": [{"type": "input_audio", "audio": "no base64"}]}
     with talk(gateway) as caller:
         caller.session.input_audio_buffer.append(audio="no base64")
@@ -545,7 +545,7 @@ def test_the_result_of_a_call_that_was_taken_back_is_refused_by_name(gateway, fa
     assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD]
 
 
-def test_what_was_said_and_is_then_asked_about_is_answered_once(gateway, fake) -> None:
+def test_speech_with_a_later_request_gets_a_single_response(gateway, fake) -> None:
     fake.quick = True
     with talk(gateway) as caller:
         caller.session.input_audio_buffer.append(audio=SOUND)
@@ -572,7 +572,7 @@ def test_a_call_is_left_for_what_is_said_instead(gateway, fake) -> None:
     assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD]
 
 
-def test_who_leaves_while_the_model_speaks_pays_what_the_provider_counts(gateway, fake) -> None:
+def test_a_disconnection_during_a_response_is_billed_by_the_providers_usage(gateway, fake) -> None:
     fake.turns = [Turn("Once upon a time", waits=True)]
     with talk(gateway) as caller:
         caller.say("Tell a story.")
@@ -584,7 +584,7 @@ def test_who_leaves_while_the_model_speaks_pays_what_the_provider_counts(gateway
     assert (row.finish, row.cost_nusd) == ("cancelled", USAGE_NUSD)
 
 
-def test_what_the_model_hears_and_does_not_answer_is_paid_too(gateway, fake) -> None:
+def test_speech_without_a_response_is_billed(gateway, fake) -> None:
     fake.turns = [Turn("", reason="NEED_MORE_INPUT"), Turn("Now I see.")]
     with talk(gateway) as caller:
         for _ in range(2):

@@ -193,7 +193,7 @@ def test_an_output_limit_that_is_lifted_again_is_reserved(poor, fake, holder: st
         assert code_of(event) == "session_spending_limit_reached"
 
 
-def test_what_is_added_after_the_sound_is_reserved_too(poor, fake) -> None:
+def test_items_added_after_the_sound_are_reserved_too(poor, fake) -> None:
     fake.listens = True
     text = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "\U0001f600" * 1_000}]}
     with session(poor) as connection:
@@ -206,7 +206,7 @@ def test_what_is_added_after_the_sound_is_reserved_too(poor, fake) -> None:
         assert code_of(event) == "session_spending_limit_reached"
 
 
-def test_who_asks_and_leaves_at_once_pays_what_it_cost(gateway, fake) -> None:
+def test_a_response_without_its_caller_is_billed_at_its_cost(gateway, fake) -> None:
     fake.answers = [Answer(holds=True)]
     with session(gateway) as connection:
         connection.response.create()
@@ -246,7 +246,7 @@ def test_a_provider_that_begins_responses_without_an_end_loses_its_session(gatew
     assert begun.count("response.created") < 20
 
 
-def test_what_is_said_is_not_retained_where_payloads_are(gateway, fake) -> None:
+def test_speech_is_not_retained_where_payloads_are(gateway, fake) -> None:
     set_mode(gateway, retention="retain")
     with session(gateway) as connection:
         assert respond(connection).type == "response.done"

@@ -149,7 +149,7 @@ def test_zeros_for_an_answer_are_estimated_by_what_came(gateway, fake) -> None:
     assert (second.finish, second.cost_nusd) == ("cancelled", 0)  # before it made anything
 
 
-def test_what_several_responses_made_is_estimated_of_each(gateway, fake) -> None:
+def test_the_output_of_several_responses_is_estimated_for_each(gateway, fake) -> None:
     def play(talk: Conversation) -> None:
         for number in (1, 2):
             talk.hear("response.create")
@@ -207,7 +207,7 @@ def test_a_response_that_was_asked_for_in_the_last_moment_is_waited_for_and_bill
 
     def play(talk: Conversation) -> None:
         talk.hear("response.create")
-        left.wait(5)
+        left.wait(60)
         began(talk, "resp_1")
         talk.hear("response.cancel")
         ended(talk, "resp_1", status="cancelled")
@@ -342,7 +342,7 @@ def test_a_caller_who_leaves_before_a_transcript_is_complete_pays_for_its_sound(
         connection.input_audio_buffer.append(audio=sound(10))
         connection.input_audio_buffer.commit()
         wait(connection, "input_audio_buffer.committed")
-    assert until(lambda: bool(costs(gateway)), 15) and costs(gateway) == [(model, "client_disconnect", expected_nusd)]
+    assert until(lambda: bool(costs(gateway))) and costs(gateway) == [(model, "client_disconnect", expected_nusd)]
 
 
 def test_a_caller_who_leaves_right_after_the_commit_pays_for_the_transcript(gateway, fake) -> None:
@@ -353,7 +353,7 @@ def test_a_caller_who_leaves_right_after_the_commit_pays_for_the_transcript(gate
         connection.input_audio_buffer.append(audio=sound(10))
         connection.input_audio_buffer.commit()
         connection._connection.socket.close()
-    assert until(lambda: bool(costs(gateway)), 15) and costs(gateway) == [("whisper-1", "stop", 1_000_000)]
+    assert until(lambda: bool(costs(gateway))) and costs(gateway) == [("whisper-1", "stop", 1_000_000)]
 
 
 # Reservations.
@@ -371,7 +371,7 @@ def answer(talk: Conversation, number: int, usage: Any) -> None:
     ended(talk, f"resp_{number}", usage)
 
 
-def test_what_was_said_after_sound_is_reserved_when_a_response_is_asked_for(gateway, fake) -> None:
+def test_text_after_sound_is_reserved_when_a_response_is_requested(gateway, fake) -> None:
     fake.listens, fake.plays = True, [lambda talk: answer(talk, 1, spoken(31_000, 10))]
     text = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x" * 60_000}]}
     with session(gateway) as connection:
@@ -469,7 +469,7 @@ def test_the_time_of_a_response_counts_from_its_beginning(gateway, fake) -> None
 
     def play(talk: Conversation) -> None:
         talk.hear("input_audio_buffer.append")
-        said.wait(5)
+        said.wait(60)
         began(talk, "resp_1")
         ended(talk, "resp_1")
 

@@ -210,7 +210,7 @@ def test_a_tool_without_a_type_never_reaches_the_provider(gateway, fake, tools) 
     assert fake.last.events == []
 
 
-def test_what_the_providers_account_has_left_is_not_told_to_callers(gateway, fake) -> None:
+def test_rate_limits_of_the_providers_account_are_hidden_from_callers(gateway, fake) -> None:
     limits = [{"name": "tokens", "limit": 40_000, "remaining": 39_000, "reset_seconds": 1.5}]
 
     def play(talk: Conversation) -> None:
@@ -222,7 +222,7 @@ def test_what_the_providers_account_has_left_is_not_told_to_callers(gateway, fak
         assert connection.recv().type == "input_audio_buffer.cleared"
 
 
-def test_who_asks_for_a_call_or_an_older_way_in_is_told_what_there_is(gateway) -> None:
+def test_requests_for_calls_or_older_endpoints_are_told_the_current_ones(gateway) -> None:
     def told(method: str, path: str, **headers: str) -> tuple[int, str]:
         headers |= {"authorization": f"Bearer {gateway.key}", "content-type": "application/sdp"}
         answer = httpx.request(method, f"{gateway.url}/realtime{path}", headers=headers)

@@ -64,7 +64,7 @@ def send(gateway: LocalGateway, path: str, words: str, label: str, **more: Any) 
 
 def look_up(gateway: LocalGateway, label: str) -> dict[str, Any]:
     services = gateway.services
-    services.store.journal.flush(5)
+    services.store.journal.flush(60)
     owner = list_members(services.store.database)[0]
     token = services.management.sessions.open(owner.user_id).token
     with httpx.Client(trust_env=False, timeout=20) as client:

@@ -186,10 +186,17 @@ def test_a_compacted_conversation_goes_on(client: OpenAI, upstream: FakeOpenAI) 
 def test_a_stream_that_the_upstream_cuts_never_looks_whole(client: OpenAI, upstream: FakeOpenAI) -> None:
     upstream.script(Answer("A long answer that is cut.", piece=2, cut=900))
     kinds = []
-    with pytest.raises(openai.APIError):
+    with pytest.raises(openai.APIError) as caught:
         for event in client.responses.create(model=MODEL, input="Hello", stream=True):
             kinds.append(event.type)
-    assert kinds[-1] == "response.failed" and "response.completed" not in kinds
+    assert "response.completed" not in kinds and caught.value.code == "stream_truncated"
+
+
+def test_a_cut_response_ends_once(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer("A long answer that is cut.", piece=2, cut=900))
+    answer = http(gateway, "POST", "/responses", json={"model": MODEL, "input": "Hello", "stream": True})
+    kinds = [line.removeprefix("event: ") for line in answer.text.splitlines() if line.startswith("event: ")]
+    assert kinds[-2].endswith(".delta") and kinds[-1] == "response.failed" and "error" not in kinds
 
 
 def test_a_failure_before_the_first_byte_is_a_json_error(gateway: LocalGateway, upstream: FakeOpenAI) -> None:

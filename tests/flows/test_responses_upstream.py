@@ -156,6 +156,6 @@ def test_an_answer_that_failed_there_is_metered_by_what_it_counted(
     service.script(Answer(failed="server_error", prompt=1000, completion=500))
     with pytest.raises(openai.InternalServerError) as raised:
         sdk.responses.create(model=MODEL, input="Hello")
-    relaying.services.store.journal.flush(5)
+    relaying.services.store.journal.flush(60)
     (row,) = find(relaying.services.store.database, raised.value.response.headers["x-request-id"])
     assert (row.input, row.output) == (1000, 500) and row.cost_nusd > 0

@@ -76,13 +76,13 @@ def switch(gateway: LocalGateway, **change: Any) -> None:
 
 def rest(gateway: LocalGateway) -> None:
     services = gateway.services
-    services.store.journal.flush(5)
+    services.store.journal.flush(60)
     services.billing.settlements.reap()
     services.billing.spending.tend(idle_s=-1.0, keep_s=-1.0)
 
 
 def select(gateway: LocalGateway, sql: str, *values: bytes) -> list[tuple]:
-    gateway.services.store.journal.flush(5)
+    gateway.services.store.journal.flush(60)
     database = gateway.services.store.database
     return database.read(lambda: [tuple(row) for row in database.execute(sql, values).fetchall()])
 
@@ -124,7 +124,7 @@ NO_TOKENS = ("/v1/audio/speech", "/v1/ocr", "/v1/images/generations", "/v1/image
 
 
 @pytest.mark.parametrize("path", [path for path in BODIES if path not in ALIKE])
-def test_what_was_sent_and_got_is_kept_on_every_paid_route(gateway, path: str) -> None:
+def test_requests_and_responses_are_retained_on_every_paid_route(gateway, path: str) -> None:
     switch(gateway, retention_days=3)
     answer = send(gateway, "Hello tokens:100", path)
     assert answer.status_code == 200
@@ -305,7 +305,7 @@ KEPT = "SELECT status, answer_bytes, flags FROM request_log"
 PAID = "SELECT finish, storage_nusd FROM usage"
 
 
-def test_of_a_stream_that_was_left_what_was_sent_is_kept(running, mint: FakeUpstream) -> None:
+def test_the_sent_part_of_an_abandoned_stream_is_retained(running, mint: FakeUpstream) -> None:
     connection = begin(running, "tokens:400 gap:0.02", max_tokens=400, stream=True)
     connection.getresponse().read(700)
     connection.close()
@@ -360,7 +360,7 @@ def test_under_load_no_kill_parts_a_fee_from_its_log(running, mint: FakeUpstream
     assert 20 < kept < called and "The books agree." in running.manage("doctor")
 
 
-def test_who_leaves_an_answer_that_another_waits_for_pays_and_is_kept(gateway, mint: FakeUpstream) -> None:
+def test_an_abandoned_response_that_another_caller_awaits_is_billed_and_retained(gateway, mint: FakeUpstream) -> None:
     switch(gateway, cache_enabled=True)
     first = begin(gateway, "tokens:100 gap:0.05", stream=True)
     piece = first.getresponse().read(300)
@@ -374,7 +374,7 @@ def test_who_leaves_an_answer_that_another_waits_for_pays_and_is_kept(gateway, m
 
 
 @pytest.mark.parametrize("path", FORMS)
-def test_of_a_form_the_fields_are_kept_and_no_file(gateway, path: str) -> None:
+def test_retained_forms_have_their_fields_without_files(gateway, path: str) -> None:
     switch(gateway, retention_days=3)
     with httpx.Client(trust_env=False, timeout=20) as http_client:
         headers = {"Authorization": f"Bearer {gateway.key}"}

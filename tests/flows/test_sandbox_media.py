@@ -68,8 +68,8 @@ def test_every_format_of_speech_is_as_long_as_its_text(sdk: OpenAI, format: Any)
 
 
 def adts_frames(sound: bytes) -> Any:
-    """The frames of an ADTS stream behind its tag, each by its own length (ISO/IEC 13818-7, 6.2)."""
-    at = 10 + sum((byte & 0x7F) << shift for byte, shift in zip(sound[6:10], (21, 14, 7, 0), strict=True))
+    """The frames of an ADTS stream, each by its own length (ISO/IEC 13818-7, 6.2)."""
+    at = 0
     while at < len(sound):
         assert sound[at] == 0xFF and sound[at + 1] & 0xF6 == 0xF0
         size = (sound[at + 3] & 3) << 11 | sound[at + 4] << 3 | sound[at + 5] >> 5
@@ -138,4 +138,4 @@ def test_the_example_of_the_documents_works_without_any_key(sdk: OpenAI, capsys:
     code = section.partition("```python\n")[2].partition("```")[0]
     exec(compile(code, "docs/clients.md", "exec"), {"client": sdk})
     count, size, heard = capsys.readouterr().out.strip().split(" ", 2)
-    assert (count, heard) == ("2", "Hello.") and int(size) > 100
+    assert count == "2" and int(size) > 100 and heard.startswith("A sound of ")

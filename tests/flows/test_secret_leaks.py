@@ -306,7 +306,7 @@ def test_no_secret_is_found_outside_of_its_place(
     )
     walk = Walk(gateway, marks, upstream, parrot)
     walk.accounts()
-    marks.learnt["alert secret"] = gateway.manage("alerts", "add", receiver.url).split("Secret: ")[1].split()[0]
+    marks.learnt["alert secret"] = gateway.manage("alerts", "add", receiver.url).split()[2]
     walk.generation()
     walk.media(faults=5 if stores else 1)
     walk.keep_all()

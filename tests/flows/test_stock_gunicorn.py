@@ -92,3 +92,14 @@ def test_a_session_is_refused_before_its_handshake(gateway: GatewayProcess, key:
     with pytest.raises(websockets.InvalidStatus) as refused:
         asyncio.run(connect())
     assert refused.value.response.status_code == status
+
+
+def test_responses_are_created_over_a_socket(gateway: GatewayProcess, sdk: OpenAI) -> None:
+    with sdk.responses.connect() as connection:
+        previous: dict[str, str] = {}
+        for text in ("Hello", "Hello again"):
+            connection.response.create(model="sandbox-echo", input=text, store=False, **previous)
+            while (event := connection.recv()).type != "response.completed":
+                assert event.type != "error", event
+            previous = {"previous_response_id": event.response.id}
+    assert gateway.get("/readyz")[0] == 200 and "Traceback" not in gateway.log()

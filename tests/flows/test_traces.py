@@ -82,7 +82,7 @@ def test_a_request_without_a_trace_begins_one_by_its_own_id(
     assert upstream.calls[0].headers["traceparent"].startswith(f"00-{server.trace_id.hex()}-")
 
 
-def test_who_does_not_sample_is_heeded_and_the_trace_still_passed_on(
+def test_unsampled_traces_are_not_recorded_but_passed_on(
     gateway: LocalGateway, client: OpenAI, collector: FakeCollector, upstream: FakeOpenAI
 ) -> None:
     client.chat.completions.create(**ASK, extra_headers={"traceparent": f"00-{TRACE}-{SPAN}-00"})

@@ -1,5 +1,6 @@
 """A change made at one node is in force on every worker of every node within a second."""
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -63,6 +64,13 @@ def cluster(postgres_databases: postgres.Databases, tmp_path_factory: pytest.Tem
             with suppress(Exception):
                 node.discard()
         postgres_databases.give(url)
+
+
+def test_status_distinguishes_the_nodes_of_one_host(cluster: Cluster) -> None:
+    names = json.loads(cluster.nodes[0].manage("status", "--json"))["nodes"]
+    assert list(names.values()) == [WORKERS] * NODES
+    for node in cluster.nodes:
+        assert len([name for name in names if f":{node.port} (process " in name]) == 1
 
 
 def test_a_deactivated_key_is_refused_and_an_activated_one_taken(cluster: Cluster) -> None:

@@ -235,7 +235,7 @@ def test_under_another_name_nothing_is_answered_but_probes(running, connect) -> 
     assert reply(caller)[0] == 200
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/v1/models", "/nothing", "/connect/login", "/v1/chat/completions"])
+@pytest.mark.parametrize("path", ["/healthz", "/v1/models", "/nothing", "/console/login", "/v1/chat/completions"])
 def test_every_answer_forbids_guessing_its_type_and_over_https_plain_http(running, connect, path) -> None:
     for line, secure in (("X-Nothing: 1", False), ("X-Forwarded-Proto: https", True)):
         caller = connect()
@@ -253,7 +253,7 @@ def rows(running: GatewayProcess) -> list[tuple]:
 
 
 @pytest.mark.parametrize("reads", [0, 40])
-def test_who_takes_a_stream_too_slowly_is_left_and_it_is_settled_once(running, reads) -> None:
+def test_a_stream_to_a_caller_that_reads_too_slowly_ends_and_is_settled_once(running, reads) -> None:
     """With a window as small as the system gives, so that little lies between the caller and the gateway."""
     before = len(rows(running))
     slow = socket.socket()

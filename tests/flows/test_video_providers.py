@@ -139,7 +139,7 @@ def test_an_image_is_the_first_frame_and_is_paid(gateway, services):
     assert services.calls[0].body["image"]["url"] == PIXEL
 
 
-def test_what_no_provider_of_a_model_makes_is_a_400_by_name_and_nobody_is_asked(gateway, services):
+def test_videos_that_no_provider_generates_are_refused_by_name_without_a_call(gateway, services):
     for wish, param in (
         ({"seconds": 5}, "seconds"),
         ({"size": "848x480"}, "size"),

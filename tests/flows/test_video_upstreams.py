@@ -17,7 +17,7 @@ from support.videos import call, end_of, left_of, look, row
 
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
-from gateway.billing.held_settlement import HeldSettlements
+from gateway.billing.admission import Settlements
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Prices, TokenRates
 from gateway.errors import Unavailable
@@ -105,7 +105,7 @@ def gateway(share: Share, studios: Studios) -> Iterator[LocalGateway]:
     running = share.gateway(write)
     running.app.background.stop()
     yield running
-    running.services.store.journal.flush(5)
+    running.services.store.journal.flush(60)
     assert doctor(running.services.store.database) == []
 
 
@@ -140,17 +140,17 @@ def test_another_provider_begins_what_the_first_does_not_take(gateway, studios):
 
 
 def test_without_the_store_no_provider_is_asked(gateway, studios, monkeypatch):
-    held = HeldSettlements.admit
+    admit = Settlements.admit
 
     def admit_and_lose(*given):
-        admitted = held(*given)
+        admitted = admit(*given)
         monkeypatch.setattr(gateway.services.billing.spending, "check", lose)
         return admitted
 
     def lose():
         raise Unavailable("The database is away.")
 
-    monkeypatch.setattr(HeldSettlements, "admit", admit_and_lose)
+    monkeypatch.setattr(Settlements, "admit", admit_and_lose)
     assert begin(gateway).status_code == 503
     monkeypatch.undo()
     assert studios.calls == [] and left_of(gateway) == (0, 0)
@@ -194,8 +194,10 @@ def test_an_own_keys_bound_is_held_until_the_end_and_one_that_is_used_up_is_pass
     full, empty = add_key(gateway, "dear", DEAR + 1000), add_key(gateway, "cheap", 1000)
     job = begin(gateway).json()
     refused = begin(gateway)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (402, "provider_key_limit_reached")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "budget_in_use")
     assert end_of(gateway, job["id"])["status"] == "completed"
+    refused = begin(gateway)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (402, "provider_key_limit_reached")
     budgets = gateway.services.billing.budgets
     assert (budgets.status(full).usage_nusd, budgets.status(empty).usage_nusd) == (DEAR, 0)
     (record,) = usage_of(gateway)
@@ -319,7 +321,7 @@ def test_a_callbacks_secret_is_kept_in_no_payload(gateway, studios):
     refused.append(call(gateway, "POST", "/videos", data=form, files={"image": b"none"}))
     assert [one.status_code for one in refused] == [400] * 3, refused[-1].text
     job = begin(gateway, callback_url=f"{studios.address}/told", callback_secret=secret).json()
-    services.store.journal.flush(5)
+    services.store.journal.flush(60)
     database = services.store.database
     sql = "SELECT sent FROM request_log WHERE organization = ?"
     organization = raw_id(gateway.organization_id)

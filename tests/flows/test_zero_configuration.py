@@ -29,7 +29,7 @@ def bare(settings: Callable[..., Settings]):
         yield gateway
 
 
-def test_what_can_be_called_without_any_credential_is_auto_and_the_sandbox(bare):
+def test_auto_and_the_sandbox_can_be_called_without_provider_keys(bare):
     found = listed(bare, "?available=true", bare.key)
     assert found == listed(bare, "?available=true")
     assert "auto" in found and {one.partition("-")[0] for one in found} == {"auto", "sandbox"}

@@ -49,7 +49,7 @@ def read(data: bytes, kind: str = f"multipart/form-data; boundary={BOUNDARY}") -
 
 
 @given(PARTS)
-def test_what_a_form_holds_is_read_or_refused_for_what_it_is(parts: list[tuple[str, bytes, bool]]) -> None:
+def test_forms_are_read_or_refused_with_their_fault(parts: list[tuple[str, bytes, bool]]) -> None:
     files = [content for _, content, is_file in parts if is_file]
     texts = [content for _, content, is_file in parts if not is_file]
     try:

@@ -60,7 +60,7 @@ def test_any_bytes_are_refused_or_read(raw: bytes) -> None:
     read(raw)
 
 
-def test_what_is_nested_too_deeply_is_refused() -> None:
+def test_bodies_that_are_nested_too_deeply_are_refused() -> None:
     read(b'{"a":' * 100_000)
 
 

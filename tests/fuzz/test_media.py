@@ -14,7 +14,7 @@ from gateway.runtime.large_files import StoredFile
 from gateway.surfaces import audio_uploads, image_uploads
 from gateway.surfaces.openai import ocr
 
-WELL_MADE = [made.make(kind, 0.2, "") for kind in ("wav", "flac", "mp3", "opus", "aac")] + [png(2, 2, "")]
+WELL_MADE = [made.make(kind, 0.2) for kind in ("wav", "flac", "mp3", "opus", "aac")] + [png(2, 2, "")]
 STARTS = [
     b"ID3\x03\0\0\0\0\0\x05",
     b"fLaC\0\0\0\x22",

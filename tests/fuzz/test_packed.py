@@ -50,7 +50,7 @@ def test_a_packed_body_is_read_within_its_bounds(made: tuple[str, bytes]) -> Non
 
 
 @given(st.lists(BLOCKS, min_size=1, max_size=4), st.sampled_from([*PACKERS]))
-def test_what_was_packed_comes_back(pieces: list[bytes], coding: str) -> None:
+def test_compressed_bytes_are_restored(pieces: list[bytes], coding: str) -> None:
     whole = b"".join(pieces)
     wire = b"".join(map(PACKERS[coding], pieces))
     try:

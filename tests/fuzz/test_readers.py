@@ -72,7 +72,7 @@ def test_a_packed_body_is_itself_again_whatever_follows_it(said: bytes, cuts: li
 
 
 @given(st.binary(max_size=100), CUTS)
-def test_what_is_not_packed_fails_as_the_providers(data: bytes, cuts: list[int]) -> None:
+def test_invalid_compression_is_the_providers_fault(data: bytes, cuts: list[int]) -> None:
     unpacker = Unpacker("host")
     try:
         for piece in cut(data, cuts):

@@ -42,7 +42,7 @@ HOLDERS = {"session.update": "session", "transcription_session.update": "session
 @example("response.create", {"response": {"model": {}}}, "realtime", SessionLock(), False)
 def test_an_event_of_a_caller_is_refused_or_becomes_one_that_says_what_was_checked(kind, wire, of, lock, heard) -> None:
     events = OpenAIEvents(of, frozenset(("gpt-realtime",)), str, lock, LIMITS)
-    events.heard = "whisper-1" if heard else ""
+    events.transcription_model = "whisper-1" if heard else ""
     try:
         found = events.read(orjson.dumps(wire | {"type": kind}).decode())
     except GatewayError:

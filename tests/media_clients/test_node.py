@@ -36,7 +36,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     node, folder = npm.node(CACHE), tmp_path_factory.mktemp("media")
     picture, sound = folder / "a.png", folder / "a.wav"
     picture.write_bytes(image_files.png(64, 48, "a picture"))
-    sound.write_bytes(audio_files.make("wav", SECONDS, "hidden words"))
+    sound.write_bytes(audio_files.make("wav", SECONDS))
     with FakeVendors() as upstream:
         environment = providers_at(upstream, {"OPENAI": "/v1", "COHERE": "/v2"})
         gateway = GatewayProcess(folder / "data", **environment, GATEWAY_BOOTSTRAP_CREDITS_USD="100")

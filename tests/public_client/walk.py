@@ -26,7 +26,7 @@ from support.gateways import GatewayProcess  # noqa: E402
 CLIENT = "@llmgateway/cli@1.11.0"
 EMAIL, PASSWORD = "owner@localhost", "correct horse battery"
 FIELD = re.compile(r'name="(\w+)" value="([^"]*)"')
-PAGE = re.compile(r"https?://\S+/connect/device\S*")
+PAGE = re.compile(r"https?://\S+/console/device\S*")
 TOKEN = re.compile(r"llmgtwy_[A-Za-z0-9_-]{40}")
 PATIENCE_S = 60
 SKILL = "---\nname: code-review\ndescription: Reviews code.\n---\n# Review\n"
@@ -47,9 +47,8 @@ class Walk:
             "HOME": str(folder / "home"),
             "NO_COLOR": "1",
             "LLMGATEWAY_CONFIG_DIR": str(folder / "config"),
+            # Only the base address: the client names its vendor's dashboard, or http://localhost:3002, as the origin.
             "LLMGATEWAY_API_URL": gateway.address,
-            "LLMGATEWAY_ORIGIN_URL": gateway.address,
-            "LLMGATEWAY_GATEWAY_URL": gateway.address,
         }
         self.failures = 0
 
@@ -137,7 +136,7 @@ def approve(url: str, decision: str) -> None:
     """Do a person's steps in the browser: sign in, compare the code, press a button."""
     browser = requests.Session()
     login = browser.get(url)
-    own = {"Origin": url.split("/connect")[0]}
+    own = {"Origin": url.split("/console")[0]}
     form = dict(FIELD.findall(login.text)) | {"email": EMAIL, "password": PASSWORD}
     page = browser.post(login.url.split("?")[0], data=form, headers=own)
     form = dict(FIELD.findall(page.text.split("<button", 1)[0])) | {"decision": decision}
@@ -148,7 +147,8 @@ def approve(url: str, decision: str) -> None:
 
 def device_login(walk: Walk, decision: str, code: int) -> str:
     """`auth login --no-browser`, decided by a person in the pages."""
-    command = [str(walk.program), "auth", "login", "--no-browser", "--timeout", "60"]
+    # The client refuses pages of another dashboard than the one it knows, which is its vendor's without this option.
+    command = [str(walk.program), "auth", "login", "--no-browser", "--dashboard-url", walk.gateway.address]
     process = subprocess.Popen(
         command, env=walk.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -173,6 +173,7 @@ def walk_sign_in(walk: Walk) -> None:
     walk.step("auth login, approved", lambda: expect(device_login(walk, "approve", 0), f"Signed in as {EMAIL}"))
     walk.step("auth whoami", lambda: expect(walk.run("auth", "whoami"), EMAIL))
     walk.step("auth logout", lambda: expect(walk.run("auth", "logout"), "Logged out"))
+    (walk.folder / "config" / "config.json").unlink()  # the stored address of the dashboard
     walk.step("auth whoami after it", lambda: walk.run("auth", "whoami", code=1))
     arguments = ("auth", "login", "--email", EMAIL)
     walk.step("auth login --email", lambda: expect(walk.typed((PASSWORD,), *arguments), "Signed in as"))
@@ -268,10 +269,10 @@ def walk_rest(walk: Walk, organization: str) -> None:
     walk.step("skills show", lambda: expect(walk.run("skills", "show", "code-review"), "# Review"))
     walk.step("skills add", lambda: expect(walk.run("skills", "add", "code-review", "--agent", "claude"), "Installed"))
     key, address = walk.gateway.key, walk.gateway.address
-    launch = ("launch", "--check-key", "claude", "--continue")
+    launch = ("launch", "--gateway-url", address, "--check-key", "claude", "--continue")
     walk.step("launch", lambda: expect(walk.run(*launch, code=7, key=key), f"agent at {address}", "--continue"))
     wrong = "llmgtwy_" + "x" * 40
-    walk.step("launch with a bad key", lambda: walk.run("launch", "--check-key", "claude", code=1, key=wrong))
+    walk.step("launch with a bad key", lambda: walk.run(*launch, code=1, key=wrong))
     dry = ("launch", "--dry-run", "codex")
     walk.step("launch --dry-run", lambda: expect(walk.run(*dry, key=key), "LLMGATEWAY_API_KEY"))
     walk.step("launch --list", lambda: expect(walk.run("launch", "--list"), "claude"))

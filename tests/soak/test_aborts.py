@@ -38,7 +38,7 @@ def abort(gateway: GatewayProcess, mint: FakeUpstream, mark: str, chance: random
         seen = 0
         while seen < offset and (piece := connection.recv(min(512, offset - seen))):
             seen += len(piece)
-        assert until(lambda: mark in mint.marks(), 20)
+        assert until(lambda: mark in mint.marks())
 
 
 @pytest.mark.parametrize("total", [70, pytest.param(1000, marks=pytest.mark.soak)])
@@ -52,7 +52,7 @@ def test_every_abort_has_its_row(start: Start, mint: FakeUpstream, total: int) -
 
     for job in [Job(caller, first) for first in range(CALLERS)]:
         job.result(600)
-    assert until(lambda: query(gateway, "SELECT count(*) FROM usage") == [(total,)], 15)
+    assert until(lambda: query(gateway, "SELECT count(*) FROM usage") == [(total,)])
     rows = query(gateway, "SELECT label, finish, cost_nusd FROM usage")
     finishes = Counter(finish for _, finish, _ in rows)
     print(f"{total} aborts over {len(WAYS)} ways: {dict(finishes)}")

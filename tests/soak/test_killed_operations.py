@@ -52,12 +52,12 @@ def test_a_killed_operation_is_billed_once_in_its_own_unit_and_not_done_again(st
     words = {path: f"mark:{path} " + ("gap:60" if path == "/v1/audio/speech" else "wait:60") for path in PATHS}
     asking = gevent.spawn(at_once, len(PATHS), lambda number: call(gateway, PATHS[number], words[PATHS[number]]))
     with begin_upload(gateway):
-        assert until(lambda: set(mint.marks()) == set(PATHS), 20)
+        assert until(lambda: set(mint.marks()) == set(PATHS))
         gateway.kill()
     asking.join()
     assert [one.status_code for one in asking.value if one is not None] == []
     gateway.start()
-    assert until(lambda: len(query(gateway, ROWS)) == len(PATHS) and reserved_nusd(gateway) == 0, 15)
+    assert until(lambda: len(query(gateway, ROWS)) == len(PATHS) and reserved_nusd(gateway) == 0)
     for label, finish, cost, tokens, extra in query(gateway, ROWS):
         unit, count = UNITS.get(label, ("", 0))
         assert finish == "interrupted"

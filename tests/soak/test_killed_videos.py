@@ -21,11 +21,11 @@ def test_videos_of_a_killed_gateway_are_finished_and_paid_once(start: Start) -> 
             body = {"model": "sandbox/sandbox-film", "prompt": f"Film {number} [[sandbox: takes={number / 3:.2f}]]"}
             made.append(http.post(f"{gateway.address}/v1/videos", json=body).json()["id"])
     for _ in range(2):  # some jobs are over by then, some are being polled, some are on their way
-        assert until(lambda: len(query(gateway, ENDED)) > 0, 15)
+        assert until(lambda: len(query(gateway, ENDED)) > 0)
         gateway.kill()
         gateway.start()
     assert until(lambda: {ident for (ident,) in query(gateway, ENDED)} == set(made), 180)
     rows = query(gateway, "SELECT cost_nusd FROM usage WHERE operation = 'videos'")
     assert [cost for (cost,) in rows] == [COST] * JOBS
-    assert until(lambda: reserved_nusd(gateway) == 0, 15)
+    assert until(lambda: reserved_nusd(gateway) == 0)
     assert "The books agree." in gateway.manage("doctor")

@@ -48,7 +48,7 @@ def test_a_killed_worker_loses_and_doubles_nothing(start: Start, mint: FakeUpstr
     kill_by_chance(gateway, rounds, WORKERS)
     stopping.append(True)
     running.join()
-    assert until(lambda: reserved_nusd(gateway) == 0, 15)
+    assert until(lambda: reserved_nusd(gateway) == 0)
     rows = query(gateway, ROWS)
     marks = Counter(label for label, *_ in rows)
     called = Counter(mint.marks())

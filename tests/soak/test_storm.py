@@ -69,7 +69,7 @@ def test_no_budget_is_overdrawn_at_any_instant_of_a_storm(start: Start, mint: Fa
         reader.stop()
     good = [one for one in told if one == (200, "")]
     print(f"{len(told)} requests, {len(good)} accepted, {reader.looks} looks at the budgets")
-    assert set(told) == {(200, ""), (402, "key_limit_reached")}
+    assert set(told) <= {(200, ""), (402, "key_limit_reached"), (429, "budget_in_use")}
     assert reader.violations == [] and reader.looks > 5 * seconds
     assert len(mint.calls) == len(good) == query(nodes[0], "SELECT count(*) FROM usage")[0][0]
     assert settled_nusd(nodes[0]) == sum(call.tokens for call in mint.calls) * 300_000 <= sum(limits)
@@ -112,9 +112,9 @@ def test_killed_and_paused_workers_overdraw_nothing(start: Start, mint: FakeUpst
     finally:
         reader.stop()
     print(f"{Counter(told)}, {reader.looks} looks at the budgets")
-    assert {status for status, _ in told} <= {200, 402, 503, 0}
+    assert {status for status, _ in told} <= {200, 402, 429, 503, 0}
     assert reader.violations == [] and reader.looks > 5 * seconds
-    assert until(lambda: reserved_nusd(nodes[0]) == 0, 20)
+    assert until(lambda: reserved_nusd(nodes[0]) == 0)
     assert query(nodes[0], "SELECT count(*) FROM usage")[0][0] >= len(mint.calls)
     assert settled_nusd(nodes[0]) <= sum(limits)
     assert "The books agree." in nodes[0].manage("doctor")

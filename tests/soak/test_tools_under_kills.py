@@ -80,7 +80,7 @@ def test_reports_equal_the_upstreams_own_log(start: Start, mint: FakeUpstream, r
     kill_by_chance(gateway, rounds, WORKERS)
     stopping.append(True)
     running.join()
-    assert until(lambda: reserved_nusd(gateway) == 0, 15)
+    assert until(lambda: reserved_nusd(gateway) == 0)
     assert "The books agree." in gateway.manage("doctor")  # sums up what was used so far
     rows = {mark: (finish, cost) for mark, finish, cost in query(gateway, "SELECT label, finish, cost_nusd FROM usage")}
     # Called, or killed between the word that it left and its first byte upstream.

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,10 +12,10 @@ from gateway import ids
 from gateway.accounts.authentication import Caller
 from gateway.accounts.discounts import Discounts
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
+from gateway.billing.admission import Admission, Settlements
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt
 from gateway.billing.recovery import Recovery
-from gateway.billing.settlement import Settlements
 from gateway.catalogue.entries import Mapping, Prices, Provider, TokenRates
 from gateway.control.version import Control
 from gateway.errors import Unavailable
@@ -24,6 +26,7 @@ from gateway.limits.rate_limits import RateLimiter as RequestRates
 from gateway.limits.spending import CostBound, Spending
 from gateway.metering.usage_table import find
 from gateway.money import MILLION
+from gateway.neutral.request import Request, Requirements
 from gateway.neutral.usage import Units, Usage
 from gateway.providers.protocol import Credential, Target
 from gateway.runtime.threads import Threads
@@ -32,6 +35,7 @@ from gateway.store.intents import Intents
 from gateway.store.journal import Journal
 
 DOLLAR = 10**9
+WRITES = ("write", "write_together")
 PRICES = (Prices(TokenRates(prompt=1000 * MILLION, completion=2000 * MILLION)),)
 
 
@@ -71,6 +75,21 @@ def attempt_at(place: Target, number: int = 0, **facts) -> Attempt:
     return Attempt(number, place, 1_750_000_000_000_000, 0.0, ended=0.5, **facts)
 
 
+def request_of(units: Units | None = None, streamed: bool = False, **requirements: Any) -> Request:
+    """Return a request with a prompt of 400 bytes; `requirements` are further fields of Requirements."""
+    return Request("m", Requirements(stream=streamed, prompt_bytes=400, units=units, **requirements), no_content)
+
+
+def no_content() -> None:
+    """Stand in for the content of a request that is not sent."""
+
+
+def admission_of(
+    context: RequestContext, cost_bound: CostBound, credits: bool = True, units: Units | None = None
+) -> Admission:
+    return Admission(context, context.request or request_of(units), cost_bound, credits, "m-1")
+
+
 class BillingProcess:
     """The billing services of a process."""
 
@@ -96,35 +115,33 @@ class BillingProcess:
         units: Units | None = None,
     ):
         self.context = account.context()
-        return self.settlements.admit(
-            self.context, cost_bound, credits, prompt_bytes=400, requested_model="m", units=units
-        )
+        return self.settlements.admit(admission_of(self.context, cost_bound, credits, units))
 
     def rows(self):
         return find(self.database, self.context.request_id)
 
     def rest(self) -> None:
-        self.journal.flush(5)
+        self.journal.flush(60)
         self.settlements.reap()
         self.spending.tend(idle_s=-1.0, keep_s=-1.0)
 
     def die(self) -> None:
         """Simulate kill -9: the process writes and releases nothing, and the kernel drops its locks."""
-        self.journal.flush(5)
+        self.journal.flush(60)
         self.intents.leave()
         self.stop()
 
     def fail_once(self, after: bool) -> None:
         """Make the store fail during the next write, either before it starts or after its commit."""
-        write = self.money.write
+        writes = {name: getattr(self.money, name) for name in WRITES}
 
-        def fail(work, patient=False):
-            self.money.write = write
+        def fail(name, *given):
+            vars(self.money).update(writes)
             if after:
-                write(work, patient)
+                writes[name](*given)
             raise Unavailable("injected")
 
-        self.money.write = fail
+        vars(self.money).update({name: partial(fail, name) for name in WRITES})
 
     def stop(self) -> None:
         try:

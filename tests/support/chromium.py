@@ -56,9 +56,9 @@ class Chromium:
         """Return the value of a script in the page, which runs with a user gesture."""
         return self.ask("Runtime.evaluate", expression=expression, returnByValue=True).get("result", {}).get("value")
 
-    def wait_for(self, expression: str) -> None:
+    def wait_for(self, expression: str, patience_s: float = PATIENCE_S) -> None:
         """Wait until the expression is true in the page."""
-        with gevent.Timeout(PATIENCE_S, AssertionError(f"{expression} never came true at {self.run('location.href')}")):
+        with gevent.Timeout(patience_s, AssertionError(f"{expression} never came true at {self.run('location.href')}")):
             while not self.run(expression):
                 gevent.sleep(0.05)
 

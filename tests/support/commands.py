@@ -6,13 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.prepared import ENVIRONMENT
+from support.prepared import SECRETS as SECRETS
 
 from gateway.operator import command
 
-SECRETS = {
-    "GATEWAY_API_KEY_HASH_SECRET": "hash-secret-of-the-tests",
-    "GATEWAY_ENCRYPTION_KEY": "encryption-key-of-the-tests",
-}
 Run = Callable[..., str]
 
 
@@ -26,7 +24,7 @@ def command_runner(
 ) -> Run:
     """Return run(*arguments, status=0, typed=""), which returns the output of a command. The command must exit with
     `status`; `typed` is its standard input. `notes`: also return the notes beside its result."""
-    for name, value in {"GATEWAY_DATA_DIR": str(folder / "data"), "GATEWAY_ENV": "test", **environment}.items():
+    for name, value in {**ENVIRONMENT, "GATEWAY_DATA_DIR": str(folder / "data"), **environment}.items():
         monkeypatch.setenv(name, value)
 
     def run(*arguments: str, status: int = 0, typed: str = "") -> str:

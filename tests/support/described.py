@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+import gevent
 import schemathesis
 from flask import Flask
 from hypothesis import HealthCheck, Phase, settings
@@ -39,3 +40,14 @@ def examples(count: int) -> settings:
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
+
+
+def call(case: "schemathesis.Case", headers: dict[str, str]) -> "schemathesis.Response":
+    """Send a case, again while the gateway answers that its database is busy: on a busy machine it may be for
+    seconds."""
+    for pause_s in (0.2, 1.0, 5.0):
+        answer = case.call(headers=headers)
+        if answer.status_code != 503 or b"try again" not in answer.content:
+            return answer
+        gevent.sleep(pause_s)
+    return case.call(headers=headers)

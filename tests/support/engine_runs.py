@@ -13,7 +13,7 @@ from gateway.clock import Clock
 from gateway.configuration.settings import Timeouts
 from gateway.engine.attempts import Walk
 from gateway.engine.reading_on import ReadingOn
-from gateway.engine.run import Run
+from gateway.engine.run import Run, RunSettings
 from gateway.errors import GatewayError
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
 from gateway.neutral.events import Batch
@@ -49,7 +49,7 @@ class Books:
     def __init__(self) -> None:
         self.told: list[tuple[str, Any]] = []
         self.output_cap: int | None = None
-        self.output_length_foreseen = 1 << 40
+        self.checked_length = 1 << 40
         self.terms = SimpleNamespace(request="r", billing_identity=SimpleNamespace(project="p"))
         self.broke: dict[str, GatewayError] = {}
         self.shut: set[str] = set()
@@ -76,7 +76,7 @@ class Books:
         return self.short
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        """Record every other call: abandon, unused, keep, close, foresee …"""
+        """Record every other call: abandon, unused, keep, close, grow …"""
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *given, **named: self.told.append((name, given[0] if given else None))
@@ -152,7 +152,12 @@ def make_run(
     books = Books()
     needs = Requirements(max_tokens=100, prompt_bytes=10, messages=1)
     request = EmbeddingsRequest("m", needs, lambda: EmbeddingsInput(("Hello",)))
-    plan = SimpleNamespace(adapts=False, cooldowns=lambda target: target.provider.id in books.shut, plan="plan")
+    plan = SimpleNamespace(
+        adapts=False,
+        cooldowns=lambda target: target.provider.id in books.shut,
+        limit=lambda request, mapping: None,
+        plan="plan",
+    )
     fields: dict[str, Any] = {
         "context": make_context(),
         "request": request,
@@ -164,10 +169,8 @@ def make_run(
         "upstreams": providers,
         "clock": clock,
         "deadline": clock.monotonic() + DEADLINE_S,
-        "drain_s": drain_s,
-        "timeouts": TIMEOUTS,
+        "settings": RunSettings(TIMEOUTS, drain_s, 4096),
         "decisions": SimpleNamespace(keep=lambda *given: books.told.append(("decision", given[-1]))),
-        "default_output": 4096,
         "reading_on": ReadingOn(),
     }
     return Run(**(fields | more))

@@ -72,13 +72,15 @@ class Step:
 
 @dataclass
 class Taken:
-    """A completed step: the request and the response."""
+    """A completed step: the request and the response; `audit` are the actions of the audit log after it, newest
+    first."""
 
     step: Step
     sent: Any
     status: int
     media: str
     body: bytes
+    audit: list[str] = field(default_factory=list)
 
     @property
     def streamed(self) -> bool:
@@ -115,7 +117,29 @@ def models_of(prefix: str) -> Iterator[Step]:
     yield ask(f"{prefix}/config")
 
 
+def gemini_of(prefix: str) -> Iterator[Step]:
+    """Return the steps for Gemini's methods."""
+    content = {"role": "user", "parts": [{"text": "Hello!"}]}
+    bodies: dict[str, tuple[str, Json]] = {
+        "generateContent": ("sandbox-echo", {"contents": [content]}),
+        "streamGenerateContent": ("sandbox-echo", {"contents": [content]}),
+        "countTokens": ("sandbox-echo", {"contents": [content]}),
+        "embedContent": ("sandbox-embed", {"content": content}),
+        "batchEmbedContents": ("sandbox-embed", {"requests": [{"content": content}]}),
+    }
+    for method, (model, body) in bodies.items():
+        yield ask(f"{prefix}/models/{model}:{method}", body, of=f"{prefix}/models/{{model}}:{method}")
+    events = f"{prefix}/models/sandbox-echo:streamGenerateContent"
+    yield ask(
+        events, bodies["generateContent"][1], query="?alt=sse", of=f"{prefix}/models/{{model}}:streamGenerateContent"
+    )
+
+
 MODELS = (
+    ask(
+        "/v1/chat/completions",
+        {"model": "sandbox-echo", "messages": HELLO, "metadata": {"session_id": "session-of-an-agent"}},
+    ),
     *both("/v1/chat/completions", {"model": "sandbox-echo", "messages": HELLO}, save={"log_id": "metadata.log_id"}),
     *both("/v1/completions", {"model": "sandbox-echo", "prompt": "Once upon"}),
     ask("/v1/embeddings", {"model": "sandbox-embed", "input": "Hello!", "dimensions": 8}),
@@ -153,7 +177,12 @@ MODELS = (
     ask("/v1/credits"),
     *both("/v1/messages", {"model": "sandbox-echo", "max_tokens": 100, "messages": HELLO}),
     ask("/v1/messages/count_tokens", {"model": "sandbox-echo", "messages": HELLO}),
+    *gemini_of("/v1beta"),
+    *gemini_of("/v1"),
+    ask("/v1beta/models"),
+    ask("/v1beta/models/sandbox-echo", of="/v1beta/models/{model}"),
     *both("/v1/responses", {"model": "sandbox-echo", "input": "Hello!"}, save={"response_id": "id"}),
+    ask("/v1/responses", status=405),
     ask("/v1/responses/compact", {"model": "sandbox-echo", "input": "Hello!"}),
     ask("/v1/responses/input_tokens", {"model": "sandbox-echo", "input": "Hello!"}),
     Step("GET", "/v1/responses", access="key", status=405),
@@ -235,6 +264,10 @@ WORK = (
     Step("PATCH", "/keys/api/limit/{key_id}", LIMIT),
     Step("PATCH", "/projects/{project_id}/rate-limits", {"requestsPerMinute": 600}),
     Step("GET", "/projects/{project_id}/rate-limits"),
+    Step("PATCH", "/projects/{project_id}/session-budget", {"sessionBudget": "5"}),
+    Step("GET", "/projects/{project_id}/session-budget"),
+    Step("PATCH", "/keys/api/{key_id}/session-budget", {"sessionBudget": "0.50", "runBudget": "2"}),
+    Step("GET", "/keys/api/{key_id}/session-budget"),
     Step("PATCH", "/keys/api/{key_id}/rate-limits", {"requestsPerMinute": 60}),
     Step("GET", "/keys/api/{key_id}/rate-limits"),
     Step("POST", "/keys/api/{key_id}/iam", RULE, {"rule_id": "rule.id"}, status=201),
@@ -286,7 +319,13 @@ MONEY = (
     Step("GET", "/activity", query="projectId={first_project}&groupBy=model"),
     Step("GET", "/activity/sources", query="projectId={first_project}"),
     Step("GET", "/activity/export", query="projectId={first_project}"),
+    Step("GET", "/activity/shares", query="groupBy=person&timeRange=7d"),
+    Step("GET", "/activity/shares/export", query="groupBy=tag&tag=user&timeRange=7d"),
+    Step("GET", "/activity/forecast"),
+    Step("GET", f"{ORGANIZATION}/focus", query="month=2026-11"),
     Step("GET", "/logs", query="projectId={first_project}&limit=2", save={"log_id": "logs.0.id"}),
+    Step("GET", "/logs/sessions", query="projectId={first_project}&limit=2"),
+    Step("GET", "/logs/sessions/session-of-an-agent", of="/logs/sessions/{agent_session}"),
     Step("GET", "/logs/{log_id}"),
     Step("DELETE", "/logs/{log_id}"),
     Step("GET", "/logs/export", query="projectId={first_project}"),

@@ -2,8 +2,8 @@
 
     python tests/support/flooding.py KIND ADDRESS KEY SESSION
 
-It runs until it is killed, at a low priority so that the gateway gets enough processor time, and prints the status of
-each answer.
+It runs until it is killed, at a low priority so that the gateway gets enough processor time, and prints the status and
+the size of each answer.
 """
 
 import base64
@@ -27,7 +27,7 @@ import gevent
 from websockets.sync.client import connect
 
 NICE = 10
-SILENT_S = 3.0  # time in which a caller does not read its answer
+SILENT_S = 0.5  # time in which a caller does not read its answer
 DAYS = "from=2026-01-01&to=2026-12-31"
 FLAGS = ("include_deactivated", "exclude_deprecated", "no_training", "mapped", "available", "include_restricted")
 
@@ -56,9 +56,11 @@ class Flood:
             caller.sendall(head.encode() + content)
             gevent.sleep(silent_s)
             answer = caller.recv(65536)
-            print(answer.split(b" ", 2)[1].decode() if answer else "closed", flush=True)
-            while caller.recv(65536):
+            size = len(answer)
+            while piece := caller.recv(65536):
+                size += len(piece)
                 gevent.sleep(0)
+            print(answer.split(b" ", 2)[1].decode() if answer else "closed", size, flush=True)
 
     def uploads(self, number: int) -> None:
         parts = [{"type": "text", "text": "a"}] * 40_000  # 1.5 MB
@@ -83,7 +85,7 @@ class Flood:
         address = self.address.replace("http", "ws") + "/v1/realtime?model=sandbox-realtime"
         sound = base64.b64encode(bytes(48_000)).decode()
         with connect(address, additional_headers={"Authorization": f"Bearer {self.key}"}) as session:
-            print("101", flush=True)
+            print("101", 0, flush=True)
             for _ in range(50):
                 session.send(json.dumps({"type": "input_audio_buffer.append", "audio": sound}))
                 session.send(json.dumps({"type": "input_audio_buffer.clear"}))
@@ -116,7 +118,7 @@ def flood_without_end(work: Callable[[int], None], numbers: Iterator[int]) -> No
         try:
             work(number)
         except Exception as error:
-            print(type(error).__name__, flush=True)
+            print(type(error).__name__, 0, flush=True)
             gevent.sleep(0.05)
 
 

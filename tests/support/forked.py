@@ -16,15 +16,14 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import gevent
 import pytest
-from _pytest.reports import TestReport
 from gevent.monkey import get_original
-from support import ordering, servers
+from support import leftovers, ordering, servers
 
 LENGTH = 4  # bytes of a message's length
 SEND_S = 0.5  # passed tests are reported together
@@ -95,6 +94,8 @@ def run(session: pytest.Session, count: int) -> None:
     """Run all tests of the session in several processes."""
     if THREADS.is_dir() and len(list(THREADS.iterdir())) > 1:
         raise pytest.UsageError("A library has a thread, which no fork keeps: it belongs into support/late_imports.py.")
+    # Made before the fork: with --basetemp, the first call in a process empties the folder.
+    session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
     modules = ordering.modules_of(session.items)
     _Parent(session, ordering.Queue(modules)).run(min(count, len(modules)))
 
@@ -182,7 +183,9 @@ class _Parent:
 
     def _bury(self, child: "_Child") -> list[int]:
         """Report the current test of a crashed process as failed, and redistribute its remaining tests."""
-        _, status = os.waitpid(child.process, 0)
+        status = 0
+        with suppress(ChildProcessError):  # gevent's watcher of ended children may have collected it
+            _, status = os.waitpid(child.process, 0)
         left = [index for index in child.tests if index not in child.done]
         if not status and (not left or self._at[0]):
             return []
@@ -191,7 +194,7 @@ class _Parent:
             at = left[0]  # the first test that it did not start
         item = self._session.items[at]
         ended = f"A process ended with {os.waitstatus_to_exitcode(status)} while it ran this test."
-        self._report(TestReport(item.nodeid, item.location, {}, "failed", ended, "call"), child)
+        self._report(pytest.TestReport(item.nodeid, item.location, {}, "failed", ended, "call"), child)
         return [] if self._at[0] else [index for index in left if index != at]
 
     def _server(self, name: str) -> tuple[str, str]:
@@ -206,11 +209,13 @@ class _Parent:
     def _end(self) -> None:
         """End all processes, so that none outlives the run."""
         for child in self._running.values():
-            os.kill(child.process, signal.SIGTERM)
+            with suppress(ProcessLookupError):
+                os.kill(child.process, signal.SIGTERM)
         deadline = time.monotonic() + 5
         for child in self._running.values():
-            while not os.waitpid(child.process, os.WNOHANG)[0] and time.monotonic() < deadline:
-                time.sleep(0.05)
+            with suppress(ChildProcessError):
+                while not os.waitpid(child.process, os.WNOHANG)[0] and time.monotonic() < deadline:
+                    time.sleep(0.05)
 
 
 class _Child:
@@ -233,7 +238,11 @@ def _be_child(session: pytest.Session, place: int, channel: Channel, at: mmap.mm
     status = 1
     try:
         number, _channel = place, channel
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        leftovers.end_with_parent()
+        leftovers.adopt()
         gevent.reinit()
+        gevent.get_hub().loop.install_sigchld()  # reaps adopted processes
         timer = gevent.get_hub().loop.timer(0.2, 0.2)  # keeps the event loop alive while no other event is pending
         timer.start(lambda: None)
         _settle(session, place)
@@ -246,6 +255,7 @@ def _be_child(session: pytest.Session, place: int, channel: Channel, at: mmap.mm
     finally:
         try:
             atexit._run_exitfuncs()
+            leftovers.end_all()
         finally:
             os._exit(status)
 
@@ -302,7 +312,7 @@ class _Reports:
         self._kept, self._sent = [], time.monotonic()
 
     @pytest.hookimpl
-    def pytest_runtest_logreport(self, report: TestReport) -> None:
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
         if report.passed:
             data["keywords"] = {}

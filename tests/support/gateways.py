@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from fakes.server import PromptHandler
 from gevent.pywsgi import WSGIServer
-from support import forked, warm
+from support import forked, prepared, warm
 from support.warm import WarmProcess
 
 from gateway.accounts import keys
@@ -32,12 +32,14 @@ from gateway.application.app import Application, create_app
 from gateway.clock import Clock
 from gateway.configuration.settings import DatabaseSettings, Settings
 from gateway.runtime.threads import Threads
+from gateway.server.ports import problem_of
 from gateway.store.database import open_database
 from gateway.store.migrations import migrate
 from gateway.worker.wiring import build
 
 ROOT = Path(__file__).resolve().parents[2]
-START_S = 30.0
+START_S = 240.0  # a cold start imports all modules, and the machine may be busy
+PORT_FREE_S = 10.0
 # The first port of each test process; the offset in its range is random.
 PORTS, FIRST_PORT = 2_000, 10_000
 _ports = count(os.getpid())
@@ -126,12 +128,13 @@ def migrate_store(settings: Settings) -> None:
         _migrate(config)
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _copy_migrated(path)
+    _copy_migrated(path, Path(config.data_dir))
 
 
-def _copy_migrated(path: Path) -> None:
+def _copy_migrated(path: Path, data: Path) -> None:
     path.touch(mode=0o600)
     path.write_bytes(_migrated_file())
+    prepared.write_secrets(data)
 
 
 @cache
@@ -146,6 +149,7 @@ def _migrate(settings: DatabaseSettings) -> None:
     threads = Threads()
     database = open_database(settings, Clock(), threads)
     migrate(database)
+    prepared.settle(database)
     database.close()
     threads.close()
 
@@ -172,7 +176,7 @@ class GatewayProcess:
         self.environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(data),
-            "GATEWAY_ENV": "test",
+            **prepared.ENVIRONMENT,
             "GATEWAY_DATA_DIR": str(data),
             "GATEWAY_BOOTSTRAP_API_KEY": self.key,
             "WEB_CONCURRENCY": str(workers),
@@ -187,7 +191,7 @@ class GatewayProcess:
         self.data.mkdir(parents=True, exist_ok=True)
         store = self.data / "gateway.db"
         if self._starts_warm() and "DATABASE_URL" not in self.environment and not store.exists():
-            _copy_migrated(store)
+            _copy_migrated(store, self.data)
         with self._log.open("ab") as log:
             if self.stock:
                 self._process = self._start_stock(log)
@@ -195,20 +199,33 @@ class GatewayProcess:
                 self._process = WarmProcess(["gateway.operator.command", "serve"], self.environment, log, log)
             else:
                 command = [*self.command, "serve"]
-                self._process = subprocess.Popen(command, cwd=self.root, env=self.environment, stdout=log, stderr=log)
+                self._process = self._popen(command, log)
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.discard()
+            raise
+        return self
+
+    def _wait_until_ready(self) -> None:
         until = time.monotonic() + START_S
         while not self.ready():
+            assert self._process is not None
             if self._process.poll() is not None or time.monotonic() > until:
                 raise AssertionError(f"the gateway did not start:\n{self.log()[-4000:]}")
             time.sleep(0.05)
-        return self
 
     def _start_stock(self, log: BinaryIO) -> subprocess.Popen[bytes]:
         """Start `gunicorn -k gevent wsgi:app`, as docs/deployment.md describes."""
         for command in ("migrate", "seed"):
             self.manage(command)
         command = [sys.executable, "-m", "gunicorn", "-k", "gevent", "--bind", f"127.0.0.1:{self.port}", "wsgi:app"]
-        return subprocess.Popen(command, cwd=self.root, env=self.environment, stdout=log, stderr=log)
+        return self._popen(command, log)
+
+    def _popen(self, command: list[str], log: BinaryIO) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command, cwd=self.root, env=self.environment, stdout=log, stderr=log, start_new_session=True
+        )
 
     def _starts_warm(self) -> bool:
         return not self.cold and self.root == ROOT and self.command == list(MANAGE)
@@ -229,7 +246,7 @@ class GatewayProcess:
             done = warm.run(["gateway.operator.command", *arguments], self.environment)
         else:
             command = [*self.command, *arguments]
-            done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60)
+            done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -255,29 +272,27 @@ class GatewayProcess:
     def kill(self) -> None:
         """Send SIGKILL to the arbiter and every worker, to simulate a power failure."""
         assert self._process is not None
-        for pid in [*self.workers(), self._process.pid]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        # The workers hold the listening socket until the kernel has ended them too.
+        until = time.monotonic() + PORT_FREE_S
+        while problem_of("127.0.0.1", self.port) and time.monotonic() < until:
+            time.sleep(0.02)
 
     def stop(self) -> None:
         if self._process is None or self._process.poll() is not None:
             return
         self.terminate()
         try:
-            self._process.wait(20)
+            self._process.wait(120)
         except subprocess.TimeoutExpired:
             self.kill()
 
     def discard(self) -> None:
         """Kill the gateway at the end of a test that needs no clean shutdown."""
-        if self._process is not None and self._process.poll() is None:
-            # The arbiter is first, because it would replace killed workers.
-            for pid in [self._process.pid, *self.workers()]:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # also workers without an arbiter
             self._process.wait()
 
     def get(self, path: str, timeout: float = 30) -> tuple[int, bytes]:

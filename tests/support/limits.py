@@ -2,7 +2,7 @@
 
 import gevent
 
-from gateway.errors import OutOfCredits, SpendingLimitReached
+from gateway.errors import BudgetInUse, OutOfCredits, SpendingLimitReached
 from gateway.limits.spending import CostBound
 
 DOLLAR = 10**9
@@ -30,7 +30,7 @@ def attempt(worker, payer, ask=CALL):
     """Whether a call was admitted; its cost equals its reservation."""
     try:
         reservation = worker.spending.reserve(payer, ask)
-    except (SpendingLimitReached, OutOfCredits):
+    except (SpendingLimitReached, OutOfCredits, BudgetInUse):
         return False
     gevent.sleep(0.01)
     worker.pay(reservation, reservation.amount_nusd)

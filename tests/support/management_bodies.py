@@ -17,6 +17,7 @@ BODIES = {
     "NewInvitation": lambda p: {"email": "spy@example.com", "role": "owner"},
     "TeamName": lambda p: {"name": "Spies"},
     "RateChange": lambda p: {"requestsPerMinute": 1},
+    "SessionBudgetChange": lambda p: {"sessionBudget": "1"},
     "CapChange": lambda p: {"maxKeys": 0},
     "NewProject": lambda p: {"organizationId": p.organization_id, "name": "x"},
     "ProjectSettings": lambda p: {"mode": "hybrid"},
@@ -64,6 +65,7 @@ def furnish(tenants, name: str) -> dict[str, str]:
         "rule_id": rule["rule"]["id"],
         "skill_id": skill,
         "log_id": retain(tenants, owner),
+        "agent_session": f"session-of-{owner.user_id}",
         "name": "mine",
         "hook_id": tenants.ok("POST", f"{org}/alerts", owner, BODIES["NewHook"](owner))["alert"]["id"],
         "discount_id": "disc_" + "0" * 32,
@@ -87,9 +89,13 @@ def retain(tenants, owner) -> str:
     root = tenants.open(next(iter(tenants.services.management.operators())))
     tenants.ok("POST", f"/orgs/{owner.organization_id}/credits", root, {"amount": "1"})
     tenants.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "retain"})
-    body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+    body = {
+        "model": "sandbox-echo",
+        "messages": [{"role": "user", "content": "Hello"}],
+        "metadata": {"session_id": f"session-of-{owner.user_id}"},
+    }
     tenants.ok("POST", "/v1/chat/completions", owner.key.token, body)
     tenants.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "none"})
-    tenants.services.store.journal.flush(5)
+    tenants.services.store.journal.flush(60)
     [log] = tenants.ok("GET", f"/logs?projectId={owner.project_id}", owner)["logs"]
     return log["id"]

@@ -22,6 +22,6 @@ def sdk_of(gateway: LocalGateway) -> OpenAI:
 
 def row_of(gateway: LocalGateway, request_id: str) -> Any:
     """Return the only usage row of a request, by its public id or its logged id."""
-    gateway.services.store.journal.flush(5)
+    gateway.services.store.journal.flush(60)
     (row,) = find(gateway.services.store.database, request_id)
     return row

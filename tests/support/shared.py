@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fakes.server import FakeServer
+from support import prepared
 from support.gateways import LocalGateway, local_gateway
 from support.postgres import Databases
 
@@ -141,14 +142,14 @@ class Share:
 def usage_of(gateway: LocalGateway) -> list[UsageRecord]:
     """Return the usage rows of the gateway's first organization, oldest first."""
     database, own = gateway.services.store.database, raw_id(gateway.organization_id)
-    gateway.services.store.journal.flush(5)
+    gateway.services.store.journal.flush(60)
     sql = "SELECT request FROM usage WHERE organization = ? GROUP BY request ORDER BY request"
     requests = database.read(lambda: database.execute(sql, (own,)).fetchall())
     return [row for (request,) in requests for row in find(database, bytes(request).hex())]
 
 
 def load(folder: Path, **environment: str) -> Settings:
-    return settings_module.load({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(folder / "data")} | environment)
+    return settings_module.load(prepared.ENVIRONMENT | {"GATEWAY_DATA_DIR": str(folder / "data")} | environment)
 
 
 def forget_health(health: Health) -> None:

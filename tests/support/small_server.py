@@ -10,6 +10,7 @@ from pathlib import Path
 from support.warm import WarmProcess
 
 ROOT = Path(__file__).resolve().parents[2]
+GRACE_S = 20  # of servers that a test ends
 APPLICATIONS = ROOT / "tests" / "unit" / "server"  # of served.py
 
 
@@ -17,7 +18,7 @@ class Caller:
     """A raw client socket."""
 
     def __init__(self, port):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self.buffer = b""
 
     def send(self, data):
@@ -74,10 +75,14 @@ class Server:
         words = ["gunicorn", "--pythonpath", str(APPLICATIONS), "served:app"]
         with self.errors.open("w") as errors:
             self.process = WarmProcess(words, {"PATH": os.environ["PATH"]} | settings, errors, errors)
-        self._wait_until_ready()
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.process.kill()
+            raise
 
     def _wait_until_ready(self):
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             assert self.process.poll() is None, self.errors.read_text()
             if "Booting worker" in self.errors.read_text():
@@ -94,7 +99,7 @@ class Server:
     def lines(self):
         return self.log.read_text().splitlines()
 
-    def wait_for(self, line, seconds=3.0):
+    def wait_for(self, line, seconds=60.0):
         """Return the first recorded line that starts with `line`."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -111,7 +116,7 @@ class Server:
     def signal(self, number=signal.SIGTERM):
         self.process.send_signal(number)
 
-    def wait(self, seconds=10):
+    def wait(self, seconds=60):
         return self.process.wait(seconds)
 
     def stop(self):

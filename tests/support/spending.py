@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import gevent
 import psycopg
-from support.cheap_starts import SECRETS as SECRETS
 from support.gateways import ROOT, GatewayProcess
+from support.prepared import SECRETS as SECRETS
 
 from gateway.providers.sandbox import audio_files
 from gateway.providers.sandbox.image_files import png
@@ -145,11 +145,23 @@ BODIES: dict[str, Callable[[str], Json]] = {
     "/v3/ai/language-model": _prompt,
     "/v4/ai/language-model": _prompt,
 }
+# Gemini's methods, with the model in their paths.
+GEMINI: dict[str, Callable[[str], Json]] = {}
+for _prefix in ("/v1/models/mint", "/v1beta/models/mint", "/v1beta/mint"):
+    for _method in ("generateContent", "streamGenerateContent"):
+        GEMINI[f"{_prefix}/coin:{_method}"] = lambda text: {
+            "contents": [{"parts": [{"text": text}]}],
+            "generationConfig": {"maxOutputTokens": 100},
+        }
+    GEMINI[f"{_prefix}/leaf:embedContent"] = lambda text: {"content": {"parts": [{"text": f"{text:<120}"}]}}
+    GEMINI[f"{_prefix}/leaf:batchEmbedContents"] = lambda text: {
+        "requests": [{"content": {"parts": [{"text": f"{text:<120}"}]}}]
+    }
 # Operations that start a job; the usage row is written at its end.
 JOBS: dict[str, Callable[[str], Json]] = {"/v1/videos": lambda text: {"model": "mint/reel", "prompt": text}}
 # Operations with a form that contains a file; a second of audio costs as much as 100 tokens.
 FORMS = {f"/v1/audio/{name}": {"model": "mint/ear"} for name in ("transcriptions", "translations")}
-SECOND_OF_SOUND = audio_files.make("wav", 1.0, "")
+SECOND_OF_SOUND = audio_files.make("wav", 1.0)
 STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v4/ai/language-model")
 # Paths with the same handler; one of them is enough for tests that do not depend on the path.
 ALIKE = ("/v1/ai/language-model", "/v3/ai/language-model")
@@ -169,7 +181,7 @@ def sent_to(path: str, text: str) -> Json:
     """Return httpx's arguments for the body of a valid request to a paid operation."""
     if path in FORMS:
         return {"data": FORMS[path] | {"prompt": text}, "files": {"file": ("a.wav", SECOND_OF_SOUND)}}
-    return {"json": {"model": "mint/coin"} | (BODIES | JOBS)[path](text)}
+    return {"json": {"model": "mint/coin"} | (BODIES | JOBS | GEMINI)[path](text)}
 
 
 def say_in_headers(path: str, body: Json) -> dict[str, str]:
@@ -186,13 +198,15 @@ import sys
 from gevent import monkey
 monkey.patch_all()
 from gateway.accounts import keys
+from gateway.accounts.members import list_members
+from gateway.accounts.projects import list_projects
 from gateway.limits.budgets import Budgets, Limits
 from gateway.operator.installation_commands import opened
-from gateway.operator.key_commands import choose_project, first_owner
 
 with opened() as one:
-    project = choose_project(one, None)
-    draft = keys.Draft(project.id, first_owner(one, project.organization_id), "limited")
+    [project] = list_projects(one.database)
+    owner = list_members(one.database, project.organization_id)[0]
+    draft = keys.Draft(project.id, owner.id, "limited")
     budgets = Budgets(one.database, one.control)
     for nusd in sys.argv[1:]:
         made = keys.create(one.database, one.control, one.secrets.hash_keys, draft, actor="operator")
@@ -259,7 +273,7 @@ def query(gateway: GatewayProcess, sql: str) -> list[tuple]:
         return database.execute(sql).fetchall()
 
 
-def until(condition: Callable[[], bool], seconds: float = 8.0) -> bool:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Whether the condition became true in time."""
     end = time.monotonic() + seconds
     while not condition():

@@ -7,7 +7,7 @@ import orjson
 
 from gateway import ids
 from gateway.clock import HOUR_US
-from gateway.metering.figures import CLIENT_CODES, FIGURES, PARTS, UNITS
+from gateway.metering.figures import CLIENT_CODES, EXTRA_COSTS, EXTRA_COUNTS, FIGURES
 from gateway.metering.models import BYOK, CACHED, SETTLEMENT
 from gateway.metering.rollups.rollup_table import BLOCK_HOURS, HOURS, Series
 from gateway.metering.rollups.sum_tables import VALUES
@@ -19,7 +19,7 @@ INSERT = f"INSERT INTO usage ({COLUMNS}) VALUES ({', '.join('?' * len(UsageRecor
 NOTHING = dict.fromkeys(UsageRecord._fields, 0) | dict.fromkeys(
     ("operation", "provider", "asked", "served", "source", "finish", "price_version"), ""
 )
-ABSENT = dict.fromkeys(("error", "label", "extra", "storage_nusd", "discount_ppm", "discount_nusd"))
+ABSENT = dict.fromkeys(("error", "label", "extra", "storage_nusd", "discount_ppm", "discount_nusd", "session", "tags"))
 
 
 def request_at(at_us: int) -> bytes:
@@ -79,7 +79,7 @@ def _figures(row: UsageRecord, last: int) -> dict[str, int]:
         "cache_write_nusd": row.cache_write_nusd,
         "discount_nusd": row.discount_nusd or 0,
     }
-    for kind, table in (("units", UNITS), ("nusd", PARTS)):
+    for kind, table in (("units", EXTRA_COUNTS), ("nusd", EXTRA_COSTS)):
         for name, kept in table.items():
             figures[name] += sum(extra.get(kind, {}).get(one, 0) for one in kept)
     return figures

@@ -32,7 +32,7 @@ class WarmProcess:
         given = {"words": words, "environment": environment, "folder": str(ROOT)}
         with theirs:
             _source().send(given, [stdout.fileno(), stderr.fileno(), theirs.fileno()])
-        self._line.settimeout(30)
+        self._line.settimeout(300)  # the forking process imports all modules first, on a busy machine
         self.pid = self._read()
 
     def poll(self) -> int | None:
@@ -67,7 +67,7 @@ class WarmProcess:
         return int(number)
 
 
-def run(words: list[str], environment: dict[str, str], timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def run(words: list[str], environment: dict[str, str], timeout: float = 300) -> subprocess.CompletedProcess[str]:
     """Run `python -m <words>` and return the same as subprocess.run with its output captured as text."""
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         code = WarmProcess(words, environment, output, errors).wait(timeout)
@@ -97,13 +97,20 @@ class _Source:
 
     def close(self) -> None:
         self._control.close()
-        if os.getpid() == self._owner:
+        if os.getpid() == self._owner and self._process.poll() is None:
             self._process.wait()
 
 
 def begin() -> None:
     """Start the forking process early; processes that are forked from here share it."""
     _source()
+
+
+def end() -> None:
+    """End the forking process if this process started it."""
+    if _source.cache_info().currsize:
+        _source().close()
+        _source.cache_clear()
 
 
 @cache

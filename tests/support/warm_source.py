@@ -30,7 +30,7 @@ from typing import Any, NoReturn  # noqa: E402
 from gevent.monkey import get_original  # noqa: E402
 from gunicorn.app import wsgiapp  # noqa: E402
 from gunicorn.glogging import Logger  # noqa: E402, F401
-from support import cheap_disks, cheap_passwords, cheap_starts, steady_catalogue  # noqa: E402
+from support import cheap_disks, cheap_passwords, leftovers, prepared  # noqa: E402
 from werkzeug.routing import Map  # noqa: E402
 
 import gateway.application.starting  # noqa: E402, F401
@@ -38,12 +38,10 @@ import gateway.operator.start  # noqa: E402, F401
 import gateway.server.log  # noqa: E402, F401
 import gateway.server.worker  # noqa: E402, F401
 import gateway.store.postgresql  # noqa: E402, F401
-from gateway.catalogue import loader  # noqa: E402
 from gateway.metering.sources import known_clients  # noqa: E402
 from gateway.operator import command as manage  # noqa: E402
 from gateway.runtime.process_exit import end_with  # noqa: E402
 from gateway.server import launch, ready_workers  # noqa: E402
-from gateway.server.huge_pages import prefer_huge_pages  # noqa: E402
 from gateway.surfaces import surface_table  # noqa: E402
 from gateway.surfaces.blueprints import MatchedRule  # noqa: E402
 from gateway.surfaces.path_spelling import Addresses  # noqa: E402
@@ -101,6 +99,7 @@ def serve(control: Any) -> None:
             if program == 0:
                 become(json.loads(data), output, errors)
                 return
+            os.setpgid(program, program)  # here too, since a test may kill the group at once
             os.close(output)
             os.close(errors)
             os.write(line, b"%d\n" % program)
@@ -121,6 +120,8 @@ def tell_end(program: int, line: int) -> None:
 
 def become(given: dict[str, Any], output: int, errors: int) -> None:
     """Become the program in this process."""
+    os.setpgid(0, 0)  # a test kills the program with everything that it started
+    leftovers.end_with_parent()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(output, 1)
     os.dup2(errors, 2)
@@ -171,17 +172,14 @@ def run(words: list[str], environment: dict[str, str]) -> NoReturn:
 if __name__ == "__main__":
     assert count_shared() == len(SHARED), "a fork would share memory that SHARED does not name"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when the socket is closed
-    steady_catalogue.make_steady()
-    cheap_starts.make_cheap()
+    leftovers.end_with_parent()
     cheap_disks.make_cheap()
     cheap_passwords.make_cheap()
-    loader.load()
-    cheap_starts.know_secrets()
+    prepared.keep_catalogue()
+    prepared.keep_fingerprints()
     know_addresses()
     gc.collect()
     gc.freeze()
-    for _ in prefer_huge_pages():  # a fork copies fewer page table entries for huge pages
-        pass
     told = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, int(sys.argv[1]))
     told.setblocking(True)
     serve(told)

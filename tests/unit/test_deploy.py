@@ -40,7 +40,7 @@ def test_the_container_is_slim_without_root_and_shows_its_health() -> None:
     assert {".git", ".venv", "data", "gateway.toml"} <= set(ignored) and not set(copied) & set(ignored)
 
 
-def test_what_builds_the_wheel_is_pinned_with_hashes() -> None:
+def test_build_requirements_of_the_wheel_are_pinned_with_hashes() -> None:
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     pinned = (ROOT / "requirements-build.txt").read_text()
     for one in wanted:

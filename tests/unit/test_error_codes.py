@@ -15,7 +15,7 @@ from gateway.catalogue import videos
 from gateway.limits import cost_bound
 from gateway.neutral.videos import REFUSED
 from gateway.providers import failures
-from gateway.routing import capabilities
+from gateway.routing import capabilities, resolve
 from gateway.surfaces.management import device_routes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,10 +28,12 @@ LIMITS = {*cost_bound.CODES.values(), cost_bound.MID_STREAM, "key_period_limit_r
 # (file, expression) of codes in variables → possible values. None: the value is passed by callers that are checked
 # too.
 VARIABLE = {
+    ("routing/resolve.py", "NOT_SERVED"): {resolve.NOT_SERVED},
     ("limits/cost_bound.py", "code or self._code()"): LIMITS,
     ("limits/cost_bound.py", "code"): {cost_bound.MID_STREAM},
     ("routing/capabilities.py", "code"): set(capabilities.CODES.values()) | {capabilities.UNSUPPORTED},
     ("engine/stored_responses.py", "code"): {"previous_response_not_found"},
+    ("surfaces/responses/socket_memory.py", "code"): {"previous_response_not_found"},
     ("accounts/authentication.py", "self.code"): None,
     ("routing/candidate_filter.py", "error.code"): None,
     ("surfaces/mcp/connection_checks.py", "error.code"): None,

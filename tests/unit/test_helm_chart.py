@@ -20,7 +20,8 @@ CHART = ROOT / "deploy" / "helm" / "llmgateway"
 KUBERNETES = ("1.27", "1.34", "1.37")
 OF_PROMETHEUS = "monitoring.coreos.com/"
 NAMES = ["DATABASE_URL", "REDIS_URL", "GATEWAY_API_KEY_HASH_SECRET", "GATEWAY_ENCRYPTION_KEY"]
-PLAIN: dict[str, Any] = {"secrets": {"existingSecret": "mine"}}
+IMAGE = {"repository": "registry.example.com/team/llmgateway"}
+PLAIN: dict[str, Any] = {"image": IMAGE, "secrets": {"existingSecret": "mine"}}
 WHOLE: dict[str, Any] = {
     "secrets": {"existingSecret": "mine", "names": [*NAMES, "GATEWAY_METRICS_TOKEN", "LLM_OPENAI_API_KEY"]},
     "autoscaling": {"enabled": True},
@@ -31,7 +32,7 @@ WHOLE: dict[str, Any] = {
     "networkPolicy": {"enabled": True, "from": [{"podSelector": {"matchLabels": {"app": "ingress"}}}]},
     "ingress": {"enabled": True, "host": "llm.example.com", "tlsSecret": "tls"},
     "serviceAccount": {"name": "theirs"},
-    "image": {"digest": "sha256:" + "0" * 64},
+    "image": {**IMAGE, "digest": "sha256:" + "0" * 64},
     "imagePullSecrets": [{"name": "registry"}],
     "persistence": {"storageClass": "fast"},
     "podAnnotations": {"a": "b"},
@@ -44,6 +45,7 @@ WHOLE: dict[str, Any] = {
     "extraVolumeMounts": [{"name": "catalogue", "mountPath": "/catalogue"}],
 }
 TRIAL: dict[str, Any] = {
+    "image": IMAGE,
     "replicas": 1,
     "secrets": {"values": {"LLM_OPENAI_API_KEY": "sk-one"}},
     "persistence": {"enabled": False},
@@ -107,17 +109,18 @@ def test_the_operator_of_prometheus_takes_what_is_for_it(render: Callable[..., M
 @pytest.mark.parametrize(
     ("values", "word"),
     [
-        ({}, "DATABASE_URL"),
-        ({"secrets": {"values": {"DATABASE_URL": "postgresql://x/y"}}}, "GATEWAY_API_KEY_HASH_SECRET"),
+        ({"secrets": {"existingSecret": "mine"}}, "--set image.repository="),
+        ({"image": IMAGE}, "DATABASE_URL"),
+        ({"image": IMAGE, "secrets": {"values": {"DATABASE_URL": "postgresql://x/y"}}}, "GATEWAY_API_KEY_HASH_SECRET"),
         ({**TRIAL, "autoscaling": {"enabled": True}}, "DATABASE_URL"),
         ({**TRIAL, "metrics": {"port": 0, "serviceMonitor": {"enabled": True}}}, "GATEWAY_METRICS_TOKEN"),
         ({**PLAIN, "ingress": {"enabled": True}}, "ingress.host"),
         ({**PLAIN, "replica": 3}, "replica"),
         ({**PLAIN, "settings": {"log-level": "info"}}, "log-level"),
-        ({**PLAIN, "image": {"digest": "latest"}}, "digest"),
+        ({**PLAIN, "image": {**IMAGE, "digest": "latest"}}, "digest"),
     ],
 )
-def test_what_cannot_work_is_told_before_anything_is_installed(chart: Any, values: dict[str, Any], word: str) -> None:
+def test_invalid_values_are_refused_before_anything_is_installed(chart: Any, values: dict[str, Any], word: str) -> None:
     with pytest.raises(helm.HelmError, match=re.escape(word)):
         chart.render(values, name="gw", namespace="prod")
 

@@ -3,14 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.accounts.authentication import Caller
+from gateway.billing.admission import Admission, Settlements
 from gateway.billing.bounds import Bounds
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, Outcome
-from gateway.billing.request_settlement import Settlement
-from gateway.billing.settlement import Settlements
+from gateway.billing.output_reservation import RECORDED, USUAL_BYTES
+from gateway.billing.settlement import Settlement
 from gateway.clock import Clock
 from gateway.engine.planning import Planner
 from gateway.engine.realtime.places import SessionPlace
@@ -60,10 +61,11 @@ class TurnParts:
 class Turn(Struct, eq=False):
     """An admitted response or transcript.
 
-    `event` is the id of the caller's event that requested it. `sound`: it was caused by sound alone so far. `text_made`
-    and `sound_made` are the bytes of the answer so far; `sound_made` of a transcript is its input. `output` is the
-    number of reserved output tokens, `place_asked` the position in the conversation at which it was requested (None: it
-    was not requested).
+    `event` is the id of the caller's event that requested it. `sound`: it was caused by sound alone so far.
+    `text_bytes` and `sound_bytes` are the bytes of the answer so far; `sound_bytes` of a transcript is its input.
+    `output` is the number of reserved output tokens, `recorded` the number at which they are next written to the crash
+    journal, `requested_position` the position in the conversation at which it was requested (None: it was not
+    requested).
     """
 
     context: RequestContext
@@ -72,15 +74,16 @@ class Turn(Struct, eq=False):
     place: SessionPlace
     bound_nusd: int
     output: int
+    recorded: int = RECORDED // USUAL_BYTES
     event: str = ""
-    place_asked: int | None = None
+    requested_position: int | None = None
     sound: bool = False
-    text_made: int = 0
-    sound_made: int = 0
+    text_bytes: int = 0
+    sound_bytes: int = 0
     ended: bool = False
 
 
-class SessionBooks:
+class SessionAccounting:
     """The accounts of one session. `context` is the session's; `caller_now` returns its current caller or raises the
     reason why the caller lost access. `spent_nusd` is the cost of the session so far."""
 
@@ -136,9 +139,13 @@ class SessionBooks:
 
     def note(self, turn: Turn, text: int, sound: int) -> None:
         """Add bytes of the answer that arrived."""
-        turn.text_made += text
-        turn.sound_made += sound
+        turn.text_bytes += text
+        turn.sound_bytes += sound
         turn.attempt.first_at = turn.attempt.first_at or self._parts.clock.monotonic()
+
+    def record_progress(self, turn: Turn, usage: Usage) -> None:
+        """Write what a turn has consumed so far to the crash journal, so that a recovery bills it."""
+        turn.settlement.record_progress(structs.replace(turn.attempt, usage=usage))
 
     def settle(self, turn: Turn, usage: Usage | None, finish: str, error: GatewayError | None) -> None:
         """Record the end of a turn; it is durable when this returns. Unavailable when that takes too long."""
@@ -224,19 +231,13 @@ class SessionBooks:
             surface=session.surface,
             metadata=session.metadata,
             request=request,
+            attribution=session.attribution,
+            session_nusd=session.session_nusd,
+            run_nusd=session.run_nusd,
         )
-        requirements = request.requirements
+        credits = target.credential.source == PLATFORM
         settlement = parts.settlements.admit(
-            context,
-            cost_bound,
-            target.credential.source == PLATFORM,
-            requirements.prompt_bytes,
-            place.requested_model,
-            True,
-            None,
-            requirements.units,
-            target.mapping.model,
-            begun,
+            Admission(context, request, cost_bound, credits, target.mapping.model, begun)
         )
         try:
             settlement.begin(0, target, cost_bound)

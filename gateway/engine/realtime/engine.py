@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
-from gateway.catalogue.catalogue import Current
+from gateway.catalogue.catalogue import CurrentCatalogue
 from gateway.engine.executor import EngineParts, Executor
 from gateway.engine.planning import RoutePlan
 from gateway.engine.realtime.books import OK, Report, TurnParts
@@ -42,7 +42,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
     """Opens the sessions of a worker; `running` are the current ones. `leaving`: the worker shuts down, and a session
     ends after its current response."""
 
-    def __init__(self, parts: EngineParts, documents: Documents, catalogue: Current) -> None:
+    def __init__(self, parts: EngineParts, documents: Documents, catalogue: CurrentCatalogue) -> None:
         super().__init__(parts)
         self._settings = parts.settings.realtime
         self._catalogue = catalogue
@@ -77,7 +77,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         """Return whether the session's model transcribes speech itself and no other model can."""
         return self._upstreams.transcribes(target)
 
-    def hears(self, context: RequestContext, model: str, beside: Target | None) -> SessionPlace:
+    def find_transcriber(self, context: RequestContext, model: str, beside: Target | None) -> SessionPlace:
         """Return where `model` transcribes speech: at the provider of the session with its key (`beside`), else at any
         provider with sessions. NotSupported (transcription_model_not_supported), Forbidden
         (transcription_model_not_allowed)."""
@@ -89,19 +89,19 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         except GatewayError as error:
             if error.status >= 500:
                 raise
-            raise _unheard(error.message) from None
+            raise _no_transcription(error.message) from None
         for group in route_plan.groups:
             for target in group:
                 if self._may_hear(target, beside):
                     return SessionPlace(target, route_plan.plan, model)
-        raise _unheard(f"{model} does not transcribe within realtime sessions of this model's provider.")
+        raise _no_transcription(f"{model} does not transcribe within realtime sessions of this model's provider.")
 
     def is_name_of(self, name: str, place: str) -> bool:
         """Return whether a caller's `name` of a model means `place` ("provider/model")."""
         provider, _, ident = place.partition("/")
-        given, _, rest = name.rpartition("/")
+        named_provider, _, rest = name.rpartition("/")
         known = self._catalogue.current().find(rest)
-        return known is not None and known.id == ident and given in ("", provider)
+        return known is not None and known.id == ident and named_provider in ("", provider)
 
     def open(self, context: RequestContext, model: str, opened: RealtimeInput, report: Report) -> OpenedSession:
         """Open a session.
@@ -134,8 +134,8 @@ class RealtimeEngine(Executor[RealtimeRequest]):
             plan_context = self._plan_context(context, current, context.operation)
             request = context.request or request_of(place.requested_model, RealtimeInput(), 0, 0)
             self._planner.plan(plan_context, request)
-            if settings.expected is not None:
-                self.hears(plan_context, settings.expected.requested_model, place.target)
+            if settings.expected_transcriber is not None:
+                self.find_transcriber(plan_context, settings.expected_transcriber.requested_model, place.target)
 
         limits = SessionLimits(self._settings.session_s, self._settings.idle_s)
         watch = SessionWatch(caller, permits, self._is_leaving, opened.slots, self.running, limits, self._clock)
@@ -170,13 +170,13 @@ class RealtimeEngine(Executor[RealtimeRequest]):
                 refused = refused or error
                 continue
             return route_plan, request_of(name, opened, OVERHEAD_TOKENS, self._default_output)
-        raise refused or _unheard("No model transcribes within realtime sessions.")
+        raise refused or _no_transcription("No model transcribes within realtime sessions.")
 
     def _plan_transcripts(self, context: RequestContext, model: str) -> RoutePlan:
         route_plan = self._planner.plan(context, _transcription_request(model))
         groups = tuple(group for group in route_plan.groups if self._may_hear(group[0], None))
         if not groups:
-            raise _unheard(f"No provider of {model} has realtime sessions.")
+            raise _no_transcription(f"No provider of {model} has realtime sessions.")
         return RoutePlan(route_plan.plan, groups)
 
     def _transcribers(self) -> list[str]:
@@ -235,7 +235,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         return held
 
     def _hears_beside(self, context: RequestContext, model: str, place: SessionPlace) -> SessionPlace:
-        return self.hears(context, model, place.target)
+        return self.find_transcriber(context, model, place.target)
 
     def _may_hear(self, target: Target, beside: Target | None) -> bool:
         if beside is not None:
@@ -258,5 +258,5 @@ def _transcription_request(model: str) -> TranscriptionRequest:
     return TranscriptionRequest(model, Requirements(stream=True, max_tokens=0, messages=1), no_content)
 
 
-def _unheard(message: str) -> NotSupported:
+def _no_transcription(message: str) -> NotSupported:
     return NotSupported(message, param="session.audio.input.transcription", code="transcription_model_not_supported")

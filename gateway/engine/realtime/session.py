@@ -167,11 +167,11 @@ class RealtimeSession:
         """Reserve the possible cost of an event, then send it to the provider."""
         turns = self._turns
         turns.conversation.add(event)
-        turns.settings.asked(event)
+        turns.settings.requested(event)
         if event.begins == "response":
-            turns.ask(event.id, event.most_output)
+            turns.request_response(event.id, event.most_output)
         elif event.begins == "sound":
-            turns.listen(event.sound_bytes)
+            turns.add_sound(event.sound_bytes)
         else:
             turns.grow()
         self._upstream.send(event.text)
@@ -267,9 +267,9 @@ class RealtimeSession:
             except GatewayError as error:
                 self._end(error)
             for side, known in sides:
-                heard = 0 if side is None else side.heard
-                if side is None or heard != known[0]:
-                    known[:] = [heard, now]
+                received = 0 if side is None else side.received_count
+                if side is None or received != known[0]:
+                    known[:] = [received, now]
                 elif now - known[1] > SILENT_S:
                     self._silent(side)
 

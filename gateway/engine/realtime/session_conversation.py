@@ -1,5 +1,7 @@
 """The length of a session's conversation in tokens: as counted by the provider, else estimated from its bytes."""
 
+from msgspec import structs
+
 from gateway.neutral.realtime import (
     LEAST_BYTES_A_TOKEN,
     OVERHEAD_TOKENS,
@@ -62,24 +64,38 @@ class ConversationLength:
         self._sound = usage.input_audio + usage.input_audio_cached + usage.output_audio
         self._text = usage.input_total - usage.input_audio - usage.input_audio_cached + usage.output
 
-    def estimate(self, text_made: int, sound_made: int) -> Usage:
+    def estimate(self, text_bytes: int, sound_bytes: int) -> Usage:
         """Estimate the usage of a response without a count from the bytes of its output."""
         sound = min(self._sound, self._limit)
         return Usage(
             input=min(self._text, self._limit - sound),
             input_audio=sound,
-            output=-(-text_made // TEXT_BYTES_A_TOKEN),
-            output_audio=-(-sound_made // USUAL_BYTES_A_TOKEN_MADE),
+            output=-(-text_bytes // TEXT_BYTES_A_TOKEN),
+            output_audio=-(-sound_bytes // USUAL_BYTES_A_TOKEN_MADE),
             basis="estimated",
         )
 
+    def complete(self, reported: Usage | None, text_bytes: int, sound_bytes: int) -> Usage:
+        """Return the usage of a response, with estimates for its input or its output where nothing was reported."""
+        estimated = self.estimate(text_bytes, sound_bytes)
+        if reported is None:
+            return estimated
+        missing: dict[str, int] = {}
+        if not reported.input_total:
+            missing |= {"input": estimated.input, "input_audio": estimated.input_audio}
+        if not reported.output_total:
+            missing |= {"output": estimated.output, "output_audio": estimated.output_audio}
+        if any(missing.values()):
+            return structs.replace(reported, **missing, basis="estimated")
+        return reported
 
-def tokens_made(text: int, sound: int) -> int:
+
+def output_tokens(text: int, sound: int) -> int:
     """Return the usual number of tokens for this many bytes of an answer."""
     return text // TEXT_BYTES_A_TOKEN + sound // USUAL_BYTES_A_TOKEN_MADE
 
 
-def heard_of(sound: int, text: int | None = None) -> Usage:
+def transcription_usage(sound: int, text: int | None = None) -> Usage:
     """Estimate the usage of a transcript from the bytes of its sound and its text (None: unknown)."""
     if text is None:
         output = -(-sound * OUTPUT_TOKENS_A_SECOND // SECOND_BYTES)

@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Callable
 
 from gateway.billing.context import RequestContext
-from gateway.engine.realtime.books import LEFT, Report, SessionBooks, Turn, TurnParts
+from gateway.engine.realtime.books import LEFT, Report, SessionAccounting, Turn, TurnParts
 from gateway.engine.realtime.places import SessionPlace, no_content
-from gateway.engine.realtime.session_conversation import ConversationLength, heard_of, tokens_made
+from gateway.engine.realtime.session_conversation import ConversationLength, output_tokens, transcription_usage
 from gateway.engine.realtime.session_settings import SessionSettings
 from gateway.errors import Cancelled, GatewayError, RateLimited, UpstreamFailed
 from gateway.neutral.realtime import (
@@ -37,7 +37,7 @@ class SessionTurns:
         report: Report,
         hears: Callable[[RequestContext, str, SessionPlace], SessionPlace],
     ) -> None:
-        self.books = SessionBooks(parts, context, report)
+        self.books = SessionAccounting(parts, context, report)
 
         def place_of(model: str) -> SessionPlace:
             return hears(context, model, place)
@@ -48,20 +48,20 @@ class SessionTurns:
         self._default_output = parts.default_output
         self._waiting: deque[Turn] = deque()  # admitted and not yet begun by the provider
         self._active: dict[str, Turn] = {}
-        self._listening: Turn | None = None  # for the speech that is being sent
-        self._said = 0  # bytes of sound since the last commit
+        self._transcript: Turn | None = None  # for the speech that is being sent
+        self._uncommitted_bytes = 0  # bytes of sound since the last commit
         self._committing = False  # the caller committed sound, and the provider has not confirmed it yet
-        self._unheard: dict[str, Turn] = {}  # by item: committed sound without a transcript yet
+        self._transcribing: dict[str, Turn] = {}  # by item: committed sound without a transcript yet
         self._ended: deque[str] = deque(maxlen=REMEMBERED)
 
     @property
     def busy(self) -> bool:
         """Whether the provider is producing something that was requested, or is about to."""
-        if self._active or self._unheard or (self._committing and self._listening is not None):
+        if self._active or self._transcribing or (self._committing and self._transcript is not None):
             return True
         return any(not turn.sound for turn in self._waiting)
 
-    def ask(self, event: str, most_output: int | None) -> None:
+    def request_response(self, event: str, most_output: int | None) -> None:
         """Admit the response that the caller's `event` requests. RateLimited, SpendingLimitReached, OutOfCredits,
         Unavailable."""
         turn = self._sound_turn()
@@ -78,26 +78,26 @@ class SessionTurns:
         turn.event = event
         self._waiting.append(turn)
 
-    def listen(self, sound_bytes: int) -> None:
+    def add_sound(self, sound_bytes: int) -> None:
         """Admit the possible results of sound: a response that the provider begins unrequested, and a transcript where
-        a transcription model is selected. Errors as of `ask`."""
-        self._said += sound_bytes
+        a transcription model is selected. Errors as of `request_response`."""
+        self._uncommitted_bytes += sound_bytes
         self._committing = not sound_bytes
-        if self.settings.listens and not self.grow():
+        if self.settings.auto_responds and not self.grow():
             waiting = self._open(None)
             waiting.sound = True
             self._waiting.append(waiting)
-        heard = self.settings.expected
-        if heard is None:
+        place = self.settings.expected_transcriber
+        if place is None:
             return
-        if self._listening is None:
-            self._listening = self.books.open(_heard_request(heard, self._said), heard)
-        elif self._listening.place is heard:
-            self.books.grow(self._listening, _heard_request(heard, self._said))
+        if self._transcript is None:
+            self._transcript = self.books.open(_transcription_request(place, self._uncommitted_bytes), place)
+        elif self._transcript.place is place:
+            self.books.grow(self._transcript, _transcription_request(place, self._uncommitted_bytes))
 
     def grow(self) -> bool:
         """Extend the reservation for an unrequested response, since the conversation or its limit has grown. Returns
-        whether there is one. Errors as of `ask`."""
+        whether there is one. Errors as of `request_response`."""
         waiting = self._sound_turn()
         if waiting is not None:
             self.books.grow(waiting, self._request(None))
@@ -116,8 +116,8 @@ class SessionTurns:
     def take(self, event: ServerEvent) -> None:
         """Count an event of the provider. A response or transcript that it ends is durable when this returns.
 
-        Unavailable when that takes too long; errors of `ask` for a response that the provider began without an admitted
-        turn, which is counted anyway.
+        Unavailable when that takes too long; errors of `request_response` for a response that the provider began
+        without an admitted turn, which is counted anyway.
         """
         if event.kind == "started":
             self._begin(event.id)
@@ -125,10 +125,10 @@ class SessionTurns:
             self._finish(event)
         elif event.kind == "committed":
             self._commit(event.id)
-        elif event.kind in ("heard", "unheard"):
+        elif event.kind in ("transcribed", "transcription_failed"):
             self._transcribed(event)
         elif event.kind == "settings":
-            self.settings.told(event)
+            self.settings.confirmed(event)
         elif event.kind == "refused":
             self.forget(event.id)
         elif event.text_length or event.sound_bytes:
@@ -148,20 +148,20 @@ class SessionTurns:
         """
         self.books.closed = True
         left = list(self._waiting)
-        if self._listening is not None:
-            left.append(self._listening)
+        if self._transcript is not None:
+            left.append(self._transcript)
         self._waiting.clear()
-        self._listening = None
+        self._transcript = None
         for turn in left:
             self.books.void(turn)
         active = list(self._active.values())
         self._active = {}
         for turn in active:
-            self.books.abandon(turn, self.conversation.estimate(turn.text_made, turn.sound_made), error)
-        unheard = list(self._unheard.values())
-        self._unheard = {}
-        for turn in unheard:
-            self.books.abandon(turn, heard_of(turn.sound_made), error)
+            self.books.abandon(turn, self.conversation.estimate(turn.text_bytes, turn.sound_bytes), error)
+        transcripts = list(self._transcribing.values())
+        self._transcribing = {}
+        for turn in transcripts:
+            self.books.abandon(turn, transcription_usage(turn.sound_bytes), error)
 
     # A response.
 
@@ -172,13 +172,13 @@ class SessionTurns:
     def _open(self, most_output: int | None) -> Turn:
         place = self.conversation.place
         turn = self.books.open(self._request(most_output), self._place)
-        turn.place_asked = place
+        turn.requested_position = place
         return turn
 
     def _request(self, most_output: int | None) -> RealtimeRequest:
-        wanted = self.settings.most_output if most_output is None else most_output
+        limit = self.settings.most_output if most_output is None else most_output
         most = self._place.target.mapping.max_output or self._default_output
-        output = most if wanted == UNLIMITED else min(wanted, most)
+        output = most if limit == UNLIMITED else min(limit, most)
         return request_of(self._place.requested_model, RealtimeInput(), self.conversation.most_tokens, output)
 
     def _begin(self, response: str) -> None:
@@ -201,10 +201,13 @@ class SessionTurns:
     def _note(self, turn: Turn, event: ServerEvent) -> None:
         """Add a piece of an answer. A longer answer than expected extends its reservation or ends the session."""
         self.books.note(turn, event.text_length, event.sound_bytes)
-        made = tokens_made(turn.text_made, turn.sound_made)
-        if made > turn.output:
-            self.books.grow(turn, self._request(2 * made))
-            turn.output = max(turn.output, 2 * made)
+        tokens = output_tokens(turn.text_bytes, turn.sound_bytes)
+        if tokens > turn.recorded:
+            self.books.record_progress(turn, self.conversation.estimate(turn.text_bytes, turn.sound_bytes))
+            turn.recorded = 2 * tokens
+        if tokens > turn.output:
+            self.books.grow(turn, self._request(2 * tokens))
+            turn.output = max(turn.output, 2 * tokens)
 
     def _finish(self, event: ServerEvent) -> None:
         if event.id in self._ended:
@@ -222,10 +225,10 @@ class SessionTurns:
         if usage is not None and not counts_anything(usage):
             usage = None  # some providers report zeros for a response that they did not count
         error = _error_of(event, usage is not None or bool(turn.attempt.first_at))
-        if usage is None and error is None:
-            usage = self.conversation.estimate(turn.text_made, turn.sound_made)
+        if error is None:
+            usage = self.conversation.complete(usage, turn.text_bytes, turn.sound_bytes)
         if usage is not None:
-            self.conversation.answered(usage, None if usage.basis == "estimated" else turn.place_asked)
+            self.conversation.answered(usage, None if usage.basis == "estimated" else turn.requested_position)
         self.books.settle(turn, usage, event.finish, error)
         if late is not None:
             raise late
@@ -234,23 +237,24 @@ class SessionTurns:
 
     def _commit(self, item: str) -> None:
         """Begin the transcript of the sound so far, by the model that the provider confirmed last."""
-        turn = self._listening
-        self._listening = None
-        said = self._said
-        self._said = 0
+        turn = self._transcript
+        self._transcript = None
+        sound_bytes = self._uncommitted_bytes
+        self._uncommitted_bytes = 0
         self._committing = False
-        place = self.settings.heard
+        place = self.settings.transcriber
         error = None
-        known = item in self._unheard or item in self._ended or len(self._unheard) >= AT_ONCE
+        known = item in self._transcribing or item in self._ended or len(self._transcribing) >= AT_ONCE
         if turn is not None and (turn.place is not place or known):
             self.books.void(turn)
             turn = None
         if place is None or known:
             return
         if turn is None:
-            turn, error = self.books.open_late(_heard_request(place, said), place)
-        turn.sound_made = said
-        self._unheard[item] = turn
+            turn, error = self.books.open_late(_transcription_request(place, sound_bytes), place)
+        turn.sound_bytes = sound_bytes
+        self.books.record_progress(turn, transcription_usage(sound_bytes))
+        self._transcribing[item] = turn
         self.books.begin(turn)
         if error is not None:
             raise error
@@ -258,24 +262,24 @@ class SessionTurns:
     def _transcribed(self, event: ServerEvent) -> None:
         if event.id in self._ended:
             return
-        turn = self._unheard.pop(event.id, None)
+        turn = self._transcribing.pop(event.id, None)
         late = None
         usage = event.usage
         if turn is None:
-            place = self.settings.heard or self.settings.expected
+            place = self.settings.transcriber or self.settings.expected_transcriber
             if usage is None or place is None:
                 return
-            turn, late = self.books.open_late(_heard_request(place, self._said), place)
+            turn, late = self.books.open_late(_transcription_request(place, self._uncommitted_bytes), place)
         self._ended.append(event.id)
-        if usage is None and event.kind == "unheard":
+        if usage is None and event.kind == "transcription_failed":
             self.books.void(turn)
             return
-        self.books.settle(turn, usage or heard_of(turn.sound_made, event.text_length), "stop", None)
+        self.books.settle(turn, usage or transcription_usage(turn.sound_bytes, event.text_length), "stop", None)
         if late is not None:
             raise late
 
 
-def _heard_request(place: SessionPlace, sound_bytes: int) -> TranscriptionRequest:
+def _transcription_request(place: SessionPlace, sound_bytes: int) -> TranscriptionRequest:
     requirements = Requirements(stream=True, max_tokens=0, messages=1, units=heard_units(sound_bytes))
     return TranscriptionRequest(place.requested_model, requirements, no_content)
 

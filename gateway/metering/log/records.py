@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gateway.errors import Cancelled, Internal, UpstreamFailed
-from gateway.metering.figures import UNITS
+from gateway.metering.figures import EXTRA_COUNTS
 from gateway.metering.log.log_entries import LogEntry, entries_of
 from gateway.metering.models import BYOK, CACHED, STREAMED
 from gateway.metering.payload_table import STREAMED as PAYLOAD_STREAMED
@@ -115,6 +115,11 @@ class LoggedRequest:
         return {}
 
     @property
+    def session(self) -> str:
+        """The session of an agent, "" without one."""
+        return next((attempt.session for attempt in self.attempts if attempt.session), "")
+
+    @property
     def served(self) -> UsageRecord | None:
         """The attempt that succeeded; None if all failed."""
         last = self.last
@@ -198,13 +203,13 @@ def input_of(record: UsageRecord) -> int:
     """Return all input of an attempt, in tokens of every kind, as activity counts them."""
     units = record.details.get("units", {})
     plain = record.input + record.cache_read + record.cache_write
-    return plain + sum(units.get(name, 0) for name in UNITS["input_tokens"])
+    return plain + sum(units.get(name, 0) for name in EXTRA_COUNTS["input_tokens"])
 
 
 def output_of(record: UsageRecord) -> int:
     """Return all output of an attempt, in tokens of every kind."""
     units = record.details.get("units", {})
-    return record.output + sum(units.get(name, 0) for name in UNITS["output_tokens"])
+    return record.output + sum(units.get(name, 0) for name in EXTRA_COUNTS["output_tokens"])
 
 
 def read_requests(database: Database, requests: Sequence[bytes]) -> list[LoggedRequest]:
@@ -234,12 +239,11 @@ def find_request(database: Database, request_id: str) -> LoggedRequest | None:
 
 
 def _attempts_of(database: Database, requests: Iterable[bytes]) -> dict[bytes, list[UsageRecord]]:
-    wanted = list(requests)
-    sql = (
-        f"SELECT {COLUMNS} FROM usage WHERE request IN ({', '.join('?' * len(wanted))}) ORDER BY request, attempt, kind"
-    )
+    request_ids = list(requests)
+    places = ", ".join("?" * len(request_ids))
+    sql = f"SELECT {COLUMNS} FROM usage WHERE request IN ({places}) ORDER BY request, attempt, kind"
     attempts: dict[bytes, list[UsageRecord]] = {}
-    for row in database.execute(sql, wanted).fetchall():
+    for row in database.execute(sql, request_ids).fetchall():
         record = record_of_row(row)
         attempts.setdefault(record.request, []).append(record)
     return attempts

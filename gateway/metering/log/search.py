@@ -34,7 +34,8 @@ class LogScope(NamedTuple):
 class LogFilter(NamedTuple):
     """Conditions on requests; "" and None match all. `model` matches the requested model, the served one, or
     provider/model. `provider`, `model` and `error` match when any attempt matches. All `tags` must be present. Requests
-    arrived within [from_us, to_us), to the millisecond. `retained`: only requests with a stored payload."""
+    arrived within [from_us, to_us), to the millisecond. `retained`: only requests with a stored payload; `session`:
+    only those of an agent's session."""
 
     model: str = ""
     provider: str = ""
@@ -46,12 +47,13 @@ class LogFilter(NamedTuple):
     from_us: int | None = None
     to_us: int | None = None
     retained: bool = False
+    session: str = ""
 
 
 class LogPage(NamedTuple):
     """A page of matches. `following`: continue with requests older than this id; None at the end."""
 
-    found: list[LoggedRequest]
+    requests: list[LoggedRequest]
     following: bytes | None
 
 
@@ -69,25 +71,25 @@ class _Source(NamedTuple):
 
 
 def search(
-    database: Database, scopes: Sequence[LogScope], wanted: LogFilter, before: bytes | None, limit: int
+    database: Database, scopes: Sequence[LogScope], filters: LogFilter, before: bytes | None, limit: int
 ) -> LogPage:
-    """Return the newest `limit` matches of `wanted` that are older than `before`."""
-    return database.report(partial(_search, database, scopes, wanted, before or NEWEST, limit))
+    """Return the newest `limit` matches of `filters` that are older than `before`."""
+    return database.report(partial(_search, database, scopes, filters, before or NEWEST, limit))
 
 
-def _search(database: Database, scopes: Sequence[LogScope], wanted: LogFilter, before: bytes, limit: int) -> LogPage:
-    sources = [source for scope in scopes for source in _sources(scope, wanted)]
-    if wanted.from_us is None:
+def _search(database: Database, scopes: Sequence[LogScope], filters: LogFilter, before: bytes, limit: int) -> LogPage:
+    sources = [source for scope in scopes for source in _sources(scope, filters)]
+    if filters.from_us is None:
         oldest = b""
     else:
-        oldest = first_id(wanted.from_us)
-    if wanted.to_us is not None:
-        before = min(before, first_id(wanted.to_us))
+        oldest = first_id(filters.from_us)
+    if filters.to_us is not None:
+        before = min(before, first_id(filters.to_us))
     matches: list[LoggedRequest] = []
     for _ in range(ROUNDS):
         requests, bound = _candidates(database, sources, oldest, before, limit + 1)
         records = read_requests(database, requests)
-        matches += [record for record in records if is_seen(record, scopes) and is_met(record, wanted)]
+        matches += [record for record in records if is_seen(record, scopes) and is_met(record, filters)]
         if len(matches) > limit:
             return LogPage(matches[:limit], matches[limit - 1].request)
         if bound is None:
@@ -180,27 +182,30 @@ def _base(source: _Source, oldest: bytes, before: bytes) -> tuple[str, list[Any]
     return f"{clauses}request >= ? AND request < ?", [*(value for _, value in source.base), oldest, before]
 
 
-def _sources(scope: LogScope, wanted: LogFilter) -> list[_Source]:
+def _sources(scope: LogScope, filters: LogFilter) -> list[_Source]:
     """Return the sources to search for a scope."""
     project = ("project", raw_id(scope.project_id))
     own = _owned(scope)
-    if wanted.tags:  # only the first tag is indexed here; other tags and the owner are checked afterwards
-        return [_Source("log_tag", (project, ("tag", tag_of(*wanted.tags[0]))))]
-    if wanted.retained:
+    if filters.tags:  # only the first tag is indexed here; other tags and the owner are checked afterwards
+        return [_Source("log_tag", (project, ("tag", tag_of(*filters.tags[0]))))]
+    if filters.retained:
         return [_Source("request_log", (project,), own)]
-    tables = _tables(wanted)
+    if filters.session:
+        base = (project, ("session", filters.session))
+        return [_Source("usage", base, (*own, *_more("usage", filters, "", False)))]
+    tables = _tables(filters)
     both = len(tables) == 2
-    if wanted.label:
+    if filters.label:
         driver = "label"
     else:
-        driver = "error" if wanted.error and both else ""
+        driver = "error" if filters.error and both else ""
     if driver:
-        base = (project, (driver, wanted.label or wanted.error))
-        return [_Source(table, base, (*own, *_more(table, wanted, driver, both))) for table in tables]
+        base = (project, (driver, filters.label or filters.error))
+        return [_Source(table, base, (*own, *_more(table, filters, driver, both))) for table in tables]
     keys = tuple(map(raw_id, scope.key_ids))
     sources = []
     for table in tables:
-        more = _more(table, wanted, driver, both)
+        more = _more(table, filters, driver, both)
         if keys and table == "log_entry":
             sources += [_Source(table, (("api_key", key),), tuple(more)) for key in keys]
         else:
@@ -208,13 +213,19 @@ def _sources(scope: LogScope, wanted: LogFilter) -> list[_Source]:
     return sources
 
 
-def _tables(wanted: LogFilter) -> tuple[str, ...]:
+def _tables(filters: LogFilter) -> tuple[str, ...]:
     """Return the tables that can contain matches: usage rows, log entries, or both."""
-    if wanted.status in range(400, 500) and wanted.status != Cancelled.status:
+    if filters.status in range(400, 500) and filters.status != Cancelled.status:
         return ("log_entry",)
-    if wanted.provider or wanted.status in range(1, 400):
+    if filters.provider or filters.status in range(1, 400):
         return ("usage",)
     return ("usage", "log_entry")
+
+
+def owner_conditions(scope: LogScope) -> tuple[str, tuple[Any, ...]]:
+    """Return the conditions of a scope within its project as SQL that follows others, and their parameters."""
+    owned = _owned(scope)
+    return "".join(f" AND {clause}" for clause, _ in owned), tuple(value for _, values in owned for value in values)
 
 
 def _owned(scope: LogScope) -> tuple[Condition, ...]:
@@ -225,25 +236,25 @@ def _owned(scope: LogScope) -> tuple[Condition, ...]:
     return (*own, (f"api_key IN ({marks})", tuple(map(raw_id, scope.key_ids))))
 
 
-def _more(table: str, wanted: LogFilter, driver: str, both: bool) -> list[Condition]:
+def _more(table: str, filters: LogFilter, driver: str, both: bool) -> list[Condition]:
     """Return further conditions that a row of `table` alone can decide. With `both` tables, the model is in either.
     Different attempts may match different conditions, so only one attempt condition is used: `driver`, by which the
     rows are found, or the first of the others."""
-    more: list[Condition] = [] if wanted.source is None else [("source = ?", (wanted.source,))]
+    more: list[Condition] = [] if filters.source is None else [("source = ?", (filters.source,))]
     if driver == "error":
         model = ""
     else:
-        model = wanted.model
+        model = filters.model
     if table == "log_entry":
         if model and both:
             more.append(("asked = ?", (model,)))
-        if wanted.status:
-            more.append(("status = ?", (wanted.status,)))
+        if filters.status:
+            more.append(("status = ?", (filters.status,)))
         return more
-    if wanted.status >= 400:
+    if filters.status >= 400:
         more.append(("error IS NOT NULL", ()))
-    if wanted.provider and driver != "error":
-        more.append(("provider = ?", (wanted.provider,)))
+    if filters.provider and driver != "error":
+        more.append(("provider = ?", (filters.provider,)))
     elif model:
         provider, _, name = model.partition("/")
         more.append(("(asked = ? OR served = ? OR provider = ? AND served = ?)", (model, model, provider, name)))
@@ -261,18 +272,19 @@ def is_seen(record: LoggedRequest, scopes: Sequence[LogScope]) -> bool:
     )
 
 
-def is_met(record: LoggedRequest, wanted: LogFilter) -> bool:
+def is_met(record: LoggedRequest, filters: LogFilter) -> bool:
     """Return whether a request matches the filter as a whole."""
     attempts = record.attempts
     models = {record.asked, *(a.served for a in attempts), *(f"{a.provider}/{a.served}" for a in attempts)}
     return (
-        (not wanted.model or wanted.model in models)
-        and (not wanted.provider or any(attempt.provider == wanted.provider for attempt in attempts))
-        and (not wanted.status or record.status == wanted.status)
-        and (not wanted.error or wanted.error in record.codes)
-        and (wanted.source is None or record.source == wanted.source)
-        and (not wanted.label or record.label == wanted.label)
-        and (not wanted.tags or set(wanted.tags) <= set(record.tags.items()))
-        and (not wanted.retained or record.payload is not None)
-        and (wanted.from_us is None or record.request >= first_id(wanted.from_us))
+        (not filters.model or filters.model in models)
+        and (not filters.provider or any(attempt.provider == filters.provider for attempt in attempts))
+        and (not filters.status or record.status == filters.status)
+        and (not filters.error or filters.error in record.codes)
+        and (filters.source is None or record.source == filters.source)
+        and (not filters.label or record.label == filters.label)
+        and (not filters.tags or set(filters.tags) <= set(record.tags.items()))
+        and (not filters.retained or record.payload is not None)
+        and (not filters.session or record.session == filters.session)
+        and (filters.from_us is None or record.request >= first_id(filters.from_us))
     )

@@ -37,12 +37,12 @@ def admit_names(groups: Iterable[Group], known: Names) -> Names:
     then the earliest new ones, at most MOST_SOURCES. Groups without a source ("") always count."""
     first: dict[tuple[bytes, int], dict[str, str]] = {}
     for group in groups:
-        seen = first.setdefault((group.project, group.hour), {})
-        seen[group.source] = min(seen.get(group.source, group.low), group.low)
+        first_requests = first.setdefault((group.project, group.hour), {})
+        first_requests[group.source] = min(first_requests.get(group.source, group.low), group.low)
     admitted: Names = {}
-    for place, seen in first.items():
+    for place, first_requests in first.items():
         names = {"", *known.get(place, ())}
-        for name in sorted(seen, key=lambda source: (seen[source], source)):
+        for name in sorted(first_requests, key=lambda source: (first_requests[source], source)):
             if len(names) <= MOST_SOURCES:
                 names.add(name)
         admitted[place] = names

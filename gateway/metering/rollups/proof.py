@@ -50,12 +50,12 @@ def compare_rollups(database: Database, first_hour: int) -> Iterator[Comparison]
     yield _series_sql(Series.PROJECT_SOURCE, Series.KEY_SOURCE), (first_hour,), ("sources of projects", "of keys")
     yield _sources_sql(hexed("t.owner")), (first_hour,), ("sources", "projects")
     first = -(-first_hour // HOURS) * HOURS
-    made = (first, state.days_through * HOURS) * 2
-    yield _coarse_sql(HOURS, DAILY, 0, "NOT IN (SELECT day FROM rollup_day)"), made, ("day", "its hours")
+    computed_hours = (first, state.days_through * HOURS) * 2
+    yield _coarse_sql(HOURS, DAILY, 0, "NOT IN (SELECT day FROM rollup_day)"), computed_hours, ("day", "its hours")
     first = -(-first_hour // BLOCK_HOURS) * BLOCK_HOURS
-    made = (first, state.days_through // BLOCK_DAYS * BLOCK_HOURS) * 2
+    computed_hours = (first, state.days_through // BLOCK_DAYS * BLOCK_HOURS) * 2
     blocks = "IN (SELECT block FROM rollup_block WHERE made = 1)"
-    yield _coarse_sql(BLOCK_HOURS, BLOCKS, DAILY, blocks), made, ("block", "its days")
+    yield _coarse_sql(BLOCK_HOURS, BLOCKS, DAILY, blocks), computed_hours, ("block", "its days")
     yield _removed_sql(hexed("owner"), hexed("api_key")), (), ("rollup", "spent by removed rows")
 
 
@@ -101,8 +101,8 @@ def _rows_sql(database: Database) -> str:
         f"SELECT owner, hour, provider, name, {_left()} FROM {HOURLY} WHERE series = {Series.KEY_MODEL} "
         "AND part = held AND hour >= ?"
     )
-    gone = f"SELECT api_key, hour, provider, name, {_right()} FROM {PIECES} WHERE part = held AND hour >= ?"
-    both = f"SELECT owner, hour, provider, name, {ordered} FROM ({rows}) x UNION ALL {held} UNION ALL {gone}"
+    removed = f"SELECT api_key, hour, provider, name, {_right()} FROM {PIECES} WHERE part = held AND hour >= ?"
+    both = f"SELECT owner, hour, provider, name, {ordered} FROM ({rows}) x UNION ALL {held} UNION ALL {removed}"
     subject = f"{hexed('owner')} || ' hour ' || hour || ' ' || provider || '/' || name"
     return _unlike(both, subject, "owner, hour, provider, name")
 

@@ -14,7 +14,7 @@ from gateway.metering.rollups.rollup_table import (
     COLUMNS,
     DAILY,
     KEY_COLUMNS,
-    Overtaken,
+    RollupConflict,
     Series,
     State,
     advance_state,
@@ -309,7 +309,7 @@ class UsagePurge:
         def write() -> int:
             run = self._database.execute
             # Until the partition is dropped, no row may arrive in it that was not counted.
-            run(f"LOCK TABLE {partition.name} IN SHARE MODE")
+            self.partitions.lock(partition)
             advance_state(self._database, state, purged=max(state.purged, (partition.high or b"").hex()))
             count = int(run(f"SELECT COUNT(*) FROM {partition.name}").fetchone()[0])
             parts = read_held(self._database, whole)
@@ -324,7 +324,7 @@ class UsagePurge:
 
         try:
             return self._database.write(write, patient=True)
-        except Overtaken:
+        except RollupConflict:
             raise
         except Unavailable:
             # Uncounted rows make their hours differ; computing these hours again corrects that.

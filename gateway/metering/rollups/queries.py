@@ -204,8 +204,8 @@ def _split(database: Database, state: State, run: HourRun, step: SumStep) -> Ite
 def _ready(database: Database, state: State, step: SumStep, first: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield runs of days or blocks in [first, end) that are computed."""
     if step is BLOCK:
-        made = list_blocks(database, first, end)
-        missing = sorted(set(range(first, end)) - set(made))
+        computed = list_blocks(database, first, end)
+        missing = sorted(set(range(first, end)) - set(computed))
     else:
         end = min(end, state.days_through)
         sql = "SELECT day FROM rollup_day WHERE day >= ? AND day < ? ORDER BY day"

@@ -63,7 +63,7 @@ Key = tuple[int, bytes, int, str, str]  # series, owner, hour, name, provider
 Sums = dict[Key, list[int]]
 
 
-class Overtaken(errors.Unavailable):
+class RollupConflict(errors.Unavailable):
     """Another worker changed the rollups since their state was read; nothing was written, and the work can be
     repeated."""
 
@@ -115,8 +115,10 @@ def insert_state(database: Database, now_us: int, empty: bool) -> None:
 
 
 def advance_state(database: Database, state: State, **changes: Any) -> State:
-    """Change the state; must be the first statement of an open transaction. Overtaken when another worker changed it
-    since it was read; the transaction must be rolled back then."""
+    """Change the state; must be the first statement of an open transaction.
+
+    RollupConflict when another worker changed it since it was read; the transaction must be rolled back then.
+    """
     after = dataclasses.replace(state, version=state.version + 1, **changes)
     changed = database.execute(
         "UPDATE rollup_state SET version = ?, watermark = ?, fill_until = ?, filled = ?, days_through = ?, purged = ?, "
@@ -133,16 +135,16 @@ def advance_state(database: Database, state: State, **changes: Any) -> State:
         ),
     )
     if not changed.rowcount:
-        raise Overtaken("Another worker changed the rollups.")
+        raise RollupConflict("Another worker changed the rollups.")
     return after
 
 
 def read_held(database: Database, hours: Iterable[int]) -> dict[int, int]:
     """Return the number of the part HELD of hours; a missing hour means 0. Inside a read or write."""
-    wanted = sorted(set(hours))
+    sorted_hours = sorted(set(hours))
     parts: dict[int, int] = {}
-    for start in range(0, len(wanted), PIECE_ROWS):
-        some = wanted[start : start + PIECE_ROWS]
+    for start in range(0, len(sorted_hours), PIECE_ROWS):
+        some = sorted_hours[start : start + PIECE_ROWS]
         sql = f"SELECT hour, held FROM rollup_hour WHERE held <> 0 AND hour IN ({', '.join('?' * len(some))})"
         parts.update((int(hour), int(held)) for hour, held in database.execute(sql, some).fetchall())
     return parts
@@ -172,10 +174,10 @@ def read_sums(database: Database, hour: int, part: int) -> dict[Key, list[int]]:
     }
 
 
-def compare_sums(stored: Sums, wanted: Sums) -> tuple[list[Key], Sums]:
+def compare_sums(stored: Sums, expected: Sums) -> tuple[list[Key], Sums]:
     """Return the keys with wrong stored values, and the sums to write."""
-    wrong = [key for key, values in stored.items() if wanted.get(key) != values]
-    return wrong, {key: values for key, values in wanted.items() if stored.get(key) != values}
+    wrong = [key for key, values in stored.items() if expected.get(key) != values]
+    return wrong, {key: values for key, values in expected.items() if stored.get(key) != values}
 
 
 def delete_sums(database: Database, keys: Iterable[Key], part: int) -> None:
@@ -238,7 +240,7 @@ def try_again(work: Callable[[], T], attempts: int = 20, pause_s: float = 0.02) 
     for attempt in range(1, attempts):
         try:
             return work()
-        except Overtaken:
+        except RollupConflict:
             pause(pause_s * attempt)
     return work()
 

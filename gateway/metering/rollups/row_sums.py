@@ -59,15 +59,15 @@ def sum_rows(
         f"SELECT {DIMENSIONS}, MIN({ident}), MAX({ident}), MAX(u.attempt), COUNT(u.extra), COUNT(*), "
         f"{column_sums_sql()} FROM {rows_sql(condition)} GROUP BY {DIMENSIONS}"
     )
-    given = (*last_params(horizon_us, purged), *params)
+    sql_params = (*last_params(horizon_us, purged), *params)
     groups = []
     retried = False
-    kept = False
-    for row in fetch_exact(database, sql, given):
+    has_extra = False
+    for row in fetch_exact(database, sql, sql_params):
         groups.append(_group(row[:8], row[10], zip(COLUMNAR, row[11:], strict=True)))
         retried = retried or row[8] > 0
-        kept = kept or row[9] > 0
-    return (_add_kept(database, groups, condition, params) if kept else groups), retried
+        has_extra = has_extra or row[9] > 0
+    return (_add_kept(database, groups, condition, params) if has_extra else groups), retried
 
 
 def _add_kept(database: Database, groups: list[Group], condition: str, params: Sequence[Any]) -> list[Group]:

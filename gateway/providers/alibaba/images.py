@@ -24,7 +24,7 @@ from gateway.providers.image_codecs import (
     refuse_marks,
 )
 from gateway.providers.media_fetching import Fetcher
-from gateway.providers.openai.address import way_of
+from gateway.providers.openai.address import endpoint_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
 
@@ -65,9 +65,18 @@ class AlibabaImages(WrittenCodec, WholeImages):
         # An operator's base URL is the address of the OpenAI-compatible format; this format has another path there.
         if target.address.endswith(COMPATIBLE):
             target = dataclasses.replace(target, address=target.address.removesuffix(COMPATIBLE) + OWN)
-        way = way_of(target, PATH, False)
+        endpoint = endpoint_of(target, PATH, False)
         reader = _ImageReader(self._fetcher, fitted.price_key)
-        return Call("POST", way.url, way.headers, files.encode(body), False, tuple(warnings), way=way, reader=reader)
+        return Call(
+            "POST",
+            endpoint.url,
+            endpoint.headers,
+            files.encode(body),
+            False,
+            tuple(warnings),
+            endpoint=endpoint,
+            reader=reader,
+        )
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
         """Read the response to a request without a size; every call has its own reader for the others."""

@@ -23,7 +23,7 @@ from gateway.neutral.parts import (
     ToolResult,
     VendorPart,
 )
-from gateway.providers.tool_arguments import read_arguments
+from gateway.neutral.tool_arguments import read_arguments
 
 Block = dict[str, Any]
 

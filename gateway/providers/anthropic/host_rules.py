@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 from gateway.dialects.anthropic import BETAS, FAST_BETA, VERSION
 from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest
-from gateway.providers.protocol import Target, Way
+from gateway.providers.protocol import CallEndpoint, Target
 
 PATH = "/messages"
 # Quirks of a catalogue entry. vertex_raw_predict: the model is in the path and the version in the body.
@@ -23,7 +23,7 @@ GLOBAL_HOST = "aiplatform.googleapis.com"
 JOINT_REGIONS = ("us", "eu")  # multi-regions, which have a different form of host name
 OAUTH = "google-oauth"
 SIGNED = "sigv4"
-WAY = "way of messages"  # key in `Target.memo`
+ENDPOINT = "endpoint of messages"  # key in `Target.memo`
 PLAIN_TOOL = ("type", "name", "description", "input_schema", "cache_control")
 
 # Beta headers that every host accepts. A host refuses an unknown value with 400, so only listed values are sent;
@@ -99,25 +99,25 @@ def _regional(base: str, target: Target) -> str:
     return base.replace(GLOBAL_HOST, host, 1)
 
 
-def way_of(request: ChatRequest, target: Target, stream: bool, tokens: Tokens | None) -> Way:
+def endpoint_of(request: ChatRequest, target: Target, stream: bool, tokens: Tokens | None) -> CallEndpoint:
     """Return the URL and the headers of a call. Errors as in `write_headers`.
 
     The value is cached in the target, except for calls with the caller's beta headers and for credentials that are
     exchanged for tokens, which expire.
     """
     cacheable = target.provider.auth != OAUTH and not request.options.extra.get(BETAS)
-    way: Way | None = target.memo.get((WAY, stream)) if cacheable else None
-    if way is None:
+    endpoint: CallEndpoint | None = target.memo.get((ENDPOINT, stream)) if cacheable else None
+    if endpoint is None:
         headers = write_headers(request, target, tokens)
         headers["content-type"] = "application/json"
         if stream:
             headers["accept"] = "text/event-stream"
         else:
             headers["accept"] = "application/json"
-        way = Way(locate(target, stream), headers)
+        endpoint = CallEndpoint(locate(target, stream), headers)
         if cacheable:
-            target.memo[WAY, stream] = way
-    return way
+            target.memo[ENDPOINT, stream] = endpoint
+    return endpoint
 
 
 def write_headers(request: ChatRequest, target: Target, tokens: Tokens | None) -> dict[str, str]:

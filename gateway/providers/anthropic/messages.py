@@ -10,6 +10,7 @@ from gateway.dialects import anthropic as dialect
 from gateway.errors import ContentRefused, GatewayError, UpstreamRefused
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
+from gateway.neutral.parameters import lost_by
 from gateway.providers.anthropic import host_rules
 from gateway.providers.anthropic.marks import apply_policy
 from gateway.providers.anthropic.reply import read_result
@@ -37,7 +38,7 @@ class AnthropicMessages:
 
     dialect = dialect.NAME
     marks = True
-    lost = frozenset(("penalties", "json_object"))
+    lost = lost_by(dialect) | {"json_object"}
     waits = False
 
     def __init__(self, tokens: host_rules.Tokens | None = None) -> None:
@@ -93,8 +94,8 @@ class AnthropicMessages:
             body |= host_rules.accepted_fields(vendor_fields, target, warnings)
         if "tools" in body:
             body["tools"] = host_rules.plain_tools(body["tools"], target)
-        way = host_rules.way_of(request, target, stream, self._tokens)
-        return Call("POST", way.url, way.headers, json.encode(body), stream, tuple(warnings), None, way)
+        endpoint = host_rules.endpoint_of(request, target, stream, self._tokens)
+        return Call("POST", endpoint.url, endpoint.headers, json.encode(body), stream, tuple(warnings), None, endpoint)
 
 
 def _can_relay(body: dict[str, Any], request: ChatRequest, target: Target) -> bool:

@@ -21,7 +21,9 @@ from gateway.providers.anthropic.conversation import limit_marks, write_turns
 from gateway.providers.anthropic.thinking import ADAPTIVE, forms_of, nearest_effort, write_thinking
 from gateway.providers.grammars import ANTHROPIC, ANTHROPIC_OUTPUT
 from gateway.providers.json_schema_subset import rewrite
+from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.protocol import Target
+from gateway.providers.quirks import NO_SAMPLING
 from gateway.providers.unsupported_parts import warn_of_mode, warn_of_names
 
 DEFAULT_OUTPUT = 4096  # max_tokens when neither the caller nor the catalogue entry sets a limit
@@ -32,7 +34,9 @@ JSON_ONLY = "Answer with one JSON object and nothing else: no prose, no code fen
 TIERS = {"auto": "auto", "priority": "auto", "default": "standard_only"}
 NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 SAMPLING = ("temperature", "top_p", "top_k")
-NO_SAMPLING = "no_sampling"  # quirk of models with fixed sampling parameters
+PARAMETER_WRITER = ParameterWriter(
+    NAME, apart=("max_tokens", *SAMPLING, "n", "stop", "parallel_tool_calls", "output_effort")
+)
 
 
 def write_body(request: ChatRequest, target: Target, *, addresses: bool, warnings: list[str]) -> dict[str, Any]:
@@ -189,11 +193,7 @@ def _write_sampling(conversation: Conversation, target: Target, body: dict[str, 
     body.update(parameters)
     if "temperature" in body:
         body["temperature"] = _clamp_temperature(body["temperature"], target)
-    for name in ("frequency_penalty", "presence_penalty"):
-        if getattr(sampling, name):
-            warnings.append(f"{name} has no counterpart at this provider and was left out.")
-    if sampling.verbosity:
-        warnings.append("verbosity has no counterpart at this provider and was left out.")
+    PARAMETER_WRITER.write(sampling, body, warnings)
     stop = [text for text in sampling.stop if text.strip()]
     if stop:
         body["stop_sequences"] = stop

@@ -8,7 +8,8 @@ effort levels think adaptively and refuse a budget unless their catalogue entry 
 
 from typing import Any
 
-from gateway.neutral.chat import Effort, ReasoningOptions
+from gateway.neutral.chat import ReasoningOptions
+from gateway.neutral.efforts import RISING, nearest
 from gateway.providers.anthropic.conversation import Turn
 from gateway.providers.protocol import Target
 
@@ -16,7 +17,6 @@ LEAST_BUDGET = 1024
 MOST_BUDGET = 128_000
 BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768, "max": 65_536}
 USUAL_BUDGET = BUDGETS["medium"]
-RISING: tuple[Effort, ...] = ("minimal", "low", "medium", "high", "xhigh", "max")
 THOUGHTS = ("thinking", "redacted_thinking")
 # Values of `extra.thinking` in a mapping: the forms of thinking that the model supports.
 ADAPTIVE = "adaptive"
@@ -101,10 +101,7 @@ def nearest_effort(effort: str, known: tuple[str, ...]) -> str:
 
     An empty `known` stands for the five levels from low to max.
     """
-    levels = [name for name in RISING if name in (known or RISING[1:])]
-    if not levels or effort not in RISING:
-        return effort
-    return next((name for name in reversed(levels) if RISING.index(name) <= RISING.index(effort)), levels[0])
+    return nearest(effort, known or RISING[1:])
 
 
 def _obstacle(body: dict[str, Any]) -> str:

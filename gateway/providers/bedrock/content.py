@@ -23,8 +23,8 @@ from gateway.neutral.parts import (
     ToolResult,
     Video,
 )
+from gateway.neutral.tool_arguments import read_arguments
 from gateway.providers.bedrock.families import Family
-from gateway.providers.tool_arguments import read_arguments
 
 Block = dict[str, Any]
 

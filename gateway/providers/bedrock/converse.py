@@ -11,6 +11,7 @@ from gateway.clock import Clock
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
+from gateway.neutral.parameters import lost_by
 from gateway.providers.bedrock.reply import DIALECT, read_result
 from gateway.providers.bedrock.request import write_body
 from gateway.providers.bedrock.service_errors import http_failure
@@ -32,7 +33,7 @@ class BedrockConverse:
 
     dialect = DIALECT
     marks = True
-    lost = frozenset(("penalties", "json_object"))
+    lost = lost_by("bedrock") | {"json_object"}
     waits = False
 
     def __init__(self, clock: Clock) -> None:

@@ -19,20 +19,25 @@ from gateway.neutral.chat import (
     VendorTool,
     WebSearch,
 )
+from gateway.neutral.efforts import RISING, nearest
 from gateway.providers.bedrock.content import Block, PartWriter, cache_point
 from gateway.providers.bedrock.conversation import Turn, limit_points, write_turns
 from gateway.providers.bedrock.families import Family, family_of
-from gateway.providers.bedrock.thinking import EXTRA, INFERENCE, RISING, nearest, write_reasoning
+from gateway.providers.bedrock.thinking import EXTRA, INFERENCE, write_reasoning
 from gateway.providers.grammars import ANTHROPIC_OUTPUT, BEDROCK, Grammar
 from gateway.providers.json_schema_subset import rewrite
+from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.protocol import Target
-from gateway.providers.quirks import REPLAY_REASONING
+from gateway.providers.quirks import NO_SAMPLING, REPLAY_REASONING
 from gateway.providers.unsupported_parts import warn_of_mode, warn_of_names
 
 TIERS = ("priority", "flex", "default", "reserved")
 CHOICES = {"auto": "auto", "required": "any"}
 JSON_ONLY = "Answer with one JSON object and nothing else: no prose, no code fence."
-NO_SAMPLING = "no_sampling"  # quirk of models with fixed sampling parameters
+SAMPLING = ("temperature", "top_p", "top_k")
+PARAMETER_WRITER = ParameterWriter(
+    "bedrock", apart=("max_tokens", *SAMPLING, "n", "stop", "parallel_tool_calls", "output_effort")
+)
 STOP_LIMIT = 2500
 KINDS = {CustomTool: "custom", WebSearch: "web_search"}  # callers' names of tools that the format lacks
 PAST_TOOL = "A tool of an earlier turn; it is not available any more."
@@ -181,9 +186,7 @@ def _write_inference(
     _write_sampling(conversation, target, family, body, warnings)
     if sampling.n > 1:
         warnings.append("This provider returns one choice per request: n was left out.")
-    for name in ("frequency_penalty", "presence_penalty", "verbosity"):
-        if getattr(sampling, name):
-            warnings.append(f"{name} has no counterpart at this provider and was left out.")
+    PARAMETER_WRITER.write(sampling, body, warnings)
 
 
 def _write_sampling(
@@ -193,8 +196,7 @@ def _write_sampling(
     sampling = conversation.sampling
     limits = body[INFERENCE]
     key = target.mapping.key
-    names = ("temperature", "top_p", "top_k")
-    parameters = {name: value for name in names if (value := getattr(sampling, name)) is not None}
+    parameters = {name: value for name in SAMPLING if (value := getattr(sampling, name)) is not None}
     if NO_SAMPLING in target.quirks:
         warnings.extend(f"{name} is fixed for {key} and was left out." for name in parameters)
         return

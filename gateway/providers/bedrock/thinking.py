@@ -9,6 +9,7 @@ sampling); API reference, OutputConfig.effort.
 from typing import Any
 
 from gateway.neutral.chat import ReasoningOptions
+from gateway.neutral.efforts import RISING, nearest
 from gateway.providers.bedrock.conversation import Turn
 from gateway.providers.bedrock.families import Family
 from gateway.providers.protocol import Target
@@ -16,7 +17,6 @@ from gateway.providers.protocol import Target
 LEAST_BUDGET = 1024
 MOST_BUDGET = 64_000
 BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768, "max": 64_000}
-RISING = tuple(BUDGETS)
 USUAL = "medium"
 LEVELS = ("low", "medium", "high")
 DEFAULT_OUTPUT = 8192  # maxTokens with a thinking budget when neither the caller nor the catalogue entry sets a limit
@@ -43,14 +43,6 @@ def write_reasoning(
         _write_thinking(body, reasoning, target, family, warnings)
     elif family.signed and (family.reasoning == "budget" or reasoning.enabled is False or reasoning.effort == "none"):
         _remove_last_reasoning(body["messages"])
-
-
-def nearest(effort: str, known: tuple[str, ...]) -> str:
-    """Return the highest level of `known` that is not above `effort`, or else the lowest."""
-    levels = [name for name in RISING if name in known]
-    if not levels or effort not in RISING:
-        return effort
-    return next((name for name in reversed(levels) if RISING.index(name) <= RISING.index(effort)), levels[0])
 
 
 def _is_requested(reasoning: ReasoningOptions) -> bool:

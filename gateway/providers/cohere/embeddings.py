@@ -13,7 +13,7 @@ from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import ODD, SHAPE_ERRORS
-from gateway.providers.openai.address import way_of
+from gateway.providers.openai.address import endpoint_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.vectors import read_apart, read_vectors
 from gateway.providers.written import WrittenCodec
@@ -55,8 +55,8 @@ class CohereEmbeddings(WrittenCodec):
         }
         if content.dimensions is not None:
             body["output_dimension"] = content.dimensions
-        way = way_of(target, PATH, False)
-        return Call("POST", way.url, way.headers, json.encode(body), way=way)
+        endpoint = endpoint_of(target, PATH, False)
+        return Call("POST", endpoint.url, endpoint.headers, json.encode(body), endpoint=endpoint)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> EmbeddingsResult:
         """Return the vectors of a response. UpstreamFailed for an unexpected shape or an empty list."""

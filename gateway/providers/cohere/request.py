@@ -5,6 +5,7 @@ Wire facts: Cohere API reference, v2/chat, and its list of errors (ranges of val
 
 from typing import Any
 
+from gateway.dialects.cohere import NAME
 from gateway.errors import NotSupported
 from gateway.neutral.chat import (
     ChatRequest,
@@ -20,19 +21,16 @@ from gateway.neutral.chat import (
 from gateway.providers.cohere.conversation import write_messages
 from gateway.providers.grammars import COHERE, OUTPUTS
 from gateway.providers.json_schema_subset import rewrite
+from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.protocol import Target
 
 Body = dict[str, Any]
 
 STOP_LIMIT = 5
 TEMPERATURE_LIMIT = 1.0
-# Wire name, lowest and highest value of each parameter.
-RANGES = {
-    "top_p": ("p", 0.01, 0.99),
-    "top_k": ("k", 0, 500),
-    "frequency_penalty": ("frequency_penalty", 0.0, 1.0),
-    "presence_penalty": ("presence_penalty", 0.0, 1.0),
-}
+# Lowest and highest value of parameters, by their fields.
+RANGES = {"p": (0.01, 0.99), "k": (0, 500), "frequency_penalty": (0.0, 1.0), "presence_penalty": (0.0, 1.0)}
+PARAMETER_WRITER = ParameterWriter(NAME, apart=("n", "stop", "parallel_tool_calls"))
 # Thinking budgets in tokens for efforts, which the format lacks; higher efforts have no budget.
 BUDGETS = {"minimal": 512, "low": 2048, "medium": 8192}
 
@@ -133,19 +131,14 @@ def _write_thinking(reasoning: ReasoningOptions) -> Body:
 
 
 def _write_sampling(sampling: Sampling, target: Target, body: Body, warnings: list[str]) -> None:
-    limit = sampling.max_tokens
+    PARAMETER_WRITER.write(sampling, body, warnings)
     cap = target.output_cap
-    if cap is not None and (limit is None or limit > cap):
-        limit = cap
-    if limit:
-        body["max_tokens"] = limit
-    if sampling.temperature is not None:
-        highest = min(target.mapping.max_temperature or TEMPERATURE_LIMIT, TEMPERATURE_LIMIT)
-        body["temperature"] = min(max(sampling.temperature, 0), highest)
-    for name, (wire, low, high) in RANGES.items():
-        value = getattr(sampling, name)
-        if value is not None:
-            body[wire] = min(max(value, low), high)
+    if cap is not None and body.get("max_tokens", cap + 1) > cap:
+        body["max_tokens"] = cap
+    highest = min(target.mapping.max_temperature or TEMPERATURE_LIMIT, TEMPERATURE_LIMIT)
+    for name, (low, high) in (RANGES | {"temperature": (0, highest)}).items():
+        if name in body:
+            body[name] = min(max(body[name], low), high)
     if body.get("frequency_penalty") and body.get("presence_penalty"):
         del body["presence_penalty"]
         warnings.append("This provider accepts one of the two penalties; presence_penalty was left out.")
@@ -159,6 +152,3 @@ def _warn_of_sampling(sampling: Sampling, body: Body, warnings: list[str]) -> No
         warnings.append(f"Only the first {STOP_LIMIT} stop sequences are used.")
     if sampling.parallel_tool_calls is False and "tools" in body:
         warnings.append("parallel_tool_calls cannot be switched off at this provider and was left out.")
-    for name in ("verbosity", "output_effort"):
-        if getattr(sampling, name):
-            warnings.append(f"{name} has no counterpart at this provider and was left out.")

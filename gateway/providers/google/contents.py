@@ -20,8 +20,8 @@ from gateway.neutral.parts import (
     VendorPart,
     Video,
 )
+from gateway.neutral.tool_arguments import read_arguments
 from gateway.providers.google.traits import OLDEST, Traits
-from gateway.providers.tool_arguments import read_arguments
 from gateway.providers.tool_names import plain_name
 
 Wire = dict[str, Any]

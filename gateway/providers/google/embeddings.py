@@ -21,6 +21,7 @@ from gateway.runtime.threads import compute_if
 
 BATCH = "batchEmbedContents"
 PREDICT = "predict"
+PREDICTED_TASK = {"taskType": "task_type", "title": "title"}  # names of the fields in the second format
 
 
 class SentVector(Struct):
@@ -41,6 +42,7 @@ class SentBatch(Struct):
 
 
 ANSWER = json.Decoder(SentBatch)
+ROWS = json.Decoder(list[SentVector])
 
 
 class GoogleEmbeddings(WrittenCodec):
@@ -65,7 +67,7 @@ class GoogleEmbeddings(WrittenCodec):
             raise NotSupported("This model accepts texts only, no token ids.", param="input", code="unsupported_input")
         enterprise = traits_of(target).enterprise
         write = _predict if enterprise else _batch
-        body = compute_if(request.large, write, content, target)
+        body = compute_if(request.large, write, content, target, request.options.extra.get(dialect.OWN_FIELDS) or {})
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = headers["accept"] = "application/json"
         self._authorize(headers, target)
@@ -73,7 +75,7 @@ class GoogleEmbeddings(WrittenCodec):
 
     def read(self, reply: UpstreamReply, relayed: bool) -> EmbeddingsResult:
         """Return the vectors of a response. UpstreamFailed for an unexpected shape or an empty list."""
-        sent = read_apart(ANSWER, reply.read_all())
+        sent = read_apart(ANSWER, reply.read_all(), "embeddings", ROWS)
         try:
             if sent.predictions is None:
                 vectors, tokens = _read_batch(sent)
@@ -84,10 +86,11 @@ class GoogleEmbeddings(WrittenCodec):
         return EmbeddingsResult(read_vectors(vectors), usage=None if tokens is None else Usage(input=tokens))
 
 
-def _batch(content: EmbeddingsInput, target: Target) -> bytes:
-    options: dict[str, Any] = {}
+def _batch(content: EmbeddingsInput, target: Target, task: dict[str, str]) -> bytes:
+    """Return the body of a batch; `task` has the task type and the title of its texts, if any."""
+    options: dict[str, Any] = dict(task)
     if content.dimensions is not None:
-        options = {"outputDimensionality": content.dimensions}
+        options["outputDimensionality"] = content.dimensions
     name = target.mapping.external_id
     if "/" in name:
         model = name
@@ -97,8 +100,9 @@ def _batch(content: EmbeddingsInput, target: Target) -> bytes:
     return json.encode({"requests": requests})
 
 
-def _predict(content: EmbeddingsInput, target: Target) -> bytes:
-    body: dict[str, Any] = {"instances": [{"content": text} for text in content.inputs]}
+def _predict(content: EmbeddingsInput, target: Target, task: dict[str, str]) -> bytes:
+    more = {PREDICTED_TASK[name]: value for name, value in task.items()}
+    body: dict[str, Any] = {"instances": [{"content": text, **more} for text in content.inputs]}
     if content.dimensions is not None:
         body["parameters"] = {"outputDimensionality": content.dimensions}
     return json.encode(body)

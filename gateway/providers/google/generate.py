@@ -1,21 +1,23 @@
 """The generateContent protocol: builds calls with their URL, credential and service tier."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 from urllib.parse import quote
 
 from msgspec import json
 
 from gateway.dialects import google as dialect
-from gateway.errors import GatewayError, NotSupported
+from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
 from gateway.providers.google.failure import read_failure
+from gateway.providers.google.relayed_bodies import add_own_fields, can_relay, capped
 from gateway.providers.google.reply import read_result
 from gateway.providers.google.request import write_body
 from gateway.providers.google.service_account_tokens import is_service_account
 from gateway.providers.google.stream import GoogleStreamReader
-from gateway.providers.google.traits import traits_of
-from gateway.providers.protocol import Call, Target, UpstreamReply, Way
+from gateway.providers.google.traits import Traits, traits_of
+from gateway.providers.protocol import Call, CallEndpoint, Target, UpstreamReply
 from gateway.providers.tool_names import renamed
 from gateway.runtime.threads import compute_if
 
@@ -23,7 +25,7 @@ WHOLE = "generateContent"
 STREAMED = "streamGenerateContent"
 OAUTH = "google-oauth"
 KEY_HEADER = "x-goog-api-key"
-WAY = "way of generate"  # key in `Target.memo`
+ENDPOINT = "endpoint of generate"  # key in `Target.memo`
 USUAL_TIERS = ("auto", "default")
 # Vertex AI guide, flex and priority pay-as-you-go: these two headers select the tier.
 TIER_HEADER = "x-vertex-ai-llm-shared-request-type"
@@ -59,25 +61,46 @@ class GoogleGenerate:
         warnings: list[str] = []
         traits = traits_of(target)
         body = compute_if(request.large, write_body, request, target, traits, warnings)
-        if traits.filtered:
+        add_own_fields(body, request)
+        names = renamed(request.conversation().tools)
+        return self._finish(body, request, target, traits, tuple(warnings), names)
+
+    def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
+        """Build the call from the caller's native body, or from the neutral request if this model would refuse it."""
+        traits = traits_of(target)
+        if not can_relay(native.body, target, traits):
+            return self.write(request, target)
+        body = capped(native.body, target.output_cap)
+        return self._finish(body, request, target, traits)
+
+    def _finish(
+        self,
+        body: dict[str, Any],
+        request: ChatRequest,
+        target: Target,
+        traits: Traits,
+        warnings: tuple[str, ...] = (),
+        names: dict[str, str] | None = None,
+    ) -> Call:
+        """Complete a relayed or rebuilt body with filters and tier, and add the URL and the credential."""
+        if traits.filtered and "safetySettings" not in body:
             body["safetySettings"] = NO_FILTERS
         tier = _tier(request, target)
         stream = request.requirements.stream
         if tier and not traits.enterprise:
             body["serviceTier"] = tier
-        way = self._way_of(target, stream, tier if traits.enterprise else "")
-        names = renamed(request.conversation().tools)
+        endpoint = self._endpoint_of(target, stream, tier if traits.enterprise else "")
         data = compute_if(request.large, json.encode, body)
-        return Call("POST", way.url, way.headers, data, stream, tuple(warnings), names, way)
+        return Call("POST", endpoint.url, endpoint.headers, data, stream, warnings, names, endpoint)
 
-    def _way_of(self, target: Target, stream: bool, tier: str) -> Way:
+    def _endpoint_of(self, target: Target, stream: bool, tier: str) -> CallEndpoint:
         """Return the URL and the headers of a call.
 
         The value is cached in the target, except for calls with a tier and for credentials that are exchanged for
         tokens, which expire.
         """
-        way: Way | None = None if tier else target.memo.get((WAY, stream))
-        if way is None:
+        endpoint: CallEndpoint | None = None if tier else target.memo.get((ENDPOINT, stream))
+        if endpoint is None:
             headers = {name.lower(): value for name, value in target.provider.headers.items()}
             headers["content-type"] = "application/json"
             if stream:
@@ -87,22 +110,18 @@ class GoogleGenerate:
             if tier:
                 headers |= {TIER_HEADER: tier, **SHARED_HEADER}
             self.authorize(headers, target)
-            way = Way(address_of(target, STREAMED if stream else WHOLE), headers)
+            endpoint = CallEndpoint(address_of(target, STREAMED if stream else WHOLE), headers)
             if not tier and not _is_exchanged(target):
-                target.memo[WAY, stream] = way
-        return way
-
-    def relay(self, native: Native, request: ChatRequest, target: Target) -> Call:
-        """Raise NotSupported: no caller uses this dialect."""
-        raise NotSupported("A request in this dialect cannot be relayed.")
+                target.memo[ENDPOINT, stream] = endpoint
+        return endpoint
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ChatResult:
         """Read a complete response. UpstreamFailed for an unexpected shape or an empty response."""
-        return read_result(reply)
+        return read_result(reply, relayed)
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         """Yield the events of a streamed response, one batch for each receive."""
-        return GoogleStreamReader().read(reply)
+        return GoogleStreamReader(relayed).read(reply)
 
     def failure(self, reply: UpstreamReply, target: Target) -> GatewayError:
         return read_failure(reply, target)

@@ -10,6 +10,7 @@ from gateway.dialects import google as dialect
 from gateway.errors import GatewayError, UpstreamFailed, UpstreamRefused
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.parts import Image, Media, Part, Reasoning, Source, Text, ToolCall, VendorPart
+from gateway.neutral.request import Native
 from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object
 from gateway.providers.failures import scrub, stream_failure
 from gateway.providers.google.traits import generation_of
@@ -24,15 +25,19 @@ ReadPart = Text | Reasoning | ToolCall | Image | VendorPart
 BILLED_BY_QUERY = 3.0  # older generations bill a grounded answer once, for any number of queries (pricing page)
 
 
-def read_result(reply: UpstreamReply) -> ChatResult:
-    """Return the result of a 2xx response. UpstreamFailed for another shape, an error inside it, or no content."""
+def read_result(reply: UpstreamReply, relayed: bool = False) -> ChatResult:
+    """Return the result of a 2xx response, a `relayed` one with its body. UpstreamFailed for another shape, an error
+    inside it, or no content."""
     wire = read_object(reply.read_all())
     if wire.get("error"):
         raise stream_failure(wire)
     try:
-        return _result(wire, reply.headers)
+        result = _result(wire, reply.headers)
     except SHAPE_ERRORS:
         raise UpstreamFailed(ODD, upstream_status=200) from None
+    if relayed:
+        result.native = Native(dialect.NAME, wire)
+    return result
 
 
 def _result(wire: dict[str, Any], headers: Mapping[str, str]) -> ChatResult:

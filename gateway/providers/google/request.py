@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from gateway.dialects.google import BUDGETS, LEVELS
+from gateway.dialects.google import BUDGETS, LEVELS, NAME
 from gateway.errors import NotSupported
+from gateway.neutral import efforts
 from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, ReasoningOptions, ResponseFormat, WebSearch
 from gateway.providers.google.contents import Contents
 from gateway.providers.google.image_config import write_image_output
 from gateway.providers.google.tools import write_schema, write_tool_config, write_tools
 from gateway.providers.google.traits import Traits, makes_images
+from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.protocol import Target
 from gateway.providers.unsupported_parts import spell_out, warn_of_mode, warn_of_names
 
@@ -22,16 +24,8 @@ DYNAMIC = -1  # the model chooses its budget (guide, thinking)
 PRO_BUDGET = (128, 32768)
 LITE_BUDGET = (512, 24576)
 FLASH_BUDGET = (1, 24576)
-LOWER_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 BUDGET_EFFORTS = ((1024, "low"), (8192, "medium"))
-# Wire names of the sampling parameters.
-SAMPLING = {
-    "temperature": "temperature",
-    "top_p": "topP",
-    "top_k": "topK",
-    "frequency_penalty": "frequencyPenalty",
-    "presence_penalty": "presencePenalty",
-}
+PARAMETER_WRITER = ParameterWriter(NAME, apart=("max_tokens", "n", "stop", "parallel_tool_calls"))
 
 
 def write_body(request: ChatRequest, target: Target, traits: Traits, warnings: list[str]) -> Body:
@@ -105,24 +99,12 @@ def _write_limits(conversation: Conversation, target: Target, config: Body, warn
 
 def _write_sampling(conversation: Conversation, target: Target, config: Body, warnings: list[str]) -> None:
     sampling = conversation.sampling
-    known = target.mapping.supported_parameters
-    for name, wire in SAMPLING.items():
-        value = getattr(sampling, name)
-        if value is None:
-            continue
-        if known and name not in known:
-            warnings.append(f"{name} is not supported by {target.mapping.key} and was left out.")
-            continue
-        config[wire] = value
+    PARAMETER_WRITER.write(sampling, config, warnings, target.mapping)
     if "temperature" in config:
         highest = min(target.mapping.max_temperature or TEMPERATURE_LIMIT, TEMPERATURE_LIMIT)
         config["temperature"] = min(max(config["temperature"], 0), highest)
     if sampling.parallel_tool_calls is False and conversation.tools:
         warnings.append("parallel_tool_calls cannot be switched off at this provider and was left out.")
-    if sampling.verbosity:
-        warnings.append("verbosity has no counterpart at this provider and was left out.")
-    if sampling.output_effort:
-        warnings.append("The output effort has no counterpart at this provider and was left out.")
 
 
 def _write_format(response_format: ResponseFormat, traits: Traits, config: Body, warnings: list[str]) -> None:
@@ -175,8 +157,8 @@ def _write_no_thinking(target: Target, traits: Traits, warnings: list[str]) -> B
 def _level(effort: str, target: Target, traits: Traits) -> str:
     """Return the highest supported level that is not above the effort, or the lowest level."""
     levels = [level for level in LEVELS if level in target.mapping.reasoning_efforts] or list(traits.usual_levels)
-    rank = LOWER_EFFORTS.index(effort)
-    not_above = [level for level in levels if LOWER_EFFORTS.index(level) <= rank]
+    rank = efforts.ALL.index(effort)
+    not_above = [level for level in levels if efforts.ALL.index(level) <= rank]
     if not_above:
         return not_above[-1]
     return levels[0]

@@ -17,12 +17,14 @@ from gateway.neutral.events import (
     Event,
     Failed,
     Finished,
+    NativeChunk,
     PartFound,
     ReasoningDelta,
     SourceFound,
     Started,
     TextDelta,
     ToolCallDelta,
+    text_length,
 )
 from gateway.neutral.parts import Image, Part, Reasoning, Text, ToolCall
 from gateway.neutral.usage import Usage
@@ -73,7 +75,8 @@ class _Choice:
 class GoogleStreamReader(WireStream):
     """Reads one stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, relayed: bool = False) -> None:
+        self._relayed = relayed
         self._choices: dict[int, _Choice] = {}
         self._wire_usage: Any = None
         self._images = 0
@@ -137,8 +140,15 @@ class GoogleStreamReader(WireStream):
         # Usage is cumulative: the last report wins.
         self._wire_usage = chunk.get("usageMetadata") or self._wire_usage
         self._blocked = self._blocked or is_blocked(chunk)
+        read: Batch = []
         for candidate in chunk.get("candidates") or ():
-            self._read_candidate(candidate, batch)
+            self._read_candidate(candidate, read)
+        if self._relayed:
+            content = bool(read)
+            size = sum(map(text_length, read))
+            batch.append(NativeChunk(dialect.NAME, chunk, content, size))
+            return
+        batch += read
         self._in_text = 0 in self._choices and self._choices[0].goes_on
 
     def _read_candidate(self, candidate: dict[str, Any], batch: Batch) -> None:
@@ -171,8 +181,9 @@ class GoogleStreamReader(WireStream):
         )
         if is_empty(self._content, reasons[0], usage):
             return Failed(UpstreamFailed(EMPTY, upstream_status=200), usage)
-        for number, choice in self._choices.items():
-            batch.extend(_sources(choice, number))
+        if not self._relayed:
+            for number, choice in self._choices.items():
+                batch.extend(_sources(choice, number))
         return Finished(reasons[0], usage, service_tier=tier, reasons=reasons)
 
     def _used(self) -> Usage | None:

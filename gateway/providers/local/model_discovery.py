@@ -8,7 +8,7 @@ from typing import Protocol as Interface
 import orjson
 
 from gateway.catalogue.base_urls import address_of, join_base
-from gateway.catalogue.catalogue import Catalogue, Current
+from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.catalogue.entries import Model, Provider
 from gateway.catalogue.environment_credentials import base_url_for, credentials_for, settings_for
 from gateway.errors import GatewayError
@@ -50,7 +50,7 @@ class Discovery:
     previous models.
     """
 
-    def __init__(self, client: HttpClient, current: Current, environment: Environment[str, str]) -> None:
+    def __init__(self, client: HttpClient, current: CurrentCatalogue, environment: Environment[str, str]) -> None:
         self._client = client
         self._current = current
         self._environment = environment

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 from gateway.errors import NotSupported
 from gateway.providers import quirks
-from gateway.providers.protocol import Target, Way
+from gateway.providers.protocol import CallEndpoint, Target
 
 OAUTH = "google-oauth"
 SIGNED = "sigv4"
@@ -14,27 +14,27 @@ NAMED_IN_BODY = "/responses"
 Tokens = Callable[[str], str]
 
 
-def way_of(target: Target, path: str, stream: bool, tokens: Tokens | None = None) -> Way:
+def endpoint_of(target: Target, path: str, stream: bool, tokens: Tokens | None = None) -> CallEndpoint:
     """Return the URL and headers for POSTs of JSON to `path`. Raises the errors of `address_of`.
 
     The value is cached in the target, unless its key is exchanged for access tokens, which expire.
     """
-    way = target.memo.get((path, stream))
-    if way is None:
+    endpoint = target.memo.get((path, stream))
+    if endpoint is None:
         url, headers = address_of(target, path, tokens)
         headers["content-type"] = "application/json"
         if stream:
             headers["accept"] = "text/event-stream"
         else:
             headers["accept"] = "application/json"
-        way = Way(url, headers)
+        endpoint = CallEndpoint(url, headers)
         if is_lasting(target):
-            target.memo[path, stream] = way
-    return way
+            target.memo[path, stream] = endpoint
+    return endpoint
 
 
 def is_lasting(target: Target) -> bool:
-    """Whether the value of `way_of` may be cached."""
+    """Whether the value of `endpoint_of` may be cached."""
     return target.provider.auth != OAUTH
 
 

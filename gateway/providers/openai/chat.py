@@ -10,19 +10,30 @@ from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import NO_OPTIONS, ChatRequest, ChatResult, Conversation, CustomTool, Native
 from gateway.neutral.efforts import nearest
 from gateway.neutral.events import Batch
+from gateway.neutral.parameters import fields_of
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
-from gateway.providers.openai.address import Tokens, is_lasting, way_of
+from gateway.providers.openai.address import Tokens, endpoint_of, is_lasting
 from gateway.providers.openai.fim import write_fim
 from gateway.providers.openai.reply import read_result
 from gateway.providers.openai.request import write_body
 from gateway.providers.openai.stream import ChatStreamReader
-from gateway.providers.protocol import Call, Target, UpstreamReply, Way
+from gateway.providers.parameter_writer import is_unlisted
+from gateway.providers.protocol import Call, CallEndpoint, Target, UpstreamReply
 
 PATH = "/chat/completions"
-# Parameters that are left out with a warning when the mapping's entry lists parameters without them.
 COMPATIBLE = "compatible"  # the quirk of servers other than OpenAI
-OPTIONAL = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "stop")
+PARALLEL = "parallel_tool_calls"
+TOP_K = "top_k"  # sent only to mappings that list it
+FIELDS = fields_of(dialect.NAME)
+# Parameters that are left out with a warning when the mapping's entry lists parameters without them.
+OPTIONAL = tuple((path, row) for path, row in FIELDS.items() if row.listed and path != TOP_K)
+# Parameters that are removed where the mapping lacks the flag of their capability. parallel_tool_calls is reported.
+FLAGGED = tuple(
+    (path, row.capability.flag)
+    for path, row in FIELDS.items()
+    if row.capability and row.capability.flag and path != PARALLEL
+)
 WHOLE = "openai chat"
 STREAMED = "openai chat stream"
 USUAL_TIERS = ("auto", "default")
@@ -81,7 +92,7 @@ class Custom(Struct, eq=False):
     model: str
     watched: frozenset[str]
     quirks: tuple[quirks.Quirk, ...]
-    way: Way | None = None
+    endpoint: CallEndpoint | None = None
 
 
 def _finish(
@@ -106,23 +117,22 @@ def _finish(
         _ask_tier(body, options.service_tier, target)
     for quirk in custom.quirks:
         quirk(body, request)
-    way = custom.way
-    if way is None:
-        way = way_of(target, PATH, stream, tokens)
+    endpoint = custom.endpoint
+    if endpoint is None:
+        endpoint = endpoint_of(target, PATH, stream, tokens)
         if is_lasting(target):
-            custom.way = way
+            custom.endpoint = endpoint
     reported = tuple(warnings) if warnings else ()
-    return Call("POST", way.url, way.headers, json.encode(body), stream, reported, None, way)
+    return Call("POST", endpoint.url, endpoint.headers, json.encode(body), stream, reported, None, endpoint)
 
 
 def _custom_of(target: Target) -> Custom:
     mapping = target.mapping
-    taken = mapping.supported_parameters
-    watched = {name for name in OPTIONAL if taken and name not in taken}
-    watched |= {"top_k"} - set(taken)
-    watched |= {"temperature", "top_p"} if quirks.NO_SAMPLING in target.quirks else set()
-    watched |= set() if mapping.parallel_tool_calls else {"parallel_tool_calls"}
-    watched |= set() if mapping.verbosity else {"verbosity"}
+    watched = {name for name, row in OPTIONAL if is_unlisted(row, mapping)}
+    watched |= {name for name, flag in FLAGGED if not getattr(mapping, flag)}
+    watched |= {TOP_K} - set(mapping.supported_parameters)
+    watched |= set(quirks.FIXED) if quirks.NO_SAMPLING in target.quirks else set()
+    watched |= set() if mapping.parallel_tool_calls else {PARALLEL}
     watched |= {"temperature"} if mapping.max_temperature else set()
     watched |= set() if _can_stop_reasoning(target) else {"reasoning_effort"}
     return Custom(mapping.external_id, frozenset(watched), quirks.find_quirks(target.quirks))
@@ -141,18 +151,18 @@ def _fit(body: dict[str, Any], request: ChatRequest, target: Target, warnings: l
         body["temperature"] = mapping.max_temperature
     if quirks.NO_SAMPLING in target.quirks:
         warnings.extend(quirks.report_fixed(body, mapping.key))
-    if mapping.supported_parameters:
-        for name in OPTIONAL:
-            if name in body and name not in mapping.supported_parameters:
-                del body[name]
-                warnings.append(f"{name} is not supported by {mapping.key} and was left out.")
-    if "top_k" in body and "top_k" not in mapping.supported_parameters:
-        del body["top_k"]
-        warnings.append(f"top_k is not supported by {mapping.key} and was left out.")
-    if not mapping.parallel_tool_calls and body.pop("parallel_tool_calls", None) is False:
-        warnings.append(f"parallel_tool_calls is not supported by {mapping.key} and was left out.")
-    if not mapping.verbosity:
-        body.pop("verbosity", None)
+    for name, row in OPTIONAL:
+        if name in body and is_unlisted(row, mapping):
+            del body[name]
+            warnings.append(f"{name} is not supported by {mapping.key} and was left out.")
+    if TOP_K in body and TOP_K not in mapping.supported_parameters:
+        del body[TOP_K]
+        warnings.append(f"{TOP_K} is not supported by {mapping.key} and was left out.")
+    if not mapping.parallel_tool_calls and body.pop(PARALLEL, None) is False:
+        warnings.append(f"{PARALLEL} is not supported by {mapping.key} and was left out.")
+    for name, flag in FLAGGED:
+        if not getattr(mapping, flag):
+            body.pop(name, None)
     if body.get("reasoning_effort") == "none" and not _can_stop_reasoning(target):
         _reason_least(body, target, warnings)
 

@@ -14,7 +14,7 @@ from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, Embed
 from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import ODD, SHAPE_ERRORS
-from gateway.providers.openai.address import Tokens, way_of
+from gateway.providers.openai.address import Tokens, endpoint_of
 from gateway.providers.openai.request import shorten_user
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.vectors import VECTOR, read_apart, read_vectors
@@ -38,6 +38,7 @@ class SentVectors(Struct):
 
 
 ANSWER = json.Decoder(SentVectors)
+ROWS = json.Decoder(list[SentRow])
 
 
 class OpenAIEmbeddings:
@@ -65,7 +66,7 @@ class OpenAIEmbeddings:
 
     def read(self, reply: UpstreamReply, relayed: bool) -> EmbeddingsResult:
         """Return the vectors in the order of the inputs. UpstreamFailed for an unexpected shape or an empty list."""
-        sent = read_apart(ANSWER, reply.read_all())
+        sent = read_apart(ANSWER, reply.read_all(), "data", ROWS)
         try:
             rows = sorted(sent.data, key=attrgetter("index"))
             usage = sent.usage
@@ -90,5 +91,5 @@ class OpenAIEmbeddings:
                 what = f"{target.mapping.key} does not support dimensions."
                 raise NotSupported(what, param="dimensions", code="unsupported_parameter")
             body[spelled] = body.pop("dimensions")
-        way = way_of(target, PATH, False, self._tokens)
-        return Call("POST", way.url, way.headers, json.encode(body), way=way)
+        endpoint = endpoint_of(target, PATH, False, self._tokens)
+        return Call("POST", endpoint.url, endpoint.headers, json.encode(body), endpoint=endpoint)

@@ -38,7 +38,7 @@ from gateway.providers.image_codecs import (
     refuse_marks,
 )
 from gateway.providers.multipart import FormBody, UploadPart
-from gateway.providers.openai.address import Tokens, address_of, way_of
+from gateway.providers.openai.address import Tokens, address_of, endpoint_of
 from gateway.providers.openai.typed_events import TypedEvents
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.sse import read_batches
@@ -86,8 +86,17 @@ class OpenAIImages(WrittenCodec, WholeImages):
             path = EDIT
         else:
             path = MAKE
-        way = way_of(target, path, streams, self._tokens)
-        return Call("POST", way.url, way.headers, files.encode(body), streams, tuple(warnings), way=way, reader=reader)
+        endpoint = endpoint_of(target, path, streams, self._tokens)
+        return Call(
+            "POST",
+            endpoint.url,
+            endpoint.headers,
+            files.encode(body),
+            streams,
+            tuple(warnings),
+            endpoint=endpoint,
+            reader=reader,
+        )
 
     def _form(
         self, body: dict[str, Any], wanted: ImagesInput, target: Target, warnings: tuple[str, ...], reader: Any

@@ -109,8 +109,8 @@ class OpenAISession:
         return self._link.reason
 
     @property
-    def heard(self) -> int:
-        return self._link.heard
+    def received_count(self) -> int:
+        return self._link.received_count
 
     def receive(self) -> ServerEvent | None:
         """Return the next event, None when the session is closed."""
@@ -192,7 +192,7 @@ def _settings(event: RealtimeEvent) -> ServerEvent:
     else:
         holder = session
     turns = holder.get("turn_detection", {})
-    listens = turns is not None and not (isinstance(turns, dict) and turns.get("create_response") is False)
+    auto_responds = turns is not None and not (isinstance(turns, dict) and turns.get("create_response") is False)
     limit = session.get("max_output_tokens", session.get("max_response_output_tokens"))
     if holder is sound:
         name = "transcription"
@@ -200,7 +200,7 @@ def _settings(event: RealtimeEvent) -> ServerEvent:
         name = "input_audio_transcription"
     return ServerEvent(
         "settings",
-        listens=listens and session.get("type") != TRANSCRIPTION,
+        auto_responds=auto_responds and session.get("type") != TRANSCRIPTION,
         most_output=_output_limit(limit),
         transcriber=_transcriber(holder, name),
     )
@@ -228,16 +228,16 @@ def _committed(event: RealtimeEvent) -> ServerEvent:
     return ServerEvent("committed", _text(event.item_id))
 
 
-def _heard(event: RealtimeEvent) -> ServerEvent:
+def _transcribed(event: RealtimeEvent) -> ServerEvent:
     try:
         usage = read_usage(_object(event.usage), None)
     except SHAPE_ERRORS:
         usage = None
-    return ServerEvent("heard", _text(event.item_id), usage=usage, text_length=len(event.transcript))
+    return ServerEvent("transcribed", _text(event.item_id), usage=usage, text_length=len(event.transcript))
 
 
-def _unheard(event: RealtimeEvent) -> ServerEvent:
-    return ServerEvent("unheard", _text(event.item_id))
+def _transcription_failed(event: RealtimeEvent) -> ServerEvent:
+    return ServerEvent("transcription_failed", _text(event.item_id))
 
 
 def _account(event: RealtimeEvent) -> ServerEvent:
@@ -252,8 +252,8 @@ READERS = {
     "session.updated": _settings,
     "input_audio_buffer.committed": _committed,
     "rate_limits.updated": _account,
-    f"{HEARD}completed": _heard,
-    f"{HEARD}failed": _unheard,
+    f"{HEARD}completed": _transcribed,
+    f"{HEARD}failed": _transcription_failed,
 }
 
 

@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+from gateway.dialects.openai import NAME
 from gateway.errors import ContentNeeded, NotSupported
 from gateway.neutral.chat import (
     ChatRequest,
@@ -29,8 +30,10 @@ from gateway.neutral.parts import (
     ToolResult,
 )
 from gateway.providers.media_fetching import is_addressed
+from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.unsupported_parts import spell_out, warn_of_mode
 
+PARAMETER_WRITER = ParameterWriter(NAME, apart=("stop", "parallel_tool_calls", "output_effort"))
 USER_LIMIT = 64  # characters that OpenAI accepts
 STOP_LIMIT = 4  # API reference: up to four stop sequences
 MOVED = "(shown in the next user message)"
@@ -75,16 +78,7 @@ def shorten_user(user: str) -> str:
 
 def _write_sampling(conversation: Conversation, body: dict[str, Any], warnings: list[str]) -> None:
     sampling = conversation.sampling
-    if sampling.max_tokens:
-        body["max_completion_tokens"] = sampling.max_tokens
-    for name in ("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty"):
-        value = getattr(sampling, name)
-        if value is not None:
-            body[name] = value
-    if sampling.n > 1:
-        body["n"] = sampling.n
-    if sampling.verbosity:
-        body["verbosity"] = sampling.verbosity
+    PARAMETER_WRITER.write(sampling, body, warnings)
     if sampling.stop:
         body["stop"] = list(sampling.stop[:STOP_LIMIT])
         if len(sampling.stop) > STOP_LIMIT:

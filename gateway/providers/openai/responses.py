@@ -13,19 +13,28 @@ from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import ChatRequest, ChatResult, Native
 from gateway.neutral.events import Batch
+from gateway.neutral.parameters import fields_of, lost_by
 from gateway.providers import quirks
 from gateway.providers.failures import upstream_failure
-from gateway.providers.openai.address import Tokens, way_of
+from gateway.providers.openai.address import Tokens, endpoint_of
 from gateway.providers.openai.responses_input import retarget
 from gateway.providers.openai.responses_reply import read_result
 from gateway.providers.openai.responses_request import write_body
 from gateway.providers.openai.responses_stream import ResponsesStreamReader
+from gateway.providers.parameter_writer import is_unlisted
 from gateway.providers.protocol import Call, Target, UpstreamReply
 
 PATH = "/responses"
+PARALLEL = "parallel_tool_calls"
 LEAST_OUTPUT = 16  # OpenAI API reference, max_output_tokens: lower values are refused
 # Parameters that are left out with a warning when the mapping's entry lists parameters without them.
-OPTIONAL = ("temperature", "top_p")
+OPTIONAL = tuple((path, row) for path, row in fields_of(dialect.NAME).items() if row.listed)
+# Parameters that are removed where the mapping lacks the flag of their capability. parallel_tool_calls is reported.
+FLAGGED = tuple(
+    (path, row.capability.flag)
+    for path, row in fields_of(dialect.NAME).items()
+    if row.capability and row.capability.flag and path != PARALLEL
+)
 SEARCHES = ("web_search", "web_search_preview")
 USUAL_TIERS = ("auto", "default")
 Body = dict[str, Any]
@@ -36,7 +45,7 @@ class OpenAIResponses:
 
     dialect = dialect.NAME
     marks = False
-    lost = frozenset(("penalties", "cache_marks"))
+    lost = lost_by(dialect) | {"cache_marks"}
     waits = False
 
     def __init__(self, tokens: Tokens | None = None) -> None:
@@ -101,8 +110,8 @@ def _finish(body: Body, request: ChatRequest, target: Target, warnings: list[str
         if quirk is not None:
             quirk(body, request)
     stream = request.requirements.stream
-    way = way_of(target, PATH, stream, tokens)
-    return Call("POST", way.url, way.headers, json.encode(body), stream, tuple(warnings), way=way)
+    endpoint = endpoint_of(target, PATH, stream, tokens)
+    return Call("POST", endpoint.url, endpoint.headers, json.encode(body), stream, tuple(warnings), endpoint=endpoint)
 
 
 def _include(body: Body, target: Target) -> None:
@@ -134,15 +143,15 @@ def _fit(body: Body, request: ChatRequest, target: Target, warnings: list[str]) 
     options = request.options
     if quirks.NO_SAMPLING in target.quirks:
         warnings.extend(quirks.report_fixed(body, mapping.key))
-    if mapping.supported_parameters:
-        for name in OPTIONAL:
-            if name in body and name not in mapping.supported_parameters:
-                del body[name]
-                warnings.append(f"{name} is not supported by {mapping.key} and was left out.")
+    for name, row in OPTIONAL:
+        if name in body and is_unlisted(row, mapping):
+            del body[name]
+            warnings.append(f"{name} is not supported by {mapping.key} and was left out.")
     if not mapping.parallel_tool_calls and body.pop("parallel_tool_calls", None) is False:
         warnings.append(f"parallel_tool_calls is not supported by {mapping.key} and was left out.")
-    if not mapping.verbosity:
-        _drop_inner(body, "text", "verbosity")
+    for path, flag in FLAGGED:
+        if not getattr(mapping, flag):
+            quirks.drop_field(body, path)
     _fit_reasoning(body, target)
     if options.prompt_cache_key:
         body["prompt_cache_key"] = options.prompt_cache_key
@@ -161,7 +170,7 @@ def _fit_reasoning(body: Body, target: Target) -> None:
     elif mapping.reasoning_efforts and "none" not in mapping.reasoning_efforts:
         reasoning = body.get("reasoning")
         if reasoning and reasoning.get("effort") == "none":
-            _drop_inner(body, "reasoning", "effort")
+            quirks.drop_field(body, "reasoning.effort")
 
 
 def _drop_search(body: Body, target: Target, warnings: list[str]) -> None:
@@ -178,25 +187,8 @@ def _drop_search(body: Body, target: Target, warnings: list[str]) -> None:
         body.pop(name, None)
 
 
-def _drop_inner(body: Body, outer: str, name: str) -> None:
-    """Remove `name` from the object `outer`, and the object if it is then empty. Nested values are shared, so it is
-    copied."""
-    holder = body.get(outer)
-    if not holder or name not in holder:
-        return
-    kept = {key: value for key, value in holder.items() if key != name}
-    if kept:
-        body[outer] = kept
-    else:
-        del body[outer]
-
-
 def _no_effort(body: Body, request: ChatRequest) -> None:
-    _drop_inner(body, "reasoning", "effort")
-
-
-def _no_verbosity(body: Body, request: ChatRequest) -> None:
-    _drop_inner(body, "text", "verbosity")
+    quirks.drop_field(body, "reasoning.effort")
 
 
 def _sends_cache_terms(body: Body, request: ChatRequest) -> None:
@@ -219,13 +211,10 @@ def _no_max_tool_calls(body: Body, request: ChatRequest) -> None:
 
 # The quirks that apply to this format; other names in catalogue entries are skipped.
 QUIRKS: dict[str, Callable[[Body, ChatRequest], None]] = {
-    "no_parallel_tool_calls": quirks.no_parallel_tool_calls,
-    "no_service_tier": quirks.no_service_tier,
-    "no_sampling": quirks.no_sampling,
+    **quirks.removals_in(dialect.NAME),
     "tool_choice_auto": quirks.tool_choice_auto,
     "no_user": _no_user,
     "no_max_tool_calls": _no_max_tool_calls,
-    "no_verbosity": _no_verbosity,
     "no_reasoning_effort": _no_effort,
     "sends_prompt_cache": _sends_cache_terms,
 }

@@ -19,13 +19,13 @@ from gateway.neutral.chat import (
 )
 from gateway.providers.openai.request import shorten_user
 from gateway.providers.openai.responses_input import InputWriter
+from gateway.providers.parameter_writer import ParameterWriter
 from gateway.providers.unsupported_parts import spell_out, warn_of_names
 
 # The effort for a budget in tokens: this format has no field for a budget.
 EFFORT_BY_BUDGET: tuple[tuple[int, Effort], ...] = ((4096, "low"), (16384, "medium"))
 NO_PARAMETERS = {"type": "object", "properties": {}}
-# Fields of Sampling without a counterpart in this format.
-WORDLESS = ("top_k", "frequency_penalty", "presence_penalty", "stop")
+PARAMETER_WRITER = ParameterWriter(dialect.NAME, apart=("n", "parallel_tool_calls", "output_effort"))
 
 
 def write_body(request: ChatRequest, origin: str, warnings: list[str]) -> dict[str, Any]:
@@ -53,9 +53,8 @@ def write_body(request: ChatRequest, origin: str, warnings: list[str]) -> dict[s
     reasoning = _write_reasoning(conversation.reasoning)
     if reasoning:
         body["reasoning"] = reasoning
-    text = _write_text(conversation)
-    if text:
-        body["text"] = text
+    if conversation.response_format is not None:
+        body["text"] = {"format": _write_format(conversation.response_format)}
     _write_sampling(conversation, body, warnings)
     if request.user:
         body["safety_identifier"] = shorten_user(request.user)
@@ -64,15 +63,7 @@ def write_body(request: ChatRequest, origin: str, warnings: list[str]) -> dict[s
 
 def _write_sampling(conversation: Conversation, body: dict[str, Any], warnings: list[str]) -> None:
     sampling = conversation.sampling
-    if sampling.max_tokens:
-        body["max_output_tokens"] = sampling.max_tokens
-    for name in ("temperature", "top_p"):
-        value = getattr(sampling, name)
-        if value is not None:
-            body[name] = value
-    for name in WORDLESS:
-        if getattr(sampling, name):
-            warnings.append(f"{name} has no counterpart at this provider and was left out.")
+    PARAMETER_WRITER.write(sampling, body, warnings)
     if sampling.output_effort and not sampling.verbosity:
         warnings.append("The output effort has no counterpart at this provider and was left out.")
 
@@ -91,15 +82,6 @@ def _write_reasoning(reasoning: ReasoningOptions) -> dict[str, Any]:
     if reasoning.mode:
         written["mode"] = reasoning.mode
     return written
-
-
-def _write_text(conversation: Conversation) -> dict[str, Any]:
-    text: dict[str, Any] = {}
-    if conversation.response_format is not None:
-        text["format"] = _write_format(conversation.response_format)
-    if conversation.sampling.verbosity:
-        text["verbosity"] = conversation.sampling.verbosity
-    return text
 
 
 def _write_format(wanted: ResponseFormat) -> dict[str, Any]:

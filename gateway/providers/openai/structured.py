@@ -15,7 +15,7 @@ from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.structured import StructuredRequest, StructuredResult
 from gateway.neutral.usage import Usage, UsageBasis, read_count
 from gateway.providers.answer_checks import ODD, SHAPE_ERRORS, read_object
-from gateway.providers.openai.address import Tokens, way_of
+from gateway.providers.openai.address import Tokens, endpoint_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.written import WrittenCodec
 
@@ -48,9 +48,9 @@ class OpenAIStructured(WrittenCodec):
         body: Json = request.content()
         if self._fit is not None:
             body = self._fit(body, target)
-        way = way_of(target, self._path, False, self._tokens)
+        endpoint = endpoint_of(target, self._path, False, self._tokens)
         sent = json.encode({**body, "model": target.mapping.external_id})
-        return Call("POST", way.url, way.headers, sent, way=way)
+        return Call("POST", endpoint.url, endpoint.headers, sent, endpoint=endpoint)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> StructuredResult:
         """Return the answer. UpstreamFailed when a required member is missing."""

@@ -233,14 +233,13 @@ def read_usage(reported: dict[str, Any] | None, duration: float | None) -> Usage
     else:
         length_ms = 0
     if "input_tokens" in reported:
-        details = reported.get("input_token_details") or {}
-        heard = read_count(details.get("audio_tokens"))
-        if details:
-            text = read_count(details.get("text_tokens"))
-        else:
-            text = read_count(reported["input_tokens"])
+        # A sum without details is that of the sound: nearly all of it, and where the prices differ, the dearer part.
+        details = reported.get("input_token_details") or {"audio_tokens": reported["input_tokens"]}
         return Usage(
-            input=text, input_audio=heard, output=read_count(reported.get("output_tokens")), audio_ms=length_ms
+            input=read_count(details.get("text_tokens")),
+            input_audio=read_count(details.get("audio_tokens")),
+            output=read_count(reported.get("output_tokens")),
+            audio_ms=length_ms,
         )
     if "prompt_tokens" in reported:
         return Usage(

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from gateway.providers.sandbox.counting import count, slice_text
+from gateway.providers.sandbox.counting import count, count_slices, slice_text
 from gateway.providers.sandbox.directives import Directives
 from gateway.providers.sandbox.generated_answers import SandboxAnswer, ToolUse, answer
 from gateway.providers.sandbox.personas import Persona
@@ -28,13 +28,14 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
         usage = None
     else:
         usage = write_usage(prompt, answers, directives.cached)
-    deltas = _interleave([_deltas(choice, directives.chunk) for choice in answers])
     if prompt.stream:
+        deltas = _interleave([_deltas(choice, directives.chunk) for choice in answers])
         frames = tuple(_frames(prompt, deltas, usage, directives.no_choices))
         return Response(frames=frames, streamed=True)
     whole = write_completion(prompt, answers, usage)
     bare = orjson.dumps({**whole, "choices": []})
-    return Response(orjson.dumps(whole), pieces=len(deltas), bare=bare)
+    pieces = sum(_count_deltas(choice, directives.chunk) for choice in answers)
+    return Response(orjson.dumps(whole), pieces=pieces, bare=bare)
 
 
 def write_completion(
@@ -120,6 +121,12 @@ def _deltas(choice: SandboxAnswer, size: int) -> list[tuple[dict[str, Any], str 
     for place, use in enumerate(choice.uses):
         deltas.extend({"tool_calls": [part]} for part in _use_deltas(use, place, size))
     return [*((delta, None) for delta in deltas), ({}, choice.finish)]
+
+
+def _count_deltas(choice: SandboxAnswer, size: int) -> int:
+    """Return the number of deltas that `_deltas` makes."""
+    texts = (choice.reasoning, choice.refusal, choice.text, *(use.arguments for use in choice.uses))
+    return 2 + len(choice.uses) + sum(count_slices(text, size) for text in texts)
 
 
 def _use_deltas(use: ToolUse, place: int, size: int) -> Iterator[dict[str, Any]]:

@@ -26,6 +26,13 @@ def clip(text: str, tokens: int) -> str:
     return text.encode()[: tokens * TOKEN_BYTES].decode(errors="ignore")
 
 
+def count_slices(text: str, tokens: int) -> int:
+    """Return the number of pieces that `slice_text` makes."""
+    if text.isascii():
+        return -(-len(text) // (tokens * TOKEN_BYTES))
+    return len(slice_text(text, tokens))
+
+
 def slice_text(text: str, tokens: int) -> list[str]:
     """Return the text in pieces of at most `tokens` tokens."""
     size = tokens * TOKEN_BYTES

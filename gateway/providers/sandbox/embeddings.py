@@ -48,22 +48,18 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
 
 def _write(body: dict[str, Any], inputs: list[Input], size: int, directives: Directives) -> Response:
     packed = body.get("encoding_format") == "base64"
-    data = []
+    rows = []
     for index, value in enumerate(inputs):
         vector = embed(value, size)
-        # Each vector is encoded separately: a single call for all numbers would block every other thread.
-        encoded = base64.b64encode(struct.pack(f"<{size}f", *vector)).decode() if packed else write_vector(vector)
-        data.append({"object": "embedding", "index": index, "embedding": encoded})
-    whole: dict[str, Any] = {"object": "list", "data": data, "model": body["model"]}
+        # Each row is encoded separately: a single call for all numbers would block every other thread.
+        encoded = base64.b64encode(struct.pack(f"<{size}f", *vector)).decode() if packed else vector
+        rows.append(orjson.dumps({"object": "embedding", "index": index, "embedding": encoded}))
+    rest: dict[str, Any] = {"model": body["model"]}
     if not directives.no_usage:
         tokens = sum(count(strip(value)) if isinstance(value, str) else len(value) for value in inputs)
-        whole["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return Response(orjson.dumps(whole), bare=orjson.dumps({**whole, "data": []}))
-
-
-def write_vector(vector: list[float]) -> orjson.Fragment:
-    """Return a vector as encoded JSON."""
-    return orjson.Fragment(orjson.dumps(vector))
+        rest["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
+    whole = b"".join((b'{"object":"list","data":[', b",".join(rows), b"],", orjson.dumps(rest)[1:]))
+    return Response(whole, bare=orjson.dumps({"object": "list", "data": [], **rest}))
 
 
 def embed(value: Input, size: int) -> list[float]:

@@ -71,7 +71,7 @@ class SandboxSession:
         self.code = LOST
         self.reason = ""
         self.closed = False
-        self.heard = 0
+        self.received_count = 0
         self._given: Queue[Json | None] = Queue(WAITING)
         self._cancelled = False
         self._session: Json = {
@@ -129,7 +129,7 @@ class SandboxSession:
 
     def ping(self) -> None:
         """Count a pong."""
-        self.heard += 1
+        self.received_count += 1
 
     def close(self, number: int = NORMAL, reason: str = "") -> None:
         self.code = number
@@ -261,7 +261,7 @@ class SandboxSession:
         else:
             seconds = 0.0
         if seconds:
-            yield from _sound(seconds, made, about)
+            yield from _sound(seconds, about)
         name = "transcript" if spoken else "text"
         yield {"type": f"{kind}.done", **about, "content_index": 0, name: made}
         part = {**part, name: made}
@@ -328,8 +328,8 @@ def _added(item: Json) -> Iterator[Json]:
         yield {"type": f"conversation.item.{end}", "previous_item_id": None, "item": item}
 
 
-def _sound(seconds: float, text: str, about: Json) -> Iterator[Json]:
-    data = compute(audio_files.make, "pcm", seconds, text)
+def _sound(seconds: float, about: Json) -> Iterator[Json]:
+    data = compute(audio_files.make, "pcm", seconds)
     for at in range(0, len(data), SOUND_PIECE):
         piece = b64encode(data[at : at + SOUND_PIECE]).decode()
         yield {"type": "response.output_audio.delta", **about, "content_index": 0, "delta": piece}

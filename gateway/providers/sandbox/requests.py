@@ -4,16 +4,21 @@ Source: OpenAI API reference, "Create chat completion"; the error texts are thos
 """
 
 import re
-from typing import Any
+from typing import Any, get_args
 
+from msgspec import Meta
+
+from gateway.dialects.openai import NAME
+from gateway.neutral import efforts
+from gateway.neutral.parameters import Parameter, fields_of
 from gateway.providers.sandbox.checks import Check, between, check_fields, member, of, one_of, wrong_type, wrong_value
 from gateway.providers.sandbox.error_responses import refuse
 from gateway.providers.sandbox.message_validation import check_messages
 
-NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+MOST = 10_000_000
 MOST_TOOLS = 128
 MOST_STOPS = 4
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 CHOICES = ("none", "auto", "required")
 
 
@@ -73,7 +78,7 @@ def _tool(tool: Any, param: str) -> None:
 
 
 def _name(value: str, param: str) -> None:
-    if not NAME.fullmatch(value):
+    if not TOOL_NAME.fullmatch(value):
         text = f"Invalid '{param}': string does not match pattern. Expected a string that matches '^[a-zA-Z0-9_-]+$'."
         raise refuse(text, param, "invalid_value")
 
@@ -133,28 +138,37 @@ def _metadata(value: Any, param: str) -> None:
             raise wrong_type(text, f"{param}.{name[:64]}", "a string")
 
 
+def _check_of(row: Parameter) -> Check:
+    """Return the check of a parameter with the type and the limits of its row."""
+    if row.words:
+        return one_of(*row.words)
+    kind = get_args(row.type) or (row.type,)
+    limits = next((mark for mark in kind if isinstance(mark, Meta)), None)
+    if limits is None:
+        return of(kind[0])
+    return between(limits.ge or 0, limits.le or MOST, whole=kind[0] is int)
+
+
 FIELDS: dict[str, Check] = {
+    **{path: _check_of(row) for path, row in fields_of(NAME).items() if row.callers.get(NAME) == path},
     "model": of(str),
     "messages": of(list),
     "audio": of(dict),
-    "frequency_penalty": between(-2, 2),
     "function_call": of(str, dict),
     "functions": of(list),
     "logit_bias": of(dict),
     "logprobs": of(bool),
-    "max_completion_tokens": between(1, 10_000_000, whole=True),
-    "max_tokens": between(1, 10_000_000, whole=True),
+    "max_completion_tokens": between(1, MOST, whole=True),
+    "max_tokens": between(1, MOST, whole=True),
     "metadata": _metadata,
     "modalities": of(list),
     "moderation": of(dict),
     "n": between(1, 128, whole=True),
-    "parallel_tool_calls": of(bool),
     "prediction": of(dict),
-    "presence_penalty": between(-2, 2),
     "prompt_cache_key": of(str),
     "prompt_cache_options": of(dict),
     "prompt_cache_retention": one_of("in_memory", "in-memory", "24h"),
-    "reasoning_effort": one_of(*EFFORTS),
+    "reasoning_effort": one_of(*efforts.ALL),
     "response_format": _response_format,
     "safety_identifier": of(str),
     "seed": of(int),
@@ -163,12 +177,9 @@ FIELDS: dict[str, Check] = {
     "store": of(bool),
     "stream": of(bool),
     "stream_options": _stream_options,
-    "temperature": between(0, 2),
     "tool_choice": _tool_choice,
     "tools": _tools,
     "top_logprobs": between(0, 20, whole=True),
-    "top_p": between(0, 1),
     "user": of(str),
-    "verbosity": one_of("low", "medium", "high"),
     "web_search_options": of(dict),
 }

@@ -13,6 +13,7 @@ from multipart import MultipartError, MultipartParser, parse_options_header
 
 from gateway.clock import Clock
 from gateway.errors import InvalidRequest, UpstreamTimeout, UpstreamUnreachable
+from gateway.providers.json_pieces import loads_in_pieces
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.sandbox import (
     chat,
@@ -130,10 +131,9 @@ class SandboxServer:
         if found is not None:
             return found
         operation = _operation(call)
-        body = (compute if len(raw) > APART else _call)(_read_body, raw, call.headers.get("content-type", ""))
-        persona = find(body["model"], operation.name)
-        (compute if len(raw) > APART else _call)(operation.check, body)
-        directives = self._directives(body, persona, read_brackets(operation.directive_text(body)))
+        read = compute if len(raw) > APART else _call
+        body, persona, brackets = read(_read_call, operation, raw, call.headers.get("content-type", ""))
+        directives = self._directives(body, persona, brackets)
         if directives.refuse_connection:
             raise UpstreamUnreachable(REFUSED)
         if directives.timeout is not None:
@@ -167,6 +167,16 @@ def _call(work: Callable[..., Any], *args: Any) -> Any:
     return work(*args)
 
 
+def _read_call(
+    operation: SandboxOperation, raw: bytes, kind: str
+) -> tuple[dict[str, Any], Persona, tuple[Bracket, ...]]:
+    """Return the checked body, its model and its directives. InvalidRequest."""
+    body = _read_body(raw, kind)
+    persona = find(body["model"], operation.name)
+    operation.check(body)
+    return body, persona, read_brackets(operation.directive_text(body))
+
+
 def _late(script: Script, directives: Directives) -> Script:
     return replace(script, start_s=directives.slow_start)
 
@@ -193,7 +203,7 @@ def _read_body(raw: bytes, kind: str) -> dict[str, Any]:
         if kind.startswith("multipart/form-data"):
             body = _read_form(raw, kind)
         else:
-            body = orjson.loads(raw)
+            body = loads_in_pieces(raw)
     except MultipartError as error:
         raise refuse("The form could not be parsed.") from error
     except orjson.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""Speech: an audio file of the duration that reading the text takes, with the text embedded.
+"""Speech: an audio file of the duration that reading the text takes.
 
 Source: OpenAI API reference, "Create speech" and its stream events.
 """
@@ -37,7 +37,7 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     text = strip(body["input"])
     made = body.get("response_format") or "mp3"
     seconds = max(0.1, len(text) / CHARACTERS_A_SECOND / (body.get("speed") or 1.0))
-    sound = audio_files.make(made, seconds, text)
+    sound = audio_files.make(made, seconds)
     pieces = [sound[at : at + PIECE] for at in range(0, len(sound), PIECE)]
     if body.get("stream_format") != "sse":
         return Response(frames=tuple(pieces), streamed=True, pieces=len(pieces), media=FORMATS[made])

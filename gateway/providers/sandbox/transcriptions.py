@@ -1,4 +1,4 @@
-"""Transcriptions: returns the text embedded in audio of the sandbox, and for other audio its size.
+"""Transcriptions: returns the size of the audio as text.
 
 Source: OpenAI API reference, "Create transcription" and its stream events.
 """
@@ -7,10 +7,9 @@ from typing import Any
 
 import orjson
 
-from gateway.providers.sandbox import audio_files
 from gateway.providers.sandbox.checks import Check, accept, check_fields, of, one_of
 from gateway.providers.sandbox.counting import count, slice_text
-from gateway.providers.sandbox.directives import Directives, strip
+from gateway.providers.sandbox.directives import Directives
 from gateway.providers.sandbox.personas import Persona
 from gateway.providers.sandbox.response import Response, write_event
 from gateway.providers.sandbox.speech import CHARACTERS_A_SECOND
@@ -31,11 +30,7 @@ def directive_text(body: dict[str, Any]) -> str:
 
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
     """Return the answer to a checked body."""
-    held = audio_files.text_of(body["file"])
-    if held is not None:
-        text = strip(held)
-    else:
-        text = f"A sound of {len(body['file'])} bytes."
+    text = f"A sound of {len(body['file'])} bytes."
     duration = round(len(text) / CHARACTERS_A_SECOND, 2)
     if not directives.no_usage:
         usage = {"usage": {"type": "duration", "seconds": duration}}

@@ -1,21 +1,27 @@
 """`GET /v1/credits`: the organization's remaining credits. Clients of every major call it at the root of the base URL,
 and read errors only in the format of this surface."""
 
-from gateway.money import format_usd
 from gateway.surfaces import auth
+from gateway.surfaces.answer_structs import ModelApiAnswer, Usd
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.http_responses import json_reply
-from gateway.surfaces.shapes import named
 from gateway.worker.services import Services
 
 PATH = "/v1/credits"
-ANSWER = named("CreditsLeft", balance="string", unlimited="boolean", total_used="string", totalUsed="string")
+
+
+class CreditsLeftAnswer(ModelApiAnswer):
+    """The balance, and lifetime spending in both spellings that clients use."""
+
+    balance: Usd
+    unlimited: bool
+    total_used: Usd
+    totalUsed: Usd  # noqa: N815 - the spelling of some clients
 
 
 def show_credits(services: Services, inbound: Inbound) -> Outbound:
-    """Show the organization's balance and lifetime spending; the latter in both spellings that clients use."""
+    """Show the organization's balance and lifetime spending."""
     caller = auth.require_user_key(auth.caller_of(services, inbound))
     balance = services.billing.ledger.balance(caller.organization_id)
-    used = format_usd(balance.spent_nusd)
-    left = {"balance": format_usd(balance.balance_nusd), "unlimited": balance.unlimited}
-    return json_reply({**left, "total_used": used, "totalUsed": used}, inbound.shown_id)
+    answer = CreditsLeftAnswer.of(balance, total_used=balance.spent_nusd, totalUsed=balance.spent_nusd)
+    return json_reply(answer.encode(), inbound.shown_id)

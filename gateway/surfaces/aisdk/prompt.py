@@ -55,19 +55,19 @@ class Prompt:
         parts: tuple[Part, ...]
         if isinstance(message, wire.UserMessage):
             parts = self._user(message.content, place)
-            said = Message("user", parts)
+            converted = Message("user", parts)
         elif isinstance(message, wire.AssistantMessage):
             parts = self._assistant(message.content, place)
-            said = Message("assistant", parts)
+            converted = Message("assistant", parts)
         else:
             parts = self._results(message.content, place)
-            said = Message("tool", parts)
+            converted = Message("tool", parts)
             self.count += max(0, len(parts) - 1)
         if not parts:
             return None
         if mark is None:
-            return said
-        return self._mark_last(said, mark)
+            return converted
+        return self._mark_last(converted, mark)
 
     def _user(self, content: list[Any], place: int) -> tuple[Part, ...]:
         return tuple(

@@ -9,7 +9,7 @@ from gateway.billing.context import RequestContext
 from gateway.dialects import aisdk as dialect
 from gateway.dialects.field_names import restate
 from gateway.errors import GatewayError, NotSupported, UnknownModel
-from gateway.surfaces import auth, http_responses
+from gateway.surfaces import attribution, auth, http_responses
 from gateway.surfaces.aisdk import balance, model_list, reader, schema, stream, writer
 from gateway.surfaces.aisdk.privacy import without_headers
 from gateway.surfaces.facts import Facts, headers_of
@@ -22,10 +22,10 @@ PREFIXES = {"/v1/ai": 2, "/v3/ai": 3, "/v4/ai": 4}
 NOT_FOUND = 404
 
 
-def ask(read_chat: reader.ReadChat, of_prefix: int, services: Services, inbound: Inbound) -> Outbound:
+def ask(of_prefix: int, services: Services, inbound: Inbound) -> Outbound:
     """Call a language model, complete or streamed; headers select model, version and streaming."""
     try:
-        return _ask(read_chat, of_prefix, services, inbound)
+        return _ask(of_prefix, services, inbound)
     except UnknownModel as error:
         error.status = NOT_FOUND
         raise
@@ -33,12 +33,13 @@ def ask(read_chat: reader.ReadChat, of_prefix: int, services: Services, inbound:
         raise restate(error, dialect.NAME) from error
 
 
-def _ask(read_chat: reader.ReadChat, of_prefix: int, services: Services, inbound: Inbound) -> Outbound:
+def _ask(of_prefix: int, services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", dialect.NAME)
     if inbound.payload is not None:
         inbound.payload.send_instead(without_headers(inbound.body))
     version = reader.version_of(inbound, of_prefix)
-    question = reader.read(inbound, version, services.settings.limits, read_chat)
+    question = reader.read(inbound, version, services.settings.limits)
+    attribution.add_body(context, question.request.user)
     if question.request.requirements.stream:
         return _stream(services, context, question)
     answer = services.engine.chat.generate(context, question.request)
@@ -119,18 +120,16 @@ ASK = About(
 )
 REFUSALS = (401, 403, 410, 503)
 CONFIG = About("List the language models that a key may call (AI SDK)", TAG, answer=CONFIG_ANSWER, errors=REFUSALS)
-CREDITS = About("Show the organization's credits", TAG, answer=balance.ANSWER, errors=REFUSALS)
+CREDITS = About("Show the organization's credits", TAG, answer=balance.CreditsLeftAnswer, errors=REFUSALS)
 
 
-def surface(read_chat: reader.ReadChat) -> Surface:
-    """Return the surface; `read_chat` reads chat completions bodies; their fields and limits apply here too."""
-    return Surface("aisdk", ERRORS, tuple(_operations(read_chat)), prefixes=tuple(PREFIXES))
-
-
-def _operations(read_chat: reader.ReadChat) -> Iterator[Operation]:
+def _operations() -> Iterator[Operation]:
     for prefix, version in PREFIXES.items():
-        answer = wraps(ask)(partial(ask, read_chat, version))
+        answer = wraps(ask)(partial(ask, version))
         yield Operation("POST", f"{prefix}/language-model", answer, body="json", hot=True, paid=True, about=ASK)
         config = wraps(model_list.show_config)(partial(model_list.show_config, version))
         yield Operation("GET", f"{prefix}/config", config, about=CONFIG)
     yield Operation("GET", balance.PATH, balance.show_credits, about=CREDITS)
+
+
+SURFACE = Surface("aisdk", ERRORS, tuple(_operations()), prefixes=tuple(PREFIXES))

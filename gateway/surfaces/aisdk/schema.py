@@ -9,6 +9,8 @@ from typing import Any
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, field
 from msgspec.json import Decoder
 
+from gateway.dialects.aisdk import NAME
+from gateway.surfaces.request_parameters import with_parameters
 from gateway.surfaces.validation_errors import explain, readable
 
 Json = dict[str, Any]
@@ -254,15 +256,11 @@ class JsonFormat(Shape, tag_field="type", tag="json"):
     description: str | None = None
 
 
+@with_parameters(NAME, kind=int | float | None)  # the reader of chat options checks their limits
 class CallOptions(Shape):
     """The body. Its member `headers` repeats the caller's own headers, including secrets, and is ignored."""
 
     prompt: list[AnyMessage]
-    max_tokens: int | float | None = field(default=None, name="maxOutputTokens")
-    temperature: int | float | None = None
-    top_p: int | float | None = field(default=None, name="topP")
-    presence_penalty: int | float | None = field(default=None, name="presencePenalty")
-    frequency_penalty: int | float | None = field(default=None, name="frequencyPenalty")
     stop: Any = field(default=None, name="stopSequences")
     seed: Any = None
     top_k: Any = field(default=None, name="topK")

@@ -23,8 +23,8 @@ def write_call(ident: str, name: str, arguments: str) -> Json:
     return {"type": "tool-call", "toolCallId": ident, "toolName": name, "input": text, "providerExecuted": True}
 
 
-def write_result(ident: str, name: str, found: list[Json]) -> Json:
-    return {"type": "tool-result", "toolCallId": ident, "toolName": name, "result": found}
+def write_result(ident: str, name: str, results: list[Json]) -> Json:
+    return {"type": "tool-result", "toolCallId": ident, "toolName": name, "result": results}
 
 
 def write_source(source: Source, ident: str) -> Json:

@@ -123,21 +123,21 @@ class _Content:
         self._searched = False
 
     def write(self, parts: Sequence[Part]) -> list[Json]:
-        found: dict[str, list[Json]] = {}
+        results: dict[str, list[Json]] = {}
         for part in parts:
             if isinstance(part, VendorPart):
                 ident, pages = searches.found_in(part.body)
-                found[ident] = pages
+                results[ident] = pages
         ran = [part for part in parts if isinstance(part, ToolCall) and part.executed]
         sources = [source for part in parts for source in getattr(part, "sources", ())]
-        if ran and ran[-1].id not in found:
-            found[ran[-1].id] = searches.found_of(sources)
+        if ran and ran[-1].id not in results:
+            results[ran[-1].id] = searches.found_of(sources)
         content: list[Json] = []
         for part in parts:
-            content += self._write(part, found, sources)
+            content += self._write(part, results, sources)
         return content
 
-    def _write(self, part: Part, found: dict[str, list[Json]], sources: list[Source]) -> list[Json]:
+    def _write(self, part: Part, results: dict[str, list[Json]], sources: list[Source]) -> list[Json]:
         match part:
             case Text():
                 return self._write_text(part, sources)
@@ -146,7 +146,7 @@ class _Content:
             case Reasoning():
                 return [with_metadata({"type": "reasoning", "text": part.text}, write_reasoning(part))]
             case ToolCall() if part.executed:
-                return self._write_search(part.id, part.arguments, found.get(part.id, []))
+                return self._write_search(part.id, part.arguments, results.get(part.id, []))
             case ToolCall():
                 return [write_call(part.id, part.name, part.arguments, part.custom, part.signature, part.vendor)]
             case Image() | Audio() | File() if part.media.url and not takes_addresses(self._version):
@@ -168,12 +168,12 @@ class _Content:
             content.append(with_metadata(text, write_signature(part.signature, part.vendor)))
         return content
 
-    def _write_search(self, ident: str, arguments: str, found: list[Json]) -> list[Json]:
+    def _write_search(self, ident: str, arguments: str, results: list[Json]) -> list[Json]:
         """Write a search. If an option enabled search, the caller has no name for the tool, and nothing is sent."""
         self._searched = True
         if not self._search:
             return []
         return [
             searches.write_call(ident, self._search, arguments),
-            searches.write_result(ident, self._search, found),
+            searches.write_result(ident, self._search, results),
         ]

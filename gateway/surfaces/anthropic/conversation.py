@@ -23,6 +23,7 @@ from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import schema
 from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, read_token
 from gateway.surfaces.anthropic.part_reader import read_blocks, read_mark, read_thinking
+from gateway.surfaces.request_parameters import ParameterReader
 
 SHOWN = {"summarized": "summary", "omitted": "omitted"}
 ROLES: dict[str, Role] = {"system": "system", "developer": "developer"}
@@ -33,6 +34,8 @@ MODES: dict[str, Literal["auto", "required", "tool", "none"]] = {
     "none": "none",
 }
 SEARCH_NAME = "web_search"
+# These fields have a special form.
+PARAMETER_READER = ParameterReader(NAME, apart=("stop", "parallel_tool_calls"))
 
 
 def decode_conversation(body: schema.MessagesBody) -> Conversation:
@@ -51,7 +54,7 @@ def decode_conversation(body: schema.MessagesBody) -> Conversation:
         tool_choice=_read_choice(body.tool_choice),
         response_format=_read_format(body),
         reasoning=_read_reasoning(body),
-        sampling=_read_sampling(body),
+        sampling=read_sampling(body),
     )
 
 
@@ -80,25 +83,25 @@ def _read_message(message: schema.Message | schema.AssistantMessage, names: dict
 
 def _split_results(role: Any, content: wire.Blocks, names: dict[str, str]) -> list[Message]:
     """Return runs of results and runs of all other blocks, in order."""
-    found: list[Message] = []
+    messages: list[Message] = []
     run: list[Struct] = []
     results: list[ToolResult] = []
     for block in content:
         if isinstance(block, wire.ToolResultBlock):
             if run:
-                found.append(Message(role, read_blocks(run)))
+                messages.append(Message(role, read_blocks(run)))
                 run = []
             results.append(_read_result(block, names))
             continue
         if results:
-            found.append(Message("tool", tuple(results)))
+            messages.append(Message("tool", tuple(results)))
             results = []
         run.append(block)
     if results:
-        found.append(Message("tool", tuple(results)))
-    if run or not found:
-        found.append(Message(role, read_blocks(run)))
-    return found
+        messages.append(Message("tool", tuple(results)))
+    if run or not messages:
+        messages.append(Message(role, read_blocks(run)))
+    return messages
 
 
 def _read_result(block: wire.ToolResultBlock, names: dict[str, str]) -> ToolResult:
@@ -230,10 +233,10 @@ def _read_choice(choice: schema.ToolChoice | None) -> ToolChoice | None:
 
 def _read_format(body: schema.Prompt) -> ResponseFormat | None:
     config = body.output_config
-    wanted = (config.format if config else None) or body.output_format
-    if wanted is None:
+    format = (config.format if config else None) or body.output_format
+    if format is None:
         return None
-    return ResponseFormat("json_schema", "response", schema=wanted.schema, strict=True)
+    return ResponseFormat("json_schema", "response", schema=format.schema, strict=True)
 
 
 def _read_reasoning(body: schema.Prompt) -> ReasoningOptions:
@@ -249,17 +252,11 @@ def _read_reasoning(body: schema.Prompt) -> ReasoningOptions:
     return ReasoningOptions()
 
 
-def _read_sampling(body: schema.MessagesBody) -> Sampling:
+def read_sampling(body: schema.MessagesBody) -> Sampling:
+    """Return the parameters of a body."""
+    apart: dict[str, Any] = {"stop": tuple(body.stop_sequences or ())}
     if getattr(body.tool_choice, "disable_parallel_tool_use", False):
-        parallel = False
-    else:
-        parallel = None
-    return Sampling(
-        max_tokens=body.max_tokens,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=body.top_k,
-        stop=tuple(body.stop_sequences or ()),
-        parallel_tool_calls=parallel,
-        output_effort=(body.output_config.effort if body.output_config else None) or "",
-    )
+        apart["parallel_tool_calls"] = False
+    if body.output_config and body.output_config.effort:
+        apart["output_effort"] = body.output_config.effort
+    return PARAMETER_READER.read(body, **apart)

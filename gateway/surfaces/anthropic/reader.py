@@ -9,29 +9,28 @@ from msgspec.json import encode
 
 from gateway.dialects.anthropic import BETAS, FAST_BETA, NAME, OWN_FIELDS, TIER_FIELDS, tier_of
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
+from gateway.neutral.parameters import capabilities_of, relayed_fields
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import schema
-from gateway.surfaces.anthropic.conversation import decode_conversation
+from gateway.surfaces.anthropic.conversation import decode_conversation, read_sampling
 from gateway.surfaces.anthropic.opaque_tokens import is_ours
+from gateway.surfaces.model_options import read_choice
 
 NATIVE_FIELDS = (
-    "max_tokens",
     "messages",
     "system",
     "tools",
     "tool_choice",
     "thinking",
     "output_config",
-    "temperature",
-    "top_p",
-    "top_k",
-    "stop_sequences",
     "metadata",
     "service_tier",
     "cache_control",
     "context_management",
+    *relayed_fields(NAME),
 )
 OWN = ("container", "mcp_servers")
+NO_CHOICE: dict[str, Any] = {}
 OWN_BLOCKS = (wire.McpToolUseBlock, wire.McpToolResultBlock, wire.McpToolListingBlock)
 # Explanations for values other than the default and the tiers.
 UNKNOWN = {
@@ -64,6 +63,7 @@ def read(body: schema.MessagesBody, betas: str = "", raw: bytes = b"") -> ChatRe
         requirements=_needs(body, prompt, MARK_WORD in raw),
         decode=lambda: decode_conversation(body),
         options=Options(
+            **(read_choice(body, {}) if body.models or body.provider else NO_CHOICE),
             service_tier=tier,
             session=session,
             extra=_extra(body, names),
@@ -205,7 +205,7 @@ def _needs(body: schema.MessagesBody, prompt: PromptSummary, marks: bool) -> Req
         vision=prompt.images > 0,
         documents=prompt.files > 0,
         json_schema=shaped,
-        parallel_tools=getattr(body.tool_choice, "disable_parallel_tool_use", False),
+        parameters=capabilities_of(read_sampling(body)),
         reasoning=isinstance(body.thinking, schema.EnabledThinking | schema.AdaptiveThinking) or bool(effort),
         effort=effort,
         web_search=searches,
@@ -260,5 +260,5 @@ def _native(body: schema.MessagesBody, prompt: PromptSummary) -> Native | None:
     """Return the body for an upstream of this format, or None when such an upstream would reject it."""
     if prompt.mixed or body.output_format is not None:
         return None
-    said = {name: value for name in NATIVE_FIELDS if (value := getattr(body, name)) is not None}
-    return Native(NAME, said, whole=True)
+    body_fields = {name: value for name in NATIVE_FIELDS if (value := getattr(body, name)) is not None}
+    return Native(NAME, body_fields, whole=True)

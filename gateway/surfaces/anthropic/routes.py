@@ -3,17 +3,20 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from gateway.billing.context import RequestContext
 from gateway.clock import SECOND_US, Clock, to_iso
 from gateway.configuration.settings import LimitSettings
 from gateway.dialects import anthropic as dialect
 from gateway.dialects.field_names import restate
-from gateway.errors import NotSupported, RateLimited
+from gateway.errors import NotSupported, RateLimited, UnknownModel
 from gateway.limits import rate_limits as rates
 from gateway.limits.rate_limits import RateLimitStatus
 from gateway.limits.rate_rules import REQUESTS, TOKENS
 from gateway.neutral.chat import ChatRequest
-from gateway.surfaces import auth, caps, http_responses
+from gateway.routing.candidate_filter import NoCredential
+from gateway.surfaces import attribution, auth, caps, http_responses
 from gateway.surfaces.anthropic import count_tokens, frames, reader, schema, shapes, writer
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound, Surface
@@ -21,6 +24,7 @@ from gateway.worker.services import Services
 
 DIALECT = "anthropic"
 ID_PREFIX = "msg_"
+OWN_MODELS = "claude-"
 BETA_HEADER = "anthropic-beta"
 P = TypeVar("P", bound=schema.Prompt)
 
@@ -41,6 +45,28 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     limits = services.settings.limits
     raw = inbound.body
     request = caps.read(limits, raw, _read, limits, raw, inbound.header(BETA_HEADER))
+    if request.user:
+        attribution.add_user_id(context, request.user)
+    try:
+        return _answer(services, context, request)
+    except (UnknownModel, NoCredential):
+        substituted = _substitute(services, context, request)
+        if substituted is None:
+            raise
+    return _answer(services, context, substituted)
+
+
+def _substitute(services: Services, context: RequestContext, request: ChatRequest) -> ChatRequest | None:
+    """Return the request with the operator's models after one of this vendor that cannot be called, None where the
+    caller chose the models. Agents of this vendor request its models even if they are not configured."""
+    models = services.settings.catalogue.messages_models
+    chosen = context.no_fallback or context.models or request.options.models
+    if chosen or not models or not request.requested_model.startswith(OWN_MODELS):
+        return None
+    return replace(request, options=request.options.with_changes(models=models))
+
+
+def _answer(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
     if request.requirements.stream:
         return _stream(services, context, request)
     answer = services.engine.chat.generate(context, request)
@@ -84,8 +110,8 @@ def count(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "count_tokens", DIALECT)
     limits = services.settings.limits
     raw = inbound.body
-    body = {"input_tokens": caps.read(limits, raw, _count, limits, raw)}
-    return http_responses.json_reply(body, context.shown_id, headers=[_identity(context)])
+    answer = count_tokens.TokenCountAnswer(caps.read(limits, raw, _count, limits, raw))
+    return http_responses.json_reply(answer.encode(), context.shown_id, headers=[_identity(context)])
 
 
 def _identity(context: RequestContext) -> tuple[str, str]:
@@ -120,7 +146,9 @@ ERRORS = ErrorFormat(
 ABOUT = About(
     "Create a message (Anthropic dialect)", request=schema.MessagesBody, answer=shapes.MESSAGE, events=shapes.EVENT
 )
-ABOUT_COUNT = About("Estimate the input tokens of a message", request=schema.Prompt, answer=shapes.COUNTED)
+ABOUT_COUNT = About(
+    "Estimate the input tokens of a message", request=schema.Prompt, answer=count_tokens.TokenCountAnswer
+)
 
 OPERATIONS = (
     Operation("POST", "/v1/messages", create, body="json", hot=True, paid=True, about=ABOUT),

@@ -10,6 +10,9 @@ from gateway.errors import InvalidRequest
 from gateway.neutral.cut_pairs import without_halves
 from gateway.surfaces.anthropic.blocks import Blocks, CacheControl, Name, Shape, TextBlock, ToolUseBlock
 from gateway.surfaces.loose import decode_again
+from gateway.surfaces.model_options import CHOICES as MODEL_CHOICES
+from gateway.surfaces.model_options import Models, ProviderOptions
+from gateway.surfaces.request_parameters import with_parameters
 from gateway.surfaces.validation_errors import explain, invalid, path_of, readable
 
 LEAST_BUDGET = 1024  # Anthropic API reference, thinking.budget_tokens
@@ -126,12 +129,11 @@ class Prompt(Shape, kw_only=True):
     response_format: Raw | UnsetType = UNSET  # of another format
 
 
+@with_parameters("anthropic")
 class MessagesBody(Prompt, kw_only=True):
     max_tokens: Annotated[int, Meta(ge=1)]
     stream: bool | None = None
     temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
     stop_sequences: list[str] | None = None
     metadata: Metadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
@@ -142,6 +144,8 @@ class MessagesBody(Prompt, kw_only=True):
     # Service tiers other than the default; any other value is left out, which a warning reports.
     speed: Any = None
     inference_geo: Any = None
+    models: Models | None = None
+    provider: ProviderOptions | None = None
 
 
 DECODER = Decoder(MessagesBody)
@@ -155,6 +159,7 @@ CHOICES = {
     "thinking.type": ("enabled", "disabled", "adaptive"),
     "output_config.effort": EFFORTS,
     "service_tier": ("auto", "standard_only"),
+    **MODEL_CHOICES,
 }
 OTHER_FORMAT = (
     "This looks like a request in OpenAI's format ({}). POST /v1/messages takes Anthropic's; send this request to "
@@ -212,9 +217,9 @@ def _decode_loose(decoder: Decoder, body: bytes, error: ValidationError) -> Any:
         return decode_again(decoder, body, error)
     except ValidationError as still:
         text = str(still)
-        found = OTHER_KINDS.match(text)
-        if found and path_of(text).endswith("type"):
-            raise _other_format(f"{path_of(text)} is {found[1]}", path_of(text)) from None
+        match = OTHER_KINDS.match(text)
+        if match and path_of(text).endswith("type"):
+            raise _other_format(f"{path_of(text)} is {match[1]}", path_of(text)) from None
         raise explain(text, CHOICES) from None
 
 

@@ -1,6 +1,6 @@
 """JSON schemas of the results of the messages operations, for the API description."""
 
-from gateway.surfaces.shapes import COST, METADATA, OBJECT, named, one_of, shape
+from gateway.surfaces.shapes import COST, METADATA, OBJECT, named, one_of
 
 STOP = one_of(
     "end_turn",
@@ -47,4 +47,3 @@ EVENT = named(
         "error",
     ),
 )
-COUNTED = shape(input_tokens="integer")

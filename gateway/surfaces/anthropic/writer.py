@@ -9,6 +9,7 @@ from gateway.dialects.anthropic import NAME, STOP_WRITE, write_usage
 from gateway.dialects.anthropic_citations import write_citation
 from gateway.neutral.chat import ChatResult, FinishReason
 from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Text, ToolCall, VendorPart
+from gateway.neutral.tool_arguments import read_arguments
 from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, write_token
 from gateway.surfaces.facts import Facts
 
@@ -125,26 +126,11 @@ def _write_call(part: ToolCall) -> list[Block]:
     if part.executed:
         if part.vendor != NAME:
             return []
-        return [{"type": "server_tool_use", "id": part.id, "name": part.name, "input": read_input(part.arguments)}]
-    call: Block = {"type": "tool_use", "id": part.id, "name": part.name}
-    if part.custom:
-        call["input"] = {"input": part.arguments}
-    else:
-        call["input"] = read_input(part.arguments)
+        return [{"type": "server_tool_use", "id": part.id, "name": part.name, "input": read_arguments(part)}]
+    call: Block = {"type": "tool_use", "id": part.id, "name": part.name, "input": read_arguments(part)}
     if part.signature:
         return [mark(CALL + part.id, part.vendor, part.signature), call]
     return [call]
-
-
-def read_input(arguments: str) -> dict[str, Any]:
-    """Return arguments as the object that every client expects; any other value becomes its only member."""
-    try:
-        value = orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:
-        value = arguments
-    if isinstance(value, dict):
-        return value
-    return {"input": value}
 
 
 def write_image(image: Image) -> str:

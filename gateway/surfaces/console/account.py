@@ -1,8 +1,7 @@
-"""`/connect`: the visitor's sessions, applications with access, password and second factor."""
+"""`/console/account`: the visitor's sessions, applications with access, password and second factor."""
 
 from markupsafe import Markup
 
-from gateway.clock import to_datetime
 from gateway.errors import GatewayError
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.threads import compute
@@ -15,7 +14,7 @@ from gateway.worker.services import Services
 
 segno = LazyImport("segno")  # most workers never draw a QR code
 TITLE = "Your account"
-PATH = "/connect"
+PATH = "/console/account"
 FORM = "account"
 FACTOR = "Second factor"
 # Mark in a User-Agent → name of the browser. Edge and Opera come before Chrome, because they also send its mark.
@@ -83,6 +82,7 @@ def _begin_second_factor(services: Services, inbound: Inbound, visitor: Visitor,
         inbound,
         "second_factor_setup.html",
         FACTOR,
+        visitor=visitor,
         secret=enrolment.secret,
         uri=enrolment.uri,
         qr_code=Markup(compute(draw_qr_code, enrolment.uri)),
@@ -101,7 +101,7 @@ def draw_qr_code(uri: str) -> str:
 
 def _confirm_second_factor(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
     codes = services.management.confirm_second_factor(visitor.user_id, form.get("code", ""), visitor.session.id)
-    return page(inbound, "recovery_codes.html", FACTOR, codes="\n".join(codes))
+    return page(inbound, "recovery_codes.html", FACTOR, visitor=visitor, codes="\n".join(codes))
 
 
 def _remove_second_factor(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
@@ -122,10 +122,6 @@ def _change_password(services: Services, inbound: Inbound, visitor: Visitor, for
     )
 
 
-def _format_time(at_us: int) -> str:
-    return to_datetime(at_us).strftime("%d %B %Y, %H:%M UTC")
-
-
 def _name_agent(agent: str) -> str:
     """Return "Browser on system" for the User-Agent of a browser, and any other User-Agent unchanged."""
     if not agent.startswith("Mozilla/"):
@@ -144,7 +140,8 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
         {
             "id": session.id,
             "agent": _name_agent(session.agent),
-            "since": _format_time(session.created_at_us),
+            "since": session.created_at_us,
+            "used": session.used_at_us or session.created_at_us,
             "current": session.id == own.id,
         }
         for session in management.sessions.list_sessions(visitor.user_id)
@@ -154,7 +151,10 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
             "id": grant.id,
             "name": grant.client_name,
             "key": grant.key_name,
-            "since": _format_time(grant.created_at_us),
+            "host": grant.redirect_host,
+            "scopes": ", ".join(grant.scopes),
+            "since": grant.created_at_us,
+            "used": grant.used_at_us,
         }
         for grant in services.accounts.oauth.grants.list_grants(user_id=visitor.user_id)
     ]
@@ -163,6 +163,7 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
         "account.html",
         TITLE,
         error=error,
+        visitor=visitor,
         email=own.email,
         csrf=make_csrf(services, visitor, SIGN_OUT),
         own_csrf=make_csrf(services, visitor, FORM),

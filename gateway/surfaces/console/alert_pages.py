@@ -1,4 +1,4 @@
-"""`/connect/alerts`: the webhooks that receive alerts, with a button to test each."""
+"""`/console/alerts`: the webhooks that receive alerts, with a button to test each."""
 
 from gateway.accounts import organizations
 from gateway.accounts.alert_hooks import FORMS, WEBHOOK
@@ -10,7 +10,7 @@ from gateway.surfaces.visitor import MANAGERS, Visitor
 from gateway.worker.services import Services
 
 TITLE = "Alerts"
-PATH = "/connect/alerts"
+PATH = "/console/alerts"
 FORM = "alerts"
 
 
@@ -75,6 +75,7 @@ def _page(
         "alerts.html",
         TITLE,
         error=error,
+        visitor=visitor,
         message=message,
         csrf=make_csrf(services, visitor, FORM),
         organizations=managed,

@@ -175,13 +175,13 @@ class AuthorizationQuery(Body):
     """The query parameters of the authorization endpoint (RFC 6749, RFC 7636, RFC 8707), for the API description."""
 
     response_type = OneOf(("code",), required=True)
-    client_id = TextField(required=True, metadata={"description": "The client id from /oauth/register."})
-    redirect_uri = TextField(most=2000, metadata={"description": "One of the application's registered addresses."})
-    code_challenge = TextField(required=True, metadata={"description": "The SHA-256 of the PKCE verifier, base64url."})
+    client_id = TextField(required=True, about="The client id from /oauth/register.")
+    redirect_uri = TextField(most=2000, about="One of the application's registered addresses.")
+    code_challenge = TextField(required=True, about="The SHA-256 of the PKCE verifier, base64url.")
     code_challenge_method = OneOf(("S256",), required=True)
-    scope = TextField(metadata={"description": "Scopes, separated by spaces."})
-    state = TextField(most=LONGEST_STATE, metadata={"description": "Returned unchanged."})
-    resource = TextField(most=2000, metadata={"description": "The address of the MCP endpoint."})
+    scope = TextField(about="Scopes, separated by spaces.")
+    state = TextField(most=LONGEST_STATE, about="Returned unchanged.")
+    resource = TextField(most=2000, about="The address of the MCP endpoint.")
 
 
 ABOUT = About(

@@ -1,4 +1,4 @@
-"""`/connect/device`: the page on which a signed-in person approves or denies a device (RFC 8628, section 3.3)."""
+"""`/console/device`: the page on which a signed-in person approves or denies a device (RFC 8628, section 3.3)."""
 
 from urllib.parse import quote
 
@@ -16,7 +16,7 @@ from gateway.surfaces.visitor import Visitor
 from gateway.worker.services import Services
 
 LONGEST_CODE = 64
-DEVICE = "/connect/device"
+DEVICE = "/console/device"
 APPROVED = "The device is signed in. You can close this page and return to the device."
 DENIED = "The request was denied. You can close this page."
 
@@ -26,7 +26,7 @@ def show_device(services: Services, inbound: Inbound) -> Outbound:
     code = _code_of(inbound.arguments())
     if not code:
         visitor = require_visitor(services, inbound, DEVICE)
-        return page(inbound, "device_code.html", "Connect a device", email=visitor.session.email)
+        return page(inbound, "device_code.html", "Connect a device", visitor=visitor, email=visitor.session.email)
     visitor = require_visitor(services, inbound, f"{DEVICE}?user_code={quote(code)}")
     try:
         request = services.management.find_device(code, visitor.user_id)
@@ -64,7 +64,9 @@ def _code_of(fields: dict[str, str]) -> str:
 def _ask_again(inbound: Inbound, visitor: Visitor, error: GatewayError) -> Outbound:
     if error.blame != "caller":
         raise error
-    return page(inbound, "device_code.html", "Connect a device", error=error, email=visitor.session.email)
+    return page(
+        inbound, "device_code.html", "Connect a device", error=error, visitor=visitor, email=visitor.session.email
+    )
 
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -1,4 +1,4 @@
-"""`/connect/invitation`: shows an invitation and accepts it with an existing or a new account."""
+"""`/console/invitation`: shows an invitation and accepts it with an existing or a new account."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import read_cookie, write_cookie
 from gateway.worker.services import Services
 
-PATH = "/connect/invitation"
+PATH = "/console/invitation"
 TITLE = "Invitation"
 COOKIE = "llmgateway.invitation"
 LIFE_S = 3600

@@ -1,4 +1,4 @@
-"""`/connect/forgot` and `/connect/reset`: reset a password with a link sent by e-mail."""
+"""`/console/forgot` and `/console/reset`: reset a password with a link sent by e-mail."""
 
 import re
 
@@ -11,8 +11,8 @@ from gateway.surfaces.visitor import read_cookie, write_cookie
 from gateway.worker.services import Services
 
 TITLE = "Forgot password"
-FORGOT = "/connect/forgot"
-RESET = "/connect/reset"
+FORGOT = "/console/forgot"
+RESET = "/console/reset"
 COOKIE = "llmgateway.reset"
 LIFE_S = 3600
 TOKEN = re.compile(r"user_[0-9a-f]{32}\.\d{1,12}\.[A-Za-z0-9_=-]{16,128}")

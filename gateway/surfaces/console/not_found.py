@@ -1,4 +1,4 @@
-"""Error page for unknown paths below `/connect` and `/dashboard`, which people type into a browser."""
+"""Error page for unknown paths below `/console` and `/dashboard`, which people type into a browser."""
 
 from gateway.errors import NotFound
 from gateway.surfaces.console.visits import as_page
@@ -12,7 +12,7 @@ def show_not_found(services: Services, inbound: Inbound) -> Outbound:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", "/connect/<path:place>", as_page(show_not_found)),
+    Operation("GET", "/console/<path:place>", as_page(show_not_found)),
     Operation("GET", "/dashboard", as_page(show_not_found)),
     Operation("GET", "/dashboard/<path:place>", as_page(show_not_found)),
 )

@@ -1,19 +1,31 @@
 """Responses of the console: rendered templates with a strict content security policy, redirects and form bodies."""
 
 import functools
-import secrets
 from typing import Any
 from urllib.parse import parse_qsl
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from gateway.errors import GatewayError, InvalidRequest
+from gateway.surfaces.console.assets import asset_path
+from gateway.surfaces.console.navigation import find_current, list_links
+from gateway.surfaces.console.shown_figures import (
+    share_of,
+    show_change,
+    show_cost,
+    show_count,
+    show_exact,
+    show_period,
+    show_time,
+)
 from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.visitor import Visitor
 
 HTML = ("Content-Type", "text/html; charset=utf-8")
 FORM = "application/x-www-form-urlencoded"
-LARGEST_FORM = 16_384
-AFTER_SIGN_IN = "/connect"
+LARGEST_FORM = 65_536
+MOST_FIELDS = 60
+AFTER_SIGN_IN = "/console"
 # Referrer-Policy same-origin: with no-referrer, browsers would send "Origin: null" with our own forms.
 SAFE = [
     ("Cache-Control", "no-store"),
@@ -24,8 +36,20 @@ SAFE = [
 
 @functools.cache
 def templates() -> Environment:
-    """Return the template environment, which escapes every value."""
-    return Environment(loader=PackageLoader("gateway.surfaces.console"), autoescape=True, undefined=StrictUndefined)
+    """Return the template environment, which escapes every value. Templates are in `templates/` and in the folders of
+    pages."""
+    loader = ChoiceLoader([PackageLoader("gateway.surfaces.console"), PackageLoader("gateway.surfaces.console", "")])
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.filters |= {
+        "cost": show_cost,
+        "count": show_count,
+        "time": show_time,
+        "share": share_of,
+        "period": show_period,
+        "change": show_change,
+        "exact": show_exact,
+    }
+    return environment
 
 
 def page(
@@ -35,25 +59,34 @@ def page(
     status: int = 0,
     error: GatewayError | None = None,
     form_redirects: bool = False,
+    visitor: Visitor | None = None,
+    sources: str = "img-src 'self'",
     **values: Any,
 ) -> Outbound:
     """Render `template` as a response.
+
+    With a `visitor`, the page has the navigation of this person and the console's scripts. `sources` are the directives
+    of the content security policy for images and sound.
 
     The page shows an `error` above its content and has the error's status unless `status` is given. Set
     `form_redirects` if the response to the page's form redirects to another site: browsers check redirects against
     `form-action` and block them without a message.
     """
-    nonce = secrets.token_urlsafe(16)
     problem = ""
     if error is not None:
         problem = error.message
         status = status or error.status
-    values = {"wide": False, "title": title, "problem": problem, "nonce": nonce, "base": inbound.base_url, **values}
+    values = {"wide": False, "message": "", "title": title, "problem": problem, "base": inbound.base_url, **values}
+    values["asset"] = functools.partial(asset_path, base_url=inbound.base_url)
+    scripts = ""
+    if visitor is not None:
+        scripts = "script-src 'self'; connect-src 'self'; "
+        values |= {"link_groups": list_links(visitor), "current": find_current(inbound.path)}
     text = templates().get_template(template).render(values)
     forms = "form-action 'self'; "
     if form_redirects:
         forms = ""
-    policy = f"default-src 'none'; style-src 'nonce-{nonce}'; {forms}frame-ancestors 'none'; base-uri 'none'"
+    policy = f"default-src 'none'; style-src 'self'; {sources}; {scripts}{forms}frame-ancestors 'none'; base-uri 'none'"
     return Outbound(status or 200, [HTML, *SAFE, ("Content-Security-Policy", policy)], text.encode())
 
 
@@ -70,7 +103,7 @@ def read_form(inbound: Inbound) -> dict[str, str]:
         raise InvalidRequest("The request is not a form of this page. Open the page again.")
     text = inbound.body.decode("utf-8", "replace").replace("\0", "")
     try:
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=20))
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS))
     except ValueError:
         raise InvalidRequest("The request is not a form of this page. Open the page again.") from None
 

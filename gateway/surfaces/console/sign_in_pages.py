@@ -1,4 +1,4 @@
-"""`/connect/login`, `/connect/logout` and `/sso`: sign in and sign out."""
+"""`/console/login`, `/console/logout` and `/sso`: sign in and sign out."""
 
 from gateway.admin.sign_in import PendingSignIn, SignedIn
 from gateway.errors import GatewayError
@@ -72,6 +72,6 @@ def single_sign_on(services: Services, inbound: Inbound) -> Outbound:
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", LOGIN, as_page(show_login)),
     Operation("POST", LOGIN, as_page(sign_in), body="form"),
-    Operation("POST", "/connect/logout", as_page(sign_out), body="form"),
+    Operation("POST", "/console/logout", as_page(sign_out), body="form"),
     Operation("GET", "/sso", as_page(single_sign_on)),
 )

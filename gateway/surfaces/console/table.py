@@ -2,17 +2,33 @@
 
 from gateway.surfaces.console import (
     account,
+    agent_session_pages,
     alert_pages,
+    assets,
     authorize,
     device,
+    guide_pages,
     invitation,
-    key_pages,
-    log_pages,
     lost_password,
     not_found,
+    old_addresses,
+    overview,
+    reference_page,
     sign_in_pages,
-    usage_pages,
 )
+from gateway.surfaces.console.audit_log import audit_pages
+from gateway.surfaces.console.first_run import first_run_pages
+from gateway.surfaces.console.keys import key_pages
+from gateway.surfaces.console.models import custom_model_pages, model_pages
+from gateway.surfaces.console.people import people_pages
+from gateway.surfaces.console.playground import playground_pages
+from gateway.surfaces.console.projects import project_pages
+from gateway.surfaces.console.providers import provider_key_pages, provider_pages
+from gateway.surfaces.console.requests import request_pages
+from gateway.surfaces.console.routing import routing_pages
+from gateway.surfaces.console.settings import settings_pages
+from gateway.surfaces.console.teams import team_pages
+from gateway.surfaces.console.usage import usage_pages
 from gateway.surfaces.http import Surface
 from gateway.surfaces.visitor import MANAGEMENT
 
@@ -21,15 +37,33 @@ SURFACE = Surface(
     MANAGEMENT,
     (
         *account.OPERATIONS,
+        *agent_session_pages.OPERATIONS,
         *alert_pages.OPERATIONS,
+        *assets.OPERATIONS,
+        *audit_pages.OPERATIONS,
         *authorize.OPERATIONS,
         *device.OPERATIONS,
+        *first_run_pages.OPERATIONS,
+        *guide_pages.OPERATIONS,
+        *reference_page.OPERATIONS,
         *invitation.OPERATIONS,
         *key_pages.OPERATIONS,
-        *log_pages.OPERATIONS,
+        *request_pages.OPERATIONS,
         *lost_password.OPERATIONS,
+        *custom_model_pages.OPERATIONS,
+        *provider_key_pages.OPERATIONS,
+        *provider_pages.OPERATIONS,
+        *model_pages.OPERATIONS,
+        *people_pages.OPERATIONS,
+        *playground_pages.OPERATIONS,
+        *project_pages.OPERATIONS,
+        *routing_pages.OPERATIONS,
+        *settings_pages.OPERATIONS,
         *sign_in_pages.OPERATIONS,
+        *team_pages.OPERATIONS,
         *usage_pages.OPERATIONS,
+        *old_addresses.OPERATIONS,
+        *overview.OPERATIONS,
         *not_found.OPERATIONS,
     ),
     described=False,

@@ -7,12 +7,12 @@ from urllib.parse import urlencode
 
 from gateway.accounts.tokens import hash_token
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
-from gateway.surfaces.console.pages import AFTER_SIGN_IN, page, read_form, redirect
+from gateway.surfaces.console.pages import AFTER_SIGN_IN, SAFE, page, read_form, redirect
 from gateway.surfaces.http import Handler, Inbound, Outbound
 from gateway.surfaces.visitor import Visitor, check_origin, token_of, visit
 from gateway.worker.services import Services
 
-LOGIN = "/connect/login"
+LOGIN = "/console/login"
 FormFields = dict[str, str]
 T = TypeVar("T")
 
@@ -32,7 +32,10 @@ def as_page(view: Handler) -> Handler:
         try:
             return view(services, inbound)
         except SignInFirst as missing:
-            return redirect(inbound, login_path(missing.target))
+            response = redirect(inbound, login_path(missing.target))
+            if inbound.header("hx-request"):  # a part of a page cannot be replaced by the sign-in form
+                response = Outbound(200, [*SAFE, ("HX-Redirect", dict(response.headers)["Location"])])
+            return response
         except GatewayError as error:
             response = page(inbound, "message.html", "Something went wrong", error.status, text=error.message)
             if error.retry_after is not None:

@@ -2,16 +2,17 @@
 
 from typing import Any
 
+from gateway.accounts.projects import ProjectInfo
 from gateway.clock import to_iso
 from gateway.metering.activity import Owners, Span, last_hours, measure, merge
 from gateway.metering.rollups.queries import Row, at_once
-from gateway.surfaces.http import Inbound, Operation
-from gateway.surfaces.management import shapes
-from gateway.surfaces.management.described import managed
+from gateway.surfaces import shapes
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import PROJECT_MANAGER, SIGNED_IN
 from gateway.surfaces.report_windows import HOUR_US, read_window
 from gateway.surfaces.usage_report import LONGEST_DATE, ActivityQuery, usage_of, write_short, write_split
-from gateway.surfaces.validation_schemas import Body, OneOf, TextField, read_query
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.validation_schemas import Body, OneOf, TextField
 
 TAG = "Activity"
 UNKNOWN = "unknown"  # the source of requests that recorded none
@@ -24,18 +25,17 @@ class SourcesQuery(Body):
     last = TextField(1, LONGEST_DATE, data_key="to")
 
 
-def activity(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def activity(call: ManagedCall[None]) -> dict[str, Any]:
     """Usage of a project or of all accessible ones; a developer's own keys only."""
-    return usage_of(visitor, inbound.arguments())
+    return usage_of(call.visitor, call.inbound.arguments())
 
 
-def sources(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def sources(call: ManagedCall[ProjectInfo]) -> list[dict[str, Any]]:
     """The apps that used a project, the most expensive first."""
-    given = read_query(SourcesQuery, inbound)
-    span = read_window(given, visitor.services.clock.now_us()).span
-    owners = Owners(project_ids=(visitor.project(given["projectId"], *MANAGERS).id,))
-    database = visitor.services.store.database
-    known = visitor.services.accounts.sources
+    span = read_window(call.fields, call.services.clock.now_us()).span
+    owners = Owners(project_ids=(call.subject.id,))
+    database = call.database
+    known = call.services.accounts.sources
 
     def read() -> tuple[list[Row], dict[tuple[Any, ...], int]]:
         rows = measure(database, owners, Span(span.first, span.end, "all"), "source")
@@ -45,9 +45,9 @@ def sources(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
     for row in rows:
         row.last_hour = hours.get(row.value, row.last_hour)
     # The table of clients may know more names than it did when they were recorded.
-    found = merge(rows, [(known.canonical(row.value[0]) or UNKNOWN,) for row in rows])
-    ranked = sorted(found, key=lambda row: (-row.figures.cost_nusd, row.value))
-    return {"sources": [_write_source(row) for row in ranked]}
+    merged = merge(rows, [(known.canonical(row.value[0]) or UNKNOWN,) for row in rows])
+    ranked = sorted(merged, key=lambda row: (-row.figures.cost_nusd, row.value))
+    return [_write_source(row) for row in ranked]
 
 
 def _write_source(row: Row) -> dict[str, Any]:
@@ -61,8 +61,8 @@ ROW = shapes.shape(date="string", errorCount="number", modelBreakdown=["object"]
 SOURCE = shapes.shape(source="string", lastUsedAt="string", **NUMBERS)
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/activity", activity, "Usage by hour or day", tag=TAG, query=ActivityQuery,
+    managed("GET", "/activity", activity, "Usage by hour or day", tag=TAG, who=SIGNED_IN, query=ActivityQuery,
             answer=shapes.shape(activity=[ROW])),
-    managed("GET", "/activity/sources", sources, "Usage by app", tag=TAG, query=SourcesQuery,
-            answer=shapes.shape(sources=[SOURCE])),
+    managed("GET", "/activity/sources", sources, "Usage by app", tag=TAG, who=PROJECT_MANAGER, query=SourcesQuery,
+            answer=[SOURCE], inside="sources"),
 )  # fmt: skip

@@ -1,21 +1,18 @@
 """`/orgs/…/alerts`: the webhook addresses that receive alerts, and a test of each."""
 
-from typing import Any
-
 from marshmallow import fields, validate
 
-from gateway.accounts.alert_hooks import EVENTS, FORMS, WEBHOOK, AlertHook
+from gateway.accounts.alert_hooks import EVENTS, FORMS, WEBHOOK
 from gateway.accounts.throttle import ThrottleGate
-from gateway.clock import to_iso
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.http_responses import json_reply
-from gateway.surfaces.management import shapes
-from gateway.surfaces.management.described import managed
-from gateway.surfaces.validation_schemas import OneOf, StrictBody, TextField, read_body
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.answers import AlertAddressAnswer, AlertTestAnswer, NewAlertAddressAnswer
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import MANAGER
+from gateway.surfaces.validation_schemas import OneOf, StrictBody, TextField, describe_field
 
 TAG = "Alerts"
-TESTS, MINUTE_S = 10, 60  # a test calls an address that its organization chose
+TESTS = 10  # a minute, because a test calls an address that its organization chose
+MINUTE_S = 60
 
 
 class NewHook(StrictBody):
@@ -24,71 +21,59 @@ class NewHook(StrictBody):
     integration."""
 
     url = TextField(1, 2000, required=True)
-    events = fields.List(fields.String(), validate=validate.ContainsOnly(EVENTS), load_default=list)
-    form = OneOf(FORMS, load_default="")
-    routingKey = TextField(0, 64, load_default="")
+    events = fields.List(
+        fields.String(),
+        validate=validate.ContainsOnly(EVENTS),
+        load_default=list,
+        metadata=describe_field("Events that are sent; default: all."),
+    )
+    form = OneOf(FORMS, load_default="", about="Message format; default: recognised by the address.")
+    routingKey = TextField(0, 64, load_default="", about="PagerDuty's integration key; - reads it from standard input.")
 
 
-def list_hooks(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def list_hooks(call: ManagedCall[str]) -> list[AlertAddressAnswer]:
     """The organization's webhook addresses. Those of the first organization receive alerts about the whole
     installation."""
-    organization_id = visitor.managed_organization(inbound)
-    found = visitor.services.telemetry.hooks.list_hooks(organization_id)
-    return {"alerts": [show_hook(one) for one in found]}
+    return [AlertAddressAnswer.of(hook) for hook in call.services.telemetry.hooks.list_hooks(call.subject)]
 
 
-def add(visitor: Visitor, inbound: Inbound) -> Outbound:
+def add(call: ManagedCall[str]) -> NewAlertAddressAnswer:
     """Add an address. The secret that signs webhooks is shown once; it is null for other forms."""
-    given = read_body(NewHook, inbound)
-    organization_id = visitor.managed_organization(inbound)
-    made = visitor.services.telemetry.hooks.add(
-        organization_id,
-        given["url"],
-        given["events"],
-        form=given["form"],
-        routing_key=given["routingKey"],
-        actor=visitor.user_id,
+    fields = call.fields
+    hook = call.services.telemetry.hooks.add(
+        call.subject,
+        fields["url"],
+        fields["events"],
+        form=fields["form"],
+        routing_key=fields["routingKey"],
+        actor=call.actor,
     )
-    if made.form == WEBHOOK:
-        secret = made.secret
-    else:
-        secret = None
-    return json_reply({"alert": {**show_hook(made), "secret": secret}}, inbound.shown_id, 201)
+    return NewAlertAddressAnswer.of(hook, secret=hook.secret if hook.form == WEBHOOK else None)
 
 
-def remove(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """It receives no more alerts, and its secret is deleted."""
-    organization_id = visitor.managed_organization(inbound)
-    visitor.services.telemetry.hooks.remove(organization_id, inbound.params["hook_id"], actor=visitor.user_id)
-    return {"message": "Address removed."}
+def remove(call: ManagedCall[str]) -> None:
+    """The webhook receives no more alerts, and its secret is deleted."""
+    call.services.telemetry.hooks.remove(call.subject, call.params["hook_id"], actor=call.actor)
 
 
-def test(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def test(call: ManagedCall[str]) -> AlertTestAnswer:
     """Send a test to the address now, and return its response."""
-    organization_id = visitor.managed_organization(inbound)
-    visitor.services.management.throttle.take(ThrottleGate("tests of alerts", organization_id, TESTS, MINUTE_S))
-    delivered, result = visitor.services.telemetry.alerts.test(organization_id, inbound.params["hook_id"])
-    return {"delivered": delivered, "result": result}
+    call.management.throttle.take(ThrottleGate("tests of alerts", call.subject, TESTS, MINUTE_S))
+    delivered, result = call.services.telemetry.alerts.test(call.subject, call.params["hook_id"])
+    return AlertTestAnswer(delivered, result)
 
 
-def show_hook(hook: AlertHook) -> dict[str, Any]:
-    return {
-        "id": hook.id,
-        "url": hook.url,
-        "form": hook.form,
-        "events": list(hook.events),
-        "createdAt": to_iso(hook.created_at_us),
-    }
-
-
-HOOK = shapes.named("AlertAddress", id="string", url="string", form="string", events=["string"], createdAt="string")
 PATH = "/orgs/<organization_id>/alerts"
-NEW = shapes.shape(alert={"allOf": [HOOK, shapes.shape(secret="string?")]})
+HOOK = f"{PATH}/<hook_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", PATH, list_hooks, "List webhooks for alerts", tag=TAG, answer=shapes.shape(alerts=[HOOK])),
-    managed("POST", PATH, add, "Add a webhook for alerts", tag=TAG, request=NewHook, answer=NEW, success=201),
-    managed("DELETE", f"{PATH}/<hook_id>", remove, "Remove a webhook for alerts", tag=TAG, answer=shapes.DONE),
-    managed("POST", f"{PATH}/<hook_id>/test", test, "Send a test alert", tag=TAG,
-            answer=shapes.shape(delivered="boolean", result="string")),
+    managed("GET", PATH, list_hooks, "List webhooks for alerts", tag=TAG, who=MANAGER, answer=[AlertAddressAnswer],
+            inside="alerts", commands=("alerts list",)),
+    managed("POST", PATH, add, "Add a webhook for alerts", tag=TAG, who=MANAGER, request=NewHook,
+            answer=NewAlertAddressAnswer, inside="alert", success=201, audit="alert_hook.create",
+            commands=("alerts add <url> --event=events --form=form --routing-key=routingKey -> id form secret",)),
+    managed("DELETE", HOOK, remove, "Remove a webhook for alerts", tag=TAG, who=MANAGER, message="Address removed.",
+            audit="alert_hook.delete", commands=("alerts remove <hook_id>",)),
+    managed("POST", f"{HOOK}/test", test, "Send a test alert", tag=TAG, who=MANAGER, answer=AlertTestAnswer,
+            commands=("alerts test <hook_id> -> result ?delivered",)),
 )  # fmt: skip

@@ -2,67 +2,61 @@
 
 from typing import Any
 
-from gateway.clock import to_iso
+from gateway.accounts.keys import KeyInfo
 from gateway.oauth.grant_values import GrantInfo
-from gateway.surfaces.http import Inbound, Operation
-from gateway.surfaces.management import shapes
-from gateway.surfaces.management.described import managed
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.answers import ApplicationAnswer
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import KEY_USER, SIGNED_IN, Values, Who
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Applications"
 
 
-def list_own(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def _find_grant(visitor: Visitor, values: Values) -> GrantInfo:
+    grant = visitor.services.accounts.oauth.grants.find(values["application_id"])
+    visitor.key(grant.key_id)
+    return grant
+
+
+GRANT_USER = Who("For everyone who may change the key.", _find_grant)
+
+
+def list_own(call: ManagedCall[None]) -> list[ApplicationAnswer]:
     """Applications that you authorized to act for you, newest first."""
-    return _show_all(visitor.services.accounts.oauth.grants.list_grants(user_id=visitor.user_id))
+    return _show_all(call, user_id=call.actor)
 
 
-def list_of_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def list_of_key(call: ManagedCall[KeyInfo]) -> list[ApplicationAnswer]:
     """Applications that hold tokens of a key that you can see."""
-    key = visitor.key(inbound.params["key_id"])
-    return _show_all(visitor.services.accounts.oauth.grants.list_grants(key_id=key.id))
+    return _show_all(call, key_id=call.subject.id)
 
 
-def end(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def end(call: ManagedCall[GrantInfo]) -> None:
     """End an application's access: its tokens are refused everywhere when this returns."""
-    grants = visitor.services.accounts.oauth.grants
-    grant = grants.find(inbound.params["application_id"])
-    visitor.key(grant.key_id)  # raises unless the visitor may manage the key
-    grants.end(grant.id, "revoked", actor=visitor.user_id)
-    return {"message": "The application has no access any more."}
+    call.services.accounts.oauth.grants.end(call.subject.id, "revoked", actor=call.actor)
 
 
-def _show_all(found: list[GrantInfo]) -> dict[str, Any]:
-    return {"applications": [show_grant(one) for one in found]}
+def _show_all(call: ManagedCall[Any], **owner: str) -> list[ApplicationAnswer]:
+    return [show_grant(grant) for grant in call.services.accounts.oauth.grants.list_grants(**owner)]
 
 
-def show_grant(grant: GrantInfo) -> dict[str, Any]:
-    return {
-        "id": grant.id,
-        "name": grant.client_name,
-        "clientId": grant.client,
-        "redirectHost": grant.redirect_host,
-        "scopes": list(grant.scopes),
-        "apiKeyId": grant.key_id,
-        "apiKeyDescription": grant.key_name,
-        "userId": grant.user_id,
-        "createdAt": to_iso(grant.created_at_us),
-        "lastUsedAt": to_iso(grant.used_at_us),
-        "expiresAt": to_iso(grant.expires_at_us),
-    }
+def show_grant(grant: GrantInfo) -> ApplicationAnswer:
+    return ApplicationAnswer.of(
+        grant,
+        name=grant.client_name,
+        client_id=grant.client,
+        api_key_id=grant.key_id,
+        api_key_description=grant.key_name,
+        last_used_at=grant.used_at_us,
+    )
 
-
-APPLICATION = shapes.named(
-    "Application", id="string", name="string", clientId="string", redirectHost="string", scopes=["string"],
-    apiKeyId="string", apiKeyDescription="string", userId="string", createdAt="string", lastUsedAt="string",
-    expiresAt="string",
-)  # fmt: skip
-LIST = shapes.shape(applications=[APPLICATION])
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/auth/applications", list_own, "List applications with access by your keys", tag=TAG, answer=LIST),
+    managed("GET", "/auth/applications", list_own, "List applications with access by your keys", tag=TAG,
+            who=SIGNED_IN, answer=[ApplicationAnswer], inside="applications"),
     managed("DELETE", "/auth/applications/<application_id>", end, "End an application's access", tag=TAG,
-            answer=shapes.DONE),
+            who=GRANT_USER, message="The application has no access any more.", audit="oauth.revoke"),
     managed("GET", "/keys/api/<key_id>/applications", list_of_key, "List applications with access by a key", tag=TAG,
-            answer=LIST),
+            who=KEY_USER, answer=[ApplicationAnswer], inside="applications"),
 )  # fmt: skip

@@ -5,17 +5,15 @@ from typing import Any
 from marshmallow import ValidationError, fields
 
 from gateway.accounts.discounts import EVERY, DiscountInfo
-from gateway.errors import Forbidden
 from gateway.money import format_fraction, parse_fraction
-from gateway.surfaces.http import Inbound, Operation
-from gateway.surfaces.management import shapes
-from gateway.surfaces.management.described import managed
-from gateway.surfaces.management.presenters import iso
-from gateway.surfaces.validation_schemas import Moment, StrictBody, TextField, read_body
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.answers import DiscountAnswer
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import MANAGER, OPERATOR
+from gateway.surfaces.validation_schemas import Moment, StrictBody, TextField
 
 TAG = "Discounts"
-WANTED = 'Give a decimal fraction between 0 and 1, of at most six places, such as "0.2".'
+EXPECTED = 'Give a decimal fraction between 0 and 1, of at most six places, such as "0.2".'
 
 
 class Fraction(fields.Field):
@@ -26,89 +24,70 @@ class Fraction(fields.Field):
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **more: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, str | float):
-            raise ValidationError(WANTED)
+            raise ValidationError(EXPECTED)
         try:
             return parse_fraction(value[:40] if isinstance(value, str) else value)
         except ValueError:
-            raise ValidationError(WANTED) from None
+            raise ValidationError(EXPECTED) from None
 
 
 class NewDiscount(StrictBody):
     """Absent members mean all, absent times mean always."""
 
-    organizationId = TextField(1, 40, load_default=EVERY)
-    provider = TextField(1, 80, load_default=EVERY)
-    model = TextField(1, 255, load_default=EVERY)
+    organizationId = TextField(1, 40, load_default=EVERY, about="Organization id; default: all organizations.")
+    provider = TextField(1, 80, load_default=EVERY, about="Provider id; default: all providers.")
+    model = TextField(1, 255, load_default=EVERY, about="Model id; default: all models.")
     fraction = Fraction(required=True)
-    startsAt = Moment(allow_none=True, load_default=None)
-    endsAt = Moment(allow_none=True, load_default=None)
+    startsAt = Moment(allow_none=True, load_default=None, about="Start, inclusive.")
+    endsAt = Moment(allow_none=True, load_default=None, about="End, exclusive.")
 
 
-def list_own(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def list_own(call: ManagedCall[str]) -> list[DiscountAnswer]:
     """The discounts that apply to an organization: its own, and general ones where it has none more specific."""
-    organization_id = visitor.managed_organization(inbound)
-    return _write(visitor.services.management.discounts.list_discounts(organization_id))
+    return [show_discount(info) for info in call.management.discounts.list_discounts(call.subject)]
 
 
-def list_all(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def list_all(call: ManagedCall[str]) -> list[DiscountAnswer]:
     """Every discount of this installation."""
-    _require_operator(visitor)
-    return _write(visitor.services.management.discounts.list_discounts())
+    return [show_discount(info) for info in call.management.discounts.list_discounts()]
 
 
-def put(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def put(call: ManagedCall[str]) -> DiscountAnswer:
     """Set the discount of an organization, provider and model, each "*" for all, replacing an existing one. In force
-    for requests that arrive after this returns. Only for the operator of the installation."""
-    given = read_body(NewDiscount, inbound)
-    _require_operator(visitor)
-    wanted = DiscountInfo(
-        given["organizationId"],
-        given["provider"],
-        given["model"],
-        given["fraction"],
-        given["startsAt"],
-        given["endsAt"],
+    for requests that arrive after this returns."""
+    fields = call.fields
+    discount = DiscountInfo(
+        fields["organizationId"],
+        fields["provider"],
+        fields["model"],
+        fields["fraction"],
+        fields["startsAt"],
+        fields["endsAt"],
     )
-    services = visitor.services
-    made = services.management.discounts.put(wanted, services.routing.catalogue.current(), actor=visitor.user_id)
-    return {"discount": show_discount(made)}
+    catalogue = call.services.routing.catalogue.current()
+    return show_discount(call.management.discounts.put(discount, catalogue, actor=call.actor))
 
 
-def remove(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def remove(call: ManagedCall[str]) -> None:
     """Remove a discount; what was billed with it does not change."""
-    _require_operator(visitor)
-    visitor.services.management.discounts.remove(inbound.params["discount_id"], actor=visitor.user_id)
-    return {"message": "Discount removed."}
+    call.management.discounts.remove(call.params["discount_id"], actor=call.actor)
 
 
-def show_discount(info: DiscountInfo) -> dict[str, Any]:
-    return {
-        "id": info.id,
-        "organizationId": info.organization_id,
-        "provider": info.provider,
-        "model": info.model,
-        "fraction": format_fraction(info.fraction_ppm),
-        "startsAt": iso(info.starts_us),
-        "endsAt": iso(info.ends_us),
-    }
+def show_discount(info: DiscountInfo) -> DiscountAnswer:
+    return DiscountAnswer.of(
+        info, fraction=format_fraction(info.fraction_ppm), starts_at=info.starts_us, ends_at=info.ends_us
+    )
 
-
-def _write(found: list[DiscountInfo]) -> dict[str, Any]:
-    return {"discounts": [show_discount(one) for one in found]}
-
-
-def _require_operator(visitor: Visitor) -> None:
-    if not visitor.is_operator():
-        raise Forbidden("Discounts are set by the owners of this installation's first organization.")
-
-
-LIST = shapes.shape(discounts=[shapes.DISCOUNT])
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/orgs/<organization_id>/discounts", list_own, "List an organization's discounts", tag=TAG,
-            answer=LIST),
-    managed("GET", "/discounts", list_all, "List all discounts", tag=TAG, answer=LIST),
-    managed("PUT", "/discounts", put, "Set a discount", tag=TAG, request=NewDiscount,
-            answer=shapes.shape(discount=shapes.DISCOUNT)),
-    managed("DELETE", "/discounts/<discount_id>", remove, "Remove a discount", tag=TAG, answer=shapes.DONE),
+            who=MANAGER, answer=[DiscountAnswer], inside="discounts",
+            commands=("discounts list --organization=organization_id",)),
+    managed("GET", "/discounts", list_all, "List all discounts", tag=TAG, who=OPERATOR, answer=[DiscountAnswer],
+            inside="discounts", commands=("discounts list",)),
+    managed("PUT", "/discounts", put, "Set a discount", tag=TAG, who=OPERATOR, request=NewDiscount,
+            answer=DiscountAnswer, inside="discount", audit="discount.set",
+            commands=("discounts set <fraction> --organization=organizationId --from=startsAt --to=endsAt ... -> id",)),
+    managed("DELETE", "/discounts/<discount_id>", remove, "Remove a discount", tag=TAG, who=OPERATOR,
+            message="Discount removed.", audit="discount.remove", commands=("discounts remove <discount_id>",)),
 )  # fmt: skip

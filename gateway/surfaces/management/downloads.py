@@ -20,7 +20,7 @@ def download(
     pieces: Iterator[bytes],
     more: Sequence[tuple[str, str]] = (),
 ) -> Outbound:
-    """The `pieces` as a file, one export of each of the organizations `owners`. RateLimited."""
+    """Return the `pieces` as a file. It takes an export slot of each organization in `owners`. Raises RateLimited."""
     held = visitor.services.background.exports.take(owners)
     if held is None:
         raise RateLimited(
@@ -43,11 +43,11 @@ def check_again(visitor: Visitor) -> None:
     has ended, Forbidden if the visitor's access has changed. The error makes a broken export recognizable; an export
     that silently shows less would look complete."""
     services = visitor.services
-    if all(one.id != visitor.session.id for one in services.management.sessions.list_sessions(visitor.user_id)):
+    if all(member.id != visitor.session.id for member in services.management.sessions.list_sessions(visitor.user_id)):
         raise Unauthenticated("The session has ended.", code="session_invalid")
-    found = list_members(services.store.database, user_id=visitor.user_id)
-    roles = {one.organization_id: one.role for one in found if one.status == "active"}
-    if any(roles.get(one.organization_id) != one.role for one in visitor.memberships.values()):
+    memberships = list_members(services.store.database, user_id=visitor.user_id)
+    roles = {member.organization_id: member.role for member in memberships if member.status == "active"}
+    if any(roles.get(member.organization_id) != member.role for member in visitor.memberships.values()):
         raise Forbidden("Your membership changed during the export. Start it again.")
 
 

@@ -1,6 +1,6 @@
 """`/logs/export` and `/activity/export`: the request log and the usage rows as CSV or JSON lines.
 
-Both are read page by page while they are sent, each page in a short read of its own, so that an export of any size
+Both are read page by page while they are sent, each page in a separate short transaction, so that an export of any size
 holds neither memory nor a transaction; what is added meanwhile is not part of it. Where usage rows were removed, the
 export says from when on they exist: statistics of the time before are in `GET /activity`.
 """
@@ -8,6 +8,8 @@ export says from when on they exist: statistics of the time before are in `GET /
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
+
+from msgspec import to_builtins
 
 from gateway.clock import DAY_US, to_iso
 from gateway.metering.figures import CLIENT_CODES
@@ -17,25 +19,27 @@ from gateway.metering.models import CACHED
 from gateway.metering.rollups.queries import rows_begin_us
 from gateway.metering.usage_table import UsageRecord
 from gateway.money import format_usd
-from gateway.runtime.threads import pause
+from gateway.runtime.loop_turns import low_priority_turn
 from gateway.surfaces import request_log_reader, tabular
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.management.described import managed
+from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.log_answers import LogAnswer, show_attempt, show_request
 from gateway.surfaces.management.downloads import check_again, download
-from gateway.surfaces.management.log_routes import LOG
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import SIGNED_IN
 from gateway.surfaces.report_windows import read_window
-from gateway.surfaces.request_log_reader import LogsQuery, show_attempt, show_request
+from gateway.surfaces.request_log_reader import LogsQuery
 from gateway.surfaces.usage_report import ActivityQuery
-from gateway.surfaces.validation_schemas import OneOf, read_query
+from gateway.surfaces.validation_schemas import OneOf
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Exports"
 # Since when usage rows are there, where an export would begin before that.
 ROWS_SINCE = "X-LLMGateway-Rows-Since"
 PAGE = 200
+PIECE = 40  # rows written in one turn of the event loop, about a millisecond
 # How long after it came in a request may still make attempts.
 LONGEST_US = 2 * DAY_US
-LOG_COLUMNS = tuple(LOG["properties"])
+LOG_COLUMNS = LogAnswer.__struct_encode_fields__
 USAGE_COLUMNS = (
     *("id", "requestId", "projectId", "apiKeyId", "operation", "requestedModel", "source", "number", "startedAt"),
     *("provider", "model", "region", "status", "error", "upstreamError", "finish", "mode", "usageBasis", "durationMs"),
@@ -54,51 +58,56 @@ class UsageExportQuery(ActivityQuery):
     format = OneOf(tabular.FORMATS, load_default=tabular.CSV)
 
 
-def export_logs(visitor: Visitor, inbound: Inbound) -> Outbound:
+def export_logs(call: ManagedCall[None]) -> Outbound:
     """Every request that matches the filters of `GET /logs`, newest first; for a developer of their own keys only. In
     CSV, texts that a spreadsheet would evaluate as formulas begin with an apostrophe."""
-    given = read_query(LogsExportQuery, inbound)
-    wanted = _until_now(visitor, request_log_reader.filter_of(given, inbound))
-    pages = ([show_request(one) for one in page] for page in _pages(visitor, given, wanted))
-    return _download(visitor, given, "logs", tabular.write_rows(pages, LOG_COLUMNS, given["format"]))
+    visitor = call.visitor
+    fields = call.fields
+    filters = _until_now(visitor, request_log_reader.filter_of(fields, call.inbound))
+    pages = ([to_builtins(show_request(request)) for request in page] for page in _read_pages(visitor, fields, filters))
+    return _download(visitor, fields, "logs", tabular.write_rows(pages, LOG_COLUMNS, fields["format"]))
 
 
-def export_usage(visitor: Visitor, inbound: Inbound) -> Outbound:
+def export_usage(call: ManagedCall[None]) -> Outbound:
     """The usage rows of a window of `GET /activity`, one for each upstream call, newest requests first: its columns add
     up to what that report shows. `requestCount` is 1 in the last attempt of a request and 0 in the others. Where the
-    window begins before the rows that are there still, the header `X-LLMGateway-Rows-Since` says when those begin."""
-    given = read_query(UsageExportQuery, inbound)
-    span = read_window(given, visitor.services.clock.now_us()).span
-    wanted = _until_now(visitor, LogFilter(from_us=span.start_us - LONGEST_US, to_us=span.end_us))
+    window begins before the oldest stored row, the header `X-LLMGateway-Rows-Since` has the time of that row."""
+    visitor = call.visitor
+    fields = call.fields
+    span = read_window(fields, visitor.services.clock.now_us()).span
+    filters = _until_now(visitor, LogFilter(from_us=span.start_us - LONGEST_US, to_us=span.end_us))
     pages = (
         [
-            _show_usage(one, record)
-            for one in page
-            for record in one.attempts
+            _show_usage(request, record)
+            for request in page
+            for record in request.attempts
             if span.start_us <= record.at < span.end_us
         ]
-        for page in _pages(visitor, given, wanted)
+        for page in _read_pages(visitor, fields, filters)
     )
-    database = visitor.services.store.database
+    database = call.database
     since_us = database.read(partial(rows_begin_us, database))
     if span.start_us < since_us:
         more = [(ROWS_SINCE, to_iso(since_us))]
     else:
         more = []
-    return _download(visitor, given, "usage", tabular.write_rows(pages, USAGE_COLUMNS, given["format"]), more)
+    return _download(visitor, fields, "usage", tabular.write_rows(pages, USAGE_COLUMNS, fields["format"]), more)
 
 
-def _pages(visitor: Visitor, given: Mapping[str, Any], wanted: LogFilter) -> Iterator[list[LoggedRequest]]:
-    """Page by page. Who is refused is refused before anything is sent, and looked at again for each page: an export can
-    take longer than a membership."""
-    scopes = request_log_reader.scopes_of(visitor, given.get("projectId", ""), given.get("apiKeyId", ""))
+def _read_pages(visitor: Visitor, fields: Mapping[str, Any], filters: LogFilter) -> Iterator[list[LoggedRequest]]:
+    """Return the pages of requests. Permissions are checked before the first byte and again for each page, because an
+    export can outlast a membership."""
+    scopes = request_log_reader.scopes_of(
+        visitor, fields.get("projectId", ""), fields.get("apiKeyId", ""), fields.get("userId", "")
+    )
 
     def read() -> Iterator[list[LoggedRequest]]:
         before = None
         while True:
-            page = search(visitor.services.store.database, scopes, wanted, before, PAGE)
-            yield page.found
-            pause(0)  # writing a page takes milliseconds: others have their turn in between
+            page = search(visitor.services.store.database, scopes, filters, before, PAGE)
+            for start in range(0, len(page.requests), PIECE):
+                yield page.requests[start : start + PIECE]
+                low_priority_turn()
             before = page.following
             if before is None:
                 return
@@ -107,20 +116,22 @@ def _pages(visitor: Visitor, given: Mapping[str, Any], wanted: LogFilter) -> Ite
     return read()
 
 
-def _until_now(visitor: Visitor, wanted: LogFilter) -> LogFilter:
-    """Without what comes in while it is sent."""
+def _until_now(visitor: Visitor, filters: LogFilter) -> LogFilter:
+    """Return the filters without requests that arrive during the export."""
     now_us = visitor.services.clock.now_us()
-    return wanted._replace(to_us=now_us if wanted.to_us is None else min(now_us, wanted.to_us))
+    if filters.to_us is None:
+        return filters._replace(to_us=now_us)
+    return filters._replace(to_us=min(now_us, filters.to_us))
 
 
-def _show_usage(one: LoggedRequest, record: UsageRecord) -> dict[str, Any]:
-    shown = show_attempt(record)
-    owner = one.owner
-    last = int(record is one.last)
+def _show_usage(request: LoggedRequest, record: UsageRecord) -> dict[str, Any]:
+    shown = to_builtins(show_attempt(record))
+    owner = request.owner
+    last = int(record is request.last)
     named = {name: shown["costs"][name] for name in NAMED_COSTS}
     other = sum(record.details.get("nusd", {}).values())
     return {
-        "id": one.request_id,
+        "id": request.request_id,
         "requestId": record.label,
         "projectId": f"proj_{owner.project.hex()}",
         "apiKeyId": f"key_{owner.api_key.hex()}",
@@ -138,10 +149,14 @@ def _show_usage(one: LoggedRequest, record: UsageRecord) -> dict[str, Any]:
 
 
 def _download(
-    visitor: Visitor, given: Mapping[str, Any], name: str, pieces: Iterator[bytes], more: Sequence[tuple[str, str]] = ()
+    visitor: Visitor,
+    fields: Mapping[str, Any],
+    name: str,
+    pieces: Iterator[bytes],
+    more: Sequence[tuple[str, str]] = (),
 ) -> Outbound:
-    project_id = given.get("projectId", "")
-    form = given["format"]
+    project_id = fields.get("projectId", "")
+    form = fields["format"]
     if project_id:
         owners = [visitor.project(project_id).organization_id]
     else:
@@ -150,8 +165,10 @@ def _download(
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/logs/export", export_logs, "Export requests", tag=TAG, query=LogsExportQuery, errors=(429,),
-            media=tabular.MEDIA[tabular.CSV], also=(tabular.MEDIA[tabular.JSON_LINES],)),
-    managed("GET", "/activity/export", export_usage, "Export usage rows", tag=TAG, query=UsageExportQuery,
-            errors=(429,), media=tabular.MEDIA[tabular.CSV], also=(tabular.MEDIA[tabular.JSON_LINES],)),
+    managed("GET", "/logs/export", export_logs, "Export requests", tag=TAG, who=SIGNED_IN,
+            query=LogsExportQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
+            also=(tabular.MEDIA[tabular.JSON_LINES],)),
+    managed("GET", "/activity/export", export_usage, "Export usage rows", tag=TAG, who=SIGNED_IN,
+            query=UsageExportQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
+            also=(tabular.MEDIA[tabular.JSON_LINES],)),
 )  # fmt: skip

@@ -1,178 +1,198 @@
 """`/keys/api`: API keys, as the public client creates, lists, limits, rolls and deletes them."""
 
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
+
+from msgspec.structs import asdict
 
 from gateway.accounts import keys
 from gateway.accounts.keys import Change, Draft, Expiry, KeyInfo
-from gateway.accounts.projects import list_projects
+from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.accounts.rule_values import RuleInfo
 from gateway.accounts.rules import list_rules
-from gateway.surfaces.http import Inbound, Operation
-from gateway.surfaces.management import shapes
-from gateway.surfaces.management.described import managed, require_some
-from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, read_limits
-from gateway.surfaces.management.presenters import PLAN, show_key
-from gateway.surfaces.validation_schemas import Body, Moment, OneOf, TextField, Usd, WholeNumber, read_body, read_query
+from gateway.limits.budgets import Status
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.answers import (
+    ApiKeyAnswer,
+    ApiKeysAnswer,
+    NewApiKeyAnswer,
+    PlanLimitsAnswer,
+    UserAnswer,
+    limits_of,
+)
+from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, limit_commands, read_limits
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.rule_routes import show_rule
+from gateway.surfaces.management.who import KEY_USER, PROJECT_MEMBER, SIGNED_IN
+from gateway.surfaces.validation_schemas import Body, Moment, OneOf, TextField, Usd, WholeNumber
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
 TAG = "API keys"
 STATES: dict[str, Literal["", "activate", "deactivate"]] = {"active": "activate", "inactive": "deactivate"}
+# Clients know active, inactive and deleted; `state` says why a key is refused.
+STATUS = {"expired": "inactive", "revoked": "inactive"}
 
 
 class NewKey(Body):
-    description = TextField(1, 1000, required=True)
-    projectId = TextField(1, 80, required=True)
-    kind = OneOf(("user", "customer"), load_default="user")
-    expiresAt = Moment(allow_none=True)
-    usageLimit = Usd(allow_none=True)
-    periodUsageLimit = Usd(allow_none=True)
-    periodUsageDurationValue = WholeNumber(1, 8760, allow_none=True)
-    periodUsageDurationUnit = OneOf(("hour", "day", "week", "month"), allow_none=True)
+    description = TextField(1, 1000, required=True, about="Name in lists.")
+    projectId = TextField(1, 80, required=True, about="The key's project.")
+    kind = OneOf(("user", "customer"), load_default="user", about="customer: a key that can only call models.")
+    expiresAt = Moment(allow_none=True, about="When the key expires.")
+    usageLimit = Usd(allow_none=True, about="US dollars in total.")
+    periodUsageLimit = Usd(allow_none=True, about="US dollars per period.")
+    periodUsageDurationValue = WholeNumber(1, 8760, allow_none=True, about="Length of the period, in units.")
+    periodUsageDurationUnit = OneOf(
+        ("hour", "day", "week", "month"), allow_none=True, about="Unit of the period's length."
+    )
 
 
 class KeyChange(Body):
     status = OneOf(tuple(STATES))
-    expiresAt = Moment(allow_none=True)
-    description = TextField(1, 1000)
+    expiresAt = Moment(allow_none=True, about="The new expiry.")
+    description = TextField(1, 1000, about="The new name in lists.")
 
 
 class KeyQuery(Body):
-    projectId = TextField(1, 80)
-    filter = OneOf(("mine", "all"))
+    projectId = TextField(1, 80, about="Only keys of this project.")
+    filter = OneOf(("mine", "all"), about="mine: only your own keys.")
 
 
-def create(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def create(call: ManagedCall[ProjectInfo]) -> NewApiKeyAnswer:
     """Create a key of your own; its token is shown only in this response."""
-    given = read_body(NewKey, inbound)
-    project = visitor.project(given["projectId"])
-    member = visitor.member(project.organization_id)
-    draft = Draft(project.id, member.id, given["description"], given["kind"], given.get("expiresAt"))
-    limits = read_limits({name: given[name] for name in FIELDS if name in given})
-    made = visitor.services.management.create_key(draft, limits, actor=visitor.user_id)
-    return {"apiKey": {**_show(visitor, made.info), "token": made.token}}
+    project = call.subject
+    member = call.visitor.member(project.organization_id)
+    fields = call.fields
+    draft = Draft(project.id, member.id, fields["description"], fields["kind"], fields.get("expiresAt"))
+    limits = read_limits({name: fields[name] for name in FIELDS if name in fields})
+    return _show_new(call.visitor, call.management.create_key(draft, limits, actor=call.actor))
 
 
-def list_keys(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def list_keys(call: ManagedCall[None]) -> ApiKeysAnswer:
     """The keys of the chosen project, or of every accessible one: all keys for owners and admins, otherwise your
     own."""
-    given = read_query(KeyQuery, inbound)
-    if "projectId" in given:
-        project = visitor.project(given["projectId"])
+    visitor = call.visitor
+    if "projectId" in call.fields:
+        project = visitor.project(call.fields["projectId"])
         projects = {project.organization_id: [project.id]}
     else:
-        projects = _projects(visitor)
-    found: list[KeyInfo] = []
+        projects = _list_projects(visitor)
+    visible: list[KeyInfo] = []
     for organization_id, project_ids in projects.items():
-        mine = visitor.member(organization_id)
-        everyone = mine.role in MANAGERS and given.get("filter") != "mine"
-        member_id = "" if everyone else mine.id
-        found += keys.list_keys(visitor.services.store.database, project_ids=project_ids, member_id=member_id)
-    shown = {"apiKeys": _show_all(visitor, found), "userRole": _role(visitor, projects)}
-    return shown | _plan_limits(visitor, list(projects))
+        membership = visitor.member(organization_id)
+        everyone = membership.role in MANAGERS and call.fields.get("filter") != "mine"
+        member_id = "" if everyone else membership.id
+        visible += keys.list_keys(call.database, project_ids=project_ids, member_id=member_id)
+    answer = ApiKeysAnswer(_show_all(visitor, visible), _find_role(visitor, projects))
+    if len(projects) == 1:
+        member = visitor.member(next(iter(projects)))
+        usage = call.management.find_key_cap_usage(member.organization_id, member.id)
+        if usage.most:
+            answer.plan_limits = PlanLimitsAnswer(usage.count, usage.most)
+    return answer
 
 
-def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def find(call: ManagedCall[KeyInfo]) -> ApiKeyAnswer:
     """A key with its limits, its usage of them, and its access rules."""
-    return {"apiKey": _show(visitor, visitor.key(inbound.params["key_id"]))}
+    return _show(call.visitor, call.subject)
 
 
-def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def update(call: ManagedCall[KeyInfo]) -> ApiKeyAnswer:
     """An expired key can get a new expiry; a revoked one stays revoked. In force everywhere when this returns."""
-    given = require_some(read_body(KeyChange, inbound))
-    key = visitor.key(inbound.params["key_id"])
+    fields = call.fields
     change = Change(
-        STATES.get(given.get("status", ""), ""),
-        given.get("description"),
-        Expiry(given["expiresAt"]) if "expiresAt" in given else None,
+        STATES.get(fields.get("status", ""), ""),
+        fields.get("description"),
+        Expiry(fields["expiresAt"]) if "expiresAt" in fields else None,
     )
-    changed = visitor.services.management.update_key(key, change, actor=visitor.user_id)
-    return {"message": "API key updated.", "apiKey": _show(visitor, changed)}
+    return _show(call.visitor, call.management.update_key(call.subject, change, actor=call.actor))
 
 
-def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def set_limits(call: ManagedCall[KeyInfo]) -> ApiKeyAnswer:
     """Change the given limits; another period resets the period's usage."""
-    given = require_some(read_body(LimitChange, inbound))
-    key = visitor.key(inbound.params["key_id"])
-    management = visitor.services.management
-    management.set_key_limits(key, partial(read_limits, given), actor=visitor.user_id)
-    return {"message": "API key limits updated.", "apiKey": _show(visitor, key)}
+    call.management.set_key_limits(call.subject, partial(read_limits, call.fields), actor=call.actor)
+    return _show(call.visitor, call.subject)
 
 
-def roll(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def roll(call: ManagedCall[KeyInfo]) -> NewApiKeyAnswer:
     """A new token; the old one is refused everywhere when this returns."""
-    key = visitor.key(inbound.params["key_id"])
-    made = visitor.services.management.roll_key(key.id, actor=visitor.user_id)
-    return {"message": "API key rolled.", "apiKey": {**_show(visitor, made.info), "token": made.token}}
+    return _show_new(call.visitor, call.management.roll_key(call.subject.id, actor=call.actor))
 
 
-def delete(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def delete(call: ManagedCall[KeyInfo]) -> None:
     """Delete a key permanently; its history is kept."""
-    key = visitor.key(inbound.params["key_id"])
-    services = visitor.services
-    keys.delete(services.store.database, services.store.control, key.id, actor=visitor.user_id)
-    return {"message": "API key deleted."}
+    keys.delete(*call.stores, call.subject.id, actor=call.actor)
 
 
-def _show(visitor: Visitor, key: KeyInfo) -> dict[str, Any]:
+def show_key(info: KeyInfo, status: Status, rules: list[RuleInfo]) -> ApiKeyAnswer:
+    """Return a key with the rules at the key itself."""
+    return ApiKeyAnswer.of(
+        info,
+        status=STATUS.get(info.state, info.state) if info.owner_active else "inactive",
+        masked_token=info.mask,
+        created_by=info.creator_id,
+        creator=UserAnswer(info.creator_id, info.creator_email, info.creator_name),
+        iam_rules=[show_rule(rule) for rule in rules],
+        **limits_of(status),
+    )
+
+
+def _show(visitor: Visitor, key: KeyInfo) -> ApiKeyAnswer:
     return _show_all(visitor, [key])[0]
 
 
-def _show_all(visitor: Visitor, found: list[KeyInfo]) -> list[dict[str, Any]]:
-    """Keys with counters and rules, each read at once for all of an organization."""
-    statuses = visitor.services.management.budgets.statuses([key.id for key in found])
-    placed: dict[str, list[RuleInfo]] = {key.id: [] for key in found}
-    for organization_id in {key.organization_id for key in found}:
-        if len(found) == 1:
-            scope_id = found[0].id
+def _show_new(visitor: Visitor, key: keys.NewKey) -> NewApiKeyAnswer:
+    return NewApiKeyAnswer(**asdict(_show(visitor, key.info)), token=key.token)
+
+
+def _show_all(visitor: Visitor, visible: list[KeyInfo]) -> list[ApiKeyAnswer]:
+    """Return keys with counters and rules, each read at once for all of an organization."""
+    statuses = visitor.services.management.budgets.statuses([key.id for key in visible])
+    rules: dict[str, list[RuleInfo]] = {key.id: [] for key in visible}
+    for organization_id in {key.organization_id for key in visible}:
+        if len(visible) == 1:
+            scope_id = visible[0].id
         else:
             scope_id = ""
         for rule in list_rules(visitor.services.store.database, organization_id, "key", scope_id):
-            placed.get(rule.scope_id, []).append(rule)
-    return [show_key(key, statuses[key.id], placed[key.id]) for key in found]
+            rules.get(rule.scope_id, []).append(rule)
+    return [show_key(key, statuses[key.id], rules[key.id]) for key in visible]
 
 
-def _projects(visitor: Visitor) -> dict[str, list[str]]:
-    """Organization → its projects, for every organization of the visitor."""
-    found: dict[str, list[str]] = {organization_id: [] for organization_id in visitor.memberships}
-    for project in list_projects(visitor.services.store.database, list(found)):
-        found[project.organization_id].append(project.id)
-    return found
+def _list_projects(visitor: Visitor) -> dict[str, list[str]]:
+    """Return the ids of projects by organization, for every organization of the visitor."""
+    projects: dict[str, list[str]] = {organization_id: [] for organization_id in visitor.memberships}
+    for project in list_projects(visitor.services.store.database, list(projects)):
+        projects[project.organization_id].append(project.id)
+    return projects
 
 
-def _plan_limits(visitor: Visitor, organization_ids: list[str]) -> dict[str, Any]:
-    """`planLimits` of a list that is of one organization, under the cap that the visitor's next key meets first."""
-    if len(organization_ids) != 1:
-        return {}
-    member = visitor.member(organization_ids[0])
-    usage = visitor.services.management.find_key_cap_usage(member.organization_id, member.id)
-    if not usage.most:
-        return {}
-    return {"planLimits": {"currentCount": usage.count, "maxKeys": usage.most, "plan": PLAN}}
-
-
-def _role(visitor: Visitor, organization_ids: object) -> str:
-    """The strongest role among the organizations in question; developer without any."""
-    roles = {visitor.memberships[one].role for one in visitor.memberships if one in organization_ids}  # type: ignore[operator]
+def _find_role(visitor: Visitor, organization_ids: dict[str, list[str]]) -> str:
+    """Return the strongest role in these organizations; developer without any."""
+    roles = {member.role for name, member in visitor.memberships.items() if name in organization_ids}
     return next((role for role in MANAGERS if role in roles), "developer")
 
 
-LISTED = shapes.shape(apiKeys=[shapes.KEY], userRole="string")
-LISTED["properties"]["planLimits"] = shapes.PLAN_LIMITS
-ANSWER = shapes.shape(message="string", apiKey=shapes.KEY)
-WITH_TOKEN = {"allOf": [shapes.KEY, shapes.shape(token="string")]}
+KEY = "/keys/api/<key_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/keys/api", list_keys, "List API keys", tag=TAG, query=KeyQuery,
-            answer=LISTED),
-    managed("POST", "/keys/api", create, "Make an API key", tag=TAG, request=NewKey,
-            answer=shapes.shape(apiKey=WITH_TOKEN)),
-    managed("GET", "/keys/api/<key_id>", find, "Show an API key", tag=TAG, answer=shapes.shape(apiKey=shapes.KEY)),
-    managed("PATCH", "/keys/api/<key_id>", update, "Activate, deactivate, rename or re-date an API key", tag=TAG,
-            request=KeyChange, answer=ANSWER),
+    managed("GET", "/keys/api", list_keys, "List API keys", tag=TAG, who=SIGNED_IN, query=KeyQuery,
+            answer=ApiKeysAnswer, commands=("keys list --project=projectId .apiKeys",)),
+    managed("POST", "/keys/api", create, "Make an API key", tag=TAG, who=PROJECT_MEMBER, request=NewKey,
+            answer=NewApiKeyAnswer, inside="apiKey", audit="api_key.create",
+            commands=("keys create --expires=expiresAt --member=@member ... -> token",)),
+    managed("GET", KEY, find, "Show an API key", tag=TAG, who=KEY_USER, answer=ApiKeyAnswer, inside="apiKey",
+            commands=("keys show <key_id>",)),
+    managed("PATCH", KEY, update, "Activate, deactivate, rename or re-date an API key", tag=TAG, who=KEY_USER,
+            request=KeyChange, answer=ApiKeyAnswer, inside="apiKey", message="API key updated.",
+            audit=("api_key.update_status", "api_key.update"),
+            commands=("keys activate <key_id> status=active --expires=expiresAt",
+                      "keys deactivate <key_id> status=inactive")),
     managed("PATCH", "/keys/api/limit/<key_id>", set_limits, "Set an API key's spending limits", tag=TAG,
-            request=LimitChange, answer=ANSWER),
-    managed("POST", "/keys/api/<key_id>/roll", roll, "Give an API key a new token", tag=TAG,
-            answer=shapes.shape(message="string", apiKey=WITH_TOKEN)),
-    managed("DELETE", "/keys/api/<key_id>", delete, "Delete an API key", tag=TAG, answer=shapes.DONE),
+            who=KEY_USER, request=LimitChange, answer=ApiKeyAnswer, inside="apiKey", message="API key limits updated.",
+            audit="api_key.update_limit", commands=limit_commands("key_id")),
+    managed("POST", f"{KEY}/roll", roll, "Give an API key a new token", tag=TAG, who=KEY_USER,
+            answer=NewApiKeyAnswer, inside="apiKey", message="API key rolled.", audit="api_key.roll",
+            commands=("keys roll <key_id> -> token",)),
+    managed("DELETE", KEY, delete, "Delete an API key", tag=TAG, who=KEY_USER, message="API key deleted.",
+            audit="api_key.delete", commands=("keys delete <key_id>",)),
 )  # fmt: skip

@@ -7,12 +7,17 @@ from marshmallow import fields, validate
 
 from gateway.errors import InvalidRequest
 from gateway.limits.budgets import Limits
-from gateway.limits.periods import UNITS, make_period
+from gateway.limits.periods import UNITS, ZONE_FIELD, Period, make_calendar_period, make_period
 from gateway.limits.thresholds import MOST_THRESHOLDS, WHOLLY
-from gateway.surfaces.validation_schemas import OneOf, StrictBody, Usd, WholeNumber
+from gateway.surfaces.validation_schemas import OneOf, StrictBody, TextField, Usd, WholeNumber, describe_field
 
 PERIOD = ("periodUsageLimit", "periodUsageDurationValue", "periodUsageDurationUnit")
-FIELDS = ("usageLimit", *PERIOD)
+FIELDS = ("usageLimit", *PERIOD, ZONE_FIELD)
+# The columns of the commands' tables.
+TABLE = (
+    "id usage_limit usage period_usage_limit period_usage_duration_value period_usage_duration_unit "
+    "current_period_usage current_period_reset_at alert_thresholds"
+)
 MOST_UNITS = max(most for _, most in UNITS.values())
 
 
@@ -20,22 +25,56 @@ class LimitChange(StrictBody):
     """Absent members stay unchanged, null removes the limit. `alertThresholds` are the percentages of the limits at
     which an alert is sent; an empty list stands for those of the installation."""
 
-    usageLimit = Usd(allow_none=True)
-    periodUsageLimit = Usd(allow_none=True)
-    periodUsageDurationValue = WholeNumber(1, MOST_UNITS, allow_none=True)
+    usageLimit = Usd(allow_none=True, about="US dollars in total, or none.")
+    periodUsageLimit = Usd(allow_none=True, about="US dollars per period, or none.")
+    periodUsageDurationValue = WholeNumber(1, MOST_UNITS, allow_none=True, about="Length of the period, as 12h or 1mo.")
     periodUsageDurationUnit = OneOf(tuple(UNITS), allow_none=True)
-    alertThresholds = fields.List(WholeNumber(1, WHOLLY), validate=validate.Length(max=MOST_THRESHOLDS))
+    periodTimezone = TextField(
+        1, 50, allow_none=True, about="Time zone of calendar periods, such as Europe/Berlin; none: the period rolls."
+    )
+    alertThresholds = fields.List(
+        WholeNumber(1, WHOLLY),
+        validate=validate.Length(max=MOST_THRESHOLDS),
+        metadata=describe_field("Percentages of the limits at which an alert is sent.", {"default": []}),
+    )
 
 
-def read_limits(given: Mapping[str, Any], now: Limits = Limits()) -> Limits:
-    """`now` with what is given in its place. InvalidRequest: a period without all three of its members, or out of
-    bounds."""
+def limit_commands(subject: str) -> tuple[str, str]:
+    """Return the commands that set and clear the limits of `subject`, a variable of the path. The three operations
+    share them; the prefix of the id decides."""
+    options = (
+        f"--total=usageLimit --amount=periodUsageLimit --period={PERIOD[1]}+{PERIOD[2]} "
+        f"--timezone={ZONE_FIELD} --alert-at=alertThresholds"
+    )
+    cleared = " ".join(f"{name}=null" for name in FIELDS)
+    return (
+        f"limits set <{subject}> {options} | {TABLE}",
+        f"limits clear <{subject}> {cleared} alertThresholds=[] | {TABLE}",
+    )
+
+
+def read_limits(change: Mapping[str, Any], now: Limits = Limits()) -> Limits:
+    """Return `now` with the members of `change`. Raises InvalidRequest for an incomplete or too long period."""
     period = now.period
     current = (now.period_nusd, period.amount if period else None, period.unit if period else None)
-    amount, value, unit = (given.get(name, old) for name, old in zip(PERIOD, current, strict=True))
+    amount, value, unit = (change.get(name, old) for name, old in zip(PERIOD, current, strict=True))
     if len({amount is None, value is None, unit is None}) > 1:
         missing = next(name for name, v in zip(PERIOD, (amount, value, unit), strict=True) if v is None)
         raise InvalidRequest(f"A period limit needs all of {', '.join(PERIOD)}.", param=missing)
-    total = given.get("usageLimit", now.total_nusd)
-    alert_at = tuple(given.get("alertThresholds", now.alert_at))
-    return Limits(total, amount, make_period(value, unit) if value is not None else None, alert_at)
+    total = change.get("usageLimit", now.total_nusd)
+    alert_at = tuple(change.get("alertThresholds", now.alert_at))
+    if ZONE_FIELD in change:
+        zone = change[ZONE_FIELD]
+    elif PERIOD[1] in change or PERIOD[2] in change or period is None:
+        zone = None  # a new period rolls unless it names a zone
+    else:
+        zone = period.zone
+    return Limits(total, amount, _read_period(value, unit, zone), alert_at)
+
+
+def _read_period(value: Any, unit: Any, zone: Any) -> Period | None:
+    if value is None:
+        return None
+    if zone:
+        return make_calendar_period(value, unit, zone)
+    return make_period(value, unit)

@@ -7,155 +7,93 @@ from gateway.errors import NotFound
 from gateway.metering.log.records import LoggedRequest
 from gateway.metering.payload_table import ANSWER_CUT, SENT_CUT
 from gateway.surfaces import request_log_reader
-from gateway.surfaces.http import Inbound, Operation
-from gateway.surfaces.management import shapes
-from gateway.surfaces.management.described import managed
-from gateway.surfaces.request_log_reader import LogsPageQuery, show_attempt, show_request
-from gateway.surfaces.validation_schemas import read_query
+from gateway.surfaces.http import Operation
+from gateway.surfaces.log_answers import (
+    LogDetailsAnswer,
+    LoggedBodyAnswer,
+    LogPageAnswer,
+    UpstreamExchangeAnswer,
+    show_attempt,
+    show_request,
+)
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import SIGNED_IN, Values, Who
+from gateway.surfaces.request_log_reader import LogsPageQuery
 from gateway.surfaces.visitor import Visitor
 
 TAG = "Logs"
 
 
-def list_all(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def _find_request(visitor: Visitor, values: Values) -> LoggedRequest:
+    return request_log_reader.find_one(visitor, values["log_id"])
+
+
+READER = Who("For owners and admins, and for the creator of the request's key.", _find_request)
+
+
+def list_all(call: ManagedCall[None]) -> LogPageAnswer:
     """The newest first; a developer sees those of their own keys. `next` is the `cursor` of the following page, null at
     the end. A page reads a bounded number of rows: with filters that meet few of many requests it may be short, or
     empty, and still have a `next`."""
-    given = read_query(LogsPageQuery, inbound)
-    page = request_log_reader.read_page(visitor, given, inbound, given["limit"])
-    return {"logs": [show_request(one) for one in page.found], "next": request_log_reader.write_cursor(page)}
+    page = request_log_reader.read_page(call.visitor, call.fields, call.inbound, call.fields["limit"])
+    logs = [show_request(request) for request in page.requests]
+    return LogPageAnswer(logs, request_log_reader.write_cursor(page))
 
 
-def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def find(call: ManagedCall[LoggedRequest]) -> LogDetailsAnswer:
     """One request by its id or by the caller's x-request-id: every attempt with its cost by component, the routing
     decision while it is stored, and, if the project retained it, the payload: what the caller sent and received, and
     the exchange with providers."""
-    one = request_log_reader.find_one(visitor, inbound.params["log_id"])
-    return {
-        "log": show_request(one),
-        "attempts": [show_attempt(record) for record in one.attempts],
-        "routing": _find_decision(visitor, one),
-        **_show_payload(visitor, one),
-    }
+    request = call.subject
+    answer = LogDetailsAnswer(
+        show_request(request),
+        [show_attempt(record) for record in request.attempts],
+        _find_decision(call.visitor, request),
+        None,
+        None,
+        [],
+    )
+    info = request.payload
+    if info is not None:
+        bodies = call.services.engine.retention.read(info)
+        answer.request = _show_body(bodies.sent, info.sent_bytes, bool(info.flags & SENT_CUT))
+        answer.response = _show_body(bodies.answer, info.answer_bytes, bool(info.flags & ANSWER_CUT))
+        answer.upstream = [UpstreamExchangeAnswer(**exchange) for exchange in bodies.raw]
+    return answer
 
 
-def delete(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def delete(call: ManagedCall[LoggedRequest]) -> None:
     """Delete a payload now. The request's cost stays on record, and so does the fee for retaining it."""
-    one = request_log_reader.find_one(visitor, inbound.params["log_id"])
-    if one.payload is None:
-        raise NotFound(f"There is no payload of {one.request_id}: it was not retained, expired, or was deleted.")
-    visitor.services.engine.retention.delete(one.payload, actor=visitor.user_id)
-    return {"message": "The log was deleted."}
+    request = call.subject
+    if request.payload is None:
+        raise NotFound(f"There is no payload of {request.request_id}: it was not retained, expired, or was deleted.")
+    call.services.engine.retention.delete(request.payload, actor=call.actor)
 
 
-def _find_decision(visitor: Visitor, one: LoggedRequest) -> dict[str, Any] | None:
+def _find_decision(visitor: Visitor, request: LoggedRequest) -> dict[str, Any] | None:
     try:
-        found = visitor.services.routing.decisions.find(f"proj_{one.owner.project.hex()}", one.request_id)
+        decision = visitor.services.routing.decisions.find(f"proj_{request.owner.project.hex()}", request.request_id)
     except NotFound:
         return None
-    return {name: value for name, value in found.items() if name != "attempts"}
+    return {name: value for name, value in decision.items() if name != "attempts"}
 
 
-def _show_payload(visitor: Visitor, one: LoggedRequest) -> dict[str, Any]:
-    info = one.payload
-    if info is None:
-        return {"request": None, "response": None, "upstream": []}
-    bodies = visitor.services.engine.retention.read(info)
-    return {
-        "request": _show_body(bodies.sent, info.sent_bytes, bool(info.flags & SENT_CUT)),
-        "response": _show_body(bodies.answer, info.answer_bytes, bool(info.flags & ANSWER_CUT)),
-        "upstream": bodies.raw,
-    }
-
-
-def _show_body(body: bytes, size: int, truncated: bool) -> dict[str, Any]:
-    """Text as it is; what is no text in base64. A cut may fall into a character, which is left out then."""
-    known = {"bytes": size, "truncated": truncated}
+def _show_body(body: bytes, size: int, truncated: bool) -> LoggedBodyAnswer:
+    """Text as it is, other bytes in base64. A cut may fall into a character, which is then omitted."""
     try:
-        return {"text": body.decode(errors="ignore" if truncated else "strict"), "encoding": "utf-8", **known}
+        text = body.decode(errors="ignore" if truncated else "strict")
+        return LoggedBodyAnswer(text, "utf-8", size, truncated)
     except UnicodeDecodeError:
-        return {"text": base64.b64encode(body).decode(), "encoding": "base64", **known}
+        return LoggedBodyAnswer(base64.b64encode(body).decode(), "base64", size, truncated)
 
 
-LOG = shapes.named(
-    "Log",
-    id="string",
-    requestId="string?",
-    requestCount="integer",
-    createdAt="string",
-    projectId="string",
-    apiKeyId="string",
-    operation="string?",
-    path="string?",
-    model="string",
-    served="string?",
-    provider="string?",
-    status="integer",
-    error="string?",
-    finish="string?",
-    streamed="boolean",
-    cached="boolean",
-    mode="string?",
-    source="string?",
-    attempts="integer",
-    inputTokens="integer",
-    outputTokens="integer",
-    durationMs="integer",
-    cost="string",
-    dataStorageCost="string",
-    discountSavings="string",
-    metadata="object",
-    retained="boolean",
-    requestBytes="integer?",
-    responseBytes="integer?",
-    expiresAt="string?",
-)
-ATTEMPT = shapes.named(
-    "LoggedAttempt",
-    number="integer",
-    startedAt="string",
-    provider="string",
-    model="string",
-    region="string?",
-    status="integer",
-    error="string?",
-    upstreamError="string?",
-    finish="string?",
-    mode="string",
-    usageBasis="string",
-    durationMs="integer",
-    timeToFirstTokenMs="integer?",
-    inputTokens="integer",
-    cachedTokens="integer",
-    cacheWriteTokens="integer",
-    outputTokens="integer",
-    reasoningTokens="integer",
-    cost="string",
-    costs="object",
-    dataStorageCost="string",
-    discountSavings="string",
-    priceVersion="string?",
-)
-BODY = shapes.named("LoggedBody", text="string", encoding="string", bytes="integer", truncated="boolean")
-BODY_OR_NONE = {"oneOf": [BODY, {"type": "null"}]}
-EXCHANGE = shapes.named(
-    "UpstreamExchange",
-    provider="string",
-    model="string",
-    method="string",
-    url="string",
-    request="string",
-    status="integer",
-    response="string",
-    truncated="boolean",
-)
-ONE = "/logs/<log_id>"
+PATH = "/logs/<log_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/logs", list_all, "List requests", tag=TAG, query=LogsPageQuery,
-            answer=shapes.shape(logs=[LOG], next="string?")),
-    managed("GET", ONE, find, "Show a request", tag=TAG,
-            answer=shapes.shape(log=LOG, attempts=[ATTEMPT], routing="object?", request=BODY_OR_NONE,
-                                response=BODY_OR_NONE, upstream=[EXCHANGE])),
-    managed("DELETE", ONE, delete, "Delete a retained payload", tag=TAG, answer=shapes.DONE),
+    managed("GET", "/logs", list_all, "List requests", tag=TAG, who=SIGNED_IN, query=LogsPageQuery,
+            answer=LogPageAnswer),
+    managed("GET", PATH, find, "Show a request", tag=TAG, who=READER,
+            answer=LogDetailsAnswer),
+    managed("DELETE", PATH, delete, "Delete a retained payload", tag=TAG, who=READER, message="The log was deleted.",
+            audit="request_log.delete"),
 )  # fmt: skip

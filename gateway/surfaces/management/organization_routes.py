@@ -5,13 +5,14 @@ from typing import Any
 from marshmallow import INCLUDE, fields, validate
 
 from gateway.accounts import organizations, skills
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.http_responses import json_reply
-from gateway.surfaces.management import shapes
-from gateway.surfaces.management.described import managed
-from gateway.surfaces.management.presenters import show_organization, show_skill, show_whole_skill
-from gateway.surfaces.validation_schemas import Body, OneOf, TextField, read_body
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.accounts.skills import SkillInfo
+from gateway.limits.ledger import Balance
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.answers import PLAN, OrganizationAnswer, SkillAnswer, WholeSkillAnswer
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import MANAGER, MEMBER, SIGNED_IN
+from gateway.surfaces.validation_schemas import Body, OneOf, TextField
+from gateway.surfaces.visitor import MANAGERS
 
 TAG = "Organizations"
 SKILLS = "Skills"
@@ -43,149 +44,110 @@ class SkillChange(Body):
     enabled = fields.Boolean(required=True, truthy={True}, falsy={False})
 
 
-def list_organizations(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def list_organizations(call: ManagedCall[None]) -> list[OrganizationAnswer]:
     """The organizations that you are a member of, with your role; credits are shown to owners and admins."""
-    found = organizations.list_organizations(visitor.services.store.database, visitor.user_id)
-    return {"organizations": [_show(visitor, info) for info in found]}
+    return [_show(call, info) for info in call.visitor.organizations()]
 
 
-def create(visitor: Visitor, inbound: Inbound) -> Outbound:
-    """A new organization with a first project, owned by the visitor, without credits."""
-    name = read_body(Named, inbound)["name"]
-    made = visitor.services.management.create_organization(name, visitor.user_id, visitor.session.email)
-    balance = visitor.services.management.ledger.balance(made.id)
-    return json_reply({"organization": show_organization(made, "owner", balance)}, inbound.shown_id, 201)
+def create(call: ManagedCall[None]) -> OrganizationAnswer:
+    """Create an organization with a first project and without credits; you are its owner."""
+    info = call.management.create_organization(call.fields["name"], call.actor, call.visitor.session.email)
+    return show_organization(info, "owner", call.management.ledger.balance(info.id))
 
 
-def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def find(call: ManagedCall[str]) -> OrganizationAnswer:
     """An organization that you are a member of; its credits are shown to owners and admins."""
-    organization_id = visitor.own_organization(inbound)
-    info = organizations.find_organization(visitor.services.store.database, organization_id)
-    return {"organization": _show(visitor, info)}
+    return _show(call, organizations.find_organization(call.database, call.subject))
 
 
-def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """For owners and admins; ids and keys do not change."""
-    name = read_body(Named, inbound)["name"]
-    organization_id = visitor.managed_organization(inbound)
-    services = visitor.services
-    info = organizations.rename_organization(
-        services.store.database, services.store.control, organization_id, name, actor=visitor.user_id
-    )
-    return {"organization": _show(visitor, info)}
+def rename(call: ManagedCall[str]) -> OrganizationAnswer:
+    """Ids and keys do not change."""
+    name = call.fields["name"]
+    return _show(call, organizations.rename_organization(*call.stores, call.subject, name, actor=call.actor))
 
 
-def find_policy(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def find_policy(call: ManagedCall[str]) -> dict[str, Any]:
     """The requirements on providers of this organization's requests; an empty object requires nothing."""
-    organization_id = visitor.own_organization(inbound)
-    info = organizations.find_organization(visitor.services.store.database, organization_id)
-    return {"policy": dict(info.policy)}
+    return dict(organizations.find_organization(call.database, call.subject).policy)
 
 
-def set_policy(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def set_policy(call: ManagedCall[str]) -> dict[str, Any]:
     """Replace the compliance policy; an empty object removes it."""
-    given = read_body(Policy, inbound)
-    organization_id = visitor.managed_organization(inbound)
-    services = visitor.services
-    info = organizations.set_policy(
-        services.store.database,
-        services.store.control,
-        organization_id,
-        given,
-        actor=visitor.user_id,
-        known=visitor.names_known_to(organization_id),
-    )
-    return {"policy": dict(info.policy)}
+    known = call.visitor.names_known_to(call.subject)
+    info = organizations.set_policy(*call.stores, call.subject, call.fields, actor=call.actor, known=known)
+    return dict(info.policy)
 
 
-def list_skills(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def list_skills(call: ManagedCall[str]) -> list[SkillAnswer]:
     """Name, description and state of each; request a single skill for its text."""
-    organization_id = visitor.own_organization(inbound)
-    return {"skills": [show_skill(one) for one in skills.list_skills(visitor.services.store.database, organization_id)]}
+    return [SkillAnswer.of(info) for info in skills.list_skills(call.database, call.subject)]
 
 
-def find_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def find_skill(call: ManagedCall[str]) -> WholeSkillAnswer:
     """The skill with its own text and those of its files."""
-    organization_id = visitor.own_organization(inbound)
-    skill_id = inbound.params["skill_id"]
-    return {"skill": show_whole_skill(skills.find_skill(visitor.services.store.database, organization_id, skill_id))}
+    return WholeSkillAnswer.of(skills.find_skill(call.database, call.subject, call.params["skill_id"]))
 
 
-def publish_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def publish_skill(call: ManagedCall[str]) -> SkillAnswer:
     """Publish a skill under the name in its front matter, replacing an earlier one of that name."""
-    given = read_body(NewSkill, inbound)
-    organization_id = visitor.managed_organization(inbound)
-    services = visitor.services
-    made = skills.publish_skill(
-        services.store.database,
-        services.store.control,
-        organization_id,
-        given["content"],
-        given["files"],
-        actor=visitor.user_id,
-    )
-    return {"skill": show_skill(made)}
+    content = call.fields["content"]
+    files = call.fields["files"]
+    return SkillAnswer.of(skills.publish_skill(*call.stores, call.subject, content, files, actor=call.actor))
 
 
-def change_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def change_skill(call: ManagedCall[str]) -> SkillAnswer:
     """A disabled skill is kept but not offered."""
-    given = read_body(SkillChange, inbound)
-    organization_id = visitor.managed_organization(inbound)
-    skill_id = inbound.params["skill_id"]
-    services = visitor.services
-    changed = skills.set_skill_enabled(
-        services.store.database,
-        services.store.control,
-        organization_id,
-        skill_id,
-        given["enabled"],
-        actor=visitor.user_id,
+    info: SkillInfo = skills.set_skill_enabled(
+        *call.stores, call.subject, call.params["skill_id"], call.fields["enabled"], actor=call.actor
     )
-    return {"skill": show_skill(changed)}
+    return SkillAnswer.of(info)
 
 
-def remove_skill(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def remove_skill(call: ManagedCall[str]) -> None:
     """Delete a skill and its files."""
-    organization_id = visitor.managed_organization(inbound)
-    skill_id = inbound.params["skill_id"]
-    services = visitor.services
-    skills.remove_skill(
-        services.store.database, services.store.control, organization_id, skill_id, actor=visitor.user_id
-    )
-    return {"message": "Skill removed."}
+    skills.remove_skill(*call.stores, call.subject, call.params["skill_id"], actor=call.actor)
 
 
-def _show(visitor: Visitor, info: organizations.OrganizationInfo) -> dict[str, Any]:
-    """With the balance for owners and admins only."""
-    role = visitor.member(info.id).role
+def show_organization(info: organizations.OrganizationInfo, role: str, balance: Balance | None) -> OrganizationAnswer:
+    """Return an organization; `balance` is None for a visitor who may not see it."""
+    return OrganizationAnswer.of(info, plan=PLAN, role=role, credits=balance.balance_nusd if balance else None)
+
+
+def _show(call: ManagedCall[Any], info: organizations.OrganizationInfo) -> OrganizationAnswer:
+    role = call.visitor.member(info.id).role
     if role in MANAGERS:
-        balance = visitor.services.management.ledger.balance(info.id)
+        balance = call.management.ledger.balance(info.id)
     else:
         balance = None
     return show_organization(info, role, balance)
 
 
-ONE = shapes.shape(organization=shapes.ORGANIZATION)
-POLICY = shapes.shape(policy="object")
-ONE_SKILL = shapes.shape(skill=shapes.SKILL)
 PATH = "/orgs/<organization_id>"
+SKILL = f"{PATH}/skills/<skill_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/orgs", list_organizations, "List your organizations", tag=TAG,
-            answer=shapes.shape(organizations=[shapes.ORGANIZATION])),
-    managed("POST", "/orgs", create, "Make an organization", tag=TAG, request=Named, answer=ONE, success=201),
-    managed("GET", PATH, find, "Show an organization", tag=TAG, answer=ONE),
-    managed("PATCH", PATH, rename, "Rename an organization", tag=TAG, request=Named, answer=ONE),
-    managed("GET", f"{PATH}/policy", find_policy, "Show the compliance policy", tag=TAG, answer=POLICY),
-    managed("PUT", f"{PATH}/policy", set_policy, "Replace the compliance policy", tag=TAG, request=Policy,
-            answer=POLICY),
-    managed("GET", f"{PATH}/skills", list_skills, "List skills", tag=SKILLS,
-            answer=shapes.shape(skills=[shapes.SKILL])),
-    managed("POST", f"{PATH}/skills", publish_skill, "Publish a skill", tag=SKILLS, request=NewSkill,
-            answer=ONE_SKILL),
-    managed("GET", f"{PATH}/skills/<skill_id>", find_skill, "Show a skill with its texts", tag=SKILLS,
-            answer=shapes.shape(skill=shapes.WHOLE_SKILL)),
-    managed("PATCH", f"{PATH}/skills/<skill_id>", change_skill, "Enable or disable a skill", tag=SKILLS,
-            request=SkillChange, answer=ONE_SKILL),
-    managed("DELETE", f"{PATH}/skills/<skill_id>", remove_skill, "Remove a skill", tag=SKILLS, answer=shapes.DONE),
+    managed("GET", "/orgs", list_organizations, "List your organizations", tag=TAG, who=SIGNED_IN,
+            answer=[OrganizationAnswer], inside="organizations", commands=("organizations list",)),
+    managed("POST", "/orgs", create, "Make an organization", tag=TAG, who=SIGNED_IN, request=Named,
+            answer=OrganizationAnswer, inside="organization", success=201, audit="organization.create"),
+    managed("GET", PATH, find, "Show an organization", tag=TAG, who=MEMBER, answer=OrganizationAnswer,
+            inside="organization", commands=("organizations show <organization_id>",)),
+    managed("PATCH", PATH, rename, "Rename an organization", tag=TAG, who=MANAGER, request=Named,
+            answer=OrganizationAnswer, inside="organization", audit="organization.update",
+            commands=("organizations rename <organization_id> <name>",)),
+    managed("GET", f"{PATH}/policy", find_policy, "Show the compliance policy", tag=TAG, who=MEMBER, answer="object",
+            inside="policy", commands=("organizations policy <organization_id>",)),
+    managed("PUT", f"{PATH}/policy", set_policy, "Replace the compliance policy", tag=TAG, who=MANAGER,
+            request=Policy, answer="object", inside="policy", audit="organization.update_policy",
+            commands=("organizations policy <organization_id> --set=*",)),
+    managed("GET", f"{PATH}/skills", list_skills, "List skills", tag=SKILLS, who=MEMBER, answer=[SkillAnswer],
+            inside="skills"),
+    managed("POST", f"{PATH}/skills", publish_skill, "Publish a skill", tag=SKILLS, who=MANAGER, request=NewSkill,
+            answer=SkillAnswer, inside="skill", audit="skill.publish"),
+    managed("GET", SKILL, find_skill, "Show a skill with its texts", tag=SKILLS, who=MEMBER, answer=WholeSkillAnswer,
+            inside="skill"),
+    managed("PATCH", SKILL, change_skill, "Enable or disable a skill", tag=SKILLS, who=MANAGER, request=SkillChange,
+            answer=SkillAnswer, inside="skill", audit=("skill.enable", "skill.disable")),
+    managed("DELETE", SKILL, remove_skill, "Remove a skill", tag=SKILLS, who=MANAGER, message="Skill removed.",
+            audit="skill.delete"),
 )  # fmt: skip

@@ -1,139 +1,133 @@
 """`/projects`: projects, their settings and their callback secret."""
 
-from typing import Any
-
 from marshmallow import fields
 
 from gateway.accounts import projects
-from gateway.accounts.projects import MARKERS, RANGES, ProjectChange
+from gateway.accounts.projects import MARKERS, RANGES, ProjectChange, ProjectInfo, name_markers
 from gateway.runtime import webhook_signatures
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.http_responses import json_reply
-from gateway.surfaces.management import shapes
-from gateway.surfaces.management.described import managed, require_some
-from gateway.surfaces.management.presenters import ROUTING, show_project
-from gateway.surfaces.validation_schemas import Body, OneOf, TextField, WholeNumber, read_body, read_query
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.answers import ProjectAnswer
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import MANAGER, MEMBER, PROJECT_MANAGER, PROJECT_MEMBER
+from gateway.surfaces.validation_schemas import Body, OneOf, TextField, WholeNumber, describe_field
 
 TAG = "Projects"
 MODES = projects.CHOICES["mode"]
 STRATEGIES = ("auto", "price", "throughput", "latency")
+ROUTING = "routing"
 
 
 class NewProject(Body):
     organizationId = TextField(1, 80, required=True)
     name = TextField(1, 255, required=True)
-    mode = OneOf(MODES, load_default="")  # what the operator set for new projects
+    # The installation's configuration sets the mode of projects that name none.
+    mode = OneOf(MODES, load_default="", about="Default: [organizations] project_mode of the configuration.")
 
 
 class ProjectSettings(Body):
-    name = TextField(1, 255)
-    mode = OneOf(MODES)
-    status = OneOf(projects.CHOICES["status"])
-    cachingEnabled = fields.Boolean(truthy={True}, falsy={False})
-    cacheDurationSeconds = WholeNumber(*RANGES["cache_ttl_s"])
-    retention = OneOf(projects.CHOICES["retention"])
-    retentionDays = WholeNumber(*RANGES["retention_days"])
-    cacheMarkers = OneOf(tuple(MARKERS))
-    routing = OneOf(STRATEGIES)
+    name = TextField(1, 255, about="New name.")
+    mode = OneOf(
+        MODES,
+        about="Which provider keys are used: the installation's (credits), the organization's own, or its own first.",
+    )
+    status = OneOf(projects.CHOICES["status"], about="Keys of an archived project are refused.")
+    cachingEnabled = fields.Boolean(truthy={True}, falsy={False}, metadata=describe_field("The response cache."))
+    cacheDurationSeconds = WholeNumber(*RANGES["cache_ttl_s"], about="Seconds, 10 to 31536000.")
+    retention = OneOf(projects.CHOICES["retention"], about="Whether payloads are retained.")
+    retentionDays = WholeNumber(*RANGES["retention_days"], about="Retention in days, 1 to 3650.")
+    cacheMarkers = OneOf(
+        tuple(MARKERS), about="Whether the caller or the gateway sets cache markers for providers' prompt caches."
+    )
+    routing = OneOf(STRATEGIES, about="The preference among providers.")
 
 
 class ProjectQuery(Body):
-    includeArchived = OneOf(("true", "false"))
+    includeArchived = OneOf(("true", "false"), about="true: also archived projects.")
 
 
-def list_projects(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def list_projects(call: ManagedCall[str]) -> list[ProjectAnswer]:
     """List the organization's projects; archived projects only with `includeArchived=true`."""
-    archived = read_query(ProjectQuery, inbound).get("includeArchived") == "true"
-    organization_id = visitor.own_organization(inbound)
-    found = projects.list_projects(visitor.services.store.database, [organization_id])
-    return {"projects": [show_project(one) for one in found if archived or one.status == "active"]}
+    archived = call.fields.get("includeArchived") == "true"
+    infos = projects.list_projects(call.database, [call.subject])
+    return [show_project(project) for project in infos if archived or project.status == "active"]
 
 
-def create(visitor: Visitor, inbound: Inbound) -> Outbound:
-    """It begins with what the installation says of new projects: mode, response cache, retention."""
-    given = read_body(NewProject, inbound)
-    visitor.manager(given["organizationId"])
-    management = visitor.services.management
-    made = management.create_project(given["organizationId"], given["name"], given["mode"], actor=visitor.user_id)
-    return json_reply({"project": show_project(made)}, inbound.shown_id, 201)
+def create(call: ManagedCall[str]) -> ProjectAnswer:
+    """Create a project with the installation's defaults for mode, response cache and retention."""
+    fields = call.fields
+    return show_project(call.management.create_project(call.subject, fields["name"], fields["mode"], actor=call.actor))
 
 
-def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Its mode, response cache, retention and routing."""
-    return {"project": show_project(visitor.project(inbound.params["project_id"]))}
+def find(call: ManagedCall[ProjectInfo]) -> ProjectAnswer:
+    """Return a project with its mode, response cache, retention and routing."""
+    return show_project(call.subject)
 
 
-def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def update(call: ManagedCall[ProjectInfo]) -> ProjectAnswer:
     """Change settings; in force on every worker when this returns."""
-    given = require_some(read_body(ProjectSettings, inbound))
-    project = visitor.project(inbound.params["project_id"], *MANAGERS)
-    marker = given.get("cacheMarkers")
+    fields = call.fields
+    marker = fields.get("cacheMarkers")
     change = ProjectChange(
-        name=given.get("name"),
-        mode=given.get("mode"),
-        status=given.get("status"),
-        cache_enabled=given.get("cachingEnabled"),
-        cache_ttl_s=given.get("cacheDurationSeconds"),
-        retention=given.get("retention"),
-        retention_days=given.get("retentionDays"),
+        name=fields.get("name"),
+        mode=fields.get("mode"),
+        status=fields.get("status"),
+        cache_enabled=fields.get("cachingEnabled"),
+        cache_ttl_s=fields.get("cacheDurationSeconds"),
+        retention=fields.get("retention"),
+        retention_days=fields.get("retentionDays"),
         cache_markers=MARKERS[marker] if marker else None,
-        settings={**project.settings, ROUTING: given["routing"]} if "routing" in given else None,
+        settings={**call.subject.settings, ROUTING: fields["routing"]} if "routing" in fields else None,
     )
-    return {"message": "Project updated.", "project": show_project(_change(visitor, project.id, change))}
+    return show_project(projects.update_project(*call.stores, call.subject.id, change, actor=call.actor))
 
 
-def archive(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def archive(call: ManagedCall[ProjectInfo]) -> None:
     """Archive a project: its keys are refused with 410 until its status is set to active again."""
-    project = visitor.project(inbound.params["project_id"], *MANAGERS)
-    _change(visitor, project.id, ProjectChange(status="archived"))
-    return {"message": "Project archived."}
+    projects.update_project(*call.stores, call.subject.id, ProjectChange(status="archived"), actor=call.actor)
 
 
-def read_secret(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def read_secret(call: ManagedCall[ProjectInfo]) -> str | None:
     """The secret that signs the project's callbacks; null when it has none."""
-    services = visitor.services
-    project = visitor.project(inbound.params["project_id"], *MANAGERS)
-    secret = projects.callback_secret(services.store.database, services.management.vault, project.id)
-    return {"callbackSecret": secret or None}
+    return projects.callback_secret(call.database, call.management.vault, call.subject.id) or None
 
 
-def roll_secret(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def roll_secret(call: ManagedCall[ProjectInfo]) -> str:
     """Replace the callback secret by a new one."""
-    services = visitor.services
-    project = visitor.project(inbound.params["project_id"], *MANAGERS)
     secret = webhook_signatures.make_secret()
-    projects.set_callback_secret(
-        services.store.database,
-        services.store.control,
-        services.management.vault,
-        project.id,
-        secret,
-        actor=visitor.user_id,
-    )
-    return {"callbackSecret": secret}
+    projects.set_callback_secret(*call.stores, call.management.vault, call.subject.id, secret, actor=call.actor)
+    return secret
 
 
-def _change(visitor: Visitor, project_id: str, change: ProjectChange) -> projects.ProjectInfo:
-    services = visitor.services
-    return projects.update_project(
-        services.store.database, services.store.control, project_id, change, actor=visitor.user_id
+def show_project(info: ProjectInfo) -> ProjectAnswer:
+    return ProjectAnswer.of(
+        info,
+        caching_enabled=info.cache_enabled,
+        cache_duration_seconds=info.cache_ttl_s,
+        cache_markers=name_markers(info.cache_markers),
+        routing=info.settings.get(ROUTING, "auto"),
     )
 
 
-ONE = shapes.shape(project=shapes.PROJECT)
 PATH = "/projects/<project_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/orgs/<organization_id>/projects", list_projects, "List projects", tag=TAG, query=ProjectQuery,
-            answer=shapes.shape(projects=[shapes.PROJECT])),
-    managed("POST", "/projects", create, "Make a project", tag=TAG, request=NewProject, answer=ONE, success=201),
-    managed("GET", PATH, find, "Show a project", tag=TAG, answer=ONE),
-    managed("PATCH", PATH, update, "Change a project's settings", tag=TAG, request=ProjectSettings,
-            answer=shapes.shape(message="string", project=shapes.PROJECT)),
-    managed("DELETE", PATH, archive, "Archive a project", tag=TAG, answer=shapes.DONE),
-    managed("GET", f"{PATH}/callback-secret", read_secret, "Show the callback secret", tag=TAG,
-            answer=shapes.shape(callbackSecret="string?")),
+    managed("GET", "/orgs/<organization_id>/projects", list_projects, "List projects", tag=TAG, who=MEMBER,
+            query=ProjectQuery, answer=[ProjectAnswer], inside="projects",
+            commands=("projects list includeArchived=\"true\"",)),
+    managed("POST", "/projects", create, "Make a project", tag=TAG, who=MANAGER, request=NewProject,
+            answer=ProjectAnswer, inside="project", success=201, audit="project.create",
+            commands=("projects create <organizationId> <name> ... -> id",)),
+    managed("GET", PATH, find, "Show a project", tag=TAG, who=PROJECT_MEMBER, answer=ProjectAnswer, inside="project",
+            commands=("projects show <project_id>",)),
+    managed("PATCH", PATH, update, "Change a project's settings", tag=TAG, who=PROJECT_MANAGER,
+            request=ProjectSettings, answer=ProjectAnswer, inside="project", message="Project updated.",
+            audit="project.update",
+            commands=("projects set <project_id> --cache=cachingEnabled --cache-ttl=cacheDurationSeconds ...",
+                      "projects restore <project_id> status=active")),
+    managed("DELETE", PATH, archive, "Archive a project", tag=TAG, who=PROJECT_MANAGER, message="Project archived.",
+            audit="project.update", commands=("projects archive <project_id>",)),
+    managed("GET", f"{PATH}/callback-secret", read_secret, "Show the callback secret", tag=TAG, who=PROJECT_MANAGER,
+            answer="string?", inside="callbackSecret"),
     managed("POST", f"{PATH}/callback-secret/roll", roll_secret, "Make a new callback secret", tag=TAG,
-            answer=shapes.shape(callbackSecret="string")),
+            who=PROJECT_MANAGER, answer="string", inside="callbackSecret", audit="project.update"),
 )  # fmt: skip

@@ -6,16 +6,24 @@ from urllib.parse import urlsplit
 from marshmallow import ValidationError, fields
 
 from gateway.accounts.access import CUSTOM
-from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft
+from gateway.accounts.projects import ProjectInfo
+from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeyInfo
 from gateway.accounts.throttle import ThrottleGate
-from gateway.admin.key_use import find_key_use, summarize_use
+from gateway.admin.key_use import MOST_SHOWN, SUGGESTED, find_key_use, summarize_use, switch_command
 from gateway.configuration.names import near
 from gateway.errors import InvalidRequest
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.http_responses import json_reply
-from gateway.surfaces.management import shapes
-from gateway.surfaces.management.described import managed, require_some
-from gateway.surfaces.management.presenters import show_custom_provider, show_key_use, show_provider_key
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.answers import (
+    CustomProviderAnswer,
+    KeyCheckAnswer,
+    KeyCheckErrorAnswer,
+    NewProviderKeyAnswer,
+    ProviderKeyAnswer,
+    UnusedProjectAnswer,
+    UsingProjectAnswer,
+)
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import MANAGER, PROVIDER_KEY_MANAGER, SIGNED_IN
 from gateway.surfaces.validation_schemas import (
     Body,
     Names,
@@ -24,8 +32,7 @@ from gateway.surfaces.validation_schemas import (
     TextField,
     Usd,
     WholeNumber,
-    read_body,
-    read_query,
+    describe_field,
 )
 from gateway.surfaces.visitor import Visitor
 from gateway.transport.addresses import check_spelling
@@ -50,21 +57,21 @@ class NewProviderKey(Body):
     organizationId = TextField(1, 80, required=True)
     provider = TextField(1, 80, required=True)
     token = TextField(1, LONGEST_SECRET, required=True)
-    name = TextField(0, 255, load_default="")
-    baseUrl = Address(0, 2048, load_default="")
-    region = TextField(0, 40, load_default="")
-    allowedModels = Names(load_default=list)
-    maxSpend = Usd(allow_none=True, load_default=None)
+    name = TextField(0, 255, load_default="", about="Name in lists.")
+    baseUrl = Address(0, 2048, load_default="", about="Base URL for this key, if different from the provider's.")
+    region = TextField(0, 40, load_default="", about="The provider's region for this key.")
+    allowedModels = Names(load_default=list, about="Models that the key is used for; default: all.")
+    maxSpend = Usd(allow_none=True, load_default=None, about="Spending limit in USD, above which the key is skipped.")
 
 
 class ProviderKeySettings(Body):
     token = TextField(1, LONGEST_SECRET)
-    name = TextField(0, 255)
-    baseUrl = Address(0, 2048)
-    region = TextField(0, 40)
-    allowedModels = Names()
-    maxSpend = Usd(allow_none=True)
-    status = OneOf(("active", "inactive"))
+    name = TextField(0, 255, about="Name in lists.")
+    baseUrl = Address(0, 2048, about="Base URL for this key, if different from the provider's.")
+    region = TextField(0, 40, about="The provider's region for this key.")
+    allowedModels = Names(about="Models that the key is used for.")
+    maxSpend = Usd(allow_none=True, about="Spending limit in USD, or none.")
+    status = OneOf(("active", "inactive"), words={"on": "active", "off": "inactive"})
 
 
 class Rotation(Body):
@@ -76,7 +83,7 @@ class ProviderKeyQuery(Body):
 
 
 class CheckQuestion(Body):
-    model = TextField(0, 255, load_default="")
+    model = TextField(0, 255, load_default="", about="The model of the test request.")
 
 
 class CustomModel(StrictBody):
@@ -89,7 +96,11 @@ class CustomModel(StrictBody):
 class NewCustomProvider(Body):
     name = TextField(1, 64, required=True)
     baseUrl = Address(1, 2048, required=True)
-    models = fields.List(fields.Nested(CustomModel), load_default=list)
+    models = fields.List(
+        fields.Nested(CustomModel),
+        load_default=list,
+        metadata=describe_field('Models as JSON: [{"id": "small"}]. Default: all.'),
+    )
 
 
 class CustomProviderSettings(Body):
@@ -97,151 +108,140 @@ class CustomProviderSettings(Body):
     models = fields.List(fields.Nested(CustomModel))
 
 
-def list_keys(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def list_keys(call: ManagedCall[None]) -> list[ProviderKeyAnswer]:
     """The keys of one organization, or of all in which the visitor is owner or admin; never a secret."""
-    given = read_query(ProviderKeyQuery, inbound)
-    if "organizationId" in given:
-        chosen = [visitor.manager(given["organizationId"]).organization_id]
+    visitor = call.visitor
+    if "organizationId" in call.fields:
+        organization_ids = [visitor.manager(call.fields["organizationId"]).organization_id]
     else:
-        chosen = [one for one, member in visitor.memberships.items() if member.role != "developer"]
-    management = visitor.services.management
-    found = [key for one in chosen for key in management.provider_keys.list_keys(one)]
-    states = management.budgets.statuses(key.id for key in found)
-    return {"providerKeys": [show_provider_key(key, states[key.id].usage_nusd) for key in found]}
+        organization_ids = [name for name, member in visitor.memberships.items() if member.role != "developer"]
+    management = call.management
+    keys = [key for name in organization_ids for key in management.provider_keys.list_keys(name)]
+    statuses = management.budgets.statuses(key.id for key in keys)
+    return [show_provider_key(key, statuses[key.id].usage_nusd) for key in keys]
 
 
-def add_key(visitor: Visitor, inbound: Inbound) -> Outbound:
+def add_key(call: ManagedCall[str]) -> NewProviderKeyAnswer:
     """Store a provider key, encrypted. `provider` is one of the catalogue, "custom" or "custom:<name>". Projects in
     mode `credits` never use it: `unusedBy` lists them, each with the request and the operator's command that switch
     it."""
-    given = read_body(NewProviderKey, inbound)
-    organization_id = given["organizationId"]
-    visitor.manager(organization_id)
-    _check_provider(visitor, organization_id, given["provider"])
-    _check_place(visitor, given["baseUrl"])
+    fields = call.fields
+    organization_id = call.subject
+    _check_provider(call.visitor, organization_id, fields["provider"])
+    _check_place(call.visitor, fields["baseUrl"])
     draft = ProviderKeyDraft(
-        given["provider"],
-        given["token"],
-        given["name"],
-        given["baseUrl"],
-        given["region"],
-        given["allowedModels"],
-        given["maxSpend"],
+        fields["provider"],
+        fields["token"],
+        fields["name"],
+        fields["baseUrl"],
+        fields["region"],
+        fields["allowedModels"],
+        fields["maxSpend"],
     )
-    made = visitor.services.management.provider_keys.add(organization_id, draft, actor=visitor.user_id)
-    use = find_key_use(visitor.services.store.database, organization_id)
-    answer = {"providerKey": show_provider_key(made, 0), "message": summarize_use(use), **show_key_use(use)}
-    return json_reply(answer, inbound.shown_id, 201)
+    key = call.management.provider_keys.add(organization_id, draft, actor=call.actor)
+    use = find_key_use(call.database, organization_id)
+    return NewProviderKeyAnswer(
+        show_provider_key(key, 0),
+        summarize_use(use),
+        [UsingProjectAnswer.of(project) for project in use.used_by[:MOST_SHOWN]],
+        [_show_unused(project) for project in use.unused_by[:MOST_SHOWN]],
+    )
 
 
-def update_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def update_key(call: ManagedCall[str]) -> ProviderKeyAnswer:
     """Absent fields stay unchanged; changing the spending limit (maxSpend) does not reset its usage."""
-    given = require_some(read_body(ProviderKeySettings, inbound))
-    _check_place(visitor, given.get("baseUrl"))
+    fields = call.fields
+    _check_place(call.visitor, fields.get("baseUrl"))
     change = ProviderKeyChange(
-        secret=given.get("token"),
-        label=given.get("name"),
-        base_url=given.get("baseUrl"),
-        region=given.get("region"),
-        allowed_models=given.get("allowedModels"),
-        active=given["status"] == "active" if "status" in given else None,
-        bounded="maxSpend" in given,
-        max_spend_nusd=given.get("maxSpend"),
+        secret=fields.get("token"),
+        label=fields.get("name"),
+        base_url=fields.get("baseUrl"),
+        region=fields.get("region"),
+        allowed_models=fields.get("allowedModels"),
+        active=fields["status"] == "active" if "status" in fields else None,
+        bounded="maxSpend" in fields,
+        max_spend_nusd=fields.get("maxSpend"),
     )
-    return _change_key(visitor, inbound, change)
+    return _change_key(call, change)
 
 
-def rotate_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def rotate_key(call: ManagedCall[str]) -> ProviderKeyAnswer:
     """Replace the secret; the next call on every worker uses the new one."""
-    return _change_key(visitor, inbound, ProviderKeyChange(secret=read_body(Rotation, inbound)["token"]))
+    return _change_key(call, ProviderKeyChange(secret=call.fields["token"]))
 
 
-def remove_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def remove_key(call: ManagedCall[str]) -> None:
     """Remove a key and destroy its secret."""
-    organization_id, key_id = _find(visitor, inbound)
-    visitor.services.management.provider_keys.remove(organization_id, key_id, actor=visitor.user_id)
-    return {"message": "Provider key removed."}
+    call.management.provider_keys.remove(call.subject, call.params["key_id"], actor=call.actor)
 
 
-def check_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def check_key(call: ManagedCall[str]) -> KeyCheckAnswer:
     """Send the provider a short test request with this key; the provider may charge its owner for it."""
-    given = read_body(CheckQuestion, inbound)
-    organization_id, key_id = _find(visitor, inbound)
-    management = visitor.services.management
-    management.throttle.take(ThrottleGate("provider key checks", organization_id, CHECKS_A_MINUTE, 60))
-    result = management.provider_check.check(organization_id, key_id, given["model"])
-    error = {"code": result.code, "message": result.message, "upstreamStatus": result.upstream_status}
-    return {
-        "ok": result.ok,
-        "model": result.model,
-        "latencyMs": result.latency_ms,
-        "error": None if result.ok else error,
-    }
+    management = call.management
+    management.throttle.take(ThrottleGate("provider key checks", call.subject, CHECKS_A_MINUTE, 60))
+    result = management.provider_check.check(call.subject, call.params["key_id"], call.fields["model"])
+    error = KeyCheckErrorAnswer(result.code, result.message, result.upstream_status)
+    return KeyCheckAnswer(result.ok, result.model, result.latency_ms, None if result.ok else error)
 
 
-def list_providers(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def list_providers(call: ManagedCall[str]) -> list[CustomProviderAnswer]:
     """Names, addresses and models of each; keys are listed separately."""
-    organization_id = visitor.managed_organization(inbound)
-    found = visitor.services.management.custom_providers.list_providers(organization_id)
-    return {"customProviders": [show_custom_provider(one) for one in found]}
+    return [CustomProviderAnswer.of(info) for info in call.management.custom_providers.list_providers(call.subject)]
 
 
-def add_provider(visitor: Visitor, inbound: Inbound) -> Outbound:
+def add_provider(call: ManagedCall[str]) -> CustomProviderAnswer:
     """A provider with a chat completions API at the organization's own address; its key is added separately."""
-    given = read_body(NewCustomProvider, inbound)
-    organization_id = visitor.managed_organization(inbound)
-    _check_place(visitor, given["baseUrl"])
-    made = visitor.services.management.custom_providers.add(
-        organization_id,
-        given["name"],
-        given["baseUrl"],
-        given["models"],
-        actor=visitor.user_id,
-        built_in=visitor.services.routing.catalogue.current().providers,
+    fields = call.fields
+    _check_place(call.visitor, fields["baseUrl"])
+    info = call.management.custom_providers.add(
+        call.subject,
+        fields["name"],
+        fields["baseUrl"],
+        fields["models"],
+        actor=call.actor,
+        built_in=call.services.routing.catalogue.current().providers,
     )
-    return json_reply({"customProvider": show_custom_provider(made)}, inbound.shown_id, 201)
+    return CustomProviderAnswer.of(info)
 
 
-def update_provider(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def update_provider(call: ManagedCall[str]) -> CustomProviderAnswer:
     """Absent fields stay unchanged; in force when this returns."""
-    given = require_some(read_body(CustomProviderSettings, inbound))
-    organization_id = visitor.managed_organization(inbound)
-    _check_place(visitor, given.get("baseUrl"))
-    changed = visitor.services.management.custom_providers.update(
-        organization_id,
-        inbound.params["name"],
-        base_url=given.get("baseUrl"),
-        models=given.get("models"),
-        actor=visitor.user_id,
+    fields = call.fields
+    _check_place(call.visitor, fields.get("baseUrl"))
+    info = call.management.custom_providers.update(
+        call.subject,
+        call.params["name"],
+        base_url=fields.get("baseUrl"),
+        models=fields.get("models"),
+        actor=call.actor,
     )
-    return {"customProvider": show_custom_provider(changed)}
+    return CustomProviderAnswer.of(info)
 
 
-def remove_provider(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def remove_provider(call: ManagedCall[str]) -> None:
     """Remove a custom provider together with its keys."""
-    organization_id = visitor.managed_organization(inbound)
-    visitor.services.management.custom_providers.remove(organization_id, inbound.params["name"], actor=visitor.user_id)
-    return {"message": "Custom provider removed."}
+    call.management.custom_providers.remove(call.subject, call.params["name"], actor=call.actor)
 
 
-def _find(visitor: Visitor, inbound: Inbound) -> tuple[str, str]:
-    """Organization and id of the key in the path, which the visitor manages."""
-    key_id = inbound.params["key_id"]
-    organization_id = visitor.services.management.provider_keys.organization_of(key_id)
-    visitor.manager(organization_id)
-    return organization_id, key_id
+def show_provider_key(info: ProviderKeyInfo, spent_nusd: int) -> ProviderKeyAnswer:
+    """Return a provider key; `spent_nusd` was spent with it while it had a spending limit."""
+    return ProviderKeyAnswer.of(info, name=info.label, masked_token=info.mask, spent=spent_nusd)
 
 
-def _change_key(visitor: Visitor, inbound: Inbound, change: ProviderKeyChange) -> dict[str, Any]:
-    organization_id, key_id = _find(visitor, inbound)
-    changed = visitor.services.management.provider_keys.update(organization_id, key_id, change, actor=visitor.user_id)
-    spent_nusd = visitor.services.management.budgets.status(key_id).usage_nusd
-    return {"providerKey": show_provider_key(changed, spent_nusd)}
+def _show_unused(project: ProjectInfo) -> UnusedProjectAnswer:
+    request = {"method": "PATCH", "path": f"/projects/{project.id}", "body": {"mode": SUGGESTED}}
+    return UnusedProjectAnswer.of(project, switch_request=request, switch_command=switch_command(project))
+
+
+def _change_key(call: ManagedCall[str], change: ProviderKeyChange) -> ProviderKeyAnswer:
+    key_id = call.params["key_id"]
+    info = call.management.provider_keys.update(call.subject, key_id, change, actor=call.actor)
+    return show_provider_key(info, call.management.budgets.status(key_id).usage_nusd)
 
 
 def _check_provider(visitor: Visitor, organization_id: str, provider: str) -> None:
     services = visitor.services
-    own = {one.provider_id for one in services.management.custom_providers.list_providers(organization_id)}
+    own = {info.provider_id for info in services.management.custom_providers.list_providers(organization_id)}
     if provider not in own | {CUSTOM} and services.routing.catalogue.current().provider(provider) is None:
         known = own | {CUSTOM} | services.routing.catalogue.current().providers.keys()
         raise InvalidRequest(f"There is no provider {provider}{near(provider, known) or '.'}", param="provider")
@@ -262,31 +262,43 @@ def _is_address(text: str) -> bool:
     return known and parts.scheme in ("http", "https") and not (parts.username or parts.query or parts.fragment)
 
 
-ONE_KEY = shapes.shape(providerKey=shapes.PROVIDER_KEY)
-NEW_KEY = shapes.shape(
-    providerKey=shapes.PROVIDER_KEY, message="string", usedBy=[shapes.USING_PROJECT], unusedBy=[shapes.UNUSED_PROJECT]
-)
-ONE_PROVIDER = shapes.shape(customProvider=shapes.CUSTOM_PROVIDER)
 KEY = "/keys/provider/<key_id>"
 ALL = "/orgs/<organization_id>/custom-providers"
+PROVIDER = f"{ALL}/<name>"
+UPDATED = ("provider_key.update", "provider_key.update_status")
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/keys/provider", list_keys, "List provider keys", tag=KEYS, query=ProviderKeyQuery,
-            answer=shapes.shape(providerKeys=[shapes.PROVIDER_KEY])),
-    managed("POST", "/keys/provider", add_key, "Add a provider key", tag=KEYS, request=NewProviderKey,
-            answer=NEW_KEY, success=201),
-    managed("PATCH", KEY, update_key, "Change a provider key", tag=KEYS, request=ProviderKeySettings, answer=ONE_KEY),
-    managed("POST", f"{KEY}/rotate", rotate_key, "Replace a provider key's secret", tag=KEYS, request=Rotation,
-            answer=ONE_KEY),
-    managed("POST", f"{KEY}/test", check_key, "Try a provider key", tag=KEYS, request=CheckQuestion,
-            answer=shapes.shape(ok="boolean", model="string", latencyMs="integer", error="object?"), errors=(429,)),
-    managed("DELETE", KEY, remove_key, "Remove a provider key", tag=KEYS, answer=shapes.DONE),
-    managed("GET", ALL, list_providers, "List custom providers", tag=PROVIDERS,
-            answer=shapes.shape(customProviders=[shapes.CUSTOM_PROVIDER])),
-    managed("POST", ALL, add_provider, "Add a custom provider", tag=PROVIDERS, request=NewCustomProvider,
-            answer=ONE_PROVIDER, success=201),
-    managed("PATCH", f"{ALL}/<name>", update_provider, "Change a custom provider", tag=PROVIDERS,
-            request=CustomProviderSettings, answer=ONE_PROVIDER),
-    managed("DELETE", f"{ALL}/<name>", remove_provider, "Remove a custom provider", tag=PROVIDERS,
-            answer=shapes.DONE),
+    managed("GET", "/keys/provider", list_keys, "List provider keys", tag=KEYS, who=SIGNED_IN,
+            query=ProviderKeyQuery, answer=[ProviderKeyAnswer], inside="providerKeys",
+            commands=("provider-keys list <organizationId>",)),
+    managed("POST", "/keys/provider", add_key, "Add a provider key", tag=KEYS, who=MANAGER, request=NewProviderKey,
+            answer=NewProviderKeyAnswer, success=201, audit="provider_key.create",
+            commands=("provider-keys add <organizationId> <provider> token=- --label=name --model=allowedModels ... "
+                      "-> providerKey.id message unusedBy.switchCommand",)),
+    managed("PATCH", KEY, update_key, "Change a provider key", tag=KEYS, who=PROVIDER_KEY_MANAGER,
+            request=ProviderKeySettings, answer=ProviderKeyAnswer, inside="providerKey", audit=UPDATED,
+            commands=("provider-keys set <key_id> --label=name --base-url=baseUrl --region=region "
+                      "--model=allowedModels --max-spend=maxSpend",
+                      "provider-keys limit <key_id> <maxSpend>", "provider-keys switch <key_id> <status>")),
+    managed("POST", f"{KEY}/rotate", rotate_key, "Replace a provider key's secret", tag=KEYS,
+            who=PROVIDER_KEY_MANAGER, request=Rotation, answer=ProviderKeyAnswer, inside="providerKey",
+            audit="provider_key.update", commands=("provider-keys rotate <key_id> token=-",)),
+    managed("POST", f"{KEY}/test", check_key, "Try a provider key", tag=KEYS, who=PROVIDER_KEY_MANAGER,
+            request=CheckQuestion, answer=KeyCheckAnswer, errors=(429,),
+            commands=("provider-keys test <key_id> --model=model ?ok",)),
+    managed("DELETE", KEY, remove_key, "Remove a provider key", tag=KEYS, who=PROVIDER_KEY_MANAGER,
+            message="Provider key removed.", audit="provider_key.delete", commands=("provider-keys remove <key_id>",)),
+    managed("GET", ALL, list_providers, "List custom providers", tag=PROVIDERS, who=MANAGER,
+            answer=[CustomProviderAnswer], inside="customProviders",
+            commands=("custom-providers list <organization_id>",)),
+    managed("POST", ALL, add_provider, "Add a custom provider", tag=PROVIDERS, who=MANAGER,
+            request=NewCustomProvider, answer=CustomProviderAnswer, inside="customProvider", success=201,
+            audit="custom_provider.create",
+            commands=("custom-providers add <organization_id> <name> <baseUrl> ... -> providerId",)),
+    managed("PATCH", PROVIDER, update_provider, "Change a custom provider", tag=PROVIDERS, who=MANAGER,
+            request=CustomProviderSettings, answer=CustomProviderAnswer, inside="customProvider",
+            audit="custom_provider.update"),
+    managed("DELETE", PROVIDER, remove_provider, "Remove a custom provider", tag=PROVIDERS, who=MANAGER,
+            message="Custom provider removed.", audit="custom_provider.delete",
+            commands=("custom-providers remove <organization_id> <name>",)),
 )  # fmt: skip

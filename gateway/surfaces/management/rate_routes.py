@@ -3,15 +3,17 @@ keys."""
 
 from typing import Any
 
+from gateway.accounts.keys import KeyInfo
+from gateway.accounts.projects import ProjectInfo
 from gateway.admin import account_rates
 from gateway.limits.rate_limits import WINDOW_S
 from gateway.limits.rate_rules import CONCURRENCY, REQUESTS, TOKENS
 from gateway.metering import recent_usage
-from gateway.surfaces.http import Inbound, Operation
-from gateway.surfaces.management import shapes
-from gateway.surfaces.management.described import managed, require_some
-from gateway.surfaces.validation_schemas import StrictBody, WholeNumber, read_body
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.answers import RateAnswer, RateLimitsAnswer
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import KEY_MANAGER, KEY_USER, PROJECT_MANAGER
+from gateway.surfaces.validation_schemas import StrictBody, WholeNumber
 
 TAG = "Rate limits"
 MOST = 1_000_000_000
@@ -26,75 +28,64 @@ class RateChange(StrictBody):
     concurrentRequests = WholeNumber(0, MOST, allow_none=True)
 
 
-def find_of_project(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def find_of_project(call: ManagedCall[ProjectInfo]) -> RateLimitsAnswer:
     """The project's own limits, the operator's, and what was used in the last minute."""
-    project = visitor.project(inbound.params["project_id"], *MANAGERS)
-    return _show(visitor, "project", project.id)
+    return _show(call, "project")
 
 
-def find_of_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def find_of_key(call: ManagedCall[KeyInfo]) -> RateLimitsAnswer:
     """The key's own limits, the operator's, and what was used in the last minute."""
-    return _show(visitor, "key", visitor.key(inbound.params["key_id"]).id)
+    return _show(call, "key")
 
 
-def change_of_project(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def change_of_project(call: ManagedCall[ProjectInfo]) -> RateLimitsAnswer:
     """Set or remove the project's own limits, never above the operator's; in force everywhere when this returns."""
-    project = visitor.project(inbound.params["project_id"], *MANAGERS)
-    given = require_some(read_body(RateChange, inbound))
-    return _change(visitor, "project", project.id, project.organization_id, given)
+    return _change(call, "project")
 
 
-def change_of_key(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def change_of_key(call: ManagedCall[KeyInfo]) -> RateLimitsAnswer:
     """Set or remove the key's own limits, never above the operator's; in force everywhere when this returns."""
-    key = visitor.key(inbound.params["key_id"])
-    visitor.manager(key.organization_id)
-    given = require_some(read_body(RateChange, inbound))
-    return _change(visitor, "key", key.id, key.organization_id, given)
+    return _change(call, "key")
 
 
-def _change(
-    visitor: Visitor, scope: str, subject: str, organization_id: str, given: dict[str, int | None]
-) -> dict[str, Any]:
-    services = visitor.services
-    wanted = {kind: given[name] for kind, name in NAMES.items() if name in given}
+def _change(call: ManagedCall[Any], scope: str) -> RateLimitsAnswer:
+    amounts = {kind: call.fields[name] for kind, name in NAMES.items() if name in call.fields}
+    subject = call.subject
     account_rates.change(
-        services.store.database,
-        services.store.control,
-        services.billing.rate_limits,
-        (scope, subject),
-        organization_id,
-        wanted,
-        actor=visitor.user_id,
+        *call.stores,
+        call.services.billing.rate_limits,
+        (scope, subject.id),
+        subject.organization_id,
+        amounts,
+        actor=call.actor,
     )
-    return _show(visitor, scope, subject)
+    return _show(call, scope)
 
 
-def _show(visitor: Visitor, scope: str, subject: str) -> dict[str, Any]:
-    services = visitor.services
-    requests, tokens = recent_usage.count(services.store.database, scope, subject, WINDOW_S)
-    running = services.billing.settlements.rates.running_of(scope, subject)
+def _show(call: ManagedCall[Any], scope: str) -> RateLimitsAnswer:
+    subject_id = call.subject.id
+    billing = call.services.billing
+    requests, tokens = recent_usage.count(call.database, scope, subject_id, WINDOW_S)
+    running = billing.settlements.rates.running_of(scope, subject_id)
     used = {REQUESTS: requests, TOKENS: tokens, CONCURRENCY: running}
-    return {
-        "rateLimits": {
-            NAMES[kind]: {
-                "limit": one.own,
-                "operatorLimit": one.operators,
-                "inForce": one.in_force,
-                "used": used[kind],
-            }
-            for kind, one in services.billing.rate_limits.of(scope, subject).items()
-        }
+    rates = {
+        kind: RateAnswer(rate.own, rate.operators, rate.in_force, used[kind])
+        for kind, rate in billing.rate_limits.of(scope, subject_id).items()
     }
+    return RateLimitsAnswer(*(rates[kind] for kind in NAMES))
 
 
-ANSWER = shapes.shape(rateLimits=shapes.RATES)
 OF_PROJECT = "/projects/<project_id>/rate-limits"
 OF_KEY = "/keys/api/<key_id>/rate-limits"
+UPDATED = account_rates.ACTION
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", OF_PROJECT, find_of_project, "Show a project's rate limits", tag=TAG, answer=ANSWER),
-    managed("PATCH", OF_PROJECT, change_of_project, "Set a project's rate limits", tag=TAG, request=RateChange,
-            answer=ANSWER),
-    managed("GET", OF_KEY, find_of_key, "Show an API key's rate limits", tag=TAG, answer=ANSWER),
-    managed("PATCH", OF_KEY, change_of_key, "Set an API key's rate limits", tag=TAG, request=RateChange, answer=ANSWER),
+    managed("GET", OF_PROJECT, find_of_project, "Show a project's rate limits", tag=TAG, who=PROJECT_MANAGER,
+            answer=RateLimitsAnswer, inside="rateLimits"),
+    managed("PATCH", OF_PROJECT, change_of_project, "Set a project's rate limits", tag=TAG, who=PROJECT_MANAGER,
+            request=RateChange, answer=RateLimitsAnswer, inside="rateLimits", audit=UPDATED),
+    managed("GET", OF_KEY, find_of_key, "Show an API key's rate limits", tag=TAG, who=KEY_USER,
+            answer=RateLimitsAnswer, inside="rateLimits"),
+    managed("PATCH", OF_KEY, change_of_key, "Set an API key's rate limits", tag=TAG, who=KEY_MANAGER,
+            request=RateChange, answer=RateLimitsAnswer, inside="rateLimits", audit=UPDATED),
 )  # fmt: skip

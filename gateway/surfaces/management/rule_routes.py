@@ -5,19 +5,20 @@ from typing import Any
 from marshmallow import fields
 
 from gateway.accounts import rules
-from gateway.accounts.rule_values import READERS, SCOPES
+from gateway.accounts.keys import KeyInfo
+from gateway.accounts.models import Scope
+from gateway.accounts.rule_values import READERS, SCOPES, RuleInfo
 from gateway.errors import NotFound
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.http_responses import json_reply
-from gateway.surfaces.management import shapes
-from gateway.surfaces.management.described import managed
-from gateway.surfaces.management.presenters import show_rule
-from gateway.surfaces.validation_schemas import Body, OneOf, TextField, read_body, read_query
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.answers import AccessRuleAnswer
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import KEY_MANAGER, KEY_USER, MANAGER
+from gateway.surfaces.validation_schemas import Body, OneOf, TextField
 
 TAG = "Access rules"
 TYPES = tuple(READERS)
 STATUS = ("active", "inactive")
+SWITCH = {"on": "active", "off": "inactive"}
 
 
 class KeyRule(Body):
@@ -32,142 +33,124 @@ class PlacedRule(KeyRule):
 
 
 class RuleStatus(Body):
-    status = OneOf(STATUS, required=True)
+    status = OneOf(STATUS, required=True, words=SWITCH)
 
 
 class RuleQuery(Body):
-    scope = OneOf(SCOPES)
-    scopeId = TextField(1, 80)
+    scope = OneOf(SCOPES, about="Only rules of this scope.")
+    scopeId = TextField(1, 80, about="Only rules of this team, member or key.")
 
 
-def list_rules(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def list_rules(call: ManagedCall[str]) -> list[AccessRuleAnswer]:
     """The rules of all scopes, or of one: the organization, a team, a member or a key."""
-    given = read_query(RuleQuery, inbound)
-    organization_id = visitor.managed_organization(inbound)
-    found = rules.list_rules(
-        visitor.services.store.database, organization_id, given.get("scope", ""), given.get("scopeId", "")
-    )
-    return {"rules": [show_rule(rule) for rule in found]}
+    scope = call.fields.get("scope", "")
+    scope_id = call.fields.get("scopeId", "")
+    return [show_rule(rule) for rule in rules.list_rules(call.database, call.subject, scope, scope_id)]
 
 
-def add(visitor: Visitor, inbound: Inbound) -> Outbound:
+def add(call: ManagedCall[str]) -> AccessRuleAnswer:
     """Add a rule to the organization, a team, a member or a key of it."""
-    given = read_body(PlacedRule, inbound)
-    organization_id = visitor.managed_organization(inbound)
-    place = given["scope"], given["scopeId"]
-    owner = visitor.services.store.database.read(lambda: rules.organization_of(*place))
-    if owner != organization_id:
-        raise NotFound(f"There is no {given['scope']} {given['scopeId']} in this organization.")
-    return _add(visitor, inbound, organization_id, *place, given)
+    scope = call.fields["scope"]
+    scope_id = call.fields["scopeId"]
+    owner = call.database.read(lambda: rules.organization_of(scope, scope_id))
+    if owner != call.subject:
+        raise NotFound(f"There is no {scope} {scope_id} in this organization.")
+    return _add(call, owner, scope, scope_id)
 
 
-def update(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def update(call: ManagedCall[str]) -> AccessRuleAnswer:
     """A disabled rule is kept but has no effect."""
-    status = read_body(RuleStatus, inbound)["status"]
-    organization_id = visitor.managed_organization(inbound)
-    return _switch(visitor, inbound, organization_id, status)
+    return _switch(call, call.subject)
 
 
-def remove(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """From then on requests are judged without it."""
-    organization_id = visitor.managed_organization(inbound)
-    return _remove(visitor, inbound, organization_id)
+def remove(call: ManagedCall[str]) -> None:
+    """The rule no longer applies to requests."""
+    rules.remove_rule(*call.stores, call.subject, call.params["rule_id"], actor=call.actor)
 
 
-def list_key_rules(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def list_key_rules(call: ManagedCall[KeyInfo]) -> list[AccessRuleAnswer]:
     """The rules of the key itself; those of its organization, teams and member apply too."""
-    key = visitor.key(inbound.params["key_id"])
-    found = rules.list_rules(visitor.services.store.database, key.organization_id, "key", key.id)
-    return {"rules": [show_rule(rule) for rule in found]}
+    key = call.subject
+    return [show_rule(rule) for rule in rules.list_rules(call.database, key.organization_id, "key", key.id)]
 
 
-def add_key_rule(visitor: Visitor, inbound: Inbound) -> Outbound:
+def add_key_rule(call: ManagedCall[KeyInfo]) -> AccessRuleAnswer:
     """A request must be allowed by the rules of the key, its organization, its teams and its owner."""
-    given = read_body(KeyRule, inbound)
-    key = visitor.key(inbound.params["key_id"])
-    visitor.manager(key.organization_id)
-    return _add(visitor, inbound, key.organization_id, "key", key.id, given)
+    return _add(call, call.subject.organization_id, "key", call.subject.id)
 
 
-def update_key_rule(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def update_key_rule(call: ManagedCall[KeyInfo]) -> AccessRuleAnswer:
     """A disabled rule is kept but has no effect."""
-    status = read_body(RuleStatus, inbound)["status"]
-    return _switch(visitor, inbound, _organization_of_key_rule(visitor, inbound), status)
+    _check_key_rule(call)
+    return _switch(call, call.subject.organization_id)
 
 
-def remove_key_rule(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """From then on requests are judged without it."""
-    return _remove(visitor, inbound, _organization_of_key_rule(visitor, inbound))
+def remove_key_rule(call: ManagedCall[KeyInfo]) -> None:
+    """The rule no longer applies to requests."""
+    _check_key_rule(call)
+    rules.remove_rule(*call.stores, call.subject.organization_id, call.params["rule_id"], actor=call.actor)
 
 
-def _organization_of_key_rule(visitor: Visitor, inbound: Inbound) -> str:
-    """The organization of a rule that is really this key's, and that the visitor manages."""
-    key = visitor.key(inbound.params["key_id"])
-    visitor.manager(key.organization_id)
-    found = rules.list_rules(visitor.services.store.database, key.organization_id, "key", key.id)
-    if inbound.params["rule_id"] not in {rule.id for rule in found}:
-        raise NotFound(f"There is no access rule {inbound.params['rule_id']} at this key.")
-    return key.organization_id
+def show_rule(info: RuleInfo) -> AccessRuleAnswer:
+    return AccessRuleAnswer.of(
+        info, rule_type=info.type, rule_value=info.value, status="active" if info.active else "inactive"
+    )
 
 
-def _add(
-    visitor: Visitor, inbound: Inbound, organization_id: str, scope: Any, scope_id: str, given: dict[str, Any]
-) -> Outbound:
-    services = visitor.services
-    made = rules.add_rule(
-        services.store.database,
-        services.store.control,
+def _check_key_rule(call: ManagedCall[KeyInfo]) -> None:
+    """Raise NotFound unless the rule in the path belongs to the key."""
+    rule_id = call.params["rule_id"]
+    key = call.subject
+    if rule_id not in {rule.id for rule in rules.list_rules(call.database, key.organization_id, "key", key.id)}:
+        raise NotFound(f"There is no access rule {rule_id} at this key.")
+
+
+def _add(call: ManagedCall[Any], organization_id: str, scope: Scope, scope_id: str) -> AccessRuleAnswer:
+    fields = call.fields
+    info = rules.add_rule(
+        *call.stores,
         scope,
         scope_id,
-        given["ruleType"],
-        given["ruleValue"],
-        actor=visitor.user_id,
-        active=given["status"] == "active",
-        known=visitor.names_known_to(organization_id),
+        fields["ruleType"],
+        fields["ruleValue"],
+        actor=call.actor,
+        active=fields["status"] == "active",
+        known=call.visitor.names_known_to(organization_id),
     )
-    return json_reply({"rule": show_rule(made)}, inbound.shown_id, 201)
+    return show_rule(info)
 
 
-def _switch(visitor: Visitor, inbound: Inbound, organization_id: str, status: str) -> dict[str, Any]:
-    services = visitor.services
-    changed = rules.set_rule_active(
-        services.store.database,
-        services.store.control,
-        organization_id,
-        inbound.params["rule_id"],
-        status == "active",
-        actor=visitor.user_id,
+def _switch(call: ManagedCall[Any], organization_id: str) -> AccessRuleAnswer:
+    active = call.fields["status"] == "active"
+    return show_rule(
+        rules.set_rule_active(*call.stores, organization_id, call.params["rule_id"], active, actor=call.actor)
     )
-    return {"rule": show_rule(changed)}
 
 
-def _remove(visitor: Visitor, inbound: Inbound, organization_id: str) -> dict[str, Any]:
-    services = visitor.services
-    rules.remove_rule(
-        services.store.database,
-        services.store.control,
-        organization_id,
-        inbound.params["rule_id"],
-        actor=visitor.user_id,
-    )
-    return {"message": "Access rule removed."}
-
-
-ONE = shapes.shape(rule=shapes.RULE)
-MANY = shapes.shape(rules=[shapes.RULE])
 ORG = "/orgs/<organization_id>/iam"
 KEY = "/keys/api/<key_id>/iam"
+CREATED = "access_rule.create"
+SWITCHED = "access_rule.update_status"
+REMOVED = "access_rule.delete"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", ORG, list_rules, "List access rules", tag=TAG, query=RuleQuery, answer=MANY),
-    managed("POST", ORG, add, "Add an access rule", tag=TAG, request=PlacedRule, answer=ONE, success=201),
-    managed("PATCH", f"{ORG}/<rule_id>", update, "Switch an access rule", tag=TAG, request=RuleStatus, answer=ONE),
-    managed("DELETE", f"{ORG}/<rule_id>", remove, "Remove an access rule", tag=TAG, answer=shapes.DONE),
-    managed("GET", KEY, list_key_rules, "List a key's access rules", tag=TAG, answer=MANY),
-    managed("POST", KEY, add_key_rule, "Add an access rule to a key", tag=TAG, request=KeyRule, answer=ONE,
-            success=201),
-    managed("PATCH", f"{KEY}/<rule_id>", update_key_rule, "Switch a key's access rule", tag=TAG, request=RuleStatus,
-            answer=ONE),
-    managed("DELETE", f"{KEY}/<rule_id>", remove_key_rule, "Remove a key's access rule", tag=TAG,
-            answer=shapes.DONE),
+    managed("GET", ORG, list_rules, "List access rules", tag=TAG, who=MANAGER, query=RuleQuery,
+            answer=[AccessRuleAnswer], inside="rules",
+            commands=("rules list <organization_id> --scope=scope --id=scopeId",)),
+    managed("POST", ORG, add, "Add an access rule", tag=TAG, who=MANAGER, request=PlacedRule,
+            answer=AccessRuleAnswer, inside="rule", success=201, audit=CREATED,
+            commands=("rules add <scope> <scopeId> <ruleType> <ruleValue> -> id",)),
+    managed("PATCH", f"{ORG}/<rule_id>", update, "Switch an access rule", tag=TAG, who=MANAGER, request=RuleStatus,
+            answer=AccessRuleAnswer, inside="rule", audit=SWITCHED,
+            commands=("rules switch <organization_id> <rule_id> <status>",)),
+    managed("DELETE", f"{ORG}/<rule_id>", remove, "Remove an access rule", tag=TAG, who=MANAGER,
+            message="Access rule removed.", audit=REMOVED, commands=("rules remove <organization_id> <rule_id>",)),
+    managed("GET", KEY, list_key_rules, "List a key's access rules", tag=TAG, who=KEY_USER,
+            answer=[AccessRuleAnswer], inside="rules"),
+    managed("POST", KEY, add_key_rule, "Add an access rule to a key", tag=TAG, who=KEY_MANAGER, request=KeyRule,
+            answer=AccessRuleAnswer, inside="rule", success=201, audit=CREATED),
+    managed("PATCH", f"{KEY}/<rule_id>", update_key_rule, "Switch a key's access rule", tag=TAG, who=KEY_MANAGER,
+            request=RuleStatus, answer=AccessRuleAnswer, inside="rule", audit=SWITCHED),
+    managed("DELETE", f"{KEY}/<rule_id>", remove_key_rule, "Remove a key's access rule", tag=TAG, who=KEY_MANAGER,
+            message="Access rule removed.", audit=REMOVED),
 )  # fmt: skip

@@ -1,13 +1,11 @@
 """`/auth`: the visitor's own sessions and second factor."""
 
-from typing import Any
-
-from gateway.clock import to_iso
-from gateway.surfaces.http import Inbound, Operation
-from gateway.surfaces.management import shapes
-from gateway.surfaces.management.described import managed
-from gateway.surfaces.validation_schemas import Body, TextField, read_body
-from gateway.surfaces.visitor import Visitor
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.answers import DoneAnswer
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.sign_in_answers import NewSecondFactorAnswer, OwnSessionAnswer, SecondFactorAnswer
+from gateway.surfaces.management.who import SIGNED_IN
+from gateway.surfaces.validation_schemas import Body, TextField
 
 TAG = "Sign-in"
 LONGEST_PASSWORD = 1024
@@ -27,88 +25,65 @@ class PasswordAndCode(Body):
     code = TextField(1, LONGEST_CODE, required=True)
 
 
-def list_sessions(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def list_sessions(call: ManagedCall[None]) -> list[OwnSessionAnswer]:
     """Your active sessions, newest first."""
-    found = visitor.services.management.sessions.list_sessions(visitor.user_id)
-    sessions = [
-        {
-            "id": one.id,
-            "agent": one.agent,
-            "current": one.id == visitor.session.id,
-            "createdAt": to_iso(one.created_at_us),
-            "lastUsedAt": to_iso(one.used_at_us),
-            "expiresAt": to_iso(one.expires_at_us),
-        }
-        for one in found
+    return [
+        OwnSessionAnswer.of(session, current=session.id == call.visitor.session.id, last_used_at=session.used_at_us)
+        for session in call.management.sessions.list_sessions(call.actor)
     ]
-    return {"sessions": sessions}
 
 
-def end_session(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def end_session(call: ManagedCall[None]) -> None:
     """Its token is refused from then on; ending the current session signs you out."""
-    visitor.services.management.sessions.close_one(visitor.user_id, inbound.params["session_id"])
-    return {"message": "Session ended."}
+    call.management.sessions.close_one(call.actor, call.params["session_id"])
 
 
-def sign_out_everywhere(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def sign_out_everywhere(call: ManagedCall[None]) -> DoneAnswer:
     """End all your sessions, including this one, and pending sign-ins of devices."""
-    count = visitor.services.management.sessions.close_others(visitor.user_id)
-    return {"message": f"Signed out everywhere: {count} sessions ended."}
+    count = call.management.sessions.close_others(call.actor)
+    return DoneAnswer(f"Signed out everywhere: {count} sessions ended.")
 
 
-def show_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def show_factor(call: ManagedCall[None]) -> SecondFactorAnswer:
     """Whether a second factor is enabled, and how many recovery codes are left; never its secret."""
-    standing = visitor.services.management.second_factors.find(visitor.user_id)
-    if standing.active:
-        since = to_iso(standing.since_us)
-    else:
-        since = None
-    return {"active": standing.active, "since": since, "recoveryCodesLeft": standing.codes_left}
+    factor = call.management.second_factors.find(call.actor)
+    return SecondFactorAnswer.of(
+        factor, since=factor.since_us if factor.active else None, recovery_codes_left=factor.codes_left
+    )
 
 
-def begin_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def begin_factor(call: ManagedCall[None]) -> NewSecondFactorAnswer:
     """A new secret for an authenticator app; enabled once a code from it is confirmed."""
-    given = read_body(Password, inbound)
-    management = visitor.services.management
-    session = visitor.session
-    management.check_password(session.user_id, session.email, given["password"])
-    made = management.second_factors.begin(session.user_id, session.email)
-    return {"secret": made.secret, "uri": made.uri}
+    session = call.visitor.session
+    call.management.check_password(session.user_id, session.email, call.fields["password"])
+    return NewSecondFactorAnswer.of(call.management.second_factors.begin(session.user_id, session.email))
 
 
-def confirm_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def confirm_factor(call: ManagedCall[None]) -> list[str]:
     """Enable it; the recovery codes are shown only in this response. Every other session ends."""
-    given = read_body(Code, inbound)
-    management = visitor.services.management
-    session = visitor.session
-    return {"recoveryCodes": management.confirm_second_factor(session.user_id, given["code"], session.id)}
+    return call.management.confirm_second_factor(call.actor, call.fields["code"], call.visitor.session.id)
 
 
-def remove_factor(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def remove_factor(call: ManagedCall[None]) -> None:
     """Disable the second factor; requires the password and a code (or a recovery code)."""
-    given = read_body(PasswordAndCode, inbound)
-    session = visitor.session
-    visitor.services.management.remove_second_factor(session.user_id, session.email, given["password"], given["code"])
-    return {"message": "The second factor was removed."}
+    session = call.visitor.session
+    call.management.remove_second_factor(session.user_id, session.email, call.fields["password"], call.fields["code"])
 
-
-SESSION = shapes.shape(
-    id="string", agent="string", current="boolean", createdAt="string", lastUsedAt="string", expiresAt="string"
-)
-FACTOR = shapes.shape(active="boolean", recoveryCodesLeft="integer")
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/auth/sessions", list_sessions, "List your sessions", tag=TAG,
-            answer=shapes.shape(sessions=[SESSION])),
-    managed("DELETE", "/auth/sessions/<session_id>", end_session, "End one of your sessions", tag=TAG,
-            answer=shapes.DONE),
-    managed("POST", "/auth/sign-out-everywhere", sign_out_everywhere, "Sign out everywhere", tag=TAG,
-            answer=shapes.DONE),
-    managed("GET", "/auth/second-factor", show_factor, "Show your second factor", tag=TAG, answer=FACTOR),
-    managed("POST", "/auth/second-factor", begin_factor, "Begin a second factor", tag=TAG, request=Password,
-            answer=shapes.shape(secret="string", uri="string"), errors=(429,)),
-    managed("POST", "/auth/second-factor/confirm", confirm_factor, "Confirm a second factor", tag=TAG, request=Code,
-            answer=shapes.shape(recoveryCodes=["string"]), errors=(429,)),
-    managed("POST", "/auth/second-factor/remove", remove_factor, "Remove your second factor", tag=TAG,
-            request=PasswordAndCode, answer=shapes.DONE, errors=(429,)),
+    managed("GET", "/auth/sessions", list_sessions, "List your sessions", tag=TAG, who=SIGNED_IN,
+            answer=[OwnSessionAnswer], inside="sessions"),
+    managed("DELETE", "/auth/sessions/<session_id>", end_session, "End one of your sessions", tag=TAG, who=SIGNED_IN,
+            message="Session ended.", audit="session.delete"),
+    managed("POST", "/auth/sign-out-everywhere", sign_out_everywhere, "Sign out everywhere", tag=TAG, who=SIGNED_IN,
+            answer=DoneAnswer, audit="session.delete_others"),
+    managed("GET", "/auth/second-factor", show_factor, "Show your second factor", tag=TAG, who=SIGNED_IN,
+            answer=SecondFactorAnswer),
+    managed("POST", "/auth/second-factor", begin_factor, "Begin a second factor", tag=TAG, who=SIGNED_IN,
+            request=Password, answer=NewSecondFactorAnswer, errors=(429,)),
+    managed("POST", "/auth/second-factor/confirm", confirm_factor, "Confirm a second factor", tag=TAG, who=SIGNED_IN,
+            request=Code, answer=["string"], inside="recoveryCodes", errors=(429,), audit="second_factor.create"),
+    managed("POST", "/auth/second-factor/remove", remove_factor, "Remove your second factor", tag=TAG, who=SIGNED_IN,
+            request=PasswordAndCode, message="The second factor was removed.", errors=(429,),
+            audit="second_factor.delete"),
 )  # fmt: skip

@@ -1,23 +1,30 @@
 """`/auth`: sign-in by password, sign-up by invitation, the session, the password."""
 
-from typing import Any
+from msgspec.json import encode
 
+from gateway.accounts.sessions import NewSession, SessionInfo
 from gateway.admin.sign_in import PendingSignIn
 from gateway.errors import InvalidRequest, Unauthenticated
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.http_responses import json_reply
-from gateway.surfaces.management import shapes
-from gateway.surfaces.management.described import managed, public
-from gateway.surfaces.management.presenters import show_invitation, show_member
+from gateway.surfaces.management.answers import InvitationAnswer, MemberAnswer, UserAnswer
+from gateway.surfaces.management.managed_operation import ManagedCall, managed, public
+from gateway.surfaces.management.member_routes import show_invitation, show_member
+from gateway.surfaces.management.sign_in_answers import (
+    MembershipAnswer,
+    OwnUserAnswer,
+    SessionAnswer,
+    SessionTimesAnswer,
+    SignedInAnswer,
+)
+from gateway.surfaces.management.who import SIGNED_IN
+from gateway.surfaces.shapes import shape
 from gateway.surfaces.validation_schemas import Body, TextField, read_body
 from gateway.surfaces.visitor import (
-    Visitor,
     agent_of,
-    check_origin,
+    check_api_origin,
+    device_cookie,
     place_of,
-    session_reply,
-    show_session,
-    show_user,
     token_of,
     visit,
     write_cookie,
@@ -52,39 +59,38 @@ class ChangePassword(Body):
 
 def sign_in(services: Services, inbound: Inbound) -> Outbound:
     """A session for an e-mail address and password, plus `code` if a second factor is enabled."""
-    check_origin(services, inbound)
-    given = read_body(SignIn, inbound)
+    check_api_origin(services, inbound)
+    fields = read_body(SignIn, inbound)
     service = services.management.sign_in
     place = place_of(inbound)
-    found = service.begin(given["email"], given["password"], place)
-    if isinstance(found, PendingSignIn):
-        if "code" not in given:
+    outcome = service.begin(fields["email"], fields["password"], place)
+    if isinstance(outcome, PendingSignIn):
+        if "code" not in fields:
             text = "This account has a second factor: send its code, or a recovery code, as `code` as well."
             raise Unauthenticated(text, code="second_factor_required")
-        found = service.finish(found.ticket, given["code"], place)
-    return session_reply(inbound, found.session, found.device)
+        outcome = service.finish(outcome.ticket, fields["code"], place)
+    return _reply_with_session(inbound, outcome.session, outcome.device)
 
 
 def sign_up(services: Services, inbound: Inbound) -> Outbound:
     """Create an account and a session with an invitation. The account gets the invitation's address; `email` may
     repeat it."""
-    check_origin(services, inbound)
-    given = read_body(SignUp, inbound)
-    if given.get("email", "").strip():
-        invited = services.management.find_invitation(given["token"], inbound.peer)
-        if given["email"].strip().lower() != invited.email.lower():
+    check_api_origin(services, inbound)
+    fields = read_body(SignUp, inbound)
+    if fields.get("email", "").strip():
+        invitation = services.management.find_invitation(fields["token"], inbound.peer)
+        if fields["email"].strip().lower() != invitation.email.lower():
             raise InvalidRequest("This invitation is for another e-mail address.", param="email")
-    made = services.management.sign_up(
-        given["token"], given["name"], given["password"], inbound.peer, agent_of(inbound)
+    session = services.management.sign_up(
+        fields["token"], fields["name"], fields["password"], inbound.peer, agent_of(inbound)
     )
-    return session_reply(inbound, made)
+    return _reply_with_session(inbound, session)
 
 
 def find_invitation(services: Services, inbound: Inbound) -> Outbound:
     """The details of an invitation, before it is accepted."""
-    given = read_body(Token, inbound)
-    invitation = services.management.find_invitation(given["token"], inbound.peer)
-    return json_reply({"invitation": show_invitation(invitation)}, inbound.shown_id)
+    invitation = services.management.find_invitation(read_body(Token, inbound)["token"], inbound.peer)
+    return json_reply(encode({"invitation": show_invitation(invitation)}), inbound.shown_id)
 
 
 def get_session(services: Services, inbound: Inbound) -> Outbound:
@@ -98,15 +104,15 @@ def get_session(services: Services, inbound: Inbound) -> Outbound:
         headers = [write_cookie(inbound, token)]
     else:
         headers = []
-    body = {"user": show_user(session), "session": show_session(session)}
-    return json_reply(body, inbound.shown_id, headers=headers)
+    answer = SessionAnswer(show_user(session), SessionTimesAnswer.of(session))
+    return json_reply(encode(answer), inbound.shown_id, headers=headers)
 
 
 def sign_out(services: Services, inbound: Inbound) -> Outbound:
     """End the session; succeeds also when there is none."""
     token, by_cookie = token_of(inbound)
     if by_cookie:
-        check_origin(services, inbound, required=True)
+        check_api_origin(services, inbound, required=True)
     try:
         session = visit(services, token).session
         services.management.sessions.close(session.id, actor=session.user_id)
@@ -115,47 +121,57 @@ def sign_out(services: Services, inbound: Inbound) -> Outbound:
     return json_reply({"success": True}, inbound.shown_id, headers=[write_cookie(inbound, "", 0)])
 
 
-def change_password(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def change_password(call: ManagedCall[None]) -> None:
     """Requires the current password; ends every other session of yours."""
-    given = read_body(ChangePassword, inbound)
-    session = visitor.session
-    visitor.services.management.change_password(
-        session.user_id, session.email, given["currentPassword"], given["newPassword"], session.id
+    session = call.visitor.session
+    call.management.change_password(
+        session.user_id, session.email, call.fields["currentPassword"], call.fields["newPassword"], session.id
     )
-    return {"message": "Password changed; your other sessions have ended."}
 
 
-def accept_invitation(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def accept_invitation(call: ManagedCall[None]) -> MemberAnswer:
     """Join an organization by an invitation that was sent to this account's address."""
-    given = read_body(Token, inbound)
-    management = visitor.services.management
-    member = management.accept_invitation(given["token"], visitor.user_id)
-    return {"member": show_member(member, management.budgets.status(member.id))}
+    member = call.management.accept_invitation(call.fields["token"], call.actor)
+    return show_member(member, call.management.budgets.status(member.id))
 
 
-def show_me(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def show_me(call: ManagedCall[None]) -> OwnUserAnswer:
     """The signed-in user, and their role in each organization."""
+    visitor = call.visitor
     memberships = [
-        {"organizationId": one.organization_id, "memberId": one.id, "role": one.role}
-        for one in visitor.memberships.values()
+        MembershipAnswer(member.organization_id, member.id, member.role) for member in visitor.memberships.values()
     ]
-    return {"user": show_user(visitor.session), "memberships": memberships, "operator": visitor.is_operator()}
+    return OwnUserAnswer(show_user(visitor.session), memberships, visitor.is_operator())
+
+
+def show_user(session: SessionInfo) -> UserAnswer:
+    return UserAnswer(session.user_id, session.email, session.name)
+
+
+def _reply_with_session(inbound: Inbound, session: NewSession, device: str = "") -> Outbound:
+    """Return the response to a sign-in: the user, the token for clients, the cookies for browsers."""
+    info = session.info
+    answer = SignedInAnswer(session.token, show_user(info), SessionTimesAnswer.of(info))
+    cookies = [write_cookie(inbound, session.token)]
+    if device:
+        cookies.append(device_cookie(inbound, device))
+    return json_reply(encode(answer), inbound.shown_id, headers=cookies)
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    public("POST", "/auth/sign-in/email", sign_in, "Sign in by password", request=SignIn, answer=shapes.SIGNED_IN,
+    public("POST", "/auth/sign-in/email", sign_in, "Sign in by password", request=SignIn, answer=SignedInAnswer,
            errors=(401, 429)),
-    public("POST", "/auth/sign-up/email", sign_up, "Sign up by invitation", request=SignUp, answer=shapes.SIGNED_IN,
+    public("POST", "/auth/sign-up/email", sign_up, "Sign up by invitation", request=SignUp, answer=SignedInAnswer,
            errors=(404, 409, 429)),
     public("POST", "/auth/invitation", find_invitation, "What an invitation is for", request=Token,
-           answer=shapes.shape(invitation=shapes.INVITATION), errors=(404, 429)),
+           answer=shape(invitation=InvitationAnswer), errors=(404, 429)),
     public("GET", "/auth/get-session", get_session, "Who is signed in",
-           answer={"anyOf": [shapes.SESSION, {"type": "null"}]}, errors=(403,)),
-    public("POST", "/auth/sign-out", sign_out, "Sign out", answer=shapes.shape(success="boolean")),
-    managed("POST", "/auth/change-password", change_password, "Change your password", tag=TAG,
-            request=ChangePassword, answer=shapes.DONE, errors=(429,)),
-    managed("POST", "/auth/accept-invitation", accept_invitation, "Accept an invitation", tag=TAG, request=Token,
-            answer=shapes.shape(member=shapes.MEMBER), errors=(429,)),
-    managed("GET", "/user/me", show_me, "Your account and memberships", tag=TAG,
-            answer=shapes.shape(user=shapes.USER, memberships=["object"], operator="boolean")),
+           answer={"anyOf": [SessionAnswer, {"type": "null"}]}, errors=(403,)),
+    public("POST", "/auth/sign-out", sign_out, "Sign out", answer=shape(success="boolean")),
+    managed("POST", "/auth/change-password", change_password, "Change your password", tag=TAG, who=SIGNED_IN,
+            request=ChangePassword, message="Password changed; your other sessions have ended.", errors=(429,),
+            audit="user.update_password"),
+    managed("POST", "/auth/accept-invitation", accept_invitation, "Accept an invitation", tag=TAG, who=SIGNED_IN,
+            request=Token, answer=MemberAnswer, inside="member", errors=(429,), audit="invitation.accept"),
+    managed("GET", "/user/me", show_me, "Your account and memberships", tag=TAG, who=SIGNED_IN, answer=OwnUserAnswer),
 )  # fmt: skip

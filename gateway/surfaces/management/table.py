@@ -3,8 +3,10 @@
 from gateway.surfaces.http import Operation, Surface
 from gateway.surfaces.management import (
     activity_routes,
+    agent_session_routes,
     alert_routes,
     applications,
+    chargeback_routes,
     credit_routes,
     device_routes,
     discount_routes,
@@ -18,6 +20,7 @@ from gateway.surfaces.management import (
     provider_key_routes,
     rate_routes,
     rule_routes,
+    session_budget_routes,
     session_routes,
     sign_in_routes,
     team_routes,
@@ -34,6 +37,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *project_routes.OPERATIONS,
     *key_routes.OPERATIONS,
     *key_cap_routes.OPERATIONS,
+    *session_budget_routes.OPERATIONS,
     *rate_routes.OPERATIONS,
     *provider_key_routes.OPERATIONS,
     *rule_routes.OPERATIONS,
@@ -42,6 +46,8 @@ OPERATIONS: tuple[Operation, ...] = (
     *alert_routes.OPERATIONS,
     *applications.OPERATIONS,
     *activity_routes.OPERATIONS,
+    *chargeback_routes.OPERATIONS,
+    *agent_session_routes.OPERATIONS,
     *log_routes.OPERATIONS,
     *exports.OPERATIONS,
 )

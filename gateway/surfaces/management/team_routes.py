@@ -4,15 +4,15 @@ from functools import partial
 from typing import Any
 
 from gateway.accounts import teams
+from gateway.accounts.members import MemberInfo
 from gateway.accounts.teams import TeamInfo
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.http_responses import json_reply
-from gateway.surfaces.management import shapes
-from gateway.surfaces.management.described import managed, require_some
-from gateway.surfaces.management.limit_routes import LimitChange, read_limits
-from gateway.surfaces.management.presenters import show_team
-from gateway.surfaces.validation_schemas import Body, TextField, read_body
-from gateway.surfaces.visitor import Visitor
+from gateway.limits.budgets import Status
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.answers import TeamAnswer, limits_of
+from gateway.surfaces.management.limit_routes import LimitChange, limit_commands, read_limits
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import MANAGER, MEMBER_MANAGER, TEAM_MANAGER
+from gateway.surfaces.validation_schemas import Body, TextField
 
 TAG = "Teams"
 
@@ -21,104 +21,87 @@ class TeamName(Body):
     name = TextField(1, 255, required=True)
 
 
-def list_teams(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """With the ids of their members, and their limits."""
-    organization_id = visitor.managed_organization(inbound)
-    found = teams.list_teams(visitor.services.store.database, organization_id)
-    statuses = visitor.services.management.budgets.statuses([one.id for one in found])
-    return {"teams": [show_team(one, statuses[one.id]) for one in found]}
+def list_teams(call: ManagedCall[str]) -> list[TeamAnswer]:
+    """List teams with the ids of their members and with their limits."""
+    infos = teams.list_teams(call.database, call.subject)
+    statuses = call.management.budgets.statuses([team.id for team in infos])
+    return [show_team(team, statuses[team.id]) for team in infos]
 
 
-def create(visitor: Visitor, inbound: Inbound) -> Outbound:
-    """A group of members with access rules and spending limits in common; it begins empty."""
-    name = read_body(TeamName, inbound)["name"]
-    organization_id = visitor.managed_organization(inbound)
-    services = visitor.services
-    made = teams.create_team(
-        services.store.database, services.store.control, organization_id, name, actor=visitor.user_id
-    )
-    return json_reply(_show(visitor, made), inbound.shown_id, 201)
+def create(call: ManagedCall[str]) -> TeamAnswer:
+    """Create an empty group of members, who share its access rules and spending limits."""
+    return _show(call, teams.create_team(*call.stores, call.subject, call.fields["name"], actor=call.actor))
 
 
-def find(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def find(call: ManagedCall[TeamInfo]) -> TeamAnswer:
     """A team with its limits and what was spent against them."""
-    return _show(visitor, _find(visitor, inbound))
+    return _show(call, call.subject)
 
 
-def rename(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
+def rename(call: ManagedCall[TeamInfo]) -> TeamAnswer:
     """Members, rules and limits stay."""
-    name = read_body(TeamName, inbound)["name"]
-    team = _find(visitor, inbound)
-    services = visitor.services
-    changed = teams.rename_team(
-        services.store.database, services.store.control, team.organization_id, team.id, name, actor=visitor.user_id
-    )
-    return _show(visitor, changed)
+    team = call.subject
+    name = call.fields["name"]
+    return _show(call, teams.rename_team(*call.stores, team.organization_id, team.id, name, actor=call.actor))
 
 
-def delete(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Delete a team: its access rules go, its limits count no more."""
-    team = _find(visitor, inbound)
-    services = visitor.services
-    teams.delete_team(
-        services.store.database, services.store.control, team.organization_id, team.id, actor=visitor.user_id
-    )
-    return {"message": "Team deleted."}
+def delete(call: ManagedCall[TeamInfo]) -> None:
+    """Delete a team with its access rules and limits."""
+    teams.delete_team(*call.stores, call.subject.organization_id, call.subject.id, actor=call.actor)
 
 
-def set_limits(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Merge limits on what all members spend together; another period begins the period's usage anew. Usage counts
-    while there is a limit."""
-    given = require_some(read_body(LimitChange, inbound))
-    team = _find(visitor, inbound)
-    management = visitor.services.management
-    management.set_team_limits(team, partial(read_limits, given), actor=visitor.user_id)
-    return _show(visitor, team)
+def set_limits(call: ManagedCall[TeamInfo]) -> TeamAnswer:
+    """Change the given limits on the spending of all members; another period resets the period's usage. Usage is
+    counted while a limit exists."""
+    call.management.set_team_limits(call.subject, partial(read_limits, call.fields), actor=call.actor)
+    return _show(call, call.subject)
 
 
-def join(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Put a member into a team: its access rules and limits hold for their keys."""
-    return _set(visitor, inbound, True)
+def join(call: ManagedCall[MemberInfo]) -> None:
+    """Add a member to a team: its access rules and limits apply to the member's keys."""
+    _set(call, True)
 
 
-def leave(visitor: Visitor, inbound: Inbound) -> dict[str, Any]:
-    """Its rules and limits count for the member no more."""
-    return _set(visitor, inbound, False)
+def leave(call: ManagedCall[MemberInfo]) -> None:
+    """The team's rules and limits no longer apply to the member."""
+    _set(call, False)
 
 
-def _set(visitor: Visitor, inbound: Inbound, belongs: bool) -> dict[str, Any]:
-    member = visitor.other_member(inbound.params["organization_id"], inbound.params["member_id"])
-    team = _find(visitor, inbound)
-    services = visitor.services
-    teams.set_team_member(
-        services.store.database, services.store.control, team.id, member.id, belongs, actor=visitor.user_id
-    )
-    return {"message": "Team updated."}
+def _set(call: ManagedCall[MemberInfo], belongs: bool) -> None:
+    member = call.subject
+    team = teams.find_team(call.database, member.organization_id, call.params["team_id"])
+    teams.set_team_member(*call.stores, team.id, member.id, belongs, actor=call.actor)
 
 
-def _find(visitor: Visitor, inbound: Inbound) -> TeamInfo:
-    """The team of the path, which the visitor manages. NotFound, Forbidden."""
-    organization_id = visitor.managed_organization(inbound)
-    return teams.find_team(visitor.services.store.database, organization_id, inbound.params["team_id"])
+def show_team(info: TeamInfo, status: Status) -> TeamAnswer:
+    return TeamAnswer.of(info, **limits_of(status))
 
 
-def _show(visitor: Visitor, team: TeamInfo) -> dict[str, Any]:
-    return {"team": show_team(team, visitor.services.management.budgets.status(team.id))}
+def _show(call: ManagedCall[Any], team: TeamInfo) -> TeamAnswer:
+    return show_team(team, call.management.budgets.status(team.id))
 
 
-ONE = shapes.shape(team=shapes.TEAM)
 ORG = "/orgs/<organization_id>/teams"
 TEAM = f"{ORG}/<team_id>"
+IN_TEAM = f"{TEAM}/members/<member_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", ORG, list_teams, "List teams", tag=TAG, answer=shapes.shape(teams=[shapes.TEAM])),
-    managed("POST", ORG, create, "Make a team", tag=TAG, request=TeamName, answer=ONE, success=201),
-    managed("GET", TEAM, find, "Show a team", tag=TAG, answer=ONE),
-    managed("PATCH", TEAM, rename, "Rename a team", tag=TAG, request=TeamName, answer=ONE),
-    managed("DELETE", TEAM, delete, "Delete a team", tag=TAG, answer=shapes.DONE),
-    managed("PATCH", f"{TEAM}/limit", set_limits, "Set a team's spending limits", tag=TAG, request=LimitChange,
-            answer=ONE),
-    managed("PUT", f"{TEAM}/members/<member_id>", join, "Put a member into a team", tag=TAG, answer=shapes.DONE),
-    managed("DELETE", f"{TEAM}/members/<member_id>", leave, "Take a member out of a team", tag=TAG,
-            answer=shapes.DONE),
+    managed("GET", ORG, list_teams, "List teams", tag=TAG, who=MANAGER, answer=[TeamAnswer], inside="teams",
+            commands=("teams list",)),
+    managed("POST", ORG, create, "Make a team", tag=TAG, who=MANAGER, request=TeamName, answer=TeamAnswer,
+            inside="team", success=201, audit="team.create",
+            commands=("teams create <organization_id> <name> -> id",)),
+    managed("GET", TEAM, find, "Show a team", tag=TAG, who=TEAM_MANAGER, answer=TeamAnswer, inside="team",
+            commands=("teams show <team_id>",)),
+    managed("PATCH", TEAM, rename, "Rename a team", tag=TAG, who=TEAM_MANAGER, request=TeamName, answer=TeamAnswer,
+            inside="team", audit="team.rename", commands=("teams rename <team_id> <name>",)),
+    managed("DELETE", TEAM, delete, "Delete a team", tag=TAG, who=TEAM_MANAGER, message="Team deleted.",
+            audit="team.delete", commands=("teams delete <team_id>",)),
+    managed("PATCH", f"{TEAM}/limit", set_limits, "Set a team's spending limits", tag=TAG, who=TEAM_MANAGER,
+            request=LimitChange, answer=TeamAnswer, inside="team", audit="team.update_limit",
+            commands=limit_commands("team_id")),
+    managed("PUT", IN_TEAM, join, "Put a member into a team", tag=TAG, who=MEMBER_MANAGER, message="Team updated.",
+            audit="team.update", commands=("teams add <team_id> <member_id>",)),
+    managed("DELETE", IN_TEAM, leave, "Take a member out of a team", tag=TAG, who=MEMBER_MANAGER,
+            message="Team updated.", audit="team.update", commands=("teams remove <team_id> <member_id>",)),
 )  # fmt: skip

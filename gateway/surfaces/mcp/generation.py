@@ -1,51 +1,51 @@
 """The tools that spend money. Each call is a separate request to the engine: admitted, limited, billed, failed over."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
-
-import orjson
 
 from gateway.billing.context import RequestContext
-from gateway.configuration.settings import LimitSettings
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.images import ImagesInput, ImagesRequest, ImagesResult, units_of
-from gateway.neutral.parts import Text
+from gateway.neutral.parts import Message, Text
 from gateway.neutral.request import Requirements
-from gateway.surfaces import auth, caps, image_uploads
+from gateway.surfaces import auth, caps, chat_options, image_uploads
+from gateway.surfaces.chat_option_reader import PromptSize, request_of
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.mcp import remote_gateway, saved_images, tool_schemas
 from gateway.surfaces.mcp.tool_results import Json, ToolContext, blocks, text_of
 
-ReadChat = Callable[[LimitSettings, bytes], tuple[Any, ChatRequest]]
+OPTIONS = ("temperature", "max_tokens")
 USUAL_TYPE = "image/png"
 
 
-def chat(read_chat: ReadChat, ctx: ToolContext, arguments: tool_schemas.ChatArguments) -> Json:
+def chat(ctx: ToolContext, arguments: tool_schemas.ChatArguments) -> Json:
     """Return the reply as text, then its token counts."""
-    body: Json = {
-        "model": arguments.model,
-        "messages": [{"role": one.role, "content": one.content} for one in arguments.messages],
-    }
-    for name in ("temperature", "max_tokens"):
-        if (value := getattr(arguments, name)) is not None:
-            body[name] = value
+    options: Json = {name: value for name in OPTIONS if (value := getattr(arguments, name)) is not None}
     address = remote_gateway.address_of(ctx)
     if address:
+        messages = [{"role": one.role, "content": one.content} for one in arguments.messages]
+        body = {"model": arguments.model, "messages": messages, **options}
         text, prompt, completion = remote_gateway.chat(ctx, address, body)
     else:
-        text, prompt, completion = _chat_here(read_chat, ctx, orjson.dumps(body))
+        text, prompt, completion = _chat_here(ctx, _request_of(ctx, arguments, options))
     text = text or "The model returned no text."
     if prompt or completion:
         text += f"\n\n---\nTokens: {prompt} prompt, {completion} completion, {prompt + completion} total"
     return blocks(text_of(text))
 
 
-def _chat_here(read_chat: ReadChat, ctx: ToolContext, raw: bytes) -> tuple[str, int, int]:
-    services = ctx.services
+def _request_of(ctx: ToolContext, arguments: tool_schemas.ChatArguments, options: Json) -> ChatRequest:
+    caps.check(ctx.services.settings.limits, b"", arguments.messages, None)
+    messages = tuple(Message(one.role, (Text(one.content),) if one.content else ()) for one in arguments.messages)
+    text = sum(len(one.content.encode("utf-8", "replace")) for one in arguments.messages)
+    size = PromptSize(text, messages=len(messages))
+    request = request_of(arguments.model, chat_options.read(options), size, messages)
+    request.large = text >= caps.LARGE
+    return request
+
+
+def _chat_here(ctx: ToolContext, request: ChatRequest) -> tuple[str, int, int]:
     context = _context_of(ctx, ChatRequest.operation)
-    _, request = caps.read(services.settings.limits, raw, read_chat, services.settings.limits, raw)
-    answer = services.engine.chat.generate(context, request)
+    answer = ctx.services.engine.chat.generate(context, request)
     if answer.result.choices:
         parts = answer.result.choices[0].parts
     else:
@@ -56,15 +56,15 @@ def _chat_here(read_chat: ReadChat, ctx: ToolContext, raw: bytes) -> tuple[str, 
 
 def generate_image(ctx: ToolContext, arguments: tool_schemas.ImageArguments) -> Json:
     """Return the images, one block each."""
-    wanted = ImagesInput(arguments.prompt, arguments.n, arguments.size)
+    content = ImagesInput(arguments.prompt, arguments.n, arguments.size)
     address = remote_gateway.address_of(ctx)
     if address:
-        return blocks(*_show(remote_gateway.images(ctx, address, wanted, arguments.model or image_uploads.AUTO)))
+        return blocks(*_show(remote_gateway.images(ctx, address, content, arguments.model or image_uploads.AUTO)))
     return blocks(
         *_show(
             _make(
                 ctx,
-                wanted,
+                content,
                 image_uploads.model_of(ctx.services, ctx.caller, arguments.model),
             )
         )
@@ -74,14 +74,14 @@ def generate_image(ctx: ToolContext, arguments: tool_schemas.ImageArguments) -> 
 def generate_alt_image(ctx: ToolContext, arguments: tool_schemas.AltImageArguments) -> Json:
     """Return one image of the separately configured model; its file is saved where the operator configured a folder."""
     name = saved_images.check_name(arguments.filename)
-    wanted = ImagesInput(arguments.prompt, aspect_ratio=arguments.aspect_ratio or "")
+    content = ImagesInput(arguments.prompt, aspect_ratio=arguments.aspect_ratio or "")
     address = remote_gateway.address_of(ctx)
     if address:
         result = remote_gateway.images(
-            ctx, address, wanted, ctx.services.settings.media.alt_image_model or image_uploads.AUTO
+            ctx, address, content, ctx.services.settings.media.alt_image_model or image_uploads.AUTO
         )
     else:
-        result = _make(ctx, wanted, alt_model_of(ctx))
+        result = _make(ctx, content, alt_model_of(ctx))
     shown = _show(result)
     saved = saved_images.save(ctx, name, [one.media for one in result.images if one.media.data])
     return blocks(*([text_of(saved)] if saved else []), *shown)
@@ -99,14 +99,14 @@ def _context_of(ctx: ToolContext, operation: str) -> RequestContext:
     return context
 
 
-def _make(ctx: ToolContext, wanted: ImagesInput, model: str) -> ImagesResult:
+def _make(ctx: ToolContext, content: ImagesInput, model: str) -> ImagesResult:
     needs = Requirements(
         max_tokens=0,
-        prompt_bytes=len(wanted.prompt.encode("utf-8", "replace")),
+        prompt_bytes=len(content.prompt.encode("utf-8", "replace")),
         messages=1,
-        units=units_of(wanted),
+        units=units_of(content),
     )
-    request = ImagesRequest(model, needs, lambda: wanted)
+    request = ImagesRequest(model, needs, lambda: content)
     answer = ctx.services.engine.executor.generate(_context_of(ctx, ImagesRequest.operation), request)
     return replace(answer.result, warnings=tuple(dict.fromkeys(answer.outcome.warnings)))
 

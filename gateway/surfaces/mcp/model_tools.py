@@ -24,18 +24,18 @@ ABILITIES = ("vision", "tools", "reasoning", "streaming")
 def list_models(ctx: ToolContext, arguments: tool_schemas.ListArguments) -> Json:
     """Return models by family, with capabilities and prices."""
     visible = list(_visible(ctx, arguments.include_deactivated, arguments.exclude_deprecated))
-    wanted = (arguments.family or "").lower()
-    found = [one for one in visible if not wanted or one[1].family.lower() == wanted]
-    found.sort(key=lambda one: (one[1].family.lower(), one[1].id))
-    shown = [_entry(ctx, *one) for one in found[: arguments.limit]]
-    lines = [f"# Models (showing {len(shown)} of {len(found)})"]
+    family_name = (arguments.family or "").lower()
+    matching = [one for one in visible if not family_name or one[1].family.lower() == family_name]
+    matching.sort(key=lambda one: (one[1].family.lower(), one[1].id))
+    shown = [_entry(ctx, *one) for one in matching[: arguments.limit]]
+    lines = [f"# Models (showing {len(shown)} of {len(matching)})"]
     family = None
     for entry in shown:
         if entry["family"] != family:
             family = entry["family"]
             lines += ["", f"## {family or 'Other'}", ""]
         lines.append(_line(entry))
-    if len(shown) < len(found) or not found:
+    if len(shown) < len(matching) or not matching:
         sizes = Counter(model.family.lower() for _, model, _ in visible if model.family)
         counted = ", ".join(f"{name} ({count})" for name, count in sorted(sizes.items()))
         lines += ["", f"For more models, raise limit or set family to one of {counted}."]

@@ -134,11 +134,11 @@ def chat(ctx: ToolContext, address: str, body: Json) -> tuple[str, int, int]:
     return text or "", used.prompt_tokens, used.completion_tokens
 
 
-def images(ctx: ToolContext, address: str, wanted: ImagesInput, model: str) -> ImagesResult:
+def images(ctx: ToolContext, address: str, content: ImagesInput, model: str) -> ImagesResult:
     """Return the images that the other gateway generated."""
-    body: Json = {"model": model, "prompt": wanted.prompt, "n": wanted.n, "response_format": "b64_json"}
+    body: Json = {"model": model, "prompt": content.prompt, "n": content.n, "response_format": "b64_json"}
     for name in ("size", "aspect_ratio"):
-        if value := getattr(wanted, name):
+        if value := getattr(content, name):
             body[name] = value
     sent = _ask(ctx, address, IMAGES, body, SentImages)
     if sent.metadata:

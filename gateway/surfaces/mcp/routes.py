@@ -6,7 +6,6 @@ from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, RateL
 from gateway.surfaces import auth, http_responses, policy
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.mcp import connection_checks, json_rpc, revisions, sse_transport, tool_table
-from gateway.surfaces.mcp.generation import ReadChat
 from gateway.surfaces.mcp.json_rpc import Fault, Json, MethodCall
 from gateway.surfaces.mcp.methods import CAPABILITIES, DESCRIPTION, Methods
 from gateway.surfaces.mcp.tool_results import ToolContext, begin, failed
@@ -22,9 +21,9 @@ HEADERS = (connection_checks.VARY,)
 class Endpoint:
     """The MCP endpoint at `path`, with the product's tools and `more`."""
 
-    def __init__(self, read_chat: ReadChat, path: str, more: Iterable[OfferedTool]) -> None:
+    def __init__(self, path: str, more: Iterable[OfferedTool]) -> None:
         self._path = path
-        self._methods = Methods(tool_table.Toolbox(read_chat, more))
+        self._methods = Methods(tool_table.Toolbox(more))
 
     def inform(self, services: Services, inbound: Inbound) -> Outbound:
         """Get public information about the server; clients of the oldest revision also open their event stream here."""
@@ -173,14 +172,12 @@ OFFER = About("Get the allowed methods of the MCP server", TAG, access="none", s
 REFUSE = About("End a session (not supported)", TAG, success=(), errors=(400, 401, 403, 405))
 
 
-def surface(
-    read_chat: ReadChat, path: str = connection_checks.PATH, name: str = "mcp", more: Iterable[OfferedTool] = ()
-) -> Surface:
-    """Return the surface; `read_chat` reads chat completions bodies; their fields and limits apply to the chat tool.
+def surface(path: str = connection_checks.PATH, name: str = "mcp", more: Iterable[OfferedTool] = ()) -> Surface:
+    """Return the surface.
 
     An extension with its own tools passes them as `more`, with a separate path and name.
     """
-    endpoint = Endpoint(read_chat, path, more)
+    endpoint = Endpoint(path, more)
     operations = (
         Operation("GET", path, endpoint.inform, about=INFORM),
         Operation("POST", path, endpoint.take, body="json", hot=True, paid=True, about=TAKE),
@@ -188,3 +185,6 @@ def surface(
         *(Operation(method, path, endpoint.refuse, about=REFUSE) for method in ("DELETE", "PUT", "PATCH")),
     )
     return Surface(name, json_rpc.ERRORS, operations, prefixes=(path,))
+
+
+SURFACE = surface()

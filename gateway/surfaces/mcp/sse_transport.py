@@ -40,7 +40,7 @@ def open_stream(services: Services, inbound: Inbound, caller: Caller, path: str)
         raise RateLimited(
             f"A key may have {most} open streams; close one.", code="too_many_streams", retry_after=WAIT_S
         )
-    box = mailboxes.listen(caller.key_id)
+    box = mailboxes.open(caller.key_id)
     frames = _frames(services, inbound, caller, box, f"{inbound.base_url}{path}?{SESSION}={box.name}")
     next(frames)
     return http_responses.stream_reply(frames, inbound.shown_id, [("mcp-session-id", box.name)])

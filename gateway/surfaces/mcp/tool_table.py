@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from gateway.errors import GatewayError, RateLimited, Unavailable, UpstreamTimeout
@@ -41,10 +40,10 @@ class OfferedTool:
 
 
 class Toolbox:
-    """All tools by name: the product's, and `more`. `read_chat` parses a chat completion's body."""
+    """All tools by name: the product's, and `more`."""
 
-    def __init__(self, read_chat: generation.ReadChat, more: Iterable[OfferedTool] = ()) -> None:
-        self._tools = {tool.name: tool for tool in (*_tools(read_chat), *more)}
+    def __init__(self, more: Iterable[OfferedTool] = ()) -> None:
+        self._tools = {tool.name: tool for tool in (*_tools(), *more)}
         self.shown = [tool.show() for tool in self._tools.values()]
 
     def find(self, name: Any) -> OfferedTool | None:
@@ -74,7 +73,7 @@ def _too_late(ctx: ToolContext, error: GatewayError) -> Fault:
     return Fault(TIMED_OUT, f"The tool timed out after {limit_s:g} s.", data=data, error=error)
 
 
-def _tools(read_chat: generation.ReadChat) -> list[OfferedTool]:
+def _tools() -> list[OfferedTool]:
     return [
         OfferedTool(
             "get-account",
@@ -106,7 +105,7 @@ def _tools(read_chat: generation.ReadChat) -> list[OfferedTool]:
             "Chat",
             "Call a language model and return its complete response with token counts. Costs credits.",
             tool_schemas.ChatArguments,
-            partial(generation.chat, read_chat),
+            generation.chat,
             hints=MAKING,
         ),
         OfferedTool(

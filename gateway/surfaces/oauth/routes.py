@@ -2,13 +2,16 @@
 
 from typing import Any
 
+from gateway.surfaces.answer_structs import Answer
 from gateway.surfaces.http import About, Handler, Operation, Surface
 from gateway.surfaces.oauth import endpoints, metadata_documents, shapes
 
 TAG = "OAuth"
+RESOURCE = metadata_documents.OAuthProtectedResourceAnswer
+SERVER = metadata_documents.OAuthAuthorizationServerAnswer
 
 
-def _document(path: str, handler: Handler, summary: str, answer: dict[str, Any]) -> tuple[Operation, ...]:
+def _document(path: str, handler: Handler, summary: str, answer: type[Answer]) -> tuple[Operation, ...]:
     about = About(summary, TAG, access="none", answer=answer)
     below = About(f"{summary}, below a path", TAG, access="none", answer=answer, errors=(404,))
     return Operation("GET", path, handler, about=about), Operation("GET", f"{path}/<path:place>", handler, about=below)
@@ -27,14 +30,14 @@ REVOKE = _asked("End a token", shapes.REVOCATION, shapes.ENDED)
 
 OPERATIONS: tuple[Operation, ...] = (
     *_document("/.well-known/oauth-protected-resource", metadata_documents.show_resource, "The protected resource",
-               shapes.RESOURCE),
+               RESOURCE),
     *_document("/.well-known/oauth-authorization-server", metadata_documents.show_server, "The authorization server",
-               shapes.SERVER),
+               SERVER),
     *_document("/.well-known/openid-configuration", metadata_documents.show_server,
-               "The same for clients of OpenID Connect", shapes.SERVER),
+               "The same for clients of OpenID Connect", SERVER),
     # Some look for it below the resource's own address (RFC 8414, 5, as OpenID Connect has it).
     Operation("GET", "/mcp/.well-known/openid-configuration", metadata_documents.show_server,
-              about=About("The same, below the resource", TAG, access="none", answer=shapes.SERVER)),
+              about=About("The same, below the resource", TAG, access="none", answer=SERVER)),
     Operation("POST", "/oauth/register", endpoints.register, body="any", about=REGISTER),
     Operation("POST", "/oauth/token", endpoints.give_tokens, body="any", about=TOKEN),
     Operation("POST", "/oauth/revoke", endpoints.revoke, body="any", about=REVOKE),

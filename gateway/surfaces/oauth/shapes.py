@@ -1,12 +1,11 @@
-"""JSON schemas of what applications send to the authorization server and what it answers, for the API description: its
-two documents (RFC 9728, 8414), registration (RFC 7591), tokens (RFC 6749), revocation (RFC 7009)."""
+"""JSON schemas of what applications send to the authorization server and what it answers, for the API description:
+registration (RFC 7591), tokens (RFC 6749), revocation (RFC 7009)."""
 
 from typing import Any
 
 from gateway.oauth.clients import CODE, CREDENTIALS, METHODS, MOST_REDIRECTS, REFRESH, TEXTS
+from gateway.surfaces.oauth.metadata_documents import GRANTS
 from gateway.surfaces.shapes import named, one_of
-
-GRANTS = (CODE, CREDENTIALS, REFRESH)
 
 
 def _described(value: dict[str, Any] | str, description: str) -> dict[str, Any]:
@@ -16,36 +15,6 @@ def _described(value: dict[str, Any] | str, description: str) -> dict[str, Any]:
 
 ADDRESS = {"type": "string", "format": "uri"}
 SCOPE = _described("string", "Scopes, with a blank between them.")
-
-RESOURCE = named(
-    "OAuthProtectedResource",
-    resource=_described(ADDRESS, "The address that tokens are made for."),
-    authorization_servers=[ADDRESS],
-    scopes_supported=["string"],
-    bearer_methods_supported=[one_of("header")],
-    resource_name="string",
-    resource_documentation=ADDRESS,
-)
-SERVER = named(
-    "OAuthAuthorizationServer",
-    issuer=ADDRESS,
-    authorization_endpoint=_described(ADDRESS, "The page on which a person authorizes the application."),
-    token_endpoint=ADDRESS,
-    registration_endpoint=ADDRESS,
-    revocation_endpoint=ADDRESS,
-    response_types_supported=[one_of("code")],
-    response_modes_supported=[one_of("query")],
-    grant_types_supported=[one_of(*GRANTS)],
-    code_challenge_methods_supported=[one_of("S256")],
-    token_endpoint_auth_methods_supported=[one_of(*METHODS)],
-    revocation_endpoint_auth_methods_supported=[one_of(*METHODS)],
-    scopes_supported=["string"],
-    authorization_response_iss_parameter_supported="boolean",
-    client_id_metadata_document_supported=_described(
-        "boolean", "Whether a client_id may be the https address of the application's own description."
-    ),
-    service_documentation=ADDRESS,
-)
 
 REDIRECTS = {"type": "array", "items": ADDRESS, "minItems": 1, "maxItems": MOST_REDIRECTS}
 OWN_WORDS = dict.fromkeys(TEXTS, "string")

@@ -17,7 +17,7 @@ def reach_of(services: Services, caller: Caller | None) -> frozenset[str]:
     catalogue = services.routing.catalogue.current()
     usable = services.routing.credentials.usable(caller)
     day = day_of(services.clock.now_us())
-    found = {
+    reachable = {
         mapping.key
         for model in catalogue.models.values()
         for mapping in model.mappings
@@ -26,11 +26,11 @@ def reach_of(services: Services, caller: Caller | None) -> frozenset[str]:
         and not has_ended(mapping, day)
         and usable(mapping)
     }
-    if found:
-        found.add(AUTO)
+    if reachable:
+        reachable.add(AUTO)
     if caller is not None and any(one.base_url for one in usable(GENERIC)):
-        found.add(CUSTOM)
-    return frozenset(found)
+        reachable.add(CUSTOM)
+    return frozenset(reachable)
 
 
 def choices_of(services: Services, reach: frozenset[str] | None) -> list[Mapping]:

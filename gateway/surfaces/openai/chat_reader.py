@@ -7,13 +7,13 @@ from typing import Any
 from msgspec.json import encode
 
 from gateway.dialects import openai as dialect
-from gateway.neutral.chat import NO_OPTIONS, ChatRequest, Native, Options, Requirements
+from gateway.neutral.chat import NO_OPTIONS, ChatRequest, Native, Requirements
+from gateway.neutral.parameters import NEEDING, PARAMETERS, relayed_fields
+from gateway.surfaces import chat_options
+from gateway.surfaces.chat_option_reader import PromptSize, effort_of, normalize, options_of, requirements_of
 from gateway.surfaces.openai import chat_schema as schema
 from gateway.surfaces.openai.chat_conversation import decode_conversation, decode_texts
-from gateway.surfaces.preference_checks import TYPES, ImageConfig, read_preferences
 
-HEALING = "response-healing"
-PREFERENCES = TYPES | {"image_config": ImageConfig}
 # Message members that only a gateway accepts begin or end like this: a body without these words needs no search for
 # them.
 REASONING_WORD = b'"reasoning'
@@ -21,53 +21,24 @@ CACHE_CONTROL_WORD = b'cache_control"'
 MARK_WORD = b'cache_control":'  # within a text the quotation mark is escaped
 BREAKPOINT = "prompt_cache_breakpoint"
 BREAKPOINT_WORD = BREAKPOINT.encode()
-NOTHING: frozenset[type] = frozenset()
 # Outside of their content, these messages have no members that only a gateway accepts.
 PLAIN_MESSAGES = frozenset((schema.SystemMessage, schema.DeveloperMessage, schema.UserMessage))
 READ_ACTS = attrgetter("name", "refusal", "audio", "tool_calls", "reasoning", "reasoning_content", "reasoning_details")
 NO_ACTS = (None,) * 7
-READ_OPTIONS = attrgetter(
-    "routing",
-    "free_models_only",
-    "no_reasoning",
-    "service_tier",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "prompt_cache_options",
-    "user",
-    "plugins",
-    "image_config",
-    "sensitive_word_check",
+# Parameters that OpenAI's chat API does not have.
+GATEWAY_FIELDS = tuple(
+    row.field for row in PARAMETERS.values() if dialect.NAME in row.callers and dialect.NAME not in row.upstream
 )
+READ_GATEWAY_FIELDS = attrgetter("web_search", "image_config", *GATEWAY_FIELDS)
 # Most requests have none of these fields, and then neither special requirements nor anything that an
 # OpenAI-compatible upstream would reject.
 READ_SPECIAL = attrgetter(
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "response_format",
-    "reasoning_effort",
-    "reasoning",
-    "effort",
-    "verbosity",
-    "web_search",
-    "web_search_options",
-    "image_config",
-    "n",
-    "frequency_penalty",
-    "presence_penalty",
+    *("tools", "tool_choice", "response_format", "reasoning_effort", "reasoning", "web_search", "web_search_options"),
+    *("image_config", "n", *GATEWAY_FIELDS, *(row.field for row in NEEDING)),
 )
-NATIVE_FIELDS = (
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "response_format",
-    "top_p",
-    "frequency_penalty",
-    "presence_penalty",
-    "verbosity",
-    "user",
-)
+# The temperature and n are written separately.
+RELAYED = tuple(name for name in relayed_fields(dialect.NAME) if name not in ("temperature", "n"))
+NATIVE_FIELDS = ("tools", "tool_choice", "response_format", "user", *RELAYED)
 READ_NATIVE = attrgetter(*NATIVE_FIELDS)
 NO_FIELDS = (None,) * len(NATIVE_FIELDS)
 # Fields that most requests lack, so that one check covers all of them.
@@ -87,21 +58,23 @@ def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
         plain = _read_plain(body)
         if plain is not None:
             return plain
-    elif not body.tools and not body.web_search:
-        # An empty list counts as absent.
-        body.tools = body.tool_choice = body.parallel_tool_calls = None
-    prompt = _summarize(body.messages)
+    else:
+        normalize(body)
+    messages = body.messages
+    prompt = _summarize(messages)
     marks = (rare or not prompt.plain) and MARK_WORD in raw
     special = rare and any(READ_SPECIAL(body))
     if special:
-        effort = body.reasoning_effort or (body.reasoning.effort if body.reasoning else None) or ""
+        effort = effort_of(body)
     else:
         effort = ""
-    options = _options(body, not prompt.plain and BREAKPOINT_WORD in raw)
+    # For targets that have to remove the breakpoints from the messages.
+    extra = {BREAKPOINT: True} if not prompt.plain and BREAKPOINT_WORD in raw else None
+    options = options_of(body, extra)
     draws = options.image_config is not None
     return ChatRequest(
         body.model,
-        _needs(body, prompt, effort, marks, draws)
+        requirements_of(body, prompt.size(len(messages)), marks=marks, draws=draws)
         if special or prompt.media or marks
         else _plain_requirements(body, prompt),
         lambda: decode_conversation(body, effort),
@@ -184,6 +157,10 @@ class _PromptSummary:
     def media(self) -> int:
         return self.images + self.audio + self.files
 
+    def size(self, messages: int) -> PromptSize:
+        """Return the facts that requirements need."""
+        return PromptSize(self.text, self.images, self.audio, self.files, messages)
+
     def add(self, message: schema.AnyMessage) -> None:
         content = message.content
         if isinstance(content, str):
@@ -219,106 +196,6 @@ def _plain_requirements(body: schema.ChatBody, prompt: _PromptSummary) -> Requir
     )
 
 
-def _needs(body: schema.ChatBody, prompt: _PromptSummary, effort: str, marks: bool, draws: bool) -> Requirements:
-    tools = body.tools
-    budget = body.reasoning.max_tokens if body.reasoning else None
-    kinds = {type(tool) for tool in tools} if tools else NOTHING
-    searches = bool(body.web_search) or schema.WebSearchTool in kinds
-    asks = body.web_search_options is not None
-    return Requirements(
-        stream=bool(body.stream),
-        tools=schema.FunctionTool in kinds or schema.CustomTool in kinds,
-        parallel_tools=body.parallel_tool_calls is not None,
-        vision=prompt.images > 0,
-        audio=prompt.audio > 0,
-        documents=prompt.files > 0,
-        json_object=type(body.response_format) is schema.JsonObjectFormat,
-        json_schema=type(body.response_format) is schema.JsonSchemaFormat,
-        reasoning=bool(budget) or effort not in ("", "none"),
-        effort=effort,
-        web_search=searches or asks,
-        search_offered=asks and not searches and type(body.tool_choice) is not schema.WebSearchChoice,
-        image_output=draws,
-        n=body.n or 1,
-        max_tokens=body.max_completion_tokens or body.max_tokens,
-        prompt_bytes=prompt.text + sum([_size(tool) for tool in tools or ()]) + _shape_size(body.response_format),
-        messages=len(body.messages),
-        media=prompt.media,
-        forced_tool=_forced(body.tool_choice),
-        verbosity=body.verbosity is not None,
-        penalties=bool(body.frequency_penalty or body.presence_penalty),
-        cache_marks=marks,
-    )
-
-
-def _size(tool: object) -> int:
-    """Return the bytes of text that a tool adds to the prompt."""
-    if type(tool) is not schema.FunctionTool:
-        return len(encode(tool))
-    spec = tool.function
-    if spec.parameters is schema.UNSET:
-        parameters = 0
-    else:
-        parameters = len(memoryview(spec.parameters))
-    return len(spec.name) + len(spec.description or "") + parameters
-
-
-def _shape_size(format: object) -> int:
-    """Return the bytes of the response schema, which the model reads."""
-    if type(format) is schema.JsonSchemaFormat:
-        return len(encode(format.json_schema))
-    return 0
-
-
-def _forced(choice: object) -> str:
-    if choice is None or choice in ("auto", "none"):
-        return ""
-    if isinstance(choice, schema.AllowedChoice):
-        if choice.allowed_tools.mode == "required":
-            return "required"
-        return ""
-    if isinstance(choice, schema.WebSearchChoice):
-        return "web_search"
-    if choice == "required":
-        return "required"
-    return "tool"
-
-
-def _options(body: schema.ChatBody, breakpoints: bool) -> Options:
-    if not breakpoints and not any(READ_OPTIONS(body)):
-        return NO_OPTIONS
-    extra: dict[str, Any] = {}
-    if breakpoints:
-        extra[BREAKPOINT] = True  # for targets that have to remove them from the messages
-    if body.prompt_cache_options is not None:
-        options = body.prompt_cache_options
-        extra["prompt_cache_options"] = {key: getattr(options, key) for key in ("mode", "ttl") if getattr(options, key)}
-    if body.sensitive_word_check is not None:
-        extra["sensitive_word_check"] = {"status": body.sensitive_word_check.status}
-    return Options(
-        **_preferences(body),
-        free_models_only=bool(body.free_models_only),
-        service_tier=dialect.tier_of(body.service_tier),
-        session=body.prompt_cache_key or body.user or "",
-        prompt_cache_key=body.prompt_cache_key or "",
-        prompt_cache_retention=dialect.retention_of(body.prompt_cache_retention),
-        heal=any(plugin.id == HEALING for plugin in body.plugins or ()),
-        extra=extra,
-    )
-
-
-def _preferences(body: schema.ChatBody) -> dict[str, Any]:
-    members = read_preferences(
-        PREFERENCES, routing=body.routing, no_reasoning=body.no_reasoning, image_config=body.image_config
-    )
-    config = members.get("image_config")
-    if config is not None:
-        members["image_config"] = {
-            key: value for key in config.__struct_fields__ if (value := getattr(config, key)) is not None
-        }
-    return members
-
-
 def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: str, special: bool) -> Native | None:
     """Return the body for an OpenAI-compatible upstream, or None when such an upstream would reject it."""
     if prompt.moved or (special and _has_gateway_fields(body)):
@@ -347,9 +224,9 @@ def _native(body: schema.ChatBody, raw: bytes, prompt: _PromptSummary, effort: s
 def _has_gateway_fields(body: schema.ChatBody) -> bool:
     """Return whether a top-level field requests a feature that OpenAI's chat API does not have."""
     reasoning = body.reasoning
-    if type(body.tool_choice) is schema.AllowedChoice:
+    if type(body.tool_choice) is chat_options.AllowedChoice:
         return True  # few vendors support it: the list of tools is shortened instead
-    if body.web_search or body.web_search_options is not None or body.effort or body.image_config:
+    if body.web_search_options is not None or any(READ_GATEWAY_FIELDS(body)):
         return True
     if reasoning and (reasoning.max_tokens or reasoning.mode):
         return True
@@ -358,7 +235,7 @@ def _has_gateway_fields(body: schema.ChatBody) -> bool:
 
 def _plain_tool(tool: object) -> bool:
     """Return whether OpenAI's chat API accepts the tool as written."""
-    if type(tool) is schema.FunctionTool:
+    if type(tool) is chat_options.FunctionTool:
         return tool.cache_control is None and tool.defer_loading is None
     return False  # few vendors support free-text tools: rebuilt for those, never sent to others
 

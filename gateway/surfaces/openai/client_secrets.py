@@ -92,12 +92,12 @@ def make_secret(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _lock(services: Services, context: RequestContext, session: SecretSession) -> SessionLock:
-    heard = session.audio.input.transcription if session.audio and session.audio.input else UNSET
+    transcriber = session.audio.input.transcription if session.audio and session.audio.input else UNSET
     if session.type == TRANSCRIPTION:
-        if not isinstance(heard, Transcriber) or not heard.model:
+        if not isinstance(transcriber, Transcriber) or not transcriber.model:
             raise _invalid("session.audio.input.transcription.model", "Set the transcription model.")
-        services.engine.realtime.hears(context, heard.model, None)
-        return SessionLock(TRANSCRIPTION, transcription=heard.model)
+        services.engine.realtime.find_transcriber(context, transcriber.model, None)
+        return SessionLock(TRANSCRIPTION, transcription=transcriber.model)
     if not session.model:
         raise _invalid("session.model", "Set the model of the session.")
     try:
@@ -113,23 +113,23 @@ def _lock(services: Services, context: RequestContext, session: SecretSession) -
     if voice and voices and voice not in voices:
         text = f"{session.model} does not have the voice {voice[:100]!r}; it has {', '.join(voices)}."
         raise InvalidRequest(text, param="session.audio.output.voice", code="voice_not_supported")
-    transcription = _read_transcriber(heard)
+    transcription = _read_transcriber(transcriber)
     if transcription and services.engine.realtime.transcribes(target):
         own_transcriber(target.mapping, names_of(target.mapping, session.model), transcription)
     elif transcription:
-        services.engine.realtime.hears(context, transcription, target)
+        services.engine.realtime.find_transcriber(context, transcription, target)
     return SessionLock(REALTIME, f"{target.provider.id}/{target.mapping.model}", instructions, voice, transcription)
 
 
-def _read_transcriber(heard: Transcriber | None | UnsetType) -> str | None:
+def _read_transcriber(transcriber: Transcriber | None | UnsetType) -> str | None:
     """Return the transcription model; "" for none, None where the secret does not fix it."""
-    if heard is UNSET:
+    if transcriber is UNSET:
         return None
-    if isinstance(heard, Transcriber):
-        model = heard.model
+    if isinstance(transcriber, Transcriber):
+        model = transcriber.model
     else:
         model = ""
-    if heard is not None and not model:
+    if transcriber is not None and not model:
         raise _invalid("session.audio.input.transcription.model", "Set the transcription model, or send null.")
     return model
 

@@ -22,14 +22,17 @@ from gateway.neutral.chat import (
     Requirements,
     Sampling,
 )
+from gateway.neutral.parameters import Count
 from gateway.neutral.parts import Message, Text
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import attribution, auth, caps, http_responses, json_bodies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
+from gateway.surfaces.model_options import CHOICES, Models, ProviderOptions, read_choice
 from gateway.surfaces.openai import completions_writer, shapes
 from gateway.surfaces.openai.completions_batch import PromptBatch
 from gateway.surfaces.preference_checks import Routing, read_preferences
+from gateway.surfaces.request_parameters import ParameterReader, with_parameters
 from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
 
@@ -44,9 +47,11 @@ FILL = (
     "indentation and the language of the text. If nothing is missing, answer with an empty text."
 )
 Name = Annotated[str, Meta(min_length=1)]
-Count = Annotated[int, Meta(ge=1)]
+# The length may be 0, and a stop sequence may be a text.
+PARAMETER_READER = ParameterReader("completions", apart=("max_tokens", "stop"))
 
 
+@with_parameters("completions")
 class CompletionBody(Struct, kw_only=True, gc=False):
     """Every field that has an effect; all others of the wire format (seed, logprobs, best_of …) are accepted and
     dropped."""
@@ -57,15 +62,13 @@ class CompletionBody(Struct, kw_only=True, gc=False):
     stream: bool | None = None
     echo: bool | None = None
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     n: Count | None = None
     stop: str | list[str] | None = None
     user: str | None = None
     service_tier: Literal["auto", "default", "flex", "priority"] | None = None
     routing: Routing = None
+    models: Models | None = None
+    provider: ProviderOptions | None = None
     prompt_cache_key: str | None = None
 
 
@@ -136,7 +139,7 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest, e
 def decode(body: bytes) -> CompletionBody:
     """Return the validated body of a request. Raises InvalidRequest `invalid_json` or `invalid_parameters` with `param`
     set."""
-    return json_bodies.decode_json(DECODER, body, {})
+    return json_bodies.decode_json(DECODER, body, CHOICES)
 
 
 def prompts_of(body: CompletionBody) -> tuple[str, ...]:
@@ -154,41 +157,41 @@ def prompts_of(body: CompletionBody) -> tuple[str, ...]:
 
 def read(body: CompletionBody, prompt: str) -> ChatRequest:
     """Return the neutral request for one prompt of a validated body. Raises InvalidRequest."""
-    wanted = Completion(prompt, body.suffix or "")
-    size = len(wanted.prompt.encode("utf-8", "replace")) + len(wanted.suffix.encode("utf-8", "replace"))
-    messages = _task(wanted)
+    completion = Completion(prompt, body.suffix or "")
+    size = len(completion.prompt.encode("utf-8", "replace")) + len(completion.suffix.encode("utf-8", "replace"))
+    messages = _task(completion)
     return ChatRequest(
         requested_model=body.model,
         requirements=Requirements(
             stream=bool(body.stream),
             n=body.n or 1,
             max_tokens=body.max_tokens or None,
-            prompt_bytes=size + (len(FILL) if wanted.suffix else 0),
+            prompt_bytes=size + (len(FILL) if completion.suffix else 0),
             messages=len(messages),
         ),
-        decode=lambda: Conversation(messages, reasoning=_no_thinking(wanted), sampling=_sampling(body)),
+        decode=lambda: Conversation(messages, reasoning=_no_thinking(completion), sampling=_sampling(body)),
         options=Options(
-            **read_preferences(routing=body.routing),
+            **read_choice(body, read_preferences(routing=body.routing)),
             service_tier=body.service_tier or "",
             session=body.prompt_cache_key or body.user or "",
             prompt_cache_key=body.prompt_cache_key or "",
         ),
         user=body.user or "",
-        completion=wanted,
+        completion=completion,
     )
 
 
-def _task(wanted: Completion) -> tuple[Message, ...]:
+def _task(completion: Completion) -> tuple[Message, ...]:
     """Return the prompt for a chat model: a gap is explained, a text without one needs no explanation."""
-    if not wanted.suffix:
-        return (Message("user", (Text(wanted.prompt),)),)
-    gap = f"<before>{wanted.prompt}</before>\n<after>{wanted.suffix}</after>"
+    if not completion.suffix:
+        return (Message("user", (Text(completion.prompt),)),)
+    gap = f"<before>{completion.prompt}</before>\n<after>{completion.suffix}</after>"
     return Message("system", (Text(FILL),)), Message("user", (Text(gap),))
 
 
-def _no_thinking(wanted: Completion) -> ReasoningOptions:
+def _no_thinking(completion: Completion) -> ReasoningOptions:
     """Disable reasoning, since an editor waits for the completion."""
-    if wanted.suffix:
+    if completion.suffix:
         return ReasoningOptions(effort="none", enabled=False)
     return ReasoningOptions()
 
@@ -199,15 +202,7 @@ def _sampling(body: CompletionBody) -> Sampling:
     else:
         stop = body.stop or []
     stops = tuple(islice((one for one in stop if one), MOST_STOPS))
-    return Sampling(
-        max_tokens=body.max_tokens or None,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        frequency_penalty=body.frequency_penalty,
-        presence_penalty=body.presence_penalty,
-        n=body.n or 1,
-        stop=stops,
-    )
+    return PARAMETER_READER.read(body, max_tokens=body.max_tokens or None, stop=stops)
 
 
 ABOUT = About(

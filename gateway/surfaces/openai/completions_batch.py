@@ -55,7 +55,7 @@ class PromptBatch:
         answers = [self._generate(0)]
         # This prompt is paid whatever happens to the others, so a retry with the same Idempotency-Key does not repeat
         # the call.
-        self._services.billing.settlements.watch.pay(bytes.fromhex(self._contexts[0].request_id))
+        self._services.billing.settlements.call_counts.mark_billed(bytes.fromhex(self._contexts[0].request_id))
         headers = dict(headers_of(self._facts(0, answers[0]), self._services.clock, streamed=False))
         for start in range(1, len(self._requests), TOGETHER):
             answers += self._generate_together(range(start, min(start + TOGETHER, len(self._requests))))

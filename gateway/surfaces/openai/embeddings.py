@@ -83,8 +83,8 @@ def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsR
     caps.check_inputs(limits, inputs)
     sizes = [len(one.encode("utf-8", "replace")) if isinstance(one, str) else ID_BYTES * len(one) for one in inputs]
     dimensions = body.dimensions or body.output_dimension
-    wanted = EmbeddingsInput(inputs, dimensions, body.encoding_format or "float")
-    native: dict[str, Any] = {"input": body.input, "encoding_format": wanted.encoding}
+    content = EmbeddingsInput(inputs, dimensions, body.encoding_format or "float")
+    native: dict[str, Any] = {"input": body.input, "encoding_format": content.encoding}
     if dimensions is not None:
         native["dimensions"] = dimensions
     if body.user:
@@ -93,7 +93,7 @@ def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsR
         body.model,
         # No output token is requested; only the input bounds its cost.
         Requirements(max_tokens=0, prompt_bytes=sum(sizes), longest_input=max(sizes), messages=len(inputs)),
-        lambda: wanted,
+        lambda: content,
         Options(**read_preferences(routing=body.routing)),
         Native(dialect.NAME, native),
         user=body.user or "",

@@ -1,10 +1,13 @@
 """/v1/route/explain: where a request would be routed and why, and where a past one was."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from gateway.accounts.authentication import Caller
 from gateway.configuration.settings import LimitSettings
 from gateway.neutral.request import Request
+from gateway.routing.score import Weights
 from gateway.surfaces import auth, caps, http_responses
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai import chat, chat_schema, embeddings, shapes
@@ -31,6 +34,14 @@ def explain(services: Services, inbound: Inbound) -> Outbound:
     _, request = read(services.settings.limits, inbound.body)
     body = {"object": KIND, **services.routing.planner.explain(context, request)}
     return http_responses.json_reply(body, context.shown_id)
+
+
+def explain_for(services: Services, inbound: Inbound, caller: Caller, weights: Weights | None = None) -> dict[str, Any]:
+    """Return the routing plan of a chat completions body for `caller`, whose payloads are not retained here. `weights`
+    replace those of the strategy. Raises the errors of `explain`."""
+    context = auth.context_of(services, inbound, replace(caller, retention="none"), "chat")
+    _, request = chat.read(services.settings.limits, inbound.body)
+    return services.routing.planner.explain(context, request, weights)
 
 
 def look_up(services: Services, inbound: Inbound) -> Outbound:

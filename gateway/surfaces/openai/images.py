@@ -107,15 +107,17 @@ def edit(services: Services, inbound: Inbound) -> Outbound:
     """Edit images by a prompt. The images are sent as files of a form, or as URLs in JSON."""
     context = auth.admit(services, inbound, ImageEditsRequest.operation, form=True)
     if inbound.upload is None:
-        body, found, marks = _read_json(services, inbound)
+        body, pictures, marks = _read_json(services, inbound)
     else:
         form = read_form(inbound, LIMITS, services.settings.spool_dir)
         if inbound.payload is not None:
             inbound.payload.send_instead(describe_form(form))
-        body, found, marks = _read_form(form)
-    if not 1 <= len(found) <= MOST_PICTURES:
+        body, pictures, marks = _read_form(form)
+    if not 1 <= len(pictures) <= MOST_PICTURES:
         raise invalid("images" if inbound.upload is None else "image", f"send from 1 to {MOST_PICTURES} images")
-    return _answer(services, context, _request(services, context, body, ImageEditsRequest, found, marks), body.stream)
+    return _answer(
+        services, context, _request(services, context, body, ImageEditsRequest, pictures, marks), body.stream
+    )
 
 
 def _read_json(services: Services, inbound: Inbound) -> tuple[ImagesFields, tuple[Picture, ...], Marks]:
@@ -125,9 +127,9 @@ def _read_json(services: Services, inbound: Inbound) -> tuple[ImagesFields, tupl
     def load(row: Raw, param: str) -> Picture:
         return image_uploads.load(services, inbound, _address_of(row, param), param)
 
-    found = tuple(load(one, f"images.{number}.image_url") for number, one in enumerate(_rows_of(body.images)))
+    pictures = tuple(load(one, f"images.{number}.image_url") for number, one in enumerate(_rows_of(body.images)))
     marks = {name: load(row, name) for name in MARKS if bytes(row := getattr(body, name)) != NULL}
-    return body, found, marks
+    return body, pictures, marks
 
 
 def _rows_of(images: Raw) -> list[Raw]:
@@ -139,14 +141,14 @@ def _rows_of(images: Raw) -> list[Raw]:
 
 def _address_of(row: Raw, param: str) -> str:
     try:
-        found = compute_if(memoryview(row).nbytes > caps.LARGE, ROW.decode, row).get("image_url")
+        url = compute_if(memoryview(row).nbytes > caps.LARGE, ROW.decode, row).get("image_url")
     except DecodeError:
         raise invalid(param, "expected an object with an image_url") from None
-    if isinstance(found, dict):
-        found = found.get("url")
-    if not isinstance(found, str) or not found.startswith(("https://", "http://", "data:")):
+    if isinstance(url, dict):
+        url = url.get("url")
+    if not isinstance(url, str) or not url.startswith(("https://", "http://", "data:")):
         raise invalid(param, "expected an https URL or a data URL")
-    return found
+    return url
 
 
 def _read_form(form: Form) -> tuple[ImagesFields, tuple[Picture, ...], Marks]:
@@ -162,15 +164,15 @@ def _read_form(form: Form) -> tuple[ImagesFields, tuple[Picture, ...], Marks]:
         body = DECODER.decode(orjson.dumps(values))
     except ValueError as error:
         raise explain(str(error), CHOICES) from None
-    found: list[Picture] = []
+    pictures: list[Picture] = []
     marks: Marks = {}
     for one in form.files:
         picture = image_uploads.look_at(one.data, one.name[:64])
         if one.name in MARKS:
             marks[one.name] = picture
         else:
-            found.append(picture)
-    return body, tuple(found), marks
+            pictures.append(picture)
+    return body, tuple(pictures), marks
 
 
 def _request(
@@ -178,12 +180,12 @@ def _request(
     context: RequestContext,
     body: ImagesFields,
     kind: type[ImagesRequest],
-    found: tuple[Picture, ...],
+    pictures: tuple[Picture, ...],
     marks: Marks,
 ) -> ImagesRequest:
     attribution.add_body(context, body.user)
     quality = OLD_QUALITIES.get(body.quality or "", body.quality or "")
-    wanted = ImagesInput(
+    content = ImagesInput(
         body.prompt,
         body.n or 1,
         body.size or "",
@@ -195,7 +197,7 @@ def _request(
         body.moderation or "",
         body.style or "",
         body.input_fidelity or "",
-        found,
+        pictures,
         marks.get("mask"),
         body.stream,
         body.partial_images or 0,
@@ -205,14 +207,14 @@ def _request(
         max_tokens=0,
         prompt_bytes=len(body.prompt.encode("utf-8", "replace")),
         messages=1,
-        units=units_of(wanted),
+        units=units_of(content),
     )
     options = Options(**read_preferences(routing=body.routing), service_tier=body.service_tier or "")
-    size = sum(len(one.file) for one in found)
+    size = sum(len(one.file) for one in pictures)
     return kind(
         image_uploads.model_of(services, context.caller, body.model),
         needs,
-        lambda: wanted,
+        lambda: content,
         options,
         large=size >= caps.LARGE,
     )

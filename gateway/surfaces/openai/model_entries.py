@@ -13,7 +13,9 @@ from gateway.catalogue.effort_lists import shown_efforts
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.lifecycle import Dates, dates_of, shown_on
 from gateway.clock import from_datetime
-from gateway.surfaces.openai.model_prices import MODEL_PRICES, PRICES, highest_of, write_pricing
+from gateway.neutral import parameters
+from gateway.neutral.parameters import NEEDING
+from gateway.surfaces.openai.model_prices import MAPPING_PRICES, MODEL_PRICES, highest_of, write_pricing
 
 PSEUDO_PROVIDER = "llmgateway"
 MARK = "\u2603name\u2603"  # placeholder for a model's name where entries are alike
@@ -24,7 +26,7 @@ PSEUDO_MODELS = (
     ("custom", "Custom", "The organization's own provider: any model name that its base URL serves."),
 )
 PARAMETERS = ("temperature", "max_tokens", "top_p")
-PENALTIES = ("frequency_penalty", "presence_penalty")
+PENALTIES = tuple(row.field for row in NEEDING if row.capability is parameters.PENALTIES)
 FORMAT = ("response_format",)
 TOOLS = ("tools", "tool_choice")
 CHAT = "chat"
@@ -200,7 +202,7 @@ def _model_entry(
         name=model.name,
         owner=model.family or mappings[0].provider,
         providers=[write_provider(catalogue, mapping, at_us) for mapping in mappings],
-        pricing=write_pricing(mappings[0], at_us, PRICES + MODEL_PRICES),
+        pricing=write_pricing(mappings[0], at_us, MODEL_PRICES),
         context_length=max(m.context_length for m in mappings) or model.context_length,
         max_output=max(m.max_output for m in mappings) or model.max_output,
         dates=dates_of(mappings),
@@ -221,7 +223,7 @@ def _mapped_entry(
         name=f"{model.name} ({catalogue.providers[mapping.provider].name})",
         owner=mapping.provider,
         providers=[write_provider(catalogue, mapping, at_us)],
-        pricing=write_pricing(mapping, at_us, PRICES + MODEL_PRICES),
+        pricing=write_pricing(mapping, at_us, MODEL_PRICES),
         context_length=mapping.context_length or model.context_length,
         max_output=mapping.max_output or model.max_output,
         dates=dates_of((mapping,)),
@@ -284,7 +286,7 @@ def _provider_entry(catalogue: Catalogue, mapping: Mapping, at_us: int) -> dict[
         "supportedVideoSizes": list(mapping.video_sizes),
         "supportsVideoAudio": mapping.video_audio,
         "supportsVideoWithoutAudio": mapping.video_without_audio,
-        "pricing": write_pricing(mapping, at_us, PRICES),
+        "pricing": write_pricing(mapping, at_us, MAPPING_PRICES),
         "streaming": mapping.streaming and provider.streaming,
         "vision": mapping.vision,
         "realtime": mapping.realtime,
@@ -335,8 +337,8 @@ def _inputs(model: Model, mappings: list[Mapping]) -> list[str]:
     that lacks one."""
     offered = {kind: any(getattr(m, ability) for m in mappings) for kind, ability in MODALITIES.items()}
     chats = all(CHAT in m.operations for m in mappings)
-    found = [kind for kind in model.input_modalities if not chats or offered.get(kind, True)]
-    return found + [kind for kind in ("image", "audio") if offered[kind] and kind not in found]
+    kinds = [kind for kind in model.input_modalities if not chats or offered.get(kind, True)]
+    return kinds + [kind for kind in ("image", "audio") if offered[kind] and kind not in kinds]
 
 
 def _parameters(model: Model, mappings: list[Mapping]) -> list[str]:

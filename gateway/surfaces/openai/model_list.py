@@ -8,7 +8,7 @@ import orjson
 
 from gateway.accounts.access import Level, Predicate, predicate
 from gateway.accounts.authentication import Caller
-from gateway.catalogue.catalogue import Current
+from gateway.catalogue.catalogue import CurrentCatalogue
 from gateway.clock import DAY_US
 from gateway.errors import NotFound
 from gateway.runtime.threads import compute
@@ -39,7 +39,7 @@ class Audience:
 
     rules: tuple[Level, ...] = ()
     refuse: Predicate | None = None
-    own: Current | None = None
+    own: CurrentCatalogue | None = None
     reach: frozenset[str] | None = None
 
     @property
@@ -125,14 +125,14 @@ def _matching(services: Services, ident: str, audience: Audience) -> Iterator[di
         yield from write_entries(own, own_models(catalogue, own, ident), Query(), at_us, audience.refuse)
     model = catalogue.find(ident if "/" not in ident else ident.split("/", 1)[1].split(":", 1)[0])
     if model is not None and "/" not in ident:
-        wanted = model.id
+        model_id = model.id
     else:
-        wanted = ident
+        model_id = ident
     query = Query(include_deactivated=True, mapped="/" in ident)
     models = () if model is None else (model,)
     pseudo = pseudo_entries(query, among=choices_of(services, None))
     entries = (*pseudo, *write_entries(catalogue, models, query, at_us, audience.refuse))
-    yield from (entry for entry in entries if entry["id"] == wanted)
+    yield from (entry for entry in entries if entry["id"] == model_id)
 
 
 def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, bytes]:
@@ -175,7 +175,7 @@ def _join(first: bytes, second: bytes) -> bytes:
 
 
 def _flag(description: str) -> OneOf:
-    return OneOf(("true", "false"), metadata={"description": description})
+    return OneOf(("true", "false"), about=description)
 
 
 class ListQuery(Body):

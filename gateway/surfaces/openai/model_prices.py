@@ -4,34 +4,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.catalogue.catalogue import day_of
-from gateway.catalogue.entries import Mapping, Prices, TokenRates
+from gateway.catalogue.entries import RATE_NAMES, TABLE_RATES, Mapping, Prices, TokenRates
 from gateway.money import format_price
+from gateway.neutral.units import UNITS
 
-# Prices of both levels, in the order of the pricing object, and those of the model level only.
-PRICES = (
-    "prompt", "completion", "image", "input_audio", "input_audio_cache_read", "output_audio", "request",
-    "input_cache_read", "input_cache_write", "input_cache_write_1h", "ocr_page", "input_audio_hour",
-)  # fmt: skip
-MODEL_PRICES = ("web_search", "internal_reasoning")
-# Prices without a field in the original pricing object: members of the gateway's own, where a price exists.
-MORE_PRICES = (
-    "character", "output_image", "web_search", "file_search", "code_session", "internal_reasoning",
-    "thinking_completion",
-)  # fmt: skip
+# Prices that are shown if there is none, as "0" or an empty table: at a mapping, and at a model.
+MAPPING_PRICES = frozenset(unit.price for unit in UNITS if unit.listed == "everywhere")
+MODEL_PRICES = frozenset(unit.price for unit in UNITS if unit.listed)
 NO_RATES = TokenRates()
 
 
-def write_pricing(mapping: Mapping, at_us: int, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return today's base prices, exact decimal strings of USD per unit; "0" where there is none."""
+def write_pricing(mapping: Mapping, at_us: int, shown: frozenset[str]) -> dict[str, Any]:
+    """Return today's base prices, exact decimal strings of USD per unit. Prices outside of `shown` only if they
+    exist."""
     rates = _base_rates(mapping.prices, day_of(at_us))
-    pricing: dict[str, Any] = {name: format_price(getattr(rates, name) or 0) for name in names}
-    for name in MORE_PRICES:
-        if (price := getattr(rates, name)) is not None:
-            pricing[name] = format_price(price)
-    for name in ("per_second", "per_image"):
-        pricing[name] = {key: format_price(price) for key, price in getattr(rates, name).items()}
-    if rates.per_video_token:
-        pricing["per_video_token"] = {key: format_price(price) for key, price in rates.per_video_token.items()}
+    pricing: dict[str, Any] = {}
+    for name in RATE_NAMES:
+        rate = getattr(rates, name)
+        if name in TABLE_RATES:
+            if rate or name in shown:
+                pricing[name] = {key: format_price(price) for key, price in rate.items()}
+        elif rate is not None or name in shown:
+            pricing[name] = format_price(rate or 0)
     return pricing
 
 

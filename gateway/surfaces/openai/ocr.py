@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
-from gateway.media.pdf_reader import READER, is_pdf
+from gateway.media.pdf_reader import PDF, READER, is_pdf
 from gateway.neutral.encoded import decode_base64
 from gateway.neutral.file_types import type_of
 from gateway.neutral.structured import OcrRequest
@@ -95,14 +95,14 @@ def _address_of(document: Json) -> str:
         return ""
     if kind not in ("document_url", "image_url"):
         raise invalid("document.type", "expected document_url, image_url or file")
-    found = document.get(kind)
-    if kind == "image_url" and isinstance(found, dict):
-        found = found.get("url")
-    if not isinstance(found, str) or not found.startswith(("https://", "http://", "data:")):
+    address = document.get(kind)
+    if kind == "image_url" and isinstance(address, dict):
+        address = address.get("url")
+    if not isinstance(address, str) or not address.startswith(("https://", "http://", "data:")):
         raise invalid(f"document.{kind}", "expected an http URL or a data URL")
-    if found.startswith("data:") and not DATA.match(found):
+    if address.startswith("data:") and not DATA.match(address):
         raise invalid(f"document.{kind}", "a data URL must have a media type and be encoded in base64")
-    return found
+    return address
 
 
 def _pages_of(given: list[int] | str | None) -> list[int] | None:
@@ -115,9 +115,9 @@ def _pages_of(given: list[int] | str | None) -> list[int] | None:
         return sorted(set(given[: MOST_PAGES + 1]))
     if len(given) > LONGEST_PAGES:
         raise invalid("pages", f"expected at most {LONGEST_PAGES:,} characters")
-    found: set[int] = set()
+    pages: set[int] = set()
     for part in given.split(","):
-        if len(found) > MOST_PAGES:
+        if len(pages) > MOST_PAGES:
             break
         ends = RANGE.fullmatch(part)
         if ends is None:
@@ -126,8 +126,8 @@ def _pages_of(given: list[int] | str | None) -> list[int] | None:
         last = int(ends[2] or ends[1])
         if last < first:
             raise invalid("pages", "the end of a range must not come before its beginning")
-        found.update(range(first, min(last, first + MOST_PAGES) + 1))
-    return sorted(found)
+        pages.update(range(first, min(last, first + MOST_PAGES) + 1))
+    return sorted(pages)
 
 
 def _count_pages(address: str, kind: str) -> tuple[int, int]:
@@ -145,9 +145,14 @@ def _count_pages(address: str, kind: str) -> tuple[int, int]:
         if facts is None:
             return (MOST_PAGES, 1)
         return (min(facts.most_pages, MOST_PAGES), min(facts.pages, MOST_PAGES))
-    if type_of(data) in ONE_PAGE:
+    # A file that claims to be a document, or contains one, may be read as that.
+    if type_of(data) in ONE_PAGE and head[1].startswith("image/") and not _contains_pdf(data):
         return (1, 1)
     return (MOST_PAGES, 1)
+
+
+def _contains_pdf(data: bytes) -> bool:
+    return compute_if(len(data) >= LARGE, data.find, PDF) >= 0
 
 
 def write(body: Json, facts: Facts) -> Json:

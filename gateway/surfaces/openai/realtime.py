@@ -9,26 +9,18 @@ from gateway.accounts.realtime_secrets import PREFIX, FoundSecret
 from gateway.billing.context import RequestContext
 from gateway.engine.realtime.engine import OpenedSession
 from gateway.engine.realtime.session import RealtimeSession, give
-from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
+from gateway.errors import GatewayError, InvalidRequest, Unauthenticated
 from gateway.neutral.realtime import REALTIME, TRANSCRIPTION, ClientEvent, RealtimeInput, SessionLock, SessionType
-from gateway.runtime.lazy_import import LazyImport
-from gateway.surfaces import auth
+from gateway.surfaces import auth, socket_handshakes
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai.realtime_events import OpenAIEvents, names_of, own_transcriber
-from gateway.transport.handshakes import SUBPROTOCOL, SocketClosed
+from gateway.transport.handshakes import SocketClosed
 from gateway.worker.services import Services
 
 if TYPE_CHECKING:
-    from gateway.transport import websockets
     from gateway.transport.websockets import Handshake
-else:
-    websockets = LazyImport("gateway.transport.websockets")
 
 PATH = "/v1/realtime"
-KEY_SUBPROTOCOL = "openai-insecure-api-key."
-ANY = "*"
-# URLs are kept in logs and histories, so they must not contain credentials.
-CREDENTIALS = ("token", "api_key", "client_secret")
 CALLS = "calls over WebRTC and SIP are not supported; connect to /v1/realtime over a WebSocket."
 # Other realtime paths of the original API.
 INSTEAD = {
@@ -44,18 +36,12 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
     """Open a realtime session. All checks, and the connection to a provider, are complete before the caller's handshake
     is answered."""
     query = inbound.arguments()
-    for name in CREDENTIALS:
-        if name in query:
-            text = f"A credential must not stand in the URL ('{name}'): send it as a header, or as a subprotocol."
-            raise InvalidRequest(text, param=name, code="credential_in_query")
+    socket_handshakes.check_query(query)
     who = _authenticate(services, inbound)
-    if inbound.header("upgrade").lower() != "websocket":
+    if not socket_handshakes.is_upgrade(inbound):
         text = f"{PATH} is a WebSocket endpoint; connect with a WebSocket client."
         raise InvalidRequest(text, status=426, code="websocket_required", headers=(("Upgrade", "websocket"),))
-    _check_origin(services, inbound)
-    handshake = websockets.Handshake(inbound.headers, PATH)
-    if inbound.channel is None:
-        raise InvalidRequest("This server cannot open WebSockets.", status=426, code="websocket_not_supported")
+    handshake = socket_handshakes.read(services, inbound, PATH)
     services.engine.realtime.check_on()
     inbound.channel.owner = who.caller().organization_id
     model, opened = _read(query, who.lock, services.engine.realtime.is_name_of)
@@ -63,11 +49,7 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
     # The content of a session is not retained.
     inbound.payload = context.payload = None
     session, first = _open(services, context, model, opened, who, inbound)
-    if SUBPROTOCOL in handshake.offered:
-        subprotocol = SUBPROTOCOL
-    else:
-        subprotocol = None
-    takeover = Takeover(services, session, handshake, inbound, subprotocol, first)
+    takeover = Takeover(services, session, handshake, inbound, socket_handshakes.subprotocol_of(handshake), first)
     return Outbound(101, [], iter(()), takeover=takeover)
 
 
@@ -115,32 +97,18 @@ class Takeover:
                 context.outcome.serving.ended = self._clock.monotonic()
 
 
-def _check_origin(services: Services, inbound: Inbound) -> None:
-    """Check the origin: browsers let a page of any origin open a WebSocket, so `security.cors_origins` is enforced
-    here."""
-    origin = inbound.header("origin")
-    allowed = services.settings.security.cors_origins
-    own = inbound.base_url.partition("://")
-    if origin and not {ANY, origin} & {*allowed, f"{own[0]}://{own[2].partition('/')[0]}"}:
-        text = f"Pages of {origin[:200]} may not open sessions; the operator sets GATEWAY_SECURITY_CORS_ORIGINS."
-        raise Forbidden(text, code="origin_not_allowed")
-
-
 def _authenticate(services: Services, inbound: Inbound) -> SessionOwner:
     """Authenticate by the header, as everywhere; else by the subprotocol that browsers must use."""
-    token = auth.token_of(inbound)
-    offered = [one.strip() for one in inbound.header("sec-websocket-protocol").split(",")]
-    named = next((one for one in offered if one.startswith(KEY_SUBPROTOCOL)), "")
-    token = token or named.removeprefix(KEY_SUBPROTOCOL)
+    token = socket_handshakes.token_of(inbound)
     if not token:
         raise Unauthenticated(
             "Send your API key as 'Authorization: Bearer <key>', or a client secret as the subprotocol "
-            f"'{KEY_SUBPROTOCOL}<secret>'."
+            f"'{socket_handshakes.KEY_SUBPROTOCOL}<secret>'."
         )
     if token.startswith(PREFIX):
         secrets = services.accounts.realtime_secrets
-        found: FoundSecret = secrets.find(token)
-        who = SessionOwner(partial(secrets.caller, found), found.lock)
+        secret: FoundSecret = secrets.find(token)
+        who = SessionOwner(partial(secrets.caller, secret), secret.lock)
     else:
         who = SessionOwner(partial(services.accounts.authentication.caller, token), SessionLock())
     inbound.caller = who.caller()
@@ -158,20 +126,20 @@ def _read(
     if intent not in ("", REALTIME, "conversation", TRANSCRIPTION):
         raise InvalidRequest("'intent' must be transcription, or absent.", param="intent")
     locked = bool(lock.model or lock.transcription)
-    wanted: SessionType = TRANSCRIPTION if intent == TRANSCRIPTION else REALTIME
+    session_type: SessionType = TRANSCRIPTION if intent == TRANSCRIPTION else REALTIME
     if locked and lock.type == TRANSCRIPTION:
         return lock.transcription or "", RealtimeInput(TRANSCRIPTION)
     if lock.model:
         if model and not is_name_of(model, lock.model):
             text = f"The client secret fixes the model of its sessions: {lock.model}."
             raise InvalidRequest(text, param="model", code="model_locked")
-        if wanted != lock.type:
+        if session_type != lock.type:
             text = f"The client secret fixes the type of its sessions: {lock.type}."
             raise InvalidRequest(text, param="intent", code="session_type_locked")
-        return lock.model, RealtimeInput(wanted)
-    if not model and wanted != TRANSCRIPTION:
+        return lock.model, RealtimeInput(session_type)
+    if not model and session_type != TRANSCRIPTION:
         raise InvalidRequest("Set the model in the URL: ?model=<id>.", param="model")
-    return model, RealtimeInput(wanted)
+    return model, RealtimeInput(session_type)
 
 
 def _open(
@@ -179,18 +147,18 @@ def _open(
 ) -> tuple[RealtimeSession, tuple[ClientEvent, ...]]:
     """Return a session, and the events that are sent to the provider first."""
     engine = services.engine.realtime
-    found = engine.open(context, model, opened, _reporter(services, inbound))
+    session = engine.open(context, model, opened, _reporter(services, inbound))
     try:
-        mapping = found.place.target.mapping
+        mapping = session.place.target.mapping
         names = names_of(mapping, model)
-        transcriber = _transcriber(services, found, names)
+        transcriber = _transcriber(services, session, names)
         events = OpenAIEvents(opened.type, names, transcriber, who.lock, services.settings.limits)
         if "transcriptions" in mapping.operations:
-            events.heard = model
-        return engine.session(found, events, who.caller), events.opening()
+            events.transcription_model = model
+        return engine.session(session, events, who.caller), events.opening()
     except BaseException:
-        found.upstream.abort()
-        give(found.slots)
+        session.upstream.abort()
+        give(session.slots)
         raise
 
 

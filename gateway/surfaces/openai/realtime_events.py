@@ -65,7 +65,7 @@ class OpenAIEvents:
         self._transcribe = transcribe
         self._lock = lock
         self._limits = limits
-        self.heard = ""  # the transcription model, as the caller wrote it
+        self.transcription_model = ""  # the transcription model, as the caller wrote it
 
     def read(self, text: str) -> ClientEvent:
         """Return a validated event with an id. Raises InvalidRequest and others, with the id in `details`."""
@@ -102,10 +102,10 @@ class OpenAIEvents:
             session["instructions"] = lock.instructions
         if lock.voice:
             audio["output"] = {"voice": lock.voice}
-        heard = self.heard or lock.transcription
-        if heard:
-            self.heard = heard
-            audio["input"] = {"transcription": {"model": self._transcribe(heard)}}
+        transcription = self.transcription_model or lock.transcription
+        if transcription:
+            self.transcription_model = transcription
+            audio["input"] = {"transcription": {"model": self._transcribe(transcription)}}
         if audio:
             session["audio"] = audio
         if not session:
@@ -137,7 +137,7 @@ class OpenAIEvents:
             for item in given if isinstance(given, list) else []:
                 self._check_item(item, "response.input")
                 _weigh(item, event)
-        if event.begins == "sound" and self._kind == TRANSCRIPTION and not self.heard:
+        if event.begins == "sound" and self._kind == TRANSCRIPTION and not self.transcription_model:
             raise _refuse(
                 "session.audio.input.transcription",
                 "transcription_model_required",
@@ -152,7 +152,7 @@ class OpenAIEvents:
         self._check_model(session, "session.model")
         self._check_shared(session, "session")
         event.most_output = _limit(session)
-        event.listens = _may_listen(session)
+        event.auto_responds = _may_listen(session)
         self._check_transcription(session)
 
     def _check_response(self, response: Json, event: ClientEvent) -> None:
@@ -193,28 +193,28 @@ class OpenAIEvents:
         for holder, name in ((sound, "transcription"), (session, "input_audio_transcription")):
             if name not in holder:
                 continue
-            wanted = holder[name]
-            if isinstance(wanted, dict):
-                model = wanted.get("model")
+            transcription = holder[name]
+            if isinstance(transcription, dict):
+                model = transcription.get("model")
             else:
                 model = None
             model = model if isinstance(model, str) else ""
-            if isinstance(wanted, dict) and not model and self.heard:
-                wanted["model"] = model = self.heard
-            self._check_heard(wanted, model)
-            if isinstance(wanted, dict):
-                wanted["model"] = self._transcribe(model)
-            self.heard = model
+            if isinstance(transcription, dict) and not model and self.transcription_model:
+                transcription["model"] = model = self.transcription_model
+            self._check_transcriber(transcription, model)
+            if isinstance(transcription, dict):
+                transcription["model"] = self._transcribe(model)
+            self.transcription_model = model
 
-    def _check_heard(self, wanted: Any, model: str) -> None:
+    def _check_transcriber(self, transcription: Any, model: str) -> None:
         locked = self._lock.transcription
         param = "session.audio.input.transcription"
         if locked is not None and model != locked:
             raise _refuse(param, "transcription_model_locked", "The client secret fixes the transcription settings.")
-        if wanted is not None and not model:
+        if transcription is not None and not model:
             text = "Set the transcription model in session.audio.input.transcription.model."
             raise _refuse(f"{param}.model", "transcription_model_required", text)
-        if self._kind == TRANSCRIPTION and self.heard and model != self.heard:
+        if self._kind == TRANSCRIPTION and self.transcription_model and model != self.transcription_model:
             text = "The model of a transcription session cannot be changed; open another session."
             raise _refuse(f"{param}.model", "transcription_model_locked", text)
 
@@ -262,13 +262,13 @@ def _encode(wire: Json) -> str:
 
 def _object(holder: Json, name: str, keep: bool = True) -> Json:
     """Return the object under a name; an empty one where it is absent, stored in `holder` if `keep`."""
-    found = holder.get(name)
-    if isinstance(found, dict):
-        return found
+    member = holder.get(name)
+    if isinstance(member, dict):
+        return member
     made: Json = {}
-    if keep and found is None:
+    if keep and member is None:
         holder[name] = made
-    elif found is not None:
+    elif member is not None:
         raise _refuse(name, "invalid_event", f"'{name}' must be an object.")
     return made
 

@@ -69,13 +69,13 @@ def format_of(vendor: str) -> str:
 
 
 def read_details(
-    items: list[dict[str, Any]] | None, said: str, call_ids: Collection[str], path: str
+    items: list[dict[str, Any]] | None, reasoning: str, call_ids: Collection[str], path: str
 ) -> tuple[list[Reasoning], ReasoningMarks]:
-    """Return the reasoning blocks and the other parts' tokens of one message. `said` is its plain reasoning text, used
-    when no item has any: a stream that identifies its vendor only at the end sends the text there only, and the
+    """Return the reasoning blocks and the other parts' tokens of one message. `reasoning` is its plain reasoning text,
+    used when no item has any: a stream that identifies its vendor only at the end sends the text there only, and the
     signature covers it. Raises InvalidRequest for an item of another type."""
     if not items:
-        return ([Reasoning(said)] if said else []), ReasoningMarks()
+        return ([Reasoning(reasoning)] if reasoning else []), ReasoningMarks()
     blocks: list[_Block] = []
     text_mark = ("", "")
     calls = {}
@@ -91,12 +91,12 @@ def read_details(
             calls[ident] = (_word(item, "data"), vendor)
         else:
             _merge(blocks, item, ident, vendor)
-    if said and not any(text for block in blocks for text in block.texts):
+    if reasoning and not any(text for block in blocks for text in block.texts):
         signed = next((block for block in blocks if block.signed), None)
         if signed is None:
-            blocks.insert(0, _Block(texts=[said]))
+            blocks.insert(0, _Block(texts=[reasoning]))
         else:
-            signed.texts = [said]
+            signed.texts = [reasoning]
     return [block.part() for block in blocks], ReasoningMarks(text_mark, calls)
 
 

@@ -1,8 +1,8 @@
 """POST /v1/rerank."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.json import Decoder
 
 from gateway.dialects.field_names import restate
@@ -10,14 +10,14 @@ from gateway.errors import NotSupported
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.rerank import RerankInput, RerankRequest, RerankResult, units_of
 from gateway.surfaces import auth, caps, http_responses
+from gateway.surfaces.answer_structs import JsonObject, ModelApiAnswer
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
-from gateway.surfaces.openai import shapes
 from gateway.surfaces.preference_checks import Routing, read_preferences
+from gateway.surfaces.shapes import CostDetails, RoutingMetadata
 from gateway.worker.services import Services
 
-Json = dict[str, Any]
 ID_PREFIX = "rerank-"
 Text = Annotated[str, Meta(min_length=1)]
 
@@ -31,6 +31,37 @@ class RerankBody(Struct, kw_only=True, gc=False):
     top_n: Annotated[int, Meta(ge=1)] | None = None
     return_documents: bool = False
     routing: Routing = None
+
+
+class RerankScoreAnswer(ModelApiAnswer):
+    index: int
+    relevance_score: float
+    document: str | UnsetType = UNSET
+
+
+class RerankUnitsAnswer(ModelApiAnswer):
+    input_tokens: int
+    total_tokens: int
+    search_units: int | UnsetType = UNSET
+
+
+class RerankMetaAnswer(ModelApiAnswer):
+    api_version: JsonObject
+    billed_units: RerankUnitsAnswer
+
+
+class RerankCostAnswer(ModelApiAnswer):
+    cost: float
+    cost_details: CostDetails
+
+
+class RerankedAnswer(ModelApiAnswer):
+    id: str
+    model: str
+    results: list[RerankScoreAnswer]
+    meta: RerankMetaAnswer
+    usage: RerankCostAnswer
+    metadata: RoutingMetadata
 
 
 def rerank(services: Services, inbound: Inbound) -> Outbound:
@@ -48,43 +79,37 @@ def rerank(services: Services, inbound: Inbound) -> Outbound:
 
 def read(body: RerankBody, size: int) -> RerankRequest:
     """Return the neutral request."""
-    wanted = RerankInput(body.query, tuple(body.documents))
+    content = RerankInput(body.query, tuple(body.documents))
     longest = max(len(one.encode("utf-8", "replace")) for one in body.documents)
     needs = Requirements(
         max_tokens=0,
         prompt_bytes=0,  # `units` hold the tokens read: the query counts once for each document
         longest_input=longest + len(body.query.encode("utf-8", "replace")),
         messages=len(body.documents),
-        units=units_of(wanted),
+        units=units_of(content),
     )
     return RerankRequest(
-        body.model, needs, lambda: wanted, Options(**read_preferences(routing=body.routing)), large=size >= caps.LARGE
+        body.model, needs, lambda: content, Options(**read_preferences(routing=body.routing)), large=size >= caps.LARGE
     )
 
 
-def write(result: RerankResult, body: RerankBody, facts: Facts) -> Json:
+def write(result: RerankResult, body: RerankBody, facts: Facts) -> bytes:
     """Return the response in the documented shape; `top_n` is applied here, however many results the provider sent."""
     best = sorted(result.scores, key=lambda one: (-one[1], one[0]))[: body.top_n or len(result.scores)]
     rows = []
     for index, score in best:
-        row: Json = {"index": index, "relevance_score": score}
+        row = RerankScoreAnswer(index, score)
         if body.return_documents:
-            row["document"] = body.documents[index]
+            row.document = body.documents[index]
         rows.append(row)
-    used = facts.usage
-    units: Json = {"input_tokens": used.input_total, "total_tokens": used.input_total + used.output_total}
-    if used.searches:
-        units["search_units"] = used.searches
-    return {
-        "id": facts.answer_id,
-        "model": facts.served,
-        "results": rows,
-        "meta": {"api_version": {"version": "1"}, "billed_units": units},
-        "usage": facts.cost(),
-        "metadata": facts.metadata(),
-    }
+    usage = facts.usage
+    units = RerankUnitsAnswer(usage.input_total, usage.input_total + usage.output_total, usage.searches or UNSET)
+    meta = RerankMetaAnswer({"version": "1"}, units)
+    cost = RerankCostAnswer(**facts.cost())
+    answer = RerankedAnswer(facts.answer_id, facts.served, rows, meta, cost, facts.metadata())
+    return answer.encode()
 
 
 DECODER = Decoder(RerankBody)
-ABOUT = About("Rank documents by relevance to a query", request=RerankBody, answer=shapes.RERANK)
+ABOUT = About("Rank documents by relevance to a query", request=RerankBody, answer=RerankedAnswer)
 OPERATIONS = (Operation("POST", "/v1/rerank", rerank, body="json", paid=True, about=ABOUT),)

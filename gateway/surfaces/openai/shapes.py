@@ -1,6 +1,9 @@
 """JSON schemas of the responses in the gateway's own format, for the API description."""
 
-from gateway.surfaces.shapes import ANY, COST, METADATA, OBJECT, TOKENS, map_of, named, one_of, shape
+from typing import Any
+
+from gateway.neutral.units import UNITS, Unit
+from gateway.surfaces.shapes import ANY, COST, METADATA, OBJECT, TEXT, TOKENS, map_of, named, one_of, shape
 
 FAILED = shape(error=OBJECT)  # the last event of a stream that failed
 FINISH = one_of("stop", "length", "tool_calls", "content_filter", "function_call", null=True)
@@ -123,15 +126,6 @@ IMAGE_EVENT = {
         FAILED,
     ],
 }
-RERANK = named(
-    "Reranked",
-    id="string",
-    model="string",
-    results=[shape({"document": ANY}, index="integer", relevance_score="number")],
-    meta=shape(api_version=OBJECT, billed_units=map_of("number")),
-    usage=shape(**COST),
-    metadata=METADATA,
-)
 MODERATION = named(
     "Moderation",
     id="string",
@@ -206,28 +200,20 @@ SPEECH_EVENT = {
         FAILED,
     ],
 }
+
+
+def _price_shape(unit: Unit) -> dict[str, Any]:
+    """Return the schema of a price in US dollars, or of a table of them."""
+    described = {"description": f"US dollars for one {unit.meaning}"}
+    if unit.billed == "table":
+        return map_of("string") | described
+    return TEXT | described
+
+
 PRICING = named(
     "Pricing",
-    {
-        "web_search": "string",
-        "internal_reasoning": "string",
-        "thinking_completion": "string",
-        "per_second": map_of("string"),
-        "per_image": ANY,
-        "per_video_token": map_of("string"),
-    },
-    prompt="string",
-    completion="string",
-    image="string",
-    input_audio="string",
-    input_audio_cache_read="string",
-    output_audio="string",
-    request="string",
-    input_cache_read="string",
-    input_cache_write="string",
-    input_cache_write_1h="string",
-    ocr_page="string",
-    input_audio_hour="string",
+    {unit.price: _price_shape(unit) for unit in UNITS if unit.listed != "everywhere"},
+    **{unit.price: _price_shape(unit) for unit in UNITS if unit.listed == "everywhere"},
 )
 MAPPING = named(
     "ProviderMapping",
@@ -283,6 +269,8 @@ EXPLANATION = named(
         "log_id": "string",
         "routing": "string",
         "attempts": [shape(provider="string", model="string", status_code="integer", succeeded="boolean")],
+        "models": ["string"],
+        "skippedModels": [shape(model="string", reason="string")],
     },
     object={"const": "route.explanation"},
     requestedModel="string",
@@ -315,23 +303,4 @@ VIDEO = named(
     seconds="string",
     size="string",
     remixed_from_video_id="string?",
-)
-VIDEOS = named(
-    "VideoList", object={"const": "list"}, data=[VIDEO], first_id="string?", last_id="string?", has_more="boolean"
-)
-VIDEO_DELETED = named("VideoDeleted", id="string", object={"const": "video.deleted"}, deleted={"const": True})
-KEY = named(
-    "KeyUsage",
-    data=shape(
-        label="string",
-        usage="string",
-        limit="string?",
-        devPlan="string",
-        devPlanCreditsUsed="string",
-        devPlanCreditsLimit="string",
-        devPlanCreditsRemaining="string",
-        devPlanPremiumWeeklyLimit="string",
-        devPlanPremiumCreditsUsed="string",
-        devPlanPremiumWeekResetsAt="string?",
-    ),
 )

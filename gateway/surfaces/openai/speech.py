@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.billing.outcome import Outcome
-from gateway.billing.units import estimate
+from gateway.billing.unit_estimates import estimate
 from gateway.catalogue.prices import cost_of
 from gateway.engine.executor import StreamedAnswer
 from gateway.errors import StreamTruncated
@@ -78,10 +78,12 @@ def read(body: SpeechBody) -> SpeechRequest:
         voice = body.voice.id
     else:
         voice = body.voice or ""
-    wanted = SpeechInput(body.input, voice, body.response_format or "", body.speed or 1.0, body.instructions or "", own)
-    size = len((wanted.text + wanted.instructions).encode("utf-8", "replace"))
-    needs = Requirements(stream=True, max_tokens=0, prompt_bytes=size, messages=1, units=units_of(wanted))
-    return SpeechRequest(body.model, needs, lambda: wanted, Options(**read_preferences(routing=body.routing)))
+    content = SpeechInput(
+        body.input, voice, body.response_format or "", body.speed or 1.0, body.instructions or "", own
+    )
+    size = len((content.text + content.instructions).encode("utf-8", "replace"))
+    needs = Requirements(stream=True, max_tokens=0, prompt_bytes=size, messages=1, units=units_of(content))
+    return SpeechRequest(body.model, needs, lambda: content, Options(**read_preferences(routing=body.routing)))
 
 
 def _reply(services: Services, stream: StreamedAnswer, facts: Facts, format: str) -> Outbound:
@@ -116,14 +118,14 @@ def _reply(services: Services, stream: StreamedAnswer, facts: Facts, format: str
 def _next_piece(batches: Iterator[Batch]) -> tuple[bytes, bool]:
     """Return the next bytes, and whether they were the last. Raises the error that ended the response."""
     for batch in batches:
-        found = b"".join(event.data for event in batch if type(event) is MediaPiece)
+        piece = b"".join(event.data for event in batch if type(event) is MediaPiece)
         last = batch[-1]
         if type(last) is Failed:
             raise last.error
         if type(last) is Finished:
-            return found, True
-        if found:
-            return found, False
+            return piece, True
+        if piece:
+            return piece, False
     raise StreamTruncated("The provider's answer ended before it was complete.")
 
 

@@ -51,13 +51,13 @@ def transcribe(services: Services, inbound: Inbound, kind: type[TranscriptionReq
     form = read_form(inbound, LIMITS, services.settings.spool_dir)
     if inbound.payload is not None:
         inbound.payload.send_instead(describe_form(form))
-    wanted, request = read(services, inbound, form, kind)
+    content, request = read(services, inbound, form, kind)
     if request.requirements.stream:
         return _stream(services, context, request)
     answer = services.engine.executor.generate(context, request)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
-    return _reply(answer.result, wanted.format, facts, headers)
+    return _reply(answer.result, content.format, facts, headers)
 
 
 def read(
@@ -72,7 +72,7 @@ def read(
         raise _invalid("response_format", f"expected one of {', '.join(FORMATS)}")
     file, param = _file_of(services, inbound, form)
     sound = audio_uploads.look_at(file, param)
-    wanted = TranscriptionInput(
+    content = TranscriptionInput(
         file,
         sound.media_type,
         sound.filename,
@@ -90,11 +90,13 @@ def read(
     needs = Requirements(
         stream=_flag(form, "stream"),
         max_tokens=0,
-        prompt_bytes=len(wanted.prompt.encode("utf-8", "replace")),
+        prompt_bytes=len(content.prompt.encode("utf-8", "replace")),
         messages=1,
-        units=units_of(wanted, sound.likely_ms, sound.most_ms),
+        units=units_of(content, sound.likely_ms, sound.most_ms),
     )
-    return wanted, kind(model, needs, lambda: wanted, Options(**read_preferences(routing=form.text("routing") or None)))
+    return content, kind(
+        model, needs, lambda: content, Options(**read_preferences(routing=form.text("routing") or None))
+    )
 
 
 def _file_of(services: Services, inbound: Inbound, form: Form) -> tuple[StoredFile, str]:
@@ -107,13 +109,13 @@ def _file_of(services: Services, inbound: Inbound, form: Form) -> tuple[StoredFi
     if not url:
         raise _invalid("file", "send the audio in file or url")
     try:
-        found = services.routing.transport.fetch(url, FETCH_BYTES, timeout_s=FETCH_S)
+        fetched = services.routing.transport.fetch(url, FETCH_BYTES, timeout_s=FETCH_S)
     except GatewayError as error:
         raise _not_loaded(error.code) from None
-    if found.status != 200:
-        raise _not_loaded(f"status {found.status}")
+    if fetched.status != 200:
+        raise _not_loaded(f"status {fetched.status}")
     file = inbound.new_file(services.settings.spool_dir)
-    file.write(found.body)
+    file.write(fetched.body)
     return file, "url"
 
 
@@ -135,16 +137,16 @@ def _temperature(form: Form) -> float | None:
 
 
 def _granularities(form: Form) -> tuple[str, ...]:
-    found = tuple(form.texts("timestamp_granularities[]") + form.texts("timestamp_granularities"))
-    if any(one not in GRANULARITIES for one in found):
+    granularities = tuple(form.texts("timestamp_granularities[]") + form.texts("timestamp_granularities"))
+    if any(one not in GRANULARITIES for one in granularities):
         raise _invalid("timestamp_granularities[]", f"expected any of {', '.join(GRANULARITIES)}")
-    return found
+    return granularities
 
 
 def _chunking(form: Form) -> str:
     """Return the strategy: a word, or JSON, also where a client sends its members separately
     (`chunking_strategy[type]`)."""
-    members = {found[1]: value for name, value in form.fields if (found := CHUNKING.fullmatch(name))}
+    members = {match[1]: value for name, value in form.fields if (match := CHUNKING.fullmatch(name))}
     if not members:
         return form.text("chunking_strategy")
     return orjson.dumps({name: _number(value) for name, value in members.items()}).decode()

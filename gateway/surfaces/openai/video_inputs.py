@@ -95,19 +95,19 @@ def read(services: Services, inbound: Inbound, caller: Caller) -> tuple[VideosRe
     """Return the request and its callback. Raises InvalidRequest."""
     if inbound.upload is None:
         body = _read_json(services, inbound)
-        found = Pictures()
+        pictures = Pictures()
     else:
         form = read_form(inbound, LIMITS, services.settings.spool_dir)
         if inbound.payload is not None:
             fields = [field for field in form.fields if SECRET not in field[0]]
             inbound.payload.send_instead(describe_form(Form(fields, form.files)))
-        body, found = _read_form(form)
+        body, pictures = _read_form(form)
     callback = _read_callback(services, body)
     for name, given in _addresses(body).items():
-        if given and found.get(name):
+        if given and pictures.get(name):
             raise invalid(name, "send a file or a URL, not both")
-        found.setdefault(name, []).extend(image_uploads.load(services, inbound, one, name) for one in given)
-    return _request(services, caller, body, found), callback
+        pictures.setdefault(name, []).extend(image_uploads.load(services, inbound, one, name) for one in given)
+    return _request(services, caller, body, pictures), callback
 
 
 def _read_json(services: Services, inbound: Inbound) -> VideoFields:
@@ -123,8 +123,8 @@ def _read_json(services: Services, inbound: Inbound) -> VideoFields:
 def _addresses(body: VideoFields) -> dict[str, list[str]]:
     """Return the URLs of images, by field."""
     single = {"image": body.image, "last_frame": body.last_frame, REFERENCE: body.input_reference}
-    found = {name: [_url(one)] for name, one in single.items() if one is not None}
-    return found | {"reference_images": [_url(one) for one in body.reference_images or ()]}
+    addresses = {name: [_url(one)] for name, one in single.items() if one is not None}
+    return addresses | {"reference_images": [_url(one) for one in body.reference_images or ()]}
 
 
 def _url(given: Any) -> str:
@@ -157,13 +157,13 @@ def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
         body = DECODER.decode(orjson.dumps(values))
     except ValueError as error:
         raise explain(str(error), CHOICES) from None
-    found: Pictures = {}
+    pictures: Pictures = {}
     for file in form.files:
         name = file.name.removesuffix("[]")
         if name not in ("image", "last_frame", REFERENCE, "reference_images"):
             raise invalid(name[:64], "this field does not accept a file")
-        found.setdefault(name, []).append(image_uploads.look_at(file.data, name))
-    return body, found
+        pictures.setdefault(name, []).append(image_uploads.look_at(file.data, name))
+    return body, pictures
 
 
 def _read_callback(services: Services, body: VideoFields) -> CallbackOptions:
@@ -177,60 +177,60 @@ def _read_callback(services: Services, body: VideoFields) -> CallbackOptions:
     return CallbackOptions(url, body.callback_secret or "")
 
 
-def _request(services: Services, caller: Caller, body: VideoFields, found: Pictures) -> VideosRequest:
+def _request(services: Services, caller: Caller, body: VideoFields, pictures: Pictures) -> VideosRequest:
     model = _model_of(services, caller, body.model)
-    if found.get(REFERENCE):
-        _place_reference(services, model, found)
-    references = tuple(found.get("reference_images", ()))
+    if pictures.get(REFERENCE):
+        _place_reference(services, model, pictures)
+    references = tuple(pictures.get("reference_images", ()))
     seconds = int(body.seconds or 0)
     if body.seconds is not None and not 1 <= seconds <= MOST_SECONDS:
         raise invalid("seconds", f"expected a number from 1 to {MOST_SECONDS}")
-    wanted = VideosInput(
+    content = VideosInput(
         body.prompt,
         seconds,
         body.size or "",
         body.audio,
-        _one(found, "image"),
-        _one(found, "last_frame"),
+        _one(pictures, "image"),
+        _one(pictures, "last_frame"),
         references,
         tuple(_https(one, "reference_videos") for one in body.reference_videos or ()),
         tuple(_https(one, "reference_audios") for one in body.reference_audios or ()),
     )
-    _check(wanted)
-    size = sum(len(one.file) for one in wanted.pictures)
+    _check(content)
+    size = sum(len(one.file) for one in content.pictures)
     needs = Requirements(
         max_tokens=0,
         prompt_bytes=len(body.prompt.encode("utf-8", "replace")),
         messages=1,
-        vision=bool(wanted.pictures),
-        media=len(wanted.pictures),
-        units=units_of(wanted),
+        vision=bool(content.pictures),
+        media=len(content.pictures),
+        units=units_of(content),
     )
     options = Options(**read_preferences(routing=body.routing))
-    return VideosRequest(model, needs, lambda: wanted, options, large=size >= caps.LARGE)
+    return VideosRequest(model, needs, lambda: content, options, large=size >= caps.LARGE)
 
 
-def _check(wanted: VideosInput) -> None:
+def _check(content: VideosInput) -> None:
     """Check for contradictions between fields."""
-    if wanted.last_frame is not None and wanted.first_frame is None:
+    if content.last_frame is not None and content.first_frame is None:
         raise invalid("last_frame", "it requires image, the first frame")
-    references = wanted.reference_images or wanted.reference_videos or wanted.reference_audios
-    if wanted.first_frame is not None and references:
+    references = content.reference_images or content.reference_videos or content.reference_audios
+    if content.first_frame is not None and references:
         raise invalid("image", "send frames or references, not both")
 
 
-def _place_reference(services: Services, model: str, found: Pictures) -> None:
+def _place_reference(services: Services, model: str, pictures: Pictures) -> None:
     """Treat `input_reference` as a reference image where the model accepts those, else as the first frame, as servers
     of OpenAI's format do."""
-    if found.get("reference_images") or found.get("image"):
+    if pictures.get("reference_images") or pictures.get("image"):
         raise invalid(REFERENCE, "send it instead of image and reference_images")
     mappings = services.routing.catalogue.current().mappings_of(model.rpartition("/")[2], VideosRequest.operation)
     takes = any(mapping.extra.get("reference_images") for mapping in mappings)
-    found["reference_images" if takes else "image"] = found.pop(REFERENCE)
+    pictures["reference_images" if takes else "image"] = pictures.pop(REFERENCE)
 
 
-def _one(found: Pictures, name: str) -> Picture | None:
-    pictures = found.get(name, [])
+def _one(pictures_by_name: Pictures, name: str) -> Picture | None:
+    pictures = pictures_by_name.get(name, [])
     if len(pictures) > 1:
         raise invalid(name, "send one")
     if pictures:

@@ -1,11 +1,14 @@
 """`/v1/videos`: video generation jobs, and their content."""
 
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from gateway.errors import InvalidRequest, NotFound, RangeNotSatisfiable, Unauthenticated
 from gateway.money import format_usd
 from gateway.runtime.threads import give_way
 from gateway.surfaces import auth, http_responses
+from gateway.surfaces.answer_structs import ModelApiAnswer
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, HeaderParameter, Inbound, Operation, Outbound
 from gateway.surfaces.openai import shapes, video_inputs
@@ -23,6 +26,18 @@ VIDEO = "video"
 MOST_LISTED = 100
 NO_LOG = "There is no video for the log id {}."
 ECHOED = 80
+
+
+class VideoListAnswer(ModelApiAnswer, tag_field="object", tag="list"):
+    data: list[Annotated[Any, Meta(extra_json_schema=shapes.VIDEO)]]
+    has_more: bool
+    first_id: str | None = None
+    last_id: str | None = None
+
+
+class VideoDeletedAnswer(ModelApiAnswer, tag_field="object", tag="video.deleted"):
+    id: str
+    deleted: bool = True
 
 
 class PageQuery(Body):
@@ -63,19 +78,16 @@ def list_jobs(services: Services, inbound: Inbound) -> Outbound:
     given = read_query(PageQuery, inbound)
     limit = given["limit"]
     videos = services.engine.videos
-    found = videos.page(caller, given.get("after", ""), limit + 1, given["order"] == "desc")
+    jobs = videos.page(caller, given.get("after", ""), limit + 1, given["order"] == "desc")
     data = []
-    for job in found[:limit]:
+    for job in jobs[:limit]:
         data.append(videos.presenter.show(job, inbound.base_url))
         give_way()  # each is decrypted and signed
-    page = {
-        "object": "list",
-        "data": data,
-        "first_id": data[0]["id"] if data else None,
-        "last_id": data[-1]["id"] if data else None,
-        "has_more": len(found) > limit,
-    }
-    return http_responses.json_reply(page, inbound.shown_id)
+    page = VideoListAnswer(data, has_more=len(jobs) > limit)
+    if data:
+        page.first_id = data[0]["id"]
+        page.last_id = data[-1]["id"]
+    return http_responses.json_reply(page.encode(), inbound.shown_id)
 
 
 def delete(services: Services, inbound: Inbound) -> Outbound:
@@ -83,7 +95,7 @@ def delete(services: Services, inbound: Inbound) -> Outbound:
     caller = auth.caller_of(services, inbound)
     ident = inbound.params["video_id"]
     services.engine.videos.delete(caller, ident)
-    return http_responses.json_reply({"id": ident, "object": "video.deleted", "deleted": True}, inbound.shown_id)
+    return http_responses.json_reply(VideoDeletedAnswer(ident).encode(), inbound.shown_id)
 
 
 def content(services: Services, inbound: Inbound) -> Outbound:
@@ -126,19 +138,19 @@ def _show(services: Services, inbound: Inbound, job: VideoJob, headers: list[tup
 
 def _send(services: Services, inbound: Inbound, job: VideoJob) -> Outbound:
     ranged = {name: value for name in RANGED if (value := inbound.header(name))}
-    found = services.engine.videos.content(job, ranged)
-    if found.status == RangeNotSatisfiable.status:
-        raise _no_such_part(found)
-    headers = [(name.title(), value) for name, value in found.headers.items()]
+    video = services.engine.videos.content(job, ranged)
+    if video.status == RangeNotSatisfiable.status:
+        raise _no_such_part(video)
+    headers = [(name.title(), value) for name, value in video.headers.items()]
     private = [("Cache-Control", "private, no-transform"), ("Vary", "Authorization, x-api-key, Range")]
-    return Outbound(found.status, [*headers, *private, ("x-request-id", inbound.shown_id)], found.pieces)
+    return Outbound(video.status, [*headers, *private, ("x-request-id", inbound.shown_id)], video.pieces)
 
 
-def _no_such_part(found: VideoContent) -> RangeNotSatisfiable:
-    close = getattr(found.pieces, "close", None)
+def _no_such_part(video: VideoContent) -> RangeNotSatisfiable:
+    close = getattr(video.pieces, "close", None)
     if close is not None:
         close()
-    length = found.headers.get("content-range", "")
+    length = video.headers.get("content-range", "")
     headers = (("Content-Range", length),) if length else ()
     return RangeNotSatisfiable("The requested range is outside of the video.", param="range", headers=headers)
 
@@ -154,11 +166,11 @@ OPERATIONS = (
               about=About("Create a video", TAG, request=video_inputs.VideoFields, form=video_inputs.FORM,
                           answer=shapes.VIDEO)),
     Operation("GET", "/v1/videos", list_jobs,
-              about=About("List videos", TAG, query=PageQuery, answer=shapes.VIDEOS, errors=(400, 401, 410, 503))),
+              about=About("List videos", TAG, query=PageQuery, answer=VideoListAnswer, errors=(400, 401, 410, 503))),
     Operation("GET", "/v1/videos/<video_id>", show,
               about=About("Show a video", TAG, answer=shapes.VIDEO, errors=(401, 404, 410, 503))),
     Operation("DELETE", "/v1/videos/<video_id>", delete,
-              about=About("Cancel or delete a video", TAG, answer=shapes.VIDEO_DELETED,
+              about=About("Cancel or delete a video", TAG, answer=VideoDeletedAnswer,
                           errors=(401, 404, 409, 410, 502, 503))),
     Operation("GET", "/v1/videos/<video_id>/content", content,
               about=About("Download a video", TAG, query=ContentQuery, answer=FILM, media="video/mp4",

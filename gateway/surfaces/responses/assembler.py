@@ -158,10 +158,10 @@ class Assembler:
             part = message.item["content"][-1]
             length = message.length
         else:
-            found = self._last_text()
-            if found is None:
+            last = self._last_text()
+            if last is None:
                 return []
-            place, part = found
+            place, part = last
             length = len(part["text"])
         annotation = write_source(event.source, length)
         part["annotations"].append(annotation)

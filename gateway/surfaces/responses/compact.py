@@ -35,11 +35,11 @@ def read(body: schema.CompactBody, history: list[Json], own: list[Json]) -> tupl
     for a conversation that only another server can decrypt."""
     before = [("previous_response_id", shapes.read_item(item, "previous_response_id")) for item in history]
     mine = [(f"input.{place}", shapes.read_item(item, f"input.{place}")) for place, item in enumerate(own)]
-    found = before + mine
-    if not found:
+    items = before + mine
+    if not items:
         raise invalid("input", "it is empty, and previous_response_id is not set")
     whole = schema.ResponsesBody(model=body.model, instructions=body.instructions)
-    record = "\n\n".join(_transcript_of(message) for message in decode_conversation(whole, found, []).messages)
+    record = "\n\n".join(_transcript_of(message) for message in decode_conversation(whole, items, []).messages)
     request = ChatRequest(
         requested_model=body.model,
         requirements=Requirements(prompt_bytes=len(TASK) + len(record.encode("utf-8", "replace")), messages=2),
@@ -51,7 +51,7 @@ def read(body: schema.CompactBody, history: list[Json], own: list[Json]) -> tupl
             prompt_cache_retention=openai.retention_of(body.prompt_cache_retention),
         ),
     )
-    return request, [shapes.write_item(item) for _, item in found if _is_users(item)]
+    return request, [shapes.write_item(item) for _, item in items if _is_users(item)]
 
 
 def write(result: ChatResult, users: list[Json], facts: writer.ResponseFacts) -> bytes:

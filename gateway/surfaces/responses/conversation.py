@@ -10,7 +10,6 @@ from gateway.neutral.chat import (
     FunctionTool,
     ReasoningOptions,
     ResponseFormat,
-    Sampling,
     Tool,
     ToolChoice,
     ToolMode,
@@ -32,11 +31,14 @@ from gateway.neutral.parts import (
     ToolResult,
     VendorPart,
 )
+from gateway.surfaces.media_urls import read_media
+from gateway.surfaces.request_parameters import ParameterReader
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import schema
 from gateway.surfaces.responses.opaque_tokens import SealedMarks, open_reasoning, open_summary
 from gateway.surfaces.validation_errors import invalid
 
+PARAMETER_READER = ParameterReader(dialect.NAME)
 SUMMED_UP = "Summary of the conversation before this point, whose other messages were left out:\n\n"
 SEARCH_CALL = "web_search_call"
 IMAGE_CALL = "image_generation_call"
@@ -52,43 +54,37 @@ def flat_name(namespace: str | None, name: str) -> str:
 
 
 def decode_conversation(
-    body: schema.ResponsesBody, found: list[tuple[str, shapes.Item]], tools: list[shapes.Tool]
+    body: schema.ResponsesBody, items: list[tuple[str, shapes.Item]], tools: list[shapes.Tool]
 ) -> Conversation:
-    """Return everything that the model reads. `found` are the items with their dotted paths. InvalidRequest names the
+    """Return everything that the model reads. `items` are the items with their dotted paths. InvalidRequest names the
     invalid item."""
     choice, offered = _choice(
         body.tool_choice, tuple(tool for each in tools for tool in _tools(each, body.max_tool_calls))
     )
     return Conversation(
-        messages=_Messages(found).read(body.instructions),
+        messages=_Messages(items).read(body.instructions),
         tools=offered,
         tool_choice=choice if offered else None,
         response_format=_format(body.text.format if body.text else None),
         reasoning=_reasoning(body),
-        sampling=Sampling(
-            max_tokens=body.max_output_tokens,
-            temperature=body.temperature,
-            top_p=body.top_p,
-            parallel_tool_calls=body.parallel_tool_calls,
-            verbosity=(body.text.verbosity or "") if body.text else "",
-        ),
+        sampling=PARAMETER_READER.read(body),
     )
 
 
 class _Messages:
     """Collects items into messages: consecutive output of the model is one assistant message."""
 
-    def __init__(self, found: list[tuple[str, shapes.Item]]) -> None:
-        self._found = found
+    def __init__(self, items: list[tuple[str, shapes.Item]]) -> None:
+        self._items = items
         self._messages: list[Message] = []
         self._made: list[Part] = []
         self._names: dict[str, str] = {}
-        self._marks = _call_marks(found)
+        self._marks = _call_marks(items)
 
     def read(self, instructions: str | None) -> tuple[Message, ...]:
         if instructions:
             self._messages.append(Message("system", (Text(instructions),)))
-        for path, item in self._found:
+        for path, item in self._items:
             self._add(item, path)
         self._flush()
         return tuple(self._messages)
@@ -168,10 +164,10 @@ class _Messages:
             self._made.append(VendorPart(dialect.NAME, item.kind, item.body))
 
 
-def _call_marks(found: Iterable[tuple[str, shapes.Item]]) -> dict[str, tuple[str, str]]:
+def _call_marks(items: Iterable[tuple[str, shapes.Item]]) -> dict[str, tuple[str, str]]:
     """Return (token, vendor) by call id, wherever among the items the tokens are."""
     marks: dict[str, tuple[str, str]] = {}
-    for path, item in found:
+    for path, item in items:
         if type(item) is schema.Reasoning:
             opened = open_reasoning(item, path)
             if isinstance(opened, SealedMarks):
@@ -207,32 +203,17 @@ def _image(part: schema.ImagePart, path: str) -> Media:
         return Media(file_id=part.file_id)
     if not part.image_url:
         raise invalid(path, "give image_url (an https URL or a data URL) or file_id")
-    return _media(part.image_url, f"{path}.image_url")
+    return read_media(part.image_url, f"{path}.image_url")
 
 
 def _file(part: schema.FilePart, path: str) -> Media:
     if part.file_id:
         return Media(file_id=part.file_id)
     if part.file_url:
-        return _media(part.file_url, f"{path}.file_url")
+        return read_media(part.file_url, f"{path}.file_url")
     if not part.file_data:
         raise invalid(path, "give file_data (a data URL), file_url or file_id")
-    return _media(part.file_data, f"{path}.file_data", bare=True)
-
-
-def _media(text: str, path: str, *, bare: bool = False) -> Media:
-    """Return an http(s) or data URL, or (`bare`) base64 alone, as media."""
-    if text[:5].lower() == "data:":
-        head, comma, data = text[5:].partition(",")
-        kind, *flags = head.split(";")
-        if not comma or "base64" not in [flag.strip().lower() for flag in flags]:
-            raise invalid(path, "a data URL must look like data:<media type>;base64,<data>")
-        return Media(media_type=kind.strip().lower(), data=data)
-    if text[:8].lower() == "https://" or text[:7].lower() == "http://":
-        return Media(url=text)
-    if bare:
-        return Media(data=text)
-    raise invalid(path, "expected an https URL or a data URL")
+    return read_media(part.file_data, f"{path}.file_data", bare=True)
 
 
 def _tools(tool: shapes.Tool, most: int | None) -> tuple[Tool, ...]:
@@ -259,11 +240,11 @@ def _named(tool: schema.FunctionTool | schema.CustomTool, namespace: str | None)
     return FunctionTool(name, tool.description or "", tool.parameters, tool.strict, deferred=deferred)
 
 
-def _nest_grammar(wanted: dict[str, Any] | None) -> dict[str, Any] | None:
+def _nest_grammar(format: dict[str, Any] | None) -> dict[str, Any] | None:
     """Move the members of a grammar under `grammar`, as in chat completions, which the neutral form follows."""
-    if not wanted or wanted.get("type") != "grammar" or "grammar" in wanted:
-        return wanted
-    return {"type": "grammar", "grammar": {key: value for key, value in wanted.items() if key != "type"}}
+    if not format or format.get("type") != "grammar" or "grammar" in format:
+        return format
+    return {"type": "grammar", "grammar": {key: value for key, value in format.items() if key != "type"}}
 
 
 def _search(tool: schema.WebSearchTool, most: int | None) -> WebSearch:

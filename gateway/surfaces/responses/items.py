@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct, ValidationError, convert, to_builtins
 
+from gateway.neutral.units import PROVIDER_TOOLS
 from gateway.surfaces.responses import schema
 from gateway.surfaces.validation_errors import either, explain, invalid
 
@@ -61,8 +62,7 @@ FOREIGN_WITH_ID = frozenset(
         "local_shell_call_output",
         "computer_call",
         "computer_call_output",
-        "file_search_call",
-        "code_interpreter_call",
+        *(tool.item for tool in PROVIDER_TOOLS),
         "mcp_list_tools",
         "mcp_approval_request",
         "mcp_approval_response",
@@ -73,12 +73,11 @@ FOREIGN_WITH_ID = frozenset(
 )
 FOREIGN_TOOLS = frozenset(
     (
-        "file_search",
+        *(tool.type for tool in PROVIDER_TOOLS),
         "computer",
         "computer_use",
         "computer_use_preview",
         "mcp",
-        "code_interpreter",
         "programmatic_tool_calling",
         "image_generation",
         "local_shell",

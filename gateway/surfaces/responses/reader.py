@@ -4,15 +4,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from msgspec import json, to_builtins
+from msgspec.structs import replace
 
-from gateway.dialects import openai
 from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
+from gateway.neutral.parameters import capabilities_of, relayed_fields
+from gateway.surfaces.chat_option_reader import gateway_options
 from gateway.surfaces.preference_checks import read_preferences
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import loose_responses, schema
-from gateway.surfaces.responses.conversation import SEARCH_CALL, SUMMED_UP, decode_conversation, flat_name
+from gateway.surfaces.responses.conversation import (
+    PARAMETER_READER,
+    SEARCH_CALL,
+    SUMMED_UP,
+    decode_conversation,
+    flat_name,
+)
 from gateway.surfaces.responses.opaque_tokens import open_summary
 from gateway.surfaces.validation_errors import either, invalid
 
@@ -32,33 +40,28 @@ NATIVE_FIELDS = (
     "context_management",
     "image",
     "instructions",
-    "max_output_tokens",
     "max_tool_calls",
     "moderation",
-    "parallel_tool_calls",
     "safety_identifier",
     "stream_options",
-    "temperature",
     "top_logprobs",
-    "top_p",
     "truncation",
     "user",
+    *relayed_fields(dialect.NAME),
 )
 # Fields that a response repeats from its request, null when they were absent.
 ECHOED = (
     "instructions",
-    "max_output_tokens",
     "max_tool_calls",
     "previous_response_id",
     "prompt_cache_key",
     "prompt_cache_retention",
     "safety_identifier",
-    "temperature",
     "top_logprobs",
-    "top_p",
     "user",
+    *relayed_fields(dialect.NAME),
 )
-Found = list[tuple[str, shapes.Item]]
+PlacedItems = list[tuple[str, shapes.Item]]
 Json = dict[str, Any]
 
 
@@ -93,8 +96,6 @@ def read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> Re
     except InvalidRequest:
         if body.tools:
             body.tools = loose_responses.tools(body.tools)
-        else:
-            body.tools = body.tools
         body.tool_choice = loose_responses.choice(body.tool_choice)
         return _read(body, history, loose_responses.items(own))
 
@@ -104,16 +105,16 @@ def _read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> R
     mine = [(f"input.{place}", shapes.read_item(item, f"input.{place}")) for place, item in enumerate(own)]
     tools = [shapes.read_tool(tool, f"tools.{place}") for place, tool in enumerate(body.tools or ())]
     check_choice(body.tool_choice)
-    found = before + mine
-    if not found:
+    items = before + mine
+    if not items:
         raise invalid("input", "it is empty, and previous_response_id is not set")
-    survey = _Survey(body, found, tools)
+    survey = _Survey(body, items, tools)
     request = ChatRequest(
         requested_model=body.model,
-        requirements=survey.needs(),
-        decode=lambda: decode_conversation(body, found, tools),
+        requirements=survey.requirements(),
+        decode=lambda: decode_conversation(body, items, tools),
         options=_options(body),
-        native=None if survey.audio else _native(body, found),
+        native=None if survey.audio else _native(body, items),
         user=body.safety_identifier or body.user or "",
     )
     return ResponseTurn(
@@ -152,14 +153,14 @@ def check_choice(choice: str | Json | None) -> None:
 class _Survey:
     """Facts about the items, found in one pass without decoding them."""
 
-    def __init__(self, body: schema.ResponsesBody, found: Found, tools: list[shapes.Tool]) -> None:
+    def __init__(self, body: schema.ResponsesBody, items: PlacedItems, tools: list[shapes.Tool]) -> None:
         self._body = body
         self._tools = tools
-        self._messages = len(found)
+        self._messages = len(items)
         self.text = _size(body.instructions or "")
         self.images = self.files = self.audio = 0
         self.foreign = False
-        for _, item in found:
+        for _, item in items:
             self._add(item)
 
     def _add(self, item: shapes.Item) -> None:
@@ -200,22 +201,16 @@ class _Survey:
                 case _:
                     self.text += _size(part.text)
 
-    def needs(self) -> Requirements:
+    def requirements(self) -> Requirements:
         body = self._body
         tools = self._tools
         if body.text:
-            wanted = body.text.format
+            format = body.text.format
         else:
-            wanted = None
-        shape = len(json.encode(wanted)) if type(wanted) is schema.JsonSchemaFormat else 0  # the model reads it
-        if body.reasoning:
-            effort = body.reasoning.effort or ""
-        else:
-            effort = ""
-        if tools:
-            forced = _forced(body.tool_choice)
-        else:
-            forced = ""
+            format = None
+        shape = len(json.encode(format)) if type(format) is schema.JsonSchemaFormat else 0  # the model reads it
+        effort = (body.reasoning and body.reasoning.effort) or ""
+        forced = _forced(body.tool_choice if tools else None)
         searches = forced == "web_search" or any(_searches(tool) for tool in tools)
         functions = any(type(tool) in FUNCTIONS for tool in tools)
         hosted = any(_is_foreign(tool) for tool in tools)
@@ -229,12 +224,11 @@ class _Survey:
         return Requirements(
             stream=bool(body.stream),
             tools=functions,
-            parallel_tools=bool(tools) and body.parallel_tool_calls is not None,
             vision=self.images > 0,
             audio=self.audio > 0,
             documents=self.files > 0,
-            json_object=type(wanted) is schema.JsonObjectFormat,
-            json_schema=type(wanted) is schema.JsonSchemaFormat,
+            json_object=type(format) is schema.JsonObjectFormat,
+            json_schema=type(format) is schema.JsonSchemaFormat,
             reasoning=effort not in ("", "none"),
             effort=effort,
             web_search=searches,
@@ -243,12 +237,19 @@ class _Survey:
             messages=self._messages,
             media=self.images + self.files + self.audio,
             forced_tool=forced,
-            verbosity=bool(body.text and body.text.verbosity),
+            parameters=self._capabilities(),
             keeps_reasoning=True,
             vendor_only=dialect.NAME if self.foreign or (hosted and (needed or named)) else "",
             search_offered=searches and not needed and forced != "web_search",
             hosted=dialect.NAME if hosted and not (needed or named) else "",
         )
+
+    def _capabilities(self) -> frozenset[str]:
+        """Return the capabilities that the parameters need. Without tools, parallel_tool_calls has no effect."""
+        sampling = PARAMETER_READER.read(self._body)
+        if not self._tools:
+            sampling = replace(sampling, parallel_tool_calls=None)
+        return capabilities_of(sampling)
 
 
 def _searches(tool: shapes.Tool) -> bool:
@@ -294,25 +295,19 @@ def _size(text: str) -> int:
 
 
 def _options(body: schema.ResponsesBody) -> Options:
-    extra: Json = {}
-    if body.prompt_cache_options is not None:
-        extra["prompt_cache_options"] = to_builtins(body.prompt_cache_options)
-    return Options(
-        **read_preferences(routing=body.routing, no_reasoning=body.no_reasoning),
-        free_models_only=bool(body.free_models_only),
-        service_tier=openai.tier_of(body.service_tier),
-        session=body.prompt_cache_key or body.safety_identifier or body.user or "",
-        prompt_cache_key=body.prompt_cache_key or "",
-        prompt_cache_retention=openai.retention_of(body.prompt_cache_retention),
+    return gateway_options(
+        body,
+        read_preferences(routing=body.routing, no_reasoning=body.no_reasoning),
+        {},
+        session=body.safety_identifier or body.user or "",
         hides_reasoning=not _asks_reasoning(body),
-        extra=extra,
     )
 
 
-def _native(body: schema.ResponsesBody, found: Found) -> Native:
+def _native(body: schema.ResponsesBody, items: PlacedItems) -> Native:
     """Return the body for a server of this dialect: items without ids, and only reasoning that such a server
     encrypted."""
-    native: Json = {"input": [written for path, item in found for written in _native_item(item, path)]}
+    native: Json = {"input": [written for path, item in items for written in _native_item(item, path)]}
     for name in NATIVE_FIELDS:
         value = getattr(body, name)
         if value is not None:

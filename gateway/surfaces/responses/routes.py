@@ -1,107 +1,29 @@
 """The operations of /v1/responses."""
 
-import logging
-
-from gateway.accounts.access import keeps_nothing
-from gateway.accounts.authentication import Caller
-from gateway.billing.context import RequestContext
 from gateway.configuration.settings import LimitSettings
 from gateway.dialects import responses_vocabulary as dialect
-from gateway.dialects.field_names import restate
-from gateway.engine.executor import Answer, StreamedAnswer
-from gateway.engine.stored_responses import PastTurn, StoredResponse, storage_conflict
-from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, NotSupported
+from gateway.engine.stored_responses import StoredResponse
+from gateway.errors import InvalidRequest, MethodNotAllowed
 from gateway.neutral.chat import ChatRequest
 from gateway.runtime.threads import compute_if
-from gateway.surfaces import attribution, auth, caps, http_responses
-from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces import auth, caps, http_responses, socket_handshakes
+from gateway.surfaces.answer_structs import ModelApiAnswer
+from gateway.surfaces.facts import headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
-from gateway.surfaces.responses import compact, reader, schema, shapes, store, stream, writer
+from gateway.surfaces.responses import compact, response_creation, schema, shapes, socket_opening, store
 from gateway.surfaces.token_estimates import estimate_tokens
 from gateway.worker.services import Services
 
-log = logging.getLogger("gateway")
-
-DIALECT = dialect.NAME
-UPGRADE_REQUIRED = 426  # 426 makes coding clients switch to HTTP at once (RFC 9110, 15.5.22)
-NO_SOCKET = "WebSockets are not supported; send POST /v1/responses over HTTP."
 NOT_RUNNING = "Only background responses can be cancelled, and they are not supported; close the connection instead."
 
 
-def create(services: Services, inbound: Inbound) -> Outbound:
-    """Create a response, complete or streamed."""
-    try:
-        return _create(services, inbound)
-    except NotSupported as error:
-        raise restate(error, DIALECT) from error
+class TokenEstimateAnswer(ModelApiAnswer, tag_field="object", tag="response.input_tokens"):
+    input_tokens: int
 
 
-def _create(services: Services, inbound: Inbound) -> Outbound:
-    context = auth.admit(services, inbound, "chat", DIALECT)
-    limits = services.settings.limits
-    raw = inbound.body
-    body = caps.read(limits, raw, schema.decode, raw)
-    attribution.add_body(context, body.user, body.metadata)
-    if keeps_nothing(context.caller.rules):
-        if body.store:
-            raise storage_conflict("store")
-        body.store = False  # fields that the client sets by default are left out
-    history, own, size = store.gather(
-        body, services.engine.responses, context.caller, _replayer(services, inbound, context.caller)
-    )
-    large = _is_large(raw, size)
-    turn = compute_if(large, _read, limits, raw, body, history, own)
-    turn.request.large = large
-    if turn.store:
-        services.engine.responses.check_quota(context.caller)
-    keep = _keeper(services, context, turn, body.previous_response_id or "")
-    if turn.request.requirements.stream:
-        return _stream(services, context, turn, keep)
-    answer = services.engine.chat.generate(context, turn.request)
-    facts = _facts(context, answer)
-    response = writer.reply(answer.result, turn, facts, keep)
-    headers = headers_of(facts, services.clock, streamed=False)
-    return compute_if(answer.result.large, http_responses.json_reply, response, context.shown_id, headers=headers)
-
-
-def _read(
-    limits: LimitSettings, raw: bytes, body: schema.ResponsesBody, history: list[dict], own: list[dict]
-) -> reader.ResponseTurn:
-    caps.check(limits, raw, range(len(history) + len(own)), body.tools, body.text)
-    return reader.read(body, history, own)
-
-
-def _stream(services: Services, context: RequestContext, turn: reader.ResponseTurn, keep: writer.Keep) -> Outbound:
-    answering = services.engine.chat.stream(context, turn.request)
-    facts = _facts(context, answering)
-    frames = stream.frames(answering, turn, facts, keep)
-    return http_responses.stream_reply(frames, context.shown_id, headers_of(facts, services.clock, streamed=True))
-
-
-def _facts(context: RequestContext, answer: Answer | StreamedAnswer) -> Facts:
-    facts = Facts(context, answer.outcome, store.ID_PREFIX + context.request_id)
-    # Also for a replayed response: it is stored under its id, so that the next turn can continue it.
-    facts.answer_id = store.ID_PREFIX + context.request_id
-    return facts
-
-
-def _keeper(services: Services, context: RequestContext, turn: reader.ResponseTurn, previous: str) -> writer.Keep:
-    """Return a function that stores the finished response. A paid response is not lost when storing fails: it then has
-    `store: false`, and a turn that continues it gets an error that it does not exist."""
-
-    def keep(response: dict) -> bool:
-        if turn.history:
-            earlier = [PastTurn(previous, turn.history, [])]
-        else:
-            earlier = []
-        try:
-            services.engine.responses.keep(context.caller, StoredResponse(response, earlier, turn.items), previous)
-        except GatewayError as error:
-            log.warning("response %s was not stored: %s", context.request_id, error)
-            return False
-        return True
-
-    return keep
+class ResponseDeletedAnswer(ModelApiAnswer, tag_field="object", tag="response"):
+    id: str
+    deleted: bool = True
 
 
 def shorten(services: Services, inbound: Inbound) -> Outbound:
@@ -111,13 +33,13 @@ def shorten(services: Services, inbound: Inbound) -> Outbound:
     raw = inbound.body
     body = caps.read(limits, raw, schema.decode_compact, raw)
     history, own, size = store.gather(
-        body, services.engine.responses, context.caller, _replayer(services, inbound, context.caller)
+        body, services.engine.responses, context.caller, response_creation.replayer(services, inbound, context.caller)
     )
-    large = _is_large(raw, size)
+    large = response_creation.is_large(raw, size)
     request, users = compute_if(large, _read_compact, limits, raw, body, history, own)
     request.large = large
     answer = services.engine.chat.generate(context, request)
-    facts = _facts(context, answer)
+    facts = response_creation.facts_of(context, answer)
     headers = headers_of(facts, services.clock, streamed=False)
     written = compute_if(large, compact.write, answer.result, users, facts)
     return http_responses.json_reply(written, context.shown_id, headers=headers)
@@ -130,11 +52,6 @@ def _read_compact(
     return compact.read(body, history, own)
 
 
-def _is_large(raw: bytes, size: int) -> bool:
-    """Return whether a thread handles it; `size` is the number of stored bytes of earlier turns."""
-    return len(raw) + size >= caps.LARGE
-
-
 def count(services: Services, inbound: Inbound) -> Outbound:
     """Estimate the number of input tokens of a response; nothing is sent upstream and nothing is charged."""
     context = auth.admit(services, inbound, "count_tokens", "responses")
@@ -142,24 +59,24 @@ def count(services: Services, inbound: Inbound) -> Outbound:
     raw = inbound.body
     body = caps.read(limits, raw, schema.decode_count, raw)
     history, own, size = store.gather(
-        body, services.engine.responses, context.caller, _replayer(services, inbound, context.caller)
+        body, services.engine.responses, context.caller, response_creation.replayer(services, inbound, context.caller)
     )
-    turn = compute_if(_is_large(raw, size), _read, limits, raw, body, history, own)
+    turn = compute_if(response_creation.is_large(raw, size), response_creation.read, limits, raw, body, history, own)
     needs = turn.request.requirements
     if needs.documents:
         images, files = (0, needs.media)
     else:
         images, files = (needs.media, 0)
     tokens = estimate_tokens(needs.prompt_bytes, needs.messages, images, files, needs.tools)
-    return http_responses.json_reply({"object": "response.input_tokens", "input_tokens": tokens}, context.shown_id)
+    return http_responses.json_reply(TokenEstimateAnswer(tokens).encode(), context.shown_id)
 
 
 def retrieve(services: Services, inbound: Inbound) -> Outbound:
     """Get a stored response. It cannot be streamed again."""
-    found = _find(services, inbound, whole=False)
+    stored = _find(services, inbound, whole=False)
     if inbound.arguments().get("stream", "").lower() == "true":
         raise InvalidRequest("A stored response cannot be streamed; leave out stream.", param="stream")
-    return compute_if(store.is_long(found), _show, found.response, inbound)
+    return compute_if(store.is_long(stored), _show, stored.response, inbound)
 
 
 def _show(response: dict, inbound: Inbound) -> Outbound:
@@ -169,16 +86,16 @@ def _show(response: dict, inbound: Inbound) -> Outbound:
 
 def list_input(services: Services, inbound: Inbound) -> Outbound:
     """List the input items of a stored response: those of earlier turns and its own."""
-    found = _find(services, inbound, whole=True)
-    body = compute_if(store.is_long(found), store.list_items, found, inbound.arguments(), sealed=_sealed(inbound))
-    return http_responses.json_reply(body, inbound.shown_id)
+    stored = _find(services, inbound, whole=True)
+    page = compute_if(store.is_long(stored), store.list_items, stored, inbound.arguments(), sealed=_sealed(inbound))
+    return http_responses.json_reply(page.encode(), inbound.shown_id)
 
 
 def delete(services: Services, inbound: Inbound) -> Outbound:
     """Delete a stored response."""
     ident = inbound.params["response_id"]
     services.engine.responses.delete(auth.caller_of(services, inbound), ident)
-    return http_responses.json_reply({"id": ident, "object": "response", "deleted": True}, inbound.shown_id)
+    return http_responses.json_reply(ResponseDeletedAnswer(ident).encode(), inbound.shown_id)
 
 
 def cancel(services: Services, inbound: Inbound) -> Outbound:
@@ -187,31 +104,19 @@ def cancel(services: Services, inbound: Inbound) -> Outbound:
     raise InvalidRequest(NOT_RUNNING, code="unsupported_operation")
 
 
-def refuse_socket(services: Services, inbound: Inbound) -> Outbound:
-    """GET /v1/responses: 426 for a WebSocket handshake, 405 for anything else."""
-    if inbound.header("upgrade").lower() == "websocket":
-        raise InvalidRequest(NO_SOCKET, status=UPGRADE_REQUIRED, code="websocket_not_supported")
-    text = "GET is not allowed at /v1/responses; use POST, or GET /v1/responses/{id}."
-    raise MethodNotAllowed(text, headers=(("Allow", "OPTIONS, POST"),))
+def connect(services: Services, inbound: Inbound) -> Outbound:
+    """Open a WebSocket: each response.create message creates a response, like a POST with `stream`."""
+    if not socket_handshakes.is_upgrade(inbound):
+        text = "GET is not allowed at /v1/responses; use POST, a WebSocket, or GET /v1/responses/{id}."
+        raise MethodNotAllowed(text, headers=(("Allow", "OPTIONS, POST"),))
+    return socket_opening.open_socket(services, inbound)
 
 
 def _find(services: Services, inbound: Inbound, *, whole: bool) -> StoredResponse:
     caller = auth.caller_of(services, inbound)
-    found = services.engine.responses.find(caller, inbound.params["response_id"], whole=whole)
-    _replayer(services, inbound, caller)(found)
-    return found
-
-
-def _replayer(services: Services, inbound: Inbound, caller: Caller) -> store.Check:
-    """Raise Forbidden for a response that access rules, added since it was created, deny to the caller."""
-
-    def check(found: StoredResponse) -> None:
-        if caller.rules:
-            idents = [found.response["id"], *(turn.ident for turn in found.earlier)]
-            requests = [ident.removeprefix(store.ID_PREFIX) for ident in idents if store.RESPONSE_ID.fullmatch(ident)]
-            services.engine.replays.check(caller, inbound.peer, requests)
-
-    return check
+    stored = services.engine.responses.find(caller, inbound.params["response_id"], whole=whole)
+    response_creation.replayer(services, inbound, caller)(stored)
+    return stored
 
 
 def _sealed(inbound: Inbound) -> bool:
@@ -228,18 +133,26 @@ ABOUT = About(
     events=shapes.EVENT,
 )
 ABOUT_SHORT = About("Compact a conversation", request=schema.ResponsesBody, answer=shapes.COMPACTION)
-ABOUT_COUNT = About("Estimate the input tokens of a response", request=schema.CountBody, answer=shapes.COUNTED)
-ABOUT_SOCKET = About("List responses (not supported)", success=(), errors=(405, 426))
+ABOUT_COUNT = About("Estimate the input tokens of a response", request=schema.CountBody, answer=TokenEstimateAnswer)
+ABOUT_SOCKET = About(
+    "Create responses over a WebSocket",
+    success=(101,),
+    errors=(400, 401, 403, 405, 410, 426, 503),
+    answer=None,
+)
 ABOUT_CANCEL = About("Cancel a response (not supported)", success=(), errors=(400, 401, 403, 404, 503))
 OPERATIONS = (
-    Operation("POST", "/v1/responses", create, body="json", hot=True, paid=True, about=ABOUT),
-    Operation("GET", "/v1/responses", refuse_socket, about=ABOUT_SOCKET),
+    Operation("POST", "/v1/responses", response_creation.create, body="json", hot=True, paid=True, about=ABOUT),
+    Operation("GET", "/v1/responses", connect, upgrades=True, about=ABOUT_SOCKET),
     Operation("POST", "/v1/responses/compact", shorten, body="json", paid=True, about=ABOUT_SHORT),
     Operation("POST", "/v1/responses/input_tokens", count, body="json", about=ABOUT_COUNT),
     Operation("GET", ONE, retrieve, about=About("Get a stored response", answer=shapes.RESPONSE)),
-    Operation("DELETE", ONE, delete, about=About("Delete a stored response", answer=shapes.DELETED)),
+    Operation("DELETE", ONE, delete, about=About("Delete a stored response", answer=ResponseDeletedAnswer)),
     Operation(
-        "GET", f"{ONE}/input_items", list_input, about=About("List input items of a response", answer=shapes.ITEMS)
+        "GET",
+        f"{ONE}/input_items",
+        list_input,
+        about=About("List input items of a response", answer=store.ResponseItemsAnswer),
     ),
     Operation("POST", f"{ONE}/cancel", cancel, about=ABOUT_CANCEL),
 )

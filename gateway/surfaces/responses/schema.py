@@ -10,14 +10,14 @@ from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.errors import InvalidRequest
+from gateway.neutral.parameters import Count, Effort, Level, ServiceTier, words_in
 from gateway.surfaces.json_bodies import decode_json
+from gateway.surfaces.model_options import CHOICES as MODEL_CHOICES
+from gateway.surfaces.model_options import Models, ProviderOptions
 from gateway.surfaces.preference_checks import Routing, Switch
+from gateway.surfaces.request_parameters import with_parameters
 
-Efforts = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-Levels = Literal["low", "medium", "high"]
 Detail = Literal["low", "high", "auto", "original"]
-Tiers = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
-Count = Annotated[int, Meta(ge=1)]
 Name = Annotated[str, Meta(min_length=1)]
 Json = dict[str, Any]
 Label = Annotated[str, Meta(max_length=512)]
@@ -166,7 +166,7 @@ class WebSearchTool(Shape):
     type: str
     external_web_access: bool | None = None
     filters: Filters | None = None
-    search_context_size: Levels | None = None
+    search_context_size: Level | None = None
     user_location: Location | None = None
 
 
@@ -185,13 +185,13 @@ class TextFormat(Shape, tag_field="type", tag="text"):
     pass
 
 
+@with_parameters("responses", "text")
 class TextConfig(Shape):
     format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None
-    verbosity: Levels | None = None
 
 
 class ReasoningRequest(Shape):
-    effort: Efforts | None = None
+    effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
     mode: Literal["standard", "pro"] | None = None
@@ -210,12 +210,13 @@ class CompactBody(Shape, kw_only=True):
     input: str | list[Json] | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
-    service_tier: Tiers | None = None
+    service_tier: ServiceTier | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
     prompt_cache_options: PromptCacheOptions | None = None
 
 
+@with_parameters("responses")
 class ResponsesBody(CompactBody, kw_only=True):
     """Every field that has an effect, or that is rejected so that no caller relies on it; all others are dropped."""
 
@@ -231,15 +232,15 @@ class ResponsesBody(CompactBody, kw_only=True):
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningRequest | None = None
     safety_identifier: str | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     text: TextConfig | None = None
     tool_choice: str | Json | None = None
     tools: list[Json] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     truncation: Literal["auto", "disabled"] | None = None
     user: str | None = None
     routing: Routing = None
+    models: Models | None = None
+    provider: ProviderOptions | None = None
     free_models_only: bool | None = None
     no_reasoning: Switch = None
     # Only servers of this dialect support these fields.
@@ -272,14 +273,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "input.output.type": ("input_text", "input_image", "input_file"),
     "input.content.detail": get_args(Detail),
     "input.output.detail": get_args(Detail),
-    "reasoning.effort": get_args(Efforts),
+    **words_in("responses"),
     "reasoning.summary": ("auto", "concise", "detailed"),
-    "text.verbosity": get_args(Levels),
     "text.format.type": ("text", "json_object", "json_schema"),
     "tools.tools.type": ("function", "custom"),
-    "service_tier": get_args(Tiers),
     "truncation": ("auto", "disabled"),
     "prompt_cache_retention": ("in_memory", "24h"),
+    **MODEL_CHOICES,
 }
 
 

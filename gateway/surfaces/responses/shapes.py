@@ -39,7 +39,6 @@ EVENT = named(
     type="string",
     sequence_number="integer",
 )
-DELETED = shape(id="string", object="string", deleted="boolean")
 COMPACTION = named(
     "ResponseCompaction",
     {"llmgateway": METADATA},
@@ -49,7 +48,3 @@ COMPACTION = named(
     output=[ITEM],
     usage=USAGE,
 )
-ITEMS = named(
-    "ResponseItems", object={"const": "list"}, data=[ITEM], first_id="string?", last_id="string?", has_more="boolean"
-)
-COUNTED = shape(object={"const": "response.input_tokens"}, input_tokens="integer")

@@ -3,18 +3,21 @@ response's input."""
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import orjson
+from msgspec import Meta
 
 from gateway.accounts.authentication import Caller
 from gateway.dialects import responses_vocabulary as dialect
-from gateway.engine.stored_responses import PastTurn, StoredResponse, StoredResponses
+from gateway.engine.stored_responses import PastTurn, StoredResponse
 from gateway.errors import NotFound
 from gateway.runtime.threads import compute_if
+from gateway.surfaces.answer_structs import ModelApiAnswer
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import schema
 from gateway.surfaces.responses.opaque_tokens import MARKS
+from gateway.surfaces.responses.shapes import ITEM
 from gateway.surfaces.validation_errors import invalid
 
 ID_PREFIX = "resp_"
@@ -33,6 +36,15 @@ def item_id(kind: str, answer_id: str, place: str | int) -> str:
     return f"{prefix}_{answer_id.removeprefix(ID_PREFIX)}_{place}"
 
 
+class ResponseSource(Protocol):
+    """Where earlier responses are found: the stored ones (engine/stored_responses.py), or those of a socket too."""
+
+    def find(
+        self, caller: Caller, ident: str, param: str = "response_id", code: str = "not_found", *, whole: bool = True
+    ) -> StoredResponse: ...
+    def check_size(self, size: int, param: str) -> None: ...
+
+
 class Gathered(NamedTuple):
     """The earlier conversation, a turn's own items, and the stored bytes of both."""
 
@@ -42,7 +54,7 @@ class Gathered(NamedTuple):
 
 
 def gather(
-    body: schema.CompactBody, stored: StoredResponses, caller: Caller, check: Check = lambda found: None
+    body: schema.CompactBody, stored: ResponseSource, caller: Caller, check: Check = lambda conversation: None
 ) -> Gathered:
     """Return the earlier conversation, and this turn's own items with references resolved. Raises NotFound for an item
     that is not stored; `check` raises for a stored one that this caller may not use."""
@@ -50,10 +62,10 @@ def gather(
     size = 0
     ident = body.previous_response_id
     if ident:
-        found = stored.find(caller, ident, "previous_response_id", "previous_response_not_found")
-        check(found)
-        history = compute_if(is_long(found), items_of_turns, found.turns)
-        size = found.size
+        conversation = stored.find(caller, ident, "previous_response_id", "previous_response_not_found")
+        check(conversation)
+        history = compute_if(is_long(conversation), items_of_turns, conversation.turns)
+        size = conversation.size
     if isinstance(body.input, str):
         return Gathered(history, [shapes.user_text(body.input)], size)
     own = body.input or []
@@ -67,7 +79,7 @@ class _Resolver:
     """Replaces references by the items that they refer to; each response is read once. `size` is the total of stored
     bytes that are continued: an item counts as often as it is referred to, and so does the data read for it."""
 
-    def __init__(self, stored: StoredResponses, caller: Caller, history: list[Json], check: Check, size: int) -> None:
+    def __init__(self, stored: ResponseSource, caller: Caller, history: list[Json], check: Check, size: int) -> None:
         self._stored = stored
         self._caller = caller
         self._check = check
@@ -102,21 +114,21 @@ class _Resolver:
             raise missing
         self._seen.add(named[1])
         try:
-            found = self._stored.find(self._caller, ID_PREFIX + named[1])
+            conversation = self._stored.find(self._caller, ID_PREFIX + named[1])
         except NotFound:
             raise missing from None
-        self._check(found)
-        self._read += found.size
+        self._check(conversation)
+        self._read += conversation.size
         self._stored.check_size(self._read, param)
-        items = compute_if(is_long(found), items_of_turns, found.turns)
+        items = compute_if(is_long(conversation), items_of_turns, conversation.turns)
         self._known |= {item["id"]: item for item in items if "id" in item}
         if ident not in self._known:
             raise missing
 
 
-def is_long(found: StoredResponse) -> bool:
+def is_long(conversation: StoredResponse) -> bool:
     """Return whether a thread assembles its items."""
-    return found.size > LARGE
+    return conversation.size > LARGE
 
 
 def items_of_turns(turns: list[PastTurn]) -> list[Json]:
@@ -177,10 +189,17 @@ def is_mark(item: Json) -> bool:
     return token is not None and token.origin == MARKS
 
 
-def list_items(found: StoredResponse, arguments: dict[str, str], *, sealed: bool) -> Json:
+class ResponseItemsAnswer(ModelApiAnswer, tag_field="object", tag="list"):
+    data: list[Annotated[Any, Meta(extra_json_schema=ITEM)]]
+    first_id: str
+    last_id: str
+    has_more: bool
+
+
+def list_items(conversation: StoredResponse, arguments: dict[str, str], *, sealed: bool) -> ResponseItemsAnswer:
     """Return the list object of a response's input, newest first unless `order` is asc (response_item_list.py of the
     OpenAI SDK)."""
-    asked = [*items_of_turns(found.earlier), *label(found.items, found.response["id"])]
+    asked = [*items_of_turns(conversation.earlier), *label(conversation.items, conversation.response["id"])]
     items = [item if sealed else conceal(item) for item in asked if sealed or not is_mark(item)]
     order = arguments.get("order") or "desc"
     if order not in ("asc", "desc"):
@@ -195,13 +214,8 @@ def list_items(found: StoredResponse, arguments: dict[str, str], *, sealed: bool
         items = items[place + 1 :]
     limit = _limit(arguments.get("limit") or "")
     page = items[:limit]
-    return {
-        "object": "list",
-        "data": page,
-        "first_id": page[0]["id"] if page else "",
-        "last_id": page[-1]["id"] if page else "",
-        "has_more": len(items) > limit,
-    }
+    ids = [item["id"] for item in page] or [""]
+    return ResponseItemsAnswer(page, ids[0], ids[-1], len(items) > limit)
 
 
 def _limit(text: str) -> int:

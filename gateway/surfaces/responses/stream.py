@@ -28,7 +28,7 @@ def frames(
     batches: Iterable[Batch], turn: ResponseTurn, facts: writer.ResponseFacts, keep: writer.Keep
 ) -> Iterator[bytes]:
     """Write server-sent events, one item a batch. A complete response ends with response.completed or
-    response.incomplete; a failed one with response.failed and an `error` event, on which SDKs raise, so that no client
+    response.incomplete; a failed one with response.failed, whose member `error` makes SDKs raise, so that no client
     takes it for complete."""
     stream = _Stream(turn, facts, keep)
     return write_frames(batches, stream.write, lambda error: stream.fail(error, None))
@@ -147,17 +147,15 @@ class _Stream:
         return compute_if(large, lambda: sent + self._emit(last))
 
     def fail(self, error: GatewayError, usage: Usage | None) -> bytes:
-        """Return response.failed for clients that rely on it, then an `error` event, both flat (response_error_event.py
-        of the OpenAI SDK) and with the object on which SDKs raise."""
+        """Return response.failed, which ends the response: the only event after the content.
+
+        openai-python and openai-node raise on any event with a member `error` (their `_streaming.py` and
+        `core/streaming.ts`); clients that read events by type find the error in the response.
+        """
         if self._assembler is not None:
             self._assembler.finish(
                 INCOMPLETE
             )  # the failed response has the partial output; no event reports it as done
         response = writer.failure(self._turn, self._facts, error, self._output(), usage)
         body = openai.error_body(error)["error"]
-        event = {"code": body["code"], "message": body["message"], "param": body["param"] or None, "error": body}
-        return (
-            self._begin()
-            + self._emit({"type": "response.failed", "response": response})
-            + self._emit({"type": "error", **event})
-        )
+        return self._begin() + self._emit({"type": "response.failed", "response": response, "error": body})

@@ -31,8 +31,24 @@ FAILED = "failed"
 MANY = 500  # items; a response with more is prepared in a thread
 OURS = "llmgateway"  # the member with the gateway's facts, because `metadata` is the caller's
 Json = dict[str, Any]
-# Stores a complete response before the caller sees its end; returns whether it is stored.
+# Stores a complete response, if its request enabled that, before the caller sees its end; returns whether it is stored.
 Keep = Callable[[Json], bool]
+
+
+class RequestFacts(Interface):
+    """The facts in a response of which nothing was generated yet."""
+
+    @property
+    def answer_id(self) -> str: ...
+
+    @property
+    def created(self) -> int: ...
+
+    @property
+    def requested_model(self) -> str: ...
+
+    @property
+    def service_tier(self) -> str: ...
 
 
 class ResponseFacts(AnswerFacts, Interface):
@@ -65,7 +81,7 @@ def conclude(
     keep: Keep,
     native: Json | None = None,
 ) -> Json:
-    """Store the response and return it as the caller sees it. `native` is the upstream's relayed response."""
+    """Keep the response and return it as the caller sees it. `native` is the upstream's relayed response."""
     response = write_response(turn, facts, status_of(finish), output)
     reason = dialect.INCOMPLETE_WRITE.get(finish)
     if reason is not None:
@@ -74,8 +90,7 @@ def conclude(
         _keep_own(response, native)
     response["usage"] = write_usage(facts)
     response[OURS] = facts.metadata()
-    if turn.store:
-        response["store"] = keep(response)
+    response["store"] = keep(response)
     return compute_if(len(output) >= MANY, show, response, sealed=turn.sealed, reasoned=turn.reasoned)
 
 
@@ -93,7 +108,7 @@ def write_usage(facts: ResponseFacts) -> Json:
     return {**dialect.write_usage(facts.usage), **facts.cost()}
 
 
-def write_response(turn: ResponseTurn, facts: ResponseFacts, status: str, output: list[Json]) -> Json:
+def write_response(turn: ResponseTurn, facts: RequestFacts, status: str, output: list[Json]) -> Json:
     """Return a response object (response.py of the OpenAI SDK) without usage."""
     tier = facts.service_tier
     return {

@@ -10,12 +10,11 @@ from gateway.providers.sandbox.image_files import png
 from gateway.surfaces.mcp import routes, tool_schemas
 from gateway.surfaces.mcp.tool_results import Json, text_of
 from gateway.surfaces.mcp.tool_table import OfferedTool
-from gateway.surfaces.openai import chat
 from gateway.worker.extensions import Extension
 
 PATH = "/conformance/mcp"
 IMAGE = {"type": "image", "data": b64encode(png(1, 1, "")).decode(), "mimeType": "image/png"}
-AUDIO = {"type": "audio", "data": b64encode(audio_files.make("wav", 0.1, "")).decode(), "mimeType": "audio/wav"}
+AUDIO = {"type": "audio", "data": b64encode(audio_files.make("wav", 0.1)).decode(), "mimeType": "audio/wav"}
 
 
 def resource(name: str, kind: str, text: str) -> Json:
@@ -70,4 +69,4 @@ TOOLS = [
     *(made(OfferedTool, name, result) for name, result in ANSWERS.items()),
     made(ShownTool, "json_schema_2020_12_tool", ANSWERS["test_simple_text"]),
 ]
-EXTENSION = Extension(surfaces=(routes.surface(chat.read_here, PATH, "conformance", TOOLS),))
+EXTENSION = Extension(surfaces=(routes.surface(PATH, "conformance", TOOLS),))

@@ -90,7 +90,7 @@ def test_invitations_stay_some_days_after_their_end(company, ended) -> None:
     assert ended.forget_invitations() == 1 and count(company, Invitation) == 2
 
 
-def test_what_is_old_behind_what_is_new_stays(company, ended) -> None:
+def test_old_rows_behind_newer_ones_stay(company, ended) -> None:
     """A chain is shortened from its beginning alone."""
     now = company.database.now_us()
     write(company, lambda: audit.append("test", "old", actor="me", at_us=now - 20 * DAY_US))

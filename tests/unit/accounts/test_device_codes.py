@@ -33,7 +33,7 @@ def test_an_approved_code_gives_one_session_and_no_second_one(devices, sessions,
     assert devices.collect(grant.device_code, CLIENT) == ("expired", None)
 
 
-def test_of_many_collectors_one_gets_the_session(devices, user_id) -> None:
+def test_one_of_many_parallel_polls_gets_the_session(devices, user_id) -> None:
     grant = devices.start(CLIENT)
     devices.decide(grant.user_code, user_id, True)
     tries = [gevent.spawn(devices.collect, grant.device_code, CLIENT) for _ in range(8)]

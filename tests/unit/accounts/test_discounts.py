@@ -121,7 +121,7 @@ def test_a_place_that_nothing_can_match_is_refused(company, discounts, place: tu
         put(discounts, EVERY, *place)
 
 
-def test_nobody_and_nothing_are_reported_as_such(company, discounts) -> None:
+def test_unknown_subjects_and_empty_periods_of_discounts_are_refused(company, discounts) -> None:
     with pytest.raises(NotFound):
         put(discounts, "org_" + "0" * 32)
     with pytest.raises(NotFound):

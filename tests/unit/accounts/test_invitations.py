@@ -23,7 +23,7 @@ def test_an_invitation_is_good_for_one_person_once(invitations, company) -> None
         invitations.sign_up(made.token, "", "a hash")
 
 
-def test_who_sends_an_invitation_cannot_take_over_an_account_with_it(invitations, company) -> None:
+def test_an_invitation_does_not_give_its_sender_an_account(invitations, company) -> None:
     user = members.add_member(company.database, company.control, company.organization_id, "x@example.com", actor="o")
     off = {"active": False, "actor": "operator"}
     members.update_member(company.database, company.control, company.organization_id, user.id, **off)

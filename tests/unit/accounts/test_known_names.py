@@ -76,7 +76,7 @@ def test_a_provider_of_ones_own_that_lists_nothing_serves_any_model() -> None:
         KnownNames(CATALOGUE, (OPEN,)).check_rule("allow_models", {"models": [name]})
 
 
-def test_what_is_denied_may_be_unknown_yet() -> None:
+def test_denied_names_may_be_unknown() -> None:
     KNOWN.check_rule("deny_models", {"models": ["next-year"]})
     KNOWN.check_policy({"blockedProviders": ["next-year"], "allowedProviders": "no list"})
 

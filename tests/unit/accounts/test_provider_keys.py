@@ -115,7 +115,7 @@ def test_resealing_brings_no_destroyed_secret_back(company, provider_keys, monke
     assert row[0] == ""
 
 
-def test_what_is_sealed_twice_differs_and_nothing_stays_nothing() -> None:
+def test_encrypting_twice_gives_different_texts_and_an_empty_text_stays_empty() -> None:
     vault = Vault(["some-encryption-key"])
     assert vault.seal("secret") != vault.seal("secret")
     assert vault.seal("") == "" == vault.open("")

@@ -49,7 +49,7 @@ def test_a_secret_gives_back_its_key_and_what_it_settles_until_its_end(company) 
 @pytest.mark.parametrize(
     "token", ["", "ek_", "ek_unknown-but-well-formed", "ek_with space", "ek_\u00fc\u00fc\u00fc\u00fc", "x" * 999]
 )
-def test_what_is_no_secret_is_refused_as_one(small_company, token: str) -> None:
+def test_invalid_secrets_are_refused(small_company, token: str) -> None:
     with pytest.raises(Unauthenticated):
         secrets_of(small_company).find(token)
 

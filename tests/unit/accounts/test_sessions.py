@@ -50,7 +50,7 @@ def test_use_extends_a_session_at_most_once_a_day(sessions, user_id, company) ->
 
 
 @pytest.mark.parametrize("token", ["", "llmgses_unknown_unknown_unknown", "x" * 300, "with space in it", "naïve-token"])
-def test_what_is_no_session_token_is_refused(sessions, token) -> None:
+def test_invalid_session_tokens_are_refused(sessions, token) -> None:
     with pytest.raises(Unauthenticated):
         sessions.find(token)
 

@@ -71,7 +71,7 @@ def test_each_surface_is_refused_in_its_own_words_and_other_hosts_too(
     ]
 
 
-def test_what_the_server_refuses_before_any_application_has_its_line(
+def test_requests_refused_by_the_server_before_start_are_logged(
     waiting: StartingApplication, capsys: pytest.CaptureFixture[str]
 ) -> None:
     waiting.refused(InvalidRequest("Two lengths."), "mine-2", {"REMOTE_ADDR": "203.0.113.7"})

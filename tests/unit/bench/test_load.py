@@ -110,7 +110,7 @@ def test_process_that_ends_at_once_is_reported_with_what_it_printed(tmp_path):
         running("mute", ["sh", "-c", "echo no such luck; exit 3"], 1, tmp_path) as process,
         pytest.raises(BenchError, match="no such luck"),
     ):
-        process.popen.wait(5)
+        process.popen.wait(60)
         wait_for_port(process, 1)
 
 

@@ -28,8 +28,9 @@ def test_one_slow_round_does_not_move_the_median():
 
 
 def results_of(runs: list[dict]) -> dict:
-    about = {"commit": "c", "python": "3", "packages": {}, "nginx": "", "kernel": "k", "cpu": "x", "cores": 2}
+    about = {"commit": "c", "python": "3", "packages": {}, "kernel": "k", "cpu": "x", "cores": 2}
     about |= {"pinned": True, "rounds": 1, "seconds": 1, "start_s": {"gateway": 0.5}}
+    about |= {"load": 0.1, "peers": [], "left_out": {}}
     return {"about": about, "runs": runs, "phases": report.summarize(runs)}
 
 
@@ -46,6 +47,18 @@ def test_throughput_is_compared_only_with_a_peer_whose_core_was_the_limit():
         text = report.write_text(results_of([make_run(0, "direct", 10), peer, gateway]))
         assert "CPU µs × 4.62" in text
         assert ("rps ×" in text) is told
+
+
+@pytest.mark.parametrize(("cpu_us", "verdict"), [(69.0, "good"), (90.0, "as it must"), (91.0, "MISSED")])
+def test_a_run_fails_above_its_limit_relative_to_the_go_peer(cpu_us, verdict):
+    runs = [make_run(0, "direct", 10), make_run(0, "ferrogw", 30, cpu_us=100.0, core=0.9)]
+    results = results_of([*runs, make_run(0, "gateway", 30, cpu_us=cpu_us, core=0.9, per_commit=31.0)])
+    assert f"(must 0.9, good 0.7): {verdict}" in report.write_text(results)
+    assert report.misses_ratio(results) is (verdict == "MISSED")
+
+
+def test_a_peer_that_cannot_keep_up_does_not_spoil_the_run():
+    assert report.count_errors(results_of([make_run(0, "direct", 10), make_run(0, "litellm", 10, errors=3)])) == 0
 
 
 def test_errors_are_counted_and_told():

@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from gateway.billing.bounds import Bounds, compute_bound
-from gateway.billing.units import units_at
+from gateway.billing.unit_estimates import units_at
 from gateway.catalogue.entries import Mapping, Peak, Prices, Tier, TokenRates
 from gateway.catalogue.prices import cost_of
 from gateway.money import MILLION
 from gateway.neutral.chat import ChatRequest, Requirements
 from gateway.neutral.usage import Units, Usage
+from gateway.neutral.videos import VideosInput, VideosRequest, units_of
 
 AT_US = 1_780_000_000_000_000
 RATE = st.integers(0, 10**11) | st.none()
@@ -147,3 +148,16 @@ def test_the_prompt_is_reserved_for_each_of_several_calls() -> None:
     assert compute_bound(request(1000, 10, n=3), (one_a_call,), 0, 0).fixed_nusd == 3 * single.fixed_nusd
     assert compute_bound(request(1000, 10, n=3), (all_in_one,), 0, 0).fixed_nusd == single.fixed_nusd
     assert compute_bound(request(1000, 10, n=3), (all_in_one, one_a_call), 0, 0).fixed_nusd == 3 * single.fixed_nusd
+
+
+def test_the_bound_of_a_video_is_that_of_its_own_length_at_any_mapping_that_supports_it() -> None:
+    def mapping_at(provider: str, cents: int, *durations: int) -> Mapping:
+        rates = TokenRates(per_second={"default": cents * 10**7 * MILLION})
+        return Mapping(provider, "m", "m", prices=(Prices(rates),), operations=("videos",), video_durations=durations)
+
+    video = VideosInput("a cat", seconds=8)
+    asked = VideosRequest("m", Requirements(units=units_of(video)), lambda: video)
+    shorter = mapping_at("shorter", 90, 4)  # does not support eight seconds
+    places = (mapping_at("cheap", 10, 8), mapping_at("dear", 20, 4, 8), shorter)
+    assert 0 <= compute_bound(asked, places, 0, 0).bound_nusd - 8 * 20 * 10**7 <= 32
+    assert compute_bound(asked, (shorter,), 0, 0).bound_nusd == 0

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.billing import DOLLAR, attempt_at, target
+from support.billing import DOLLAR, admission_of, attempt_at, target
 
 from gateway.billing.estimates import estimate
 from gateway.billing.terms import terms_of
@@ -36,13 +36,18 @@ def asked(account, **needs):
     return context
 
 
+def terms_asked(account, **requirements):
+    context = asked(account, **requirements)
+    return terms_of(context, context.request)
+
+
 def left(place, **facts):
     return attempt_at(place, error=Cancelled("gone"), finish="client_disconnect", **facts)
 
 
 def test_the_media_of_the_prompt_count(account):
     """A prompt of 1,000 pages was estimated by its text alone."""
-    terms = terms_of(asked(account, media=1, media_tokens=5_000_000, likely_media_tokens=780_000), 400, "m", True)
+    terms = terms_asked(account, media=1, media_tokens=5_000_000, likely_media_tokens=780_000)
     used = estimate(terms, left(target(), output_length=40))
     assert (used.input, used.output, used.basis) == (780_100, 10, "estimated")
 
@@ -58,14 +63,14 @@ def test_the_media_of_the_prompt_count(account):
 )
 def test_hidden_reasoning_counts_by_the_time_before_the_first_content(account, efforts, needs, thought):
     """102 seconds: 50 tokens for each beyond the first two."""
-    terms = terms_of(asked(account, **needs), 400, "m", True)
+    terms = terms_asked(account, **needs)
     gone = left(reasoning_target(reasoning_efforts=efforts), output_length=40, first_at=102.0)
     used = estimate(terms, gone)
     assert (used.output, used.reasoning) == (10 + thought, thought)
 
 
 def test_reported_counts_stand_and_missing_ones_are_estimated(account):
-    terms = terms_of(asked(account), 400, "m", True)
+    terms = terms_asked(account)
     assert estimate(terms, left(target(), output_length=40, usage=Usage(input=7, output=50))) == Usage(
         input=7, output=50
     )
@@ -90,7 +95,7 @@ def test_an_estimate_never_passes_the_reservation(one, account, error):
 def test_a_killed_worker_bills_the_media_of_the_prompt(one, account):
     context = asked(account, media=1, likely_media_tokens=1_000)
     ask = CostBound(10_000_000, 2000 * MILLION, 100, True)
-    settlement = one.settlements.admit(context, ask, True, prompt_bytes=400, requested_model="m")
+    settlement = one.settlements.admit(admission_of(context, ask))
     settlement.begin(0, target())
     one.context = context
     one.die()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.billing.bounds import SEARCHES, compute_bound
+from gateway.billing.bounds import MOST_SEARCHES, compute_bound
 from gateway.catalogue.entries import Mapping, Prices, TokenRates
 from gateway.limits.cost_bound import CostBound, fit
 from gateway.media import frame_counting, token_counting
@@ -36,7 +36,7 @@ NUMBERS = {
         token_counting.PAGE_TOKENS,
         token_counting.SOUND_TOKENS_A_SECOND,
         token_counting.PACKED,
-        SEARCHES,
+        MOST_SEARCHES,
     ),
     "transcriptions": (frame_counting.LEAST_OF_ANY,),
     "images": (images.READ_TOKENS,),

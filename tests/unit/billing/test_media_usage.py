@@ -16,7 +16,7 @@ from gateway.clock import Clock
 from gateway.configuration.settings import Security, Timeouts
 from gateway.limits.cost_bound import CostBound
 from gateway.neutral.usage import Usage
-from gateway.providers.protocol import Wire
+from gateway.providers.protocol import WireFormat
 from gateway.providers.registry import make_protocols
 from gateway.transport import Transport
 
@@ -24,7 +24,7 @@ AT = 1_750_000_000_000_000
 
 
 @pytest.fixture(scope="module")
-def wires() -> dict[str, Wire]:
+def wires() -> dict[str, WireFormat]:
     return make_protocols(Transport(Timeouts(1, 1, 1, 1, 1, 1), Security(False, (), ())), Clock())
 
 

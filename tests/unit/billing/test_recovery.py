@@ -1,21 +1,25 @@
 import dataclasses
+import os
 import threading
 
 import gevent
 import pytest
-from support.billing import DOLLAR, attempt_at, target
+from support.billing import DOLLAR, WRITES, attempt_at, target
 
 from gateway import ids
 from gateway.billing import recovery
+from gateway.billing.output_reservation import MOST_UNRECORDED
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Prices, TokenRates
+from gateway.errors import Unavailable
 from gateway.limits import leases
 from gateway.limits.cost_bound import CostBound
+from gateway.limits.lease_folding import fold
 from gateway.limits.lease_sweep import charge, give_up
-from gateway.limits.leases import fold
 from gateway.metering.usage_table import find
 from gateway.money import MILLION
 from gateway.neutral.usage import Units, Usage
+from gateway.store.outage_journal import OutageJournal
 
 
 def query(one, sql, *params):
@@ -68,6 +72,28 @@ def test_a_killed_call_is_counted_in_the_units_of_its_operation(start_billing, a
     assert doctor(heir.database) == []
 
 
+def test_a_killed_worker_bills_the_text_that_was_delivered(start_billing, account):
+    one = start_billing()
+    one.ledger.grant(account.organization, DOLLAR, "start")
+    settlement = one.admit(account, CostBound(100_000, 2000 * MILLION, 100_000, True))
+    settlement.begin(0, target())
+    attempt = attempt_at(target())
+    recorded = 0
+    while attempt.output_length < 100_000:
+        attempt.output_length += 40
+        if attempt.output_length > settlement.checked_length:
+            settlement.grow(attempt)
+            recorded = attempt.output_length
+    request = one.context.request_id
+    one.die()
+    heir = start_billing()
+    heir.recovery.run()
+    (row,) = find(heir.database, request)
+    assert row.output == recorded // 4 and row.cost_nusd == 100_000 + row.output * 2000
+    assert attempt.output_length - recorded <= MOST_UNRECORDED
+    assert doctor(heir.database) == []
+
+
 def test_recovering_again_changes_nothing(dead, start_billing, tmp_path):
     files = {path: path.read_bytes() for path in (tmp_path / "journal").glob("*.log")}
     heir = start_billing()
@@ -91,7 +117,7 @@ def test_a_row_that_the_store_was_still_committing_is_not_charged_again(dead, st
 def test_a_crash_between_rows_and_leases_is_finished_by_the_next(dead, start_billing, tmp_path):
     heir = start_billing()
     heir.database.write(lambda: heir.database.execute("UPDATE lease SET spent_nusd = spent_nusd"))
-    (path,) = (tmp_path / "journal").glob(f"{dead.intents._name}*")
+    (path,) = (tmp_path / "journal").glob(f"{dead.intents.owner}*")
     data = path.read_bytes()
     heir.recovery.run()
     path.write_bytes(data)
@@ -167,9 +193,9 @@ def test_a_worker_swept_during_a_take_keeps_none_of_its_leases(start_billing, ac
 
     monkeypatch.setattr(leases, "load", slowly)
     admitted = gevent.spawn(taking.admit, account)
-    begun.wait(5)
+    begun.wait(60)
     give_up(heir.database, taking.control.epoch, keep_rows=True)
-    admitted.join(5)
+    admitted.join(60)
     assert query(heir, "SELECT SUM(leased_nusd) FROM budget") == (0,)
 
 
@@ -194,3 +220,71 @@ def test_folding_a_lease_that_is_gone_changes_nothing(start_billing, account):
     one = start_billing()
     fold(one.database, [])
     assert doctor(one.database) == []
+
+
+def test_a_record_that_was_kept_while_the_database_was_away_comes_before_its_intent(
+    start_billing, account, monkeypatch
+):
+    one = start_billing()
+    one.ledger.grant(account.organization, DOLLAR, "start")
+    kept = OutageJournal(one.money, one.clock, one.intents.directory, one.intents.owner)
+    one.journal.fall_back(kept)
+    settlement = one.admit(account)
+    settlement.begin(0, target())
+    monkeypatch.setattr(one.intents, "end", lambda *given: None)  # killed between the record and the end of its intent
+    for name in WRITES:
+        monkeypatch.setattr(one.money, name, away)
+    settlement.settle(attempt_at(target(), finish="stop", usage=Usage(input=10, output=5)))
+    kept._closed = True
+    os.close(kept._handle)
+    kept._handle = -1
+    one.intents.leave()
+    one.control.stop()
+    heir = start_billing()
+    assert heir.recovery.run() == 0
+    (row,) = find(heir.database, one.context.request_id)
+    assert (row.finish, row.output) == ("stop", 5)
+    assert query(heir, "SELECT count(*) FROM lease") == (0,)
+    assert query(heir, "SELECT SUM(settled_nusd) FROM budget WHERE kind = 'credits'") == (row.cost_nusd,)
+    assert doctor(heir.database) == []
+    assert list(heir.intents.directory.glob("*.outage")) == []
+
+
+def away(*given):
+    raise Unavailable("injected")
+
+
+def test_a_node_cut_off_for_an_hour_settles_into_leases_that_were_given_back(start_billing, account, monkeypatch):
+    one, other = start_billing(), start_billing()
+    one.ledger.grant(account.organization, DOLLAR, "start")
+    one.journal.fall_back(OutageJournal(one.money, one.clock, one.intents.directory, one.intents.owner))
+    open_ones = [one.admit(account) for _ in range(3)]
+    for settlement in open_ones:
+        settlement.begin(0, target())
+    one.control._stopping.set()
+    for task in one.control._tasks:
+        task.join()
+    with monkeypatch.context() as patch:
+        for name in WRITES:
+            patch.setattr(one.money, name, away)
+        for settlement in open_ones:
+            settlement.settle(attempt_at(target(), finish="stop", usage=Usage(input=10, output=5)))
+            settlement.close()
+        epoch = one.control.epoch
+
+        def pass_an_hour():
+            hour_us = 3600 * 10**6
+            other.database.execute("UPDATE worker SET expires_at = expires_at - ? WHERE epoch = ?", (hour_us, epoch))
+            other.database.execute("UPDATE lease SET taken_at = taken_at - ? WHERE worker = ?", (hour_us, epoch))
+
+        other.database.write(pass_an_hour)
+        other.recovery.sweep_lost()
+        assert query(other, "SELECT SUM(leased_nusd) FROM budget") == (0,)
+        assert query(other, "SELECT COUNT(*) FROM usage") == (0,)
+    one.journal.flush(60)
+    cost = query(other, "SELECT SUM(cost_nusd) FROM usage")[0]
+    assert cost == 3 * 20_000
+    assert query(other, "SELECT SUM(spent_nusd) FROM lease WHERE budget = ?", f"{account.organization}:credits") == (
+        cost,
+    )
+    assert doctor(other.database) == []

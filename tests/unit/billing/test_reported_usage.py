@@ -21,7 +21,7 @@ from gateway.providers.registry import make_protocols
 from gateway.transport import Transport
 
 AT = 1_750_000_000_000_000
-USAGES = ("usage", "usageMetadata", "usage_info", "billed_units", "duration", "input_tokens")
+USAGES = ("usage", "usageMetadata", "usage_info", "billed_units", "duration", "input_tokens", "statistics")
 ABSURD: list[Any] = [-1, 10**12, float("inf"), "many", None, True, [], {}]
 # Kinds of usage: input, output, and each unit with its own price.
 READ = {"input", "cached_input", "cache_write", "cache_write_1h", "audio_input", "audio_cached_input", "image_input"}
@@ -79,15 +79,7 @@ def settled(one, account, wires, sample):
 def test_no_report_makes_an_answer_free_or_dearer_than_reserved(one, account, wires, data):
     sample = copy.deepcopy(data.draw(st.sampled_from(CORPUS)))
     whole, _ = settled(one, account, wires, sample)
-    told = counts_in(sample["answer"])
-    changes = [data.draw(st.sampled_from(["kept", "zero", "absent", "absurd"])) for _ in told]
-    for (holder, name), change in zip(told, changes, strict=True):
-        if change == "zero":
-            holder[name] = 0
-        elif change == "absent":
-            del holder[name]
-        elif change == "absurd":
-            holder[name] = data.draw(st.sampled_from(ABSURD))
+    changes = change_counts(sample, data)
     attempt, reserved_nusd = settled(one, account, wires, sample)
     if attempt is None:
         return  # it cannot be read, so nothing of it was delivered
@@ -97,8 +89,76 @@ def test_no_report_makes_an_answer_free_or_dearer_than_reserved(one, account, wi
         # Other reported counts may exceed the reservation.
         reported_nusd = sample["total"] if "kept" in changes else 0
         assert attempt.charge.total <= reserved_nusd + reported_nusd
+    if "kept" not in changes:
+        bare = without_usage(one, account, wires, sample)
+        for kind in KINDS:
+            assert billed(attempt, kind) >= billed(bare, kind), (sample["name"], kind)
     for kind in KINDS:
         if kind is READ and (whole.charge.audio_seconds or whole.charge.ocr):
             continue  # the sound or the pages are what was read; the request has no text
-        billed = sum(getattr(whole.charge, name) for name in kind)
-        assert not billed or sum(getattr(attempt.charge, name) for name in kind), (sample["name"], kind)
+        assert not billed(whole, kind) or billed(attempt, kind), (sample["name"], kind)
+
+
+def change_counts(sample, data):
+    """Change the counts of an answer's usage at random and return the kinds of the changes."""
+    counts = counts_in(sample["answer"])
+    changes = [data.draw(st.sampled_from(["kept", "zero", "absent", "absurd"])) for _ in counts]
+    for (holder, name), change in zip(counts, changes, strict=True):
+        if change == "zero":
+            holder[name] = 0
+        elif change == "absent":
+            del holder[name]
+        elif change == "absurd":
+            holder[name] = data.draw(st.sampled_from(ABSURD))
+    return changes
+
+
+def billed(attempt, kind):
+    return sum(getattr(attempt.charge, name) for name in kind)
+
+
+def without_usage(one, account, wires, sample):
+    """The settled attempt of a sample without the counts of its provider."""
+    bare = copy.deepcopy(sample)
+    for holder, name in counts_in(bare["answer"]):
+        del holder[name]
+    return settled(one, account, wires, bare)[0]
+
+
+def images_in(value):
+    """The number of images in an answer."""
+    if isinstance(value, list):
+        return sum(map(images_in, value))
+    if not isinstance(value, dict):
+        return 0
+    here = bool(value.keys() & {"b64_json", "bytesBase64Encoded", "inlineData"})
+    return here + sum(map(images_in, value.values()))
+
+
+@pytest.mark.parametrize("sample", CORPUS, ids=lambda sample: f"{sample['operation']} {sample['name']}")
+def test_an_answer_without_usage_costs_what_was_delivered_at_the_documented_rates(one, account, wires, sample):
+    """The rates of docs/limits.md, counted here from the answer and the request alone."""
+    attempt = without_usage(one, account, wires, sample)
+    usage, charge = attempt.usage, attempt.charge
+    asked, answer, request = sample.get("asked", {}), sample["answer"], request_of(sample)
+    operation = sample["operation"]
+    if operation in ("images", "image_edits"):
+        assert usage.images == images_in(answer)
+        made = charge.images + charge.image_output + charge.output
+        assert bool(made) == bool(usage.images) or attempt.finish == "content_filter"
+    elif operation == "ocr":
+        assert usage.pages == len(answer["pages"])
+    elif operation == "speech":
+        text = asked.get("text", "Hello")
+        assert charge.characters or usage.output_audio >= int(1.7 * len(text) / asked.get("speed", 1.0))
+        assert not charge.characters or usage.characters == len(text)
+    elif operation in ("transcriptions", "translations"):
+        said = [part.get("end", 0) for part in (*answer.get("segments", ()), *answer.get("words", ()))]
+        seconds = max(said, default=0) or sample.get("length_ms", 1000) / 1000
+        assert charge.audio_seconds or usage.input_audio >= int(10 * seconds)
+        assert not charge.audio_seconds or usage.audio_ms >= int(1000 * seconds)
+    elif operation == "rerank":
+        assert usage.searches >= 1 or usage.input > 0
+    elif charge.total:
+        assert usage.input >= -(-request.requirements.prompt_bytes // 4) or charge.request
+    assert charge.total or not sample["total"] or attempt.finish == "content_filter"

@@ -1,12 +1,15 @@
 import dataclasses
 
+import gevent
 import pytest
-from support.billing import DOLLAR, attempt_at, target
+from support.billing import DOLLAR, WRITES, admission_of, attempt_at, request_of, target
 
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Prices, TokenRates
-from gateway.errors import Cancelled, OutOfCredits, SpendingLimitReached, Unavailable, UpstreamFailed
+from gateway.errors import Cancelled, OutOfCredits, RateLimited, SpendingLimitReached, Unavailable, UpstreamFailed
 from gateway.limits.budgets import Limits
+from gateway.limits.rate_limits import RateLimiter
+from gateway.limits.rate_rules import RateLimits
 from gateway.limits.spending import CostBound
 from gateway.metering.models import OVERRUN, RETRIED
 from gateway.metering.usage_table import write_row
@@ -53,12 +56,23 @@ def test_an_intent_ends_once_its_row_is_durable(one, account, used):
     assert one.intents.open_count() == 0
 
 
-def test_after_a_timeout_the_intent_ends_with_the_row(one, account, used):
+def away(*given):
+    raise Unavailable("injected")
+
+
+@pytest.mark.parametrize("by_deadline", [False, True])
+def test_after_a_timeout_the_intent_ends_with_the_row(one, account, used, monkeypatch, by_deadline):
     settlement = begun(one, account)
-    one.settlements.wait_s = 0.01
-    one.fail_once(after=False)
-    with pytest.raises(Unavailable):
-        settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+    if by_deadline:
+        one.settlements.wait_s = 600.0
+        one.context.deadline = one.clock.monotonic()
+    else:
+        one.settlements.wait_s = 0.01
+    with monkeypatch.context() as patch:
+        for name in WRITES:
+            patch.setattr(one.money, name, away)
+        with gevent.Timeout(60), pytest.raises(Unavailable):
+            settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     settlement.close()
     assert one.intents.open_count() == 1
     one.rest()
@@ -82,7 +96,7 @@ def test_a_second_row_of_an_attempt_is_refused_with_its_spends(one, account, use
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     (row,) = one.rows()
     with pytest.raises(Unavailable):
-        one.journal.append(write_row(row), *settlement._reservation.rows(20_000)).wait(5)
+        one.journal.append(write_row(row), *settlement._reservation.rows(20_000)).wait(60)
     assert spent(one, account) == (20_000, 20_000, 20_000)
 
 
@@ -281,11 +295,9 @@ def test_a_stopped_process_leaves_no_lease_and_no_file(one, account, used, tmp_p
 def test_an_intent_stays_until_its_row_is_durable(one, account, used, monkeypatch):
     settlement = begun(one, account)
 
-    def away(work, patient=False):
-        raise Unavailable("injected")
-
     with monkeypatch.context() as patch:
-        patch.setattr(one.money, "write", away)
+        for name in WRITES:
+            patch.setattr(one.money, name, away)
         gone = attempt_at(target(), usage=used, error=Cancelled("gone"), finish="client_disconnect")
         settlement.abandon(gone)
         settlement.close()
@@ -300,3 +312,29 @@ def test_unreported_usage_never_costs_more_than_was_reserved(one, account):
     settlement.close()
     one.rest()
     assert one.rows()[0].cost_nusd == 50_000 and doctor(one.database) == []
+
+
+@pytest.mark.parametrize(
+    "requirements",
+    [
+        {"media": 1, "likely_media_tokens": 900},
+        {"units": Units(Usage(input_audio=2000), Usage(input_audio=900))},
+    ],
+    ids=["media of a chat", "sound of a transcript"],
+)
+def test_token_rate_limits_count_media_at_admission(one, account, requirements):
+    """Only the text was counted, so parallel requests with large files passed a limit of tokens."""
+    limits = RateLimits(one.database, one.control)
+    limits.set_limit("key", account.key, "tokens", 1500)
+    one.settlements.rates = RateLimiter(limits, one.clock)
+
+    def admit():
+        context = account.context()
+        context.request = request_of(**requirements)
+        return one.settlements.admit(admission_of(context, CostBound(0, 0, 0, True)))
+
+    first = admit()
+    assert first.rate_limits[0].remaining == 500
+    with pytest.raises(RateLimited):
+        admit()
+    first.close()

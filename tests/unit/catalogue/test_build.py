@@ -9,6 +9,7 @@ pytest.importorskip("genai_prices")
 from genai_prices.data import providers
 
 from gateway.catalogue import build as builder
+from gateway.catalogue import built_prices
 from gateway.catalogue.joins import ListedModel, fingerprint, join_offers, keep_known, keep_one, normalise, other_names
 from gateway.catalogue.loader import FOLDER, SNAPSHOT
 
@@ -73,7 +74,7 @@ def test_one_of_several_names_at_a_provider_serves_and_the_others_are_aliases():
 
 def prices_of(provider: str, model: str) -> list:
     owner = next(p for p in providers if p.id == provider)
-    return builder._convert(owner.find_model(model).prices)
+    return built_prices._convert(owner.find_model(model).prices)
 
 
 def test_stepped_prices_become_tiers_with_inclusive_ends():
@@ -95,15 +96,15 @@ def test_daily_spans_become_peaks_of_the_newest_list():
 
 
 def test_a_cost_of_zeros_alone_is_taken_as_unknown():
-    assert builder._convert_cost({"input": 0, "output": 0}) == []
-    assert builder._convert_cost({"input": 0.15, "output": 0}) == [{"prompt": "0.00000015", "completion": "0"}]
+    assert built_prices._convert_cost({"input": 0, "output": 0}) == []
+    assert built_prices._convert_cost({"input": 0.15, "output": 0}) == [{"prompt": "0.00000015", "completion": "0"}]
 
 
 def test_service_tiers_become_multipliers():
     openai = next(p for p in providers if p.id == "openai")
-    tiers = builder._tiers_of(openai.find_model("gpt-6-sol"))["service_tiers"]
+    tiers = built_prices._tiers_of(openai.find_model("gpt-6-sol"))["service_tiers"]
     assert tiers == {"flex": "0.5", "priority": "2"}
     google = next(p for p in providers if p.id == "google")  # of prices that double in 2027, the tiers' with them
-    tiers = builder._tiers_of(google.find_model("gemini-3.8-flash-tts"))["service_tiers"]
+    tiers = built_prices._tiers_of(google.find_model("gemini-3.8-flash-tts"))["service_tiers"]
     assert tiers == {"flex": "0.5", "priority": "1.8"}
-    assert builder._tiers_of(SimpleNamespace(prices=None, price_variants=None)) == {}
+    assert built_prices._tiers_of(SimpleNamespace(prices=None, price_variants=None)) == {}

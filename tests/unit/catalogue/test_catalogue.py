@@ -2,7 +2,7 @@ import tomllib
 
 import pytest
 
-from gateway.catalogue.catalogue import Current
+from gateway.catalogue.catalogue import CurrentCatalogue
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.lifecycle import state_on
 from gateway.catalogue.loader import load
@@ -153,7 +153,7 @@ def test_the_state_follows_the_dates(day, state):
 
 
 def test_a_swap_forgets_what_was_derived():
-    holder = Current(CATALOGUE)
+    holder = CurrentCatalogue(CATALOGUE)
     assert holder.remember("a", lambda: 1) == holder.remember("a", lambda: 2) == 1
     holder.swap(load(sandbox=False))
     assert holder.remember("a", lambda: 3) == 3
@@ -161,7 +161,7 @@ def test_a_swap_forgets_what_was_derived():
 
 
 def test_only_the_last_used_derived_things_are_kept():
-    holder = Current(CATALOGUE, remembered=2)
+    holder = CurrentCatalogue(CATALOGUE, remembered=2)
     for key in ("a", "b", "a", "c"):
         holder.remember(key, lambda key=key: key * 2)
     assert holder.remember("a", lambda: "new") == "aa"

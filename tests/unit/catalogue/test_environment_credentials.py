@@ -40,7 +40,7 @@ def test_our_own_name_comes_before_the_vendors():
         ("sandbox", {}, ""),
     ],
 )
-def test_what_a_provider_wants_is_named(ident, environment, told):
+def test_credentials_that_a_provider_requires_are_named(ident, environment, told):
     assert missing_variables(load().providers[ident], environment) == told
 
 

@@ -14,7 +14,7 @@ def own(tmp_path: Path) -> str:
     return write_twins(tmp_path / "own", "http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1")["GATEWAY_CATALOGUE_PATH"]
 
 
-def test_what_was_kept_is_read_as_it_was(own: str, tmp_path: Path) -> None:
+def test_the_stored_catalogue_is_read_unchanged(own: str, tmp_path: Path) -> None:
     before = loader.load(own)
     last_good.keep(tmp_path, loader.CatalogueSources(own), before.version)
     Path(own, "providers/north.toml").write_text("name =")

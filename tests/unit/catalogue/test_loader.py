@@ -1,6 +1,7 @@
 import pytest
 from support.steps import count_steps
 
+from gateway.catalogue import layers, loader
 from gateway.catalogue.loader import CatalogueError, check, load
 
 STEPS = 2500  # interpreter steps for each mapping and its data; 1,550 when this was written
@@ -163,8 +164,10 @@ def test_the_sandbox_can_be_left_out():
     assert catalogue.find("sandbox-echo") is None
 
 
-def test_loading_takes_few_steps_a_mapping():
+def test_loading_takes_few_steps_a_mapping(monkeypatch):
     mappings = sum(len(model.mappings) for model in load().models.values())
+    for module in (layers, loader):
+        monkeypatch.setattr(module, "_in_use", {})  # shares nothing with the catalogues of this process
     assert count_steps(load) < STEPS * mappings
 
 
@@ -174,3 +177,26 @@ def test_a_file_where_nothing_reads_it_is_a_mistake(folder):
     found = check(folder=folder(files))
     assert [line.partition(":")[0] for line in found] == ["acme.toml", "provider/example.toml"]
     assert all("providers/" in line and "models/" in line for line in found)
+
+
+def test_same_files_are_the_same_catalogue_while_it_is_in_use(folder):
+    files = {"providers/example.toml": PROVIDER, "models/some.toml": MODEL}
+    first = load(folder=folder(files))
+    assert load(folder=folder(files, "copy")) is first
+    assert load(folder=folder(files), sandbox=False) is not first
+    changed = load(folder=folder(files | {"providers/example.toml": PROVIDER.replace("079", "080")}))
+    assert changed.version != first.version
+    assert changed.models["some-model-70b"].mappings[0].prices[0].base.completion == 800_000_000
+
+
+def test_a_folder_with_mistakes_is_read_again(folder):
+    files = {"providers/example.toml": PROVIDER + 'nonsense = "1"\n', "models/some.toml": MODEL}
+    problems = check(folder=folder(files))
+    assert problems and check(folder=folder(files)) == problems
+    assert check(folder=folder(files | {"stray.toml": ""}))[0].startswith("stray.toml")
+
+
+def test_files_that_change_places_are_another_catalogue(folder):
+    here = load(folder=folder({"models/some.toml": MODEL, "providers/example.toml": PROVIDER}))
+    moved = folder({"models/example.toml": MODEL, "providers/example.toml": PROVIDER}, "moved")
+    assert load(folder=moved).version != here.version

@@ -316,7 +316,7 @@ def test_a_discount_by_hand():
         (2**62, 1, 2**62 - 4_611_686_018_427),
     ],
 )
-def test_what_is_left_of_an_amount_is_rounded_half_up(nusd: int, ppm: int, left: int):
+def test_remainders_of_an_amount_are_rounded_half_up(nusd: int, ppm: int, left: int):
     assert reduced(nusd, ppm) == left
 
 
@@ -325,7 +325,7 @@ AMOUNTS = st.integers(0, 10**15)
 
 @given(st.lists(AMOUNTS, min_size=len(COMPONENTS), max_size=len(COMPONENTS)), st.integers(1, 999_999))
 def test_a_discounted_charge_adds_up_and_is_never_above_the_list_price(amounts, ppm):
-    listed = Charge(*amounts, total=sum(amounts))
+    listed = Charge(**dict(zip(COMPONENTS, amounts, strict=True)), total=sum(amounts))
     less = discounted(listed, ppm)
     parts = [getattr(less, name) for name in COMPONENTS]
     assert sum(parts) == less.total and less.total + less.saved == listed.total

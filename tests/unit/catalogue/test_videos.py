@@ -27,7 +27,7 @@ def mapping_of(prices: dict | None = None, **fields: object) -> Mapping:
     return Mapping("acme", "film", "film-1", prices=read_prices(prices or {}), **fields)
 
 
-def test_what_the_caller_does_not_name_is_chosen_among_what_the_mapping_makes():
+def test_unset_video_options_are_chosen_from_those_of_the_mapping():
     made = fit(VideosInput("a cat"), mapping_of(**VEO))
     assert (made.seconds, made.size, made.audio, made.price_key) == (4, "1280x720", True, "720p_audio")
     silent = mapping_of(video_sizes=("1366x768",), video_durations=(6, 10), video_without_audio=True)
@@ -50,7 +50,7 @@ def test_a_mapping_that_lists_nothing_makes_what_is_asked_for():
         ({"reference_videos": ("https://a.example/b.mp4",)}, "reference_videos", "unsupported_input"),
     ],
 )
-def test_what_a_mapping_does_not_make_is_refused_by_name(wish, param, code):
+def test_videos_that_a_mapping_does_not_support_are_refused_by_name(wish, param, code):
     mapping = mapping_of(**VEO, extra={"reference_images": 1})
     with pytest.raises(NotSupported) as refused:
         fit(VideosInput("a cat", **wish), mapping)

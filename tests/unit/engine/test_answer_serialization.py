@@ -69,7 +69,7 @@ def test_no_type_is_taken_for_another():
     )
 
 
-def test_what_json_cannot_hold_is_refused():
+def test_values_that_json_cannot_represent_are_refused():
     with pytest.raises(TypeError):
         write_result(ChatResult((), native=Native("openai", {"x": object()})))
     with pytest.raises(TypeError):

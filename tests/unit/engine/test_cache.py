@@ -121,13 +121,13 @@ def test_values_that_differ_in_their_kind_alone_are_another_request():
     assert len({key(req=request(tools=one)) for one in tools}) == 2
 
 
-def test_who_asks_within_a_project_and_the_order_of_members_do_not_matter():
+def test_the_user_and_the_order_of_members_are_not_in_the_key():
     tools = [(FunctionTool("a", schema=schema),) for schema in ({"x": 1, "y": 2}, {"y": 2, "x": 1})]
     first, second = (request(tools=one) for one in tools)
     assert key(req=first) == key(req=msgspec.structs.replace(second, user="somebody"))
 
 
-def test_what_the_callers_own_body_says_beyond_the_neutral_form_is_in_the_key():
+def test_native_fields_outside_of_the_neutral_form_are_in_the_cache_key():
     def asked(whole=True, **body):
         return key(req=msgspec.structs.replace(request(), native=Native("responses", body, whole=whole)))
 

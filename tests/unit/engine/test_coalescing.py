@@ -10,7 +10,7 @@ from support.engine_runs import Providers, make_context, make_run, target_at
 from gateway.engine import streaming, unary
 from gateway.engine.answer_serialization import write_batch, write_result
 from gateway.engine.cache import AnswerOrigin, CachedAnswer
-from gateway.engine.coalescing import AnswerSource, RequestCoalescing
+from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.free_answers import HUNG_UP, SharedRequest
 from gateway.errors import OutOfCredits, UpstreamFailed
 from gateway.limits.rate_limits import Slot
@@ -76,7 +76,13 @@ class SignedInOwner:
         decisions: Any = SimpleNamespace(keep=lambda *given: None)
         self.coalescing = RequestCoalescing(self.cache, settlements, decisions, clock, 1.0)  # type: ignore[arg-type]
 
-    def admit(self) -> Any:
+    def answer(self, run: Any) -> Any:
+        return unary.answer(run)
+
+    def events(self, run: Any) -> Any:
+        return streaming.events(run)
+
+    def admit(self, shared: SharedRequest) -> Any:
         if self.refusals:
             raise self.refusals.pop()
         self.runs.append(make_run(self.clock, Providers(north=self.provider), NORTH))
@@ -87,17 +93,17 @@ class SignedInOwner:
         excluded = [SimpleNamespace(candidate=one.candidate, key="north/m", stage=ACCESS)] if denied else []
         resolution = SimpleNamespace(provider="")
         plan = SimpleNamespace(ranked=[] if denied else [one], excluded=excluded, resolution=resolution)
-        route_plan: Any = SimpleNamespace(plan=plan, mappings=(NORTH.mapping,), groups=((NORTH,),), model="m")
+        route_plan: Any = SimpleNamespace(
+            plan=plan, mappings=(NORTH.mapping,), groups=((NORTH,),), model="m", names={}, others=()
+        )
         request = make_run(self.clock, Providers(), NORTH).request
-        return SharedRequest(make_context(), request, route_plan, KEY, self.clock.monotonic() + 5)
+        return SharedRequest(make_context(), request, route_plan, KEY, self.clock.monotonic() + 60)
 
     def generate(self, **more: Any) -> Any:
-        source = AnswerSource(self.admit, unary.answer, streaming.events)
-        return self.coalescing.generate(self.asking(**more), source)
+        return self.coalescing.generate(self.asking(**more), self)
 
     def stream(self, **more: Any) -> Any:
-        source = AnswerSource(self.admit, unary.answer, streaming.events)
-        return self.coalescing.stream(self.asking(**more), source)
+        return self.coalescing.stream(self.asking(**more), self)
 
     def keep(self, *frames: bytes) -> None:
         origin = AnswerOrigin("f" * 32, "north/m", USED, "stop", "", "m-1", "up-1")
@@ -134,13 +140,13 @@ def test_an_answer_is_made_and_kept_where_there_is_none(open_desk):
 def test_identical_requests_at_once_make_one_call_and_one_pays(open_desk):
     desk = open_desk(slow)
     asked = [gevent.spawn(desk.generate) for _ in range(5)]
-    told = [one.get(timeout=2) for one in asked]
+    told = [one.get(timeout=60) for one in asked]
     assert [result.vectors for result, _ in told] == [[[1.0]]] * 5 and len(desk.runs) == 1
     assert sorted(outcome.cached for _, outcome in told) == [False] + [True] * 4
     assert len(desk.rows) == 4 and all(map(is_free, desk.rows))
 
 
-def test_what_failed_for_another_is_tried_again(open_desk):
+def test_a_failed_shared_call_is_tried_again(open_desk):
     answers = [said]
 
     def first_fails():
@@ -152,14 +158,14 @@ def test_what_failed_for_another_is_tried_again(open_desk):
     desk = open_desk(first_fails)
     first, second = gevent.spawn(desk.generate), gevent.spawn(desk.generate)
     with pytest.raises(UpstreamFailed):
-        first.get(timeout=2)
-    assert second.get(timeout=2)[0].vectors == [[1.0]] and len(desk.runs) == 2
+        first.get(timeout=60)
+    assert second.get(timeout=60)[0].vectors == [[1.0]] and len(desk.runs) == 2
 
 
-def test_who_may_not_use_the_provider_neither_follows_nor_gets_what_it_made(open_desk):
+def test_callers_without_access_to_the_provider_share_no_call_and_no_cached_response(open_desk):
     desk = open_desk(slow)
     first, second = gevent.spawn(desk.generate), gevent.spawn(desk.generate, denied=True)
-    assert not first.get(timeout=2)[1].cached and not second.get(timeout=2)[1].cached
+    assert not first.get(timeout=60)[1].cached and not second.get(timeout=60)[1].cached
     assert len(desk.runs) == 2 and desk.rows == []
     assert not desk.generate(denied=True)[1].cached
 
@@ -178,7 +184,7 @@ def test_an_answer_that_another_worker_makes_is_waited_for(open_desk):
     waiting = gevent.spawn(desk.generate)
     gevent.sleep(0.06)
     desk.keep(write_result(said()))
-    assert waiting.get(timeout=2)[1].cached and desk.runs == []
+    assert waiting.get(timeout=60)[1].cached and desk.runs == []
 
 
 def test_followers_of_a_stream_get_it_as_it_comes(open_desk):
@@ -192,7 +198,7 @@ def test_followers_of_a_stream_get_it_as_it_comes(open_desk):
     assert outcome.cached and outcome.serving.usage == USED and all(map(is_free, desk.rows))
 
 
-def test_who_leaves_a_stream_of_another_is_recorded_and_does_not_end_it(open_desk):
+def test_a_disconnection_from_a_shared_stream_is_recorded_and_does_not_end_it(open_desk):
     desk = open_desk(words)
     leading, _ = desk.stream()
     gevent.sleep(0.01)

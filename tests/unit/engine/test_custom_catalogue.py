@@ -63,7 +63,7 @@ def test_an_organization_that_gets_its_first_model_sees_it(custom_catalogue, sto
     assert idents(custom_catalogue, "new") == ["house/fresh"]
 
 
-def test_what_others_change_makes_nothing_anew(custom_catalogue, store):
+def test_changes_of_other_organizations_rebuild_nothing(custom_catalogue, store):
     before = custom_catalogue.of(caller("org"))
     store.version = 2
     store.providers["org"] = dict(store.providers["org"])

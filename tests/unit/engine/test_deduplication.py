@@ -18,7 +18,7 @@ def digest(data: bytes) -> bytes:
 
 
 @given(values)
-def test_what_was_split_is_the_same_again(value: object) -> None:
+def test_split_documents_are_restored(value: object) -> None:
     segments, parts = deduplication.split(value, digest)
     assert deduplication.join(deduplication.unpack(deduplication.pack(segments)), parts) == value
     assert set(deduplication.digests_of(segments)) == parts.keys()

@@ -93,7 +93,7 @@ def test_a_failure_that_is_billed_is_discounted_too(one, account):
     assert one.rows()[0].cost_nusd == 5000 and doctor(one.database) == []
 
 
-def test_what_a_dead_worker_left_is_billed_with_its_discount(start_billing, account):
+def test_usage_of_a_dead_worker_is_billed_with_its_discount(start_billing, account):
     dead = start_billing()
     dead.ledger.grant(account.organization, 10 * DOLLAR, "start")
     set_discount(dead, 100_000)

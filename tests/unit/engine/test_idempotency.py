@@ -71,6 +71,16 @@ def never() -> StoredReply:
     raise AssertionError("it is done a second time")
 
 
+def ask_until_answered(shop: Shop) -> StoredReply:
+    """Ask again for the answer of a request that still runs until it is stored."""
+    for _ in range(6_000):
+        try:
+            return shop.ask(never)
+        except IdempotencyInFlight:
+            gevent.sleep(0.01)
+    raise AssertionError("the first request did not end")
+
+
 def test_every_worker_gives_the_first_answer_again(shop: Shop, other: Shop) -> None:
     first = shop.ask(lambda: GOOD)
     again = other.ask(never)
@@ -94,19 +104,20 @@ def test_a_stream_is_passed_on_as_it_comes_and_kept_whole(shop: Shop, other: Sho
 
 
 def test_a_stream_goes_on_when_its_reader_leaves(shop: Shop, other: Shop) -> None:
-    body = shop.ask(lambda: StoredReply(200, [], slow())).body
+    more = gevent.event.Event()
+
+    def pieces() -> Iterator[bytes]:
+        yield b"a"
+        more.wait()
+        yield b"a"
+
+    body = shop.ask(lambda: StoredReply(200, [], pieces())).body
     next(body)
     body.close()
     with pytest.raises(IdempotencyInFlight):
         other.ask(never)
-    gevent.sleep(0.4)
-    assert other.ask(never).body == b"aaaaa"
-
-
-def slow() -> Iterator[bytes]:
-    for _ in range(5):
-        yield b"a"
-        gevent.sleep(0.03)
+    more.set()
+    assert ask_until_answered(other).body == b"aa"
 
 
 def test_a_stream_that_fails_inside_is_reported_and_never_done_again(shop: Shop, other: Shop) -> None:
@@ -129,29 +140,38 @@ def test_another_request_under_the_key_is_refused(shop: Shop) -> None:
 
 
 def test_a_second_one_in_flight_is_told_so_by_every_worker(shop: Shop, other: Shop) -> None:
+    started = gevent.event.Event()
+    release = gevent.event.Event()
+
     def make() -> StoredReply:
-        gevent.sleep(0.3)
+        started.set()
+        release.wait()
         return GOOD
 
     first = gevent.spawn(shop.ask, make)
-    gevent.sleep(0.1)
-    for one in (shop, other):
+    started.wait()
+    for worker in (shop, other):
         with pytest.raises(IdempotencyInFlight) as raised:
-            one.ask(never)
+            worker.ask(never)
         assert raised.value.retry_after == 1.0
+    release.set()
     assert not first.get().replayed
 
 
 def test_a_caller_that_is_killed_does_not_stop_the_work(shop: Shop) -> None:
+    started = gevent.event.Event()
+    release = gevent.event.Event()
+
     def make() -> StoredReply:
-        gevent.sleep(0.2)
+        started.set()
+        release.wait()
         return GOOD
 
     first = gevent.spawn(shop.ask, make)
-    gevent.sleep(0.05)
+    started.wait()
     first.kill()
-    gevent.sleep(0.4)
-    assert shop.ask(never).replayed
+    release.set()
+    assert ask_until_answered(shop).replayed
 
 
 def test_a_caller_that_is_killed_while_its_key_is_claimed_gets_the_answer_when_it_asks_again(shop: Shop) -> None:
@@ -167,13 +187,19 @@ def test_a_caller_that_is_killed_while_its_key_is_claimed_gets_the_answer_when_i
     first = gevent.spawn(shop.ask, lambda: GOOD)
     committed.wait()
     first.kill()
-    gevent.sleep(0.1)
-    assert shop.ask(never)[:3] == GOOD[:3]
+    assert ask_until_answered(shop)[:3] == GOOD[:3]
 
 
 def test_an_owner_that_died_leaves_an_error_and_no_second_call(shop: Shop, other: Shop) -> None:
-    gevent.spawn(shop.ask, lambda: gevent.sleep(60))
-    gevent.sleep(0.2)
+    started = gevent.event.Event()
+
+    def make() -> StoredReply:
+        started.set()
+        gevent.sleep(60)
+        return GOOD
+
+    gevent.spawn(shop.ask, make)
+    started.wait()
     shop.start_billing.stop()
     for _ in range(2):
         with pytest.raises(Interrupted) as raised:
@@ -296,7 +322,7 @@ def test_an_endless_stream_ends_with_its_caller_once_it_is_too_large_to_be_kept(
     for _ in range(read):
         next(body)
     body.close()
-    for _ in range(100):
+    for _ in range(6_000):
         gevent.sleep(0.01)
         if endless.closed:
             break

@@ -1,7 +1,7 @@
 """A job that outlives its worker: one hold, one usage row, one cost, whichever worker ends it."""
 
 import pytest
-from support.billing import DOLLAR, attempt_at, target
+from support.billing import DOLLAR, attempt_at, request_of, target
 
 from gateway.billing.reconciliation import doctor
 from gateway.billing.terms import terms_of
@@ -24,7 +24,7 @@ class VideoJob:
         Holds(process.database).place(self.context.request_id, self.payer, BOUND)
 
     def finish(self, process) -> bool:
-        terms = terms_of(self.context, 0, "m", False)
+        terms = terms_of(self.context, request_of())
         attempt = attempt_at(target(), usage=self.used, finish="stop")
         cost_nusd = bill(terms, attempt, 0).total
         statement, values = write_row(record_of(terms, attempt, mode_of(target()), process.database.now_us()))

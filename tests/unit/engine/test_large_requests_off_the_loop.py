@@ -17,9 +17,9 @@ from gateway.engine.cache import ResponseCache
 from gateway.engine.fitting import Fitting
 from gateway.neutral.cache_marks import apply_policy
 from gateway.neutral.chat import ChatRequest, Conversation, Options, Requirements, Sampling, WebSearch
+from gateway.neutral.parameters import PENALTIES
 from gateway.neutral.parts import Message, Text
 from gateway.providers.optional_tools import without_offers
-from gateway.routing.capabilities import PENALTIES
 from gateway.surfaces import caps
 from gateway.surfaces.openai import completions
 
@@ -37,13 +37,13 @@ PLAN = types.SimpleNamespace(
 
 
 def large(decode: Callable[[], Conversation] = lambda: TALK) -> ChatRequest:
-    needs = Requirements(web_search=True, search_offered=True, penalties=True, messages=3)
+    needs = Requirements(web_search=True, search_offered=True, parameters=frozenset((PENALTIES.name,)), messages=3)
     return ChatRequest("m", needs, decode, Options(), large=True)
 
 
 def fitted(request: ChatRequest) -> ChatRequest:
     candidate = types.SimpleNamespace(ability=None, key="p/m", mapping=types.SimpleNamespace(reasoning_efforts=()))
-    return Fitting(candidate, (PENALTIES,), "").fit(request)  # type: ignore[arg-type, return-value]
+    return Fitting(candidate, (PENALTIES.name,), "").fit(request)  # type: ignore[arg-type, return-value]
 
 
 CHANGES: dict[str, Callable[[ChatRequest], ChatRequest]] = {

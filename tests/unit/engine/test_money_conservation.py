@@ -105,7 +105,7 @@ class Machine(RuleBasedStateMachine):
     @rule(which=WHICH)
     def tend(self, which: int) -> None:
         one = self.processes[which % 2]
-        one.journal.flush(10)
+        one.journal.flush(60)
         try:
             one.settlements.reap()
             one.spending.tend(idle_s=-1.0, keep_s=-1.0)
@@ -116,7 +116,7 @@ class Machine(RuleBasedStateMachine):
     def crash(self, which: int) -> None:
         place = which % 2
         dead = self.processes[place]
-        dead.journal.flush(10)
+        dead.journal.flush(60)
         dead.die()
         self.running = [entry for entry in self.running if entry[0] is not dead]
         self.processes[place] = self.start_billing()
@@ -144,7 +144,7 @@ class Machine(RuleBasedStateMachine):
         for _, settlement, _, _ in self.running:
             settlement.close()
         for one in self.processes:
-            one.journal.flush(10)
+            one.journal.flush(60)
             one.settlements.stop()
             one.stop()
         last = self.start_billing()

@@ -19,7 +19,7 @@ NORTH, SOUTH = target_at("north"), target_at("south")
 
 @pytest.fixture
 def planner(clock, tmp_path) -> Planner:
-    return Planner(None, None, Health(clock), Counters(tmp_path), None, None)
+    return Planner(None, None, Health(clock), Counters(tmp_path), None, None, None)
 
 
 def request_of(max_tokens: int | None = None) -> EmbeddingsRequest:
@@ -59,7 +59,7 @@ def test_a_long_answer_is_not_left_by_the_times_of_short_ones(planner):
 
 
 @pytest.mark.parametrize("spread", [0.3, 0.7, 1.2], ids=["even", "usual", "wide"])
-def test_of_a_provider_that_works_hardly_any_answer_is_left_and_paid_twice(planner, spread):
+def test_few_responses_of_a_healthy_provider_are_abandoned_and_paid_twice(planner, spread):
     dice = random.Random(1)
     asked, left = request_of(100), 0
     for _ in range(5_000):

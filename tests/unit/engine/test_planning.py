@@ -4,7 +4,7 @@ import pytest
 
 from gateway.catalogue.entries import Mapping
 from gateway.engine.attempts import Walk
-from gateway.engine.planning import rotate
+from gateway.engine.key_order import rotate
 from gateway.errors import ConnectFailed, UpstreamFailed, UpstreamRefused, UpstreamTimeout
 from gateway.providers.protocol import Credential
 
@@ -90,7 +90,7 @@ def test_an_own_address_that_fails_goes_on_to_the_platforms_key_at_the_usual_one
     assert usual.after(UpstreamFailed("broken", upstream_status=500)) is None
 
 
-def test_what_was_given_up_has_its_turn_again_after_the_others():
+def test_abandoned_targets_are_tried_again_after_the_others():
     walk = Walk(groups("a1,a2", "b"), 3)
     walk.give_up()
     late = UpstreamTimeout("late")

@@ -12,7 +12,7 @@ def said(seconds: int = 0, text: int = 0, apart: bool = False) -> ClientEvent:
     return ClientEvent("", text_bytes=text, sound_bytes=seconds * SECOND, apart=apart)
 
 
-def test_what_the_provider_counted_stands_for_what_was_said_before_it_was_asked() -> None:
+def test_reported_usage_replaces_the_estimate_of_earlier_items() -> None:
     talk = ConversationLength(LIMIT)
     talk.add(said(seconds=100))
     assert talk.most_tokens == OVERHEAD_TOKENS + 6_000

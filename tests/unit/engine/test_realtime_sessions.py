@@ -28,7 +28,7 @@ class Side:
     def __init__(self) -> None:
         self.told: list[str] = []
         self.gives: Queue = Queue()
-        self.pings = self.heard = 0
+        self.pings = self.received_count = 0
         self.code, self.reason, self.closed, self.deaf = LOST, "", 0, False
 
     def receive(self) -> Any:
@@ -60,7 +60,7 @@ class Turns:
     def __init__(self) -> None:
         self.books = SimpleNamespace(context=SimpleNamespace(caller="caller"))
         self.conversation = SimpleNamespace(add=lambda event: None)
-        self.settings = SimpleNamespace(asked=lambda event: None)
+        self.settings = SimpleNamespace(requested=lambda event: None)
         self.closed_by: list[Any] = []
 
     def grow(self) -> None: ...
@@ -86,13 +86,13 @@ class Running:
     def pass_time(self, seconds: float) -> None:
         """Time in which both sides answer pings."""
         self.clock.advance(seconds)
-        self.caller.heard += 1
-        self.upstream.heard += 1
+        self.caller.received_count += 1
+        self.upstream.received_count += 1
         self.greenlet.join(0.03)
 
     def end(self) -> dict[str, Any]:
         """Return the last error that the caller received, after the end of the session."""
-        self.greenlet.join(5)
+        self.greenlet.join(60)
         assert self.greenlet.ready()
         return json.loads(self.caller.told[-1])["error"]
 
@@ -148,19 +148,19 @@ def test_a_provider_that_answers_no_ping_is_gone(run) -> None:
     one = run(idle_s=0)
     for _ in range(8):
         one.clock.advance(10)
-        one.caller.heard += 1
+        one.caller.received_count += 1
         one.greenlet.join(0.03)
     assert one.end()["code"] == "stream_truncated" and one.upstream.pings >= 3
 
 
-def test_what_is_no_event_of_a_caller_is_refused_by_its_own_id(run) -> None:
+def test_invalid_client_events_are_refused_with_their_id(run) -> None:
     one = run()
     one.caller.gives.put('{"type": "response.steal", "event_id": "mine"}')
     one.greenlet.join(0.02)
     assert json.loads(one.caller.told[0])["error"]["event_id"] == "mine" and one.upstream.told == []
 
 
-def test_who_waits_to_send_is_let_go_when_nobody_reads_the_provider_any_more(run) -> None:
+def test_waiting_senders_are_released_when_the_provider_is_no_longer_read(run) -> None:
     one, over = run(), Event()
 
     def send(text: str) -> None:
@@ -172,7 +172,7 @@ def test_who_waits_to_send_is_let_go_when_nobody_reads_the_provider_any_more(run
     one.greenlet.join(0.02)
     one.caller.deaf = True
     one.upstream.gives.put(ServerEvent(text="{}"))
-    one.greenlet.join(1)
+    one.greenlet.join(60)
     assert one.greenlet.ready()
 
 
@@ -211,5 +211,5 @@ def test_a_provider_that_takes_nothing_unread_is_read_on_when_the_caller_left(ru
     one.greenlet.join(0.02)
     one.upstream.gives.put(ServerEvent("started", "resp_1"))
     one.upstream.gives.put(ServerEvent("done", "resp_1"))
-    one.greenlet.join(1)
+    one.greenlet.join(60)
     assert taken == ["started", "done"] and one.greenlet.ready()

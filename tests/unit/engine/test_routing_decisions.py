@@ -48,7 +48,7 @@ def keep(database, journal, clock, plan):
             caller = Caller("key", "user", "", "org", project, "user", "member", "owner", "credits")
             context = RequestContext(request_id or ids.new_hex(), caller, 0, 0.0, 100.0)
             book.keep(bytes.fromhex(context.request_id), raw_id(project), plan)
-            journal.flush(5)
+            journal.flush(60)
             return context.request_id
 
         return book, note
@@ -71,7 +71,7 @@ def test_with_no_days_nothing_is_kept(keep):
         book.find(PROJECT, note())
 
 
-def test_what_is_older_than_its_days_goes_and_the_rest_stays(keep, clock):
+def test_decisions_beyond_their_retention_are_deleted(keep, clock):
     book, note = keep(7)
     old = (clock.now_us() // 1000 - 8 * 86_400_000).to_bytes(6, "big").hex() + "7" * 20
     note(old)

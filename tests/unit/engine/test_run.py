@@ -1,6 +1,7 @@
 """The steps of a request in progress: the next target, its time limit, and the accounts."""
 
 import pytest
+from msgspec.structs import replace
 from support.engine_runs import DEADLINE_S, TIMEOUTS, Providers, make_run, target_at
 
 from gateway.engine import run as run_module
@@ -102,7 +103,7 @@ def test_a_failed_attempt_is_in_the_books_before_the_next_begins(run):
     assert (attempt.finish, attempt.status, attempt.error) == ("error", 500, FAILED) and attempt.ended
 
 
-def test_what_a_failure_cost_all_the_same_is_on_its_attempt(run):
+def test_the_cost_of_a_failure_is_on_its_attempt(run):
     attempt, spent = run.begin(run.walk.first()), Usage(input=7)
     error = UpstreamFailed("It failed.")
     error.spent = spent
@@ -192,7 +193,7 @@ def test_an_answer_is_read_on_where_its_provider_bills_it_all_the_same(
     attempt = run.begin(run.walk.first())
     attempt.first_at = 1.0 if begun else 0.0
     assert run.read_on_s(attempt) == expected_s
-    run.drain_s = 0.0
+    run.settings = replace(run.settings, drain_s=0.0)
     assert run.read_on_s(attempt) == 0.0
 
 
@@ -211,6 +212,6 @@ def test_a_worker_reads_on_a_limited_number_of_answers(clock):
     assert [few.enter("two") for _ in range(2)] == [True, False]
     run = make_run(clock, Providers(), NORTH, drain_s=60.0, reading_on=few)
     run.begin(run.walk.first())
-    assert run.after_disconnect() == 0.0 and not run.unheard
+    assert run.after_disconnect() == 0.0 and not run.caller_gone
     few.leave("one")
     assert run.after_disconnect() == 60.0

@@ -27,7 +27,7 @@ def caller(organization: str = "org_1") -> SimpleNamespace:
 @pytest.fixture
 def open_responses(database: Database, threads: Threads) -> Callable[..., StoredResponses]:
     def make(most_mb: int = 64, conversation_mb: int = 64) -> StoredResponses:
-        settings = Responses(most_mb, conversation_mb)
+        settings = Responses(most_mb, conversation_mb, 0)
         return StoredResponses(Turns(database), Documents(database), Vault(["k"]), b"s", threads, settings)
 
     return make
@@ -78,7 +78,7 @@ def test_a_turn_stores_what_is_new_and_not_the_conversation_before_it(
     assert found[:2] == ["Look:", PICTURE] and found[-2:] == ["And 10?", "Fine."]
 
 
-def test_what_is_sent_again_is_stored_once(stored: StoredResponses, database: Database) -> None:
+def test_repeated_items_are_stored_once(stored: StoredResponses, database: Database) -> None:
     """Clients that send the whole conversation each time, and name no response before."""
     said: list[str] = ["Look:", PICTURE, *(f"{n} " + "word " * 60 for n in range(200))]
     stored.keep(caller(), turn(0, *said))
@@ -122,7 +122,7 @@ def test_a_chain_outlives_its_earlier_links_and_then_all_of_it_goes(
     assert total(database) == 0
 
 
-def test_what_expired_is_removed_by_the_sweep_with_all_its_pieces(
+def test_expired_responses_are_deleted_with_all_pieces(
     stored: StoredResponses, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stored_responses, "LIFE_S", -1.0)
@@ -176,7 +176,7 @@ def test_a_conversation_over_its_cap_is_not_loaded(open_responses: Callable[...,
     assert stored.find(caller(), "resp_3", whole=False).response["id"] == "resp_3"
 
 
-def test_what_an_earlier_release_stored_is_found_and_gone_on_with(stored: StoredResponses, database: Database) -> None:
+def test_responses_stored_by_an_earlier_release_can_be_continued(stored: StoredResponses, database: Database) -> None:
     old = turn(0, "Old")
     body = {"scope": "p", "response": old.response, "history": turn(9, "Older").items, "items": old.items}
     Documents(database).put("stored_response", "resp_0", zlib.compress(orjson.dumps(body)), DAY_S)

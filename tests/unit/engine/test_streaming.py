@@ -88,9 +88,9 @@ def test_a_store_that_is_away_turns_a_good_end_into_a_failure(clock):
 
 def test_more_is_reserved_when_an_answer_outgrows_what_is_surely_paid(clock):
     run = make_run(clock, Providers(north=[BEGUN, HELLO, HELLO, DONE]), NORTH)
-    run.settlement.output_length_foreseen = 6
+    run.settlement.checked_length = 6
     read(run)
-    assert run.settlement.words().count("foresee") == 1
+    assert run.settlement.words().count("grow") == 1
 
 
 def test_usage_that_is_reported_midway_counts_when_the_caller_leaves(clock):

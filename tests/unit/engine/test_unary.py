@@ -51,7 +51,7 @@ def test_an_answer_with_nothing_but_zeros_shows_its_size_too(clock):
     assert run.outcome.serving.output_length == 6
 
 
-def test_what_a_provider_said_twice_is_told_once(clock):
+def test_repeated_warnings_of_a_provider_are_shown_once(clock):
     run = make_run(clock, Providers(north=FAILED, south=FAILED), NORTH, target_at("north"), SOUTH)
     with pytest.raises(UpstreamFailed) as caught:
         unary.answer(run)
@@ -73,7 +73,7 @@ def hang_up(run):
     gevent.sleep(0)
 
 
-def test_who_hangs_up_is_settled_without_waiting(clock):
+def test_a_disconnection_is_settled_without_waiting(clock):
     run = make_run(clock, Providers(north=slow), NORTH)
     hang_up(run)
     gevent.sleep(0.01)

@@ -6,6 +6,7 @@ from gateway import ids
 from gateway.control.version import Control
 from gateway.errors import Unavailable
 from gateway.limits.budgets import Budgets
+from gateway.limits.lease_keeping import OutageLimits
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.models import MODELS
 from gateway.limits.spending import Payer, Spending
@@ -19,25 +20,32 @@ CENT = 10**7
 class Worker:
     """The budgets of one process: its control row, journal and slices."""
 
-    def __init__(self, database: Database, money: Database, clock) -> None:
+    def __init__(self, database: Database, money: Database, clock, outage: OutageLimits | None = None) -> None:
         self.database, self.money = database, money
         self.control = Control(database, clock, "node")
         self.control.start()
         self.journal = Journal(database, clock)
         self.announced: list[int] = []
-        self.spending = Spending(money, self.journal, self.control, clock, self.announced.append)
+        self.spending = Spending(money, self.journal, self.control, clock, self.announced.append, outage)
 
     def pay(self, reservation, cost_nusd: int) -> bool:
         """Settle durably, as the engine does."""
         rows = reservation.rows(cost_nusd)
         if rows:
-            self.journal.append(*rows).wait(5)
+            self.journal.append(*rows).wait(60)
         return reservation.settle(cost_nusd)
 
     def be_idle(self) -> None:
         """All that is idle goes back."""
-        self.journal.flush(5)
+        self.journal.flush(60)
         self.spending.tend(idle_s=-1.0, keep_s=-1.0)
+
+    def serve_alone(self, alone: bool = True) -> None:
+        """Act as if the store had gone away, or had come back."""
+        self.control._stopping.set()
+        for task in self.control._tasks:
+            task.join()
+        self.control._set_coasting(alone)
 
     def stop(self) -> None:
         try:
@@ -52,11 +60,11 @@ def worker(database_url: str, open_store: Callable[..., Database], clock) -> Ite
     """A factory: each worker() is one more process on the same store."""
     made: list[Worker] = []
 
-    def make() -> Worker:
+    def make(outage: OutageLimits | None = None) -> Worker:
         database, money = (open_store(database_url, pool_size=4, pool_wait_s=20.0) for _ in range(2))
         if not made:
             database.bind(MODELS)  # Models have one store; the management is the first worker here.
-        made.append(Worker(database, money, clock))
+        made.append(Worker(database, money, clock, outage))
         return made[-1]
 
     yield make

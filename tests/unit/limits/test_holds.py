@@ -99,7 +99,7 @@ def test_two_who_place_one_job_at_once_get_the_same_hold(holds, books, payer, jo
 
     monkeypatch.setattr("gateway.limits.holds.load", load_together)
     both = [gevent.spawn(holds.place, job, payer, VIDEO) for _ in range(2)]
-    first, second = (one.get(timeout=10) for one in both)
+    first, second = (one.get(timeout=60) for one in both)
     assert first == second and every(books, payer) == [(0, 30 * CENT)] * 3
 
 

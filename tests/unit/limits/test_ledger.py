@@ -132,10 +132,10 @@ def test_credits_that_come_while_an_organization_gets_its_limit_back_are_not_los
             ended.wait(0.1)
 
     running = gevent.spawn(other.database.write, post)
-    begun.wait(5)
+    begun.wait(60)
     books.ledger.set_unlimited(organization, False)
     ended.set()
-    running.get(timeout=5)
+    running.get(timeout=60)
     assert books.ledger.balance(organization).funded_nusd == 2 * DOLLAR
 
 

@@ -1,6 +1,8 @@
+from datetime import datetime
+
 import pytest
 
-from gateway.clock import to_iso
+from gateway.clock import from_datetime, to_iso
 from gateway.errors import InvalidRequest
 from gateway.limits.periods import make_period, read_period
 
@@ -50,3 +52,31 @@ def test_a_period_out_of_bounds_is_refused_by_the_name_of_its_field(amount, unit
     with pytest.raises(InvalidRequest) as refused:
         make_period(amount, unit)
     assert refused.value.param == field
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        ("day@UTC", "2026-01-31T08:30Z", "2026-02-01T00:00"),
+        ("day@Asia/Tokyo", "2026-01-31T15:30Z", "2026-02-01T15:00"),
+        ("week@UTC", "2026-01-31T08:30Z", "2026-02-02T00:00"),
+        ("week@UTC", "2026-02-02T00:00Z", "2026-02-09T00:00"),
+        ("month@UTC", "2026-12-31T23:59Z", "2027-01-01T00:00"),
+        ("month@Europe/Berlin", "2026-03-15T12:00Z", "2026-03-31T22:00"),
+        ("day@Europe/Berlin", "2026-03-28T23:30Z", "2026-03-29T22:00"),
+    ],
+)
+def test_a_calendar_period_ends_at_midnight_in_its_zone(text, start, end):
+    start_us = from_datetime(datetime.fromisoformat(start))
+    period = read_period(text)
+    assert str(period) == text and to_iso(period.end(start_us)).startswith(end)
+
+
+@pytest.mark.parametrize("text", ["hour@UTC", "2day@UTC", "month@", "month@Nowhere/City", "month@../../etc/passwd"])
+def test_an_invalid_calendar_period_is_rejected(text):
+    with pytest.raises(InvalidRequest):
+        read_period(text)
+
+
+def test_a_year_before_1000_has_four_digits() -> None:
+    assert to_iso(-56_578_952_354_000_000) == "0177-01-31T00:20:46.000Z"

@@ -63,11 +63,19 @@ def test_an_operation_has_a_limit_of_each_organization(limits, rates):
         assert rates.enter("org_2", *WHO[1:], 10, "embeddings").statuses[0].remaining == left
 
 
+def test_further_models_of_a_request_count_in_their_own_limits(limits, rates):
+    limits.set_limit("model", "m-2", "requests", 1)
+    rates.enter(*WHO, 10, others=("m-2",))
+    with pytest.raises(RateLimited):
+        rates.enter(*WHO, 10, others=("m-2",))
+    assert rates.enter(*WHO, 10).statuses == ()
+
+
 def test_tokens_count_by_what_was_used(limits, rates):
     limits.set_limit("project", "proj_1", "tokens", 100)
-    rates.enter(*WHO, 40).release(95)
+    rates.enter(*WHO, 10).release(95)
     with pytest.raises(RateLimited):
-        rates.enter(*WHO, 40)
+        rates.enter(*WHO, 10)
 
 
 def test_slots_are_given_back_once_on_every_path(limits, rates):

@@ -30,6 +30,23 @@ def test_workers_count_together_over_redis(pair):
             rates.enter(*WHO, 10)
 
 
+@pytest.mark.parametrize("order", ["in turns", "one after the other"])
+def test_a_burst_at_all_workers_passes_a_limit_by_less_than_one_request_each(pair, worker, order):
+    """Each worker admitted the whole limit until the next exchange."""
+    worker()  # the second one in the list of live workers
+    for rates in pair:
+        rates.exchange()
+    requests = [rates for rates in pair for _ in range(10)] if order != "in turns" else pair * 10
+    admitted = 0
+    for rates in requests:
+        try:
+            rates.enter(*WHO, 10)
+            admitted += 1
+        except RateLimited:
+            pass
+    assert 4 <= admitted <= 5
+
+
 def test_without_an_answer_of_redis_a_worker_goes_by_its_share(books, clock):
     limits = RateLimits(books.worker.database, books.worker.control)
     limits.set_limit("key", "key_1", "requests", 4)

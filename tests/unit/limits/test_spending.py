@@ -3,11 +3,12 @@ import pytest
 from support.limits import CALL, CENT, DOLLAR, age, attempt, counters, fund
 
 from gateway import ids
-from gateway.errors import OutOfCredits, SpendingLimitReached, Unavailable
+from gateway.errors import BudgetInUse, OutOfCredits, SpendingLimitReached, Unavailable
 from gateway.limits.budgets import Limits
 from gateway.limits.cost_bound import fit
+from gateway.limits.lease_folding import LeaseChange, fold
+from gateway.limits.lease_keeping import OutageLimits
 from gateway.limits.lease_sweep import give_up
-from gateway.limits.leases import Move, fold
 from gateway.limits.periods import read_period
 from gateway.limits.spending import CostBound
 from gateway.money import MILLION
@@ -116,6 +117,27 @@ def test_a_refusal_leaves_nothing_reserved_anywhere(worker, books, payer):
     assert counters(books, f"{payer.organization_id}:credits") == (0, 0)
 
 
+@pytest.mark.parametrize("kind", ["key", "credits"])
+def test_a_budget_that_others_only_occupy_can_be_tried_again(worker, books, payer, clock, kind):
+    """It was a 402, as if the limit were spent, although most requests cost less than they reserve."""
+    fund(books, payer, 4 * CENT if kind == "credits" else 100 * DOLLAR)
+    if kind == "key":
+        books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=4 * CENT))
+    one, two = worker(), worker()
+    running = one.spending.reserve(payer, CALL)
+    for each in (one, two):
+        with pytest.raises(BudgetInUse, match="progress") as caught:
+            each.spending.reserve(payer, CALL, patient=False)
+        assert (caught.value.status, caught.value.retry_after) == (429, 2.0)
+        with pytest.raises((SpendingLimitReached, OutOfCredits)):
+            each.spending.reserve(payer, CostBound(5 * CENT, 0, 0, True), patient=False)
+    one.pay(running, 2 * CENT)
+    clock.advance(1)  # a shortage is remembered for a moment
+    for each in (one, two):
+        with pytest.raises((SpendingLimitReached, OutOfCredits)):
+            each.spending.reserve(payer, CALL, patient=False)
+
+
 def test_a_window_starts_with_the_first_spend_and_lapses(worker, books, payer):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(None, 4 * CENT, read_period("12h")))
@@ -171,7 +193,7 @@ def test_a_cost_far_above_the_reservation_keeps_no_other_request_waiting(worker,
     one.pay(one.spending.reserve(payer, CALL), 30 * DOLLAR)
     following = [one.spending.reserve(payer, CALL), one.spending.reserve(payer, CostBound(0, 0, 0, True))]
     assert one.spending.reserve(payer, CostBound(15 * DOLLAR, 0, 0, True)).amount_nusd == 15 * DOLLAR
-    with pytest.raises(SpendingLimitReached, match=r"of which 4\.97 USD are left"):
+    with pytest.raises(BudgetInUse, match=r"20 USD left; all but 4\.97 USD of it are reserved"):
         one.spending.reserve(payer, CostBound(5 * DOLLAR, 0, 0, True))
     for reservation in following:
         one.pay(reservation, reservation.amount_nusd)
@@ -402,7 +424,7 @@ def test_a_reservation_made_before_a_member_left_settles_at_the_team(worker, boo
 def test_a_caller_without_teams_reserves_from_no_more_budgets_than_before(worker, books, payer):
     fund(books, payer)
     reservation = worker().spending.reserve(payer, CALL)
-    assert reservation.budget_set.teams == () and len(reservation.leases(True)) == 3
+    assert reservation.budget_set.groups == () and len(reservation.leases(True)) == 3
 
 
 def test_a_limit_set_later_holds_for_members_with_shared_slices(worker, books, payer):
@@ -424,7 +446,7 @@ def test_a_lowered_limit_still_admits_what_it_has_left(worker, books, payer, clo
 
     def tend_meanwhile(seconds):
         clock.advance(seconds)
-        one.journal.flush(5)
+        one.journal.flush(60)
         one.spending.tend()
 
     monkeypatch.setattr("gateway.limits.spending.pause", tend_meanwhile)
@@ -481,8 +503,8 @@ def test_a_budget_never_counts_less_than_nothing_as_leased(worker, books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=4 * CENT))
     one = worker()
     reservation = one.spending.reserve(payer, CALL)
-    one.journal.append(*reservation.rows(10 * CENT)).wait(5)
-    fold(books.worker.database, [Move(budget, lease) for lease, budget in reservation.leases(True)])
+    one.journal.append(*reservation.rows(10 * CENT)).wait(60)
+    fold(books.worker.database, [LeaseChange(budget, lease) for lease, budget in reservation.leases(True)])
     assert counters(books, f"{payer.key_id}:total") == (10 * CENT, 0)
 
 
@@ -531,7 +553,8 @@ def test_a_lease_stays_until_what_was_spent_of_it_is_written(worker, books, paye
         raise Unavailable("injected")
 
     with monkeypatch.context() as patch:
-        patch.setattr(one.database, "write", away)  # of the journal alone
+        for name in ("write", "write_together"):
+            patch.setattr(one.database, name, away)  # of the journal alone
         one.journal.append(*reservation.rows(CENT))
         reservation.settle(CENT)
         one.spending.tend(idle_s=-1.0, keep_s=-1.0)
@@ -584,7 +607,7 @@ def test_a_part_that_cost_more_than_all_that_was_reserved_leaves_nothing_reserve
     fund(books, payer)
     one = worker()
     reservation = one.spending.reserve(payer, CALL)
-    one.journal.append(*reservation.rows(10 * CENT)).wait(5)
+    one.journal.append(*reservation.rows(10 * CENT)).wait(60)
     reservation.spend(10 * CENT)
     assert (reservation.amount_nusd, one.spending.reserved_nusd()) == (0, 0)
     reservation.release()
@@ -625,7 +648,7 @@ def test_a_budget_without_room_for_the_unforeseen_admits_one_at_a_time(worker, b
     assert one.amount_nusd == 5 * DOLLAR
     for each in workers:
         for ask in (UNFORESEEN, CostBound(20 * CENT, 0, 0, True)):
-            with pytest.raises((SpendingLimitReached, OutOfCredits)):
+            with pytest.raises(BudgetInUse):
                 each.spending.reserve(payer, ask, patient=False)
     workers[0].pay(one, 2 * CENT)
     for each in workers:
@@ -657,7 +680,7 @@ def test_a_budget_with_room_for_the_unforeseen_admits_several(worker, books, pay
     one = worker()
     reservations = [one.spending.reserve(payer, UNFORESEEN) for _ in range(3)]
     assert [each.amount_nusd for each in reservations] == [5 * DOLLAR] * 3
-    with pytest.raises(SpendingLimitReached):
+    with pytest.raises(BudgetInUse):
         one.spending.reserve(payer, CostBound(CENT, 0, 0, True), patient=False)
 
 
@@ -665,3 +688,30 @@ def test_no_part_of_a_known_cost_is_reserved_beyond_what_is_left():
     assert fit(CostBound(DOLLAR, 0, 0, True), DOLLAR - 1) is None
     assert fit(UNFORESEEN, CENT - 1) is None
     assert fit(UNFORESEEN, CENT).amount_nusd == 5 * DOLLAR
+
+
+def test_without_the_store_a_worker_charges_a_budget_no_more_than_its_amount(worker, books, payer):
+    fund(books, payer)
+    one = worker(OutageLimits(60.0, 2 * CALL.bound_nusd))
+    first = one.spending.reserve(payer, CALL)
+    version = one.control.check()
+    one.serve_alone()
+    taken = [one.spending.find(payer, CALL, version) for _ in range(5)]
+    assert [item is not None for item in taken] == [True, True, False, False, False]
+    one.serve_alone(False)
+    assert one.spending.find(payer, CALL, version) is not None
+    one.pay(first, CENT)
+    assert one.spending.reserved_nusd() > 0
+
+
+def test_leases_are_kept_and_nothing_is_folded_without_the_store(worker, books, payer):
+    fund(books, payer)
+    one = worker()
+    one.pay(one.spending.reserve(payer, CALL), CENT)
+    version = one.control.check()
+    one.serve_alone()
+    one.spending.tend(idle_s=-1.0, keep_s=-1.0)
+    assert one.spending.find(payer, CALL, version) is not None
+    with pytest.raises(Unavailable):
+        one.spending.close()
+    one.serve_alone(False)

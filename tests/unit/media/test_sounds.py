@@ -6,6 +6,7 @@ import time
 
 import pytest
 import soundfile
+from support.sound_files import box, m4a, wave, webm, xing
 
 from gateway.media import frame_counting as frames
 from gateway.media.boxed_sounds import LONGEST_PACKET_S
@@ -21,62 +22,9 @@ def ms(data: bytes) -> tuple[int, int]:
     return length_of(StoredFile.of(data))
 
 
-def wave(
-    seconds: float, rate: int, bits: int, channels: int, declared_s: float | None = None, coding: int = 1
-) -> bytes:
-    """Return PCM with a header that declares `declared_s` seconds."""
-    second = rate * channels * bits // 8
-    size = int(seconds * second)
-    claimed = size if declared_s is None else int(declared_s * second)
-    head = struct.pack("<IHHIIHH", 16, coding, channels, rate, second, channels * bits // 8, bits)
-    return (
-        b"RIFF" + struct.pack("<I", size + 36) + b"WAVEfmt " + head + b"data" + struct.pack("<I", claimed) + bytes(size)
-    )
-
-
-def xing(claimed: int, frames: int) -> bytes:
-    """Return an MP3 with a first frame that declares this number of frames of 26 ms."""
-    first = bytearray(made.MP3_FRAME)
-    first[36:52] = b"Xing" + struct.pack(">III", 3, claimed, claimed * len(first))
-    return bytes(first) + made.MP3_FRAME * (frames - 1)
-
-
-def box(name: bytes, *contents: bytes) -> bytes:
-    body = b"".join(contents)
-    return struct.pack(">I", len(body) + 8) + name + body
-
-
-def m4a(samples: int, coding: bytes = b"mp4a", declared_ms: int = 1000) -> bytes:
-    """Return AAC of 44.1 kHz in MP4 with a header that declares `declared_ms`."""
-    config = b"\x03\x19\0\1\0\x04\x11\x40" + bytes(12) + b"\x05\x02\x12\x10\x06\x01\x02"
-    entry = (
-        bytes(6) + b"\0\1" + bytes(8) + struct.pack(">HHII", 1, 16, 0, 44_100 << 16) + box(b"esds", bytes(4), config)
-    )
-    table = box(b"stsd", bytes(4), b"\0\0\0\1", box(coding, entry)) + box(b"stsz", bytes(8), struct.pack(">I", samples))
-    media = box(b"hdlr", bytes(8), b"soun", bytes(12)) + box(b"minf", box(b"stbl", table))
-    movie = box(b"mvhd", bytes(12), struct.pack(">II", 1000, declared_ms), bytes(80))
-    return (
-        box(b"ftyp", b"M4A ", bytes(8))
-        + box(b"moov", movie, box(b"trak", box(b"mdia", media)))
-        + box(b"mdat", bytes(99))
-    )
-
-
-def element(ident: bytes, contents: bytes, unknown: bool = False) -> bytes:
-    return ident + (b"\x01" + b"\xff" * 7 if unknown else struct.pack(">Q", len(contents) | 1 << 56)) + contents
-
-
-def webm(packets: int, codec: bytes = b"A_OPUS") -> bytes:
-    """Return a browser's recording: a stream of unknown size, without a duration."""
-    track = element(b"\xae", element(b"\xd7", b"\1") + element(b"\x86", codec))
-    blocks = element(b"\xa3", b"\x81\0\0\x80" + made.OPUS_SILENCE) * packets
-    segment = element(b"\x16\x54\xae\x6b", track) + element(b"\x1f\x43\xb6\x75", blocks, unknown=True)
-    return element(b"\x1a\x45\xdf\xa3", b"webm") + element(b"\x18\x53\x80\x67", segment, unknown=True)
-
-
 @pytest.mark.parametrize("kind", ["wav", "flac", "mp3", "opus", "aac"])
 def test_sounds_of_the_sandbox_are_counted_to_a_frame(kind: str) -> None:
-    likely, most = ms(made.make(kind, 30.0, "hello"))
+    likely, most = ms(made.make(kind, 30.0))
     assert likely == most and 29_990 < most < 30_100
 
 
@@ -109,9 +57,9 @@ def test_hours_of_silence_whose_header_tells_a_second_count_as_hours() -> None:
 
 
 def test_pages_of_ogg_within_a_page_that_a_decoder_rejects_count() -> None:
-    inner = made.make("opus", 60.0, "")
+    inner = made.make("opus", 60.0)
     outer = struct.pack("<4sBBQIIIB", b"OggS", 0, 0, 0, 1, 0, 0, 255) + b"\xff" * 255
-    assert ms(made.make("opus", 1.0, "") + outer + inner)[1] >= 60_000
+    assert ms(made.make("opus", 1.0) + outer + inner)[1] >= 60_000
 
 
 def test_tags_are_no_sound_and_large_ones_count_as_some() -> None:
@@ -144,6 +92,34 @@ def test_a_sound_without_frames_that_count_lasts_as_long_as_its_bytes_may(data: 
     assert most >= 8_000 // frames.LEAST_OF_ANY * 1000 * 0.15 and likely < most
 
 
+@pytest.mark.parametrize(
+    ("kind", "coding", "place", "rate"),
+    [
+        ("WAV", "G721_32", 24, b"\1\0\0\0"),
+        ("WAV", "GSM610", 24, b"\1\0\0\0"),
+        ("AIFF", "IMA_ADPCM", -1, b"\x3f\xff\x80\0\0\0\0\0\0\0"),
+        ("AIFF", "PCM_S8", -1, b"\x3f\xff\x80\0\0\0\0\0\0\0"),
+        ("AIFF", "PCM_S8", -1, b"\x3f\0\x80\0\0\0\0\0\0\0"),
+    ],
+)
+def test_a_sound_whose_header_tells_a_rate_of_a_hertz_lasts_as_long_as_a_decoder_plays_it(
+    kind: str, coding: str, place: int, rate: bytes
+) -> None:
+    """A decoder played 11 days where 30 hours were reserved: the least bytes of a second hold for usual rates."""
+    file = io.BytesIO()
+    soundfile.write(file, [0.0] * 8_000, 8_000, format=kind, subtype=coding)
+    data = bytearray(file.getvalue())
+    if place < 0:
+        place = data.index(b"COMM") + 16
+    data[place : place + len(rate)] = rate
+    with soundfile.SoundFile(io.BytesIO(data)) as decoded:
+        samples = 0
+        while block := len(decoded.read(4_096)):
+            samples += block
+        seconds = samples / decoded.samplerate
+    assert seconds >= 8_000 and ms(bytes(data))[1] >= seconds * 1_000
+
+
 def test_a_coding_of_mp4_that_is_not_known_counts_as_the_longest() -> None:
     assert ms(m4a(10, b"alac"))[1] == 10 * LONGEST_PACKET_S * 1000
     assert ms(webm(10, b"A_VORBIS"))[1] == 10 * LONGEST_PACKET_S * 1000
@@ -172,3 +148,19 @@ def test_a_file_that_is_built_to_be_looked_at_byte_by_byte_is_given_up(data: byt
     begun = time.process_time()
     assert ms(data)[1] > 1_000_000
     assert time.process_time() - begun < MOST_PROCESSOR_S
+
+
+@pytest.mark.parametrize("rest", range(4))
+def test_a_page_in_the_last_bytes_of_a_file_is_found_once(rest, monkeypatch):
+    """A search in the last three bytes began again at the start of the file: a file of fifty bytes occupied a thread of
+    the worker for ever."""
+    find, searches = frames.Bytes.find, []
+
+    def count_search(self, wanted, place):
+        searches.append(place)
+        assert len(searches) < 10
+        return find(self, wanted, place)
+
+    monkeypatch.setattr(frames.Bytes, "find", count_search)
+    most = ms(b"OggS\0\x02" + bytes(40) + b"OggS" + bytes(rest))[1]
+    assert most > 0 and searches == sorted(searches)

@@ -64,7 +64,7 @@ def test_a_text_counts_by_its_bytes_and_a_packed_file_by_what_may_be_packed_in_i
     assert packed_file.most >= 10_000_000
 
 
-def test_what_only_the_provider_sees_is_marked() -> None:
+def test_content_that_only_the_provider_reads_is_marked() -> None:
     for part in (File(Media(url="https://example.com/a.pdf")), File(Media(file_id="file-1"))):
         assert count(part).unseen == 1
     assert count(Image(Media(url="https://example.com/a.png"))) == MediaCount(IMAGE_TOKENS, 765)
@@ -91,3 +91,52 @@ def test_a_request_has_the_sum_of_its_media_and_those_in_results_of_tools() -> N
 def test_a_text_alone_is_not_looked_at() -> None:
     plain = ChatRequest("m", Requirements(prompt_bytes=10, messages=1), lambda: None)
     assert counted(plain) is plain and chat_tokens(plain) == 26
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        " " * 3000 + media(PDF).data,
+        media(PDF).data[0] + " " * 3000 + media(PDF).data[1:],
+        "\r\n" * 2000 + media(PDF).data,
+    ],
+    ids=["before it", "within it", "lines"],
+)
+def test_white_space_hides_no_pdf(data: str) -> None:
+    """Only the first 1,372 characters were examined, whatever they were."""
+    for part in (File(Media("text/plain", data=data)), Image(Media("image/png", data=data))):
+        assert count(part).most >= 1000 * PAGE_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("data", "most"),
+    [
+        (b"word " * 200_000, 1_000_000),
+        (b"PK\x03\x04" + b"\0" * 1000, 1_000_000),
+        (b"x" * 5000 + PDF, 1_000_000),
+        (b"hi", IMAGE_TOKENS),
+        (b"II*\0" + b"\0" * 100_000, IMAGE_TOKENS),
+    ],
+    ids=["text", "archive", "document behind other bytes", "two bytes", "tiff"],
+)
+def test_a_file_sent_as_an_image_counts_as_what_it_contains(data: bytes, most: int) -> None:
+    """Google reads any file of an image part by its media type; a megabyte of text was reserved as one image."""
+    found = count(Image(media(data, "text/plain"))).most
+    assert found >= most and (found == IMAGE_TOKENS) == (most == IMAGE_TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "unseen"),
+    [
+        ("https://x.example/a.pdf", "", 1),
+        ("https://x.example/a.PDF?page=1", "", 1),
+        ("https://x.example/a.mp4", "", 1),
+        ("https://x.example/a", "application/pdf", 1),
+        ("https://x.example/a.txt", "image/png", 0),
+        ("https://x.example/a.png", "", 0),
+        ("https://x.example/a", "", 0),
+    ],
+)
+def test_a_file_at_the_url_of_an_image_is_admitted_one_at_a_time(url: str, kind: str, unseen: int) -> None:
+    """Google loads it by the type of its name: parallel requests that were reserved as images read whole documents."""
+    assert count(Image(Media(kind, url=url))).unseen == unseen

@@ -42,3 +42,18 @@ def test_durations_are_counted_when_they_are_read_and_once(counters):
     kept.observe(0.3)
     assert sum(first[:-1]) == 3 and first[len(BUCKETS)] == 1 and kept.row[-1] == pytest.approx(400.6)
     assert sum(kept.row[:-1]) == 4
+
+
+def test_only_histograms_with_observations_are_written(counters):
+    unused = [counters.durations("request_seconds", (f"GET /{number}",)) for number in range(50)]
+    used = counters.durations("request_seconds", ("GET /used",))
+    counters.write()
+    size = counters._file.stat().st_size
+    used.observe(0.2)
+    assert size < 200 and list(counters.histograms()["request_seconds"]) == [("GET /used",)]
+    unused[3].observe(0.3)
+    used.observe(0.4)
+    assert {labels: sum(row[:-1]) for labels, row in counters.histograms()["request_seconds"].items()} == {
+        ("GET /used",): 2,
+        ("GET /3",): 1,
+    }

@@ -8,7 +8,7 @@ from support.usage import insert_rows, usage_row
 from gateway.catalogue.prices import COMPONENTS
 from gateway.clock import HOUR_US
 from gateway.metering.activity import Owners, Span, measure
-from gateway.metering.figures import FIGURES, PARTS, UNITS
+from gateway.metering.figures import EXTRA_COSTS, EXTRA_COUNTS, FIGURES
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.queries import at_once
 from gateway.neutral.usage import COUNTS
@@ -37,13 +37,13 @@ def told(database, row) -> dict:
 
 
 def test_every_component_of_a_charge_and_every_count_has_its_figure() -> None:
-    parts = [name for names in PARTS.values() for name in names]
+    parts = [name for names in EXTRA_COSTS.values() for name in names]
     assert set(parts) | COLUMNS >= set(COMPONENTS) and len(parts) == len(set(parts))
-    units = {name for names in UNITS.values() for name in names}
+    units = {name for names in EXTRA_COUNTS.values() for name in names}
     assert units | COLUMNS >= set(COUNTS)
 
 
-@pytest.mark.parametrize("part", [name for names in PARTS.values() for name in names])
+@pytest.mark.parametrize("part", [name for names in EXTRA_COSTS.values() for name in names])
 def test_the_costs_that_activity_shows_add_up_to_the_cost(database, part) -> None:
     extra = json.dumps({"nusd": {part: 5_000}})
     row = usage_row(database.now_us() - HOUR_US, cost_nusd=5_018, input_nusd=7, output_nusd=11, extra=extra)

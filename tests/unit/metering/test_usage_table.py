@@ -47,7 +47,7 @@ def journal(database, clock):
 def test_a_record_is_found_by_its_request_id_at_once(database, journal):
     first = record(extra=orjson.dumps({"units": {"searches": 2}}).decode(), label="mine")
     second = record(first.request, 1, error="upstream_error")
-    journal.append(write_row(second), write_row(first)).wait(5)
+    journal.append(write_row(second), write_row(first)).wait(60)
     assert find(database, first.request_id) == [first, second]
     assert first.details["units"] == {"searches": 2}
 
@@ -55,16 +55,16 @@ def test_a_record_is_found_by_its_request_id_at_once(database, journal):
 @pytest.mark.parametrize("more", [{}, {"label": "mine"}, {"storage_nusd": 0}, {"discount_ppm": 1, "discount_nusd": 7}])
 def test_a_record_is_read_as_it_was_written(database, journal, more):
     one = record(**more)
-    journal.append(write_row(one)).wait(5)
+    journal.append(write_row(one)).wait(60)
     assert find(database, one.request_id) == [one]
 
 
 def test_a_second_row_of_an_attempt_is_refused_whatever_it_carries(database, journal):
     one = record()
-    journal.append(write_row(one)).wait(5)
+    journal.append(write_row(one)).wait(60)
     for again in (one, one._replace(label="again")):
         with pytest.raises(Unavailable):
-            journal.append(write_row(again)).wait(5)
+            journal.append(write_row(again)).wait(60)
     assert find(database, one.request_id) == [one]
 
 
@@ -74,7 +74,7 @@ def test_an_unknown_or_malformed_request_id_finds_nothing(database):
 
 def test_recorded_attempts_are_distinguished_from_others(database, journal):
     one = record()
-    journal.append(write_row(one)).wait(5)
+    journal.append(write_row(one)).wait(60)
     keys = [(one.request, 0), (one.request, 1), (b"x" * 16, 0)]
     assert database.read(lambda: known(database, keys)) == {(one.request, 0)}
 

@@ -49,7 +49,7 @@ def test_a_half_that_never_finds_the_other_spoils_nothing() -> None:
     assert join_halves(wire("\ude00"), b"") == (wire("\ufffd"), b"")
 
 
-def test_what_is_long_is_mended_without_joining_and_what_is_too_long_is_left() -> None:
+def test_long_texts_are_repaired_in_pieces_and_the_longest_are_unchanged() -> None:
     assert join_halves(wire("x" * cut_pairs.PIECE + "\ud83d"), b"") == (wire("x" * cut_pairs.PIECE + "\ufffd"), b"")
     longest = wire("x" * cut_pairs.MOST + "\ud83d")
     assert without_halves(longest) is longest

@@ -10,7 +10,7 @@ from gateway.neutral.encoded import decode_base64
 
 
 @given(st.binary(max_size=60), st.integers(0, 80), st.sampled_from(["", "=", "==", "-", "\n", "é"]))
-def test_what_is_decoded_in_pieces_is_what_one_call_decodes(data: bytes, at: int, spoilt: str) -> None:
+def test_decoding_in_pieces_equals_decoding_in_one_call(data: bytes, at: int, spoilt: str) -> None:
     text = b64encode(data).decode()
     text = text[: at % (len(text) + 1)] + spoilt + text[at % (len(text) + 1) :]
     wanted = None

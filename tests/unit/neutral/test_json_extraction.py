@@ -31,7 +31,7 @@ def healed(text: str, wanted: ResponseFormat = OBJECT) -> object:
 
 @settings(deadline=None)
 @given(VALUES, st.sampled_from([None, 0, 2]))
-def test_what_is_json_already_is_left_as_it_is(value: object, indent: int | None) -> None:
+def test_valid_json_is_unchanged(value: object, indent: int | None) -> None:
     assert heal(json.dumps(value, indent=indent), OBJECT) is None
     assert heal(f"\n {json.dumps(value, ensure_ascii=False)}\n", OBJECT) is None
 
@@ -100,7 +100,7 @@ def test_whatever_is_left_of_cut_json_stays_in_its_place(value: object, data: st
 
 @settings(deadline=None)
 @given(CONTAINERS)
-def test_of_cut_json_all_but_the_last_value_is_there(value: object) -> None:
+def test_truncated_json_keeps_all_values_but_the_last(value: object) -> None:
     assert healed(json.dumps(value)[:-1]) == value
 
 
@@ -163,7 +163,7 @@ def test_with_a_schema_only_what_conforms_is_taken() -> None:
     assert heal('{"people": 7, "na', CITY) is None
 
 
-def test_of_several_objects_the_largest_is_the_answer() -> None:
+def test_the_largest_of_several_objects_is_extracted() -> None:
     assert healed('E.g. {"a": 1}. So: {"a": 1, "b": [2]}.') == {"a": 1, "b": [2]}
 
 

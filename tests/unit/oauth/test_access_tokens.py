@@ -81,7 +81,7 @@ def end_by_person(office) -> None:
 
 
 @pytest.mark.parametrize("end", [end_by_roll, end_by_deactivation, end_by_deletion, end_by_removal, end_by_person])
-def test_what_ends_a_key_ends_its_tokens_at_every_worker_at_once(office, open_store, database_url, clock, end) -> None:
+def test_the_end_of_a_key_ends_its_tokens_at_every_worker_at_once(office, open_store, database_url, clock, end) -> None:
     issued = office.connect()
     elsewhere = Control(open_store(database_url), clock, node="another")
     elsewhere.start()

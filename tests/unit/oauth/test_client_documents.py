@@ -73,7 +73,7 @@ def test_a_wrong_document_is_no_client_and_is_asked_again(found, web, document) 
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, b"{}"), (302, b""), (200, b"<html>"), (200, b"[" * 9000)])
-def test_what_is_no_document_is_no_client(found, web, status, body) -> None:
+def test_invalid_metadata_documents_are_no_clients(found, web, status, body) -> None:
     web.status, web.body = status, body
     assert found.find(ADDRESS) is None
 
@@ -121,7 +121,7 @@ def test_a_host_that_is_away_signs_nobody_out_and_a_document_that_is_gone_does(f
     assert found.find(ADDRESS) is None
 
 
-def test_who_may_not_have_its_host_asked_gets_what_is_kept(found, web, clock) -> None:
+def test_clients_whose_host_may_not_be_called_get_the_stored_document(found, web, clock) -> None:
     assert found.find(ADDRESS, False) is None and web.asked == 0
     client = found.find(ADDRESS)
     clock.advance(TTL_S + 1)

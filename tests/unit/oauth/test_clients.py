@@ -149,7 +149,7 @@ def test_used_ones_give_way_once_nobody_allows_them_anything(small_office, clien
     assert [clients.find(one.id) is not None for one in (held, *mine, fresh)] == [True, False, True, True]
 
 
-def test_who_asks_without_a_person_has_no_address_fetched_that_nobody_allowed_anything(small_office) -> None:
+def test_requests_without_a_person_fetch_only_authorized_addresses(small_office) -> None:
     """Any caller could make the gateway send requests to any host, 300 times a minute."""
     asked = []
     clients = Clients(small_office.database, SECRETS, lambda address, ask: asked.append((address, ask)))

@@ -35,7 +35,7 @@ def test_codes_and_tokens_go_after_their_time_and_a_grant_after_the_last_of_it(s
     assert counts(office) == (0, 0, 0, 0)
 
 
-def test_what_ended_with_its_key_goes_at_once(office) -> None:
+def test_grants_of_ended_keys_are_deleted_at_once(office) -> None:
     Clients(office.database, SECRETS, lambda address, ask: None).register({"redirect_uris": ["https://a.example/"]})
     office.connect()
     keys.roll(office.database, office.control, SECRETS.hash_keys, office.key.id, actor="test")

@@ -35,7 +35,7 @@ def test_a_code_gives_tokens_once_and_its_second_use_ends_them(office) -> None:
     assert not is_live(office, issued.access) and office.grants.find_token(issued.refresh) is None
 
 
-def test_of_many_who_use_a_code_at_once_one_gets_tokens_which_end(office) -> None:
+def test_one_of_many_parallel_uses_of_a_code_gets_tokens_which_are_revoked(office) -> None:
     found = office.grants.find_code(office.grants.allow(office.consent()))
     tries = [gevent.spawn(office.grants.exchange, found, refreshable=True) for _ in range(4)]
     gevent.joinall(tries)
@@ -73,7 +73,7 @@ def test_all_who_refresh_at_once_get_tokens_until_one_of_these_is_used(office) -
     assert office.database.read(lambda: OAuthToken.select().count()) == 0
 
 
-def test_what_breaks_between_code_and_tokens_leaves_the_code_unused(small_office, monkeypatch) -> None:
+def test_a_failure_between_code_and_tokens_leaves_the_code_unused(small_office, monkeypatch) -> None:
     code = small_office.grants.find_code(small_office.grants.allow(small_office.consent()))
     with monkeypatch.context() as broken:
         broken.setattr(small_office.grants, "_insert_tokens", lambda *given: 1 / 0)
@@ -117,7 +117,7 @@ def test_only_keys_of_ones_own_that_are_in_force_can_be_chosen(office) -> None:
             office.grants.allow(office.consent(**more))
 
 
-def test_what_is_allowed_and_ended_is_in_the_audit_log(office) -> None:
+def test_grants_and_revocations_are_in_the_audit_log(office) -> None:
     issued = office.connect()
     grant = office.grants.list_grants(user_id=office.member.user_id)[0]
     assert (grant.client_name, grant.redirect_host, grant.key_id) == ("An editor", "localhost", office.key.id)
@@ -130,7 +130,7 @@ def test_what_is_allowed_and_ended_is_in_the_audit_log(office) -> None:
     assert len(audited(office)) == 3
 
 
-def test_who_holds_the_key_has_one_grant_however_often_they_ask(office) -> None:
+def test_repeated_token_requests_of_a_key_share_one_grant(office) -> None:
     asked = office.consent(client="", redirect_uri="", redirect_host="")
     issued = [office.grants.issue_for_key(asked) for _ in range(3)]
     assert all(is_live(office, one.access) and not one.refresh for one in issued)
@@ -161,7 +161,7 @@ def test_a_token_is_read_once_while_nothing_changes(small_office, monkeypatch) -
     assert callers.caller(token, RESOURCE) is first
 
 
-def test_nobody_can_fill_the_audit_log_or_empty_every_memory_again_and_again(small_office, monkeypatch) -> None:
+def test_repeated_requests_neither_fill_the_audit_log_nor_clear_caches(small_office, monkeypatch) -> None:
     monkeypatch.setattr(module, "MOST_CHANGES", 3)
     asked = small_office.consent(client="", redirect_uri="", redirect_host="")
     for number in range(2):

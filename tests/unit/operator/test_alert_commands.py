@@ -23,8 +23,9 @@ def test_an_address_is_added_tested_listed_and_removed(run, monkeypatch) -> None
     signatures: list[str] = []
     with serving(take) as address:
         added = run("alerts", "add", address, "--event", "books.differ").splitlines()
-        hook, secret = added[0], added[1].removeprefix("Secret: ")
-        assert run("alerts", "test", hook) == f"{hook}: taken."
+        hook, form, secret = added[:3]
+        assert form == "webhook" and "Save it now" in added[3]
+        assert run("alerts", "test", hook) == "taken"
         [(ident, at, body)] = seen
         assert signatures == [webhook_signatures.sign(secret, ident, int(at), body)["webhook-signature"]]
         assert json.loads(body)["type"] == "test"
@@ -33,24 +34,24 @@ def test_an_address_is_added_tested_listed_and_removed(run, monkeypatch) -> None
     refused = run("alerts", "test", hook, status=1)
     assert "No connection" in refused and not refused.endswith("..")
     run("alerts", "remove", hook)
-    assert run("alerts", "list") == "There are no webhooks for alerts."
+    assert run("alerts", "list") == "There are no alerts."
     audit = run("audit", "list")
     assert "alert_hook.create" in audit and "alert_hook.delete" in audit and secret not in audit
 
 
-def test_what_cannot_be_told_is_refused(run) -> None:
+def test_invalid_addresses_and_events_of_alerts_are_refused(run) -> None:
     assert run("alerts", "add", "not-an-address", status=1).startswith("error: ")
-    assert "There is no alert" in run("alerts", "add", "https://x.example", "--event", "rain", status=1)
+    assert "error: Invalid value for 'events" in run("alerts", "add", "https://x.example", "--event", "rain", status=1)
 
 
 def test_the_form_of_an_address_is_chosen_or_recognised(run) -> None:
-    assert "Format: slack" in run("alerts", "add", "https://hooks.slack.com/services/T0/B0/x")
-    assert "Format: teams" in run("alerts", "add", "https://proxy.example.com/x", "--form", "teams")
+    assert "slack" in run("alerts", "add", "https://hooks.slack.com/services/T0/B0/x")
+    assert "teams" in run("alerts", "add", "https://proxy.example.com/x", "--form", "teams")
     address = "https://events.pagerduty.com/v2/enqueue"
     assert "PagerDuty requires the integration key" in run("alerts", "add", address, status=1)
-    added = run("alerts", "add", address, typed="R" * 32)
-    assert "Format: pagerduty" in added and "R" * 32 not in added + run("alerts", "list")
-    assert "Format: email" in run("alerts", "add", "mailto:ops@example.com")
+    added = run("alerts", "add", address, "--routing-key", "-", typed="R" * 32)
+    assert "pagerduty" in added and "R" * 32 not in added + run("alerts", "list")
+    assert "email" in run("alerts", "add", "mailto:ops@example.com")
     assert "Not an e-mail address" in run("alerts", "add", "mailto:a@b\nBcc: c@d", status=1)
     shown = run("alerts", "list")
     assert [word in shown for word in ("slack", "teams", "pagerduty", "mailto:ops@example.com")] == [True] * 4

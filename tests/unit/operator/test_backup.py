@@ -14,10 +14,10 @@ from gateway.operator.installation_commands import Installation
 pytestmark = pytest.mark.parametrize("run", ["sqlite"], indirect=True)
 
 
-def test_what_was_backed_up_is_restored_and_the_database_of_before_is_kept(run, tmp_path: Path) -> None:
+def test_a_backup_is_restored_and_the_previous_database_is_kept(run, tmp_path: Path) -> None:
     file = tmp_path / "backup.db"
     shown = run("backup", str(file))
-    assert "GATEWAY_ENCRYPTION_KEY" in shown and "encryption-key-of-the-tests" not in shown
+    assert "GATEWAY_ENCRYPTION_KEY" in shown and "encryption-key-of-tests" not in shown
     assert file.stat().st_mode & 0o777 == 0o600
     assert "hash-secret-of-the-tests" not in file.read_bytes().decode("latin-1")
     assert "already exists" in run("backup", str(file), status=1)
@@ -46,7 +46,7 @@ def test_a_restore_names_what_was_revoked_since_the_backup(run, tmp_path: Path) 
     assert f"now valid again: keys {', '.join(sorted([ends, rolled]))}." in shown and stays not in shown
 
 
-def test_what_is_no_sound_backup_is_refused_and_nothing_is_changed(run, tmp_path: Path, monkeypatch) -> None:
+def test_invalid_backups_are_refused_and_change_nothing(run, tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "text.db").write_text("no database" * 100)
     assert "is not a readable database" in run("restore", str(tmp_path / "text.db"), status=1)
     sqlite3.connect(tmp_path / "empty.db").execute("CREATE TABLE other (x)").connection.close()
@@ -105,3 +105,35 @@ def test_a_database_that_was_served_from_while_the_backup_was_examined_is_not_re
     monkeypatch.setattr(backup, "prove", slow_prove)
     assert "gateway" in run("restore", str(file), status=1)
     assert not list(tmp_path.glob("**/*before*")) and not list(tmp_path.glob("**/.*restore*"))
+
+
+FOREIGN = {
+    "columns of another program": "CREATE TABLE migration (id INTEGER, applied TEXT)",
+    "a name that is a view": "CREATE VIEW migration AS SELECT 1 AS name, 2 AS checksum, 3 AS state",
+    "no step at all": "CREATE TABLE migration (name TEXT PRIMARY KEY, checksum TEXT, state TEXT);"
+    "CREATE TABLE control (x)",
+    "steps of another program": "CREATE TABLE migration (name TEXT PRIMARY KEY, checksum TEXT, state TEXT);"
+    "INSERT INTO migration VALUES ('0001_initial', 'abc', 'applied')",
+    "values that are no text": "CREATE TABLE migration (name BLOB, checksum, state);"
+    "INSERT INTO migration VALUES (x'ff00', 1.5, NULL)",
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_database_of_another_program_is_refused_with_a_reason(run, tmp_path: Path, kind: str) -> None:
+    """A table named `migration` was enough to be taken for the gateway's own: the command ended with a traceback."""
+    with sqlite3.connect(tmp_path / "foreign.db") as connection:
+        connection.executescript(FOREIGN[kind])
+    shown = run("restore", str(tmp_path / "foreign.db"), status=1)
+    assert shown.startswith("error: The file is not a database of the gateway")
+    assert sorted(path.name for path in tmp_path.glob(".*restore*")) == []
+
+
+def test_a_backup_without_one_of_its_tables_is_refused_with_a_reason(run, tmp_path: Path) -> None:
+    for table in ("usage", "control", "budget", "organization"):
+        file = tmp_path / f"without-{table}.db"
+        run("backup", str(file))
+        with sqlite3.connect(file) as connection:
+            connection.execute(f"DROP TABLE {table}")
+        shown = run("restore", str(file), "--verify", status=1)
+        assert shown.startswith("error: ") and table in shown, shown

@@ -98,7 +98,7 @@ def test_no_mistake_hides_another(run: Callable[..., str], tmp_path: Path, monke
     assert "no_such_package" in run("serve", status=1) and "fast means" in run("serve", status=1)
 
 
-def test_what_a_first_start_needs_is_looked_at_before_it(
+def test_requirements_of_a_first_start_are_checked_before_it(
     run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {

@@ -23,7 +23,7 @@ def project(run) -> dict[str, str]:
 def fill(run, project) -> Callable[..., None]:
     """Write rows of the request log that belong to the first project."""
     [key] = json.loads(run("keys", "list", "--json"))
-    ids = {"organization": project["organization"], "project": project["id"], "api_key": key["id"]}
+    ids = {"organization": project["organizationId"], "project": project["id"], "api_key": key["id"]}
     owner = {name: raw_id(ident) for name, ident in ids.items()}
 
     def write(*made: Any) -> None:
@@ -71,7 +71,7 @@ def test_requests_are_listed_by_what_was_asked_for(run, filled, filters: tuple[s
 
 
 def test_requests_of_one_project_organization_or_key_are_listed(run, filled, project) -> None:
-    for scope in (("--project", project["id"]), ("--organization", project["organization"])):
+    for scope in (("--project", project["id"]), ("--organization", project["organizationId"])):
         assert len(run("logs", *scope).splitlines()) == 4
     assert "There is no project" in run("logs", "--project", "proj_none", status=1)
     assert "There is no API key" in run("logs", "--key", "key_none", status=1)

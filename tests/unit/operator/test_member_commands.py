@@ -14,13 +14,13 @@ def organization(run) -> str:
 def test_an_invitation_prints_its_link_once(run, organization, monkeypatch) -> None:
     monkeypatch.setenv("GATEWAY_SERVER_PUBLIC_URL", "https://llm.example.com/")
     link = run("members", "invite", organization, "New@Example.com", "--role", "admin")
-    assert re.fullmatch(r"https://llm\.example\.com/connect/invitation\?token=llmginv_[\w-]{40}", link)
+    assert re.fullmatch(r"https://llm\.example\.com/console/invitation\?token=llmginv_[\w-]{40}", link)
     trail = run("audit", "list")
     assert "invitation.create" in trail and link.rpartition("=")[2] not in trail
 
 
 @pytest.mark.parametrize("email", ["nobody", "owner@localhost"])
-def test_who_cannot_be_invited_is_reported(run, organization, email: str) -> None:
+def test_people_who_cannot_be_invited_are_reported(run, organization, email: str) -> None:
     assert "error: " in run("members", "invite", organization, email, status=1)
 
 
@@ -33,7 +33,7 @@ def test_an_invitation_is_queued_as_e_mail_where_a_server_is_set_up(run, monkeyp
     monkeypatch.setenv("GATEWAY_MAIL_SENDER", "gw@example.com")
     monkeypatch.setenv("GATEWAY_SERVER_PUBLIC_URL", "https://llm.example.com")
     answer = json.loads(run(*given))
-    assert answer["emailed"] is True and answer["link"].startswith("https://llm.example.com/connect/invitation")
+    assert answer["emailed"] is True and answer["link"].startswith("https://llm.example.com/console/invitation")
 
 
 def test_a_password_for_mail_is_not_sent_unencrypted(run, monkeypatch) -> None:

@@ -45,10 +45,10 @@ def test_one_of_several_organizations_must_be_named(run) -> None:
 @pytest.mark.parametrize("kind", ["keys", "members"])
 def test_limits_are_set_changed_and_cleared(run, kind: str) -> None:
     subject = ident(run, kind)
-    assert cells(run("limits", "set", subject, "--total", "10"))[1:4] == ["10", "0", "none"]
+    assert cells(run("limits", "set", subject, "--total", "10"))[1:4] == ["10", "0", "-"]
     shown = run("limits", "set", subject, "--amount", "2.5", "--period", "1d")
-    assert cells(shown)[1:5] == ["10", "0", "2.5", "1d"]
-    assert cells(run("limits", "set", subject, "--amount", "none"))[1:4] == ["10", "0", "none"]
+    assert cells(shown)[1:6] == ["10", "0", "2.5", "1", "day"]
+    assert cells(run("limits", "set", subject, "--amount", "none", "--period", "none"))[1:4] == ["10", "0", "-"]
     assert cells(run("limits", "show"))[0] == subject
     run("limits", "clear", subject)
     assert run("limits", "show") == "There are no limits."
@@ -104,11 +104,10 @@ def test_the_bound_of_a_provider_key_is_set_shown_and_removed(run) -> None:
     organization = ident(run, "organizations")
     key = run("provider-keys", "add", organization, "sandbox", "--max-spend", "2.5", typed="own-key").splitlines()[0]
     assert cells(run("provider-keys", "list", organization))[-2:] == ["2.5", "0"]
-    assert run("provider-keys", "limit", organization, key, "7") == f"{key}: 7."
+    assert cells(run("provider-keys", "limit", key, "7"))[-2:] == ["7", "0"]
     assert cells(run("provider-keys", "list", organization))[-2:] == ["7", "0"]
-    assert run("provider-keys", "limit", organization, key, "none") == f"{key}: no limit."
-    assert cells(run("provider-keys", "list", organization))[-2:] == ["-", "0"]
-    assert "error: " in run("provider-keys", "limit", organization, key, "much", status=1)
+    assert cells(run("provider-keys", "limit", key, "none"))[-2:] == ["-", "0"]
+    assert "error: " in run("provider-keys", "limit", key, "much", status=1)
     assert run("doctor") == "The books agree."
 
 
@@ -121,7 +120,7 @@ def test_discounts_are_set_listed_and_removed(run) -> None:
     assert cells(shown, 2)[2:] == ["sandbox", "*", "0.2", "2026-01-01T00:00:00.000Z", "2026-02-01T12:00:00.000Z"]
     assert run("discounts", "set", "0.3", "--provider", "sandbox") == first
     for one in (first, everyone):
-        assert run("discounts", "remove", one) == f"{one} was removed."
+        assert run("discounts", "remove", one) == "Discount removed."
     assert run("discounts", "list") == "There are no discounts."
     assert "discount.remove" in run("audit", "list")
 
@@ -157,7 +156,7 @@ def test_a_team_is_limited_renamed_and_deleted(run) -> None:
     team = run("teams", "create", organization, "Research")
     run("teams", "add", team, member)
     assert cells(run("limits", "set", team, "--total", "10"))[:2] == [team, "10"]
-    assert member in run("teams", "show", team) and cells(run("teams", "list"))[2:5] == ["1", "yes", "Research"]
+    assert member in run("teams", "show", team) and cells(run("teams", "list"))[2:] == [member, "10", "Research"]
     run("teams", "rename", team, "Science")
     assert team in run("limits", "show") and "team.update_limit" in run("audit", "list")
     run("teams", "delete", team)
@@ -167,10 +166,10 @@ def test_a_team_is_limited_renamed_and_deleted(run) -> None:
 
 def test_caps_on_active_keys_are_set_and_refuse_one_more(run) -> None:
     organization = ident(run, "organizations")
-    assert cells(run("organizations", "key-caps", organization)) == ["1", "none", "none"]
+    assert cells(run("organizations", "key-caps", organization)) == ["1", "-", "-"]
     assert cells(run("organizations", "key-caps", organization, "--max", "2", "--per-member", "1"))[1:] == ["2", "1"]
     assert "may have 1" in run("keys", "create", "--description", "more", status=1)
-    assert cells(run("organizations", "key-caps", organization, "--per-member", "none"))[1:] == ["2", "none"]
+    assert cells(run("organizations", "key-caps", organization, "--per-member", "none"))[1:] == ["2", "-"]
     run("keys", "create", "--description", "more")
     assert "may have 2" in run("keys", "create", "--description", "more", status=1)
     assert "error: " in run("organizations", "key-caps", organization, "--max", "few", status=1)

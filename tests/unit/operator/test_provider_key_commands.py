@@ -9,11 +9,11 @@ def test_adding_a_provider_key_names_the_commands_that_switch_projects_to_it(run
     [organization] = json.loads(run("organizations", "list", "--json"))
     [project] = json.loads(run("projects", "list", "--json"))
     lines = run("provider-keys", "add", organization["id"], "openai", typed=SECRET).splitlines()
-    assert lines[0].startswith("pkey_") and "sk-proj-abcd…1234" in lines[1]
+    assert lines[0].startswith("pkey_") and "sk-proj-abcd…1234" in run("provider-keys", "list", organization["id"])
     assert "1 project spends credits and does not use it" in lines[1]
     command = lines[2].split()[1:]
     assert command == ["projects", "set", project["id"], "--mode", "hybrid"]
     run(*command)
     answer = run("provider-keys", "add", organization["id"], "openai", "--json", typed=SECRET)
     added = json.loads(answer)
-    assert (added["used_by"], added["unused_by"], added["switch_commands"]) == ([project["id"]], [], [])
+    assert ([one["id"] for one in added["usedBy"]], added["unusedBy"]) == ([project["id"]], [])

@@ -67,7 +67,7 @@ def test_a_choice_of_the_caller_counts_before_what_runs(proc: Path, tmp_path: Pa
     assert os.environ["GATEWAY_DATA_DIR"] == "mine" and "DATABASE_URL" not in os.environ
 
 
-def test_what_runs_on_the_chosen_installation_lends_its_variables(proc: Path, tmp_path: Path, monkeypatch) -> None:
+def test_commands_use_the_variables_of_the_running_gateway(proc: Path, tmp_path: Path, monkeypatch) -> None:
     """`status` then shows the providers for which the gateway has keys, not those of this shell."""
     start(proc, 7, tmp_path / "one", LLM_GROQ_API_KEY="of-one")
     start(proc, 9, tmp_path / "two", LLM_GROQ_API_KEY="of-two")
@@ -78,7 +78,7 @@ def test_what_runs_on_the_chosen_installation_lends_its_variables(proc: Path, tm
     assert os.environ["LLM_GROQ_API_KEY"] == "of-two" and os.environ["GATEWAY_DATA_DIR"] == "two/data"
 
 
-def test_of_several_that_run_one_must_be_chosen(proc: Path, tmp_path: Path) -> None:
+def test_several_running_gateways_require_a_choice(proc: Path, tmp_path: Path) -> None:
     start(proc, 7, tmp_path / "one")
     start(proc, 9, tmp_path / "one")  # a second master of the same
     start(proc, 8, tmp_path / "two")

@@ -103,7 +103,7 @@ def test_an_event_of_too_many_parts_is_not_decoded() -> None:
         last.finish()
 
 
-def test_of_a_refusal_so_much_is_looked_at() -> None:
+def test_the_read_part_of_a_refusal_is_bounded() -> None:
     reply = MemoryReply(MANY[: MOST_REFUSAL + 1], AssertionError("it was read on"), headers={})
     assert len(read_refusal(reply)) == MOST_REFUSAL  # type: ignore[arg-type]
 
@@ -112,7 +112,7 @@ FILMS = (AlibabaVideos, AtlasCloudVideos, ByteDanceVideos, MiniMaxVideos, OpenAI
 
 
 @pytest.mark.parametrize("codec", [made() for made in FILMS], ids=lambda codec: codec.dialect)
-def test_of_a_word_on_how_far_a_video_is_no_more_is_read_than_such_words_have(codec: JobReader) -> None:
+def test_the_read_part_of_a_video_status_is_bounded(codec: JobReader) -> None:
     """The gateway polls hundreds of videos at once."""
     reply = MemoryReply(*[b" " * MOST_ANSWER] * 2, AssertionError("it was read on"), headers={})
     with pytest.raises(UpstreamFailed) as refused:
@@ -169,7 +169,7 @@ def test_many_vectors_are_read_one_by_one(kind: str) -> None:
     reader, answer = ANSWERS[kind]
     body = orjson.dumps(answer)
     read = reader.read(MemoryReply(body, headers={}), False)  # type: ignore[attr-defined]
-    assert read.vectors == [NUMBERS] * 1_000
+    assert [list(vector) for vector in read.vectors] == [NUMBERS] * 1_000
     half = at_once(lambda: orjson.loads(body)) / 2
     assert stays_below(half, lambda: reader.read(MemoryReply(body, headers={}), False))  # type: ignore[attr-defined]
 
@@ -187,7 +187,7 @@ def test_many_vectors_are_written_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("vector", [[0.125] * (MOST_BYTES // 6 + 1), ["a"], [None], {}, "", []])
-def test_what_is_no_vector_is_the_providers_fault(vector: object) -> None:
+def test_invalid_vectors_are_the_providers_fault(vector: object) -> None:
     with pytest.raises(UpstreamFailed):
         OpenAIEmbeddings().read(MemoryReply(orjson.dumps({"data": [{"embedding": vector}]}), headers={}), False)
 

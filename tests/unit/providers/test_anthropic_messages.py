@@ -182,7 +182,7 @@ def test_files_go_as_documents_by_bytes_by_address_or_as_text():
         VendorPart("google", "executable_code", {}),
     ],
 )
-def test_what_the_format_has_no_word_for_is_not_supported(part):
+def test_options_without_a_field_in_the_format_are_not_supported(part):
     with pytest.raises(NotSupported):
         PROTOCOL.write(asking(user(part)), target())
 
@@ -427,7 +427,9 @@ def test_where_a_targets_calls_go_is_made_once_but_neither_opt_ins_nor_passing_t
     first, opted, again, streamed = (
         PROTOCOL.write(one, to) for one in (asking(), opting, asking(), asking(stream=True))
     )
-    assert again.way is first.way and "anthropic-beta" in opted.headers and "anthropic-beta" not in again.headers
+    assert (
+        again.endpoint is first.endpoint and "anthropic-beta" in opted.headers and "anthropic-beta" not in again.headers
+    )
     assert streamed.headers["accept"] == "text/event-stream" and first.headers["accept"] == "application/json"
     passing = iter(("one", "two"))
     protocol, account = AnthropicMessages(lambda secret: next(passing)), raw_target('{"type": "service_account"}', "eu")

@@ -52,7 +52,7 @@ def ask() -> Iterator[Callable]:
     upstreams = Upstreams({"openai": chat_wire("openai", OpenAIChat())}, Network(transport), {}, 1)
 
     def send(where: Target, stream=False):
-        request, deadline = ChatRequest("m", Requirements(stream=stream), lambda: TALK), Clock().monotonic() + 5
+        request, deadline = ChatRequest("m", Requirements(stream=stream), lambda: TALK), Clock().monotonic() + 60
         if not stream:
             return upstreams.send(request, where, deadline)
         return [event for batch in upstreams.stream(request, where, deadline).batches for event in batch]
@@ -166,7 +166,7 @@ def test_unknown_deployment_is_the_providers_fault():
         upstreams = Upstreams({"openai": chat_wire("openai", OpenAIChat())}, Network(transport), {}, 1)
         request = ChatRequest("m", Requirements(), lambda: TALK)
         with pytest.raises(UpstreamRefused):
-            upstreams.send(request, target("azure", server.url, LLM_AZURE_API_VERSION=DATED), Clock().monotonic() + 5)
+            upstreams.send(request, target("azure", server.url, LLM_AZURE_API_VERSION=DATED), Clock().monotonic() + 60)
         transport.close()
 
 

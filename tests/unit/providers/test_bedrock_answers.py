@@ -63,7 +63,7 @@ def ask(upstream, upstreams) -> Callable[..., ChatResult]:
         provider = Provider("aws-bedrock", "Bedrock", "bedrock", auth="sigv4")
         where = Target(provider, mapping, Credential(secret), upstream.url, {"region": "eu-west-1"}, trusted=True)
         request = ChatRequest("m", Requirements(stream=stream), lambda: TALK)
-        deadline = Clock().monotonic() + 5
+        deadline = Clock().monotonic() + 60
         if not stream:
             return upstreams.send(request, where, deadline)
         return [event for batch in upstreams.stream(request, where, deadline).batches for event in batch]

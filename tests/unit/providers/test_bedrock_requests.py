@@ -178,7 +178,7 @@ def test_sound_and_film_are_blocks_too():
         Audio(Media("audio/midi", data="AAAA")),
     ],
 )
-def test_what_the_format_cannot_carry_is_refused_not_dropped(part):
+def test_content_that_the_format_cannot_carry_is_refused_not_dropped(part):
     with pytest.raises(NotSupported):
         call(asking(Message("user", (part,))))
 

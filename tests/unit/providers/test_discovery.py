@@ -4,7 +4,7 @@ import pytest
 from fakes.engines import LLAMA_CPP, LM_STUDIO, OLLAMA, VLLM, FakeEngine, listed
 
 from gateway.catalogue import loader
-from gateway.catalogue.catalogue import Catalogue, Current
+from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.catalogue.entries import Model
 from gateway.configuration.settings import Security, Timeouts
 from gateway.providers.local.engines import read_details, read_list
@@ -16,12 +16,12 @@ FILES = loader.load()
 
 
 @pytest.fixture
-def find() -> Iterator[Callable[..., tuple[Discovery, Current]]]:
+def find() -> Iterator[Callable[..., tuple[Discovery, CurrentCatalogue]]]:
     """A discovery with this environment, and the catalogue that it changes."""
     transport = Transport(Timeouts(5, 5, 5, 0.3, 2, 1), Security(False, (), ()))
 
-    def make(**environment: str) -> tuple[Discovery, Current]:
-        current = Current(FILES)
+    def make(**environment: str) -> tuple[Discovery, CurrentCatalogue]:
+        current = CurrentCatalogue(FILES)
         return Discovery(transport, current, environment), current
 
     yield make
@@ -34,7 +34,7 @@ def ollama() -> Iterator[FakeEngine]:
         yield engine
 
 
-def found(current: Current, ident: str) -> Model:
+def found(current: CurrentCatalogue, ident: str) -> Model:
     model = current.current().find(ident)
     assert model is not None, ident
     return model
@@ -56,7 +56,7 @@ def test_models_of_an_engine_can_be_asked_for_and_cost_nothing(find, ollama):
     assert resolution.candidates == (mapping,)
 
 
-def test_what_a_model_can_do_is_what_the_engine_shows(find, ollama):
+def test_capabilities_of_a_model_are_those_that_the_engine_reports(find, ollama):
     discovery, current = find(LLM_OLLAMA_BASE_URL=f"{ollama.url}/v1/")
     discovery.refresh()
     seeing = found(current, "ollama/gemma3:4b")

@@ -195,7 +195,7 @@ def test_odd_list_of_errors_breaks_nothing(detail):
 
 
 @pytest.mark.parametrize("tail", ["", "sk-" + "k" * 40])
-def test_of_a_long_text_only_so_much_is_looked_at(monkeypatch, tail):
+def test_the_read_part_of_a_long_text_is_bounded(monkeypatch, tail):
     """One that is made for it would take time by its square, and who makes it may be a caller's own provider."""
     looked = []
 

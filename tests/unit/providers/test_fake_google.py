@@ -62,7 +62,7 @@ def test_official_client_runs_a_streamed_tool_loop(upstream):
         ({"contents": [HELLO], "tools": [{"functionDeclarations": [{"name": "3d"}]}]}, "Invalid function name"),
     ],
 )
-def test_what_the_service_refuses_is_refused(upstream, body, words):
+def test_requests_that_the_service_refuses_are_refused(upstream, body, words):
     status, reply = post(upstream, body)
     assert (status, reply["error"]["status"]) == (400, "INVALID_ARGUMENT")
     assert words in reply["error"]["message"] and upstream.calls[0].usage is None

@@ -42,7 +42,7 @@ def ask(client: openai.OpenAI, **fields):
         {"reasoning_effort": "extreme"},
     ],
 )
-def test_what_the_real_service_refuses_is_refused(upstream, client, fields):
+def test_requests_that_the_real_service_refuses_are_refused(upstream, client, fields):
     with pytest.raises(openai.BadRequestError):
         ask(client, **fields)
     assert upstream.calls[0].problem and upstream.calls[0].usage is None

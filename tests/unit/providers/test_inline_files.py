@@ -33,7 +33,7 @@ def test_a_long_text_is_a_file_and_the_rest_is_what_it_was(size: int, slash: byt
     assert wire == ANSWER
 
 
-def test_of_a_file_that_nobody_wants_the_beginning_is_kept() -> None:
+def test_unused_files_keep_their_beginning() -> None:
     files = InlineFiles(whole=False)
     wire = orjson.loads(files.read(pieces_of(orjson.dumps(ANSWER), 1000)))
     file = files.take(wire["videos"][0]["bytes"])
@@ -58,7 +58,7 @@ def test_a_long_text_that_is_no_base64_is_an_odd_answer(text: str) -> None:
         InlineFiles().read([b'{"a": "', text.encode(), b'"}'])
 
 
-def test_what_there_is_no_room_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_and_files_beyond_the_limits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UpstreamFailed) as refused:
         InlineFiles().read([b"[" + b"1," * LONG] * 3)
     assert refused.value.code == "response_too_large"

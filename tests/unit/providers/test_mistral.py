@@ -65,7 +65,7 @@ def ask(upstream) -> Iterator[Callable]:
         conversation = Conversation(messages or (HI,), **talk)
         needs = Requirements(stream=stream)
         request = ChatRequest("m", needs, lambda: conversation, native=native)
-        deadline = Clock().monotonic() + 5
+        deadline = Clock().monotonic() + 60
         if not stream:
             return upstreams.send(request, where, deadline)
         return [event for batch in upstreams.stream(request, where, deadline).batches for event in batch]

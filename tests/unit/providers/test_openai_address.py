@@ -3,7 +3,7 @@ import pytest
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest, Conversation, Native, Requirements
-from gateway.providers.openai.address import address_of, way_of
+from gateway.providers.openai.address import address_of, endpoint_of
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.protocol import Credential, Target
 
@@ -35,15 +35,15 @@ def test_a_bearer_key_that_looks_like_json_is_no_service_account() -> None:
 
 def test_a_way_is_made_once_for_a_target_and_never_shared_with_another() -> None:
     one, other = target("k1", auth="bearer"), target("k2", auth="bearer")
-    plain, streamed = way_of(one, "/chat/completions", False), way_of(one, "/chat/completions", True)
-    assert way_of(one, "/chat/completions", False) is plain
+    plain, streamed = endpoint_of(one, "/chat/completions", False), endpoint_of(one, "/chat/completions", True)
+    assert endpoint_of(one, "/chat/completions", False) is plain
     assert (plain.headers["accept"], streamed.headers["accept"]) == ("application/json", "text/event-stream")
-    assert way_of(other, "/chat/completions", False).headers["authorization"] == "Bearer k2"
+    assert endpoint_of(other, "/chat/completions", False).headers["authorization"] == "Bearer k2"
 
 
 def test_a_service_account_is_exchanged_for_a_token_at_each_call() -> None:
     place, tokens = target(ACCOUNT), iter(("t1", "t2"))
-    sent = [way_of(place, "/chat/completions", False, lambda secret: next(tokens)).headers for _ in range(2)]
+    sent = [endpoint_of(place, "/chat/completions", False, lambda secret: next(tokens)).headers for _ in range(2)]
     assert [headers["authorization"] for headers in sent] == ["Bearer t1", "Bearer t2"]
 
 

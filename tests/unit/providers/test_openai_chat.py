@@ -196,7 +196,7 @@ def test_values_stay_within_what_the_target_allows():
     assert orjson.loads(PROTOCOL.write(asking(), target(output_cap=7)).body)["max_completion_tokens"] == 7
 
 
-def test_what_a_mapping_lacks_is_left_out_and_named():
+def test_options_that_a_mapping_lacks_are_left_out_and_named():
     sampling = Sampling(temperature=1, top_k=5, presence_penalty=1, parallel_tool_calls=True)
     call = PROTOCOL.write(
         asking(sampling=sampling, tools=(FunctionTool("f"),)), target(mapped(supported_parameters=("temperature",)))

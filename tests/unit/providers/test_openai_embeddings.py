@@ -40,7 +40,7 @@ def test_a_request_is_asked_for_as_it_was_meant() -> None:
     }
 
 
-def test_what_was_not_asked_for_is_not_sent() -> None:
+def test_unset_options_are_not_sent() -> None:
     assert set(write()[1]) == {"model", "input", "encoding_format"}
 
 

@@ -156,7 +156,7 @@ def test_a_call_id_over_the_limit_is_shortened_alike_in_call_and_output() -> Non
         ({}, (Message("assistant", (VendorPart("anthropic", "server_tool_use", {}),)), HI)),
     ],
 )
-def test_what_the_format_has_no_word_for_skips_the_target(fields: dict, messages: tuple) -> None:
+def test_options_without_a_field_in_the_format_skip_the_target(fields: dict, messages: tuple) -> None:
     with pytest.raises(NotSupported):
         PROTOCOL.write(request(*messages, **fields), target())
 
@@ -166,7 +166,7 @@ def test_a_needed_search_is_refused_where_there_is_none() -> None:
         PROTOCOL.write(request(tools=(WebSearch(),)), target(PLAIN))
 
 
-def test_what_is_left_out_is_named() -> None:
+def test_omitted_options_are_named() -> None:
     call = PROTOCOL.write(request(sampling=Sampling(stop=("x",), top_k=3, max_tokens=2)), target())
     assert sent(call)["max_output_tokens"] == 16
     assert [text.split()[0] for text in call.warnings] == ["top_k", "stop", "max_output_tokens"]

@@ -1,13 +1,10 @@
 """Values made from schemas satisfy them, as an independent validator sees it."""
 
-import re
-
 import fastjsonschema
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.providers.sandbox.instances import MOST_STEPS, MOST_WRITTEN, InstanceGenerator, write_instance
-from gateway.providers.sandbox.patterns import write_match
+from gateway.providers.sandbox.instances import MOST_CHARACTERS, MOST_WORK, InstanceGenerator, write_instance
 
 TREE = {
     "$ref": "#/$defs/node",
@@ -31,8 +28,7 @@ SCHEMAS = {
     "nullable type": {"type": ["null", "string"], "minLength": 40},
     "short string": {"type": "string", "maxLength": 2},
     "empty string": {"type": "string", "maxLength": 0},
-    "pattern": {"type": "string", "pattern": r"^[A-Z]{2}-\d{4}$"},
-    "pattern with length": {"type": "string", "pattern": "^a+b*$", "minLength": 12, "maxLength": 13},
+    "pattern with an example": {"type": "string", "pattern": r"^[A-Z]{2}-\d{4}$", "examples": ["AB-1234"]},
     "integer range": {"type": "integer", "minimum": 5, "maximum": 7},
     "negative integer": {"type": "integer", "maximum": -3},
     "exclusive integer": {"type": "integer", "exclusiveMinimum": 4, "exclusiveMaximum": 6},
@@ -45,16 +41,9 @@ SCHEMAS = {
     "unique items": {"type": "array", "items": {"type": "string"}, "minItems": 3, "uniqueItems": True},
     "unique enum": {"type": "array", "items": {"enum": ["a", "b", "c"]}, "minItems": 3, "uniqueItems": True},
     "no items": {"type": "array", "maxItems": 0},
-    "contains": {"type": "array", "contains": {"const": 5}},
     "untyped object": {"properties": {"a": {"type": "boolean"}}, "required": ["a"]},
     "required only": {"type": "object", "required": ["a", "b"]},
-    "map": {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 2},
-    "few properties": {
-        "type": "object",
-        "properties": {"a": {"type": "null"}, "b": {"type": "null"}},
-        "required": ["b"],
-        "maxProperties": 1,
-    },
+    "map": {"type": "object", "additionalProperties": {"type": "integer"}, "required": ["a"]},
     "all of": {
         "allOf": [
             {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
@@ -76,9 +65,7 @@ def test_value_satisfies_its_schema(schema):
     fastjsonschema.compile(schema)(write_instance(schema))
 
 
-@pytest.mark.parametrize(
-    "name", ["date-time", "date", "time", "email", "hostname", "ipv4", "ipv6", "uri", "uuid", "regex", "json-pointer"]
-)
+@pytest.mark.parametrize("name", ["date-time", "date", "time", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"])
 def test_format_is_kept(name):
     schema = {"type": "string", "format": name}
     fastjsonschema.compile(schema)(write_instance(schema))
@@ -102,8 +89,7 @@ def test_no_schema_is_an_empty_object():
         {"type": "string", "minLength": 10**9},
         {"type": "string", "minLength": "x"},
         {"type": "object", "properties": ["a"]},
-        {"type": "string", "pattern": "(?=a)b"},
-        {"type": "string", "pattern": "a{999999}"},
+        {"type": "string", "pattern": "^a$"},
         {"anyOf": [False]},
     ],
 )
@@ -123,47 +109,10 @@ def test_wide_schema_that_contains_itself_stays_small():
     assert len(str(write_instance(node))) < 200_000
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        "^abc$",
-        r"^\+?[1-9]\d{1,14}$",
-        r"^(red|green|blue)$",
-        r"^[^a-z]+$",
-        r"^[^\w]{3}$",
-        r"^\w+@\w+\.[a-z]{2,}$",
-        r"^(?:[0-9a-f]{2}:){5}[0-9a-f]{2}$",
-        r"^[\d.,-]*$",
-        r"^[^\S]{2}$",
-        r"^[\s\S]+$",
-        r"^[\W][\D]$",
-        r"^[\-a]+[^\d\s]$",
-        r"^[]a]$",
-        r"^a?b*?c+?$",
-        r"^\u00e9$",
-        r"^\d{3,}\s\S$",
-        "x{y}",
-    ],
-)
-def test_made_string_matches_its_pattern(pattern):
-    assert re.search(pattern, write_match(pattern))
-
-
-def test_open_repeats_grow_to_the_shortest_length():
-    made = write_match("^[a-z]+$", 50)
-    assert len(made) == 50
-
-
-@pytest.mark.parametrize("pattern", ["(", "[a", "a)", "*a", r"(a)\1", r"\p{L}", "(?<n>a)", "(" * 5000])
-def test_irregular_pattern_is_refused(pattern):
-    with pytest.raises(InvalidRequest):
-        write_instance({"type": "string", "pattern": pattern})
-
-
-def steps_of(schema: dict) -> int:
+def work_of(schema: dict) -> int:
     generator = InstanceGenerator(schema)
     generator.make(schema, "value", 0, 0)
-    return generator.steps
+    return generator.work
 
 
 def named(count: int) -> list[str]:
@@ -179,22 +128,20 @@ GROWING = {
 
 @pytest.mark.parametrize("make", [GROWING["required times properties"], GROWING["alternatives"]])
 def test_twice_the_schema_is_twice_the_work(make):
-    assert steps_of(make(1000)) <= 2.2 * steps_of(make(500))
+    assert work_of(make(1000)) <= 2.2 * work_of(make(500))
 
 
 HUGE = {
     "an allOf that is joined one by one": GROWING["an allOf"](5000),
     "long texts, often": {"type": "array", "minItems": 1000, "items": {"type": "string", "minLength": 90_000}},
     "a large constant, often": {"type": "array", "minItems": 1000, "items": {"const": "x" * 50_000}},
-    "a long pattern": {"type": "string", "pattern": "{" * 300_000},
-    "patterns, often": {"type": "array", "minItems": 1000, "items": {"type": "string", "pattern": "ab?" * 1000}},
     "alternatives, often": {"type": "array", "minItems": 1000, "items": {"anyOf": [{"type": "null"}] * 1000}},
 }
 
 
 @pytest.mark.parametrize("schema", HUGE.values(), ids=HUGE)
-def test_a_schema_that_takes_too_much_is_refused_after_counted_steps(schema):
+def test_a_schema_that_takes_too_much_is_refused_after_counted_work(schema):
     generator = InstanceGenerator(schema)
     with pytest.raises(InvalidRequest):
         generator.make(schema, "value", 0, 0)
-    assert generator.steps < 2 * MOST_STEPS and generator.written < 2 * MOST_WRITTEN
+    assert generator.work < MOST_WORK + 2 * MOST_CHARACTERS

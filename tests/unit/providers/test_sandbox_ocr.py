@@ -25,7 +25,7 @@ def test_streams_without_an_end_are_looked_for_once() -> None:
     assert ocr._pages_of(data) == [""] and Counted.looked < 3 * len(data)
 
 
-def test_so_much_is_unpacked_of_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_decompressed_size_of_a_document_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     unpacked: list[int] = []
     unpack = ocr._unpack
     monkeypatch.setattr(ocr, "_unpack", lambda *given: unpacked.append(len(made := unpack(*given))) or made)
@@ -34,7 +34,7 @@ def test_so_much_is_unpacked_of_one_document(monkeypatch: pytest.MonkeyPatch) ->
     assert sum(unpacked) <= ocr.MOST_UNPACKED and len(unpacked) < 10 and len(pages) == ocr.MOST_PAGES
 
 
-def test_what_pages_show_is_read_packed_and_plain() -> None:
+def test_the_text_of_pages_is_read_compressed_and_plain() -> None:
     first = b"stream\r\n" + zlib.compress(b"BT (Hello \\(you\\)) Tj ET") + b"\r\nendstream"
     data = b"%PDF-1.4 /Type /Page /Type/Page " + first + b" stream\nBT (Two) ' ET\nendstream"
     assert ocr._pages_of(data) == ["Hello (you)", "Two"]

@@ -137,6 +137,24 @@ def test_plain_answer_takes_as_long_as_its_stream(bench):
     assert bench.passed() == pytest.approx(1.02)
 
 
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        ("echo", {"n": 3}),
+        ("template", {"n": 2}),
+        ("reasoning", {}),
+        ("tools", {"tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]}),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3])
+def test_plain_answers_of_every_kind_take_as_long_as_their_streams(bench, model, more, size):
+    text = f"look: Grüße aus Köln [[sandbox: pace=10 chunk={size}]]"
+    bench.stream(text, model, **more)
+    streamed_s = bench.passed()
+    bench.open(text, model, **more).read_all()
+    assert bench.passed() - streamed_s == pytest.approx(streamed_s)
+
+
 def test_cut_stream_raises_after_so_many_chunks(bench):
     chunks = bench.open("a long enough text [[sandbox: cut=2]]", stream=True).chunks()
     assert next(chunks) and next(chunks)

@@ -184,7 +184,7 @@ class Many(Sizes):
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\n"])
-def test_what_a_long_event_brings_is_passed_on_a_few_at_a_time(end: bytes) -> None:
+def test_the_content_of_a_long_event_is_forwarded_in_small_batches(end: bytes) -> None:
     def batches(count: int) -> list[list[int]]:
         data = b"data: %d " % count + b"x" * LONG * 2 + end
         stream = Many()

@@ -52,7 +52,7 @@ def test_places_in_the_old_text_are_forgotten():
     assert parts[1].sources == (Source("https://a.example"),)
 
 
-def test_what_waits_is_told_before_a_failure():
+def test_buffered_text_is_sent_before_a_failure():
     batches = [[Started(), TextDelta("<thi")], [Failed(truncated())]]
     events = [event for batch in split_batches(iter(batches)) for event in batch]
     assert events[1] == TextDelta("<thi") and isinstance(events[2], Failed)

@@ -1,4 +1,3 @@
-import gc
 import weakref
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -46,15 +45,8 @@ class Opener:
         self.closed += 1
 
 
-@pytest.fixture
-def collector_off() -> Iterator[None]:
-    gc.disable()
-    yield
-    gc.enable()
-
-
 @pytest.mark.parametrize("read", [0, 1, 2])
-def test_what_was_read_goes_with_the_answer_and_waits_for_no_collector(collector_off: None, read: int) -> None:
+def test_read_bodies_are_freed_with_the_response_without_garbage_collection(read: int) -> None:
     opener = Opener()
     request = SimpleNamespace(operation="chat", native=None, warnings=(), large=False)
     answering = Upstreams({"plain": chat_wire("plain", Plain())}, opener, {}, 1.0).stream(request, TARGET, 1.0)

@@ -153,7 +153,7 @@ def test_images_are_references(way, services):
 
 @EVERY_WAY
 @pytest.mark.parametrize("name", ["last_frame", "reference_images", "reference_videos", "reference_audios"])
-def test_what_a_format_has_no_place_for_is_refused_even_where_the_mapping_lists_it(way, name, services):
+def test_options_without_a_field_are_refused_even_if_the_mapping_lists_them(way, name, services):
     client = Client(way, services)
     everything = {"last_frame": True, "reference_images": 3, "reference_videos": 3, "reference_audios": 3}
     extra = {**client.target.mapping.extra, **everything}
@@ -240,7 +240,7 @@ def test_other_ends_are_told_by_name(way, ending, state, services):
     assert Client(way, services).finish().state == state
 
 
-def test_what_the_provider_counted_is_told(services):
+def test_reported_usage_is_in_the_outcome(services):
     counted = {way: Client(way, services).finish() for way in WAYS}
     seconds = {way: one.video_ms for way, one in counted.items() if one.video_ms}
     assert seconds == dict.fromkeys(("openai", "xai", "bytedance", "alibaba", "minimax"), MADE_SECONDS * 1000)

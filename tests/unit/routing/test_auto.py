@@ -46,7 +46,7 @@ def test_auto_leaves_room_for_an_answer_when_no_limit_is_named(market):
 def test_auto_takes_a_listed_model_without_an_option_only_where_no_model_fulfils_it(market):
     world = market()
     assert chosen(world.plan("auto", Requirements(reasoning=True)))[0] == "a/big"
-    plan = world.plan("auto", Requirements(verbosity=True))
+    plan = world.plan("auto", Requirements(parameters=frozenset(("verbosity",))))
     assert chosen(plan)[0] == "a/small" and plan.waived == ("verbosity",)
 
 

@@ -2,11 +2,11 @@ import pytest
 
 from gateway.catalogue.entries import Model
 from gateway.neutral.chat import Options, Requirements
+from gateway.neutral.parameters import CAPABILITIES
 from gateway.routing.capabilities import BITS, VENDOR, lacks, missing, read_ability, read_demand, refuse
 
 FLAGS = [
     ("tools", "tools", "tools"),
-    ("parallel_tools", "parallel_tool_calls", "parallel tools"),
     ("vision", "vision", "vision"),
     ("audio", "audio", "audio"),
     ("documents", "documents", "documents"),
@@ -14,7 +14,6 @@ FLAGS = [
     ("json_schema", "json_output_schema", "json schema"),
     ("reasoning", "reasoning", "reasoning"),
     ("web_search", "web_search", "web search"),
-    ("verbosity", "verbosity", "verbosity"),
 ]
 
 
@@ -33,6 +32,13 @@ def lacking(mapping, provider):
 def test_each_need_asks_for_its_own_flag(lacking, need, field, reason):
     assert lacking(Requirements(**{need: True})) == (reason,)
     assert lacking(Requirements(**{need: True}), **{field: True}) == ()
+
+
+@pytest.mark.parametrize("capability", [each for each in CAPABILITIES if each.flag], ids=lambda each: each.name)
+def test_each_capability_of_a_parameter_is_offered_by_its_own_flag(lacking, capability):
+    needs = Requirements(parameters=frozenset((capability.name,)))
+    assert lacking(needs) == (capability.name,)
+    assert lacking(needs, **{capability.flag: True}) == ()
 
 
 def test_a_plain_request_lacks_nothing(lacking):

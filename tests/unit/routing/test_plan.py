@@ -226,7 +226,7 @@ def test_a_service_tier_leaves_keys_with_own_addresses_out(world, mapping, key):
 
 def test_providers_that_fulfil_an_option_come_before_others(world, mapping):
     made = world(mapping("a", price=1), mapping("b", parallel_tool_calls=True))
-    assert providers(made.plan(needs=Requirements(parallel_tools=True))) == ["b", "a"]
+    assert providers(made.plan(needs=Requirements(parameters=frozenset(("parallel tools",))))) == ["b", "a"]
 
 
 def test_neither_preference_nor_chance_put_a_lacking_provider_first(world, mapping):
@@ -237,7 +237,7 @@ def test_neither_preference_nor_chance_put_a_lacking_provider_first(world, mappi
 
 def test_an_option_without_any_support_does_not_reject_the_request(world, mapping):
     made = world(mapping("a", max_output=100))
-    wishes = Requirements(max_tokens=200, reasoning=True, verbosity=True, parallel_tools=True)
+    wishes = Requirements(max_tokens=200, reasoning=True, parameters=frozenset(("verbosity", "parallel tools")))
     plan = made.plan(needs=wishes, options=Options(service_tier="flex"))
     assert set(write_record(plan)["waived"]) == {
         "max_tokens",

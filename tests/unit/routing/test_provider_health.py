@@ -391,7 +391,7 @@ def test_a_rejection_without_cooldown_keeps_the_fast_path_of_planning(health, ma
     assert not health.refusals
 
 
-def test_what_rested_long_ago_is_forgotten(health, clock, mapping, key):
+def test_old_cooldowns_are_forgotten(health, clock, mapping, key):
     health.sample(mapping("p"), key(), error=UpstreamRateLimited("slow", retry_after=20))
     for seconds, known in ((500, True), (200, False)):
         clock.advance(seconds)

@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.errors import Unavailable
-from gateway.routing.sticky import SESSION_HEADERS, Sticky, StickyMemory, read_session
+from gateway.routing.sticky import Sticky, StickyMemory
 
 
 class CacheStore:
@@ -25,14 +25,6 @@ class CacheStore:
 @pytest.fixture
 def shelf():
     return CacheStore()
-
-
-def test_session_headers_win_in_their_order_over_the_body():
-    headers = dict.fromkeys(SESSION_HEADERS, "")
-    for name in reversed(SESSION_HEADERS):
-        headers[name] = f" {name} "
-        assert read_session(headers, "body") == name
-    assert read_session({"x-session-id": "  "}, "body") == "body"
 
 
 def test_a_pin_holds_for_its_time_and_use_refreshes_it(clock):

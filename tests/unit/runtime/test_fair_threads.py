@@ -46,7 +46,7 @@ def test_one_owner_occupies_one_thread_and_others_begin_at_once(pool: FairThread
     assert pool.waiting == 15
     assert pool.run("other", lambda: "served") == "served", "while no piece of the flood has ended"
     gate.open()
-    gevent.joinall(flood, timeout=10, raise_error=True)
+    gevent.joinall(flood, timeout=60, raise_error=True)
 
 
 def test_owners_take_turns(gate: Gate) -> None:
@@ -59,7 +59,7 @@ def test_owners_take_turns(gate: Gate) -> None:
     ]
     gevent.sleep(0)
     gate.open()
-    gevent.joinall([first, *waiting], timeout=10, raise_error=True)
+    gevent.joinall([first, *waiting], timeout=60, raise_error=True)
     assert order == ["a", "b", "c", "a", "b", "a", "a"]
     pool.close()
 
@@ -72,7 +72,7 @@ def test_a_waiting_owner_that_is_killed_leaves_its_turn_to_others(pool: FairThre
     gevent.killall(leaving)
     assert pool.waiting == 0
     gate.open()
-    gevent.joinall(holders, timeout=10, raise_error=True)
+    gevent.joinall(holders, timeout=60, raise_error=True)
     assert [pool.run("leaving", lambda: 1) for _ in range(3)] == [1, 1, 1]
 
 
@@ -85,7 +85,7 @@ def test_a_thread_is_free_again_only_when_the_work_of_a_killed_caller_has_ended(
     gevent.sleep(0.01)
     assert pool.waiting == 1
     gate.open()
-    assert following.get(timeout=10) == "done"
+    assert following.get(timeout=60) == "done"
     pool.close()
 
 
@@ -105,8 +105,8 @@ def test_work_beyond_a_full_queue_is_refused(gate: Gate) -> None:
             pool.run(owner, gate.wait)
     urgent = gevent.spawn(pool.run, "c", lambda: "urgent", True)
     gate.open()
-    assert urgent.get(timeout=10) == "urgent"
-    gevent.joinall(flood, timeout=10, raise_error=True)
+    assert urgent.get(timeout=60) == "urgent"
+    gevent.joinall(flood, timeout=60, raise_error=True)
     pool.close()
 
 
@@ -122,7 +122,7 @@ def test_uploads_of_one_organization_leave_a_computing_thread_to_others(gate: Ga
     gevent.sleep(0)
     gevent.sleep(0)
     chat = gevent.spawn(serve, "chat", lambda: real_sleep(0.001))
-    chat.get(timeout=10)
+    chat.get(timeout=60)
     assert order == ["chat"], "none of the uploads was done, and the chat did not wait for one"
     gate.open()
-    gevent.joinall(uploads, timeout=10, raise_error=True)
+    gevent.joinall(uploads, timeout=60, raise_error=True)

@@ -8,7 +8,7 @@ from gateway.errors import RequestTooLarge, Unavailable
 from gateway.runtime.large_files import FileReader, StoredFile, copy, whole
 
 
-def test_what_is_small_stays_in_memory_and_what_is_large_leaves_it(tmp_path):
+def test_small_files_stay_in_memory_and_large_ones_do_not(tmp_path):
     file = StoredFile(str(tmp_path / "spool"), in_memory=10)
     file.write(b"0123456789")
     assert not file.on_disk and not (tmp_path / "spool").exists()

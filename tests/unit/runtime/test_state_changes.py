@@ -18,11 +18,11 @@ def told() -> list[str]:
 @pytest.fixture
 def states(told: list[str]) -> StateLog:
     made = StateLog()
-    made.listen(lambda change: told.append(change.event))
+    made.subscribe(lambda change: told.append(change.event))
     return made
 
 
-def test_what_stays_bad_is_reported_once_and_its_end_once(states: StateLog, told: list[str]) -> None:
+def test_a_lasting_failure_and_its_end_are_reported_once_each(states: StateLog, told: list[str]) -> None:
     for change in (BACK, AWAY, AWAY, BACK, BACK, AWAY):
         (states.resolve if change is BACK else states.fire)(change)
     assert told == ["redis.away", "redis.back", "redis.away"]

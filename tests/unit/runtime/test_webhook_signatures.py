@@ -54,7 +54,7 @@ def test_the_official_client_takes_a_delivery() -> None:
     client.webhooks.verify_signature(body, webhook_signatures.sign(secret, "evt_1", int(time.time()), body))
 
 
-def test_what_the_page_shows_a_receiver_to_check_takes_ours_and_nothing_else() -> None:
+def test_the_documented_check_accepts_only_our_signatures() -> None:
     (recipe,) = (one for one in blocks() if one.page == "docs/health.md" and "webhook-signature" in one.text)
     named: dict = {}
     exec(recipe.text, named)

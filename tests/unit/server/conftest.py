@@ -1,6 +1,6 @@
 import pytest
 from gevent.socket import socketpair
-from support.small_server import Server
+from support.small_server import GRACE_S, Server
 
 from gateway.clock import Clock
 from gateway.server.connection import CallerConnection
@@ -19,7 +19,15 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def leaving_server(tmp_path):
-    """One to be ended, with four seconds of grace."""
+    """One to be ended, with GRACE_S of grace."""
+    made = Server(tmp_path, GATEWAY_SERVER_GRACEFUL_TIMEOUT_S=str(GRACE_S))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def hasty_server(tmp_path):
+    """One that cuts what is open after a grace of four seconds."""
     made = Server(tmp_path, GATEWAY_SERVER_GRACEFUL_TIMEOUT_S="4")
     yield made
     made.stop()

@@ -133,6 +133,39 @@ def scheme(environ, start_response):
     return [environ["wsgi.url_scheme"].encode()]
 
 
+class Rounds:
+    """Counts the rounds of the event loop since the first call."""
+
+    def __init__(self):
+        self.count = 0
+        self._watcher = None
+
+    def start(self):
+        if self._watcher is None:
+            self._watcher = gevent.get_hub().loop.check()
+            self._watcher.start(self._add)
+
+    def _add(self):
+        self.count += 1
+
+
+rounds = Rounds()
+
+
+def hold(environ, start_response):
+    """Hold the event loop for the given time; answer the round in which this call began."""
+    rounds.start()
+    began_in = rounds.count
+    seconds = float(environ["QUERY_STRING"])
+    if seconds:
+        record("holding")
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        continue
+    start_response("200 OK", PLAIN)
+    return [b"%d" % began_in]
+
+
 flask_app = Flask(__name__)
 sock = Sock(flask_app)
 
@@ -147,7 +180,7 @@ def socket_echo(ws):
 
 
 ROUTES = {f"/{view.__name__}": view for view in (echo, size, stream, silent, crash, crash_late, replace, split)}
-ROUTES |= {f"/{view.__name__}": view for view in (declared, status, lazy, written, ready, scheme)}
+ROUTES |= {f"/{view.__name__}": view for view in (declared, status, lazy, written, ready, scheme, hold)}
 
 
 class Application:

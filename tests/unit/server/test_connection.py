@@ -6,15 +6,23 @@ import gevent
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.server.connection import READING
+from gateway.runtime.send_batch import current_batch
+from gateway.server.connection import READING, SLICE_BYTES, CallerConnection
 from gateway.server.http1 import read_chunked
 from gateway.server.worker_state import ClientGone
+
+
+def expire_while_reading(connection: CallerConnection) -> None:
+    """Expire the connection once a part of its request is read: an idle one stays open while a request arrives."""
+    while connection.phase != READING:
+        gevent.sleep(0.01)
+    connection.expire()
 
 
 def test_half_a_head_that_stops_coming_is_answered_408(pair):
     connection, caller = pair
     caller.sendall(b"GET / HT")
-    gevent.spawn_later(0.01, connection.expire)
+    gevent.spawn(expire_while_reading, connection)
     with pytest.raises(InvalidRequest) as caught:
         connection.take_head()
     assert caught.value.status == 408 and connection.phase == READING
@@ -23,7 +31,7 @@ def test_half_a_head_that_stops_coming_is_answered_408(pair):
 def test_half_a_body_that_stops_coming_is_answered_408(pair):
     connection, caller = pair
     caller.sendall(b"abc")
-    gevent.spawn_later(0.01, connection.expire)
+    gevent.spawn(expire_while_reading, connection)
     with pytest.raises(InvalidRequest) as caught:
         connection.take(4)
     assert caught.value.status == 408
@@ -40,6 +48,16 @@ def test_request_that_came_as_its_connection_expired_is_still_read(pair):
     caller.sendall(b"GET / HTTP/1.1\r\n\r\n")
     connection.expire()
     assert connection.take_head() == b"GET / HTTP/1.1\r\n\r\n"
+
+
+def test_request_that_is_arriving_as_its_connection_expires_is_read_to_its_end(pair):
+    """A reload closed idle connections, also one whose request had arrived in part: its caller saw no answer."""
+    connection, caller = pair
+    caller.sendall(b"POST / HTTP/1.1\r\nContent-Le")
+    connection.expire()
+    gevent.spawn_later(0.01, caller.sendall, b"ngth: 4\r\n\r\nbody")
+    assert connection.take_head() == b"POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n"
+    assert connection.take(4) == b"body"
 
 
 def test_caller_that_leaves_in_its_body_is_no_error_of_the_request(pair):
@@ -70,8 +88,26 @@ def test_large_reply_reaches_a_slow_reader_whole(pair):
     received = 0
     while received < 3_000_000:
         received += len(caller.recv(100_000))
-    sending.join(1)
+    sending.join(60)
     assert sending.successful() and not connection.progress.is_too_slow(10_000, 1, 1)
+
+
+def test_large_reply_is_passed_to_the_system_in_pieces(pair):
+    connection, caller = pair
+    sizes = []
+    send = connection.send_now
+
+    def send_now(data):
+        sizes.append(len(data))
+        return send(data)
+
+    connection.send_now = send_now
+    sending = gevent.spawn(connection.send, b"a" * 3_000_000)
+    received = 0
+    while received < 3_000_000:
+        received += len(caller.recv(100_000))
+    sending.get(timeout=5)
+    assert sizes == [SLICE_BYTES]
 
 
 def test_send_to_a_caller_that_left_is_reported_as_such(pair):
@@ -132,3 +168,21 @@ def test_the_rest_of_an_unread_body_leaves_the_others_their_turn(pair, monkeypat
     connection.linger()
     counting.kill()
     assert len(turns) > 40
+
+
+def test_caller_that_is_gone_before_the_batch_leaves_ends_the_next_send(pair):
+    connection, caller = pair
+    current_batch().open()
+    caller.close()
+    connection.send(b"one")
+    gevent.sleep(0)
+    with pytest.raises(ClientGone):
+        connection.send(b"two")
+
+
+def test_answer_in_the_batch_arrives_although_its_connection_is_closed(pair):
+    connection, caller = pair
+    current_batch().open()
+    connection.send(b"the end")
+    connection.close()
+    assert caller.recv(100) == b"the end"

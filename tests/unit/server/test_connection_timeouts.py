@@ -1,7 +1,5 @@
 """The timeout sweep ends abandoned connections, once, and nothing younger than a tick."""
 
-from datetime import UTC, datetime
-
 import pytest
 
 from gateway.server import send_progress
@@ -12,8 +10,11 @@ from gateway.server.worker_state import ClientGone, WorkerState
 
 
 class StoppedClock:
-    def now(self):
-        return datetime(2026, 1, 15, 8, 30, tzinfo=UTC)
+    def __init__(self):
+        self.second = 1_768_465_800  # 2026-01-15, 8:30
+
+    def now_us(self):
+        return self.second * 1_000_000
 
 
 class Standing:
@@ -45,7 +46,12 @@ def sweep(connection, times):
 
 
 def test_date_line_is_an_http_date():
-    assert WorkerState(StoppedClock()).date == "Date: Thu, 15 Jan 2026 08:30:00 GMT"
+    clock = StoppedClock()
+    state = WorkerState(clock)
+    assert state.date == "Date: Thu, 15 Jan 2026 08:30:00 GMT"
+    clock.second += 61
+    state.advance()
+    assert state.date == "Date: Thu, 15 Jan 2026 08:31:01 GMT"
 
 
 @pytest.mark.parametrize(("phase", "allowed"), [(IDLE, 4), (READING, 8)])
@@ -112,7 +118,7 @@ def test_waits_for_one_answer_count_together_and_those_of_ours_do_not(kernel):
     assert wait_for(1, kernel, 4, progress).ended == [ClientGone]
 
 
-def test_nobody_is_ended_for_a_provider_that_says_nothing(kernel):
+def test_callers_of_a_silent_provider_are_not_disconnected(kernel):
     connection = wait_for(0, kernel, 3)
     connection.progress.end(4)
     assert sweep(connection, 100).ended == []
@@ -132,7 +138,7 @@ def test_no_body_lasts_beyond_the_end_however_it_flows():
     assert not sweep(flowing, 20).expired and sweep(flowing, 21).expired
 
 
-def test_who_waits_longest_makes_room_and_who_is_answered_stays():
+def test_the_longest_idle_connection_makes_room_and_active_ones_stay():
     standing = [Standing(phase) for phase in (IDLE, IDLE, READING, ANSWERING)]
     for number, one in enumerate(standing):
         one.since = -number

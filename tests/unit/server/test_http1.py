@@ -62,7 +62,7 @@ def read_all(wire: list[bytes], shared: bool) -> list:
                 ours, theirs = socketpair()
                 connection, heads = CallerConnection(ours, "", WorkerState(Clock())), HeadCache(lambda environ: None)
             theirs.sendall(data)
-            with gevent.Timeout(5):
+            with gevent.Timeout(60):
                 found.append(outcome(heads, connection))
             if not isinstance(found[-1], tuple):
                 connection._buffer, connection._at = b"", 0

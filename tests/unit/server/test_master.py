@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from gunicorn.arbiter import Arbiter
 
+from gateway.clock import Clock
 from gateway.server import master as module
 from gateway.server import ready_workers
 from gateway.server.master import Master
+from gateway.server.worker import GatewayWorker
 
 
 class Worker:
@@ -35,6 +37,7 @@ def master(monkeypatch: pytest.MonkeyPatch) -> Master:
     made._old_age = made._failed = 0
     made._backoff_until = 0.0
     made.reexec_pid = made.dirty_arbiter_pid = 0
+    made.worker_class, made.pid = GatewayWorker, os.getpid()
     made.log = logging.getLogger("test of the master")
     made.cfg = SimpleNamespace(child_exit=lambda arbiter, worker: None)
     made.killed = []
@@ -149,3 +152,44 @@ def test_hang_ups_that_came_together_are_one_reload_and_none_beside_an_end(maste
             master.SIG_QUEUE.put(one)
         came.append(master.wait_for_signals(0))
     assert came == [[signal.SIGCHLD, signal.SIGHUP], [signal.SIGTERM], [signal.SIGCHLD]]
+
+
+class EarlyWorker(GatewayWorker):
+    """A worker that gets SIGTERM before it has installed its handlers. Its exit status says whether it noticed."""
+
+    def __init__(self, *given: Any) -> None:
+        self.cfg = SimpleNamespace(worker_int=lambda worker: None)
+        self._clock, self._leaving_since, self._hurry = Clock(), None, False
+        self.alive, self.tmp = True, Worker(0, 0).tmp
+
+    def init_process(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+        self.PIPE = os.pipe()
+        os.set_blocking(self.PIPE[1], False)
+        self.init_signals()
+        os._exit(7 if self._leaving_since is not None else 0)
+
+
+def test_a_termination_signal_between_fork_and_handlers_is_not_lost() -> None:
+    """The worker inherited the handler of the master, which queued the signal where nothing reads it, so a shutdown
+    took the whole grace period."""
+    made = object.__new__(Master)
+    made.worker_class, made.worker_age, made.WORKERS, made.LISTENERS = EarlyWorker, 0, {}, []
+    made.pid, made.app, made.timeout, made.proc_name, made._stats = (
+        os.getpid(),
+        None,
+        30,
+        "test",
+        {"workers_spawned": 0},
+    )
+    made.log = logging.getLogger("test of the master")
+    hooks = {name: (lambda *given: None) for name in ("pre_fork", "post_fork", "worker_exit")}
+    made.cfg = SimpleNamespace(reuse_port=False, **hooks)
+    before = signal.signal(signal.SIGTERM, lambda *given: None)  # as the arbiter's, which queues it
+    try:
+        pid = made.spawn_worker()
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())

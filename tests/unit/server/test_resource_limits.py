@@ -30,7 +30,7 @@ def test_bodies_of_one_organization_leave_room_for_others():
     second.grow(60)
 
 
-def test_whose_a_body_is_is_asked_once_it_is_more_than_anyone_may_send():
+def test_large_bodies_are_authenticated_once_they_exceed_the_anonymous_limit():
     asked, bodies = [], ByteBudget(100, 100)
     held = BodyReservation(bodies, lambda: asked.append(1) or "one", FREE)
     for _ in range(FREE):

@@ -35,7 +35,7 @@ def pair(server_context):
     connection = CallerConnection(
         server_context.wrap_socket(ours, server_side=True), "", WorkerState(Clock()), peekable=False
     )
-    caller = greeting.get(timeout=5)
+    caller = greeting.get(timeout=60)
     yield connection, caller
     caller.close()
     connection.close()
@@ -55,11 +55,11 @@ def test_a_large_body_and_a_large_reply_pass_tls_whole(pair):
     connection, caller = pair
     sending = gevent.spawn(caller.sendall, b"a" * 1_000_000)
     assert connection.take(1_000_000) == b"a" * 1_000_000
-    sending.join(1)
+    sending.join(60)
     sending, received = gevent.spawn(connection.send, b"b" * 1_000_000), 0
     while received < 1_000_000:
         received += len(caller.recv(100_000))
-    sending.join(1)
+    sending.join(60)
     assert sending.successful()
 
 

@@ -73,7 +73,7 @@ def test_lines_are_few_however_often_the_loop_is_held(caplog, monkeypatch):
     assert len(lines) == 2 and "49 more" in lines[1].getMessage()
 
 
-def test_what_is_no_request_is_reported_by_its_place():
+def test_blocking_work_outside_of_requests_is_reported_by_its_place():
     found = []
 
     def look():
@@ -91,3 +91,37 @@ def test_a_machine_that_stood_still_is_not_told_as_work_of_the_gateway(caplog, m
         made._at, made._cpu = time.perf_counter() - 5.0, time.thread_time()
         made._beat()
     assert "the machine gave it no CPU time" in caplog.records[-1].getMessage()
+
+
+def test_a_worker_without_connections_is_watched_by_rare_heartbeats_until_the_next_one(monkeypatch):
+    beats = []
+    beat = Watchdog._beat
+    monkeypatch.setattr(Watchdog, "_beat", lambda self: beats.append(self._every_s) or beat(self))
+    made = Watchdog(0.1)
+    made.start()
+    try:
+        wait_for(lambda: watchdog.BEAT_S in beats)
+        for _ in range(watchdog.QUIET_TICKS):
+            made.tick(0)
+        beats.clear()
+        wait_for(lambda: len(beats) > 1)
+        assert set(beats) == {watchdog.TICK_S}
+        gevent.spawn(hold, 0.5).join()  # held while it rests: heartbeats are rare, and still notice it
+        wait_for(lambda: made.gauges()["loop_held"][1] >= 1)
+        made.rouse()
+        beats.clear()
+        wait_for(lambda: len(beats) > 1)
+        assert set(beats) == {watchdog.BEAT_S}
+        for _ in range(watchdog.QUIET_TICKS - 1):
+            made.tick(0)
+        made.tick(1)
+        made.tick(0)
+        assert made._every_s == watchdog.BEAT_S
+    finally:
+        made.stop()
+
+
+def wait_for(condition):
+    with gevent.Timeout(60, RuntimeError("it did not happen")):
+        while not condition():
+            gevent.sleep(0.01)

@@ -261,6 +261,17 @@ def test_half_sent_request_holds_nobody_up(server):
     assert slow.rest() == b""
 
 
+def test_requests_that_wait_together_begin_in_separate_rounds_of_the_event_loop(server):
+    waiting = [server.call() for _ in range(6)]
+    assert {caller.get("/hold?0").reply()[0] for caller in waiting} == {200}
+    holder = server.call().get("/hold?0.5")
+    server.wait_for("holding")
+    for caller in waiting:
+        caller.get("/hold?0")
+    rounds = [int(caller.reply()[2]) for caller in (*waiting, holder)]
+    assert len(set(rounds)) == len(rounds)
+
+
 FORM = b"Host: here\r\nContent-Type: multipart/form-data; boundary=b\r\n"
 
 

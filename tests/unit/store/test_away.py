@@ -53,7 +53,7 @@ def told() -> list[StateChange]:
 @pytest.fixture
 def store(clock, told: list[StateChange]) -> tuple[Database, Backend]:
     states, backend = StateLog(), Backend()
-    states.listen(told.append)
+    states.subscribe(told.append)
     return Database(backend, 1.0, clock, states), backend
 
 
@@ -100,11 +100,11 @@ def test_a_store_that_could_not_be_read_is_back_with_the_first_answer(store, tol
 
 def test_that_it_is_away_is_reported_once_over_the_tries_of_a_start(told: list[StateChange], clock) -> None:
     first, backend = StateLog(), Backend()
-    first.listen(told.append)
+    first.subscribe(told.append)
     backend.reads = BROKEN
     assert not ask(Database(backend, 1.0, clock, first).read)
     second = StateLog(first)
-    second.listen(told.append)
+    second.subscribe(told.append)
     database = Database(backend, 1.0, clock, second)
     assert not ask(database.read) and [one.event for one in told] == ["database.away"]
     backend.reads = None

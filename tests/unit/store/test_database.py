@@ -14,6 +14,7 @@ from support import cheap_disks
 from gateway import errors
 from gateway.configuration.settings import ROOT, SettingsError
 from gateway.configuration.settings import DatabaseSettings as Config
+from gateway.runtime.loop_turns import low_priority
 from gateway.store import sqlite
 from gateway.store.database import Base, NanoField, open_database
 from gateway.store.pool import DRIVER_ERRORS
@@ -92,6 +93,20 @@ def test_a_write_inside_a_read_needs_no_second_connection(database_url, open_sto
     assert database.read(lambda: BudgetSet.select().count()) == 1
 
 
+def test_a_report_of_several_reads_lets_other_work_through(database):
+    """A report of ten reads held the event loop of SQLite for some milliseconds."""
+    order = []
+
+    def report():
+        with low_priority():
+            gevent.spawn(order.append, "model call")
+            assert database.read(lambda: database.read(lambda: 1)) == 1
+            order.append("report")
+
+    gevent.spawn(report).join()
+    assert order == ["model call", "report"]
+
+
 def test_a_query_outside_of_any_work_is_refused(budget_sets):
     with pytest.raises(peewee.InterfaceError):
         BudgetSet.get_by_id("a")
@@ -100,7 +115,7 @@ def test_a_query_outside_of_any_work_is_refused(budget_sets):
 def test_the_pool_gives_up_after_its_wait(database_url, open_store):
     database = open_store(database_url, pool_size=1, pool_wait_s=0.1)
     release = threading.Event()
-    holder = gevent.spawn(database.read, lambda: release.wait(5))
+    holder = gevent.spawn(database.read, lambda: release.wait(60))
     gevent.sleep(0.02)
     with pytest.raises(errors.Unavailable):
         database.read(lambda: None)
@@ -158,7 +173,7 @@ def test_a_busy_writer_lets_another_process_through(sqlite_url, open_store):
 def test_a_stuck_writer_of_another_process_is_waited_for_only_so_long(sqlite_url, open_store):
     first, second = open_store(sqlite_url), open_store(sqlite_url, pool_wait_s=0.1)
     stuck = threading.Event()
-    holder = gevent.spawn(first.write, lambda: stuck.wait(5))
+    holder = gevent.spawn(first.write, lambda: stuck.wait(60))
     gevent.sleep(0.05)
     with pytest.raises(errors.Unavailable):
         second.write(lambda: None)
@@ -225,8 +240,8 @@ def test_a_statement_without_an_answer_ends_as_unavailable(postgresql_url, open_
     database = open_store(postgresql_url, pool_wait_s=0.3)
     start = time.monotonic()
     with pytest.raises(errors.Unavailable):
-        database.read(lambda: database.execute("SELECT pg_sleep(5)"))
-    assert time.monotonic() - start < 2
+        database.read(lambda: database.execute("SELECT pg_sleep(60)"))
+    assert time.monotonic() - start < 30
     assert database.read(lambda: database.execute("SELECT 1").fetchone()[0]) == 1
 
 
@@ -255,16 +270,16 @@ def test_a_greenlet_that_is_killed_within_a_statement_is_no_outage(postgresql_ur
     assert database.read(lambda: database.execute("SELECT 1").fetchone()[0]) == 1
 
 
-def test_what_a_killed_greenlet_asked_of_the_server_ends_there_too(postgresql_url, open_store):
+def test_queries_of_a_killed_greenlet_are_canceled_on_the_server(postgresql_url, open_store):
     database, slept = open_store(postgresql_url), "SELECT pg_sleep(7)"
     running = "SELECT count(*) FROM pg_stat_activity WHERE query = ? AND state = 'active'"
     count = lambda: database.read(lambda: database.execute(running, (slept,)).fetchone()[0])  # noqa: E731
     reader = gevent.spawn(database.report, lambda: database.execute(slept))
-    with gevent.Timeout(1):
+    with gevent.Timeout(60):
         while not count():
             gevent.sleep(0.01)
     reader.kill()
-    with gevent.Timeout(1):
+    with gevent.Timeout(60):
         while count():
             gevent.sleep(0.01)
 
@@ -280,7 +295,9 @@ def test_a_deadlock_is_tried_again(postgresql_url, open_store):
 
     tasks = [gevent.spawn(database.write, lambda a=a, b=b: swap(a, b)) for a, b in ("ab", "ba")]
     gevent.joinall(tasks, raise_error=True)
-    found = database.read(lambda: database.execute("SELECT value FROM installation ORDER BY name").fetchall())
+    found = database.read(
+        lambda: database.execute("SELECT value FROM installation WHERE name IN ('a', 'b')").fetchall()
+    )
     assert found == [("0xx",), ("0xx",)]
 
 
@@ -306,7 +323,7 @@ def test_the_writers_lock_ends_with_its_process(sqlite_url, open_store, tmp_path
     holder.stdout.close()
 
 
-def test_what_may_have_been_done_is_not_done_again(database):
+def test_writes_that_may_have_succeeded_are_not_repeated(database):
     """After an error that leaves it open whether the transaction was committed."""
     runs = []
 

@@ -61,9 +61,9 @@ def test_a_document_that_is_stored_anew_while_it_is_swept_stays(database, docume
             gevent.sleep(0.1)
 
     claiming = gevent.spawn(database.write, claim)
-    stored.wait(5)
+    stored.wait(60)
     documents.sweep({})
-    claiming.get(timeout=5)
+    claiming.get(timeout=60)
     assert documents.get("idempotency", "k") == b"new"
 
 

@@ -25,7 +25,7 @@ def intents(tmp_path):
     return Intents(tmp_path, "a/node")
 
 
-def test_what_was_begun_and_not_ended_is_found_after_a_kill(intents, tmp_path):
+def test_open_intents_are_read_after_a_kill(intents, tmp_path):
     intents.claim(7)
     intents.begin(ONE, 0, b"payload")
     assert abandoned(tmp_path) == []  # Its owner lives.

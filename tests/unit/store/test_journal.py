@@ -1,5 +1,6 @@
 import gevent
 import pytest
+from support.fickle_database import Fickle
 
 from gateway import errors
 from gateway.store.journal import STIR_S, Journal, Statement, forget_writers
@@ -32,28 +33,6 @@ def _sum(store, table="entry"):
     return store.read(lambda: store.execute(f"SELECT coalesce(sum(amount), 0) FROM {table}").fetchone()[0])
 
 
-class Fickle:
-    """A Database with configurable failures: before the work, or after its commit."""
-
-    def __init__(self, database):
-        self._database = database
-        self.away = False
-        self.lose_answers = self.asked = 0
-
-    def write(self, work):
-        self.asked += 1
-        if self.away:
-            raise errors.Unavailable()
-        result = self._database.write(work)
-        if self.lose_answers:
-            self.lose_answers -= 1
-            raise errors.Unavailable()
-        return result
-
-    def __getattr__(self, name):
-        return getattr(self._database, name)
-
-
 @pytest.fixture
 def fickle(store):
     return Fickle(store)
@@ -68,14 +47,14 @@ def shaky(fickle, clock):
 
 
 def test_rows_are_durable_when_the_ticket_returns(store, journal):
-    journal.append((INSERT, (1, 5)), (SPEND, (5, 0))).wait(2)
+    journal.append((INSERT, (1, 5)), (SPEND, (5, 0))).wait(60)
     assert (_sum(store), _sum(store, "total")) == (5, 5)
 
 
 def test_appends_during_a_commit_share_the_next_one(store, journal):
     tickets = [journal.append((INSERT, (n, 1))) for n in range(300)]
     for ticket in tickets:
-        ticket.wait(2)
+        ticket.wait(60)
     assert _sum(store) == 300
     assert journal.commits <= 2
     assert journal.pending == 0
@@ -87,7 +66,7 @@ def test_those_who_are_ready_to_run_join_the_commit(store, journal, monkeypatch)
     def work(number):
         for _ in range(20):
             gevent.sleep(0)
-        journal.append((INSERT, (number, 1))).wait(2)
+        journal.append((INSERT, (number, 1))).wait(60)
 
     first = journal.append((INSERT, (0, 1)))
     gevent.joinall([gevent.spawn(work, number) for number in range(1, 9)])
@@ -98,7 +77,7 @@ def test_those_who_are_ready_to_run_join_the_commit(store, journal, monkeypatch)
 def test_a_process_that_is_never_idle_commits_all_the_same(fickle, shaky):
     fickle.away = True
     shaky.append((INSERT, (1, 1)))
-    with gevent.Timeout(5):
+    with gevent.Timeout(60):
         while not fickle.asked:
             gevent.sleep(0)
 
@@ -108,7 +87,7 @@ def test_a_bad_entry_sinks_alone(store, journal):
     failed = []
     for number, ticket in enumerate(tickets):
         try:
-            ticket.wait(2)
+            ticket.wait(60)
         except errors.Unavailable:
             failed.append(number)
     assert failed == [3]
@@ -117,24 +96,24 @@ def test_a_bad_entry_sinks_alone(store, journal):
 
 def test_a_value_that_the_driver_cannot_take_sinks_alone(store, journal):
     bad, good = journal.append((INSERT, (1, object()))), journal.append((INSERT, (2, 1)))
-    good.wait(2)
+    good.wait(60)
     with pytest.raises(errors.Unavailable):
-        bad.wait(2)
+        bad.wait(60)
 
 
 def test_an_exact_statement_refuses_a_row_that_is_gone(store, journal):
     lost, found = journal.append((INSERT, (1, 7)), (SPEND, (7, 99))), journal.append((INSERT, (2, 3)), (SPEND, (3, 0)))
-    found.wait(2)
+    found.wait(60)
     with pytest.raises(errors.Unavailable):
-        lost.wait(2)
+        lost.wait(60)
     assert (_sum(store), _sum(store, "total")) == (3, 3)
 
 
-def test_what_comes_to_one_id_is_added_up(store, journal):
-    journal.append((ADD, ((), 99))).wait(2)
+def test_changes_of_one_id_are_summed(store, journal):
+    journal.append((ADD, ((), 99))).wait(60)
     for ids, amount in (((5, 7), 10), ((7,), 3), ((), 99), ((9, 5), 1)):
         ticket = journal.append((ADD, (ids, amount)))
-    ticket.wait(2)
+    ticket.wait(60)
     rows = store.read(lambda: store.execute("SELECT id, amount FROM total WHERE amount > 0 ORDER BY id").fetchall())
     assert [tuple(row) for row in rows] == [(5, 11), (7, 13), (9, 1)]
 
@@ -145,14 +124,14 @@ def test_entries_wait_for_a_store_that_is_away_and_then_post(store, fickle, shak
     with pytest.raises(errors.Unavailable):
         ticket.wait(0.02)
     fickle.away = False
-    shaky.flush(3)
+    shaky.flush(60)
     assert ticket.posted() and _sum(store) == 1
 
 
 def test_a_commit_whose_answer_was_lost_is_not_repeated(store, fickle, shaky):
     fickle.lose_answers = 2
-    shaky.append((SPEND, (5, 0))).wait(3)
-    shaky.append((SPEND, (1, 0))).wait(3)
+    shaky.append((SPEND, (5, 0))).wait(60)
+    shaky.append((SPEND, (1, 0))).wait(60)
     assert _sum(store, "total") == 6
 
 
@@ -202,7 +181,7 @@ def test_writers_that_share_rows_in_any_order_lose_nothing(database_url, store, 
 
 
 def test_marks_of_journals_long_gone_are_forgotten(store, journal, clock):
-    journal.append((INSERT, (1, 1))).wait(2)
+    journal.append((INSERT, (1, 1))).wait(60)
     assert forget_writers(store, clock.now_us() - 60_000_000) == 0
     assert forget_writers(store, clock.now_us() + 1) == 1
 
@@ -218,7 +197,7 @@ def test_an_append_does_not_wait(fickle, shaky):
 def test_a_patient_waiter_gives_up_when_its_time_is_over(fickle, shaky):
     fickle.away = True
     ticket = shaky.append((INSERT, (1, 1)))
-    with gevent.Timeout(5), pytest.raises(errors.Unavailable, match="in time"):
+    with gevent.Timeout(60), pytest.raises(errors.Unavailable, match="in time"):
         ticket.wait(STIR_S + 0.1)
 
 
@@ -226,17 +205,17 @@ def test_a_patient_waiter_returns_when_the_store_comes_back(fickle, shaky):
     fickle.away = True
     ticket = shaky.append((INSERT, (1, 1)))
     gevent.spawn_later(3 * STIR_S, setattr, fickle, "away", False)
-    with gevent.Timeout(10):
+    with gevent.Timeout(60):
         ticket.wait(8.0)
     assert ticket.posted()
 
 
-def test_nobody_waits_for_a_journal_that_closed_in_vain(fickle, clock):
+def test_waiters_of_a_closed_journal_are_released(fickle, clock):
     journal = Journal(fickle, clock)
     fickle.away = True
     waiter = gevent.spawn(lambda: journal.append((INSERT, (1, 1))).wait(STIR_S + 0.2))
     gevent.sleep(0.01)
     with pytest.raises(errors.Unavailable):
         journal.close(timeout_s=0.1)
-    with gevent.Timeout(5), pytest.raises(errors.Unavailable):
+    with gevent.Timeout(60), pytest.raises(errors.Unavailable):
         waiter.get()

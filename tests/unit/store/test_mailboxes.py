@@ -35,7 +35,7 @@ def post(workers, owner, name, message):
 
 def test_a_message_reaches_a_mailbox_of_another_worker_and_of_the_own(workers):
     here, there = workers
-    box = here.listen("key_1")
+    box = here.open("key_1")
     post(there, "key_1", box.name, b"from there")
     assert box.take(5) == b"from there"
     post(here, "key_1", box.name, b"from here")
@@ -45,7 +45,7 @@ def test_a_message_reaches_a_mailbox_of_another_worker_and_of_the_own(workers):
 
 def test_a_mailbox_belongs_to_its_owner(workers):
     here, there = workers
-    box = here.listen("key_1")
+    box = here.open("key_1")
     assert here.find("key_2", box.name) is None and there.find("key_2", box.name) is None
     assert there.find("key_1", "other") is None
     here.close(box)
@@ -53,8 +53,8 @@ def test_a_mailbox_belongs_to_its_owner(workers):
 
 def test_mailboxes_are_counted_over_all_workers_until_they_are_closed(workers):
     here, there = workers
-    one, two = here.listen("key_1"), there.listen("key_1")
-    here.listen("key_10")
+    one, two = here.open("key_1"), there.open("key_1")
+    here.open("key_10")
     assert here.count("key_1") == there.count("key_1") == 2
     here.close(one)
     there.close(two)
@@ -65,17 +65,17 @@ def test_mailboxes_are_counted_over_all_workers_until_they_are_closed(workers):
 
 def test_a_worker_that_leaves_ends_all_and_takes_no_more(workers):
     here, there = workers
-    box = here.listen("key_1")
+    box = here.open("key_1")
     here.leave()
     assert box.ended and box.take(5) is None
     with pytest.raises(Unavailable):
-        here.listen("key_1")
-    there.close(there.listen("key_1"))
+        here.open("key_1")
+    there.close(there.open("key_1"))
 
 
 def test_one_who_takes_nothing_is_no_listener(workers):
     here, _ = workers
-    box = here.listen("key_1")
+    box = here.open("key_1")
     for _ in range(MOST_WAITING + 1):
         post(here, "key_1", box.name, b"x")
     assert box.ended
@@ -84,7 +84,7 @@ def test_one_who_takes_nothing_is_no_listener(workers):
 
 def test_a_mailbox_holds_so_many_bytes_and_gives_room_as_they_are_taken(workers):
     here, _ = workers
-    box, piece = here.listen("key_1"), bytes(LONGEST_MESSAGE)
+    box, piece = here.open("key_1"), bytes(LONGEST_MESSAGE)
     for _ in range(3):
         assert all(post(here, "key_1", box.name, piece) for _ in range(MOST_BYTES // LONGEST_MESSAGE))
         while box.size:
@@ -98,19 +98,19 @@ def test_a_mailbox_holds_so_many_bytes_and_gives_room_as_they_are_taken(workers)
 
 def test_an_owner_has_so_many_bytes_in_all_mailboxes_of_a_worker_and_disturbs_no_other(workers):
     here, _ = workers
-    boxes = [here.listen("key_1") for _ in range(OWNER_BYTES // LONGEST_MESSAGE + 1)]
+    boxes = [here.open("key_1") for _ in range(OWNER_BYTES // LONGEST_MESSAGE + 1)]
     taken = [post(here, "key_1", box.name, bytes(LONGEST_MESSAGE)) for box in boxes]
     assert taken == [True] * (len(boxes) - 1) + [False]
     assert not any(box.ended for box in boxes)
-    other = here.listen("key_2")
+    other = here.open("key_2")
     assert post(here, "key_2", other.name, b"x") and other.take(0) == b"x"
     assert boxes[0].take(0) and post(here, "key_1", boxes[-1].name, b"x")
 
 
-def test_what_waits_in_the_store_is_bounded_for_each_owner(workers, monkeypatch):
+def test_waiting_messages_in_the_store_are_bounded_for_each_owner(workers, monkeypatch):
     here, there = workers
     monkeypatch.setattr(mailboxes, "COLLECT_S", 60.0)  # the other worker takes nothing
-    mine, other = there.listen("key_1"), there.listen("key_2")
+    mine, other = there.open("key_1"), there.open("key_2")
     time.sleep(0.05)  # its only look for now is over
     assert [post(here, "key_1", mine.name, b"x") for _ in range(OWNER_WAITING + 1)].count(True) == OWNER_WAITING
     assert not here.has_room("key_1", here.find("key_1", mine.name))

@@ -1,6 +1,7 @@
 """Tables in partitions by ranges of the request id: conversion under load, ranges ahead, dropping."""
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -54,13 +55,43 @@ def test_the_next_range_is_ready_before_it_begins(store, decisions, monkeypatch)
     real = store.now_us()
     monkeypatch.setattr(store, "now_us", lambda: end - 2 * DAY_US if end - 2 * DAY_US > real else end - DAY_US - 1)
     assert len(decisions.ranges()) == 2
-    put(store, now(store, 30))  # a clock that runs ahead
+    put(store, id_at(end + DAY_US))
     monkeypatch.setattr(store, "now_us", lambda: end - DAY_US // 2)
     decisions.keep_ready()
     decisions.keep_ready()
     found = decisions.ranges()
     assert len(found) == 3 and all(a.high == b.low for a, b in zip(found, found[1:], strict=False))
-    assert count(store, found[1].name) == 1 and time_of(found[2].low) > end + 20 * DAY_US
+    assert count(store, found[1].name) == 1 and time_of(found[2].low) == end + 7 * DAY_US
+
+
+@pytest.mark.parametrize("small", [10, 10_000])
+def test_a_table_with_ids_of_a_clock_that_is_years_ahead_is_converted(store, decisions, monkeypatch, small):
+    """PostgreSQL refused the first range because of such a row, in every round."""
+    monkeypatch.setattr(module, "SMALL_ROWS", small)
+    put(store, *(now(store, -n) for n in range(50)), now(store, 3650))
+    decisions.keep_ready()
+    first, rest = decisions.ranges()
+    assert time_of(first.high) < store.now_us() + 30 * DAY_US
+    assert (count(store, first.name), count(store, rest.name)) == (50, 1)
+
+
+def test_a_clock_that_is_years_ahead_lengthens_no_range(store, decisions, monkeypatch):
+    """The ids of one node made a range that ended in 2036 and was never dropped."""
+    decisions.keep_ready()
+    ahead = [now(store, days=3650 + number) for number in range(3)]
+    put(store, *ahead)
+    for _ in range(3):
+        end = time_of(decisions.ranges()[-1].low)
+        timely = id_at(end + DAY_US)
+        put(store, timely)
+        monkeypatch.setattr(store, "now_us", lambda end=end: end - DAY_US // 2)
+        decisions.keep_ready()
+        monkeypatch.undo()
+        *_, newest, rest = decisions.ranges()
+        assert (time_of(newest.low), time_of(newest.high)) == (end, end + 7 * DAY_US)
+        assert count(store, newest.name) == 1 and count(store, rest.name) == 3
+        assert put(store, *ahead, timely) == 0, "unique keys hold over all ranges"
+    assert len(decisions.ended(id_at(end + 7 * DAY_US))) == 4
 
 
 def test_old_ranges_go_whole_and_what_comes_for_them_later_has_a_place(store, decisions, monkeypatch):
@@ -125,7 +156,7 @@ def test_a_conversion_that_was_cut_short_goes_on(store, decisions, monkeypatch):
     assert time_of(decisions.ranges()[-1].low) > real + 22 * DAY_US
 
 
-def test_who_holds_the_table_is_not_made_to_wait(store, postgresql_url, open_store, decisions):
+def test_the_holder_of_the_table_does_not_wait(store, postgresql_url, open_store, decisions):
     other = open_store(postgresql_url)
 
     def hold():
@@ -136,6 +167,45 @@ def test_who_holds_the_table_is_not_made_to_wait(store, postgresql_url, open_sto
     other.write(hold)
     decisions.keep_ready()
     assert decisions.exist()
+
+
+def test_ranges_made_and_dropped_by_several_processes_at_once_lose_no_row(store, postgresql_url, open_store):
+    """Reading the ranges failed while another process detached one, and dropping an already dropped one failed too."""
+    stores = [store, *(open_store(postgresql_url) for _ in range(3))]
+    real, days = store.now_us(), [0]
+    for each in stores:
+        each.now_us = lambda: real + days[0] * DAY_US
+    made = [Partitions(each, "decision", ("request",), 7 * DAY_US) for each in stores]
+    kept, faults = [], []
+
+    def tend(number: int) -> None:
+        each, partitions = stores[number], made[number]
+        try:
+            partitions.keep_ready()
+            for one in partitions.ended(id_at(each.now_us() - 20 * DAY_US))[:1]:
+                each.write(partial(partitions.drop, one))
+        except Unavailable:
+            pass
+        except Exception as error:
+            faults.append(repr(error))
+
+    def work(number: int) -> None:
+        while days[0] < 200:
+            tend(number)
+            row = now(stores[number], (0, 0, -3, 12)[number])
+            try:
+                put(stores[number], row)
+                kept.append(row)
+            except Unavailable:
+                pass
+            days[0] += 1
+
+    for job in [spawn(work, number) for number in range(4)]:
+        job.join()
+    ranges = made[0].ranges()
+    assert faults == [] and all(one.high == two.low for one, two in zip(ranges, ranges[1:], strict=False))
+    newest = [row for row in kept if row >= id_at(store.now_us() - 15 * DAY_US)]
+    assert newest and count(store) >= len(newest)
 
 
 def test_sqlite_has_none(sqlite_url, open_store):

@@ -13,7 +13,7 @@ def workers(database, open_store, database_url, clock):
     return [SharedSlots(Documents(one), clock, "export", 2) for one in (database, open_store(database_url))]
 
 
-def test_so_many_are_taken_over_all_workers_until_they_are_given_back(workers):
+def test_slots_of_all_workers_are_limited_until_they_are_released(workers):
     here, there = workers
     first, second = here.take(["org_1"]), there.take(["org_1"])
     assert first is not None and second is not None
@@ -29,6 +29,20 @@ def test_none_is_taken_where_one_of_several_names_has_none_left(workers):
     assert [here.take(["org_2"]) is not None for _ in range(3)] == [True, True, False]
     assert there.take(["org_1", "org_2"]) is None
     assert [here.take(["org_1"]) is not None for _ in range(3)] == [True, True, False]
+
+
+def test_a_refused_take_does_not_wait_for_the_writer_of_the_store(workers, monkeypatch):
+    here, there = workers
+    held = [here.take(["org_1"]) for _ in range(2)]
+
+    def refuse(*document):
+        raise AssertionError("a refused take wrote to the store")
+
+    monkeypatch.setattr(Documents, "put_if_absent", refuse)
+    assert there.take(["org_1"]) is None
+    monkeypatch.undo()
+    for slots in held:
+        slots.give()
 
 
 def test_one_that_is_not_renewed_lapses_and_its_holder_takes_nobody_elses(workers, database, clock):
@@ -61,7 +75,7 @@ def test_a_store_that_is_away_keeps_nobody_from_ending(workers, monkeypatch):
 
 
 @pytest.mark.parametrize("hangs_up_at", [1, 2])
-def test_what_a_killed_greenlet_was_taking_is_free_again(workers, database, monkeypatch, hangs_up_at):
+def test_slots_of_a_killed_greenlet_are_released(workers, database, monkeypatch, hangs_up_at):
     here, there = workers
     put, committed, calls = Documents.put_if_absent, gevent.event.Event(), []
 

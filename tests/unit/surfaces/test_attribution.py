@@ -7,7 +7,7 @@ from gateway.surfaces import attribution
 
 
 def record(user: str | None, metadata: Any, headers: dict[str, str] | None = None, rules: tuple = ()) -> dict[str, str]:
-    context: Any = SimpleNamespace(metadata=headers or {}, caller=SimpleNamespace(rules=rules))
+    context: Any = SimpleNamespace(metadata=headers or {}, caller=SimpleNamespace(rules=rules), attribute=lambda: None)
     attribution.add_body(context, user, metadata)
     return context.metadata
 

@@ -1,6 +1,5 @@
-import base64
 import gzip
-import hashlib
+import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,26 +74,6 @@ def test_bodies_come_from_the_schemas_that_check_them(document) -> None:
     assert set(key["required"]) == {"description", "projectId"}
 
 
-def test_the_page_names_every_path_and_loads_nothing(document) -> None:
-    page = openapi.write_page(document)
-    assert all(path in page for path in document["paths"])
-    assert not re.search(r'(src|href)="(https?:)?//', page) and "<script" not in page
-
-
-def test_the_page_shows_code_as_code(document) -> None:
-    page = openapi.write_page(document)
-    introduction = page.partition("</h1>")[2].partition("<h2>")[0]
-    assert "<code>Authorization: Bearer</code>" in introduction and "`" not in introduction
-
-
-def test_the_page_escapes_the_description() -> None:
-    def handler(services, inbound):
-        """Says <script>alert(1)</script>."""
-
-    page = openapi.write_page(openapi.describe([Operation("GET", "/x", handler)]))
-    assert "<script>" not in page and "&lt;script&gt;" in page
-
-
 def test_a_deprecated_operation_says_so_with_its_dates() -> None:
     deprecated = Deprecated("2026-01-31", "2027-01-31", "https://llm.example.com/docs")
     headers = dict(http_responses.deprecation_headers(deprecated))
@@ -137,12 +116,10 @@ def test_an_operation_returns_410_from_its_removal_date(tmp_path: Path, day: int
     assert status == 200 or orjson.loads(answer.body)["error"]["code"] == "gone"
 
 
-def test_the_policy_is_published_in_the_description_and_on_the_page(document) -> None:
-    page = openapi.write_page(document)
-    assert document["externalDocs"]["url"] == policy.ADDRESS and f'<h2 id="{policy.ANCHOR}">' in page
+def test_the_policy_is_published_in_the_description(document) -> None:
+    assert document["externalDocs"]["url"] == policy.ADDRESS
     for name in ("Deprecation: @", "Sunset: ", "six months", "deprecated_at"):
-        assert name in document["info"]["description"] and name in page
-    assert "model_deactivated" in page and "<code>gone</code>" in page
+        assert name in document["info"]["description"]
 
 
 def test_the_published_policy_is_that_of_the_documentation() -> None:
@@ -155,21 +132,22 @@ def test_the_published_policy_is_that_of_the_documentation() -> None:
                 assert sentence[0].upper() + sentence[1:] in known, sentence
 
 
-def test_document_and_page_are_served_under_their_three_addresses() -> None:
+def test_the_description_is_served_under_its_addresses() -> None:
     served = {
         o.path: o.handler(None, Inbound("GET", o.path, {})) for o in openapi.surface(surface_table.described).operations
     }
     assert served["/openapi.json"].body == served["/json"].body
-    headers = dict(served["/docs"].headers)
-    assert "default-src 'none'" in headers["Content-Security-Policy"] and b"<h1>" in served["/docs"].body
+    operation = json.loads(served["/docs/openapi.json"].body)["paths"]["/v1/chat/completions"]["post"]
+    assert [sample["label"] for sample in operation["x-codeSamples"]] == ["curl", "Python", "TypeScript"]
+    assert "x-codeSamples" not in json.loads(served["/json"].body)["paths"]["/v1/chat/completions"]["post"]
 
 
-def test_document_and_page_are_cached_and_compressed_on_request(monkeypatch) -> None:
+def test_the_description_is_cached_and_compressed_on_request(monkeypatch) -> None:
     written = []
-    write = openapi.write_page
-    monkeypatch.setattr(openapi, "write_page", lambda document: written.append(1) or write(document))
+    describe = openapi.describe
+    monkeypatch.setattr(openapi, "describe", lambda listed: written.append(1) or describe(listed))
     handlers = {o.path: o.handler for o in openapi.surface(surface_table.described).operations}
-    for path in ("/docs", "/openapi.json"):
+    for path in ("/docs/openapi.json", "/openapi.json"):
         plain = handlers[path](None, Inbound("GET", path, {}))
         packed = handlers[path](None, Inbound("GET", path, {"accept-encoding": "gzip, br"}))
         assert dict(packed.headers)["Content-Encoding"] == "gzip" and "Content-Encoding" not in dict(plain.headers)
@@ -177,15 +155,9 @@ def test_document_and_page_are_cached_and_compressed_on_request(monkeypatch) -> 
     assert written == [1]
 
 
-def test_the_policy_of_the_page_lets_its_own_style_in_and_nothing_else(document) -> None:
-    style = re.findall(r"<style>(.*?)</style>", openapi.write_page(document))[0]
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    assert f"style-src 'sha256-{digest}'" in openapi.PAGE_POLICY and "default-src 'none'" in openapi.PAGE_POLICY
-
-
 def test_the_description_is_valid_openapi() -> None:
     from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
-    found = openapi.describe(surface_table.described(), openapi.read_examples())
+    found = openapi.describe(surface_table.described())
     found["externalDocs"]["url"] = f"http://127.0.0.1:4001{policy.ADDRESS}"  # OpenAPI 3.1 allows references anywhere
     assert [f"{one.instance_path}: {one.message[:200]}" for one in OPENAPI_31_VALIDATOR.iter_errors(found)] == []

@@ -31,7 +31,7 @@ def told() -> list[StateChange]:
 @pytest.fixture
 def watch(database: Database, told: list[StateChange]) -> BudgetWatch:
     states = StateLog()
-    states.listen(told.append)
+    states.subscribe(told.append)
     return BudgetWatch(database, Documents(database), states, LOW_NUSD)
 
 
@@ -98,7 +98,7 @@ def test_every_worker_shows_what_one_found(database, watch) -> None:
 
 def test_each_threshold_of_a_budget_is_reported_once_and_on_the_way_up_only(database, told) -> None:
     states = StateLog()
-    states.listen(told.append)
+    states.subscribe(told.append)
     watch = BudgetWatch(database, Documents(database), states, LOW_NUSD, (50, 80))
     budget(database, "key", "total", 10 * DOLLAR, 4 * DOLLAR)
     for spent in (4, 5, 6, 8, 8, 6, 10):

@@ -23,7 +23,7 @@ class Exporter:
 
 def test_a_collector_that_is_away_is_reported_once_for_traces_and_metrics_together() -> None:
     states, told = StateLog(), []
-    states.listen(lambda change: told.append(change.event))
+    states.subscribe(lambda change: told.append(change.event))
     spans, metrics = Exporter(), Exporter()
     watched = [WatchedExporter(spans, states), WatchedExporter(metrics, states)]
     spans.result, metrics.result = SpanExportResult.FAILURE, MetricExportResult.FAILURE

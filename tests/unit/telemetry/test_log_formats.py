@@ -24,7 +24,7 @@ def test_an_event_shows_its_name_its_remedy_and_what_it_is_about() -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_what_a_caller_sends_never_makes_a_second_line(form: Form) -> None:
+def test_text_of_callers_never_starts_another_line(form: Form) -> None:
     line = formatter_of(form).format(record("GET %s failed", "/a\n2026 INFO all is well\x1b[2K"))
     assert len(line.splitlines()) == 1 and "\x1b" not in line
 

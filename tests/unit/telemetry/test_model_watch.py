@@ -19,7 +19,7 @@ def test_models_in_use_that_end_soon_are_reported_once(clock) -> None:
     health = SimpleNamespace(windows={f"openai/{name}": None for name in ("used", "far", "gone")})
     told: list[StateChange] = []
     states = StateLog()
-    states.listen(told.append)
+    states.subscribe(told.append)
     watch = ModelWatch(states, clock, 30)
     for _ in range(2):
         watch.look(health, catalogue)

@@ -18,7 +18,7 @@ def told() -> list[StateChange]:
 @pytest.fixture
 def changes(clock, told: list[StateChange]) -> ProviderChanges:
     states = StateLog()
-    states.listen(told.append)
+    states.subscribe(told.append)
     return ProviderChanges(states, clock)
 
 

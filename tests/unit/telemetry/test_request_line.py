@@ -168,7 +168,7 @@ def test_json_is_compact_and_its_letters_are_as_they_were_written() -> None:
     assert line.endswith('"model":"a\\nb key=stolen \\"é\\""}\n')
 
 
-def test_so_many_lines_are_written_at_once_and_the_rest_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_written_up_to_a_limit_and_the_rest_later(monkeypatch: pytest.MonkeyPatch) -> None:
     due: list[Any] = []
     monkeypatch.setattr(request_line, "later", lambda seconds, work: due.append(work))
     told: list[str] = []

@@ -88,7 +88,7 @@ def test_a_refused_request_is_kept_with_its_code_model_and_label(log, journal) -
     assert entry.project.hex() == "3" * 32 and entry.metadata is None
 
 
-def test_of_a_model_of_megabytes_only_the_beginning_is_looked_at(log, journal) -> None:
+def test_only_the_beginning_of_a_long_model_name_is_read(log, journal) -> None:
     finished = ended(InvalidRequest("no"), body=b'{"model": "' + b"a/" * 1_000_000 + b'"}')
     tracemalloc.start()
     try:
@@ -107,13 +107,13 @@ def test_of_a_model_of_megabytes_only_the_beginning_is_looked_at(log, journal) -
     ],
     ids=["nobody", "good", "free", "unknown"],
 )  # fmt: skip
-def test_what_is_nobodys_and_what_usage_rows_show_leaves_no_entry(log, journal, finished) -> None:
+def test_requests_without_a_key_or_with_a_usage_row_leave_no_entry(log, journal, finished) -> None:
     log.failed(finished)
     log.marked(finished)
     assert journal.rows == []
 
 
-def test_of_failed_attempts_only_what_the_caller_was_told_is_kept(log, journal) -> None:
+def test_failed_attempts_keep_only_the_error_of_the_caller(log, journal) -> None:
     begun, silent = SimpleNamespace(first_at=1.0), SimpleNamespace(first_at=0.0)
     error = UpstreamFailed("all failed", code="all_providers_failed")
     for attempts, status, problem in (

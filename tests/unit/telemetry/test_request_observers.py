@@ -40,7 +40,7 @@ def test_observers_of_failures_hear_of_nothing_else(requests: RequestObservers) 
     assert told.refused and told.operation == OPERATION and told.shown_id == "theirs"
 
 
-def test_what_no_operation_has_seen_is_one_label(requests: RequestObservers) -> None:
+def test_paths_without_an_operation_share_one_label(requests: RequestObservers) -> None:
     every: list[FinishedRequest] = []
     requests.observe(every.append)
     for number in range(3):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import gevent
 import pytest
 from gevent import socket
+from gevent.event import Event
 from gevent.server import StreamServer
 
 from gateway.configuration.settings import Security, Timeouts
@@ -14,7 +15,7 @@ END = b"\r\n\r\n"
 
 
 class Upstream:
-    """Serves `script`, one entry a request: bytes are sent, numbers slept, None closes the connection.
+    """Serves `script`, one entry a request: bytes are sent, numbers slept, events awaited, None closes the connection.
 
     `split` cuts what is sent into pieces of so many bytes. `requests` holds each request's bytes, `connections`
     how many were accepted, `hung_up` how many ended while the script was still sending.
@@ -30,7 +31,7 @@ class Upstream:
         self.port = self._server.server_port
         self.url = f"http://127.0.0.1:{self.port}/v1/chat"
 
-    def answer(self, *steps: bytes | float | None) -> None:
+    def answer(self, *steps: bytes | float | Event | None) -> None:
         self.script.append(list(steps))
 
     def stop(self) -> None:
@@ -69,6 +70,9 @@ class Upstream:
                 return False
             if isinstance(step, float):
                 gevent.sleep(step)
+                continue
+            if isinstance(step, Event):
+                step.wait()
                 continue
             size = self.split or len(step) or 1
             for at in range(0, len(step), size):

@@ -18,7 +18,7 @@ def call(transport, url, method="POST", stream=False, seconds=5.0, **options):
 
 
 def wait_until(condition):
-    with gevent.Timeout(2):
+    with gevent.Timeout(60):
         while not condition():
             gevent.sleep(0.005)
 
@@ -53,7 +53,7 @@ def test_names_of_callers_whose_name_service_hangs_keep_no_provider_waiting(upst
 
     def ask(host, *more):
         if host.startswith("slow"):
-            answered.wait(10)
+            answered.wait(60)
             raise OSError("no such name")
         return look_up(host, *more)
 
@@ -100,8 +100,8 @@ def test_plain_answer_may_think_for_longer_than_the_silence_limit(upstream, make
 
 
 def test_caller_can_act_while_the_upstream_thinks(upstream, make_transport):
-    upstream.answer(0.15, OK)
-    pending = make_transport().send("POST", upstream.url, {}, b"{}", stream=True, deadline=time.monotonic() + 5)
+    upstream.answer(1.0, OK)
+    pending = make_transport().send("POST", upstream.url, {}, b"{}", stream=True, deadline=time.monotonic() + 60)
     beats = 0
     while (reply := pending.wait(0.05)) is None:
         beats += 1
@@ -147,7 +147,7 @@ def test_waiting_caller_gets_the_place_that_comes_free(upstream, make_transport)
     waiting = gevent.spawn(lambda: call(transport, upstream.url).read_all())
     gevent.sleep(0.02)
     held.read_all()
-    assert waiting.get(timeout=2) == b"ok"
+    assert waiting.get(timeout=60) == b"ok"
 
 
 def test_connection_that_ended_while_idle_is_replaced_unnoticed(upstream, make_transport):

@@ -109,9 +109,9 @@ def test_pings_and_answers_to_them_are_heard(pair: tuple[SockSocket, Peer]) -> N
     served, peer = pair
     served.ping()
     assert isinstance(peer.received()[0], Ping)
-    before = served.heard
+    before = served.received_count
     peer.send(Pong(payload=b""), Ping(payload=b"1"))
-    assert isinstance(peer.received()[0], Pong) and served.heard > before
+    assert isinstance(peer.received()[0], Pong) and served.received_count > before
 
 
 def test_a_close_frame_is_told_and_nothing_is_sent_behind_it(pair: tuple[SockSocket, Peer]) -> None:
@@ -124,7 +124,7 @@ def test_a_close_frame_is_told_and_nothing_is_sent_behind_it(pair: tuple[SockSoc
 
 
 @pytest.mark.parametrize(("message", "code"), [(BytesMessage(data=b"x"), 1003), (TextMessage(data="x" * 2_000), 1009)])
-def test_what_is_no_message_of_ours_closes_it_with_the_reason(pair: tuple[SockSocket, Peer], message, code) -> None:
+def test_invalid_messages_close_the_socket_with_the_reason(pair: tuple[SockSocket, Peer], message, code) -> None:
     served, peer = pair
     served._server.max_message_size = 1_000
     peer.send(message)

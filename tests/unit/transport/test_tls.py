@@ -3,10 +3,11 @@ import time
 import gevent
 import pytest
 from gevent.server import StreamServer
-from gevent.ssl import create_default_context
+from gevent.ssl import PROTOCOL_TLS_SERVER, SSLContext, TLSVersion, create_default_context
 from support.certificates import write_certificate
 
 from gateway.errors import UpstreamTimeout, UpstreamUnreachable
+from gateway.transport.tls_sessions import VERIFIED_S
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -87,3 +88,48 @@ def test_deadline_holds_over_tls(secure, make_transport, certificate):
     url = f"https://api.test:{secure.port}/"
     with pytest.raises(UpstreamTimeout):
         make_transport(options=options(certificate)).open("POST", url, {}, b"{}", deadline=time.monotonic() + 0.2)
+
+
+@pytest.fixture
+def single(certificate):
+    """A server that closes each connection after one response; `resumed` says of each whether it resumed a session."""
+    context = SSLContext(PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    resumed = []
+
+    def serve(sock, _):
+        sock.recv(65536)
+        resumed.append(sock.session_reused)
+        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+
+    with StreamServer(("127.0.0.1", 0), serve, ssl_context=context) as server:
+        server.start()
+        server.port = server.server_port
+        server.resumed = resumed
+        yield server
+
+
+@pytest.mark.parametrize("version", [TLSVersion.TLSv1_2, TLSVersion.TLSv1_3])
+def test_a_new_connection_resumes_the_tls_session_until_certificates_are_checked_again(
+    single, make_transport, certificate, clock, version
+):
+    given = options(certificate)
+    given["tls"].maximum_version = version
+    transport = make_transport(options=given | {"clock": clock})
+
+    def call_at(offset_s):
+        clock.advance(offset_s)
+        url = f"https://api.test:{single.port}/"
+        return transport.open("POST", url, {}, b"{}", deadline=clock.monotonic() + 60).read_all()
+
+    for offset_s in (0, 1, 1, VERIFIED_S, 1):
+        assert call_at(offset_s) == b"ok"
+    assert single.resumed == [False, True, True, False, True]
+
+
+def test_a_session_is_resumed_with_its_own_host_only(single, make_transport, certificate):
+    transport = make_transport(options=options(certificate))
+    assert call(transport, single, "api.test") == b"ok"
+    with pytest.raises(UpstreamUnreachable, match="certificate of other.test"):
+        call(transport, single, "other.test")
+    assert not any(single.resumed)

@@ -80,7 +80,7 @@ def test_answer_to_head_has_no_body(upstream, make_transport):
         b"HTTP/1.1 200 OK\r\nx: " + b"a" * 200_000,
     ],
 )
-def test_what_is_not_sound_http_is_an_error_of_the_upstream(upstream, make_transport, wire):
+def test_invalid_http_is_an_error_of_the_upstream(upstream, make_transport, wire):
     upstream.answer(wire, 0.2)
     with pytest.raises(UpstreamFailed):
         call(make_transport(), upstream).read_all()
@@ -164,7 +164,7 @@ def test_body_compressed_unasked_is_unpacked(upstream, make_transport):
     assert (reply.headers, reply.read_all()) == ({}, b"hello world")
 
 
-def test_what_follows_the_end_of_a_packed_body_is_not_read(upstream, make_transport):
+def test_bytes_after_the_end_of_a_compressed_body_are_not_read(upstream, make_transport):
     """It was copied, ever more of it, until the deadline."""
     data = gzip.compress(b"hello world")
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(data)
@@ -213,7 +213,7 @@ def test_reader_whose_reply_another_greenlet_closes_hears_of_it(upstream, make_t
     gevent.sleep(0.05)
     reply.close()
     with pytest.raises(StreamTruncated):
-        reader.get(timeout=1)
+        reader.get(timeout=60)
 
 
 def test_body_of_an_answer_that_nobody_asked_for_is_not_taken_for_ours(upstream, make_transport):

@@ -105,7 +105,7 @@ def test_messages_of_bytes_are_text_where_they_are_taken(pair) -> None:
         ([TextMessage(data="x" * 600, message_finished=False), TextMessage(data="x" * 600)], 1009),
     ],
 )
-def test_what_is_no_message_of_ours_closes_it_with_the_reason(pair, frames, code) -> None:
+def test_invalid_messages_close_the_socket_with_the_reason(pair, frames, code) -> None:
     served, (_, send, received) = pair
     served._most = 1000
     send(*frames)

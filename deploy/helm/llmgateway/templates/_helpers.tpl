@@ -45,6 +45,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{/* What cannot work is said before anything is installed. */}}
 {{- define "llmgateway.check" -}}
+{{- if not .Values.image.repository -}}
+{{- fail "image.repository is not set: build the image, push it to your registry (docs/deployment.md), and pass --set image.repository=registry.example.com/team/llmgateway" -}}
+{{- end -}}
 {{- $names := include "llmgateway.secretNames" . | fromJsonArray -}}
 {{- $several := or .Values.autoscaling.enabled (gt (int .Values.replicas) 1) -}}
 {{- if and $several (not (has "DATABASE_URL" $names)) -}}

@@ -64,9 +64,9 @@ class LiveSession:
         connection.read_into(self._inbox)
 
     @property
-    def heard(self) -> int:
+    def received_count(self) -> int:
         """The number of received messages, including pongs."""
-        return self._before + self._connection.link.heard
+        return self._before + self._connection.link.received_count
 
     def send(self, text: str) -> None:
         """Queue an event of the caller. SocketClosed once the session has ended."""
@@ -209,7 +209,7 @@ class LiveSession:
     def _replace(self, connection: LiveConnection) -> None:
         before = self._connection
         self._connection = connection
-        self._before += before.link.heard
+        self._before += before.link.received_count
         self._opened = Clock.monotonic()
         self._state.speech.activity = False  # the new connection has not received an activityStart
         before.abort()

@@ -111,9 +111,11 @@ class ModelOutput:
                 turn.interrupted = turn.made = True
             if state.settings.detects and state.speech.sound:
                 state.speech.begin()
-        heard = _object(content, "inputTranscription")
-        if heard:
-            state.speech.hear(_text(heard.get("text")), heard.get("finished") is True, state.settings.detects)
+        transcription = _object(content, "inputTranscription")
+        if transcription:
+            state.speech.hear(
+                _text(transcription.get("text")), transcription.get("finished") is True, state.settings.detects
+            )
         for part in _list(_object(content, "modelTurn"), "parts"):
             if isinstance(part, dict) and part.get("thought") is not True:
                 self._take_part(part)

@@ -126,4 +126,4 @@ class LiveState:
         if limit == "inf":
             limit = UNLIMITED
         # The transcription has no separate model and no separate price.
-        self.emit_counted("settings", wire, listens=self.settings.detects, most_output=limit, transcriber="")
+        self.emit_counted("settings", wire, auto_responds=self.settings.detects, most_output=limit, transcriber="")

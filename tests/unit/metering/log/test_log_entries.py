@@ -25,7 +25,7 @@ def test_old_entries_go_with_what_they_are_found_by_in_small_steps_and_usage_sta
     now_us, tables = START_US + 70 * MINUTE_US + DAY_US, log_tables(database, 1)
     assert tables.purge(now_us) == 70
     assert (count(database, "log_entry"), count(database, "log_tag"), count(database, "usage")) == (30, 30, 5)
-    found = search(database, [LogScope(PROJECT)], LogFilter(tags=(("team", "a"),)), None, 50).found
+    found = search(database, [LogScope(PROJECT)], LogFilter(tags=(("team", "a"),)), None, 50).requests
     assert len(found) == 15 and tables.purge(now_us) == 0 == log_tables(database, 0).purge(now_us)
 
 
@@ -40,5 +40,5 @@ def test_a_purge_stops_when_another_worker_leads(database, monkeypatch) -> None:
 def test_the_second_entry_of_a_request_changes_nothing(database) -> None:
     fill(database, [entry(1)])
     fill(database, [entry(1, status=500)])
-    [found] = search(database, [LogScope(PROJECT)], LogFilter(), None, 5).found
+    [found] = search(database, [LogScope(PROJECT)], LogFilter(), None, 5).requests
     assert found.status == 402

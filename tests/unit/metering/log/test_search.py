@@ -23,7 +23,7 @@ STRANGER, OTHER_KEY = ids.new("member"), ids.new("key")
 
 
 def numbers(page) -> list[int]:
-    return [int.from_bytes(one.request[6:], "big") for one in page.found]
+    return [int.from_bytes(one.request[6:], "big") for one in page.requests]
 
 
 def found(database, wanted=LogFilter(), scopes=EVERYTHING, limit=50) -> list[int]:
@@ -34,8 +34,8 @@ def all_pages(database, scopes, wanted, limit) -> list[bytes]:
     seen, before = [], None
     while True:
         page = search(database, scopes, wanted, before, limit)
-        seen += [one.request for one in page.found]
-        assert len(page.found) <= limit and (before is None or page.following is None or page.following < before)
+        seen += [one.request for one in page.requests]
+        assert len(page.requests) <= limit and (before is None or page.following is None or page.following < before)
         before = page.following
         if before is None:
             return seen
@@ -46,7 +46,7 @@ def test_served_and_refused_requests_come_in_one_order_newest_first(database) ->
         database, [attempt(1), entry(2), attempt(3), attempt(3, attempt=1), entry(4), entry(3, status=200, error=None)]
     )
     page = search(database, EVERYTHING, LogFilter(), None, 3)
-    assert numbers(page) == [4, 3, 2] and [len(one.attempts) for one in page.found] == [0, 2, 0]
+    assert numbers(page) == [4, 3, 2] and [len(one.attempts) for one in page.requests] == [0, 2, 0]
     assert numbers(search(database, EVERYTHING, LogFilter(), page.following, 3)) == [1]
 
 
@@ -58,7 +58,7 @@ def test_a_request_is_reported_by_what_its_caller_got(database) -> None:
         attempt(4, error="stream_truncated", finish="error", flags=STREAMED, status=0),
         attempt(5, error="interrupted", finish="interrupted", status=0),
     ])  # fmt: skip
-    newest = search(database, EVERYTHING, LogFilter(), None, 9).found
+    newest = search(database, EVERYTHING, LogFilter(), None, 9).requests
     assert [one.status for one in newest] == [500, 200, 499, 502, 200]
     assert [one.error for one in newest[:4]] == [
         "interrupted", "stream_truncated", "request_cancelled", "all_providers_failed",
@@ -164,6 +164,7 @@ def test_pages_hold_what_a_look_at_every_row_finds_each_once(database, monkeypat
 
 
 PLANS = [
+    LogFilter(session="s-1"),
     LogFilter(), LogFilter(model="m1"), LogFilter(provider="p1"), LogFilter(status=402), LogFilter(status=502),
     LogFilter(status=200), LogFilter(error="timeout"), LogFilter(source="s1"), LogFilter(label="label-77"),
     LogFilter(tags=(("team", "a"),)), LogFilter(retained=True), LogFilter(from_us=1, to_us=2**60),

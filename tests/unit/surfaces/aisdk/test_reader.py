@@ -14,7 +14,6 @@ from gateway.neutral.encoded import PIECE
 from gateway.neutral.parts import Audio, CacheMark, File, Image, Media, Reasoning, Text, ToolCall, ToolResult
 from gateway.surfaces.aisdk import reader
 from gateway.surfaces.http import Inbound
-from gateway.surfaces.openai import chat
 
 LIMITS = settings_module.load({"GATEWAY_ENV": "test"}).limits
 PNG = "iVBORw0KGgoAAAANSUhEUgAA"
@@ -23,7 +22,7 @@ PNG = "iVBORw0KGgoAAAANSUhEUgAA"
 def read(stream: bool = False, **options: Any) -> reader.Question:
     headers = {reader.MODEL_HEADER: "openai/x", reader.STREAMING_HEADER: str(stream).lower()}
     body = json.dumps({"prompt": [user("Hello")], **options})
-    return reader.read(Inbound("POST", "/v4/ai/language-model", headers, body.encode()), 4, LIMITS, chat.read_here)
+    return reader.read(Inbound("POST", "/v4/ai/language-model", headers, body.encode()), 4, LIMITS)
 
 
 def user(*content: Any, **more: Any) -> dict[str, Any]:
@@ -254,7 +253,7 @@ def test_options_nested_without_end_are_read_or_refused(depth: int) -> None:
             tool = f'{{"type":"provider","id":"{ident}","name":"y",{member % deep}}}'
             raw = f'{{"prompt":[{{"role":"system","content":"x"}}],"tools":[{tool}]}}'
             try:
-                question = reader.read(Inbound("POST", "/", headers, raw.encode()), 4, LIMITS, chat.read_here)
+                question = reader.read(Inbound("POST", "/", headers, raw.encode()), 4, LIMITS)
                 orjson.dumps(question.warnings)
             except InvalidRequest:
                 continue

@@ -8,6 +8,7 @@ import segno
 from gateway.surfaces.console.account import draw_qr_code
 from gateway.surfaces.console.pages import page
 from gateway.surfaces.http import Inbound
+from gateway.surfaces.visitor import Visitor
 
 URI = "otpauth://totp/llmgateway:ada%40example.com?secret=JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP&issuer=llmgateway"
 
@@ -47,9 +48,10 @@ def test_the_qr_code_needs_no_exception_from_the_content_security_policy() -> No
     from markupsafe import Markup
 
     shown = page(
-        Inbound("POST", "/connect", {}),
+        Inbound("POST", "/console/account", {}),
         "second_factor_setup.html",
         "Second factor",
+        visitor=Visitor(None, None, {}),
         **{"secret": "S", "uri": URI, "csrf": "c", "qr_code": Markup(draw_qr_code(URI))},
     )
     policy = dict(shown.headers)["Content-Security-Policy"]

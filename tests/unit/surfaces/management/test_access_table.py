@@ -17,6 +17,9 @@ from gateway.limits.budgets import Limits
 from gateway.oauth.grant_values import Consent
 from gateway.surfaces import surface_table
 from gateway.surfaces.http import Operation
+from gateway.surfaces.management import table as management
+from gateway.surfaces.management import who
+from gateway.surfaces.management.managed_operation import ManagedOperation
 
 pytestmark = pytest.mark.slow
 
@@ -89,6 +92,8 @@ class Credentials:
 def ids_for(tenants: Tenants, things: dict[str, str], operation: Operation) -> dict[str, str]:
     """The things of the organization; what a call may take away is made for it."""
     things = {**things, "response_id": "resp_" + "0" * 32}
+    if operation.path.startswith("/docs/"):
+        return {**things, "name": "limits"}
     if "<key_id>" not in operation.path or operation.path.startswith("/keys/provider"):
         return {**things, "key_id": things["provider_key"]}
     if operation.method == "GET":
@@ -113,7 +118,7 @@ def send(client: Client, operation: Operation, ids: dict[str, str], target: Any,
         body = {**body, "role": "developer"}  # only an owner makes owners, which is another table's matter
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     data: Any = None
-    if operation.path.startswith(("/connect", "/sso", "/oauth/authorize")):
+    if operation.path.startswith(("/console", "/sso", "/oauth/authorize")):
         headers = {"Cookie": f"llmgateway.session_token={token}", "Origin": "http://localhost"} if token else {}
         headers["Origin"] = "http://localhost"
         data = {} if operation.method == "POST" else None
@@ -125,6 +130,8 @@ def send(client: Client, operation: Operation, ids: dict[str, str], target: Any,
         inner = said.get("error") if isinstance(said, dict) else None
         inner = inner.get("data", inner) if isinstance(inner, dict) else said  # of JSON-RPC it stands in there
         code = inner.get("code", "")
+        if isinstance(code, int):  # the HTTP status, in Gemini's errors
+            code = inner["details"][0]["metadata"]["code"]
     except (orjson.JSONDecodeError, AttributeError):
         # A page has no error code.
         code = "permission_denied" if answer.status_code == 403 and operation.method == "GET" else ""
@@ -134,7 +141,7 @@ def send(client: Client, operation: Operation, ids: dict[str, str], target: Any,
 def is_let_in(status: int, code: str, location: str, stranger: bool) -> bool:
     if stranger and status == 404:
         return False  # a 404 also hides that another organization has the resource
-    return code not in REFUSED and "/connect/login" not in location
+    return code not in REFUSED and "/console/login" not in location
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +186,35 @@ def test_no_management_route_lets_a_key_or_nobody_in(lines: dict[str, dict[str, 
         if operation.about is not None and operation.about.access == "session":
             row = lines[f"{operation.method} {operation.path}"]
             assert not any(row[name] for name in row if "key" in name or name == "no credential"), operation.path
+
+
+# The sessions that each group of the table lets in; the operator is an owner of this organization as well.
+MEMBERS = {"developer", "admin", "owner", "operator"}
+MANAGERS = {"admin", "owner", "operator"}
+LET_IN = {
+    who.SIGNED_IN: {"stranger", *MEMBERS},
+    who.MEMBER: MEMBERS,
+    who.PROJECT_MEMBER: MEMBERS,
+    who.KEY_USER: MEMBERS,
+    who.MANAGER: MANAGERS,
+    who.PROJECT_MANAGER: MANAGERS,
+    who.KEY_MANAGER: MANAGERS,
+    who.MEMBER_MANAGER: MANAGERS,
+    who.TEAM_MANAGER: MANAGERS,
+    who.PROVIDER_KEY_MANAGER: MANAGERS,
+    who.OWNER: {"owner", "operator"},
+    who.OPERATOR: {"operator"},
+}
+# A session belongs to one person; a report without its project is refused before the person is checked.
+OTHERWISE = {"DELETE /auth/sessions/<session_id>", "GET /activity/sources"}
+
+
+def test_each_operation_lets_in_the_people_of_its_row(lines: dict[str, dict[str, bool]]) -> None:
+    rows = {f"{row.method} {row.path}": row for row in management.OPERATIONS if isinstance(row, ManagedOperation)}
+    listed = {name: row.action.who for name, row in rows.items() if row.action.who in LET_IN}
+    let_in = {name: {column for column, good in lines[name].items() if good} for name in listed}
+    assert {name for name, group in listed.items() if let_in[name] != LET_IN[group]} == OTHERWISE
+    assert set(listed.values()) == set(LET_IN)
 
 
 def test_no_paid_route_lets_anybody_in_without_a_living_key(lines: dict[str, dict[str, bool]]) -> None:

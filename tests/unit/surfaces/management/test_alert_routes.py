@@ -12,7 +12,7 @@ FIELD = re.compile(r'name="(\w+)" value="([^"]*)"')
 @pytest.fixture
 def browser(shared_tenants):
     found = shared_tenants.gateway.app.flask.test_client()
-    found.post("/connect/login", data={"email": EMAIL, "password": PASSWORD, "redirect": "/connect"}, headers=OWN)
+    found.post("/console/login", data={"email": EMAIL, "password": PASSWORD, "redirect": "/console"}, headers=OWN)
     return found
 
 
@@ -41,22 +41,22 @@ def test_events_that_do_not_exist_are_refused(shared_tenants) -> None:
 
 
 def test_the_page_has_a_button_that_tests(browser) -> None:
-    page = browser.get("/connect/alerts")
+    page = browser.get("/console/alerts")
     assert page.status_code == 200
     form = dict(FIELD.findall(page.text)) | {"url": "https://127.0.0.1:9/hook", "action": "add"}
-    added = browser.post("/connect/alerts", data=form, headers=OWN)
+    added = browser.post("/console/alerts", data=form, headers=OWN)
     assert "whsec_" in added.text and "https://127.0.0.1:9/hook" in added.text
     hook = re.findall(r'name="hook" value="([^"]+)"', added.text)[-1]
-    tested = browser.post("/connect/alerts", data={**form, "hook": hook, "action": "test"}, headers=OWN)
+    tested = browser.post("/console/alerts", data={**form, "hook": hook, "action": "test"}, headers=OWN)
     assert "The test alert could not be delivered" in tested.text and "whsec_" not in tested.text
-    removed = browser.post("/connect/alerts", data={**form, "hook": hook, "action": "remove"}, headers=OWN)
+    removed = browser.post("/console/alerts", data={**form, "hook": hook, "action": "remove"}, headers=OWN)
     assert hook not in removed.text
 
 
 def test_a_form_without_its_token_changes_nothing(browser) -> None:
-    form = dict(FIELD.findall(browser.get("/connect/alerts").text)) | {"url": "https://x.example", "action": "add"}
-    assert browser.post("/connect/alerts", data={**form, "csrf": "0" * 64}, headers=OWN).status_code == 403
-    assert browser.post("/connect/alerts", data=form, headers={"Origin": "https://evil.example"}).status_code == 403
+    form = dict(FIELD.findall(browser.get("/console/alerts").text)) | {"url": "https://x.example", "action": "add"}
+    assert browser.post("/console/alerts", data={**form, "csrf": "0" * 64}, headers=OWN).status_code == 403
+    assert browser.post("/console/alerts", data=form, headers={"Origin": "https://evil.example"}).status_code == 403
 
 
 def test_a_form_is_chosen_and_pagerduty_needs_its_key(shared_tenants) -> None:

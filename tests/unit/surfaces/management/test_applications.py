@@ -22,7 +22,7 @@ def test_people_see_their_own_and_managers_those_of_a_key(tenants: Tenants) -> N
     assert tenants.refused("GET", path, tenants["rival owner"]).startswith("403")
 
 
-def test_who_may_change_the_key_may_end_an_application(tenants: Tenants) -> None:
+def test_people_who_may_change_the_key_may_revoke_an_application(tenants: Tenants) -> None:
     developer = tenants["acme developer"]
     application = allow(tenants, developer)
     path = f"/auth/applications/{application}"
@@ -38,11 +38,11 @@ def test_the_page_of_the_account_ends_an_application(tenants: Tenants) -> None:
     own, other = allow(tenants, developer), allow(tenants, tenants["acme colleague"])
     browser = tenants.gateway.app.flask.test_client()
     browser.set_cookie("llmgateway.session_token", developer.token)
-    page = browser.get("/connect").text
+    page = browser.get("/console/account").text
     assert "An editor" in page and own in page and other not in page
     csrf = re.findall(r'name="csrf" value="([^"]+)">\s*<input type="hidden" name="action" value="leave"', page)[0]
     for wanted in (other, own):
         form = {"csrf": csrf, "action": "leave", "application": wanted}
-        assert browser.post("/connect", data=form, headers={"Origin": "http://localhost"}).status_code == 303
+        assert browser.post("/console/account", data=form, headers={"Origin": "http://localhost"}).status_code == 303
     assert names(tenants.ok("GET", "/auth/applications", developer)) == []
     assert names(tenants.ok("GET", "/auth/applications", tenants["acme colleague"])) == [other]

@@ -51,7 +51,7 @@ def test_developers_together_leave_room_for_those_who_have_to_undo_it(paced, mon
     assert make(paced, paced["acme admin"])[0] == 200
 
 
-def test_what_is_no_business_of_an_organization_is_not_held_up_by_it(paced) -> None:
+def test_changes_outside_of_organizations_are_not_limited_by_their_quota(paced) -> None:
     dev = paced["acme developer"]
     while make(paced, dev)[0] == 200:
         pass

@@ -14,7 +14,7 @@ def test_the_flow_ends_in_a_session_of_who_approved(shared_tenants) -> None:
     admin = shared_tenants["acme admin"]
     grant = shared_tenants.ok("POST", "/auth/device/code", body=CLIENT)
     assert re.fullmatch(r"[a-zA-Z0-9-]{1,64}", grant["user_code"])
-    assert grant["verification_uri"] == "http://localhost/connect/device" and grant["expires_in"] == 600
+    assert grant["verification_uri"] == "http://localhost/console/device" and grant["expires_in"] == 600
     assert grant["verification_uri_complete"] == f"{grant['verification_uri']}?user_code={grant['user_code']}"
     status, answer = poll(shared_tenants, grant["device_code"])
     assert (status, answer["error"]) == (400, "authorization_pending")
@@ -54,8 +54,8 @@ def test_a_configured_dashboard_is_where_the_person_is_sent(make_tenants) -> Non
         sent = {"Origin": "https://app.example.com"}
         grant = client.post("/auth/device/code", json=CLIENT, headers=sent).json
         other = client.post("/auth/device/code", json=CLIENT, headers={"Origin": "https://evil.example"}).json
-    assert grant["verification_uri"] == "https://app.example.com/connect/device"
-    assert other["verification_uri"] == "http://localhost/connect/device"
+    assert grant["verification_uri"] == "https://app.example.com/console/device"
+    assert other["verification_uri"] == "http://localhost/console/device"
 
 
 @pytest.mark.parametrize("body", [{}, {"client_id": 7}, {"client_id": ""}], ids=str)

@@ -95,6 +95,17 @@ def test_a_request_of_two_days_is_in_the_export_of_each_with_the_attempts_of_tha
         assert (shown["requestCount"], round(shown["cost"] * 10**9)) == (int(row["requestCount"]), cost)
 
 
+def test_days_without_requests_have_every_figure_of_the_others(used: Tenants) -> None:
+    owner = used["acme owner"]
+    first = to_iso(used.services.clock.now_us() - 9 * DAY_US)[:10]
+    for group in ("model", "apiKey", "user"):
+        *unused, day = used.ok("GET", f"/activity?from={first}&groupBy={group}", owner)["activity"]
+        assert len(unused) == 9 and day["requestCount"]
+        for one in unused:
+            assert set(one) == set(day)
+            assert not any(value for name, value in one.items() if name != "date")
+
+
 def test_lines_of_json_say_the_same_as_csv(used: Tenants) -> None:
     owner = used["acme owner"]
     for path in ("/logs/export?", "/activity/export?days=1&"):
@@ -123,7 +134,7 @@ def test_an_export_takes_the_filters_of_its_list(used: Tenants) -> None:
 
 
 @pytest.mark.parametrize("path", ["/logs/export", "/activity/export"])
-def test_nobody_exports_what_they_may_not_list(used: Tenants, path: str) -> None:
+def test_exports_have_only_rows_that_the_person_may_list(used: Tenants, path: str) -> None:
     owner, developer, stranger = used["acme owner"], used["acme developer"], used["rival owner"]
     assert used.refused("GET", f"{path}?projectId={owner.project_id}", stranger).startswith("403")
     for who, query in (

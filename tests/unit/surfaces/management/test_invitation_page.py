@@ -5,7 +5,7 @@ import pytest
 PASSWORD = "a long enough password"
 OWN = {"Origin": "http://localhost"}
 FIELD = re.compile(r'name="(\w+)" value="([^"]*)"')
-PAGE = "/connect/invitation"
+PAGE = "/console/invitation"
 
 
 @pytest.fixture
@@ -38,20 +38,20 @@ def send(browser, page, **more: str):
     return browser.post(PAGE, data={**fields(page), **more}, headers=OWN)
 
 
-def test_somebody_new_chooses_a_password_and_is_signed_in(browser, shared_tenants) -> None:
+def test_new_people_choose_a_password_and_are_signed_in(browser, shared_tenants) -> None:
     made = invite(shared_tenants, "new@person.example", "admin")
     page = follow(browser, made["link"])
     for told in ("acme", "new@person.example", "admin", "owner@acme.example"):
         assert told in page.text
     done = send(browser, page, name="New Person", password=PASSWORD)
     assert done.status_code == 200 and "You are now a member" in done.text
-    assert "new@person.example" in browser.get("/connect").text
+    assert "new@person.example" in browser.get("/console/account").text
     again = shared_tenants.gateway.app.flask.test_client()
     body = {"email": "new@person.example", "password": PASSWORD}
     assert again.post("/auth/sign-in/email", json=body).status_code == 200
 
 
-def test_who_is_signed_in_with_the_address_accepts_in_one_click(browser, shared_tenants) -> None:
+def test_people_signed_in_with_the_address_accept_in_one_click(browser, shared_tenants) -> None:
     rival = shared_tenants["rival developer"]
     made = invite(shared_tenants, "developer@rival.example")
     sign_in_as(shared_tenants, browser, rival)
@@ -102,7 +102,7 @@ def test_another_account_is_told_to_sign_out_and_comes_back(browser, shared_tena
     page = follow(browser, made["link"])
     assert page.status_code == 403
     assert "owner@rival.example" in page.text and "wanted@person.example" in page.text
-    out = browser.post("/connect/logout", data=fields(page), headers=OWN)
+    out = browser.post("/console/logout", data=fields(page), headers=OWN)
     assert out.headers["Location"].endswith(PAGE)
 
 
@@ -157,7 +157,7 @@ def test_looking_up_is_slowed_down(tenants) -> None:
     assert codes[:60] == [404] * 60 and set(codes[60:]) == {429}
 
 
-def test_who_invited_is_reported_by_name_when_there_is_one(tenants) -> None:
+def test_the_inviting_person_is_named_if_there_is_a_name(tenants) -> None:
     owner = tenants["acme owner"]
     database = tenants.services.store.database
     sql = "UPDATE \"user\" SET name = 'Ann Owner' WHERE id = ?"

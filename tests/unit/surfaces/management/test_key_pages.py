@@ -6,22 +6,28 @@ from html import unescape
 import pytest
 from support.management import Person, Tenants
 
-from gateway.surfaces.console import key_pages
-
 OWN = {"Origin": "http://localhost"}
+LIST = "/console/keys"
+NEW = "/console/keys/new"
 
 
 def headers(who: Person) -> dict[str, str]:
     return OWN | {"Cookie": f"llmgateway.session_token={who.token}"}
 
 
-def read(tenants: Tenants, who: Person) -> str:
-    return unescape(tenants.client.get("/connect/keys", headers=headers(who)).text)
+def read(tenants: Tenants, who: Person, path: str = LIST) -> str:
+    return unescape(tenants.client.get(path, headers=headers(who)).text)
 
 
-def press(tenants: Tenants, who: Person, action: str, **more: str):
-    csrf = re.findall(r'name="csrf" value="([^"]*)"', read(tenants, who))[0]
-    return tenants.client.post("/connect/keys", headers=headers(who), data={"csrf": csrf, "action": action, **more})
+def press(tenants: Tenants, who: Person, action: str, path: str = LIST, **more: str):
+    csrf = re.findall(r'name="csrf" value="([^"]*)"', read(tenants, who, NEW))[0]
+    return tenants.client.post(path, headers=headers(who), data={"csrf": csrf, "action": action, **more})
+
+
+def make(tenants: Tenants, who: Person, description: str, **more: str) -> str:
+    """Create a key and return the path of its page."""
+    made = press(tenants, who, "create", NEW, **{"description": description, "project": who.project_id, **more})
+    return re.findall(r'href="http://localhost(/console/keys/key_[^"]*)"', made.text)[0]
 
 
 def row_of(page: str, description: str) -> str:
@@ -30,25 +36,24 @@ def row_of(page: str, description: str) -> str:
 
 def test_a_person_makes_a_key_that_works_and_is_shown_once(shared_tenants: Tenants) -> None:
     developer = shared_tenants["acme developer"]
-    made = press(
-        shared_tenants, developer, "make", description="My <laptop>", project=developer.project_id, limit="12.50"
-    )
-    token = re.findall(r"<pre>(llmgtwy_[^<]*)</pre>", made.text)[0]
+    fields = {"project": developer.project_id, "usageLimit": "12.50", "expiresAt": "2099-01-31T12:00"}
+    made = press(shared_tenants, developer, "create", NEW, description="My <laptop>", **fields)
+    token = re.findall(r'<pre id="token">(llmgtwy_[^<]*)</pre>', made.text)[0]
     assert "My &lt;laptop&gt;" in made.text and made.headers["Cache-Control"] == "no-store"
     assert "http://localhost/v1" in made.text
     assert shared_tenants.ok("GET", "/v1/key", token)["data"]["limit"] == "12.5"
     page = read(shared_tenants, developer)
     row = row_of(page, "My <laptop>")
-    assert token not in page and token[:12] in row and "12.5" in row and "active" in row
+    assert token not in page and token[:12] in row and "12.5" in row and "active" in row and "31 Jan 2099" in row
 
 
 def test_a_key_is_switched_off_and_on_again(shared_tenants: Tenants) -> None:
     developer = shared_tenants["acme developer"]
-    press(shared_tenants, developer, "make", description="Switched", project=developer.project_id)
-    ident = re.findall(r'name="key" value="([^"]*)"', row_of(read(shared_tenants, developer), "Switched"))[0]
-    assert press(shared_tenants, developer, "deactivate", key=ident).status_code == 303
+    ident = make(shared_tenants, developer, "Switched").rpartition("/")[2]
+    answer = press(shared_tenants, developer, "deactivate", key=ident)
+    assert answer.status_code == 200 and 'role="status">The key is deactivated' in answer.text
     assert "inactive" in row_of(read(shared_tenants, developer), "Switched")
-    assert press(shared_tenants, shared_tenants["acme owner"], "activate", key=ident).status_code == 303
+    assert press(shared_tenants, shared_tenants["acme owner"], "activate", key=ident).status_code == 200
     assert ">Deactivate<" in row_of(read(shared_tenants, developer), "Switched")
     # Neither a colleague nor a stranger sees it, or can press its button.
     for who in (shared_tenants["acme colleague"], shared_tenants["rival owner"]):
@@ -56,37 +61,81 @@ def test_a_key_is_switched_off_and_on_again(shared_tenants: Tenants) -> None:
         assert press(shared_tenants, who, "deactivate", key=ident).status_code == 403
 
 
-def test_the_newest_keys_are_shown_and_how_to_see_others(shared_tenants: Tenants, monkeypatch) -> None:
+def test_the_page_of_a_key_edits_limits_rolls_and_deletes_it(shared_tenants: Tenants) -> None:
+    developer = shared_tenants["acme developer"]
+    path = make(shared_tenants, developer, "Edited")
+    ident = path.rpartition("/")[2]
+    period = {"periodUsageLimit": "5", "periodUsageDurationValue": "12", "periodUsageDurationUnit": "hour"}
+    assert "The limits were saved" in press(shared_tenants, developer, "limits", path, usageLimit="40", **period).text
+    assert "per 12 hours" in read(shared_tenants, developer, path)
+    saved = press(shared_tenants, developer, "save", path, description="Renamed", expiresAt="")
+    assert "<h1>Renamed</h1>" in saved.text
+    refused = press(shared_tenants, developer, "limits", path, usageLimit="-1")
+    assert refused.status_code == 400 and "non-negative" in refused.text
+    rolled = press(shared_tenants, developer, "roll", path)
+    token = re.findall(r'<pre id="token">(llmgtwy_[^<]*)</pre>', rolled.text)[0]
+    assert shared_tenants.ok("GET", "/v1/key", token)["data"]["limit"] == "40"
+    for who in (shared_tenants["acme colleague"], shared_tenants["rival owner"]):
+        assert shared_tenants.client.get(path, headers=headers(who)).status_code == 403
+        assert press(shared_tenants, who, "delete", path).status_code == 403
+    deleted = press(shared_tenants, developer, "delete", path)
+    assert "The key was deleted" in deleted.text and ident not in deleted.text
+    assert deleted.headers["HX-Replace-Url"] == "http://localhost/console/keys"
+
+
+def test_managers_give_a_key_rules_and_developers_only_read_them(shared_tenants: Tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    developer = shared_tenants["acme developer"]
+    path = make(shared_tenants, developer, "Ruled")
+    rule = {"ruleType": "allow_pricing", "ruleValue": "free input=0.000003"}
+    added = unescape(press(shared_tenants, owner, "add-rule", path, **rule).text)
+    assert "Allow only models at these prices" in added and "free models, input up to $0.000003/token" in added
+    assert press(shared_tenants, owner, "add-rule", path, ruleType="deny_pricing", ruleValue="9").status_code == 400
+    ident = re.findall(r'name="rule" value="([^"]*)"', added)[0]
+    seen = read(shared_tenants, developer, path)
+    assert "free models" in seen and "add-rule" not in seen
+    assert press(shared_tenants, developer, "remove-rule", path, rule=ident).status_code == 403
+    off = press(shared_tenants, owner, "switch-rule", path, rule=ident, status="inactive").text
+    assert '<span class="badge">off</span>' in off
+    assert "The rule was removed" in press(shared_tenants, owner, "remove-rule", path, rule=ident).text
+    models = make(shared_tenants, owner, "Two models", models="gpt-4o-mini, gpt-4o")
+    assert "gpt-4o-mini, gpt-4o" in read(shared_tenants, owner, models)
+
+
+def test_the_list_is_searched_sorted_and_divided_into_pages(shared_tenants: Tenants) -> None:
     owner = shared_tenants["rival owner"]
-    for name in ("Oldest", "Middle", "Newest"):
-        press(shared_tenants, owner, "make", description=name, project=owner.project_id)
-    assert "command-line client" not in read(shared_tenants, owner)
-    monkeypatch.setattr(key_pages, "SHOWN", 2)
-    page = read(shared_tenants, owner)
-    assert page.index("Newest") < page.index("Middle") and "Oldest" not in page and "command-line client" in page
+    for number in range(51):
+        make(shared_tenants, owner, f"Paged {number:02}")
+    page = read(shared_tenants, owner, f"{LIST}?q=paged&sort=description")
+    assert "1–50 of 51" in page and "Paged 00" in page and "Paged 50" not in page
+    assert "Paged 50" in read(shared_tenants, owner, f"{LIST}?q=paged&sort=description&page=2")
+    found = read(shared_tenants, owner, f"{LIST}?q=07")
+    assert "Paged 07" in found and "Paged 08" not in found
+    assert "Nothing matches “nowhere”" in read(shared_tenants, owner, f"{LIST}?q=nowhere")
+    assert "Paged" not in read(shared_tenants, owner, f"{LIST}?state=inactive")
 
 
 @pytest.mark.parametrize("given, said", [
-    ({"description": "x", "limit": "-5"}, "non-negative"), ({"description": ""}, "description"),
+    ({"description": "x", "usageLimit": "-5"}, "non-negative"), ({"description": ""}, "description"),
     ({"description": "x", "project": "proj_none"}, "There is no project"),
 ], ids=str)  # fmt: skip
-def test_what_is_wrong_with_a_form_is_said_and_what_was_typed_kept(shared_tenants: Tenants, given, said) -> None:
+def test_form_errors_are_shown_and_the_input_is_kept(shared_tenants: Tenants, given, said) -> None:
     developer = shared_tenants["acme developer"]
-    answer = press(shared_tenants, developer, "make", **{"project": developer.project_id, **given})
-    assert answer.status_code in (400, 404) and said in answer.text and "<pre>" not in answer.text
+    answer = press(shared_tenants, developer, "create", NEW, **{"project": developer.project_id, **given})
+    assert answer.status_code in (400, 404) and said in answer.text and "<pre" not in answer.text
     assert f'value="{given["description"]}"' in answer.text
 
 
 def test_a_form_without_its_token_makes_nothing(shared_tenants: Tenants) -> None:
     owner = shared_tenants["acme owner"]
-    answer = press(shared_tenants, owner, "make", description="Foreign", project=owner.project_id, csrf="0" * 64)
+    answer = press(shared_tenants, owner, "create", NEW, description="Foreign", project=owner.project_id, csrf="0" * 64)
     assert answer.status_code == 403 and "Foreign" not in read(shared_tenants, owner)
 
 
 def test_clients_and_people_are_led_from_addresses_where_there_is_nothing(shared_tenants: Tenants) -> None:
     client = shared_tenants.client
-    assert client.get("/dashboard/api-keys").headers["Location"].endswith("/connect/keys")
-    for path in ("/connect/nowhere", "/dashboard", "/dashboard/x"):
+    assert client.get("/dashboard/api-keys").headers["Location"].endswith("/console/keys")
+    for path in ("/console/nowhere", "/dashboard", "/dashboard/x"):
         answer = client.get(path)
         assert answer.status_code == 404 and "There is no page at this address." in answer.text
-        assert answer.headers["Content-Type"].startswith("text/html") and "/connect" in answer.text
+        assert answer.headers["Content-Type"].startswith("text/html") and "/console" in answer.text

@@ -13,7 +13,7 @@ from support.gateways import LocalGateway
 BASE = "http://localhost"
 OWN = {"Origin": BASE}
 EMAIL, PASSWORD = "owner@localhost", "a new password that is long"
-LINK = re.compile(rf"{BASE}(/connect/\S+)")
+LINK = re.compile(rf"{BASE}(/console/\S+)")
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def browser(gateway: LocalGateway) -> Any:
 
 
 def ask(browser: Any, email: str, **headers: str) -> Any:
-    return browser.post("/connect/forgot", data={"email": email}, headers={**OWN, **headers})
+    return browser.post("/console/forgot", data={"email": email}, headers={**OWN, **headers})
 
 
 def deliver(gateway: LocalGateway, server: FakeSmtp) -> list[Delivery]:
@@ -64,7 +64,7 @@ def open_link(browser: Any, link: str) -> Any:
 
 
 def choose(browser: Any, password: str = PASSWORD) -> Any:
-    return browser.post("/connect/reset", data={"password": password}, headers=OWN)
+    return browser.post("/console/reset", data={"password": password}, headers=OWN)
 
 
 def sign_in(browser: Any, password: str) -> int:
@@ -102,13 +102,12 @@ def test_a_changed_link_opens_nothing(gateway, server, browser) -> None:
     user, ends, mac = link_of(letter).partition("token=")[2].split(".")
     other_user = user[:-1] + ("1" if user.endswith("0") else "0")
     for token in (f"{user}.{int(ends) + 1}.{mac}", f"{user}.{ends}.{mac[::-1]}", f"{other_user}.{ends}.{mac}", "x"):
-        assert open_link(browser, f"/connect/reset?token={token}").status_code in (404, 410)
+        assert open_link(browser, f"/console/reset?token={token}").status_code in (404, 410)
 
 
 def test_the_answer_is_the_same_for_an_address_that_has_no_account(gateway, server, browser) -> None:
     known, unknown = ask(browser, EMAIL), ask(browser, "nobody@example.com")
-    nonce = re.compile(r'nonce="[^"]*"')
-    assert (known.status_code, nonce.sub("", known.text)) == (unknown.status_code, nonce.sub("", unknown.text))
+    assert (known.status_code, known.text) == (unknown.status_code, unknown.text)
     assert len(deliver(gateway, server)) == 1
 
 
@@ -158,5 +157,5 @@ def test_without_mail_nothing_is_sent_and_the_page_says_so(shared_tenants) -> No
     given = {"email": "grace@example.com", "role": "developer"}
     assert shared_tenants.ok("POST", path, owner, given)["invitation"]["emailed"] is False
     browser = shared_tenants.gateway.app.flask.test_client()
-    assert "does not send e-mail" in browser.get("/connect/forgot").text
+    assert "does not send e-mail" in browser.get("/console/forgot").text
     assert ask(browser, EMAIL).status_code == 404

@@ -19,7 +19,7 @@ def asked(open_tenants) -> Tenants:
         tenants.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "retain"})
         tenants.ok("POST", CHAT, developer.key.token, BODY, x_llmgateway_team="search", x_request_id="kept-1")
         tenants.call("POST", CHAT, developer.key.token, BODY | {"model": "<i>none</i>"}, x_request_id="refused-1")
-        tenants.services.store.journal.flush(5)
+        tenants.services.store.journal.flush(60)
         yield tenants
 
 
@@ -31,60 +31,62 @@ def read(tenants: Tenants, path: str, who: Person | None) -> tuple[int, str, str
 
 def test_a_person_finds_a_request_and_all_that_is_known_of_it(asked: Tenants) -> None:
     developer = asked["acme developer"]
-    _, page, _ = read(asked, "/connect/logs", developer)
-    assert "sandbox/sandbox-echo" in page and "400 model_not_found" in page
+    _, page, _ = read(asked, "/console/logs", developer)
+    assert "sandbox/sandbox-echo" in page and "400</span> model_not_found" in page
     assert "&lt;i&gt;none&lt;/i&gt;" in page and "<i>none" not in page
-    links = re.findall(r'href="[^"]*/connect/logs/([0-9a-f]{32})"', page)
+    links = re.findall(r'href="[^"]*/console/logs/([0-9a-f]{32})"', page)
     assert len(links) == 2
-    _, one, _ = read(asked, f"/connect/logs/{links[1]}", developer)
+    _, one, _ = read(asked, f"/console/logs/{links[1]}", developer)
     assert "&lt;b&gt;Hello&lt;/b&gt; there" in one and "<b>Hello" not in one
-    assert "selectionReason" in one and "Input cost" in one and "search" in one and "kept-1" in one
-    _, refused, _ = read(asked, "/connect/logs/refused-1", developer)
+    assert "was chosen because" in one and "Input cost" in one and "search" in one and "kept-1" in one
+    name = developer.key.info.description
+    assert f">{name}</a>" in page and f"<dd>{name}</dd>" in one and developer.key.info.id in page
+    _, refused, _ = read(asked, "/console/logs/refused-1", developer)
     assert "rejected the request before calling a provider" in refused and "model_not_found" in refused
 
 
 def test_the_fields_narrow_the_list_and_keep_what_was_given(asked: Tenants) -> None:
     owner = asked["acme owner"]
-    _, page, _ = read(asked, "/connect/logs?metadata=team:search&status=200&model=", owner)
-    assert page.count("/connect/logs/") == 1 and 'value="team:search"' in page
-    assert "/logs/export?metadata=team%3Asearch&amp;status=200" in page
-    assert "No requests match these filters" in read(asked, "/connect/logs?errorCode=timeout", owner)[1]
-    status, page, _ = read(asked, "/connect/logs?status=x", owner)
+    _, page, _ = read(asked, "/console/logs?metadata=team:search&status=200&model=", owner)
+    assert page.count("/console/logs/") == 1 and 'value="team:search"' in page
+    assert "/logs/export?status=200&amp;metadata=team%3Asearch" in page
+    assert "No requests match these filters" in read(asked, "/console/logs?errorCode=timeout", owner)[1]
+    status, page, _ = read(asked, "/console/logs?status=x", owner)
     assert status == 400 and "status" in page
 
 
-def test_nobody_reads_the_requests_of_others(asked: Tenants) -> None:
+def test_requests_of_others_cannot_be_read(asked: Tenants) -> None:
     developer = asked["acme developer"]
-    _, page, _ = read(asked, "/connect/logs", developer)
-    ident = re.findall(r"/connect/logs/([0-9a-f]{32})", page)[0]
+    _, page, _ = read(asked, "/console/logs", developer)
+    ident = re.findall(r"/console/logs/([0-9a-f]{32})", page)[0]
     for who in (asked["acme colleague"], asked["rival owner"]):
-        assert "No requests match these filters" in read(asked, "/connect/logs", who)[1]
-        assert "No request" in read(asked, f"/connect/logs?apiKeyId={developer.key.info.id}", who)[1]
-        assert read(asked, f"/connect/logs/{ident}", who)[0] in (403, 404)
-        assert read(asked, "/connect/logs/kept-1", who)[0] == 404
+        assert "No requests yet" in read(asked, "/console/logs", who)[1]
+        assert "No request" in read(asked, f"/console/logs?apiKeyId={developer.key.info.id}", who)[1]
+        assert read(asked, f"/console/logs/{ident}", who)[0] in (403, 404)
+        assert read(asked, "/console/logs/kept-1", who)[0] == 404
 
 
-def test_who_is_not_signed_in_comes_back_after_that(asked: Tenants) -> None:
-    status, _, location = read(asked, "/connect/logs?status=402", None)
-    assert status == 303 and location.endswith("/connect/login?redirect=%2Fconnect%2Flogs%3Fstatus%3D402")
+def test_people_return_to_the_page_after_signing_in(asked: Tenants) -> None:
+    status, _, location = read(asked, "/console/logs?status=402", None)
+    assert status == 303 and location.endswith("/console/login?redirect=%2Fconsole%2Flogs%3Fstatus%3D402")
 
 
 def test_older_requests_are_behind_a_link(asked: Tenants, monkeypatch) -> None:
-    monkeypatch.setattr("gateway.surfaces.request_log_reader.MOST", 1)
+    monkeypatch.setattr("gateway.surfaces.console.requests.request_pages.ROWS", 1)
     owner = asked["acme owner"]
-    _, page, _ = read(asked, "/connect/logs?source=unknown", owner)
-    [older] = re.findall(r'href="[^"]*(/connect/logs\?[^"]+)">Older', page)
+    _, page, _ = read(asked, "/console/logs?source=unknown", owner)
+    [older] = re.findall(r'href="[^"]*(/console/logs\?[^"]+)">Older', page)
     _, page, _ = read(asked, older.replace("&amp;", "&"), owner)
-    assert page.count("/connect/logs/") == 1 and "Older" not in page
+    assert page.count("/console/logs/") == 1 and "Older" not in page
 
 
 def test_no_page_is_a_dead_end(asked: Tenants) -> None:
     owner = asked["acme owner"]
-    for path in ("/connect", "/connect/logs", "/connect/logs/kept-1", "/connect/alerts", "/connect/device"):
+    for path in ("/console/account", "/console/logs", "/console/logs/kept-1", "/console/alerts", "/console/device"):
         _, page, _ = read(asked, path, owner)
-        assert {"/connect", "/connect/logs", "/connect/alerts"} <= ways_on(page), path
-    status, page, _ = read(asked, "/connect/logs/none-such", owner)
-    assert status == 404 and ways_on(page) == {"/connect"}
+        assert {"/console/account", "/console/logs", "/console/alerts"} <= ways_on(page), path
+    status, page, _ = read(asked, "/console/logs/none-such", owner)
+    assert status == 404 and ways_on(page) == {"/console", "/console/account"}
 
 
 def ways_on(page: str) -> set[str]:
@@ -104,8 +106,31 @@ def test_a_finished_video_is_opened_from_its_request(asked: Tenants) -> None:
         videos.poller.run()
         if asked.ok("GET", f"/v1/videos/{begun}", developer.key.token)["status"] == "completed":
             break
-    asked.services.store.journal.flush(5)
-    _, page, _ = read(asked, f"/connect/logs/{ident}", developer)
+    asked.services.store.journal.flush(60)
+    _, page, _ = read(asked, f"/console/logs/{ident}", developer)
     link = re.findall(rf'href="http://localhost(/v1/videos/logs/{ident}/content\?token=[^"]+)"', page)[0]
     assert asked.client.get(link).headers["Content-Type"] == "video/mp4"
     assert "Video output cost" in page
+
+
+def test_the_live_view_reads_itself_again_and_keeps_the_filters(asked: Tenants) -> None:
+    owner = asked["acme owner"]
+    _, page, _ = read(asked, "/console/logs?status=200&live=1", owner)
+    assert re.search(r'hx-get="[^"]*/console/logs\?status=200&amp;live=1" hx-trigger="every 1s"', page)
+    assert "Stop the live view" in page and "Older requests" not in page
+    assert "every 1s" not in read(asked, "/console/logs?status=200", owner)[1]
+
+
+def test_the_requests_of_a_person_are_found_by_name(asked: Tenants) -> None:
+    developer = asked["acme developer"]
+    colleague = asked["acme colleague"]
+    owner = asked["acme owner"]
+    _, page, _ = read(asked, f"/console/logs?userId={developer.user_id}", owner)
+    assert "kept-1" not in page and page.count('class="open"') >= 2
+    assert f'<option value="{developer.user_id}" selected>developer@acme.example</option>' in page
+    assert "No requests match" in read(asked, f"/console/logs?userId={colleague.user_id}", owner)[1]
+    # A developer sees only their own requests, and a stranger none of these.
+    assert "No requests match" in read(asked, f"/console/logs?userId={developer.user_id}", colleague)[1]
+    assert "No requests match" in read(asked, f"/console/logs?userId={developer.user_id}", asked["rival owner"])[1]
+    found = asked.ok("GET", f"/logs?userId={developer.user_id}&status=200", owner)["logs"]
+    assert {log["apiKeyId"] for log in found} == {developer.key.info.id}

@@ -1,8 +1,9 @@
 import orjson
 import pytest
+from msgspec import json
 
 from gateway.surfaces.management import credit_routes
-from gateway.surfaces.management.presenters import show_limits
+from gateway.surfaces.management.answers import LimitedAnswer, limits_of
 
 RULE = {"ruleType": "deny_models", "ruleValue": {"models": ["auto"]}}
 
@@ -244,7 +245,8 @@ def test_members_are_listed_with_their_limits(shared_tenants) -> None:
     found = shared_tenants.ok("GET", f"{org(admin)}/members", admin)["members"]
     status = shared_tenants.services.billing.budgets.status(admin.member_id)
     mine = next(one for one in found if one["id"] == admin.member_id)
-    assert mine["role"] == "admin" and show_limits(status).items() <= mine.items()
+    limits = json.decode(json.encode(LimitedAnswer.of(id=admin.member_id, **limits_of(status))))
+    assert mine["role"] == "admin" and {**mine, **limits} == mine
 
 
 def test_a_spent_members_limit_refuses_their_keys(tenants) -> None:

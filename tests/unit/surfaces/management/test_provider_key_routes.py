@@ -43,7 +43,7 @@ def test_a_new_provider_key_names_the_projects_that_use_it_and_how_to_switch_the
     assert answer["message"] == "Every active project of the organization uses it."
 
 
-def test_what_was_spent_with_a_bounded_key_is_shown(shared_tenants) -> None:
+def test_the_spending_of_a_bounded_key_is_shown(shared_tenants) -> None:
     owner = shared_tenants["acme owner"]
     made = add(shared_tenants, owner, maxSpend="5")
     assert made["spent"] == "0"

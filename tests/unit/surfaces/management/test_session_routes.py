@@ -49,7 +49,9 @@ def test_a_flood_of_sign_ins_is_refused_early_and_leaves_the_threads_of_the_stor
     monkeypatch.setattr(passwords, "PasswordHasher", HeldHasher)
     body = {"email": "stranger@example.com", "password": PASSWORD}
     with HeldHasher.gate:
-        flood = [gevent.spawn(tenants.call, "POST", SIGN_IN, body=body) for _ in range(10)]
+        # One password is checked while the others wait; a tenth attempt would meet the throttle on a slow machine.
+        count = passwords.WAITING_EACH + 1
+        flood = [gevent.spawn(tenants.call, "POST", SIGN_IN, body=body) for _ in range(count)]
         waiting = tenants.services.background.passwords
         until = time.monotonic() + 20
         while waiting.waiting < passwords.WAITING_EACH and time.monotonic() < until:
@@ -57,9 +59,7 @@ def test_a_flood_of_sign_ins_is_refused_early_and_leaves_the_threads_of_the_stor
         assert tenants.refused("POST", SIGN_IN, body=body) == "503 sign_in_busy"
         assert tenants.services.background.threads.run(lambda: "free") == "free"
         assert tenants.ok("GET", "/auth/get-session", token)
-    answers = [one.get(timeout=20)[0] for one in flood]
-    assert sorted(answers)[: passwords.WAITING_EACH + 1] == [401] * (passwords.WAITING_EACH + 1)
-    assert set(answers[passwords.WAITING_EACH + 1 :]) <= {429, 503}, "the tenth attempt may be one too many"
+    assert [attempt.get(timeout=20)[0] for attempt in flood] == [401] * count
 
 
 def test_a_sign_in_that_was_not_checked_counts_as_no_attempt(tenants: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,18 +294,18 @@ def test_the_console_asks_for_the_code_after_the_password(tenants: Tenants) -> N
     browser = tenants.gateway.app.flask.test_client()
 
     def post(**form: str) -> Any:
-        return browser.post("/connect/login", data=form, headers={"Origin": "http://localhost"})
+        return browser.post("/console/login", data=form, headers={"Origin": "http://localhost"})
 
-    page = post(email=OWNER, password=PASSWORD, redirect="/connect/device")
+    page = post(email=OWNER, password=PASSWORD, redirect="/console/device")
     assert page.status_code == 200 and "Set-Cookie" not in page.headers
     ticket = re.search(r'name="ticket" value="([^"]+)"', page.text)[1]
     assert PASSWORD not in page.text
     assert post(ticket=ticket, code="000000").status_code == 401
     forged = ticket.rpartition(".")[0] + "." + "0" * 64
     assert post(ticket=forged, code=authenticator.code()).status_code == 401
-    done = post(ticket=ticket, code=authenticator.code(), redirect="/connect/device")
-    assert done.status_code == 303 and done.headers["Location"].endswith("/connect/device")
-    assert "Signed in as" in browser.get("/connect").text
+    done = post(ticket=ticket, code=authenticator.code(), redirect="/console/device")
+    assert done.status_code == 303 and done.headers["Location"].endswith("/console/device")
+    assert "Signed in as" in browser.get("/console/account").text
 
 
 # Sessions
@@ -329,48 +329,54 @@ def test_the_page_of_the_account_signs_out_everywhere(tenants: Tenants) -> None:
     elsewhere = sign_in(tenants)[1]["token"]
     browser = tenants.gateway.app.flask.test_client()
     headers = {"Origin": "http://localhost"}
-    browser.post("/connect/login", data={"email": OWNER, "password": PASSWORD}, headers=headers)
-    page = browser.get("/connect").text
+    browser.post("/console/login", data={"email": OWNER, "password": PASSWORD}, headers=headers)
+    page = browser.get("/console/account").text
     csrf = re.findall(r'name="csrf" value="([^"]+)"', page)[-1]
     form = {"action": "everywhere", "csrf": csrf}
-    assert browser.post("/connect", data=form | {"csrf": "x"}, headers=headers).status_code == 403
-    assert browser.post("/connect", data=form, headers=headers).status_code == 303
+    assert browser.post("/console/account", data=form | {"csrf": "x"}, headers=headers).status_code == 403
+    assert browser.post("/console/account", data=form, headers=headers).status_code == 303
     assert tenants.refused("GET", "/orgs", elsewhere) == "401 session_invalid"
 
 
 @pytest.mark.parametrize(
     ("agent", "shown"),
     [
-        ("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/131.0 Safari/537.36", "Chrome on Linux, since"),
-        ("Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) Version/18.0 Safari/604.1", "Safari on iOS, since"),
+        (
+            "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/131.0 Safari/537.36",
+            "<strong>Chrome on Linux</strong>",
+        ),
+        (
+            "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) Version/18.0 Safari/604.1",
+            "<strong>Safari on iOS</strong>",
+        ),
         (
             "Mozilla/5.0 (Windows NT 10.0) AppleWebKit/537.36 Chrome/131.0 Safari/537.36 Edg/131",
-            "Edge on Windows, since",
+            "<strong>Edge on Windows</strong>",
         ),
-        ("python-requests/2.34", "python-requests/2.34, since"),
+        ("python-requests/2.34", "<strong>python-requests/2.34</strong>"),
     ],
 )
 def test_the_page_of_the_account_names_a_sessions_browser(tenants: Tenants, agent: str, shown: str) -> None:
     browser = tenants.gateway.app.flask.test_client()
     headers = {"Origin": "http://localhost", "User-Agent": agent}
-    browser.post("/connect/login", data={"email": OWNER, "password": PASSWORD}, headers=headers)
-    assert shown in browser.get("/connect").text
+    browser.post("/console/login", data={"email": OWNER, "password": PASSWORD}, headers=headers)
+    assert shown in browser.get("/console/account").text
 
 
 def test_the_page_of_the_account_changes_the_password_for_who_knows_it(tenants: Tenants) -> None:
     elsewhere = sign_in(tenants)[1]["token"]
     browser = tenants.gateway.app.flask.test_client()
     headers = {"Origin": "http://localhost"}
-    browser.post("/connect/login", data={"email": OWNER, "password": PASSWORD}, headers=headers)
-    csrf = re.findall(r'name="csrf" value="([^"]+)"', browser.get("/connect").text)[-1]
+    browser.post("/console/login", data={"email": OWNER, "password": PASSWORD}, headers=headers)
+    csrf = re.findall(r'name="csrf" value="([^"]+)"', browser.get("/console/account").text)[-1]
     form = {"action": "change", "csrf": csrf, "current": PASSWORD, "chosen": "another long one"}
-    wrong = browser.post("/connect", data=form | {"current": "guessed"}, headers=headers)
+    wrong = browser.post("/console/account", data=form | {"current": "guessed"}, headers=headers)
     assert wrong.status_code == 401 and "password is wrong" in wrong.text
-    short = browser.post("/connect", data=form | {"chosen": "short"}, headers=headers)
+    short = browser.post("/console/account", data=form | {"chosen": "short"}, headers=headers)
     assert short.status_code == 400 and "12" in short.text
-    assert "password was changed" in browser.post("/connect", data=form, headers=headers).text
+    assert "password was changed" in browser.post("/console/account", data=form, headers=headers).text
     assert tenants.refused("GET", "/orgs", elsewhere) == "401 session_invalid"
-    assert browser.get("/connect").status_code == 200
+    assert browser.get("/console/account").status_code == 200
     set_password(tenants)
 
 
@@ -392,7 +398,7 @@ def test_explanations_are_for_who_asked(tenants: Tenants) -> None:
         return tenants.call("GET", f"/v1/route/explain/{log_id}", token)[0]
 
     mine, theirs = ask(customer.token), ask(owner.key.token)
-    services.store.journal.flush(5)
+    services.store.journal.flush(60)
     assert look(customer.token, mine) == 200 and look(other.token, mine) == 404 and look(customer.token, theirs) == 404
     assert look(owner.key.token, mine) == 200 and look(developer.key.token, theirs) == 404
 

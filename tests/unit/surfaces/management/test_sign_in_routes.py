@@ -85,22 +85,39 @@ def test_an_api_key_is_no_session(shared_tenants) -> None:
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example"])
 def test_a_page_of_another_origin_can_neither_sign_in_nor_change(shared_tenants, origin) -> None:
     cookie = cookie_of(shared_tenants).partition(";")[0]
-    sent = {"Cookie": cookie, "Origin": origin}
-    assert shared_tenants.refused("POST", SIGN_IN, body=RIGHT, Origin=origin) == "403 untrusted_origin"
+    sent = {"Cookie": cookie, "Origin": origin, "Sec-Fetch-Site": "cross-site"}
+    page = {"Origin": origin, "Sec-Fetch-Site": "cross-site"}
+    assert shared_tenants.refused("POST", SIGN_IN, body=RIGHT, **page) == "403 untrusted_origin"
     assert shared_tenants.refused("POST", "/orgs", body={"name": "X"}, **sent) == "403 untrusted_origin"
     assert shared_tenants.ok("GET", "/orgs", **sent)
 
 
 def test_a_change_by_cookie_needs_an_origin_at_all(shared_tenants) -> None:
     cookie = cookie_of(shared_tenants).partition(";")[0]
-    assert shared_tenants.refused("POST", "/orgs", body={"name": "X"}, Cookie=cookie) == "403 untrusted_origin"
+    sent = {"Cookie": cookie, "Sec-Fetch-Site": "cross-site"}
+    assert shared_tenants.refused("POST", "/orgs", body={"name": "X"}, **sent) == "403 untrusted_origin"
 
 
 def test_our_own_origin_is_trusted_and_no_other_local_one(shared_tenants) -> None:
     cookie = cookie_of(shared_tenants).partition(";")[0]
     assert shared_tenants.ok("POST", "/orgs", body={"name": "Trusted"}, Cookie=cookie, Origin="http://localhost")
     other = {"Cookie": cookie, "Origin": "http://localhost:3002"}
-    assert shared_tenants.refused("POST", "/orgs", body={"name": "X"}, **other) == "403 untrusted_origin"
+    for site in ("same-site", "cross-site", "none"):
+        sent = other | {"Sec-Fetch-Site": site}
+        assert shared_tenants.refused("POST", "/orgs", body={"name": "X"}, **sent) == "403 untrusted_origin"
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:3002", "https://dashboard.example"])
+def test_a_program_may_name_any_origin_at_a_loopback_address(shared_tenants, origin) -> None:
+    sent = {"Cookie": cookie_of(shared_tenants).partition(";")[0], "Origin": origin, "Sec-Fetch-Mode": "cors"}
+    assert shared_tenants.ok("POST", SIGN_IN, body=RIGHT, Origin=origin)["token"]
+    assert shared_tenants.ok("POST", "/orgs", body={"name": "Program"}, **sent)
+    assert shared_tenants.ok("POST", "/auth/sign-out", body={}, **sent)
+
+
+def test_a_program_at_another_address_needs_a_trusted_origin(shared_tenants) -> None:
+    other = {"Origin": "http://localhost:3002", "Host": "rebound.example"}
+    assert shared_tenants.refused("POST", SIGN_IN, body=RIGHT, **other) == "403 untrusted_origin"
 
 
 def test_behind_https_a_cookie_that_a_neighbour_could_set_is_none(make_tenants) -> None:
@@ -135,7 +152,7 @@ def test_changing_the_password_ends_the_other_sessions(tenants) -> None:
     assert tenants.refused("POST", SIGN_IN, body=RIGHT) == "401 invalid_credentials"
 
 
-def test_nobody_signs_up_without_an_invitation(shared_tenants) -> None:
+def test_signing_up_requires_an_invitation(shared_tenants) -> None:
     body = {"token": "llmginv_made_up_by_somebody", "password": "long enough it is", "name": "X"}
     assert shared_tenants.refused("POST", "/auth/sign-up/email", body=body) == "404 invitation_unknown"
 

@@ -66,7 +66,7 @@ def test_members_spend_against_the_team_and_a_spent_team_refuses_by_name(tenants
     assert ask(tenants, owner) == "200"
 
 
-def test_who_leaves_a_spent_team_may_go_on_at_once(tenants) -> None:
+def test_leaving_a_team_without_budget_allows_requests_at_once(tenants) -> None:
     owner, dev = tenants["acme owner"], tenants["acme developer"]
     path, _ = spent_team(tenants, owner, dev)
     assert ask(tenants, dev) == "402 team_limit_reached"

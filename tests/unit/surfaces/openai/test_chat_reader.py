@@ -110,7 +110,7 @@ def test_word_of_an_extension_in_a_text_does_not_cost_the_relay():
 def test_needs_are_known_without_decoding():
     raw = (SAMPLES / "tools_request.json").read_bytes()
     needs = chat_reader.read(chat_schema.decode(raw), raw).requirements
-    assert (needs.tools, needs.vision, needs.parallel_tools, needs.reasoning) == (True, True, True, True)
+    assert (needs.tools, needs.vision, needs.parameters, needs.reasoning) == (True, True, {"parallel tools"}, True)
     assert (needs.messages, needs.media, needs.max_tokens, needs.forced_tool) == (5, 1, 500, "tool")
     assert 150 < needs.prompt_bytes < 450
 

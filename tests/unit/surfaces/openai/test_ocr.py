@@ -8,6 +8,7 @@ from support.pdfs import packed
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.usage import Units, Usage
+from gateway.providers.sandbox.image_files import png
 from gateway.surfaces.openai import ocr
 
 
@@ -59,3 +60,11 @@ def test_a_count_that_providers_read_as_no_whole_number_is_refused(field: str, n
     body = b'{"model": "m", "document": {}, "%b": %d}' % (field.encode(), number)
     with pytest.raises(ValidationError, match=field):
         ocr.DECODER.decode(body)
+
+
+def test_an_image_that_may_be_read_as_a_document_counts_as_one() -> None:
+    """One page was reserved for a document that begins with the signature of a picture."""
+    picture = png(1, 1, "")
+    assert units(picture, "image/png").most.pages == 1
+    assert units(picture + bytes(2000) + packed(1000), "image/png").most.pages == ocr.MOST_PAGES
+    assert units(picture).most.pages == ocr.MOST_PAGES

@@ -56,7 +56,12 @@ def test_the_tools_of_a_recorded_agent_work_for_every_model() -> None:
 def test_needs_are_known_without_decoding() -> None:
     needs = turn(AGENT).request.requirements
     assert (needs.stream, needs.tools, needs.vision, needs.reasoning, needs.effort) == (True, True, True, True, "high")
-    assert (needs.media, needs.messages, needs.web_search, needs.verbosity) == (2, 10, False, True)
+    assert (needs.media, needs.messages, needs.web_search, needs.parameters) == (
+        2,
+        10,
+        False,
+        {"verbosity", "parallel tools"},
+    )
     assert needs.prompt_bytes > len("You are a coding agent.")
 
 

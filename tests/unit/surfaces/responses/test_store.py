@@ -28,7 +28,7 @@ def body(**fields) -> schema.CompactBody:
 
 @pytest.fixture
 def empty(database: Database, threads: Threads) -> StoredResponses:
-    return StoredResponses(Turns(database), Documents(database), Vault(["k"]), b"s", threads, Responses(1, 1))
+    return StoredResponses(Turns(database), Documents(database), Vault(["k"]), b"s", threads, Responses(1, 1, 0))
 
 
 @pytest.fixture
@@ -114,9 +114,9 @@ def listing(count: int) -> StoredResponse:
 
 def test_the_list_is_newest_first_and_pages_on() -> None:
     first = store.list_items(listing(3), {"limit": "2"}, sealed=False)
-    assert ([item["id"] for item in first["data"]], first["has_more"]) == (["msg_2", "msg_1"], True)
-    rest = store.list_items(listing(3), {"limit": "2", "after": first["last_id"]}, sealed=False)
-    assert ([item["id"] for item in rest["data"]], rest["has_more"]) == (["msg_0"], False)
+    assert ([item["id"] for item in first.data], first.has_more) == (["msg_2", "msg_1"], True)
+    rest = store.list_items(listing(3), {"limit": "2", "after": first.last_id}, sealed=False)
+    assert ([item["id"] for item in rest.data], rest.has_more) == (["msg_0"], False)
 
 
 @pytest.mark.parametrize("query", [{"limit": "0"}, {"limit": "101"}, {"limit": "x"}, {"order": "up"}, {"after": "?"}])
@@ -125,9 +125,6 @@ def test_a_list_that_cannot_be_is_refused(query: dict) -> None:
         store.list_items(listing(3), query, sealed=False)
 
 
-def test_a_websocket_is_refused_at_once_so_that_clients_use_http() -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        routes.refuse_socket(None, Inbound("GET", "/v1/responses", {"upgrade": "WebSocket"}))
-    assert caught.value.status == 426
+def test_only_a_websocket_is_opened_by_get() -> None:
     with pytest.raises(MethodNotAllowed):
-        routes.refuse_socket(None, Inbound("GET", "/v1/responses", {}))
+        routes.connect(None, Inbound("GET", "/v1/responses", {}))

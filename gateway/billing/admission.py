@@ -1,0 +1,155 @@
+"""Admission of requests: reserve the upper bound of the cost, and track the entries until they are durable."""
+
+import logging
+from collections import deque
+
+from msgspec import Struct
+
+from gateway.accounts.discounts import Discounts
+from gateway.billing.calls import CallCounts
+from gateway.billing.context import RequestContext
+from gateway.billing.session_budgets import with_sessions
+from gateway.billing.settlement import Settlement
+from gateway.billing.terms import Terms, terms_of
+from gateway.clock import Clock
+from gateway.errors import Unavailable
+from gateway.limits.rate_limits import RateLimiter, Slot
+from gateway.limits.spending import CostBound, Spending
+from gateway.neutral.request import Request
+from gateway.store.intents import Intents
+from gateway.store.journal import Journal, Row, Ticket
+
+log = logging.getLogger(__name__)
+
+
+class Admission(Struct, frozen=True, eq=False, gc=False):
+    """A request to admit.
+
+    `cost_bound` is the most that it can cost. `credits`: a target may use a credential of the platform, which the
+    organization's credits pay for. `model` is the id of the planned model, `others` are further
+    models that may serve it. `begun`: a provider has started the work
+    already, so it is recorded despite rate limits, and despite spending limits if `cost_bound` is zero.
+    """
+
+    context: RequestContext
+    request: Request
+    cost_bound: CostBound
+    credits: bool
+    model: str
+    begun: bool = False
+    others: tuple[str, ...] = ()
+
+
+class Settlements:
+    """Admission and settlement of a worker's requests. `wait_s` limits how long an answer waits for its durable
+    record."""
+
+    def __init__(
+        self,
+        spending: Spending,
+        rates: RateLimiter,
+        journal: Journal,
+        intents: Intents,
+        clock: Clock,
+        discounts: Discounts,
+        wait_s: float,
+    ) -> None:
+        self.spending = spending
+        self.rates = rates
+        self.journal = journal
+        self.intents = intents
+        self.clock = clock
+        self.discounts = discounts
+        self.wait_s = wait_s
+        self._posting: deque[tuple[Ticket, bytes, int]] = deque()
+        self.call_counts = CallCounts()
+
+    def admit(self, admission: Admission) -> Settlement:
+        """Admit a request of any paid route: rate limits, then spending limits, then credits. Nothing is held on error.
+
+        Limits of key, member and teams count the inference cost of both modes. The organization's credits pay only for
+        calls with a credential of the platform, and for the storage fee of a retained payload
+        (billing/retained_payload.py). A request that creates a job reserves a hold, which outlives this process
+        (billing/job_reservation.py); its payload is retained without a fee, because the fee is per token.
+
+        RateLimited, SpendingLimitReached, OutOfCredits; Unavailable when the store is down.
+        """
+        context = admission.context
+        cost_bound = admission.cost_bound
+        terms = terms_of(context, admission.request)
+        identity = terms.billing_identity
+        payer = identity.payer if admission.credits else identity.without_credits
+        if context.attribution:
+            payer = with_sessions(payer, context)
+        spending = self.spending
+        version = spending.check()
+        slot = None
+        if self.rates.limited(version) and not admission.begun:
+            slot = self._enter(terms, admission.model, admission.others)
+        try:
+            if context.job is None:
+                reservation = spending.find(payer, cost_bound, version) or spending.reserve(payer, cost_bound)
+            else:
+                reservation = context.job.reserve(spending, payer, cost_bound)
+        except BaseException:
+            if slot is not None:
+                slot.release()
+            raise
+        settlement = Settlement(self, terms, cost_bound, reservation, slot, reservation.deferred)
+        if context.payload is not None and context.job is None:
+            settlement.retain(context.payload)
+        return settlement
+
+    def _enter(self, terms: Terms, model: str, others: tuple[str, ...]) -> Slot:
+        caller = terms.context.caller
+        place = (caller.organization_id, caller.project_id, caller.key_id)
+        operation = terms.context.operation
+        return self.rates.enter(*place, terms.requested_model, terms.input_tokens, operation, model, others)
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Write pending entries and return all leases. The next worker recovers what fails here."""
+        try:
+            self.journal.flush(timeout_s)
+            self.reap()
+            self.spending.close()
+        except Unavailable:
+            log.warning("budget leases could not be returned: the database is down; the next worker returns them")
+            self.intents.leave()
+            return
+        self.intents.close()
+
+    def tend(self) -> None:
+        """Run one round: end intents with durable rows, fold spending into budgets, return idle leases."""
+        self.reap()
+        self.spending.tend()
+
+    def reap(self) -> None:
+        """End the intents with durable rows."""
+        posting = self._posting
+        end = self.intents.end
+        while posting:
+            ticket, request, attempt = posting[0]
+            if not ticket.settled():
+                return
+            posting.popleft()
+            end(request, attempt)
+
+    def post(self, rows: list[Row], request: bytes, attempt: int) -> Ticket:
+        """Queue an attempt's rows as one entry; its intent ends once they are durable. Unavailable when the journal is
+        full or closed."""
+        ticket = self.journal.append(*rows)
+        self._posting.append((ticket, request, attempt))
+        return ticket
+
+    def confirm(self, ticket: Ticket, terms: Terms, attempt: int) -> None:
+        """Wait until an entry that was appended without `post` is durable, then end its intent. After `wait_s`, or at
+        the deadline of the request, the intent is left to a later `reap`. Unavailable."""
+        request = terms.request
+        try:
+            if not ticket.written_soon():
+                left_s = terms.context.deadline - self.clock.monotonic()
+                ticket.wait(max(0.0, min(self.wait_s, left_s)))
+        except BaseException:
+            self._posting.append((ticket, request, attempt))
+            raise
+        self.intents.end(request, attempt)

@@ -1,0 +1,87 @@
+"""The reservation of a request that creates a job: a hold in the store, which ends with the job and not with the
+request.
+
+No intent is written: the job's row is inserted in the transaction that places the hold, and outlives this process.
+Failed attempts are recorded at once and cost nothing; the accepted attempt is recorded when the job ends.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from gateway.errors import GatewayError
+from gateway.limits.cost_bound import CostBound, Payer
+from gateway.limits.holds import Holds
+from gateway.limits.spending import Spending
+from gateway.limits.worker_leases import BudgetSet, Reservation
+from gateway.metering.usage_table import UsageRecord
+from gateway.store.journal import Row
+
+KEY_HOLD = ":key"  # suffix of a job's id: the job's hold on the spending limit of an organization's provider key
+
+
+class AcceptedCall(NamedTuple):
+    """The call that a provider accepted: its usage row as far as it is known, and the discount in millionths on its
+    price."""
+
+    record: UsageRecord
+    discount_ppm: int
+
+
+class PendingJob:
+    """A job that a request creates. The rows `inserts` are written in the transaction that places its hold, `deletes`
+    in the one that releases it. `accepted` is set once a provider has accepted the job."""
+
+    def __init__(self, holds: Holds, ident: str, inserts: Sequence[Row], deletes: Sequence[Row]) -> None:
+        self.holds = holds
+        self.ident = ident
+        self._inserts = inserts
+        self._deletes = deletes
+        self.accepted: AcceptedCall | None = None
+
+    def reserve(self, spending: Spending, payer: Payer, cost_bound: CostBound) -> "JobReservation":
+        """Place the hold and insert the job's rows. SpendingLimitReached, OutOfCredits, Unavailable."""
+        self.holds.place(self.ident, payer, cost_bound, self._inserts)
+        return JobReservation(spending, BudgetSet((), 0, 0), cost_bound.bound_nusd, job=self)
+
+    def release(self) -> None:
+        """Release the holds and delete the rows, because no provider accepted the job. Never raises."""
+        try:
+            self.holds.settle(self.ident, 0, True, self._delete)
+        except GatewayError:
+            return  # The sweep of unaccepted jobs releases it later.
+
+    def _delete(self) -> None:
+        self.holds.release(self.ident + KEY_HOLD)
+        self.holds.execute(self._deletes)
+
+
+class JobReservation(Reservation, kw_only=True, eq=False):
+    """The hold of a job. Its budget set is empty, because the hold has reserved from the budgets already."""
+
+    deferred: ClassVar[bool] = True
+    job: PendingJob
+
+    def check(self) -> None:
+        """Check that the store can be reached: the job could not be recorded after the call otherwise. Unavailable."""
+        self._accounts.check()
+
+    def reserve_key(self, payer: Payer, cost_bound: CostBound, patient: bool) -> "KeyHold":
+        self.job.holds.place(self.job.ident + KEY_HOLD, payer, cost_bound, patient=patient)
+        return KeyHold(self._accounts, self.budget_set, cost_bound.bound_nusd, job=self.job)
+
+    def settle(self, cost_nusd: int, credits: bool = True) -> bool:
+        """Settle nothing: an attempt that fails costs nothing, and the accepted one is charged when the job ends."""
+        return False
+
+    def release(self) -> None:
+        self.job.release()
+
+
+class KeyHold(Reservation, kw_only=True, eq=False):
+    """A job's hold on the spending limit of the provider key of its current attempt."""
+
+    job: PendingJob
+
+    def settle(self, cost_nusd: int, credits: bool = True) -> bool:
+        """Release the hold after a failed attempt, which costs nothing. Unavailable."""
+        return self.job.holds.release(self.job.ident + KEY_HOLD)

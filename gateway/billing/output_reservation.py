@@ -1,0 +1,147 @@
+"""Reserved output: how much output the reservations of a request pay for, and how a longer answer reserves more."""
+
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from gateway.billing.calls import BilledCall
+from gateway.billing.estimates import HUNG_UP, usage_of, usage_so_far
+from gateway.billing.outcome import Attempt
+from gateway.billing.retained_payload import FEE_NUSD, RetainedPayload
+from gateway.billing.terms import Terms
+from gateway.billing.usage_rows import intent_of
+from gateway.errors import GatewayError, Unavailable
+from gateway.limits.rate_limits import RateLimitStatus, Slot
+from gateway.limits.spending import CostBound, Reservation
+from gateway.money import MILLION
+
+if TYPE_CHECKING:
+    from gateway.billing.admission import Settlements
+
+# The text of a typical answer has about four bytes per token; the average of an answer is never above eight.
+USUAL_BYTES = 4
+MOST_BYTES = 8
+# The text of a running answer is written to the crash journal when it exceeds RECORDED bytes, then each time that it
+# has doubled or grown by MOST_UNRECORDED. A record takes as long as two or three events of a stream.
+RECORDED = 1024
+MOST_UNRECORDED = 16_384
+
+
+class OutputReservation(Struct, eq=False):
+    """The reservations of one request and the output that they pay for; the base of Settlement.
+
+    `output_cap` is the output limit to send upstream, None when the budgets need none. `output_length_foreseen` is the
+    size in bytes of the text that the reservation pays for, at a typical token length. `checked_length` is at most
+    that; call `grow` when an answer exceeds it. `rate_limits` are the caller's remaining rate limits, for the response
+    headers.
+    """
+
+    _owner: "Settlements"
+    terms: Terms
+    _cost_bound: CostBound
+    _reservation: Reservation
+    _slot: Slot | None = None
+    holds: bool = False  # the row of the serving attempt waits for its payload or its job
+    _retained: RetainedPayload | None = None
+    _open: dict[int, BilledCall] = {}
+    output_cap: int | None = None
+    output_length_foreseen: int = sys.maxsize
+    checked_length: int = RECORDED
+    _recorded_at: int = RECORDED  # the length at which the answer is next written to the crash journal
+    rate_limits: tuple[RateLimitStatus, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self._slot is not None:
+            self.rate_limits = self._slot.statuses
+        self._widen()
+
+    def grow(self, attempt: Attempt) -> None:
+        """Record the text delivered so far, and reserve more if it exceeds what the reservation pays for. Errors as of
+        `foresee`."""
+        length = attempt.output_length
+        if length > self._recorded_at:
+            self.record_progress(attempt)
+            self._recorded_at = length + min(length, MOST_UNRECORDED)
+        if length > self.output_length_foreseen:
+            self.foresee(attempt)
+        self.checked_length = min(self.output_length_foreseen, self._recorded_at)
+
+    def foresee(self, attempt: Attempt) -> None:
+        """Reserve more because the answer's text exceeds what the reservation pays for, or end the answer.
+
+        SpendingLimitReached or OutOfCredits with code budget_exhausted_mid_stream. An upstream that respects the output
+        limit stays within the reservation even if its tokens are long. Without a budget for more, the answer therefore
+        continues until its size proves that the limit is exceeded. The attempt then gets the usage that it is billed
+        for, because the provider bills everything that it generated.
+        """
+        short = -(-(attempt.output_length - self.output_length_foreseen) // USUAL_BYTES)
+        tokens = max(self._tokens_paid() // 2, 64, short)
+        error = self.enlarge(tokens * self._cost_bound.output_rate // MILLION + 1)
+        if error is None:
+            self._foresee_output(self.output_length_foreseen + tokens * USUAL_BYTES)
+            return
+        # Sound is measured by its duration, so its tokens have a fixed size.
+        most = self._tokens_paid() * (MOST_BYTES if self.terms.units is None else USUAL_BYTES)
+        if attempt.output_length >= most:
+            attempt.usage = usage_so_far(self.terms, attempt, self._tokens_paid())
+            raise error
+        self._foresee_output(most)
+
+    def enlarge(self, nusd: int, mid_stream: bool = True) -> GatewayError | None:
+        """Reserve `nusd` more from all budgets and from the spending limits of provider keys in use, or return the
+        error."""
+        key_reservations = [call.key_reservation for call in self._open.values() if call.key_reservation is not None]
+        for reservation in (self._reservation, *key_reservations):
+            try:
+                short = reservation.require(nusd)
+            except Unavailable as error:
+                return error
+            if short is not None:
+                return short.error(mid_stream)
+        return None
+
+    def record_progress(self, attempt: Attempt) -> None:
+        """Write the usage so far to the crash journal: this output was delivered, so a recovery bills it."""
+        call = self._open.get(attempt.number)
+        if call is not None:
+            used = usage_of(self.terms, structs.replace(attempt, finish=HUNG_UP))
+            payload = intent_of(self.terms, attempt.number, call, self._reservation, used)
+            self._owner.intents.revise(self.terms.request, attempt.number, payload)
+
+    def _foresee_output(self, length: int) -> None:
+        """Set the foreseen length of the output; its storage is reserved as well."""
+        more = length - self.output_length_foreseen
+        self.output_length_foreseen = length
+        if self._retained is not None:
+            with suppress(Unavailable):  # a fee above its reservation is settled in full nevertheless
+                self._retained.storage.extend(more // USUAL_BYTES * FEE_NUSD)
+
+    def _lower_cap(self, cap: int | None) -> None:
+        if cap is not None and (self.output_cap is None or cap < self.output_cap):
+            self.output_cap = cap
+
+    def _narrow(self, call: BilledCall, key_reservation: Reservation) -> None:
+        """Lower the output limits when the provider key's spending limit pays for less than the other budgets."""
+        self._lower_cap(key_reservation.output_cap)
+        if call.cost_bound.output_rate:
+            self.output_length_foreseen = min(self.output_length_foreseen, call.tokens_paid() * USUAL_BYTES)
+            self.checked_length = min(self.checked_length, self.output_length_foreseen)
+
+    def _widen(self) -> None:
+        """Set the output limits to what the budgets of every attempt pay for."""
+        self.output_cap = self._reservation.output_cap
+        cost_bound = self._cost_bound
+        rate = cost_bound.output_rate
+        if rate:
+            # As `tokens_within`, without the call: every request does this.
+            length = (self._reservation.amount_nusd - cost_bound.fixed_nusd) * MILLION // rate * USUAL_BYTES
+            self.output_length_foreseen = length
+            if length < self.checked_length:
+                self.checked_length = length
+
+    def _tokens_paid(self) -> int:
+        """Return the output tokens that all reservations certainly pay for."""
+        tokens = self._cost_bound.tokens_within(self._reservation.amount_nusd)
+        return min([tokens, *(call.tokens_paid() for call in self._open.values())])

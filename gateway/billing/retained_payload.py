@@ -1,0 +1,85 @@
+"""The payload that a settlement retains: its storage fee, and the usage row that waits for it.
+
+Usage, spending, fee and payload are one entry of the journal, so that none exists without the others. An attempt that
+fails before it answers is recorded at once and has no fee.
+"""
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from gateway.billing.calls import BilledCall
+from gateway.billing.context import PayloadCapture
+from gateway.errors import BudgetInUse, OutOfCredits
+from gateway.limits.cost_bound import CostBound
+from gateway.limits.spending import Payer, Spending
+from gateway.limits.worker_leases import Reservation
+from gateway.metering.usage_table import UsageRecord
+from gateway.money import MILLION
+from gateway.neutral.usage import Usage
+from gateway.store.journal import Row, Ticket
+
+if TYPE_CHECKING:
+    from gateway.billing.settlement import Settlement
+
+# Nano-dollars for each input or output token: 0.01 USD per million. The fee is a whole number, so nothing is rounded.
+FEE_NUSD = 10
+OUT_OF_CREDITS = (
+    "The organization's credits do not cover the storage fee of this request's payload (0.01 USD per million tokens). "
+    "Add credits, or set the project's retention to none."
+)
+
+
+class RetainedPayload(Struct, frozen=True, eq=False):
+    """A captured payload, and the reservation of its storage fee from the organization's credits."""
+
+    capture: PayloadCapture
+    storage: Reservation
+
+
+class HeldEntry(Struct, frozen=True, eq=False):
+    """The entry of a serving attempt that waits for the row of its payload. `awaited`: the end of the answer waits
+    for it."""
+
+    settlement: "Settlement"
+    call: BilledCall
+    record: UsageRecord
+    fee_nusd: int
+    awaited: bool
+
+    @property
+    def served(self) -> str:
+        """The provider and model that served the request."""
+        return f"{self.record.provider}/{self.record.served}"
+
+    def post(self, row: Row | None) -> Ticket:
+        """Append usage, spending, fee and the payload's `row` as one entry. `row` None: the payload could not be
+        stored, so no fee is charged. Unavailable."""
+        return self.settlement.post_held(self, row)
+
+
+def fee_of(usage: Usage | None) -> int:
+    """Return the storage fee for a request with this usage; cached and reasoning tokens count once, like all others."""
+    if usage is None:
+        return 0
+    return FEE_NUSD * (usage.input_total + usage.output_total)
+
+
+def fee_bound(cost_bound: CostBound) -> CostBound:
+    """Return the upper bound of a request's storage fee."""
+    fixed_nusd = cost_bound.input_tokens * FEE_NUSD
+    return CostBound(fixed_nusd, FEE_NUSD * MILLION, cost_bound.max_output, cost_bound.explicit, cost_bound.choices)
+
+
+def retain(capture: PayloadCapture, spending: Spending, organization_id: str, cost_bound: CostBound) -> RetainedPayload:
+    """Reserve the storage fee of a request's payload from the organization's credits.
+
+    The fee is charged in every mode of the project and counts for no limit of a key or member. OutOfCredits,
+    Unavailable.
+    """
+    try:
+        storage = spending.reserve(Payer("", "", organization_id, True), fee_bound(cost_bound))
+    except (OutOfCredits, BudgetInUse) as error:  # in use by the reservation of this request
+        raise OutOfCredits(OUT_OF_CREDITS) from error
+    capture.open()
+    return RetainedPayload(capture, storage)

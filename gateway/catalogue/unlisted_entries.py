@@ -1,0 +1,132 @@
+"""Entries for models that the catalogue does not list: new models of a provider, and fine-tuned models.
+
+Nothing is known of a new model, so all abilities are assumed: its provider refuses what it does not support. Its price
+is provisional: that of the nearest known model of the provider (see `find_nearest`), until the catalogue lists it.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from os.path import commonprefix
+from typing import Any, NamedTuple
+
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.entries import Mapping, Model
+from gateway.neutral.parameters import CAPABILITIES
+from gateway.neutral.request import FEATURES
+
+PROVISIONAL = "provisional"  # the price version of usage that was billed at an estimated price
+UNLISTED = "unlisted"  # member of a mapping's `extra`: who may pay for its calls
+OWN_KEYS = "own-keys"  # only provider keys of the organization
+ANY_KEYS = "any-keys"
+PRICED_AS = "priced_as"  # member of a mapping's `extra`: the model whose price is charged
+FINE_TUNED = "ft:"
+OPERATIONS = ("chat", "embeddings")
+FLAGS = (*(feature.flag for feature in FEATURES.values()), *(capability.flag for capability in CAPABILITIES))
+ABLE: dict[str, Any] = {**{flag: True for flag in FLAGS if flag}, "supports_n": True}
+PIECES = re.compile(r"[a-z]+|[0-9]+(?:[.][0-9]+)?")
+# Words and dates that do not distinguish one model from another.
+COMMON_WORDS = frozenset(("preview", "latest", "beta", "exp", "experimental", "models"))
+DATE_DIGITS = 4
+
+
+class Nearness(NamedTuple):
+    """The rank of a known model as the nearest of a new one; the greatest is nearest."""
+
+    leading: int
+    shared: int
+    fewer_extra_words: int
+    released: str
+    completion_nusd: int
+    prompt_nusd: int
+
+
+def make_unlisted(catalogue: Catalogue, provider_id: str, name: str, payers: str) -> Model | None:
+    """Return a model `name` of a provider that the catalogue does not list, None if the provider has no prices of text.
+    `payers` is OWN_KEYS or ANY_KEYS."""
+    tuned = fine_tuned(catalogue, provider_id, name)
+    if tuned is not None:
+        mapping = replace(tuned, extra={**tuned.extra, UNLISTED: payers})
+    else:
+        near = find_nearest(catalogue, provider_id, name)
+        if near is None:
+            return None
+        mapping = Mapping(
+            provider=provider_id,
+            model=name,
+            external_id=name,
+            protocol=near.protocol,
+            address=near.address,
+            operations=OPERATIONS,
+            prices=near.prices,
+            service_tiers=near.service_tiers,
+            quirks=near.quirks,
+            max_inputs=near.max_inputs or 1,
+            price_version=PROVISIONAL,
+            extra={UNLISTED: payers, PRICED_AS: near.key},
+            **ABLE | {"responses_api": near.responses_api},
+        )
+    return Model(name, name=name, output_modalities=("text", "image"), mappings=(mapping,))
+
+
+def fine_tuned(catalogue: Catalogue, provider_id: str, name: str) -> Mapping | None:
+    """Return the entry of a fine-tuned model ("ft:<base>:<organization>::<id>").
+
+    It is that of its base model with the provider's price of fine-tuned models, or with a provisional one if that is
+    not known. None for other names and for an unknown base.
+    """
+    if not name.startswith(FINE_TUNED):
+        return None
+    base_name = name.split(":")[1]
+    served = catalogue.mappings_of(base_name)
+    base = next((mapping for mapping in served if mapping.provider == provider_id), None)
+    if base is None:
+        base = catalogue.served_as(provider_id, base_name)
+    if base is None:
+        return None
+    own: dict[str, Any] = {"model": name, "external_id": name, "deprecated": "", "deactivated": ""}
+    if base.fine_tune_prices:
+        return replace(base, **own, prices=base.fine_tune_prices)
+    return replace(base, **own, price_version=PROVISIONAL, extra={**base.extra, PRICED_AS: base.key})
+
+
+def find_nearest(catalogue: Catalogue, provider_id: str, name: str) -> Mapping | None:
+    """Return the known model of a provider whose price a new model has.
+
+    Among models whose names begin alike: most leading parts of the name in common, then most parts at all, then fewest
+    words that the new name lacks ("pro"), then the newest, then the dearest. Without any: the provider's dearest model.
+    None if it has no priced model of text.
+    """
+    pieces = _pieces(name)
+    known = [(model, mapping) for model, mapping in _text_models(catalogue) if mapping.provider == provider_id]
+    if not known:
+        return None
+
+    def nearness(entry: tuple[Model, Mapping]) -> Nearness:
+        model, mapping = entry
+        other = _pieces(mapping.external_id)
+        leading = len(commonprefix([pieces, other]))
+        rates = mapping.prices[-1].base
+        prices = (rates.completion or 0, rates.prompt or 0)
+        if not leading:
+            return Nearness(0, 0, 0, "", *prices)
+        extra = [piece for piece in other if piece not in pieces and piece.isalpha()]
+        return Nearness(leading, len(set(pieces) & set(other)), -len(extra), model.released, *prices)
+
+    return max(known, key=nearness)[1]
+
+
+def _text_models(catalogue: Catalogue) -> Iterable[tuple[Model, Mapping]]:
+    for model in catalogue.models.values():
+        for mapping in model.mappings:
+            if mapping.priced and mapping.prices[-1].base.prompt and not set(OPERATIONS).isdisjoint(mapping.operations):
+                yield model, mapping
+
+
+def _pieces(name: str) -> list[str]:
+    found = PIECES.findall(name.lower().rpartition("/")[2])
+    return [piece for piece in found if piece not in COMMON_WORDS and not _is_date(piece)]
+
+
+def _is_date(piece: str) -> bool:
+    return piece.isdecimal() and len(piece) >= DATE_DIGITS

@@ -1,0 +1,30 @@
+"""The settings of the database."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from gateway.configuration.value_parsing import Between
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSettings:
+    url: str
+    data_dir: str
+    pool_size: Annotated[int, Between(1)]
+    pool_wait_s: float
+    when_away: Literal["refuse", "serve"] = "refuse"
+    away_s: Annotated[float, Between(1, 86_400)] = 60.0
+    away_usd: Annotated[float, Between(0, 1_000_000)] = 1.0
+
+    @property
+    def coast_s(self) -> float:
+        """Return how long a worker serves without the database; 0 for not at all, as on SQLite."""
+        if self.when_away == "serve" and self.scheme == "postgresql":
+            return self.away_s
+        return 0.0
+
+    @property
+    def scheme(self) -> str:
+        """Return the kind of database in `url`: "sqlite" (also for ""), "postgresql", or an unknown scheme."""
+        named = self.url.partition("://")[0].partition("+")[0]
+        return {"": "sqlite", "postgres": "postgresql"}.get(named, named)

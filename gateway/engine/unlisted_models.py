@@ -1,0 +1,77 @@
+"""Models that the catalogue does not list, for callers who may call them at their own risk."""
+
+from collections.abc import Callable
+
+from gateway.accounts.authentication import Caller
+from gateway.accounts.compliance import CompliancePolicy
+from gateway.accounts.versioned_cache import VersionedCache
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.unlisted_entries import ANY_KEYS, OWN_KEYS, make_unlisted
+from gateway.control.version import Control
+from gateway.limits.ledger import LedgerBook
+from gateway.providers.credentials import CREDITS, Credentials
+from gateway.routing.auto import SANDBOX
+from gateway.routing.resolve import CustomModel
+
+EVERY = "*"
+REMEMBERED = 2_000
+NO_POLICY = CompliancePolicy()
+
+
+class UnlistedModels:
+    """Decides by the organization's policy, by who pays, and by the caller's rules."""
+
+    def __init__(
+        self, catalogue: Callable[[], Catalogue], credentials: Credentials, control: Control, ledger: LedgerBook
+    ) -> None:
+        self._catalogue = catalogue
+        self._credentials = credentials
+        self._ledger = ledger
+        self._unlimited: VersionedCache[str, bool] = VersionedCache(control, REMEMBERED)
+        self._made: dict[tuple[str, str, str], CustomModel] = {}
+        self._made_from: Catalogue | None = None
+
+    def find(self, caller: Caller, provider_id: str, name: str) -> CustomModel | None:
+        """Return the model `name` of a provider, None where the caller may not call it. Unavailable.
+
+        An allowed one may be paid with every key. Without a setting of the organization, provider keys of its own may
+        pay, and with unlimited credits the platform's too. A caller with denied models may call none: the provider may
+        know a denied model under another name.
+        """
+        provider = self._catalogue().provider(provider_id)
+        if provider is None or provider.protocol == SANDBOX or not name:
+            return None
+        if any(level.deny_models or level.deny_pricing for level in caller.rules):
+            return None
+        policy = next((level.policy for level in caller.rules if level.policy is not None), NO_POLICY)
+        if policy.blocked_models or not policy.blocked_unlisted.isdisjoint((EVERY, provider_id)):
+            return None
+        allowed = not policy.allowed_unlisted.isdisjoint((EVERY, provider_id))
+        if allowed or self._is_unlimited(caller.organization_id):
+            payers = ANY_KEYS
+        elif caller.mode != CREDITS:
+            payers = OWN_KEYS
+        else:
+            return None
+        found = self._make(provider_id, name, payers)
+        if found is None or not self._credentials.usable(caller)(found.mapping):
+            return None
+        return found
+
+    def _is_unlimited(self, organization_id: str) -> bool:
+        return self._unlimited.get(organization_id, lambda version: self._ledger.balance(organization_id).unlimited)
+
+    def _make(self, provider_id: str, name: str, payers: str) -> CustomModel | None:
+        catalogue = self._catalogue()
+        if self._made_from is not catalogue or len(self._made) >= REMEMBERED:
+            self._made.clear()
+            self._made_from = catalogue
+        key = (provider_id, name, payers)
+        known = self._made.get(key)
+        if known is not None:
+            return known
+        model = make_unlisted(catalogue, provider_id, name, payers)
+        if model is None:
+            return None
+        found = self._made[key] = CustomModel(model, catalogue.providers[provider_id], model.mappings[0])
+        return found

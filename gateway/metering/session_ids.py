@@ -1,0 +1,75 @@
+"""The session of an agent that a request belongs to, as the clients in config/catalogue/sessions.toml name it."""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from gateway.configuration.settings import CONFIG
+
+TABLE = CONFIG / "catalogue" / "sessions.toml"
+LONGEST = 64  # the width of the column
+PLAIN = re.compile(r"[A-Za-z0-9._:~@=+-]{1,64}")
+LONGEST_USER_ID = 4096  # characters that are examined
+
+
+class SessionTable:
+    """The fields that name a session, by client."""
+
+    def __init__(self, clients: Sequence[Mapping[str, Any]]) -> None:
+        self.headers = tuple(name for client in clients for name in client.get("headers", ()))
+        self._metadata = tuple(name for client in clients for name in client.get("metadata", ()))
+        self._patterns = tuple(re.compile(client["user_id"]) for client in clients if "user_id" in client)
+        self._members = tuple(client["user_id_member"] for client in clients if "user_id_member" in client)
+        self._cache_keys = frozenset(source for client in clients for source in client.get("prompt_cache_key", ()))
+
+    def of_headers(self, headers: Mapping[str, str]) -> str:
+        """Return the session in headers (lower-case names), "" without one."""
+        for name in self.headers:
+            value = headers.get(name)
+            if value and (value := value.strip()):
+                return shorten(value)
+        return ""
+
+    def of_user_id(self, user_id: str) -> str:
+        """Return the session in Anthropic's `metadata.user_id`, "" if it names a person only."""
+        text = user_id[:LONGEST_USER_ID]
+        for pattern in self._patterns:
+            if match := pattern.search(text):
+                return shorten(match[1])
+        if not text.startswith("{"):
+            return ""
+        try:
+            inner = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return ""
+        return next((shorten(value) for name in self._members if isinstance(value := inner.get(name), str)), "")
+
+    def of_metadata(self, metadata: Mapping[str, Any]) -> str:
+        """Return the session in the `metadata` of a body."""
+        values = (metadata.get(name) for name in self._metadata)
+        return next((shorten(value) for value in values if isinstance(value, str)), "")
+
+    def of_cache_key(self, source: str, prompt_cache_key: str) -> str:
+        """Return the prompt cache key if the client of `source` uses a key for each session."""
+        if source in self._cache_keys:
+            return shorten(prompt_cache_key)
+        return ""
+
+
+def shorten(session: str) -> str:
+    """Return the id as stored: itself, or its digest if it is long or has characters that paths escape."""
+    if not session or PLAIN.fullmatch(session):
+        return session
+    return digest(session)
+
+
+def digest(session: str) -> str:
+    """Return 32 hex digits that stand for a session id."""
+    return blake2b(session.encode(errors="replace"), digest_size=16).hexdigest()
+
+
+SESSIONS = SessionTable(tomllib.loads(TABLE.read_text())["client"])

@@ -1,0 +1,46 @@
+"""The operator as a visitor of the management API, for commands that run its operations in this process."""
+
+from collections import ChainMap
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gateway.accounts.changes import OPERATOR
+from gateway.accounts.members import MemberInfo, list_members
+from gateway.accounts.organizations import OrganizationInfo, list_organizations
+from gateway.accounts.sessions import SessionInfo
+from gateway.errors import NotFound
+from gateway.surfaces.visitor import Visitor
+from gateway.worker.services import Services
+
+SESSION = SessionInfo("", OPERATOR, "", "", 0, 0)
+
+
+class OperatorVisitor(Visitor):
+    """The operator is an owner of every organization: keys that the operator creates belong to its oldest owner."""
+
+    __slots__ = ()
+
+    def organizations(self) -> list[OrganizationInfo]:
+        return list_organizations(self.services.store.database)
+
+    def is_operator(self) -> bool:
+        return True
+
+
+def visit_as_operator(services: Services, member_id: str = "") -> OperatorVisitor:
+    """Return the operator's visitor, in place of a member if `member_id` is given. Raises NotFound."""
+    database = services.store.database
+    absent = {
+        info.id: MemberInfo("", info.id, OPERATOR, "", "", "owner", "active") for info in list_organizations(database)
+    }
+    owners: dict[str, MemberInfo] = {}
+    replaced: dict[str, MemberInfo] = {}
+    for member in list_members(database):
+        if member.id == member_id:
+            replaced[member.organization_id] = replace(member, role="owner")
+        if member.role == "owner" and member.status == "active":
+            owners.setdefault(member.organization_id, member)
+    if member_id and not replaced:
+        raise NotFound(f"There is no member {member_id}.")
+    memberships: Mapping[str, MemberInfo] = ChainMap(replaced, owners, absent)
+    return OperatorVisitor(services, SESSION, memberships)

@@ -1,0 +1,245 @@
+"""Charges of a month in the format FOCUS 1.2 (https://focus.finops.org/focus-specification/v1-2/): one row a charge.
+
+The sum of `BilledCost` is what the ledger took from the organization's credits in the month, to the nano-dollar: usage
+and storage of its hours, and adjustments. Rows are read page by page, each page in a short read of its own.
+"""
+
+import calendar
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+from gateway.accounts.keys import list_keys
+from gateway.accounts.organizations import find_organization
+from gateway.accounts.projects import list_projects
+from gateway.clock import DAY_US, HOUR_US, SECOND_US, to_iso
+from gateway.errors import InvalidRequest
+from gateway.limits.ledger import LATE
+from gateway.metering.models import CREDITS
+from gateway.metering.usage_table import raw_id
+from gateway.money import format_usd
+from gateway.store.database import Database
+from gateway.store.partitions import id_at
+
+PAGE = 500
+# How long after a request arrived it may still make attempts.
+LONGEST_US = 2 * DAY_US
+MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
+ISSUER = "LLM Gateway"
+MANDATORY = (
+    *("BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd"),
+    *("BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargePeriodEnd"),
+    *("ChargePeriodStart", "ContractedCost", "EffectiveCost", "InvoiceIssuerName", "ListCost", "PricingQuantity"),
+    *("PricingUnit", "ProviderName", "PublisherName", "ServiceCategory", "ServiceName"),
+)
+COLUMNS = (
+    *MANDATORY,
+    *("BillingAccountType", "ChargeFrequency", "ConsumedQuantity", "ConsumedUnit", "ServiceSubcategory", "SkuId"),
+    *("SkuPriceId", "SubAccountId", "SubAccountName", "SubAccountType", "Tags"),
+    # Columns of this product begin with x_, as the specification requires.
+    *("x_ApiKeyId", "x_ApiKeyName", "x_MemberId", "x_Session", "x_Operation", "x_App", "x_OwnKeyCost", "x_RequestId"),
+)
+READ = (
+    *("request", "at", "cost_nusd", "discount_nusd", "storage_nusd", "input", "cache_read", "cache_write", "output"),
+    *("mode", "api_key", "member", "operation", "provider", "served", "source", "price_version", "label", "session"),
+    "tags",
+)
+PAGE_SQL = (
+    f"SELECT {', '.join(READ)} FROM usage WHERE project = ? AND request >= ? AND request < ? "
+    "ORDER BY request, attempt, kind LIMIT ?"
+)
+REMOVED_SQL = "SELECT kind, hour, nusd FROM removed_spend WHERE owner = ? AND hour >= ? AND hour < ? AND kind IN (?, ?)"
+ADJUSTED_SQL = (
+    "SELECT id, at, amount_nusd, note FROM ledger WHERE organization = ? AND kind = 'adjustment' "
+    f"AND at >= ? AND at < ? AND substr(ref, 1, {len(LATE)}) <> '{LATE}' ORDER BY at, id"
+)
+
+Row = dict[str, Any]
+
+
+class _Usage(NamedTuple):
+    """A row of READ."""
+
+    request: bytes
+    at: int
+    cost_nusd: int
+    discount_nusd: int | None
+    storage_nusd: int | None
+    input: int
+    cache_read: int
+    cache_write: int
+    output: int
+    mode: int
+    api_key: bytes
+    member: bytes
+    operation: str
+    provider: str
+    served: str
+    source: str
+    price_version: str
+    label: str | None
+    session: str | None
+    tags: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Month:
+    """A calendar month in UTC, as microseconds."""
+
+    start_us: int
+    end_us: int
+
+    @property
+    def name(self) -> str:
+        return to_iso(self.start_us)[:7]
+
+
+def read_month(text: str) -> Month:
+    """Return the month written as 2026-11. InvalidRequest."""
+    if not MONTH.fullmatch(text):
+        raise InvalidRequest("Write the month as 2026-11.", param="month")
+    year, month = map(int, text.split("-"))
+    days = calendar.monthrange(year, month)[1]
+    start_us = int(datetime(year, month, 1, tzinfo=UTC).timestamp()) * SECOND_US
+    return Month(start_us, start_us + days * DAY_US)
+
+
+def read_charges(database: Database, organization_id: str, month: Month) -> Iterator[list[Row]]:
+    """Yield the charges of an organization in pages."""
+    organization = find_organization(database, organization_id)
+    common: Row = {
+        "BillingAccountId": organization_id,
+        "BillingAccountName": organization.name,
+        "BillingAccountType": "Organization",
+        "BillingCurrency": "USD",
+        "BillingPeriodStart": to_iso(month.start_us),
+        "BillingPeriodEnd": to_iso(month.end_us),
+        "ChargeFrequency": "Usage-Based",
+        "InvoiceIssuerName": ISSUER,
+        "ServiceCategory": "AI and Machine Learning",
+        "ServiceSubcategory": "Generative AI",
+    }
+    for project in list_projects(database, [organization_id]):
+        names = {key.id: key.description for key in list_keys(database, project_ids=[project.id], deleted=True)}
+        place = {"SubAccountId": project.id, "SubAccountName": project.name, "SubAccountType": "Project"}
+        for rows in _read_usage(database, project.id, month):
+            yield [charge for row in rows for charge in _charges_of(row, {**common, **place}, names)]
+    yield _read_removed(database, organization_id, month, common)
+    yield _read_adjustments(database, organization_id, month, common)
+
+
+def _read_usage(database: Database, project_id: str, month: Month) -> Iterator[list[_Usage]]:
+    low = id_at(month.start_us - LONGEST_US)
+    high = id_at(month.end_us)
+    while True:
+        params = (raw_id(project_id), low, high, PAGE)
+        page = [_Usage(*row) for row in database.report(partial(database.fetch, PAGE_SQL, params))]
+        full = len(page) == PAGE
+        if full:
+            # The page may end within the attempts of its last request, so the next one begins with this request.
+            low = bytes(page[-1].request)
+            page = [row for row in page if bytes(row.request) < low]
+        yield [row for row in page if month.start_us <= row.at < month.end_us]
+        if not full:
+            return
+
+
+def _charges_of(row: _Usage, common: Row, names: dict[str, str]) -> Iterator[Row]:
+    """Yield the charge of an upstream call, and that for storing its payload."""
+    saved = row.discount_nusd or 0
+    if not row.cost_nusd and not saved and not row.storage_nusd:
+        return
+    key_id = f"key_{bytes(row.api_key).hex()}"
+    shared = {
+        **common,
+        "ChargeCategory": "Usage",
+        "ChargePeriodStart": to_iso(row.at // HOUR_US * HOUR_US),
+        "ChargePeriodEnd": to_iso((row.at // HOUR_US + 1) * HOUR_US),
+        "Tags": row.tags,
+        "x_ApiKeyId": key_id,
+        "x_ApiKeyName": names.get(key_id),
+        "x_MemberId": f"member_{bytes(row.member).hex()}",
+        "x_Session": row.session,
+        "x_Operation": row.operation,
+        "x_App": row.source or None,
+        "x_RequestId": row.label or bytes(row.request).hex(),
+    }
+    if row.cost_nusd or saved:
+        tokens = row.input + row.cache_read + row.cache_write + row.output
+        billed_nusd = row.cost_nusd if row.mode == CREDITS else 0
+        yield {
+            **shared,
+            **_costs(billed_nusd, saved if row.mode == CREDITS else 0),
+            **_quantity(tokens, "Tokens"),
+            "ChargeDescription": f"{row.operation} with {row.provider}/{row.served}",
+            "ProviderName": row.provider,
+            "PublisherName": row.provider,
+            "ServiceName": row.served,
+            "SkuId": f"{row.provider}/{row.served}",
+            "SkuPriceId": row.price_version or None,
+            "x_OwnKeyCost": format_usd(row.cost_nusd - billed_nusd),
+        }
+    if row.storage_nusd:
+        yield {**shared, **_of_gateway("Storage of a retained payload"), **_costs(row.storage_nusd)}
+
+
+def _read_removed(database: Database, organization_id: str, month: Month, common: Row) -> list[Row]:
+    """Return a charge for each hour of which usage rows were removed."""
+    hours = (month.start_us // HOUR_US, month.end_us // HOUR_US)
+    params = (raw_id(organization_id).hex(), *hours, "credits", "storage")
+    rows = database.report(partial(database.fetch, REMOVED_SQL, params))
+    return [
+        {
+            **common,
+            **_of_gateway("Usage whose rows were removed" if kind == "credits" else "Storage of retained payloads"),
+            **_costs(int(nusd)),
+            "ChargeCategory": "Usage",
+            "ChargePeriodStart": to_iso(hour * HOUR_US),
+            "ChargePeriodEnd": to_iso((hour + 1) * HOUR_US),
+        }
+        for kind, hour, nusd in sorted(rows)
+        if nusd
+    ]
+
+
+def _read_adjustments(database: Database, organization_id: str, month: Month, common: Row) -> list[Row]:
+    """Return a charge for each adjustment of the ledger, for example after re-rating."""
+    params = (organization_id, month.start_us, month.end_us)
+    rows: Sequence[Any] = database.report(partial(database.fetch, ADJUSTED_SQL, params))
+    return [
+        {
+            **common,
+            **_of_gateway(note or "Adjustment of credits"),
+            **_costs(-int(nusd)),
+            "ChargeCategory": "Adjustment",
+            "ChargeFrequency": "One-Time",
+            "ChargePeriodStart": to_iso(at // HOUR_US * HOUR_US),
+            "ChargePeriodEnd": to_iso((at // HOUR_US + 1) * HOUR_US),
+            "x_RequestId": ident,
+        }
+        for ident, at, nusd, note in rows
+    ]
+
+
+def _of_gateway(description: str) -> Row:
+    """Return the columns of a charge that no provider of models caused."""
+    return {
+        "ChargeDescription": description,
+        "ProviderName": ISSUER,
+        "PublisherName": ISSUER,
+        "ServiceName": ISSUER,
+        "x_OwnKeyCost": "0",
+    }
+
+
+def _costs(billed_nusd: int, saved_nusd: int = 0) -> Row:
+    billed = format_usd(billed_nusd)
+    listed = format_usd(billed_nusd + saved_nusd)
+    return {"BilledCost": billed, "ContractedCost": billed, "EffectiveCost": billed, "ListCost": listed}
+
+
+def _quantity(count: int, unit: str) -> Row:
+    return {"PricingQuantity": count, "PricingUnit": unit, "ConsumedQuantity": count, "ConsumedUnit": unit}

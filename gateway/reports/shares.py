@@ -1,0 +1,156 @@
+"""Shares of a project's usage by tag, session, team, person, provider, model, key or app, for chargeback."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gateway.accounts.keys import KeyInfo
+from gateway.clock import DAY_US
+from gateway.metering.activity import Owners, Span, measure
+from gateway.metering.figures import ActivityFigures, sums_sql
+from gateway.metering.rollups.queries import Row, at_once
+from gateway.metering.rollups.rollup_table import fetch_exact
+from gateway.metering.usage_table import raw_id
+from gateway.reports.report_metrics import NEEDED, total
+from gateway.store.database import Database
+from gateway.store.partitions import id_at
+
+# Values of a tag or session that are shown; the rest is one row.
+MOST_VALUES = 1_000
+OTHER = "(other)"
+# How long after a request arrived it may still make attempts.
+LONGEST_US = 2 * DAY_US
+SUMMED = tuple(name for name in NEEDED if name not in ("requests", "errors", "cached_requests"))
+TAG_VALUE = {
+    "sqlite": "json_extract(u.tags, '$.' || ?)",
+    "postgresql": "CAST(u.tags AS json) ->> ?",
+}
+GROUPS = ("tag", "session", "team", "person", "provider", "model", "key", "app")
+
+
+class Share(NamedTuple):
+    """The usage of one value; `id` "" is usage without one."""
+
+    id: str
+    figures: ActivityFigures
+
+
+@dataclass(frozen=True, slots=True)
+class ShareQuestion:
+    """The projects, or keys if the reader sees only these, a period, and how usage is grouped. `tag` is the name of the
+    tag; `teams` are the ids of the teams of each member."""
+
+    owners: Owners
+    span: Span
+    group: str
+    tag: str = ""
+    keys: Mapping[str, KeyInfo] | None = None
+    teams: Mapping[str, Sequence[str]] | None = None
+
+
+def read_shares(database: Database, question: ShareQuestion) -> list[Share]:
+    """Return the shares, the most expensive first. Usage of a person in several teams counts in each of them; all other
+    shares add up to the usage of the projects."""
+    if question.group in ("tag", "session"):
+        shares = database.report(lambda: _sum_rows(database, question))
+    else:
+        shares = at_once(database, lambda: READERS[question.group](database, question))
+    return sorted(shares, key=lambda share: (-share.figures.cost_nusd, share.id))
+
+
+def _sum_rows(database: Database, question: ShareQuestion) -> list[Share]:
+    """Sum usage rows: sessions and tags are in no rollup, since there may be as many as requests."""
+    span = question.span
+    columns = (("project", question.owners.project_ids), ("api_key", question.owners.key_ids))
+    owned = " OR ".join(f"u.{column} IN ({', '.join('?' * len(ids))})" for column, ids in columns if ids)
+    if not owned:
+        return []
+    if question.group == "tag":
+        value = TAG_VALUE[database.kind]
+        name = [_quoted(question.tag) if database.kind == "sqlite" else question.tag]
+    else:
+        value = "u.session"
+        name = []
+    sql = (
+        f"SELECT {value} AS value, SUM(CASE WHEN u.attempt = 0 AND u.kind = 0 THEN 1 ELSE 0 END), "
+        f"{sums_sql(database, SUMMED)} FROM usage u WHERE ({owned}) AND u.request >= ? AND u.request < ? "
+        "AND u.at >= ? AND u.at < ? GROUP BY 1"
+    )
+    owners = [raw_id(ident) for _, ids in columns for ident in ids]
+    bounds = [id_at(span.start_us - LONGEST_US), id_at(span.end_us), span.start_us, span.end_us]
+    shares = []
+    for found, requests, *sums in fetch_exact(database, sql, [*name, *owners, *bounds]):
+        figures = ActivityFigures()
+        figures.requests = int(requests)
+        for figure, amount in zip(SUMMED, sums, strict=True):
+            setattr(figures, figure, int(amount))
+        shares.append(Share(str(found or ""), figures))
+    return _bounded(shares)
+
+
+def _quoted(name: str) -> str:
+    """Return a tag's name as a part of a JSON path; SQLite knows no escaped quotation mark there."""
+    return '"' + name.replace('"', "") + '"'
+
+
+def _bounded(shares: list[Share]) -> list[Share]:
+    """Return the most expensive shares and one for all others."""
+    if len(shares) <= MOST_VALUES:
+        return shares
+    shares.sort(key=lambda share: (-share.figures.cost_nusd, share.id))
+    rest = total([share.figures for share in shares[MOST_VALUES:]])
+    return [*shares[:MOST_VALUES], Share(OTHER, rest)]
+
+
+def _by_key(database: Database, question: ShareQuestion) -> list[tuple[str, ActivityFigures]]:
+    owners = Owners(key_ids=tuple(question.keys or ()))
+    rows = measure(database, owners, question.span, "api_key", NEEDED)
+    return [(f"key_{row.value[0].hex()}", row.figures) for row in rows]
+
+
+def _keys(database: Database, question: ShareQuestion) -> list[Share]:
+    return _summed(_by_key(database, question))
+
+
+def _people(database: Database, question: ShareQuestion) -> list[Share]:
+    keys = question.keys or {}
+    return _summed([(keys[key].member_id, figures) for key, figures in _by_key(database, question)])
+
+
+def _teams(database: Database, question: ShareQuestion) -> list[Share]:
+    keys = question.keys or {}
+    teams = question.teams or {}
+    found = [(keys[key].member_id, figures) for key, figures in _by_key(database, question)]
+    return _summed([(team, figures) for member, figures in found for team in teams.get(member) or ("",)])
+
+
+def _models(database: Database, question: ShareQuestion) -> list[Share]:
+    rows = measure(database, question.owners, question.span, "model", NEEDED)
+    return _summed([(f"{row.value[1]}/{row.value[0]}", row.figures) for row in rows])
+
+
+def _providers(database: Database, question: ShareQuestion) -> list[Share]:
+    rows = measure(database, question.owners, question.span, "model", NEEDED)
+    return _summed([(row.value[1], row.figures) for row in rows])
+
+
+def _apps(database: Database, question: ShareQuestion) -> list[Share]:
+    rows: list[Row] = measure(database, question.owners, question.span, "source", NEEDED)
+    return _summed([(row.value[0], row.figures) for row in rows])
+
+
+READERS: dict[str, Callable[[Database, ShareQuestion], list[Share]]] = {
+    "team": _teams,
+    "person": _people,
+    "provider": _providers,
+    "model": _models,
+    "key": _keys,
+    "app": _apps,
+}
+
+
+def _summed(parts: Sequence[tuple[str, ActivityFigures]]) -> list[Share]:
+    sums: dict[str, ActivityFigures] = {}
+    for ident, figures in parts:
+        sums.setdefault(ident, ActivityFigures()).add(figures)
+    return [Share(ident, figures) for ident, figures in sums.items()]

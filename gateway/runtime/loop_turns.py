@@ -1,0 +1,146 @@
+"""Turns on the event loop: work that many callers may start at once is done a little at a time, so that model calls in
+between do not wait for all of it.
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gevent
+from gevent.event import Event
+
+# For pieces of large bodies (256 KB or less: about 0.3 ms each from the caller to the disk, or from there to an
+# upstream).
+PIECES_A_MOMENT = 2
+MOMENT_S = 0.001
+# The longest wait of the first in the queue for a turn of low priority.
+LATE_S = 0.005
+
+
+def bulk_turn() -> None:
+    """Wait for a turn to move one piece of a large body.
+
+    The number of turns at a time is limited so that small requests do not wait behind other callers' uploads; turns
+    are in order of arrival.
+    """
+    hub = gevent.get_hub()
+    turns = _bulk.get(id(hub))
+    if turns is None:
+        turns = _bulk[id(hub)] = _MomentTurns(hub.loop)
+    turns.take()
+
+
+def low_priority_turn() -> None:
+    """Wait for a turn to do some milliseconds of work that is not a model call: a report, a page, a part of an export.
+
+    A turn is granted whenever nothing else is ready in the event loop, in order of arrival, and after 5 ms at the
+    latest. Otherwise a model call, which needs several rounds of the loop, would wait in each for all such work.
+    """
+    hub = gevent.get_hub()
+    turns = _low_priority.get(id(hub))
+    if turns is None:
+        turns = _low_priority[id(hub)] = _IdleTurns(hub.loop)
+    turns.take()
+
+
+@contextmanager
+def low_priority() -> Iterator[None]:
+    """Do the work of the context at low priority, from a first turn on, with more turns at its `continuation_turn`s."""
+    low_priority_turn()
+    greenlet = gevent.getcurrent()
+    greenlet.low_priority = True
+    try:
+        yield
+    finally:
+        greenlet.low_priority = False
+
+
+def continuation_turn() -> None:
+    """Wait for another turn if this greenlet works at low priority; used between two steps that do not wait."""
+    if getattr(gevent.getcurrent(), "low_priority", False):
+        low_priority_turn()
+
+
+class _Turns(ABC):
+    """Grants up to `size` turns in each period; a subclass starts and stops the watcher that begins the periods."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._left = size
+        self._counting = False
+        self._waiting: deque[Event] = deque()
+
+    def take(self) -> None:
+        if not self._counting:
+            self._counting = True
+            self._start()
+        if self._left:
+            self._left -= 1
+            return
+        turn = Event()
+        self._waiting.append(turn)
+        try:
+            turn.wait()
+        except BaseException:
+            if turn.is_set():
+                self._left += 1  # it was granted a turn that it no longer needs
+            else:
+                self._waiting.remove(turn)
+            raise
+
+    def _begin(self) -> None:
+        """Begin a new period. Called in the hub."""
+        self._left = self._size
+        while self._left and self._waiting:
+            self._left -= 1
+            self._waiting.popleft().set()
+        if self._left == self._size:
+            self._counting = False
+            self._stop()
+
+    @abstractmethod
+    def _start(self) -> None: ...
+
+    @abstractmethod
+    def _stop(self) -> None: ...
+
+
+class _MomentTurns(_Turns):
+    """Grants PIECES_A_MOMENT turns in each MOMENT_S."""
+
+    def __init__(self, loop: Any) -> None:
+        super().__init__(PIECES_A_MOMENT)
+        self._timer = loop.timer(MOMENT_S, MOMENT_S)
+
+    def _start(self) -> None:
+        self._timer.again(self._begin)
+
+    def _stop(self) -> None:
+        self._timer.stop()
+
+
+class _IdleTurns(_Turns):
+    """Grants one turn whenever nothing else is ready, or LATE_S after the previous one."""
+
+    def __init__(self, loop: Any) -> None:
+        super().__init__(1)
+        self._idle = loop.idle()
+        self._late = loop.timer(LATE_S, LATE_S)
+
+    def _start(self) -> None:
+        self._idle.start(self._begin)
+        self._late.again(self._begin)
+
+    def _begin(self) -> None:
+        self._late.again(self._begin)
+        super()._begin()
+
+    def _stop(self) -> None:
+        self._idle.stop()
+        self._late.stop()
+
+
+_bulk: dict[int, _MomentTurns] = {}
+_low_priority: dict[int, _IdleTurns] = {}

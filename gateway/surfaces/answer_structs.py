@@ -1,0 +1,115 @@
+"""Answers as structs: one definition for the JSON, the API description and its examples."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+from gateway.clock import to_iso
+from gateway.money import format_usd
+
+# Amounts and times are integers in the program and text on the wire; `Answer.of` converts them. The suffix is that of
+# the attribute: `created_at` is read from `created_at_us`.
+Usd = Annotated[str, Meta(examples=["12.5"], extra={"suffix": "_nusd", "write": format_usd})]
+Time = Annotated[
+    str,
+    Meta(
+        examples=["2026-01-31T12:00:00.000Z"],
+        extra_json_schema={"format": "date-time"},
+        extra={"suffix": "_us", "write": to_iso},
+    ),
+]
+JsonObject = Annotated[Any, Meta(extra_json_schema={"type": "object"})]
+Url = Annotated[str, Meta(extra_json_schema={"format": "uri"})]
+
+
+class AnswerField(NamedTuple):
+    """A field of an answer: the attribute that it is read from, and the conversion of its value."""
+
+    name: str
+    attribute: str
+    write: Callable[[Any], Any] | None
+
+
+class Answer(Struct, rename="camel"):
+    """The base of all answers. `columns` are the fields that a table shows."""
+
+    columns: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def of(cls, source: Any = None, /, **values: Any) -> Self:
+        """Return the answer with `values` (amounts in nano-dollars, times in microseconds), and the other fields from
+        the attributes of `source`."""
+        for name, attribute, write in _plan(cls, source.__class__, *values):
+            if attribute:
+                value = getattr(source, attribute)
+            else:
+                value = values[name]
+            if write is not None and value is not None:
+                value = write(value)
+            values[name] = value
+        return cls(**values)
+
+    def encode(self) -> bytes:
+        """Return the answer as JSON."""
+        return msgspec.json.encode(self)
+
+
+class ModelApiAnswer(Answer, rename={}):
+    """The base of answers outside of the management API, whose fields keep their names: no camel case."""
+
+
+@cache  # looking up each field for each answer took four times as long
+def _plan(answer: type[Answer], source: type, *given: str) -> tuple[AnswerField, ...]:
+    """Return the fields that are read or converted; the attribute of a given field is empty. A field with a default may
+    be absent from the source."""
+    plan = []
+    for field in _fields_of(answer):
+        if field.name not in given and hasattr(source, field.attribute):
+            plan.append(field)
+        elif field.name in given and field.write is not None:
+            plan.append(field._replace(attribute=""))
+    return tuple(plan)
+
+
+@cache
+def _fields_of(answer: type[Answer]) -> tuple[AnswerField, ...]:
+    hints = get_type_hints(answer, include_extras=True)
+    return tuple(_read_field(name, hints[name]) for name in answer.__struct_fields__)
+
+
+def _read_field(name: str, hint: Any) -> AnswerField:
+    for part in (hint, *get_args(hint)):  # the type itself, or one of a union
+        for meta in getattr(part, "__metadata__", ()):
+            if meta.extra:
+                return AnswerField(name, name + meta.extra["suffix"], meta.extra["write"])
+    return AnswerField(name, name, None)
+
+
+def is_answer(value: Any) -> bool:
+    """Return whether this is the type of an answer."""
+    return isinstance(value, type) and issubclass(value, Answer)
+
+
+def describe_answer(answer: type[Answer]) -> dict[str, Any]:
+    """Return the JSON schema of an answer with those of all its parts inside; the title of each is its name."""
+    (schema,), parts = msgspec.json.schema_components([answer], ref_template="{name}")
+    described: dict[str, Any] = _put_in(schema, parts)
+    return described
+
+
+def _put_in(schema: Any, parts: dict[str, Any]) -> Any:
+    """Return the schema with its parts in place of the references to them."""
+    if isinstance(schema, list):
+        return [_put_in(value, parts) for value in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        part = {name: _put_in(value, parts) for name, value in parts[schema["$ref"]].items()}
+        # Members with a default are always in an answer, except those that are left out while UNSET.
+        always = [name for name, value in part["properties"].items() if "default" in value]
+        required = [*part["required"], *always]
+        return {**part, "required": required, "title": part["title"].removesuffix("Answer")}
+    return {name: _put_in(value, parts) for name, value in schema.items()}

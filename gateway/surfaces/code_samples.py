@@ -1,0 +1,163 @@
+"""Code samples of the API reference: each operation's example request for curl, Python and TypeScript.
+
+The address of the gateway and the credential come from the environment, as the command-line client names them.
+"""
+
+import re
+from collections.abc import Mapping
+from pprint import pformat
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import orjson
+
+from gateway.surfaces.examples import JSON, URLENCODED
+
+MULTIPART = "multipart/form-data"
+ADDRESS = "LLMGATEWAY_GATEWAY_URL"
+VARIABLE = re.compile(r"\{(\w+)\}")
+# The environment variable with the credential, by the name of the security scheme.
+CREDENTIALS = {
+    "bearerKey": "LLMGATEWAY_API_KEY",
+    "session": "LLMGATEWAY_SESSION",
+    "operatorToken": "GATEWAY_METRICS_TOKEN",
+}
+WIDTH = 96
+LAST = "Service"  # the tag of health checks and the like
+
+
+class SampleRequest(NamedTuple):
+    """The example request of an operation. `content` is its media type, "" without a body; `files` are the fields of
+    a form that hold files."""
+
+    method: str
+    path: str
+    credential: str
+    content: str = ""
+    body: Any = None
+    files: tuple[str, ...] = ()
+
+
+def with_samples(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the API description as the reference page reads it.
+
+    Every operation has `x-codeSamples`, examples have names (the renderer takes the members of a single one for names),
+    and the operations of the service itself come last.
+    """
+    paths = {
+        path: {method: _with_samples(method, path, operation) for method, operation in methods.items()}
+        for path, methods in document["paths"].items()
+    }
+    tags = dict.fromkeys(tag for methods in paths.values() for one in methods.values() for tag in one["tags"])
+    names = sorted(tags, key=LAST.__eq__)
+    return {**document, "paths": paths, "tags": [{"name": name} for name in names]}
+
+
+def _with_samples(method: str, path: str, operation: dict[str, Any]) -> dict[str, Any]:
+    request = read_request(method, path, operation)
+    samples = [
+        {"lang": "shell", "label": "curl", "source": write_curl(request)},
+        {"lang": "python", "label": "Python", "source": write_python(request)},
+        {"lang": "typescript", "label": "TypeScript", "source": write_typescript(request)},
+    ]
+    written = {**operation, "x-codeSamples": samples}
+    if "requestBody" in operation:
+        written["requestBody"] = _name_examples(operation["requestBody"])
+    written["responses"] = {status: _name_examples(answer) for status, answer in operation["responses"].items()}
+    return written
+
+
+def _name_examples(body: dict[str, Any]) -> dict[str, Any]:
+    contents = {}
+    for media, content in body.get("content", {}).items():
+        contents[media] = dict(content)
+        if "example" in content:
+            contents[media]["examples"] = {"example": {"value": contents[media].pop("example")}}
+    if contents:
+        return {**body, "content": contents}
+    return body
+
+
+def read_request(method: str, path: str, operation: Mapping[str, Any]) -> SampleRequest:
+    """Return the example request of a described operation."""
+    schemes = [name for choice in operation.get("security", ()) for name in choice]
+    credential = next((CREDENTIALS[name] for name in schemes if name in CREDENTIALS), "")
+    path = VARIABLE.sub(lambda match: match[1].upper(), path)
+    request = SampleRequest(method.upper(), path, credential)
+    contents: dict[str, Any] = operation.get("requestBody", {}).get("content", {})
+    for content in (JSON, URLENCODED):
+        if content in contents:
+            return request._replace(content=content, body=contents[content].get("example", {}))
+    if MULTIPART in contents:
+        body, files = _read_form(contents[MULTIPART]["schema"])
+        return request._replace(content=MULTIPART, body=body, files=files)
+    return request
+
+
+def _read_form(schema: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
+    members = schema.get("properties", {})
+    choice: list[Any] = schema.get("oneOf") or schema.get("anyOf") or [{}]
+    names = dict.fromkeys([*choice[0].get("required", []), *schema.get("required", [])])
+    files = tuple(name for name in names if members.get(name, {}).get("format") == "binary")
+    return {name: "auto" if name == "model" else "text" for name in names if name not in files}, files
+
+
+def write_curl(request: SampleRequest) -> str:
+    """Return the request as a shell command."""
+    lines = [f'curl "${ADDRESS}{request.path}"']
+    if request.method != ("POST" if request.content else "GET"):
+        lines[0] = f'curl -X {request.method} "${ADDRESS}{request.path}"'
+    if request.credential:
+        lines.append(f'-H "Authorization: Bearer ${request.credential}"')
+    if request.content == JSON:
+        text = orjson.dumps(request.body, option=orjson.OPT_INDENT_2).decode().replace("'", "'\\''")
+        lines += ['-H "Content-Type: application/json"', f"-d '{text}'"]
+    elif request.content == URLENCODED:
+        lines.append(f"-d '{urlencode(request.body)}'")
+    elif request.content:
+        lines += [f"-F {name}=@{name}" for name in request.files]
+        lines += [f"-F {name}={value}" for name, value in request.body.items()]
+    return " \\\n  ".join(lines)
+
+
+def write_python(request: SampleRequest) -> str:
+    """Return the request as a Python program that uses `requests`."""
+    arguments = [f'os.environ["{ADDRESS}"] + "{request.path}"']
+    if request.credential:
+        arguments.append(f'headers={{"Authorization": f"Bearer {{os.environ[\'{request.credential}\']}}"}}')
+    if request.files:
+        files = ", ".join(f'"{name}": open("{name}", "rb")' for name in request.files)
+        arguments.append(f"files={{{files}}}")
+    if request.content:
+        name = "json" if request.content == JSON else "data"
+        text = pformat(request.body, width=WIDTH, sort_dicts=False).replace("\n", "\n    " + " " * (len(name) + 1))
+        arguments.append(f"{name}={text}")
+    call = "".join(f"    {argument},\n" for argument in arguments)
+    lines = ["import os", "", "import requests", "", f"response = requests.{request.method.lower()}(\n{call})"]
+    return "\n".join([*lines, "response.raise_for_status()", "print(response.text)"])
+
+
+def write_typescript(request: SampleRequest) -> str:
+    """Return the request as a TypeScript program that uses `fetch`."""
+    lines: list[str] = []
+    headers = []
+    options = [f'method: "{request.method}"']
+    if request.credential:
+        headers.append(f"Authorization: `Bearer ${{process.env.{request.credential}}}`")
+    if request.content == JSON:
+        headers.append('"Content-Type": "application/json"')
+        text = orjson.dumps(request.body, option=orjson.OPT_INDENT_2).decode().replace("\n", "\n  ")
+        options.append(f"body: JSON.stringify({text})")
+    elif request.content == URLENCODED:
+        options.append(f"body: new URLSearchParams({orjson.dumps(request.body).decode()})")
+    elif request.content:
+        lines = ["const form = new FormData();"]
+        lines += [f'form.append("{name}", await openAsBlob("{name}"), "{name}");' for name in request.files]
+        lines += [f'form.append("{name}", "{value}");' for name, value in request.body.items()]
+        options.append("body: form")
+        lines.insert(0, 'import { openAsBlob } from "node:fs";\n')
+    if headers:
+        options.insert(1, f"headers: {{ {', '.join(headers)} }}")
+    call = "".join(f"  {option},\n" for option in options)
+    lines.append(f"const response = await fetch(`${{process.env.{ADDRESS}}}{request.path}`, {{\n{call}}});")
+    return "\n".join([*lines, "console.log(response.status, await response.text());"])

@@ -1,0 +1,100 @@
+// What the pages of the console add to htmx: local times, questions before actions, dialogs, copying, and the keyboard.
+"use strict";
+
+const WHEN = new Intl.DateTimeFormat(undefined, {dateStyle: "medium", timeStyle: "short"});
+const SECONDS = new Intl.DateTimeFormat(undefined, {dateStyle: "medium", timeStyle: "medium"});
+const CLOCK = new Intl.DateTimeFormat(undefined, {hour: "2-digit", minute: "2-digit", second: "2-digit"});
+const SHORT = new Intl.DateTimeFormat(undefined, {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit"});
+const DAY = new Intl.DateTimeFormat(undefined, {dateStyle: "medium"});
+const FORMATS = {when: WHEN, seconds: SECONDS, short: SHORT, clock: CLOCK, day: DAY};
+
+// The server writes UTC; the reader's time zone is shown, with UTC when pointing at it.
+function showLocalTimes(root) {
+  for (const time of root.querySelectorAll("time[data-format]")) {
+    const format = FORMATS[time.dataset.format];
+    if (!format || time.title) continue;
+    time.title = time.textContent.trim();
+    time.textContent = format.format(new Date(time.dateTime));
+  }
+}
+
+// A message of the new content is read out by screen readers when it comes into a region that was there before.
+function announce() {
+  const message = document.querySelector("main .message, main .problem");
+  document.getElementById("live").textContent = message ? message.textContent : "";
+}
+
+function openDialog(dialog) {
+  dialog.showModal();
+  const first = dialog.querySelector("input:not([type=hidden]), select, textarea, button.main");
+  if (first) first.focus();
+}
+
+document.addEventListener("click", (event) => {
+  const opener = event.target.closest("[data-dialog]");
+  if (opener) openDialog(document.getElementById(opener.dataset.dialog));
+  const closer = event.target.closest("[data-close]");
+  if (closer) closer.closest("dialog").close();
+  const copier = event.target.closest("[data-copy]");
+  if (copier) {
+    const text = document.getElementById(copier.dataset.copy).textContent;
+    const label = copier.textContent;
+    navigator.clipboard.writeText(text).then(() => {
+      copier.textContent = "Copied";
+      document.getElementById("live").textContent = "Copied";
+      setTimeout(() => { copier.textContent = label; }, 1500);
+    });
+  }
+});
+
+// A question before an action that cannot be undone.
+document.addEventListener("htmx:confirm", (event) => {
+  const button = event.detail.triggeringEvent && event.detail.triggeringEvent.submitter;
+  const question = (button && button.dataset.question) || event.detail.elt.dataset.question;
+  if (!question) return;
+  event.preventDefault();
+  const dialog = document.getElementById("question");
+  dialog.querySelector("p").textContent = question;
+  const confirm = dialog.querySelector("button.main");
+  confirm.textContent = button ? button.textContent : "Continue";
+  confirm.onclick = () => { dialog.close(); event.detail.issueRequest(true); };
+  openDialog(dialog);
+});
+
+// Rows with a link are chosen with j and k (or the arrow keys) and opened with Enter; "/" goes to the search field.
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const inField = event.target.closest("input, select, textarea, [contenteditable]");
+  if (event.key === "/" && !inField) {
+    const search = document.querySelector("main [type=search]");
+    if (search) { search.focus(); search.select(); event.preventDefault(); }
+    return;
+  }
+  if (event.key === "Escape" && inField) { event.target.blur(); return; }
+  if (inField) return;
+  const step = {j: 1, ArrowDown: 1, k: -1, ArrowUp: -1}[event.key];
+  const links = [...document.querySelectorAll("table.rows tbody tr a.open")];
+  if (!step || !links.length) return;
+  const at = links.indexOf(document.activeElement);
+  if (at < 0 && event.key.startsWith("Arrow")) return;
+  links[Math.min(Math.max(at + step, 0), links.length - 1)].focus();
+  event.preventDefault();
+});
+
+// The live view rests while nobody looks, and while the reader points at a row or has chosen one.
+document.addEventListener("htmx:beforeRequest", (event) => {
+  const list = event.detail.elt;
+  if (!list.matches("[data-live]")) return;
+  if (document.hidden || list.querySelector("tbody tr:hover") || list.contains(document.activeElement)) {
+    event.preventDefault();
+  }
+});
+
+document.addEventListener("htmx:afterSettle", (event) => {
+  showLocalTimes(document);
+  if (event.detail.elt.id === "content") announce();
+});
+document.addEventListener("htmx:sendError", () => {
+  document.getElementById("live").textContent = "The gateway cannot be reached. Try again.";
+});
+showLocalTimes(document);

@@ -1,0 +1,81 @@
+"""The things that need attention on the overview: budgets near their end, failing provider keys, retiring models."""
+
+from collections.abc import Iterable
+from datetime import date
+from typing import NamedTuple
+
+from gateway.accounts.keys import KeyInfo
+from gateway.limits.budgets import Status
+from gateway.routing.cooldowns import POLICIES
+from gateway.surfaces.console.shown_figures import round_cost
+from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.worker.services import Services
+
+NEAR_PERCENT = 80
+RETIRING_DAYS = 30
+MOST = 8
+
+
+class AttentionItem(NamedTuple):
+    """A notice; `level` is warn or bad, `percent` the used share of a budget."""
+
+    level: str
+    text: str
+    path: str
+    percent: int | None = None
+
+
+def find_budgets(keys: Iterable[KeyInfo], statuses: dict[str, Status]) -> list[AttentionItem]:
+    """Return active keys that used most of a spending limit, the fullest first."""
+    notices = []
+    for key in keys:
+        status = statuses[key.id]
+        pairs = (
+            (status.usage_nusd, status.limits.total_nusd, "spending limit"),
+            (status.period_usage_nusd, status.limits.period_nusd, "limit of this period"),
+        )
+        for used, limit, name in pairs:
+            if key.state == "active" and limit and used * 100 >= limit * NEAR_PERCENT:
+                percent = used * 100 // limit
+                text = f"“{key.description}” used {percent} % of its {name} of {round_cost(limit)}."
+                level = "bad" if percent >= 100 else "warn"
+                notices.append(AttentionItem(level, text, "/console/keys", percent))
+    return sorted(notices, key=lambda notice: -(notice.percent or 0))
+
+
+def find_provider_keys(services: Services, visitor: Visitor) -> list[AttentionItem]:
+    """Return the provider keys of managed organizations that requests currently avoid because they fail."""
+    cooldowns = services.routing.health.cooldowns
+    now = services.clock.monotonic()
+    notices = []
+    for organization_id, member in visitor.memberships.items():
+        if member.role not in MANAGERS:
+            continue
+        for key in services.management.provider_keys.list_keys(organization_id):
+            place = f"{key.provider}#{key.id}"
+            if key.status == "active" and cooldowns.until(place, now):
+                reason = POLICIES[cooldowns.kind(place)].text
+                text = f"Your key {key.label or key.mask} of {key.provider} fails: {reason}."
+                notices.append(AttentionItem("bad", text, "/console/logs"))
+    return notices
+
+
+def find_retiring(services: Services, used: Iterable[tuple[str, str]], today: date) -> list[AttentionItem]:
+    """Return the models among `used`, pairs of model and provider, that the provider retires soon."""
+    catalogue = services.routing.catalogue.current()
+    notices = []
+    for model, provider in sorted(used):
+        known = catalogue.models.get(model)
+        for mapping in known.mappings if known else ():
+            end = _read_day(mapping.deactivated)
+            if mapping.provider == provider and end is not None and 0 <= (end - today).days <= RETIRING_DAYS:
+                text = f"{provider}/{model} will be retired on {end:%d %B %Y}. Move to another model."
+                notices.append(AttentionItem("warn", text, "/console/usage"))
+    return notices
+
+
+def _read_day(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text[:10])
+    except ValueError:
+        return None

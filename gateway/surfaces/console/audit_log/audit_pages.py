@@ -1,0 +1,80 @@
+"""`/console/audit`: who changed what in an organization."""
+
+import json
+from typing import Any
+
+from gateway.accounts import keys
+from gateway.accounts.members import list_members
+from gateway.accounts.projects import list_projects
+from gateway.accounts.teams import list_teams
+from gateway.surfaces.console.lists import Column, arrange
+from gateway.surfaces.console.management_calls import ManagementCall
+from gateway.surfaces.console.organization_choice import OrganizationChoice, choose_organization
+from gateway.surfaces.console.page_calls import PageCall, page_operations
+from gateway.surfaces.http import Operation, Outbound
+
+TITLE = "Audit log"
+PATH = "/console/audit"
+READ = 1000  # newest entries that are searched and sorted; older ones are behind a link
+COLUMNS = (
+    Column("Time", "at"),
+    Column("Who", "who"),
+    Column("What", "what"),
+    Column("Subject", "subject_name"),
+    Column("Details"),
+)
+LIST = ManagementCall("GET /orgs/<organization_id>/audit")
+# Details that name a subject without a name of its own, or one that was deleted.
+NAMING = ("name", "label", "email", "description")
+SEARCHED = ("who", "what", "action", "subject_name", "detail_text")
+
+
+def show_list(call: PageCall) -> Outbound:
+    """Show the newest changes, with the names of people and things."""
+    choice = choose_organization(call)
+    fields = {"limit": READ}
+    before = call.arguments.get("before", "")
+    if before.isascii() and before.isdigit():
+        fields["before"] = int(before[:18])
+    log = call.run(LIST, fields, organization_id=choice.id)
+    names = _names_of(call, choice)
+    rows = [_show_row(entry, names) for entry in log["entries"]]
+    shown = arrange(rows, COLUMNS, call.arguments, searched=SEARCHED, sort="-at")
+    return call.page("audit_log/audit.html", TITLE, entries=shown, choice=choice, path=PATH, older=log["next"])
+
+
+def _names_of(call: PageCall, choice: OrganizationChoice) -> dict[str, str]:
+    """Return the names of the people and things of an organization by their ids."""
+    database = call.services.store.database
+    names = {choice.id: choice.chosen.name}
+    for member in list_members(database, choice.id):
+        names[member.id] = names[member.user_id] = member.name or member.email
+    projects = list_projects(database, [choice.id])
+    names |= {project.id: project.name for project in projects}
+    names |= {team.id: team.name for team in list_teams(database, choice.id)}
+    project_ids = [project.id for project in projects]
+    names |= {key.id: key.description for key in keys.list_keys(database, project_ids=project_ids, deleted=True)}
+    return names
+
+
+def _show_row(entry: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    subject, _, change = entry["action"].partition(".")
+    detail = {name: value for name, value in entry["detail"].items() if value not in (None, "", [])}
+    what = f"{subject} {change}".replace("_", " ")
+    named = next((str(detail[name]) for name in NAMING if name in detail), entry["subject"])
+    return {
+        **entry,
+        "who": names.get(entry["actor"], entry["actor"]),
+        "what": (what[:1].upper() + what[1:]).replace("Api key", "API key"),
+        "subject_name": names.get(entry["subject"], named),
+        "detail_text": ", ".join(f"{name.replace('_', ' ')}: {_write(value, names)}" for name, value in detail.items()),
+    }
+
+
+def _write(value: Any, names: dict[str, str]) -> str:
+    if isinstance(value, str):
+        return names.get(value, value)
+    return json.dumps(value, ensure_ascii=False).replace("true", "yes").replace("false", "no")
+
+
+OPERATIONS: tuple[Operation, ...] = page_operations(PATH, show_list)

@@ -1,0 +1,200 @@
+"""`/console/keys`: the API keys that the visitor can see, a form for a new key, and the page of each key."""
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any
+
+from gateway.accounts import keys
+from gateway.accounts.keys import KeyInfo
+from gateway.accounts.projects import ProjectInfo, list_projects
+from gateway.surfaces.console.limit_forms import read_limit_fields, read_rule
+from gateway.surfaces.console.lists import Column, arrange
+from gateway.surfaces.console.management_calls import ManagementCall
+from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations, show_instead
+from gateway.surfaces.console.pages import redirect
+from gateway.surfaces.console.rule_actions import RulePlace, describe_rules, rule_actions, rule_fields
+from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.worker.services import Services
+
+TITLE = "API keys"
+PATH = "/console/keys"
+NEW = f"{PATH}/new"
+KEY = f"{PATH}/<key_id>"
+# The public command-line client opens this path for sign-in with a key.
+CLIENT_PATH = "/dashboard/api-keys"
+SHOWN = 200
+COLUMNS = (
+    Column("Name", "description"),
+    Column("Project", "project"),
+    Column("Owner", "owner"),
+    Column("Spent", "spent", numeric=True),
+    Column("Expires", "expiresAt"),
+    Column("Created", "createdAt"),
+    Column("Status", "state"),
+)
+LIST = ManagementCall("GET /keys/api")
+CREATE = ManagementCall("POST /keys/api")
+FIND = ManagementCall("GET /keys/api/<key_id>")
+UPDATE = ManagementCall("PATCH /keys/api/<key_id>")
+SET_LIMITS = ManagementCall("PATCH /keys/api/limit/<key_id>")
+ROLL = ManagementCall("POST /keys/api/<key_id>/roll")
+DELETE = ManagementCall("DELETE /keys/api/<key_id>")
+ADD_RULE = ManagementCall("POST /keys/api/<key_id>/iam")
+END_APPLICATION = ManagementCall("DELETE /auth/applications/<application_id>")
+APPLICATIONS = ManagementCall("GET /keys/api/<key_id>/applications")
+
+
+def show_list(call: PageCall) -> Outbound:
+    """Show the keys with their spending and limits."""
+    projects = _projects_of(call.visitor)
+    rows = [_show_row(key, projects) for key in call.run(LIST)["apiKeys"]]
+    state = call.arguments.get("state", "")
+    if state:
+        rows = [row for row in rows if row["state"] == state]
+    shown = arrange(
+        rows, COLUMNS, call.arguments, searched=("description", "project", "owner", "maskedToken"), sort="-createdAt"
+    )
+    states = [("", "All states"), *((name, name.capitalize()) for name in ("active", "inactive", "expired", "revoked"))]
+    return call.page("keys/keys.html", TITLE, keys=shown, path=PATH, state=state, states=states)
+
+
+def show_new(call: PageCall) -> Outbound:
+    """Show the form for a new key."""
+    projects = [(key, info.name) for key, info in _projects_of(call.visitor).items() if info.status == "active"]
+    manages = any(member.role in MANAGERS for member in call.visitor.memberships.values())
+    return call.page("keys/key_new.html", "Create key", projects=projects, manages=manages, **rule_fields(call))
+
+
+def show_key(call: PageCall) -> Outbound:
+    """Show a key with its spending, limits, rules and applications."""
+    key = call.run(FIND, key_id=call.params["key_id"])
+    projects = _projects_of(call.visitor)
+    organization_id = projects[key["projectId"]].organization_id
+    return call.page(
+        "keys/key.html",
+        key["description"],
+        key=_show_row(key, projects),
+        rules=describe_rules(key["iamRules"]),
+        applications=call.run(APPLICATIONS, key_id=key["id"]),
+        manages=call.visitor.memberships[organization_id].role in MANAGERS,
+        path=PATH,
+        **rule_fields(call),
+    )
+
+
+def redirect_client(services: Services, inbound: Inbound) -> Outbound:
+    """Redirect the path that command-line clients open for people who need a key."""
+    return redirect(inbound, PATH)
+
+
+def _create(call: PageCall) -> Outbound:
+    form = call.form
+    fields = {"description": form.get("description", ""), "projectId": form.get("project", "")}
+    if form.get("kind"):
+        fields["kind"] = form["kind"]
+    if form.get("expiresAt"):
+        fields["expiresAt"] = form["expiresAt"]
+    limits = {name: value for name, value in read_limit_fields(form).items() if value is not None}
+    created = call.run(CREATE, {**fields, **limits})
+    if form.get("models", "").strip():
+        call.run(ADD_RULE, read_rule({"ruleType": "allow_models", "ruleValue": form["models"]}), key_id=created["id"])
+    return _show_token(call, created)
+
+
+def _show_token(call: PageCall, key: Mapping[str, Any]) -> Outbound:
+    return call.page("keys/key_created.html", "Save your key", key=key, path=PATH)
+
+
+def _activate(call: PageCall) -> str:
+    call.run(UPDATE, {"status": "active"}, key_id=_key_of(call))
+    return "The key is active."
+
+
+def _deactivate(call: PageCall) -> str:
+    call.run(UPDATE, {"status": "inactive"}, key_id=_key_of(call))
+    return "The key is deactivated: its requests are refused."
+
+
+def _save(call: PageCall) -> str:
+    expiry = call.form.get("expiresAt", "")
+    fields = {"description": call.form.get("description", ""), "expiresAt": expiry or None}
+    call.run(UPDATE, fields, key_id=_key_of(call))
+    return "The key was saved."
+
+
+def _set_limits(call: PageCall) -> str:
+    call.run(SET_LIMITS, read_limit_fields(call.form), key_id=_key_of(call))
+    return "The limits were saved."
+
+
+def _roll(call: PageCall) -> Outbound:
+    return _show_token(call, call.run(ROLL, key_id=_key_of(call)))
+
+
+def _delete(call: PageCall) -> Outbound:
+    call.run(DELETE, key_id=_key_of(call))
+    return show_instead(call, PATH, show_list, "The key was deleted.")
+
+
+def _end_application(call: PageCall) -> str:
+    call.run(END_APPLICATION, application_id=call.form.get("application", ""))
+    return "The application has no access any more."
+
+
+def _place_of(call: PageCall) -> RulePlace:
+    key = call.visitor.key(_key_of(call))
+    return RulePlace(key.organization_id, "key", key.id)
+
+
+def _key_of(call: PageCall) -> str:
+    return call.params.get("key_id") or call.form.get("key", "")
+
+
+def _projects_of(visitor: Visitor) -> dict[str, ProjectInfo]:
+    return {one.id: one for one in list_projects(visitor.services.store.database, list(visitor.memberships))}
+
+
+def list_visible_keys(visitor: Visitor, projects: list[ProjectInfo]) -> list[KeyInfo]:
+    """Return the newest keys of the organizations that the visitor manages, and the visitor's keys in others."""
+    database = visitor.services.store.database
+    visible = []
+    for organization_id, membership in visitor.memberships.items():
+        project_ids = [project.id for project in projects if project.organization_id == organization_id]
+        if membership.role in MANAGERS:
+            member_id = ""
+        else:
+            member_id = membership.id
+        visible += keys.list_keys(database, project_ids=project_ids, member_id=member_id, newest=SHOWN)
+    return sorted(visible, key=attrgetter("id"), reverse=True)
+
+
+def _show_row(key: dict[str, Any], projects: dict[str, ProjectInfo]) -> dict[str, Any]:
+    creator = key["creator"]
+    state = key["state"] if key["ownerActive"] else "owner inactive"
+    return {
+        **key,
+        "project": projects[key["projectId"]].name,
+        "owner": creator["name"] or creator["email"],
+        "spent": float(key["usage"]),
+        "state": state,
+        "switch": {"active": "deactivate", "inactive": "activate"}.get(state, ""),
+    }
+
+
+IN_LIST: dict[str, PageAction] = {"activate": _activate, "deactivate": _deactivate}
+IN_KEY: dict[str, PageAction] = {
+    **IN_LIST,
+    "save": _save,
+    "limits": _set_limits,
+    "roll": _roll,
+    "delete": _delete,
+    "end-application": _end_application,
+    **rule_actions(_place_of),
+}
+OPERATIONS: tuple[Operation, ...] = (
+    *page_operations(PATH, show_list, IN_LIST),
+    *page_operations(NEW, show_new, {"create": _create}),
+    *page_operations(KEY, show_key, IN_KEY),
+    Operation("GET", CLIENT_PATH, redirect_client),
+)

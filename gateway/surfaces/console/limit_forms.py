@@ -1,0 +1,77 @@
+"""Fields of forms as the management API takes them: spending limits, access rules and whole numbers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.surfaces.management.limit_routes import PERIOD
+
+# Type of a rule → what it does, and the member of its value that a list of words becomes.
+RULE_TYPES = {
+    "allow_models": ("Allow only these models", "models"),
+    "deny_models": ("Refuse these models", "models"),
+    "allow_providers": ("Allow only these providers", "providers"),
+    "deny_providers": ("Refuse these providers", "providers"),
+    "allow_pricing": ("Allow only models at these prices", ""),
+    "deny_pricing": ("Refuse models at these prices", ""),
+    "allow_ip_cidrs": ("Allow only these networks", "ipCidrs"),
+    "deny_ip_cidrs": ("Refuse these networks", "ipCidrs"),
+}
+PRICES = {
+    "pricingType": "{} models",
+    "maxInputPrice": "input up to ${}/token",
+    "maxOutputPrice": "output up to ${}/token",
+}
+PRICE_WORDS = {"input": "maxInputPrice", "output": "maxOutputPrice"}
+
+
+def read_limit_fields(form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the members of a change of limits. A period without an amount is no limit."""
+    amount = form.get("periodUsageLimit", "").strip()
+    fields: dict[str, Any] = {"usageLimit": form.get("usageLimit", "").strip() or None}
+    if not amount:
+        return {**fields, **dict.fromkeys(PERIOD)}
+    value = read_number(form, "periodUsageDurationValue", "length of the period")
+    unit = form.get("periodUsageDurationUnit", "")
+    return {**fields, **dict(zip(PERIOD, (amount, value, unit), strict=True))}
+
+
+def read_number(form: Mapping[str, str], name: str, label: str) -> int:
+    """Return a whole number of a form. Raises InvalidRequest."""
+    text = form.get(name, "").strip()
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        return int(text)
+    raise InvalidRequest(f"The {label} must be a whole number.", param=name)
+
+
+def read_words(text: str) -> list[str]:
+    """Return the words of a field in which commas, spaces or lines separate names."""
+    return text.replace(",", " ").split()
+
+
+def read_rule(form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the members of a new access rule. Raises InvalidRequest for a price without its name."""
+    kind = form.get("ruleType", "")
+    _, member = RULE_TYPES.get(kind, ("", "models"))
+    words = read_words(form.get("ruleValue", ""))
+    if member:
+        return {"ruleType": kind, "ruleValue": {member: words}}
+    value = {}
+    for word in words:
+        name, _, price = word.lower().partition("=")
+        if name in ("free", "paid"):
+            value["pricingType"] = name
+        elif name in PRICE_WORDS and price:
+            value[PRICE_WORDS[name]] = price
+        else:
+            raise InvalidRequest("Write prices as: free, paid, input=0.000003 or output=0.000015 (USD per token).")
+    return {"ruleType": kind, "ruleValue": value}
+
+
+def describe_rule(rule: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what a rule does, and its values as text."""
+    text, member = RULE_TYPES.get(rule["ruleType"], (rule["ruleType"], ""))
+    value = rule["ruleValue"]
+    if member:
+        return text, ", ".join(value[member])
+    return text, ", ".join(PRICES[name].format(value[name]) for name in PRICES if name in value)

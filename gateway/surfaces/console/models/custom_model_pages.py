@@ -1,0 +1,132 @@
+"""`/console/models/custom`: an organization's own providers, their models and the prices of those."""
+
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.surfaces.console.management_calls import ManagementCall
+from gateway.surfaces.console.models.model_rows import MILLION, read_price, show_price
+from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
+from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.visitor import MANAGERS
+
+TITLE = "Custom models"
+PATH = "/console/models/custom"
+LONGEST_PRICE = 20
+LIST = ManagementCall("GET /orgs/<organization_id>/custom-providers")
+ADD = ManagementCall("POST /orgs/<organization_id>/custom-providers")
+UPDATE = ManagementCall("PATCH /orgs/<organization_id>/custom-providers/<name>")
+REMOVE = ManagementCall("DELETE /orgs/<organization_id>/custom-providers/<name>")
+ADD_KEY = ManagementCall("POST /keys/provider")
+# Field of the form → price of the catalogue.
+PRICES = {"input_price": "prompt", "output_price": "completion", "cached_price": "input_cache_read"}
+SIZES = ("context_length", "max_output")
+
+
+def show(call: PageCall) -> Outbound:
+    """Show the custom providers of each organization that the visitor manages."""
+    organizations = []
+    for organization in call.visitor.organizations():
+        if call.visitor.memberships[organization.id].role in MANAGERS:
+            providers = call.run(LIST, organization_id=organization.id)
+            shown = [{**one, "models": [_show_model(model) for model in one["models"]]} for one in providers]
+            organizations.append({"id": organization.id, "name": organization.name, "providers": shown})
+    return call.page("models/custom.html", TITLE, path=PATH, organizations=organizations, price=show_price)
+
+
+def _add_provider(call: PageCall) -> str:
+    organization_id = call.form.get("organization", "")
+    fields = {"name": call.form.get("name", ""), "baseUrl": call.form.get("base_url", "")}
+    made = call.run(ADD, fields, organization_id=organization_id)
+    if not call.form.get("token"):
+        return f"The provider {made['name']} was added. Add its key on the page Providers."
+    key = {"organizationId": organization_id, "provider": made["providerId"], "token": call.form["token"]}
+    return f"The provider {made['name']} was added. {call.run(ADD_KEY, key)['message']}"
+
+
+def _change_address(call: PageCall) -> str:
+    _update(call, {"baseUrl": call.form.get("base_url", "")})
+    return "The base URL was changed."
+
+
+def _remove_provider(call: PageCall) -> str:
+    call.run(REMOVE, organization_id=call.form.get("organization", ""), name=call.form.get("provider", ""))
+    return f"The provider {call.form.get('provider', '')} and its keys were removed."
+
+
+def _save_model(call: PageCall) -> str:
+    ident = call.form.get("id", "").strip()
+    model: dict[str, Any] = {"id": ident}
+    prices = {name: price for field, name in PRICES.items() if (price := _read_usd(call.form, field))}
+    if prices:
+        model["prices"] = {"prompt": "0", "completion": "0", **prices}
+    model |= {name: _read_size(call.form, name) for name in SIZES if call.form.get(name, "").strip()}
+    others = [one for one in _models(call) if one["id"] != ident]
+    _update(call, {"models": [*others, model]})
+    return f"The model {call.form.get('provider', '')}/{ident} was saved."
+
+
+def _remove_model(call: PageCall) -> str:
+    ident = call.form.get("id", "")
+    kept = [one for one in _models(call) if one["id"] != ident]
+    _update(call, {"models": kept})
+    return f"The model {call.form.get('provider', '')}/{ident} was removed."
+
+
+def _update(call: PageCall, fields: dict[str, Any]) -> None:
+    names = {"organization_id": call.form.get("organization", ""), "name": call.form.get("provider", "")}
+    call.run(UPDATE, fields, **names)
+
+
+def _models(call: PageCall) -> list[dict[str, Any]]:
+    providers = call.run(LIST, organization_id=call.form.get("organization", ""))
+    return next((one["models"] for one in providers if one["name"] == call.form.get("provider")), [])
+
+
+def _read_usd(form: Mapping[str, str], field: str) -> str:
+    """Return the price of one token from the price of a million; "" without one. Raises InvalidRequest."""
+    text = form.get(field, "").strip().removeprefix("$")
+    if not text:
+        return ""
+    try:
+        price = Decimal(text[:LONGEST_PRICE])
+    except InvalidOperation:
+        raise InvalidRequest("Give prices in US dollars, such as 2.50.", param=field) from None
+    if not price.is_finite() or price < 0:
+        raise InvalidRequest("Give prices in US dollars, such as 2.50.", param=field)
+    return f"{(price / MILLION).normalize():f}"
+
+
+def _read_size(form: Mapping[str, str], field: str) -> int:
+    text = form[field].strip().replace(",", "")
+    if not text.isdecimal():
+        raise InvalidRequest("Give the context and the longest answer as numbers of tokens.", param=field)
+    return int(text)
+
+
+def _show_model(model: dict[str, Any]) -> dict[str, Any]:
+    pricing = model.get("prices") or {}
+    if not isinstance(pricing, dict):  # prices that change by date, set through the API
+        pricing = {}
+    known = {field: _read_flat(pricing, name) for field, name in PRICES.items()}
+    return {"id": model["id"], "dated": bool(model.get("prices")) and not pricing, **known} | {
+        name: model.get(name) for name in SIZES
+    }
+
+
+def _read_flat(pricing: dict[str, Any], name: str) -> Decimal | None:
+    try:
+        return read_price(pricing, name)
+    except (InvalidOperation, TypeError, ValueError):
+        return None
+
+
+ACTIONS: dict[str, PageAction] = {
+    "add": _add_provider,
+    "address": _change_address,
+    "remove": _remove_provider,
+    "save": _save_model,
+    "drop": _remove_model,
+}
+OPERATIONS: tuple[Operation, ...] = page_operations(PATH, show, ACTIONS)

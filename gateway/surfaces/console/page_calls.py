@@ -1,0 +1,123 @@
+"""A request for a page of a signed-in person: its form, its result, and the operations of a page."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gateway.errors import GatewayError
+from gateway.surfaces.console.management_calls import ManagementCall
+from gateway.surfaces.console.pages import page
+from gateway.surfaces.console.visits import as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
+from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.surfaces.visitor import Visitor
+from gateway.worker.services import Services
+
+CSRF_SUBJECT = "console"
+
+
+@dataclass(frozen=True, slots=True)
+class PageCall:
+    """A visitor's request. After an action, `form` holds its fields, and `message` or `error` its result."""
+
+    visitor: Visitor
+    inbound: Inbound
+    form: Mapping[str, str] = field(default_factory=dict)
+    message: str = ""
+    error: GatewayError | None = None
+
+    @property
+    def services(self) -> Services:
+        return self.visitor.services
+
+    @property
+    def params(self) -> Mapping[str, str]:
+        return self.inbound.params
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """Return the parameters of the query that have a value."""
+        return {name: value for name, value in self.inbound.arguments().items() if value}
+
+    def run(self, call: ManagementCall, fields: dict[str, Any] | None = None, **path: str) -> Any:
+        """Return the answer of an operation of the management API as JSON values. Raises its errors."""
+        return call.run(self.visitor, self.inbound, fields, **path)
+
+    def page(self, template: str, title: str, **values: Any) -> Outbound:
+        """Return a page with the result of the action."""
+        return page(
+            self.inbound,
+            template,
+            title,
+            error=self.error,
+            visitor=self.visitor,
+            message=self.message,
+            csrf=make_csrf(self.services, self.visitor, CSRF_SUBJECT),
+            typed=TypedFields(self.form),
+            **{"wide": True, **values},
+        )
+
+
+class TypedFields:
+    """The fields of a refused form, which shows again what the person typed."""
+
+    def __init__(self, form: Mapping[str, str]) -> None:
+        self._form = form
+
+    def __getitem__(self, name: str) -> str:
+        return self._form.get(name, "")
+
+
+PageView = Callable[[PageCall], Outbound]
+# An action returns the message of its success, or another page than the one it was started from.
+PageAction = Callable[[PageCall], str | Outbound]
+
+
+def page_operations(
+    path: str, show: PageView, actions: Mapping[str, PageAction] | None = None
+) -> tuple[Operation, ...]:
+    """Return the operations of a page: `show` and, by the names of their buttons, its actions. The page is shown again
+    after an action, with its message or its error."""
+
+    def get(services: Services, inbound: Inbound) -> Outbound:
+        visitor = require_visitor(services, inbound, _own_url(inbound))
+        with services.background.reports.turn(visitor.user_id):
+            return show(PageCall(visitor, inbound))
+
+    def post(services: Services, inbound: Inbound) -> Outbound:
+        visitor, form = submitted_by_visitor(services, inbound, _own_url(inbound), CSRF_SUBJECT)
+        action = pressed(actions or {}, form)
+        call = PageCall(visitor, inbound, form)
+        try:
+            result = action(call)
+        except GatewayError as error:
+            if error.blame != "caller":
+                raise
+            return show(replace(call, error=error))
+        if isinstance(result, Outbound):
+            return result
+        return show(PageCall(visitor, inbound, message=result))
+
+    get.__doc__ = post.__doc__ = show.__doc__
+    operations = [Operation("GET", path, as_page(get))]
+    if actions:
+        operations.append(Operation("POST", path, as_page(post), body="form"))
+    return tuple(operations)
+
+
+def show_instead(call: PageCall, path: str, show: PageView, message: str) -> Outbound:
+    """Return the page at `path` with a message, after an action whose own page no longer exists."""
+    inbound = replace_path(call.inbound, path)
+    response = show(PageCall(call.visitor, inbound, message=message))
+    response.headers.append(("HX-Replace-Url", inbound.base_url + path))
+    return response
+
+
+def replace_path(inbound: Inbound, path: str) -> Inbound:
+    """Return the request as one for another page, without a query."""
+    return Inbound("GET", path, inbound.headers, base_url=inbound.base_url, peer=inbound.peer)
+
+
+def _own_url(inbound: Inbound) -> str:
+    if inbound.query:
+        return f"{inbound.path}?{inbound.query}"
+    return inbound.path

@@ -1,0 +1,167 @@
+"""`/console/people`: the members and invitations of an organization, and what each member may do and spend."""
+
+from typing import Any
+
+from gateway.surfaces.console.limit_forms import read_limit_fields
+from gateway.surfaces.console.lists import Column, arrange
+from gateway.surfaces.console.management_calls import ManagementCall
+from gateway.surfaces.console.organization_choice import choose_organization
+from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
+from gateway.surfaces.console.rule_actions import RulePlace, list_rules, rule_actions, rule_fields
+from gateway.surfaces.http import Operation, Outbound
+
+TITLE = "People"
+PATH = "/console/people"
+MEMBER = f"{PATH}/<organization_id>/<member_id>"
+COLUMNS = (
+    Column("Person", "person"),
+    Column("Role", "role"),
+    Column("Teams", "team_names"),
+    Column("Spent", "spent", numeric=True),
+    Column("Status", "status"),
+)
+ROLES = (
+    ("developer", "Developer", "creates own keys, and sees their requests and spending"),
+    ("admin", "Admin", "manages keys, people, teams, projects, providers and limits"),
+    ("owner", "Owner", "everything, and makes other owners"),
+)
+LIST = ManagementCall("GET /orgs/<organization_id>/members")
+FIND = ManagementCall("GET /orgs/<organization_id>/members/<member_id>")
+UPDATE = ManagementCall("PATCH /orgs/<organization_id>/members/<member_id>")
+SET_LIMITS = ManagementCall("PATCH /orgs/<organization_id>/members/<member_id>/limit")
+INVITATIONS = ManagementCall("GET /orgs/<organization_id>/invitations")
+INVITE = ManagementCall("POST /orgs/<organization_id>/invitations")
+REVOKE = ManagementCall("DELETE /orgs/<organization_id>/invitations/<invitation_id>")
+TEAMS = ManagementCall("GET /orgs/<organization_id>/teams")
+JOIN = ManagementCall("PUT /orgs/<organization_id>/teams/<team_id>/members/<member_id>")
+LEAVE = ManagementCall("DELETE /orgs/<organization_id>/teams/<team_id>/members/<member_id>")
+KEYS = ManagementCall("GET /keys/api")
+
+
+def show_list(call: PageCall, link: str = "") -> Outbound:
+    """Show the members with roles, teams and spending, and the open invitations."""
+    choice = choose_organization(call)
+    teams = call.run(TEAMS, organization_id=choice.id)
+    rows = [_show_row(member, teams) for member in call.run(LIST, organization_id=choice.id)]
+    shown = arrange(rows, COLUMNS, call.arguments, searched=("person", "email", "role", "team_names"), sort="person")
+    invitations = call.run(INVITATIONS, organization_id=choice.id)
+    values = {"invitations": invitations, "roles": ROLES, "may_make_owners": _is_owner(call, choice.id), "link": link}
+    return call.page("people/people.html", TITLE, people=shown, choice=choice, path=PATH, **values)
+
+
+def show_member(call: PageCall) -> Outbound:
+    """Show a member with role, limits, teams, access rules and keys."""
+    place = _place_of(call)
+    organization_id = place.organization_id
+    teams = call.run(TEAMS, organization_id=organization_id)
+    member = _show_row(call.run(FIND, organization_id=organization_id, member_id=place.scope_id), teams)
+    keys = [one for one in call.run(KEYS)["apiKeys"] if one["createdBy"] == member["userId"]]
+    is_owner = _is_owner(call, organization_id)
+    return call.page(
+        "people/person.html",
+        member["person"],
+        member=member,
+        teams=[team for team in teams if place.scope_id in team["memberIds"]],
+        other_teams=[team for team in teams if place.scope_id not in team["memberIds"]],
+        keys=keys,
+        roles=ROLES,
+        may_make_owners=is_owner,
+        changeable=is_owner or member["role"] != "owner",
+        rules=list_rules(call, place),
+        organization_id=organization_id,
+        path=PATH,
+        **rule_fields(call),
+    )
+
+
+def _invite(call: PageCall) -> Outbound:
+    choice = choose_organization(call)
+    fields = {"email": call.form.get("email", "").strip(), "role": call.form.get("role", "")}
+    made = call.run(INVITE, fields, organization_id=choice.id)
+    message = f"Send the link to {made['email']}; it is shown only now and works for a week."
+    if made["emailed"]:
+        message = f"The invitation was sent to {made['email']}. It works for a week."
+    return show_list(PageCall(call.visitor, call.inbound, message=message), made["link"])
+
+
+def _revoke(call: PageCall) -> str:
+    organization_id = choose_organization(call).id
+    call.run(REVOKE, organization_id=organization_id, invitation_id=call.form.get("invitation", ""))
+    return "The invitation was revoked: its link no longer works."
+
+
+def _change(call: PageCall, fields: dict[str, Any]) -> None:
+    place = _place_of(call)
+    call.run(UPDATE, fields, organization_id=place.organization_id, member_id=place.scope_id)
+
+
+def _set_role(call: PageCall) -> str:
+    role = call.form.get("role", "")
+    _change(call, {"role": role})
+    return f"The role is now {role}."
+
+
+def _activate(call: PageCall) -> str:
+    _change(call, {"status": "active"})
+    return "The member is active, and so are the member's keys."
+
+
+def _deactivate(call: PageCall) -> str:
+    _change(call, {"status": "inactive"})
+    return "The member is deactivated: sign-in and all keys are refused."
+
+
+def _set_limits(call: PageCall) -> str:
+    place = _place_of(call)
+    fields = read_limit_fields(call.form)
+    call.run(SET_LIMITS, fields, organization_id=place.organization_id, member_id=place.scope_id)
+    return "The limits were saved."
+
+
+def _join(call: PageCall) -> str:
+    _move(call, JOIN)
+    return "The member was added to the team."
+
+
+def _leave(call: PageCall) -> str:
+    _move(call, LEAVE)
+    return "The member was removed from the team."
+
+
+def _move(call: PageCall, change: ManagementCall) -> None:
+    place = _place_of(call)
+    team_id = call.form.get("team", "")
+    call.run(change, organization_id=place.organization_id, team_id=team_id, member_id=place.scope_id)
+
+
+def _place_of(call: PageCall) -> RulePlace:
+    return RulePlace(call.params["organization_id"], "member", call.params["member_id"])
+
+
+def _is_owner(call: PageCall, organization_id: str) -> bool:
+    return call.visitor.member(organization_id).role == "owner"
+
+
+def _show_row(member: dict[str, Any], teams: list[dict[str, Any]]) -> dict[str, Any]:
+    names = [team["name"] for team in teams if member["id"] in team["memberIds"]]
+    return {
+        **member,
+        "person": member["name"] or member["email"],
+        "team_names": ", ".join(names),
+        "spent": float(member["usage"]),
+    }
+
+
+OF_MEMBER: dict[str, PageAction] = {
+    "role": _set_role,
+    "activate": _activate,
+    "deactivate": _deactivate,
+    "limits": _set_limits,
+    "join": _join,
+    "leave": _leave,
+    **rule_actions(_place_of),
+}
+OPERATIONS: tuple[Operation, ...] = (
+    *page_operations(PATH, show_list, {"invite": _invite, "revoke": _revoke}),
+    *page_operations(MEMBER, show_member, OF_MEMBER),
+)

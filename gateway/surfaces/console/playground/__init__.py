@@ -1,0 +1,1 @@
+"""`/console/playground`: chat, images and speech through the API, with a short-lived key."""

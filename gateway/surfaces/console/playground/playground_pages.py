@@ -1,0 +1,126 @@
+"""`/console/playground`: the page, the requests it replays, and the short-lived keys that its calls use.
+
+The page's script calls `/v1` as any client does. Its key can only call models, expires after an hour, and is in the
+memory of the page only.
+"""
+
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from gateway.accounts.member_callers import caller_without_key
+from gateway.clock import to_datetime
+from gateway.errors import GatewayError
+from gateway.metering.payload_table import SENT_CUT
+from gateway.surfaces import request_log_reader
+from gateway.surfaces.console.chosen_caller import FIELD, read_choices
+from gateway.surfaces.console.management_calls import ManagementCall
+from gateway.surfaces.console.models.model_rows import ModelRow, list_rows
+from gateway.surfaces.console.page_calls import CSRF_SUBJECT, PageCall, page_operations
+from gateway.surfaces.console.pages import SAFE
+from gateway.surfaces.console.visits import SignInFirst, submitted_by_visitor
+from gateway.surfaces.http import Inbound, Operation, Outbound
+from gateway.worker.services import Services
+
+TITLE = "Playground"
+PATH = "/console/playground"
+KEYS = f"{PATH}/key"
+KEY_NAME = "Playground"
+LIFE = timedelta(hours=1)
+LARGEST_SEED = 200_000  # characters of a replayed request
+SOURCES = "img-src 'self' data:; media-src blob:"
+CHAT_PATH = "/chat/completions"
+JSON = ("Content-Type", "application/json")
+# Mode of the page → the operation of its models.
+MODES = {"chat": "chat", "image": "images", "speech": "speech"}
+LIST = ManagementCall("GET /keys/api")
+CREATE = ManagementCall("POST /keys/api")
+DELETE = ManagementCall("DELETE /keys/api/<key_id>")
+
+
+def show(call: PageCall) -> Outbound:
+    """Show the playground; with `?request=` a request of the log is ready to be sent again."""
+    choices = read_choices(call.visitor, call.arguments.get(FIELD, ""))
+    project = choices.project
+    models: dict[str, list[str]] = {mode: [] for mode in MODES}
+    if project is not None:
+        member = call.visitor.member(project.organization_id)
+        rows = list_rows(call.services, caller_without_key(call.services.store.database, project, member))
+        models = {mode: _name_models(rows, operation) for mode, operation in MODES.items()}
+    seed, note = _read_seed(call)
+    chosen = seed.get("model") or call.arguments.get("model", "")
+    return call.page(
+        "playground/playground.html",
+        TITLE,
+        path=PATH,
+        field=FIELD,
+        sources=SOURCES,
+        projects=[(one.id, one.name) for one, _ in choices.groups],
+        project=project,
+        models=models,
+        chosen=[chosen or next(iter(models["chat"]), ""), next(iter(models["chat"][1:]), "")],
+        seed=orjson.dumps(seed).decode() if len(seed) > 1 else "",
+        note=note,
+        keys=KEYS,
+        api=f"{urlsplit(call.inbound.base_url).path}/v1",
+        url=f"{call.inbound.base_url}/v1",
+    )
+
+
+def make_key(services: Services, inbound: Inbound) -> Outbound:
+    """Create a key for the page and delete the visitor's expired ones. The answer is JSON."""
+    try:
+        visitor, form = submitted_by_visitor(services, inbound, PATH, CSRF_SUBJECT)
+        call = PageCall(visitor, inbound)
+        project_id = form.get("project", "")
+        for key in call.run(LIST, {"projectId": project_id, "filter": "mine"})["apiKeys"]:
+            if key["description"] == KEY_NAME and key["state"] == "expired":
+                call.run(DELETE, key_id=key["id"])
+        expiry = (to_datetime(services.clock.now_us()) + LIFE).isoformat()
+        fields = {"projectId": project_id, "description": KEY_NAME, "kind": "customer", "expiresAt": expiry}
+        made = call.run(CREATE, fields)
+    except SignInFirst:
+        return _answer(401, {"message": "Your session has ended. Sign in again."})
+    except GatewayError as error:
+        return _answer(error.status, {"message": error.message})
+    return _answer(200, {"token": made["token"], "expiresAt": made["expiresAt"]})
+
+
+def _answer(status: int, body: dict[str, Any]) -> Outbound:
+    return Outbound(status, [JSON, *SAFE], orjson.dumps(body))
+
+
+def _name_models(rows: list[ModelRow], operation: str) -> list[str]:
+    """Return the ids of the usable models for an operation."""
+    usable = [row for row in rows if row.usable]
+    return [row.id for row in usable if any(operation in mapping.operations for mapping in row.model.mappings)]
+
+
+def _read_seed(call: PageCall) -> tuple[dict[str, Any], str]:
+    """Return the chat completions body of the request in the query, and a note on what of it is missing. Raises
+    NotFound or Forbidden."""
+    log_id = call.arguments.get("request", "")
+    if not log_id:
+        return {}, ""
+    request = request_log_reader.find_one(call.visitor, log_id[:80])
+    model = request.asked
+    info = request.payload
+    if info is None:
+        return {"model": model}, "The payload of this request was not retained, so only its model is filled in."
+    if info.sent_bytes > LARGEST_SEED or info.flags & SENT_CUT:
+        return {"model": model}, "This request is too large to be replayed here, so only its model is filled in."
+    try:
+        body = orjson.loads(call.services.engine.retention.read(info).sent)
+    except orjson.JSONDecodeError:
+        body = None
+    if not isinstance(body, dict) or not request.path.endswith(CHAT_PATH):
+        return {"model": model}, "This request is not a chat completion, so only its model is filled in."
+    return body, ""
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    *page_operations(PATH, show),
+    Operation("POST", KEYS, make_key, body="form"),
+)

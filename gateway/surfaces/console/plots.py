@@ -1,0 +1,117 @@
+"""Plots of stacked bars as inline SVG, which needs no script. The template `plot.html` draws them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+
+MOST_SERIES = 6  # the others are summed up
+OTHER = "Other"
+OTHER_CLASS = "s7"
+WIDTH, HEIGHT = 1000, 240  # of the drawing, which is stretched to the page
+GAP = 0.25  # share of a bar's place that stays empty
+STEPS = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)  # an axis ends at one of these times a power of ten
+TICKS = 4
+NO_COLOURS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A rectangle of a bar."""
+
+    css_class: str
+    y: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The bar of one hour or day; `title` describes it in words."""
+
+    title: str
+    x: float
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A bar chart for the template. `place` and `width` are the widths of a bar with and without its gaps; `scale` are
+    the labels of the vertical axis from the top; `legend` are the class and name of each series."""
+
+    bars: tuple[Bar, ...]
+    place: float
+    width: float
+    scale: tuple[str, str, str]
+    ticks: tuple[str, ...]
+    legend: tuple[tuple[str, str], ...]
+
+
+def build_plot(
+    steps: Sequence[str],
+    series: Mapping[str, Sequence[int]],
+    write: Callable[[int], str],
+    colours: Mapping[str, str] = NO_COLOURS,
+) -> Plot:
+    """Return the plot of `series`: a name and a value for each step. `write` formats a value; `colours` are the CSS
+    classes of series that do not get that of their rank."""
+    ranked = sorted(series.items(), key=lambda item: (-sum(item[1]), item[0]))
+    shown = {name: list(values) for name, values in ranked[:MOST_SERIES]}
+    others = [values for _, values in ranked[MOST_SERIES:]]
+    if others:
+        shown[OTHER] = [sum(column) for column in zip(*others, strict=True)]
+    classes = {name: f"s{index}" for index, name in enumerate(shown)}
+    if others:
+        classes[OTHER] = OTHER_CLASS
+    classes |= {name: css_class for name, css_class in colours.items() if name in classes}
+    totals = [sum(values[index] for values in shown.values()) for index in range(len(steps))]
+    top = round_up(max(totals, default=0))
+    place = WIDTH / max(1, len(steps))
+    bars = []
+    for index, step in enumerate(steps):
+        values = {name: column[index] for name, column in shown.items() if column[index] > 0}
+        parts = [f"{name}: {write(value)}" for name, value in values.items()]
+        title = f"{step}: {write(totals[index])}"
+        if len(shown) > 1 and parts:
+            title = "\n".join([title, *parts])
+        bars.append(Bar(title, round(index * place, 2), _stack(values, classes, top)))
+    return Plot(
+        tuple(bars),
+        round(place, 2),
+        round(place * (1 - GAP), 2),
+        (write(top), write(top // 2), write(0)),
+        _choose_ticks(steps),
+        tuple((classes[name], name) for name in shown),
+    )
+
+
+def _choose_ticks(steps: Sequence[str]) -> tuple[str, ...]:
+    """Return evenly spaced labels of the horizontal axis, with the first and the last step."""
+    last = len(steps) - 1
+    indexes = dict.fromkeys(round(number * last / (TICKS - 1)) for number in range(TICKS))
+    return tuple(_shorten(steps[index]) for index in indexes if 0 <= index <= last)
+
+
+def _shorten(step: str) -> str:
+    """Return the hour of an hour, and the day of another step as "23 Nov"."""
+    at = datetime.fromisoformat(step)
+    if len(step) > len("2026-01-31"):
+        return f"{at:%H:%M}"
+    return f"{at:%d %b}"
+
+
+def round_up(most: int) -> int:
+    """Return the end of an axis for values up to `most`."""
+    if most <= 0:
+        return 1
+    power: float = 10 ** (len(str(most)) - 1)
+    return round(next(step * power for step in STEPS if step * power >= most))
+
+
+def _stack(values: Mapping[str, int], classes: Mapping[str, str], top: int) -> tuple[Segment, ...]:
+    segments = []
+    bottom = float(HEIGHT)
+    for name, value in values.items():
+        height = value / top * HEIGHT
+        bottom -= height
+        segments.append(Segment(classes[name], round(bottom, 2), round(height, 2)))
+    return tuple(segments)

@@ -1,0 +1,1 @@
+"""The pages of projects and their settings."""

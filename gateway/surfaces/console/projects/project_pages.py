@@ -1,0 +1,146 @@
+"""`/console/projects`: the projects of an organization and the settings of each."""
+
+from typing import Any
+
+from gateway.surfaces.console.limit_forms import read_number
+from gateway.surfaces.console.lists import Column, arrange
+from gateway.surfaces.console.management_calls import ManagementCall
+from gateway.surfaces.console.organization_choice import choose_organization
+from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
+from gateway.surfaces.http import Operation, Outbound
+
+TITLE = "Projects"
+PATH = "/console/projects"
+PROJECT = f"{PATH}/<project_id>"
+COLUMNS = (
+    Column("Project", "name"),
+    Column("Provider keys", "mode_text"),
+    Column("Response cache", "cache_text"),
+    Column("Payloads", "retention_text"),
+    Column("Routing", "routing"),
+    Column("Status", "status"),
+)
+MODES = (
+    ("credits", "the gateway's keys (credits)"),
+    ("api-keys", "the organization's own keys"),
+    ("hybrid", "own keys first, then the gateway's"),
+)
+MARKERS = (
+    ("automatic", "set by the gateway"),
+    ("client-managed", "set by the caller"),
+    ("disabled", "never set"),
+)
+STRATEGIES = (
+    ("auto", "balance price, speed and success"),
+    ("price", "cheapest first"),
+    ("throughput", "most tokens a second first"),
+    ("latency", "fastest first token"),
+)
+RATES = (
+    ("requestsPerMinute", "Requests per minute"),
+    ("tokensPerMinute", "Tokens per minute"),
+    ("concurrentRequests", "Requests at the same time"),
+)
+LIST = ManagementCall("GET /orgs/<organization_id>/projects")
+CREATE = ManagementCall("POST /projects")
+FIND = ManagementCall("GET /projects/<project_id>")
+UPDATE = ManagementCall("PATCH /projects/<project_id>")
+FIND_RATES = ManagementCall("GET /projects/<project_id>/rate-limits")
+SET_RATES = ManagementCall("PATCH /projects/<project_id>/rate-limits")
+SECRET = ManagementCall("GET /projects/<project_id>/callback-secret")
+ROLL_SECRET = ManagementCall("POST /projects/<project_id>/callback-secret/roll")
+
+
+def show_list(call: PageCall) -> Outbound:
+    """Show the projects with their most important settings."""
+    choice = choose_organization(call)
+    projects = call.run(LIST, {"includeArchived": "true"}, organization_id=choice.id)
+    rows = [_show_row(project) for project in projects]
+    shown = arrange(rows, COLUMNS, call.arguments, searched=("name", "mode_text"), sort="name")
+    return call.page("projects/projects.html", TITLE, projects=shown, choice=choice, path=PATH)
+
+
+def show_project(call: PageCall) -> Outbound:
+    """Show the settings and rate limits of a project."""
+    project_id = call.params["project_id"]
+    rates = call.run(FIND_RATES, project_id=project_id)
+    project = call.run(FIND, project_id=project_id)
+    choices = {"modes": MODES, "markers": MARKERS, "strategies": STRATEGIES}
+    rows = [(name, label, rates[name]) for name, label in RATES]
+    return call.page(
+        "projects/project.html", project["name"], project=_show_row(project), rates=rows, path=PATH, **choices
+    )
+
+
+def _create(call: PageCall) -> str:
+    fields = {"organizationId": choose_organization(call).id, "name": call.form.get("name", "").strip()}
+    project = call.run(CREATE, fields)
+    return f"The project {project['name']} was created. Open it to change its settings."
+
+
+def _save(call: PageCall) -> str:
+    form = call.form
+    fields: dict[str, Any] = {name: form.get(name, "") for name in ("mode", "cacheMarkers", "routing", "retention")}
+    fields["name"] = form.get("name", "").strip()
+    fields["cachingEnabled"] = form.get("cachingEnabled") == "on"
+    fields["cacheDurationSeconds"] = read_number(form, "cacheDurationSeconds", "duration of the response cache")
+    fields["retentionDays"] = read_number(form, "retentionDays", "days of retention")
+    call.run(UPDATE, fields, project_id=call.params["project_id"])
+    return "The settings were saved. They are in force on every worker."
+
+
+def _set_rates(call: PageCall) -> str:
+    rates: dict[str, int | None] = {}
+    for name, label in RATES:
+        rates[name] = None
+        if call.form.get(name, "").strip():
+            rates[name] = read_number(call.form, name, label.lower())
+    call.run(SET_RATES, rates, project_id=call.params["project_id"])
+    return "The rate limits were saved."
+
+
+def _archive(call: PageCall) -> str:
+    call.run(UPDATE, {"status": "archived"}, project_id=call.params["project_id"])
+    return "The project is archived: its keys are refused."
+
+
+def _restore(call: PageCall) -> str:
+    call.run(UPDATE, {"status": "active"}, project_id=call.params["project_id"])
+    return "The project is active again."
+
+
+def _show_secret(call: PageCall) -> str:
+    secret = call.run(SECRET, project_id=call.params["project_id"])
+    if secret is None:
+        return "The project has no callback secret yet."
+    return f"The callback secret is {secret}"
+
+
+def _roll_secret(call: PageCall) -> str:
+    secret = call.run(ROLL_SECRET, project_id=call.params["project_id"])
+    return f"The new callback secret is {secret}"
+
+
+def _show_row(project: dict[str, Any]) -> dict[str, Any]:
+    cache = "off"
+    if project["cachingEnabled"]:
+        cache = f"{project['cacheDurationSeconds']:,} s"
+    retention = "not retained"
+    if project["retention"] == "retain":
+        retention = f"retained for {project['retentionDays']} days"
+    mode = dict(MODES)[project["mode"]]
+    return {**project, "mode_text": mode, "cache_text": cache, "retention_text": retention}
+
+
+OF_PROJECT: dict[str, PageAction] = {
+    "save": _save,
+    "rates": _set_rates,
+    "archive": _archive,
+    "restore": _restore,
+    "secret": _show_secret,
+    "roll-secret": _roll_secret,
+}
+OPERATIONS: tuple[Operation, ...] = (
+    *page_operations(PATH, show_list, {"create": _create}),
+    *page_operations(PROJECT, show_project, OF_PROJECT),
+)

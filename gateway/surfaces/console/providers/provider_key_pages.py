@@ -1,0 +1,139 @@
+"""`/console/providers/keys`: the provider keys of organizations, and the projects that use them."""
+
+from typing import Any
+
+from gateway.accounts.access import CUSTOM
+from gateway.errors import InvalidRequest
+from gateway.surfaces.console.management_calls import ManagementCall
+from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
+from gateway.surfaces.console.providers.provider_states import list_cooldowns, list_own_keys
+from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.visitor import MANAGERS
+
+TITLE = "Provider keys"
+PATH = "/console/providers/keys"
+# Mode of a project → its description.
+MODES = {
+    "credits": "Installation's keys, paid with credits",
+    "api-keys": "Own keys only",
+    "hybrid": "Own keys first, then the installation's",
+}
+LIST = ManagementCall("GET /keys/provider")
+ADD = ManagementCall("POST /keys/provider")
+UPDATE = ManagementCall("PATCH /keys/provider/<key_id>")
+ROTATE = ManagementCall("POST /keys/provider/<key_id>/rotate")
+TEST = ManagementCall("POST /keys/provider/<key_id>/test")
+REMOVE = ManagementCall("DELETE /keys/provider/<key_id>")
+PROJECTS = ManagementCall("GET /orgs/<organization_id>/projects")
+CUSTOM_PROVIDERS = ManagementCall("GET /orgs/<organization_id>/custom-providers")
+SET_PROJECT = ManagementCall("PATCH /projects/<project_id>")
+TEXTS = ("name", "baseUrl", "region")
+
+
+def show(call: PageCall) -> Outbound:
+    """Show the keys of the organizations that the visitor manages, and the mode of each project."""
+    return _show(call, [])
+
+
+def _show(call: PageCall, unused: list[dict[str, Any]]) -> Outbound:
+    """Show the page; `unused` are projects that do not use the key that was just added."""
+    catalogue = call.services.routing.catalogue.current()
+    cooldowns = list_cooldowns(call.visitor, list_own_keys(call.visitor))
+    names = {provider.id: provider.name for provider in catalogue.providers.values()}
+    organizations = []
+    for organization in call.visitor.organizations():
+        manages = call.visitor.memberships[organization.id].role in MANAGERS
+        shown: dict[str, Any] = {"id": organization.id, "name": organization.name, "manages": manages, "own_keys": []}
+        shown["projects"] = call.run(PROJECTS, organization_id=organization.id)
+        if manages:
+            own = [one["providerId"] for one in call.run(CUSTOM_PROVIDERS, organization_id=organization.id)]
+            shown["providers"] = [
+                *sorted(names.items(), key=lambda item: item[1].lower()),
+                *((one, one) for one in own),
+            ]
+            shown["providers"].append((CUSTOM, "Any address (custom)"))
+            shown["own_keys"] = [
+                {**key, "providerName": names.get(key["provider"], key["provider"])}
+                for key in call.run(LIST, {"organizationId": organization.id})
+            ]
+        organizations.append(shown)
+    return call.page(
+        "providers/provider_keys.html",
+        TITLE,
+        path=PATH,
+        organizations=organizations,
+        unused=unused,
+        cooldowns=cooldowns,
+        modes=MODES,
+        chosen=call.arguments.get("provider", "") or call.form.get("provider", ""),
+    )
+
+
+def _add(call: PageCall) -> Outbound:
+    form = call.form
+    fields = {
+        "organizationId": form.get("organization", ""),
+        "provider": form.get("provider", ""),
+        "token": form.get("token", ""),
+        **_read_settings(call),
+    }
+    added = call.run(ADD, fields)
+    message = f"The key {added['providerKey']['maskedToken']} was added. {added['message']}"
+    return _show(PageCall(call.visitor, call.inbound, message=message), added["unusedBy"])
+
+
+def _save(call: PageCall) -> str:
+    call.run(UPDATE, _read_settings(call), key_id=call.form.get("key", ""))
+    return "The settings of the key were saved."
+
+
+def _switch(call: PageCall) -> str:
+    status = call.form.get("status", "")
+    call.run(UPDATE, {"status": status}, key_id=call.form.get("key", ""))
+    return f"The key is {status} now."
+
+
+def _rotate(call: PageCall) -> str:
+    rotated = call.run(ROTATE, {"token": call.form.get("token", "")}, key_id=call.form.get("key", ""))
+    return f"The key was replaced by {rotated['maskedToken']}; requests use it from now on."
+
+
+def _test(call: PageCall) -> str:
+    result = call.run(TEST, {"model": call.form.get("model", "")}, key_id=call.form.get("key", ""))
+    if result["ok"]:
+        return f"The key works: {result['model']} answered in {result['latencyMs']:,} ms."
+    error = result["error"]
+    status = f" (status {error['upstreamStatus']})" if error["upstreamStatus"] else ""
+    raise InvalidRequest(f"The test with {result['model']} failed{status}: {error['message']}")
+
+
+def _remove(call: PageCall) -> str:
+    call.run(REMOVE, key_id=call.form.get("key", ""))
+    return "The key was deleted; no request uses it from now on."
+
+
+def _set_mode(call: PageCall) -> str:
+    mode = call.form.get("mode", "")
+    project = call.run(SET_PROJECT, {"mode": mode}, project_id=call.form.get("project", ""))
+    return f"{project['name']}: {MODES[project['mode']]}."
+
+
+def _read_settings(call: PageCall) -> dict[str, Any]:
+    """Return the settings of the form, as the management API takes them."""
+    form = call.form
+    fields: dict[str, Any] = {name: form[name].strip() for name in TEXTS if name in form}
+    fields["allowedModels"] = [name for name in form.get("allowedModels", "").replace(",", " ").split() if name]
+    fields["maxSpend"] = form.get("maxSpend", "").strip() or None
+    return fields
+
+
+ACTIONS: dict[str, PageAction] = {
+    "add": _add,
+    "save": _save,
+    "switch": _switch,
+    "rotate": _rotate,
+    "test": _test,
+    "remove": _remove,
+    "mode": _set_mode,
+}
+OPERATIONS: tuple[Operation, ...] = page_operations(PATH, show, ACTIONS)

@@ -1,0 +1,158 @@
+"""`/console/providers`: the list of providers, and the page of one with its health over the last hour."""
+
+from collections import Counter
+from typing import Any
+
+from gateway.clock import MINUTE_US, to_datetime
+from gateway.errors import NotFound
+from gateway.routing.health_history import read_history
+from gateway.routing.sliding_window import MINUTES
+from gateway.surfaces.console.lists import Column, arrange
+from gateway.surfaces.console.models.model_pages import manages
+from gateway.surfaces.console.page_calls import PageCall, page_operations
+from gateway.surfaces.console.plots import build_plot
+from gateway.surfaces.console.providers.provider_states import list_cooldowns, list_own_keys, sum_figures
+from gateway.surfaces.console.shown_figures import round_count
+from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.usage_report import usage_of
+
+TITLE = "Providers"
+PATH = "/console/providers"
+COLUMNS = (
+    Column("Provider", "name"),
+    Column("Keys", "keyless"),
+    Column("Models", "models", numeric=True),
+    Column("Requests, 1 h", "requests", numeric=True),
+    Column("Uptime, 1 h", "uptime", numeric=True),
+    Column("First token", "latency", numeric=True),
+    Column("Tokens / s", "throughput", numeric=True),
+    Column("State", "ailing"),
+)
+COLOURS = {"Failed": "s4"}
+STATES = (("", "All providers"), ("keys", "With keys"), ("cooldown", "Avoided now"))
+
+
+def show_list(call: PageCall) -> Outbound:
+    """Show the providers, those with keys first."""
+    rows = _list_rows(call)
+    state = call.arguments.get("state", "")
+    if state == "keys":
+        rows = [row for row in rows if not row["keyless"]]
+    if state == "cooldown":
+        rows = [row for row in rows if row["cooldowns"]]
+    return call.page(
+        "providers/providers.html",
+        TITLE,
+        path=PATH,
+        manages=manages(call.visitor),
+        state=state,
+        states=STATES,
+        providers=arrange(rows, COLUMNS, call.arguments, searched=("name", "id"), sort="keyless"),
+    )
+
+
+def show_provider(call: PageCall) -> Outbound:
+    """Show a provider: health and latency minute by minute, cooldowns, requests by day, and its models."""
+    row = next((row for row in _list_rows(call) if row["id"] == call.params["provider"]), None)
+    if row is None:
+        raise NotFound("There is no provider with this name.")
+    provider = call.services.routing.catalogue.current().providers[row["id"]]
+    return call.page(
+        "providers/provider.html",
+        row["name"],
+        path=PATH,
+        row=row,
+        provider=provider,
+        policy=_list_policy(provider),
+        manages=manages(call.visitor),
+        plots=_draw_hour(call, row["id"]),
+        days=_draw_days(call, row["id"]),
+    )
+
+
+def _list_rows(call: PageCall) -> list[dict[str, Any]]:
+    routing = call.services.routing
+    catalogue = routing.catalogue.current()
+    own = list_own_keys(call.visitor)
+    cooldowns = list_cooldowns(call.visitor, own)
+    counted = Counter(key.provider for key in own if key.status == "active")
+    models = Counter(
+        provider for model in catalogue.models.values() for provider in {one.provider for one in model.mappings}
+    )
+    history = read_history(routing.health)
+    rows = []
+    for provider in catalogue.providers.values():
+        figures = sum_figures(history.get(provider.id, ()))
+        platform = routing.credentials.has_platform(provider.id)
+        rows.append(
+            {
+                "id": provider.id,
+                "name": provider.name,
+                "platform": platform,
+                "own": counted[provider.id],
+                "keyless": not platform and not counted[provider.id],
+                "models": models[provider.id],
+                "requests": figures.requests or None,
+                "uptime": figures.uptime,
+                "latency": figures.latency_ms,
+                "throughput": figures.throughput,
+                "cooldowns": cooldowns.get(provider.id, []),
+                "ailing": provider.id not in cooldowns,
+                "off": provider.priority <= 0,
+            }
+        )
+    return sorted(rows, key=lambda row: row["name"].lower())
+
+
+def _draw_hour(call: PageCall, provider_id: str) -> list[dict[str, Any]]:
+    """Return the plots of the last hour: outcomes and latency by minute. Empty without requests."""
+    history = read_history(call.services.routing.health).get(provider_id)
+    if not history:
+        return []
+    now = call.services.clock.now_us()
+    steps = [f"{to_datetime(now - back * MINUTE_US):%Y-%m-%d %H:%M}" for back in range(MINUTES - 1, -1, -1)]
+    outcomes = {"Answered": [one.succeeded for one in history], "Failed": [one.failed for one in history]}
+    latency = {"First token": [round(one.wait_ms / one.waits) if one.waits else 0 for one in history]}
+    return [
+        {"title": "Requests by minute", "plot": build_plot(steps, outcomes, round_count, COLOURS)},
+        {"title": "Time to the first token by minute", "plot": build_plot(steps, latency, _write_ms)},
+    ]
+
+
+def _draw_days(call: PageCall, provider_id: str) -> dict[str, Any] | None:
+    """Return the plot of the visitor's requests by day and model; None without any."""
+    steps = usage_of(call.visitor, {"timeRange": "30d"})["activity"]
+    series: dict[str, list[int]] = {}
+    for index, step in enumerate(steps):
+        for part in step["modelBreakdown"]:
+            if part["provider"] == provider_id:
+                series.setdefault(part["id"], [0] * len(steps))[index] += part["requestCount"]
+    if not series:
+        return None
+    return {"title": "Your requests by day", "plot": build_plot([step["date"] for step in steps], series, round_count)}
+
+
+def _write_ms(value: int) -> str:
+    return f"{value:,} ms"
+
+
+def _list_policy(provider: Any) -> list[tuple[str, str]]:
+    """Return what the provider publishes about data."""
+    policy = provider.data_policy
+    known = {True: "yes", False: "no"}
+    facts = [
+        ("Headquarters", provider.headquarters),
+        ("Trains on API data", known.get(policy.api_training, "")),
+        ("Logs prompts", known.get(policy.prompt_logging, "")),
+        ("Keeps data for", policy.retention),
+        ("GDPR", known.get(policy.gdpr, "")),
+        ("ISO 27001", known.get(policy.iso27001, "")),
+        ("SOC 2", f"type {policy.soc2}" if policy.soc2 else ""),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    *page_operations(PATH, show_list),
+    *page_operations(f"{PATH}/<provider>", show_provider),
+)

@@ -1,0 +1,131 @@
+"""`/console/logs`: the request log with filters and a live view."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlencode
+
+from msgspec import to_builtins
+
+from gateway.accounts.members import list_members
+from gateway.accounts.projects import list_projects
+from gateway.errors import GatewayError
+from gateway.metering.log.records import LoggedRequest
+from gateway.surfaces import request_log_reader
+from gateway.surfaces.console.page_calls import PageCall, page_operations
+from gateway.surfaces.console.requests.request_details import REQUEST_PATH, show_details
+from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.log_answers import show_request
+from gateway.surfaces.request_log_reader import LogsPageQuery
+from gateway.surfaces.usage_report import visible_keys
+from gateway.surfaces.validation_schemas import read_query
+from gateway.surfaces.visitor import MANAGERS, Visitor
+
+TITLE = "Requests"
+PATH = "/console/logs"
+# Rows of a page, and of the live view, which is read again every second.
+ROWS = 50
+LIVE_ROWS = 25
+SUGGESTED = 500  # names of a field at most
+STATUSES = ("200", "400", "401", "402", "403", "404", "408", "429", "500", "502", "503", "504")
+# Name of a further filter → label and placeholder.
+MORE = {
+    "errorCode": ("Error code", "upstream_timeout"),
+    "requestId": ("x-request-id", ""),
+    "metadata": ("Metadata", "team:search"),
+    "session": ("Session", ""),
+    "from": ("From (UTC)", "2026-01-31"),
+    "to": ("Until (UTC)", "2026-01-31"),
+}
+FILTERS = ("projectId", "apiKeyId", "userId", "model", "provider", "status", "source", *MORE)
+
+
+def show_list(call: PageCall) -> Outbound:
+    """Show the newest requests that match the filters, with a link to older requests."""
+    visitor = call.visitor
+    arguments = call.arguments
+    live = arguments.get("live") == "1"
+    shown: dict[str, Any] = {"rows": [], "older": ""}
+    keys = {key.id: key.description for key in visible_keys(visitor).values()}
+    people = _people_of(visitor)
+    try:
+        log_page = request_log_reader.read_page(
+            visitor, read_query(LogsPageQuery, call.inbound), call.inbound, LIVE_ROWS if live else ROWS
+        )
+        names = {**keys, **{f"mem_{ident}": name for ident, (_, name) in people.items()}}
+        shown["rows"] = [_show_row(request, names) for request in log_page.requests]
+        cursor = request_log_reader.write_cursor(log_page)
+        if cursor is not None and not live:
+            shown["older"] = "?" + urlencode({**arguments, "cursor": cursor})
+    except GatewayError as error:
+        if error.blame != "caller":
+            raise
+        call = replace(call, error=error)
+    chosen = {name: arguments[name] for name in FILTERS if name in arguments}
+    turned = {**chosen, "live": "" if live else "1"}
+    return call.page(
+        "requests/requests.html",
+        TITLE,
+        path=PATH,
+        live=live,
+        filters={name: arguments.get(name, "") for name in FILTERS},
+        chosen=chosen,
+        switch="?" + urlencode({name: value for name, value in turned.items() if value}),
+        projects=_projects_of(visitor),
+        keys=sorted(keys.items(), key=lambda key: key[1].lower())[:SUGGESTED],
+        people=sorted(set(people.values()), key=lambda person: person[1].lower())[:SUGGESTED],
+        suggestions=_suggest(call),
+        more=[(name, *texts) for name, texts in MORE.items()],
+        export=urlencode(chosen),
+        **shown,
+    )
+
+
+def _suggest(call: PageCall) -> dict[str, list[str]]:
+    catalogue = call.services.routing.catalogue.current()
+    providers = sorted({mapping.provider for model in catalogue.models.values() for mapping in model.mappings})
+    return {"model": sorted(catalogue.models), "provider": providers, "status": list(STATUSES)}
+
+
+def _people_of(visitor: Visitor) -> dict[str, tuple[str, str]]:
+    """Return the id of the user and the name of each visible person, by the raw id of the member."""
+    people = {}
+    for organization_id, own in visitor.memberships.items():
+        members = [own]
+        if own.role in MANAGERS:
+            members = list_members(visitor.services.store.database, organization_id)
+        for member in members:
+            people[member.id.partition("_")[2]] = (member.user_id, member.name or member.email)
+    return people
+
+
+def _projects_of(visitor: Visitor) -> list[tuple[str, str]]:
+    projects = list_projects(visitor.services.store.database, list(visitor.memberships))
+    return [("", "All projects"), *((project.id, project.name) for project in projects)]
+
+
+def _show_row(request: LoggedRequest, names: Mapping[str, str]) -> dict[str, Any]:
+    row: dict[str, Any] = to_builtins(show_request(request))
+    return {
+        **row,
+        "tokens": f"{request.input_tokens:,} / {request.output_tokens:,}" if request.attempts else "",
+        "key": names.get(row["apiKeyId"], row["apiKeyId"]),
+        "person": names.get(f"mem_{request.owner.member.hex()}", ""),
+        "level": level_of(request.status),
+    }
+
+
+def level_of(status: int) -> str:
+    """Return the colour of a status: errors of callers are less urgent than those of providers."""
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "bad"
+    if status >= HTTPStatus.BAD_REQUEST:
+        return "warn"
+    return "good"
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    *page_operations(PATH, show_list),
+    *page_operations(REQUEST_PATH, show_details),
+)

@@ -1,0 +1,39 @@
+"""A routing decision as a sentence."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.routing.plan import EXPLORED, FIRST, LOW_UPTIME, PINNED, PREFERRED, SESSION, SINGLE, WEIGHTED
+
+REASONS = {
+    PINNED: "the request named this provider",
+    SINGLE: "it was the only provider that could serve the request",
+    FIRST: "it has the best score",
+    PREFERRED: "the request preferred it",
+    SESSION: "earlier requests of the session were served by it",
+    WEIGHTED: "it has the best score",
+    EXPLORED: "a small share of requests tries other providers, to keep their figures current",
+    LOW_UPTIME: "the provider with the best score fails too often at present",
+}
+
+
+def describe_decision(decision: Mapping[str, Any]) -> str:
+    """Return why the provider was chosen, and how many others there were."""
+    reason = REASONS.get(decision["selectionReason"], decision["selectionReason"])
+    chosen = f"{decision['selectedProvider']}/{decision['selectedModel']}"
+    if decision.get("noFallback"):
+        others = "fallback was switched off"
+    else:
+        others = _count(len(decision["order"]) - 1, "further provider was", "further providers were") + " ready"
+    sentence = f"{chosen} was chosen because {reason}; {others}"
+    if decision["excluded"]:
+        sentence += ", and " + _count(len(decision["excluded"]), "was", "were") + " excluded"
+    if decision.get("resting"):
+        sentence += f". In cooldown: {', '.join(one['key'] for one in decision['resting'])}"
+    return sentence + "."
+
+
+def _count(number: int, singular: str, plural: str) -> str:
+    if number == 1:
+        return f"1 {singular}"
+    return f"{number or 'no'} {plural}"

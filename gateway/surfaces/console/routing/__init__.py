@@ -1,0 +1,1 @@
+"""`/console/routing`: where a request would be routed and why, before it is sent."""

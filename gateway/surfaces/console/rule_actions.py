@@ -1,0 +1,64 @@
+"""The access rules of an organization, team, member or key on its page: list, add, switch and remove."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from gateway.surfaces.console.limit_forms import RULE_TYPES, describe_rule, read_rule
+from gateway.surfaces.console.management_calls import ManagementCall
+from gateway.surfaces.console.page_calls import PageAction, PageCall
+
+LIST = ManagementCall("GET /orgs/<organization_id>/iam")
+ADD = ManagementCall("POST /orgs/<organization_id>/iam")
+SWITCH = ManagementCall("PATCH /orgs/<organization_id>/iam/<rule_id>")
+REMOVE = ManagementCall("DELETE /orgs/<organization_id>/iam/<rule_id>")
+
+
+class RulePlace(NamedTuple):
+    """What rules apply to: `scope` is organization, team, member or key."""
+
+    organization_id: str
+    scope: str
+    scope_id: str
+
+
+def list_rules(call: PageCall, place: RulePlace) -> list[dict[str, Any]]:
+    """Return the rules of a place, each with its text."""
+    fields = {"scope": place.scope, "scopeId": place.scope_id}
+    return describe_rules(call.run(LIST, fields, organization_id=place.organization_id))
+
+
+def describe_rules(rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rules, each with what it does and its values as text."""
+    return [{**rule, "text": describe_rule(rule)} for rule in rules]
+
+
+def rule_fields(call: PageCall) -> dict[str, Any]:
+    """Return what the form for a new rule offers."""
+    return {
+        "rule_types": [(name, text) for name, (text, _) in RULE_TYPES.items()],
+        "models": sorted(call.services.routing.catalogue.current().models),
+    }
+
+
+def rule_actions(find_place: Callable[[PageCall], RulePlace]) -> dict[str, PageAction]:
+    """Return the actions of a page on the rules of a place."""
+
+    def add(call: PageCall) -> str:
+        place = find_place(call)
+        fields = {**read_rule(call.form), "scope": place.scope, "scopeId": place.scope_id}
+        call.run(ADD, fields, organization_id=place.organization_id)
+        return "The rule was added."
+
+    def switch(call: PageCall) -> str:
+        _run(call, SWITCH, {"status": call.form.get("status", "")})
+        return "The rule was changed."
+
+    def remove(call: PageCall) -> str:
+        _run(call, REMOVE, None)
+        return "The rule was removed."
+
+    def _run(call: PageCall, change: ManagementCall, fields: dict[str, str] | None) -> None:
+        organization_id = find_place(call).organization_id
+        call.run(change, fields, organization_id=organization_id, rule_id=call.form.get("rule", ""))
+
+    return {"add-rule": add, "switch-rule": switch, "remove-rule": remove}

@@ -1,0 +1,93 @@
+"""`/console/settings`: name, credits, compliance policy, key caps and access rules of an organization."""
+
+from typing import Any
+
+from gateway.surfaces.console.limit_forms import read_words
+from gateway.surfaces.console.management_calls import ManagementCall
+from gateway.surfaces.console.organization_choice import choose_organization
+from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
+from gateway.surfaces.console.rule_actions import RulePlace, list_rules, rule_actions, rule_fields
+from gateway.surfaces.http import Operation, Outbound
+
+TITLE = "Settings"
+PATH = "/console/settings"
+ENTRIES = 20  # of the ledger
+# Flag of the compliance policy → label.
+FLAGS = {
+    "requireSoc2": "Providers need SOC 2",
+    "requireSoc2Type2": "Providers need SOC 2 type 2",
+    "requireIso27001": "Providers need ISO 27001",
+    "requireSoc2OrIso27001": "Providers need SOC 2 or ISO 27001",
+    "requireGdpr": "Providers comply with the GDPR",
+    "blockApiTraining": "No training on requests",
+    "blockPromptLogging": "No logging of prompts",
+    "zeroDataRetention": "No retention of data",
+    "blockStealthProviders": "No providers without a name",
+}
+# Set of the compliance policy → label.
+SETS = {
+    "allowedCountries": "Only countries",
+    "allowedProviders": "Only providers",
+    "blockedProviders": "No providers",
+    "allowedModels": "Only models",
+    "blockedModels": "No models",
+}
+FIND = ManagementCall("GET /orgs/<organization_id>")
+RENAME = ManagementCall("PATCH /orgs/<organization_id>")
+POLICY = ManagementCall("GET /orgs/<organization_id>/policy")
+SET_POLICY = ManagementCall("PUT /orgs/<organization_id>/policy")
+CREDITS = ManagementCall("GET /orgs/<organization_id>/credits")
+HISTORY = ManagementCall("GET /orgs/<organization_id>/credits/history")
+CAPS = ManagementCall("GET /orgs/<organization_id>/key-caps")
+CREATE = ManagementCall("POST /orgs")
+
+
+def show(call: PageCall) -> Outbound:
+    """Show the settings of an organization that the visitor manages."""
+    choice = choose_organization(call)
+    policy = call.run(POLICY, organization_id=choice.id)
+    return call.page(
+        "settings/settings.html",
+        TITLE,
+        choice=choice,
+        organization=call.run(FIND, organization_id=choice.id),
+        flags=[(name, label, policy.get(name, False)) for name, label in FLAGS.items()],
+        sets=[(name, label, ", ".join(policy.get(name, ()))) for name, label in SETS.items()],
+        credits=call.run(CREDITS, organization_id=choice.id),
+        history=call.run(HISTORY, {"limit": ENTRIES}, organization_id=choice.id),
+        caps=call.run(CAPS, organization_id=choice.id),
+        rules=list_rules(call, _place_of(call)),
+        path=PATH,
+        **rule_fields(call),
+    )
+
+
+def _rename(call: PageCall) -> str:
+    call.run(RENAME, {"name": call.form.get("name", "").strip()}, organization_id=choose_organization(call).id)
+    return "The organization was renamed."
+
+
+def _set_policy(call: PageCall) -> str:
+    policy: dict[str, Any] = {name: True for name in FLAGS if call.form.get(name) == "on"}
+    policy |= {name: read_words(call.form[name]) for name in SETS if call.form.get(name, "").strip()}
+    call.run(SET_POLICY, policy, organization_id=choose_organization(call).id)
+    return "The policy was saved. Requests use only providers that meet it."
+
+
+def _create(call: PageCall) -> str:
+    made = call.run(CREATE, {"name": call.form.get("name", "").strip()})
+    return f"The organization {made['name']} was created; you are its owner."
+
+
+def _place_of(call: PageCall) -> RulePlace:
+    organization_id = choose_organization(call).id
+    return RulePlace(organization_id, "organization", organization_id)
+
+
+ACTIONS: dict[str, PageAction] = {
+    "rename": _rename,
+    "policy": _set_policy,
+    "create": _create,
+    **rule_actions(_place_of),
+}
+OPERATIONS: tuple[Operation, ...] = page_operations(PATH, show, ACTIONS)

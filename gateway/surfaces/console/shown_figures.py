@@ -1,0 +1,88 @@
+"""Costs, counts and times as people read them: rounded, with the exact value in the title."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup
+
+from gateway.clock import to_datetime
+from gateway.money import NANO, format_usd, parse_usd
+
+CENT = NANO // 100
+# Least count → size of the unit and its letter: 12,345 is 12.3K.
+UNITS = ((10**9, 10**9, "B"), (10**6, 10**6, "M"), (10**4, 10**3, "K"))
+
+
+def round_cost(nano: int) -> str:
+    """Return nano-dollars as dollars and cents: $2.40, or <$0.01 for less than a cent."""
+    if 0 < nano < CENT:
+        return "<$0.01"
+    sign = "-" if nano < 0 else ""
+    return f"{sign}${abs(nano) / NANO:,.2f}"
+
+
+def show_cost(cost: int | str) -> Markup:
+    """Return nano-dollars, or dollars as an exact text, rounded and with the exact amount in the title."""
+    if isinstance(cost, str):
+        cost = parse_usd(cost)
+    return Markup('<span title="${}">{}</span>').format(format_usd(cost), round_cost(cost))
+
+
+def round_count(count: int) -> str:
+    """Return a count in thousands, millions or billions once it is long."""
+    for least, size, letter in UNITS:
+        if count >= least:
+            return f"{float(f'{count / size:.3g}'):,g}{letter}"
+    return f"{count:,}"
+
+
+def show_count(count: int) -> Markup:
+    """Return a count, rounded and with the exact number in the title."""
+    return Markup('<span title="{}">{}</span>').format(f"{count:,}", round_count(count))
+
+
+def show_change(now: int, before: int) -> str:
+    """Return the difference to the period before in percent, such as "12 % more"."""
+    percent = round((now - before) * 100 / before)
+    if percent > 0:
+        return f"{percent:,} % more"
+    if percent < 0:
+        return f"{-percent:,} % less"
+    return "no more"
+
+
+def show_exact(nano: int) -> str:
+    """Return nano-dollars as an exact amount."""
+    return f"${format_usd(nano)}"
+
+
+def share_of(used: str, limit: str) -> int:
+    """Return the used share of a limit in whole percent."""
+    most = parse_usd(limit)
+    if not most:
+        return 100
+    return parse_usd(used) * 100 // most
+
+
+def show_period(limited: Mapping[str, Any]) -> str:
+    """Return the period of a limit, such as "per month" or "per 12 hours"."""
+    amount = limited["periodUsageDurationValue"]
+    unit = limited["periodUsageDurationUnit"]
+    if amount == 1:
+        return f"per {unit}"
+    return f"per {amount} {unit}s"
+
+
+def show_time(at: int | str, style: str = "when") -> Markup:
+    """Return microseconds, or a time of the management API, in UTC; console.js shows it in the reader's time zone.
+    `style` is a format of console.js: when, seconds, clock or day."""
+    if isinstance(at, int):
+        moment = to_datetime(at)
+    else:
+        moment = datetime.fromisoformat(at).astimezone(UTC)
+    text = f"{moment:%d %b %Y, %H:%M:%S} UTC"
+    if style == "when":
+        text = f"{moment:%d %b %Y, %H:%M} UTC"
+    written = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return Markup('<time datetime="{}" data-format="{}">{}</time>').format(written, style, text)

@@ -1,0 +1,1 @@
+"""The pages of teams: groups of members with shared limits and rules."""

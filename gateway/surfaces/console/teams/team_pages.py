@@ -1,0 +1,116 @@
+"""`/console/teams`: the teams of an organization, with their members, limits and access rules."""
+
+from typing import Any
+
+from gateway.surfaces.console.limit_forms import read_limit_fields
+from gateway.surfaces.console.lists import Column, arrange
+from gateway.surfaces.console.management_calls import ManagementCall
+from gateway.surfaces.console.organization_choice import choose_organization
+from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations, show_instead
+from gateway.surfaces.console.rule_actions import RulePlace, list_rules, rule_actions, rule_fields
+from gateway.surfaces.http import Operation, Outbound
+
+TITLE = "Teams"
+PATH = "/console/teams"
+TEAM = f"{PATH}/<organization_id>/<team_id>"
+COLUMNS = (
+    Column("Team", "name"),
+    Column("Members", "size", numeric=True),
+    Column("Spent", "spent", numeric=True),
+)
+LIST = ManagementCall("GET /orgs/<organization_id>/teams")
+CREATE = ManagementCall("POST /orgs/<organization_id>/teams")
+FIND = ManagementCall("GET /orgs/<organization_id>/teams/<team_id>")
+RENAME = ManagementCall("PATCH /orgs/<organization_id>/teams/<team_id>")
+DELETE = ManagementCall("DELETE /orgs/<organization_id>/teams/<team_id>")
+SET_LIMITS = ManagementCall("PATCH /orgs/<organization_id>/teams/<team_id>/limit")
+JOIN = ManagementCall("PUT /orgs/<organization_id>/teams/<team_id>/members/<member_id>")
+LEAVE = ManagementCall("DELETE /orgs/<organization_id>/teams/<team_id>/members/<member_id>")
+MEMBERS = ManagementCall("GET /orgs/<organization_id>/members")
+
+
+def show_list(call: PageCall) -> Outbound:
+    """Show the teams with their sizes and spending."""
+    choice = choose_organization(call)
+    rows = [_show_row(team) for team in call.run(LIST, organization_id=choice.id)]
+    shown = arrange(rows, COLUMNS, call.arguments, searched=("name",), sort="name")
+    return call.page("teams/teams.html", TITLE, teams=shown, choice=choice, path=PATH)
+
+
+def show_team(call: PageCall) -> Outbound:
+    """Show a team with its members, limits and access rules."""
+    place = _place_of(call)
+    team = _show_row(call.run(FIND, **_path(call)))
+    is_owner = call.visitor.member(place.organization_id).role == "owner"
+    people = [
+        {**one, "changeable": is_owner or one["role"] != "owner"}  # only owners change owners
+        for one in call.run(MEMBERS, organization_id=place.organization_id)
+    ]
+    return call.page(
+        "teams/team.html",
+        team["name"],
+        team=team,
+        members=[one for one in people if one["id"] in team["memberIds"]],
+        others=[one for one in people if one["changeable"] and one["id"] not in team["memberIds"]],
+        rules=list_rules(call, place),
+        organization_id=place.organization_id,
+        path=PATH,
+        **rule_fields(call),
+    )
+
+
+def _create(call: PageCall) -> str:
+    choice = choose_organization(call)
+    team = call.run(CREATE, {"name": call.form.get("name", "").strip()}, organization_id=choice.id)
+    return f"The team {team['name']} was created. Open it to add members and limits."
+
+
+def _rename(call: PageCall) -> str:
+    call.run(RENAME, {"name": call.form.get("name", "").strip()}, **_path(call))
+    return "The team was renamed."
+
+
+def _set_limits(call: PageCall) -> str:
+    call.run(SET_LIMITS, read_limit_fields(call.form), **_path(call))
+    return "The limits were saved."
+
+
+def _join(call: PageCall) -> str:
+    call.run(JOIN, member_id=call.form.get("member", ""), **_path(call))
+    return "The member was added."
+
+
+def _leave(call: PageCall) -> str:
+    call.run(LEAVE, member_id=call.form.get("member", ""), **_path(call))
+    return "The member was removed."
+
+
+def _delete(call: PageCall) -> Outbound:
+    call.run(DELETE, **_path(call))
+    return show_instead(call, PATH, show_list, "The team was deleted.")
+
+
+def _path(call: PageCall) -> dict[str, Any]:
+    return {"organization_id": call.params["organization_id"], "team_id": call.params["team_id"]}
+
+
+def _place_of(call: PageCall) -> RulePlace:
+    return RulePlace(call.params["organization_id"], "team", call.params["team_id"])
+
+
+def _show_row(team: dict[str, Any]) -> dict[str, Any]:
+    return {**team, "size": len(team["memberIds"]), "spent": float(team["usage"])}
+
+
+OF_TEAM: dict[str, PageAction] = {
+    "rename": _rename,
+    "limits": _set_limits,
+    "join": _join,
+    "leave": _leave,
+    "delete": _delete,
+    **rule_actions(_place_of),
+}
+OPERATIONS: tuple[Operation, ...] = (
+    *page_operations(PATH, show_list, {"create": _create}),
+    *page_operations(TEAM, show_team, OF_TEAM),
+)

@@ -1,0 +1,264 @@
+"""Examples of the API description, made from its schemas: a value for each schema, chosen by its name and limits."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+JSON = "application/json"
+URLENCODED = "application/x-www-form-urlencoded"
+EVENTS = "text/event-stream"
+COMPONENT = "#/components/"
+# Optional members are shown down to this level; below it only required ones.
+SHOWN_LEVELS = 2
+DEEPEST = 12
+HEX = "01a1b2c3d4e5f60718293a4b5c6d7e8f"
+MOMENT = "2026-01-31T12:00:00.000Z"
+SECONDS = 1_769_860_800
+ADDRESS = "https://example.com"
+# Values by the name of the member, where no schema says more.
+TEXTS = {
+    "access_token": "llmgat_" + "0" * 40,
+    "action": "api_key.create",
+    "actor": "operator",
+    "agent": "curl/8.5.0",
+    "alias": "gpt-4o-mini-2024-07-18",
+    "allowedModel": "gpt-4o-mini",
+    "apiKeyDescription": "CI",
+    "arguments": "{}",
+    "at": MOMENT,
+    "cacheMarkers": "automatic",
+    "callbackSecret": "whsec_" + "0" * 32,
+    "client_id": "llmgateway-cli",
+    "code": "invalid_request",
+    "content": "Hello!",
+    "cost": "0.00012",
+    "createdAt": MOMENT,
+    "createdBy": "user_" + HEX,
+    "date": "2026-01-31",
+    "description": "CI",
+    "device_code": "0" * 40,
+    "dimensions": "1024",
+    "document": "Green tea",
+    "email": "ada@example.com",
+    "encoding": "utf-8",
+    "display_name": "GPT-4o mini",
+    "error_type": "none",
+    "event": "budget.spent",
+    "expiresAt": MOMENT,
+    "finish": "stop",
+    "family": "openai",
+    "fraction": "0.2",
+    "frequency": "day",
+    "input": "Hello!",
+    "kind": "user",
+    "language": "en",
+    "lastUsedAt": MOMENT,
+    "maskedToken": "llmgtwy_AbCd•••••",
+    "message": "Done.",
+    "mode": "credits",
+    "model": "auto",
+    "name": "Research",
+    "note": "invoice 17",
+    "operation": "chat",
+    "owned_by": "openai",
+    "password": "a long enough one",
+    "path": "/v1/chat/completions",
+    "periodUsageDurationUnit": "day",
+    "plan": "self-hosted",
+    "prompt": "Hello!",
+    "provider": "openai",
+    "query": "tea",
+    "recoveryCode": "f95bf-7e99c",
+    "redirectHost": "localhost",
+    "redirect_uri": "http://localhost:8123/callback",
+    "reference": "order-4711",
+    "requested_model": "auto",
+    "requested_provider": "openai",
+    "retention": "none",
+    "role": "developer",
+    "routing": "auto",
+    "ruleType": "deny_models",
+    "scope": "organization",
+    "service_tier": "default",
+    "switchCommand": "./manage projects set proj_… --mode hybrid",
+    "secret": "whsec_" + "0" * 32,
+    "source": "my-app",
+    "startedAt": MOMENT,
+    "state": "active",
+    "status": "active",
+    "subject": "key_" + HEX,
+    "text": "Hello!",
+    "timestamp": MOMENT,
+    "token": "llmgtwy_" + "0" * 40,
+    "type": "text",
+    "underlying_used_model": "gpt-4o-mini",
+    "uri": "otpauth://totp/llmgateway",
+    "used_model": "openai/gpt-4o-mini",
+    "used_provider": "openai",
+    "userCode": "BCDF-GHJK",
+    "user_code": "BCDF-GHJK",
+}
+NUMBERS = {"index": 0, "status": 200, "status_code": 200, "number": 0, "cost": 0.00012, "attempts": 1}
+NULLS = ("error", "errorCode", "incomplete_details", "param", "stop_sequence", "upstreamError")
+TIMES = ("created", "created_at", "completed_at", "expires_at", "client_id_issued_at")
+PRICES = "Pricing"
+PRICE = "0.000001"
+TRUE = ("ok", "valid", "delivered", "ownerActive", "succeeded", "streaming", "success")
+# Optional members that examples of requests have.
+USUAL = ("content", "input", "messages", "documents")
+# Prefixes of ids by the name of the member; those of members named `id` by the title of their object.
+PREFIXES = {
+    "organization": "org_",
+    "project": "proj_",
+    "apikey": "key_",
+    "member": "member_",
+    "user": "user_",
+    "team": "team_",
+    "invitation": "inv_",
+    "accessrule": "rule_",
+    "providerkey": "pkey_",
+    "discount": "disc_",
+    "session": "session_",
+    "response": "resp_",
+    "video": "video_",
+}
+PLURAL = re.compile(r"(?<=[xs])es$|s$")
+TITLE_WORD = re.compile(r"[^a-z]|^(?:new|own)|(?:id|times)$")
+
+
+def add_examples(document: dict[str, Any]) -> dict[str, Any]:
+    """Add an example to each JSON body, JSON response and stream of the description, and return the description."""
+    sampler = Sampler(document["components"])
+    for response in document["components"].get("responses", {}).values():
+        _add_to_contents(sampler, response.get("content", {}), answers=True)
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            _add_to_contents(sampler, operation.get("requestBody", {}).get("content", {}), answers=False)
+            for response in operation["responses"].values():
+                _add_to_contents(sampler, response.get("content", {}), answers=True)
+    return document
+
+
+def _add_to_contents(sampler: "Sampler", contents: dict[str, Any], answers: bool) -> None:
+    for media, content in contents.items():
+        if media in (JSON, URLENCODED):
+            content["example"] = sampler.sample(content["schema"], optional=answers)
+        elif media == EVENTS:
+            event = sampler.sample(content["x-event-schema"], optional=True)
+            content["example"] = f"data: {orjson.dumps(event).decode()}\n\n"
+
+
+class Sampler:
+    """Values for schemas; `components` are those that schemas refer to."""
+
+    def __init__(self, components: Mapping[str, Any]) -> None:
+        self._components = components
+
+    def sample(self, schema: Any, name: str = "", level: int = 0, optional: bool = False) -> Any:
+        """Return a value that the schema allows. With `optional` the first levels have optional members as well; an
+        object without required members has them always."""
+        schema = self._resolve(schema)
+        for key in ("examples", "enum"):
+            if schema.get(key):
+                return schema[key][0]
+        if "const" in schema:
+            return schema["const"]
+        if "allOf" in schema:
+            parts = [self.sample(part, name, level, optional) for part in schema["allOf"]]
+            return {key: value for part in parts for key, value in part.items()}
+        for key in ("anyOf", "oneOf"):
+            if key in schema:
+                return self.sample(_choose(schema[key]), name, level, optional)
+        kind = schema.get("type", "string")
+        if isinstance(kind, list):
+            kind = "null" if name in NULLS and "null" in kind else kind[0]
+        if kind == "object":
+            return self._sample_object(schema, level, optional)
+        if kind == "array":
+            return self._sample_list(schema, name, level, optional)
+        return _sample_scalar(schema, kind, name)
+
+    def _resolve(self, schema: Any) -> dict[str, Any]:
+        while isinstance(schema, dict) and "$ref" in schema:
+            kind, _, component = schema["$ref"].removeprefix(COMPONENT).partition("/")
+            schema = self._components[kind][component]
+        if isinstance(schema, dict):
+            return schema
+        return {}
+
+    def _sample_object(self, schema: dict[str, Any], level: int, optional: bool) -> dict[str, Any]:
+        members = schema.get("properties", {})
+        required = schema.get("required", [])
+        names = [name for name in members if name in required or (name in USUAL and not optional)]
+        if level < SHOWN_LEVELS and (optional or not names):
+            names = list(members)
+        names += [name for name in required if name not in names]
+        title = schema.get("title", "")
+        value = {}
+        for name in names:
+            label = name
+            if name == "id" and _find_word(title) in PREFIXES:
+                label = f"{title}Id"
+            value[name] = self.sample(members.get(name, {}), label, level + 1, optional)
+        if title == PRICES:
+            value = {name: PRICE if isinstance(price, str) else price for name, price in value.items()}
+        if schema.get("minProperties") and not value:
+            value["name"] = self.sample(schema.get("additionalProperties", {}), "name", level + 1, optional)
+        return value
+
+    def _sample_list(self, schema: dict[str, Any], name: str, level: int, optional: bool) -> list[Any]:
+        if level >= DEEPEST or ("items" not in schema and "prefixItems" not in schema):
+            return []
+        if "prefixItems" in schema:
+            return [self.sample(item, name, level + 1, optional) for item in schema["prefixItems"]]
+        item = self.sample(schema["items"], PLURAL.sub("", name), level + 1, optional)
+        return [item] * max(1, schema.get("minItems", 1))
+
+
+def _choose(choices: list[Any]) -> Any:
+    """Return the schema of a message of the user, or the first one of a value."""
+    users = [choice for choice in choices if "UserMessage" in choice.get("$ref", "")]
+    return next(choice for choice in (*users, *choices) if choice != {"type": "null"})
+
+
+def _find_word(name: str) -> str:
+    """Return the kind of object that a title or the name of an id stands for."""
+    return TITLE_WORD.sub("", name.lower().replace("_", ""))
+
+
+def _sample_scalar(schema: dict[str, Any], kind: str, name: str) -> Any:
+    if kind == "boolean":
+        return name in TRUE
+    if kind == "null":
+        return None
+    if kind in ("integer", "number"):
+        return _sample_number(schema, name)
+    return _sample_text(schema, name)
+
+
+def _sample_number(schema: dict[str, Any], name: str) -> float:
+    if name in TIMES:
+        return SECONDS
+    if name in NUMBERS:
+        return NUMBERS[name]
+    least = schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
+    most = schema.get("maximum", schema.get("exclusiveMaximum", 12))
+    return max(least, min(12, most))
+
+
+def _sample_text(schema: dict[str, Any], name: str) -> str:
+    if schema.get("format") == "date-time":
+        return MOMENT
+    if schema.get("format") == "uri" or name.lower().endswith(("url", "uri_complete", "verification_uri", "link")):
+        return ADDRESS
+    word = _find_word(name)
+    if word in PREFIXES and name.lower().endswith("id"):
+        text = PREFIXES[word] + HEX
+    elif name.lower().endswith("id") and name not in TEXTS:
+        text = HEX
+    else:
+        text = TEXTS.get(name, name.replace("_", " ") or "text")
+    text = text.ljust(schema.get("minLength", 0), "0")
+    return text[: schema.get("maxLength", len(text))]

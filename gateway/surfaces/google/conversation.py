@@ -1,0 +1,218 @@
+"""Decodes the contents, tools and settings of a generateContent body."""
+
+from typing import Any
+
+from gateway.dialects.google import NAME
+from gateway.neutral import efforts
+from gateway.neutral.chat import (
+    Conversation,
+    FunctionTool,
+    ReasoningOptions,
+    ResponseFormat,
+    Sampling,
+    Tool,
+    ToolChoice,
+    VendorTool,
+    WebSearch,
+)
+from gateway.neutral.parts import Message, Part, Reasoning, Role, Text
+from gateway.surfaces.google import schema
+from gateway.surfaces.google.json_schemas import json_schema_of
+from gateway.surfaces.google.wire_parts import read_call, read_media, read_result, read_server_part, read_text
+from gateway.surfaces.request_parameters import ParameterReader
+
+SEARCHES = ("googleSearch", "googleSearchRetrieval")
+FUNCTIONS = "functionDeclarations"
+JSON = "application/json"
+CHOOSING = "text/x.enum"
+DYNAMIC = -1  # the model chooses its budget
+PARAMETER_READER = ParameterReader(NAME, apart=("stop",))
+
+
+def decode_conversation(body: schema.GenerateBody) -> Conversation:
+    """Return everything that the model reads."""
+    turns = _Turns()
+    if body.systemInstruction is not None:
+        turns.add_instruction(body.systemInstruction)
+    for place, content in enumerate(body.contents):
+        turns.add(content, f"contents.{place}")
+    choice, allowed = _read_choice(body)
+    tools = read_tools(body)
+    if allowed:
+        tools = tuple(tool for tool in tools if not isinstance(tool, FunctionTool) or tool.name in allowed)
+    return Conversation(
+        messages=turns.messages(),
+        tools=tools,
+        tool_choice=choice,
+        response_format=read_format(body.generationConfig),
+        reasoning=_read_reasoning(body.generationConfig),
+        sampling=read_sampling(body),
+    )
+
+
+class _Turns:
+    """Collects messages. Adjacent contents of one role are one message: clients send each chunk of a streamed turn as a
+    separate content."""
+
+    def __init__(self) -> None:
+        self._turns: list[tuple[Role, list[Part]]] = []
+        self._calls = 0
+        self._open: dict[str, list[str]] = {}  # ids of the calls without a result, by function
+
+    def messages(self) -> tuple[Message, ...]:
+        return tuple(Message(role, tuple(parts)) for role, parts in self._turns if parts)
+
+    def add_instruction(self, content: schema.WireContent) -> None:
+        texts = [Text(part.text) for part in content.parts or () if part.text]
+        if texts:
+            self._turns.append(("system", list(texts)))
+
+    def add(self, content: schema.WireContent, path: str) -> None:
+        """Add a content. Raises InvalidRequest."""
+        role: Role = "user"
+        if content.role == "model":
+            role = "assistant"
+        elif content.role == "system":
+            role = "system"
+        for place, part in enumerate(content.parts or ()):
+            self._add_part(role, part, f"{path}.parts.{place}")
+
+    def _add_part(self, role: Role, part: schema.WirePart, path: str) -> None:
+        if part.functionCall is not None:
+            self._append("assistant", read_call(part, part.functionCall, self._ident_of(part.functionCall)))
+        elif part.functionResponse is not None:
+            result = part.functionResponse
+            self._append("tool", read_result(result, self._answered(result), path))
+        elif part.text is not None or (part.thoughtSignature and part.inlineData is None and part.fileData is None):
+            text = read_text(part)
+            if text is not None:
+                self._append(role, text)
+        elif (own := read_server_part(part)) is not None:
+            self._append(role, own)
+        else:
+            self._append(role, read_media(part.inlineData, part.fileData, path))
+
+    def _append(self, role: Role, part: Part) -> None:
+        if not self._turns or self._turns[-1][0] != role:
+            self._turns.append((role, []))
+        parts = self._turns[-1][1]
+        last = parts[-1] if parts else None
+        if role == "assistant" and isinstance(last, Text) and isinstance(part, Text) and not last.signature:
+            parts[-1] = Text(last.text + part.text, signature=part.signature, vendor=part.vendor)
+        elif isinstance(last, Reasoning) and isinstance(part, Reasoning) and not (last.signature or last.sealed):
+            joined = last.text + part.text
+            parts[-1] = Reasoning(joined, part.signature, part.sealed, part.vendor, part.ident, part.summary)
+        else:
+            parts.append(part)
+
+    def _ident_of(self, call: schema.FunctionCall) -> str:
+        """Return the id of a call, a new one where it has none."""
+        self._calls += 1
+        ident = call.id or f"call_{self._calls}"
+        self._open.setdefault(call.name, []).append(ident)
+        return ident
+
+    def _answered(self, result: schema.FunctionResponse) -> str:
+        """Return the id of the call that a result belongs to; without an id it is the function's first open call."""
+        waiting = self._open.get(result.name, [])
+        if result.id and (result.id in waiting or not waiting):
+            if waiting:
+                waiting.remove(result.id)
+            return result.id
+        if waiting:
+            return waiting.pop(0)
+        return result.id or ""
+
+
+def read_tools(body: schema.GenerateBody) -> tuple[Tool, ...]:
+    """Return the functions, web search, and the tools that only their vendor has. Raises InvalidRequest."""
+    tools: list[Tool] = []
+    for place, tool in enumerate(body.tools or ()):
+        for declared in schema.declarations_of(tool, place):
+            tools.append(FunctionTool(declared.name, declared.description or "", _schema_of(declared)))
+        for name, options in tool.items():
+            if name in SEARCHES:
+                tools.append(_read_search(options))
+            elif name != FUNCTIONS:
+                tools.append(VendorTool(NAME, name, {name: options}))
+    return tuple(tools)
+
+
+def _schema_of(declared: schema.FunctionDeclaration) -> dict[str, Any] | None:
+    if isinstance(declared.parametersJsonSchema, dict):
+        return declared.parametersJsonSchema
+    if declared.parameters:
+        return json_schema_of(declared.parameters)
+    return None
+
+
+def _read_search(options: Any) -> WebSearch:
+    excluded = options.get("excludeDomains") if isinstance(options, dict) else None
+    if isinstance(excluded, list):
+        return WebSearch(blocked_domains=tuple(word for word in excluded if isinstance(word, str)))
+    return WebSearch()
+
+
+def _read_choice(body: schema.GenerateBody) -> tuple[ToolChoice | None, frozenset[str]]:
+    """Return the tool choice, and the functions that it allows (none: all)."""
+    calling = body.toolConfig.functionCallingConfig if body.toolConfig else None
+    if calling is None or not calling.mode or not body.tools:
+        return None, frozenset()
+    mode = calling.mode.upper()
+    names = tuple(calling.allowedFunctionNames or ())
+    if mode == "NONE":
+        return ToolChoice("none"), frozenset()
+    if mode != "ANY":
+        return ToolChoice("auto"), frozenset(names if mode == "VALIDATED" else ())
+    if len(names) == 1:
+        return ToolChoice("tool", names[0]), frozenset()
+    return ToolChoice("required"), frozenset(names)
+
+
+def forced_by(body: schema.GenerateBody) -> str:
+    """Return the mode of a tool choice that forces a call, else ""."""
+    choice, _ = _read_choice(body)
+    if choice is None or choice.mode in ("auto", "none"):
+        return ""
+    return choice.mode
+
+
+def read_format(config: schema.GenerationConfig | None) -> ResponseFormat | None:
+    """Return the format of the answer: JSON, with a schema or without."""
+    if config is None:
+        return None
+    if config.responseMimeType == CHOOSING or config.responseMimeType == JSON:
+        if isinstance(config.responseJsonSchema, dict):
+            return ResponseFormat("json_schema", "response", schema=config.responseJsonSchema)
+        if isinstance(config.responseSchema, dict):
+            return ResponseFormat("json_schema", "response", schema=json_schema_of(config.responseSchema))
+        return ResponseFormat("json_object")
+    return None
+
+
+def _read_reasoning(config: schema.GenerationConfig | None) -> ReasoningOptions:
+    """Return the reasoning settings. Clients ask every model for its thoughts, so that alone requires no reasoning."""
+    thinking = config.thinkingConfig if config else None
+    if thinking is None:
+        return ReasoningOptions()
+    effort = effort_of(thinking)
+    budget = thinking.thinkingBudget
+    if budget == 0:
+        return ReasoningOptions(enabled=False)
+    if budget == DYNAMIC:
+        return ReasoningOptions(effort=effort, adaptive=not effort)
+    if budget is not None and budget > 0:
+        return ReasoningOptions(budget=budget, enabled=True)
+    return ReasoningOptions(effort=effort, enabled=True if effort else None)
+
+
+def effort_of(thinking: schema.ThinkingConfig) -> Any:
+    """Return the reasoning effort of a thinking level; "" for none."""
+    word = (thinking.thinkingLevel or "").lower()
+    return word if word in efforts.ALL else ""
+
+
+def read_sampling(body: schema.GenerateBody) -> Sampling:
+    """Return the parameters of a body."""
+    config = body.generationConfig
+    return PARAMETER_READER.read(body, stop=tuple(config.stopSequences or ()) if config else ())

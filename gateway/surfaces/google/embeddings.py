@@ -1,0 +1,117 @@
+"""embedContent and batchEmbedContents."""
+
+from typing import Any
+
+import orjson
+
+from gateway.configuration.settings import LimitSettings
+from gateway.dialects.field_names import restate
+from gateway.dialects.google import NAME, OWN_FIELDS
+from gateway.errors import InvalidRequest, NotSupported, UnknownModel
+from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult, encode
+from gateway.neutral.request import NO_OPTIONS, Options, Requirements
+from gateway.runtime.threads import compute_if
+from gateway.surfaces import auth, caps, http_responses
+from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.google import schema
+from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.validation_errors import invalid
+from gateway.worker.services import Services
+
+Json = dict[str, Any]
+
+ID_PREFIX = "embd-"
+TASK = ("taskType", "title")
+LARGE = 1 << 14  # numbers in all vectors; more are written in a thread
+ONE_VENDOR = "taskType and title have an effect on the models of this format's own vendor only."
+SEVERAL = "taskType and title were left out, because they differ within the batch."
+NOT_FOUND = 404
+
+
+def embed(services: Services, inbound: Inbound) -> Outbound:
+    """Create the embedding vector of a content."""
+    return _answer(services, inbound, read_one, single=True)
+
+
+def embed_batch(services: Services, inbound: Inbound) -> Outbound:
+    """Create the embedding vectors of several contents."""
+    return _answer(services, inbound, read_batch, single=False)
+
+
+def _answer(services: Services, inbound: Inbound, read: Any, *, single: bool) -> Outbound:
+    context = auth.admit(services, inbound, "embeddings", NAME)
+    limits = services.settings.limits
+    raw = inbound.body
+    request = caps.read(limits, raw, read, limits, raw, inbound.params["model"])
+    try:
+        answer = services.engine.executor.generate(context, request)
+    except UnknownModel as error:
+        error.status = NOT_FOUND
+        raise
+    except NotSupported as error:
+        raise restate(error, NAME) from error
+    facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
+    headers = headers_of(facts, services.clock, streamed=False)
+    return http_responses.json_reply(write(answer.result, facts, single=single), context.shown_id, headers=headers)
+
+
+def read_one(limits: LimitSettings, raw: bytes, model: str) -> EmbeddingsRequest:
+    """Return the neutral request of an embedContent body. Raises InvalidRequest."""
+    body: schema.EmbedBody = schema.convert(schema.decode_names(raw), schema.EmbedBody)
+    return _request(model, [body], [_text_of(body.content, "content")], raw)
+
+
+def read_batch(limits: LimitSettings, raw: bytes, model: str) -> EmbeddingsRequest:
+    """Return the neutral request of a batchEmbedContents body. Raises InvalidRequest."""
+    body: schema.BatchEmbedBody = schema.convert(schema.decode_names(raw), schema.BatchEmbedBody)
+    caps.check_inputs(limits, body.requests)
+    texts = [_text_of(one.content, f"requests.{place}.content") for place, one in enumerate(body.requests)]
+    return _request(model, body.requests, texts, raw)
+
+
+def _request(model: str, parts: list[schema.EmbedBody], texts: list[str], raw: bytes) -> EmbeddingsRequest:
+    sizes = {part.outputDimensionality for part in parts}
+    if len(sizes) > 1:
+        raise InvalidRequest("All requests of a batch need the same outputDimensionality.", param="requests")
+    content = EmbeddingsInput(tuple(texts), parts[0].outputDimensionality)
+    tasks = [{name: value for name in TASK if (value := getattr(part, name))} for part in parts]
+    alike = all(task == tasks[0] for task in tasks)
+    lengths = [len(text.encode("utf-8", "replace")) for text in texts]
+    return EmbeddingsRequest(
+        model,
+        Requirements(max_tokens=0, prompt_bytes=sum(lengths), longest_input=max(lengths), messages=len(texts)),
+        lambda: content,
+        large=len(raw) >= caps.LARGE,
+        options=Options(extra={OWN_FIELDS: tasks[0]}) if alike and tasks[0] else NO_OPTIONS,
+        warnings=(ONE_VENDOR if alike else SEVERAL,) if any(tasks) else (),
+    )
+
+
+def _text_of(content: schema.WireContent, path: str) -> str:
+    """Return the text of a content. Raises InvalidRequest for media, and for no text."""
+    parts = content.parts or []
+    if any(part.text is None for part in parts):
+        raise invalid(f"{path}.parts", "only texts can be embedded")
+    text = "".join(part.text or "" for part in parts)
+    if not text:
+        raise invalid(f"{path}.parts", "expected a text that is not empty")
+    return text
+
+
+def write(result: EmbeddingsResult, facts: Facts, *, single: bool) -> bytes:
+    """Return the body of the response."""
+    end: Json = {
+        "usageMetadata": {"promptTokenCount": facts.usage.input_total, **facts.cost()},
+        "metadata": facts.metadata(),
+    }
+    large = len(result.vectors) * len(result.vectors[0]) >= LARGE
+    return compute_if(large, _write, result.vectors, end, single)
+
+
+def _write(vectors: list[Any], end: Json, single: bool) -> bytes:
+    rows = [orjson.dumps({"values": encode(vector, "float")}) for vector in vectors]
+    if single:
+        head = b'{"embedding":' + rows[0]
+    else:
+        head = b'{"embeddings":[' + b",".join(rows) + b"]"
+    return head + b"," + orjson.dumps(end)[1:]

@@ -1,0 +1,54 @@
+"""Converts the format's own schemas, a subset of OpenAPI 3.0, into JSON Schema (API reference, Schema)."""
+
+from typing import Any
+
+from gateway.surfaces.google.key_spelling import camel
+
+Json = dict[str, Any]
+
+LISTS = ("anyOf",)
+COUNTS = ("minItems", "maxItems", "minProperties", "maxProperties", "minLength", "maxLength")  # int64: may be texts
+DROPPED = frozenset(("nullable", "propertyOrdering", "example"))
+NULL = "null"
+DEEPEST = 200
+
+
+def json_schema_of(schema: Any, depth: int = 0) -> Json:
+    """Return the JSON Schema of a Schema: lower-case types, `nullable` as a type. An empty one for anything else."""
+    if not isinstance(schema, dict) or depth > DEEPEST:
+        return {}
+    written: Json = {}
+    for given, value in schema.items():
+        name = camel(given)
+        if name not in DROPPED:
+            written[name] = _member(name, value, depth)
+    if written.get("type") == "type_unspecified":
+        del written["type"]
+    if schema.get("nullable") is True:
+        _allow_null(written)
+    return written
+
+
+def _member(name: str, value: Any, depth: int) -> Any:
+    """Return the value of a member in JSON Schema."""
+    if name == "type" and isinstance(value, str):
+        return value.lower()
+    if name == "items":
+        return json_schema_of(value, depth + 1)
+    if name == "properties" and isinstance(value, dict):
+        return {key: json_schema_of(inner, depth + 1) for key, inner in value.items()}
+    if name in LISTS and isinstance(value, list):
+        return [json_schema_of(inner, depth + 1) for inner in value]
+    if name in COUNTS and isinstance(value, str) and value.isdecimal():
+        return int(value)
+    return value
+
+
+def _allow_null(written: Json) -> None:
+    kind = written.get("type")
+    if isinstance(kind, str) and kind != NULL:
+        written["type"] = [kind, NULL]
+        if isinstance(written.get("enum"), list):
+            written["enum"] = [*written["enum"], None]
+    elif "anyOf" in written:
+        written["anyOf"] = [*written["anyOf"], {"type": NULL}]

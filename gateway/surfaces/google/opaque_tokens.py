@@ -1,0 +1,59 @@
+"""Carries reasoning and signatures of other vendors in `thoughtSignature`, which clients of the format return.
+
+The member holds bytes: clients decode its base64 and write it again in the other alphabet (RFC 4648, section 5). An
+envelope is therefore the base64 of MARK and a JSON list [vendor, signature, sealed, ident, summary]; the base64 of MARK
+is the same in both alphabets. Signatures of the format's own vendor are passed on as they are.
+"""
+
+import binascii
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+
+import orjson
+
+from gateway.dialects.google import NAME
+from gateway.neutral.encoded import mended
+
+MARK = b"llmgw1"  # 6 bytes, so that its base64 is the beginning of every envelope
+BEGINNING = b64encode(MARK).decode()
+FIELDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """The opaque data of one part, and the vendor that reads it."""
+
+    vendor: str = ""
+    signature: str = ""
+    sealed: str = ""
+    ident: str = ""
+    summary: bool = False
+
+
+def write_signature(signed: Signed) -> str:
+    """Return the `thoughtSignature` of a part; "" when no vendor needs anything back."""
+    if signed.vendor == NAME:
+        return signed.signature
+    if not (signed.signature or signed.sealed or signed.ident):
+        return ""
+    values = [signed.vendor, signed.signature, signed.sealed, signed.ident, signed.summary]
+    return b64encode(MARK + orjson.dumps(values)).decode()
+
+
+def read_signature(text: str) -> Signed:
+    """Return what a `thoughtSignature` carries; an envelope that was modified carries nothing."""
+    if not is_enveloped(text):
+        return Signed(NAME, mended(text)) if text else Signed()
+    try:
+        values = orjson.loads(b64decode(mended(text))[len(MARK) :])
+    except (binascii.Error, ValueError):
+        return Signed()
+    if not isinstance(values, list) or len(values) != FIELDS or not all(isinstance(v, str) for v in values[:4]):
+        return Signed()
+    vendor, signature, sealed, ident, summary = values
+    return Signed(vendor, signature, sealed, ident, summary is True)
+
+
+def is_enveloped(text: str) -> bool:
+    """Return whether a `thoughtSignature` carries data of another vendor than the format's own."""
+    return text.startswith(BEGINNING)

@@ -1,0 +1,210 @@
+"""Converts a validated generateContent body into a neutral request."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.json import encode
+
+from gateway.dialects.google import NAME, OWN_FIELDS, TIERS_READ
+from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
+from gateway.neutral.parameters import capabilities_of
+from gateway.surfaces.google import schema
+from gateway.surfaces.google.conversation import (
+    FUNCTIONS,
+    SEARCHES,
+    decode_conversation,
+    effort_of,
+    forced_by,
+    read_format,
+    read_sampling,
+)
+from gateway.surfaces.google.opaque_tokens import is_enveloped
+from gateway.surfaces.google.wire_parts import SERVER_PARTS, TEXT_TYPES, is_own_file
+
+Json = dict[str, Any]
+
+NATIVE_FIELDS = (
+    *("contents", "systemInstruction", "tools", "toolConfig", "safetySettings", "generationConfig"),
+    *("cachedContent", "labels"),
+)
+# Members of generationConfig that no other vendor has a counterpart for.
+OWN_CONFIG = (
+    *("seed", "responseLogprobs", "logprobs", "enableEnhancedCivicAnswers", "speechConfig", "mediaResolution"),
+    *("audioTimestamp", "routingConfig", "modelSelectionConfig"),
+)
+OWN = ("safetySettings", "cachedContent", "labels")
+TEXT = "TEXT"
+IMAGE = "IMAGE"
+ROLES = (None, "", "user", "model")  # the roles that the vendor's own servers accept
+
+
+class PromptFacts:
+    """Facts about a prompt, found in one pass without decoding it. `text` is bytes."""
+
+    __slots__ = ("text", "images", "audio", "files", "mixed", "own_parts")
+
+    def __init__(self, body: schema.GenerateBody) -> None:
+        self.text = self.images = self.audio = self.files = 0
+        self.mixed = False  # has content that the format's own vendor would reject: the body must be rebuilt
+        self.own_parts = body.cachedContent is not None  # has content that the format's own vendor alone can read
+        if body.systemInstruction is not None:
+            self._add(body.systemInstruction)
+        for content in body.contents:
+            self.mixed = self.mixed or content.role not in ROLES or not content.parts
+            self._add(content)
+        if body.tools:
+            self.text += len(encode(body.tools))
+
+    @property
+    def media(self) -> int:
+        return self.images + self.audio + self.files
+
+    def _add(self, content: schema.WireContent) -> None:
+        for part in content.parts or ():
+            if part.thoughtSignature and is_enveloped(part.thoughtSignature):
+                self.mixed = True
+            if part.text is not None:
+                self.text += len(part.text) if part.text.isascii() else len(part.text.encode("utf-8", "replace"))
+            else:
+                self._add_other(part)
+
+    def _add_other(self, part: schema.WirePart) -> None:
+        if part.functionCall is not None:
+            self.text += len(encode(part.functionCall))
+        elif part.functionResponse is not None:
+            result = part.functionResponse
+            self.text += len(result.name) + len(encode(result.response))
+            for inner in result.parts or ():
+                self._add_media(inner.inlineData, inner.fileData)
+        elif part.inlineData is not None or part.fileData is not None:
+            self._add_media(part.inlineData, part.fileData)
+        else:
+            server = any(getattr(part, name) is not None for name in SERVER_PARTS)
+            self.own_parts = self.own_parts or server
+            self.text += len(encode(part)) if server else 0
+
+    def _add_media(self, blob: schema.Blob | None, file: schema.FileAddress | None) -> None:
+        media = blob or file
+        kind = media.mimeType if media is not None else ""
+        family = kind.partition("/")[0].lower()
+        if file is not None and is_own_file(file):
+            self.own_parts = True
+        if blob is not None and kind.lower().startswith(TEXT_TYPES):
+            self.text += len(blob.data) * 3 // 4
+        elif family in ("image", "video"):
+            self.images += 1
+        elif family == "audio":
+            self.audio += 1
+        else:
+            self.files += 1
+
+
+def read(model: str, body: schema.GenerateBody, wire: Json, *, stream: bool) -> ChatRequest:
+    """Return the neutral request of a validated body; `wire` is the same body as the caller wrote it. Contents are
+    decoded on first use."""
+    facts = PromptFacts(body)
+    extra = _own_fields(wire)
+    return ChatRequest(
+        model,
+        requirements_of(body, facts, wire, stream=stream),
+        lambda: decode_conversation(body),
+        Options(
+            service_tier=_tier(body),
+            hides_reasoning=not _shows_thoughts(body.generationConfig),
+            image_config=_image_config(body.generationConfig),
+            extra={OWN_FIELDS: extra} if extra else {},
+        ),
+        None if facts.mixed else Native(NAME, _native(wire), whole=True),
+        warnings=tuple(_warn(body)),
+    )
+
+
+def _native(wire: Json) -> Json:
+    """Return the members that the vendor's servers take. Only some of them accept a content without a role."""
+    body = {name: value for name in NATIVE_FIELDS if (value := wire.get(name)) is not None}
+    if any(not content.get("role") for content in body["contents"]):
+        body["contents"] = [
+            content if content.get("role") else content | {"role": "user"} for content in body["contents"]
+        ]
+    return body
+
+
+def _own_fields(wire: Json) -> Json:
+    """Return the members that only servers of this format have a field for, as a body with nothing else."""
+    own = {name: value for name in OWN if (value := wire.get(name))}
+    config = wire.get("generationConfig") or {}
+    kept = {name: value for name in OWN_CONFIG if (value := config.get(name)) is not None}
+    modalities = config.get("responseModalities")
+    if modalities and not set(_words(modalities)) <= {TEXT, IMAGE}:
+        kept["responseModalities"] = modalities
+    if kept:
+        own["generationConfig"] = kept
+    return own
+
+
+def _words(modalities: list[str]) -> list[str]:
+    return [word.upper() for word in modalities]
+
+
+def _warn(body: schema.GenerateBody) -> Iterator[str]:
+    if body.serviceTier and body.serviceTier.lower() not in TIERS_READ:
+        yield "serviceTier was left out: it must be standard, flex or priority."
+
+
+def _tier(body: schema.GenerateBody) -> str:
+    tier = TIERS_READ.get((body.serviceTier or "").lower(), "")
+    return "" if tier == "default" else tier
+
+
+def _shows_thoughts(config: schema.GenerationConfig | None) -> bool:
+    return bool(config and config.thinkingConfig and config.thinkingConfig.includeThoughts)
+
+
+def _makes_images(config: schema.GenerationConfig | None) -> bool:
+    return bool(config and config.responseModalities and IMAGE in _words(config.responseModalities))
+
+
+def _image_config(config: schema.GenerationConfig | None) -> Json | None:
+    """Return the image options in the gateway's names; None unless images are requested."""
+    if config is None or not (_makes_images(config) or config.imageConfig):
+        return None
+    image = config.imageConfig or schema.ImageOutput()
+    named = {"aspect_ratio": image.aspectRatio, "image_size": image.imageSize}
+    return {name: value for name, value in named.items() if value}
+
+
+def requirements_of(body: schema.GenerateBody, facts: PromptFacts, wire: Json, *, stream: bool) -> Requirements:
+    """Return the requirements of a request."""
+    config = body.generationConfig or schema.GenerationConfig()
+    kinds = {name for tool in body.tools or () for name in tool}
+    searches = not kinds.isdisjoint(SEARCHES)
+    own_tools = bool(kinds - {FUNCTIONS, *SEARCHES})
+    shape = read_format(body.generationConfig)
+    thinking = config.thinkingConfig or schema.ThinkingConfig()
+    effort = effort_of(thinking)
+    budget = thinking.thinkingBudget or 0
+    speaks = "responseModalities" in (_own_fields(wire).get("generationConfig") or {})
+    return Requirements(
+        stream=stream,
+        tools=FUNCTIONS in kinds,
+        vision=facts.images > 0,
+        audio=facts.audio > 0,
+        documents=facts.files > 0,
+        json_object=shape is not None and shape.kind == "json_object",
+        json_schema=shape is not None and shape.kind == "json_schema",
+        parameters=capabilities_of(read_sampling(body)),
+        reasoning=budget > 0 or bool(effort),
+        effort=effort,
+        web_search=searches,
+        search_offered=searches,
+        image_output=_makes_images(body.generationConfig),
+        n=config.candidateCount or 1,  # type: ignore[attr-defined]  # added by with_parameters
+        max_tokens=config.maxOutputTokens,  # type: ignore[attr-defined]
+        prompt_bytes=facts.text + (len(encode(shape.schema)) if shape and shape.schema else 0),
+        messages=len(body.contents) + 1,
+        media=facts.media,
+        forced_tool=forced_by(body),
+        vendor_only=NAME if facts.own_parts or speaks else "",
+        hosted=NAME if own_tools else "",
+        keeps_reasoning=_shows_thoughts(body.generationConfig),
+    )

@@ -1,0 +1,233 @@
+"""The body of generateContent: its schema, its limits, and its error messages (API reference, GenerateContentRequest).
+
+Names are in camelCase; bodies in the other spelling are converted first. Unknown members are dropped.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+import orjson
+from msgspec import Meta, Struct, ValidationError
+
+from gateway.errors import InvalidRequest
+from gateway.neutral.cut_pairs import without_halves
+from gateway.surfaces.google.key_spelling import with_camel_names
+from gateway.surfaces.loose import mend_numbers
+from gateway.surfaces.request_parameters import with_parameters
+from gateway.surfaces.validation_errors import explain, invalid, unreadable
+
+Json = dict[str, Any]
+ROLES = ("user", "model", "function", "tool", "system")
+LEVELS = ("THINKING_LEVEL_UNSPECIFIED", "MINIMAL", "LOW", "MEDIUM", "HIGH", "XHIGH")
+MODES = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
+
+
+class GoogleObject(Struct, omit_defaults=True, gc=False):
+    """An object of the format."""
+
+
+class Blob(GoogleObject):
+    data: str = ""
+    mimeType: str = ""
+    displayName: str | None = None
+
+
+class FileAddress(GoogleObject):
+    fileUri: str
+    mimeType: str = ""
+    displayName: str | None = None
+
+
+class FunctionCall(GoogleObject):
+    name: Annotated[str, Meta(min_length=1)]
+    args: Json | None = None
+    id: str | None = None
+
+
+class ResponsePart(GoogleObject):
+    inlineData: Blob | None = None
+    fileData: FileAddress | None = None
+
+
+class FunctionResponse(GoogleObject):
+    name: Annotated[str, Meta(min_length=1)]
+    response: Json | None = None
+    id: str | None = None
+    parts: list[ResponsePart] | None = None
+
+
+class WirePart(GoogleObject):
+    """A part of a content: one of these members is set, besides `thought` and the signature."""
+
+    text: str | None = None
+    thought: bool | None = None
+    thoughtSignature: str | None = None
+    inlineData: Blob | None = None
+    fileData: FileAddress | None = None
+    functionCall: FunctionCall | None = None
+    functionResponse: FunctionResponse | None = None
+    executableCode: Json | None = None
+    codeExecutionResult: Json | None = None
+    toolCall: Json | None = None
+    toolResponse: Json | None = None
+    videoMetadata: Json | None = None
+
+
+class WireContent(GoogleObject):
+    parts: list[WirePart] | None = None
+    role: str | None = None
+
+
+class FunctionDeclaration(GoogleObject):
+    name: Annotated[str, Meta(min_length=1)]
+    description: str | None = None
+    parameters: Json | None = None
+    parametersJsonSchema: Any = None
+
+
+class ThinkingConfig(GoogleObject):
+    includeThoughts: bool | None = None
+    thinkingBudget: int | None = None
+    thinkingLevel: str | None = None
+
+
+class ImageOutput(GoogleObject):
+    aspectRatio: str | None = None
+    imageSize: str | None = None
+
+
+@with_parameters("google", path="generationConfig")
+class GenerationConfig(GoogleObject, kw_only=True):
+    stopSequences: list[str] | None = None
+    responseMimeType: str | None = None
+    responseSchema: Any = None
+    responseJsonSchema: Any = None
+    responseModalities: list[str] | None = None
+    thinkingConfig: ThinkingConfig | None = None
+    imageConfig: ImageOutput | None = None
+
+
+class CallingConfig(GoogleObject):
+    mode: str | None = None
+    allowedFunctionNames: list[str] | None = None
+
+
+class ToolConfig(GoogleObject):
+    functionCallingConfig: CallingConfig | None = None
+
+
+class GenerateBody(GoogleObject, kw_only=True):
+    """Every member that has an effect. The rest of `tools`, and the safety settings, are read by their vendor alone."""
+
+    contents: list[WireContent] = []
+    systemInstruction: WireContent | None = None
+    tools: list[Json] | None = None
+    toolConfig: ToolConfig | None = None
+    generationConfig: GenerationConfig | None = None
+    safetySettings: list[Json] | None = None
+    cachedContent: str | None = None
+    labels: dict[str, str] | None = None
+    serviceTier: str | None = None
+
+
+class EmbedBody(GoogleObject, kw_only=True):
+    """The body of embedContent."""
+
+    content: WireContent
+    model: str | None = None
+    taskType: str | None = None
+    title: str | None = None
+    outputDimensionality: Annotated[int, Meta(ge=1)] | None = None
+
+
+class BatchEmbedBody(GoogleObject, kw_only=True):
+    """The body of batchEmbedContents."""
+
+    requests: Annotated[list[EmbedBody], Meta(min_length=1)]
+
+
+class CountTokensBody(GenerateBody, kw_only=True):
+    """The body of countTokens: contents, or a whole request."""
+
+    generateContentRequest: GenerateBody | None = None
+
+
+CHOICES: dict[str, tuple[str, ...]] = {}
+
+
+def decode(raw: bytes) -> tuple[GenerateBody, Json]:
+    """Return the validated body of a request, and the same as the caller wrote it, in camelCase. Raises InvalidRequest
+    `invalid_json` or `invalid_parameters` with `param` set."""
+    wire = decode_names(raw)
+    body: GenerateBody = convert(wire, GenerateBody)
+    if not body.contents:
+        raise InvalidRequest("The required field 'contents' is missing or empty; add it.", param="contents")
+    check(body)
+    return body, wire
+
+
+def check(body: GenerateBody) -> None:
+    """Check words and declarations. Raises InvalidRequest."""
+    for place, content in enumerate(body.contents):
+        if content.role and content.role not in ROLES:
+            raise invalid(f"contents.{place}.role", "it must be user or model")
+    for place, tool in enumerate(body.tools or ()):
+        declarations_of(tool, place)
+    config = body.generationConfig
+    if config is not None and config.thinkingConfig is not None:
+        _check_word(config.thinkingConfig.thinkingLevel, LEVELS, "generationConfig.thinkingConfig.thinkingLevel")
+    if body.toolConfig is not None and body.toolConfig.functionCallingConfig is not None:
+        _check_word(body.toolConfig.functionCallingConfig.mode, MODES, "toolConfig.functionCallingConfig.mode")
+
+
+def _check_word(word: str | None, words: tuple[str, ...], param: str) -> None:
+    if word is not None and word.upper() not in words:
+        raise invalid(param, f"it must be one of {', '.join(words[1:])}")
+
+
+def declarations_of(tool: Json, place: int) -> list[FunctionDeclaration]:
+    """Return the functions that an entry of `tools` declares. Raises InvalidRequest."""
+    declared = tool.get("functionDeclarations")
+    if declared is None:
+        return []
+    try:
+        return msgspec.convert(declared, list[FunctionDeclaration])
+    except ValidationError as error:
+        text = str(error).replace("`$[", f"`$.tools[{place}].functionDeclarations[")
+        raise explain(text, CHOICES) from None
+
+
+def decode_names(raw: bytes) -> Json:
+    """Return the JSON object of a body, with its names in camelCase."""
+    try:
+        wire = orjson.loads(raw)
+    except (orjson.JSONDecodeError, RecursionError) as error:
+        wire = _decode_mended(raw, error)
+    if not isinstance(wire, dict):
+        raise InvalidRequest("The body must be a JSON object.")
+    renamed: Json = with_camel_names(wire, raw)
+    return renamed
+
+
+def _decode_mended(raw: bytes, error: Exception) -> Any:
+    """Decode a body after removing lone surrogates, of which clients make some when they cut a text."""
+    try:
+        return orjson.loads(without_halves(raw))
+    except (orjson.JSONDecodeError, RecursionError):
+        raise unreadable(error) from None
+
+
+def convert(wire: Json, kind: Any) -> Any:
+    """Return the validated struct of a decoded body. Numbers may be texts, and whole ones may have a fraction of zero
+    (proto3 JSON mapping)."""
+    try:
+        return msgspec.convert(wire, kind)
+    except ValidationError:
+        pass
+    config = wire.get("generationConfig")
+    if isinstance(config, dict):
+        mend_numbers(config)
+    try:
+        return msgspec.convert(wire, kind, strict=False)
+    except ValidationError as error:
+        raise explain(str(error), CHOICES) from None

@@ -1,0 +1,142 @@
+"""Writes a neutral answer as a GenerateContentResponse, and its parts as parts of a content."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from gateway.dialects.google import FINISH_WRITE, NAME, write_usage
+from gateway.neutral.chat import ChatResult, Choice, sources_of
+from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
+from gateway.neutral.tool_arguments import read_arguments
+from gateway.surfaces.facts import Facts
+from gateway.surfaces.google.opaque_tokens import Signed, write_signature
+
+Json = dict[str, Any]
+EMPTY: Json = {"text": ""}  # clients forget a turn with a content that has no part
+
+
+def reply(result: ChatResult, facts: Facts) -> bytes:
+    """Return the body of a response. A relayed one keeps all of the upstream's members but its id and its cost."""
+    if result.native is not None:
+        body = dict(result.native.body)
+        usage = body.get("usageMetadata") or {}
+    else:
+        silent = facts.hides_reasoning
+        body = {
+            "candidates": [write_candidate(choice, place, silent) for place, choice in enumerate(result.choices)],
+            "modelVersion": facts.served,
+        }
+        usage = write_usage(facts.usage)
+    body |= write_end(usage, facts)
+    return orjson.dumps(body)
+
+
+def write_end(usage: Json, facts: Facts) -> Json:
+    """Return the members that every response has besides its content."""
+    return {
+        "responseId": facts.answer_id,
+        "usageMetadata": {**usage, **facts.cost()},
+        "metadata": facts.metadata(),
+    }
+
+
+def write_candidate(choice: Choice, place: int, silent: bool) -> Json:
+    """Return a candidate; `silent`: the caller wants no thoughts."""
+    parts = [written for part in choice.parts for written in write_part(part, silent)]
+    candidate: Json = {
+        "content": {"parts": parts or [EMPTY], "role": "model"},
+        "finishReason": FINISH_WRITE[choice.finish],
+        "index": place,
+    }
+    grounding = write_grounding(sources_of(choice), "".join(p.text for p in choice.parts if isinstance(p, Text)))
+    if grounding:
+        candidate["groundingMetadata"] = grounding
+    return candidate
+
+
+def write_part(part: Part, silent: bool) -> list[Json]:
+    """Return the parts that show a part: none for one that only another vendor's client understands."""
+    match part:
+        case Text():
+            return write_text(part.text, Signed(part.vendor, part.signature))
+        case Refusal():
+            return write_text(part.text, Signed())
+        case Reasoning():
+            return [] if silent else write_thought(part)
+        case ToolCall():
+            return write_call(part)
+        case Image():
+            return [write_image(part)]
+        case VendorPart(vendor=vendor) if vendor == NAME:
+            return [part.body]
+        case _:
+            return []
+
+
+def write_text(text: str, signed: Signed) -> list[Json]:
+    signature = write_signature(signed)
+    if signature:
+        return [{"text": text, "thoughtSignature": signature}]
+    if text:
+        return [{"text": text}]
+    return []
+
+
+def write_thought(part: Reasoning) -> list[Json]:
+    """Return a thought with everything that its vendor needs back."""
+    written: Json = {"text": part.text, "thought": True}
+    signature = write_signature(Signed(part.vendor, part.signature, part.sealed, part.ident, part.summary))
+    if signature:
+        written["thoughtSignature"] = signature
+    elif not part.text:
+        return []
+    return [written]
+
+
+def write_call(part: ToolCall) -> list[Json]:
+    """Return a function call; none for one that a provider's server executed."""
+    if part.executed:
+        return []
+    call: Json = {"name": part.name, "args": read_arguments(part)}
+    if part.id:
+        call["id"] = part.id
+    signature = write_signature(Signed(part.vendor, part.signature))
+    if signature:
+        return [{"functionCall": call, "thoughtSignature": signature}]
+    return [{"functionCall": call}]
+
+
+def write_image(image: Image) -> Json:
+    media = image.media
+    if media.data:
+        return {"inlineData": {"mimeType": media.media_type or "image/png", "data": media.data}}
+    return {"fileData": {"mimeType": media.media_type or "image/png", "fileUri": media.url}}
+
+
+def write_grounding(sources: Iterable[Source], text: str) -> Json:
+    """Return `groundingMetadata` with the pages and the statements that they support; empty without a page. Segments
+    count bytes of UTF-8 (API reference, Segment)."""
+    pages: dict[str, int] = {}
+    chunks: list[Json] = []
+    supports: list[Json] = []
+    for source in sources:
+        if not source.url:
+            continue
+        if source.url not in pages:
+            pages[source.url] = len(chunks)
+            chunks.append({"web": {"uri": source.url, "title": source.title or source.url}})
+        if 0 <= source.start <= source.end <= len(text) and source.end:
+            start = len(text[: source.start].encode("utf-8", "replace"))
+            statement = text[source.start : source.end]
+            segment = {
+                "startIndex": start,
+                "endIndex": start + len(statement.encode("utf-8", "replace")),
+                "text": statement,
+            }
+            supports.append({"segment": segment, "groundingChunkIndices": [pages[source.url]]})
+    if not chunks:
+        return {}
+    if supports:
+        return {"groundingChunks": chunks, "groundingSupports": supports}
+    return {"groundingChunks": chunks}

@@ -1,0 +1,346 @@
+"""The answers of the management API. A field without a conversion is read from the attribute of the same name."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from gateway.limits.budgets import Status
+from gateway.surfaces.answer_structs import Answer, JsonObject, Time, Usd
+
+# There are no plans to buy: the operator of the installation decides what is possible.
+PLAN = "self-hosted"
+
+
+class DoneAnswer(Answer):
+    message: str
+
+
+class UserAnswer(Answer):
+    id: str
+    email: str
+    name: str
+
+
+class OrganizationAnswer(Answer):
+    """`credits` is null for a visitor who may not see them."""
+
+    columns = ("id", "status", "created_at", "name")
+    id: str
+    name: str
+    plan: str
+    status: str
+    role: str
+    credits: Usd | None
+    created_at: Time
+
+
+class LimitedAnswer(Answer):
+    """Limits and counters of a key, member or team."""
+
+    id: str
+    usage: Usd
+    usage_limit: Usd | None
+    period_usage_limit: Usd | None
+    period_usage_duration_value: int | None
+    period_usage_duration_unit: str | None
+    period_timezone: str | None
+    current_period_usage: Usd
+    current_period_started_at: Time | None
+    current_period_reset_at: Time | None
+    alert_thresholds: Sequence[int]
+
+
+def limits_of(status: Status) -> dict[str, Any]:
+    """Return the fields of a LimitedAnswer."""
+    limits = status.limits
+    period = limits.period
+    return {
+        "usage": status.usage_nusd,
+        "usage_limit": limits.total_nusd,
+        "period_usage_limit": limits.period_nusd,
+        "period_usage_duration_value": period.amount if period else None,
+        "period_usage_duration_unit": period.unit if period else None,
+        "period_timezone": (period.zone or None) if period else None,
+        "current_period_usage": status.period_usage_nusd,
+        "current_period_started_at": status.period_started_us,
+        "current_period_reset_at": status.period_resets_us,
+        "alert_thresholds": limits.alert_at,
+    }
+
+
+class MemberAnswer(LimitedAnswer):
+    columns = ("id", "role", "status", "email", "user_id")
+    user_id: str
+    email: str
+    name: str
+    role: str
+    status: str
+
+
+class TeamAnswer(LimitedAnswer):
+    columns = ("id", "organization_id", "member_ids", "usage_limit", "name")
+    organization_id: str
+    name: str
+    member_ids: Sequence[str]
+
+
+class InvitationAnswer(Answer):
+    id: str
+    organization_id: str
+    organization_name: str
+    email: str
+    role: str
+    status: str
+    invited_by: str | None
+    created_at: Time
+    expires_at: Time
+
+
+class NewInvitationAnswer(InvitationAnswer):
+    token: str
+    link: str
+    emailed: bool
+
+
+class OwnCapsAnswer(Answer):
+    max_keys: int | None
+    max_keys_per_member: int | None
+
+
+class KeyCapsAnswer(Answer):
+    """The caps in force (null: none), the number of active keys, and the organization's own values."""
+
+    columns = ("current_count", "max_keys", "max_keys_per_member")
+    max_keys: int | None
+    max_keys_per_member: int | None
+    current_count: int
+    own: OwnCapsAnswer
+
+
+class PlanLimitsAnswer(Answer):
+    current_count: int
+    max_keys: int
+    plan: str = PLAN
+
+
+class RateAnswer(Answer):
+    limit: int | None
+    operator_limit: int | None
+    in_force: int | None
+    used: int | None
+
+
+class RateLimitsAnswer(Answer):
+    requests_per_minute: RateAnswer
+    tokens_per_minute: RateAnswer
+    concurrent_requests: RateAnswer
+
+
+class ProjectAnswer(Answer):
+    columns = ("id", "status", "mode", "caching_enabled", "cache_duration_seconds", "retention", "name")
+    id: str
+    organization_id: str
+    name: str
+    mode: str
+    status: str
+    caching_enabled: bool
+    cache_duration_seconds: int
+    retention: str
+    retention_days: int
+    cache_markers: str
+    routing: str
+    has_callback_secret: bool
+    created_at: Time
+
+
+class AccessRuleAnswer(Answer):
+    columns = ("id", "status", "scope", "scope_id", "rule_type", "rule_value")
+    id: str
+    scope: str
+    scope_id: str
+    rule_type: str
+    rule_value: Mapping[str, Any]
+    status: str
+    created_at: Time
+
+
+class ApiKeyAnswer(LimitedAnswer):
+    columns = ("id", "state", "kind", "masked_token", "expires_at", "project_id", "description")
+    description: str
+    status: str
+    state: str
+    owner_active: bool
+    kind: str
+    masked_token: str
+    project_id: str
+    created_by: str
+    creator: UserAnswer
+    expires_at: Time | None
+    created_at: Time
+    updated_at: Time
+    iam_rules: list[AccessRuleAnswer]
+
+
+class NewApiKeyAnswer(ApiKeyAnswer):
+    token: str
+
+
+class ApiKeysAnswer(Answer):
+    api_keys: list[ApiKeyAnswer]
+    user_role: str
+    plan_limits: PlanLimitsAnswer | UnsetType = UNSET
+
+
+class ProviderKeyAnswer(Answer):
+    columns = ("id", "provider", "status", "masked_token", "region", "base_url", "name", "max_spend", "spent")
+    id: str
+    organization_id: str
+    provider: str
+    name: str
+    masked_token: str
+    base_url: str
+    region: str
+    allowed_models: Sequence[str]
+    max_spend: Usd | None
+    spent: Usd
+    status: str
+
+
+class UsingProjectAnswer(Answer):
+    id: str
+    name: str
+    mode: str
+
+
+class UnusedProjectAnswer(UsingProjectAnswer):
+    """A project that never uses the key, with the request and the operator's command that switch it."""
+
+    switch_request: JsonObject
+    switch_command: str
+
+
+class NewProviderKeyAnswer(Answer):
+    provider_key: ProviderKeyAnswer
+    message: str
+    used_by: list[UsingProjectAnswer]
+    unused_by: list[UnusedProjectAnswer]
+
+
+class KeyCheckErrorAnswer(Answer):
+    code: str
+    message: str
+    upstream_status: int
+
+
+class KeyCheckAnswer(Answer):
+    ok: bool
+    model: str
+    latency_ms: int
+    error: KeyCheckErrorAnswer | None
+
+
+class CustomProviderAnswer(Answer):
+    columns = ("name", "base_url", "models")
+    id: str
+    organization_id: str
+    name: str
+    provider_id: str
+    base_url: str
+    models: Sequence[Mapping[str, Any]]
+
+
+class SkillAnswer(Answer):
+    id: str
+    name: str
+    description: str
+    enabled: bool
+
+
+class WholeSkillAnswer(SkillAnswer):
+    content: str
+    files: Sequence[Mapping[str, Any]]
+
+
+class AuditEntryAnswer(Answer):
+    seq: int
+    at: Time
+    actor: str
+    action: str
+    subject: str
+    detail: Annotated[Raw, Meta(extra_json_schema={"type": "object"})]  # it was stored as JSON
+
+
+class AuditPageAnswer(Answer):
+    entries: list[AuditEntryAnswer]
+    next: int | None
+
+
+class AuditCheckAnswer(Answer):
+    valid: bool
+    checked: int
+    problems: list[str]
+
+
+class DiscountAnswer(Answer):
+    columns = ("id", "organization_id", "provider", "model", "fraction", "starts_at", "ends_at")
+    id: str
+    organization_id: str
+    provider: str
+    model: str
+    fraction: Annotated[str, Meta(examples=["0.2"])]
+    starts_at: Time | None
+    ends_at: Time | None
+
+
+class LedgerEntryAnswer(Answer):
+    id: str
+    kind: str
+    amount: Usd
+    reference: str
+    note: str
+    at: Time
+
+
+class BalanceAnswer(Answer):
+    credits: Usd
+    funded: Usd
+    spent: Usd
+    reserved: Usd
+    unlimited: bool
+
+
+class PostedAnswer(BalanceAnswer):
+    posted: bool
+
+
+class AlertAddressAnswer(Answer):
+    columns = ("id", "form", "url", "events", "created_at")
+    id: str
+    url: str
+    form: str
+    events: Sequence[str]
+    created_at: Time
+
+
+class NewAlertAddressAnswer(AlertAddressAnswer):
+    secret: str | None
+
+
+class AlertTestAnswer(Answer):
+    delivered: bool
+    result: str
+
+
+class ApplicationAnswer(Answer):
+    id: str
+    name: str
+    client_id: str
+    redirect_host: str
+    scopes: Sequence[str]
+    api_key_id: str
+    api_key_description: str
+    user_id: str
+    created_at: Time
+    last_used_at: Time
+    expires_at: Time

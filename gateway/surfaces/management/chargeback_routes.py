@@ -1,0 +1,185 @@
+"""`/activity/shares`, `/activity/forecast` and `/orgs/…/focus`: usage to be charged to those who caused it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.accounts.members import list_members
+from gateway.accounts.teams import list_teams
+from gateway.clock import to_datetime
+from gateway.errors import InvalidRequest
+from gateway.metering.activity import Owners, Span
+from gateway.reports.focus import COLUMNS, read_charges, read_month
+from gateway.reports.forecast import forecast_month
+from gateway.reports.shares import GROUPS, Share, ShareQuestion, read_shares
+from gateway.surfaces import tabular
+from gateway.surfaces.answer_structs import Answer, Usd
+from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.management.downloads import check_again, download
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import MANAGER, SIGNED_IN
+from gateway.surfaces.report_windows import RANGES, read_window
+from gateway.surfaces.usage_report import LONGEST_DATE, owners_of, visible_keys
+from gateway.surfaces.validation_schemas import Body, OneOf, TextField
+from gateway.surfaces.visitor import Visitor
+
+TAG = "Chargeback"
+LONGEST_TAG = 64
+SHARE_COLUMNS = (
+    *("id", "name", "requestCount", "inputTokens", "cachedTokens", "outputTokens", "cost", "creditsCost"),
+    *("ownKeysCost", "dataStorageCost"),
+)
+
+
+class SharesQuery(Body):
+    projectId = TextField(1, 80)
+    groupBy = OneOf(GROUPS, load_default="team")
+    tag = TextField(1, LONGEST_TAG, load_default="", about="The name of the tag, with groupBy=tag.")
+    timeRange = OneOf(tuple(RANGES))
+    first = TextField(1, LONGEST_DATE, data_key="from")
+    last = TextField(1, LONGEST_DATE, data_key="to")
+
+
+class SharesExportQuery(SharesQuery):
+    format = OneOf(tabular.FORMATS, load_default=tabular.CSV)
+
+
+class ForecastQuery(Body):
+    projectId = TextField(1, 80)
+
+
+class FocusQuery(Body):
+    month = TextField(7, 7, load_default="", about="A month in UTC, such as 2026-11; default: the current one.")
+    format = OneOf(tabular.FORMATS, load_default=tabular.CSV)
+
+
+class ShareAnswer(Answer):
+    """The usage of one value; an empty `id` is usage without one."""
+
+    id: str
+    name: str
+    request_count: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    cost: Usd
+    credits_cost: Usd
+    own_keys_cost: Usd
+    data_storage_cost: Usd
+
+
+class ForecastAnswer(Answer):
+    """`expected` continues the daily average of the last seven days to the end of the month (UTC)."""
+
+    month: str
+    spent: Usd
+    daily: Usd
+    expected: Usd
+
+
+def shares(call: ManagedCall[None]) -> list[ShareAnswer]:
+    """Usage by tag (`X-LLMGateway-*`, `metadata` and `user` of requests), session, team, person, provider, model, key
+    or app, the most expensive first. A developer sees the usage of their own keys. Tags and sessions beyond a thousand
+    are one row, `(other)`."""
+    return read_share_answers(call.visitor, call.fields)
+
+
+def export_shares(call: ManagedCall[None]) -> Outbound:
+    """The same as CSV or JSON lines."""
+    answers = read_share_answers(call.visitor, call.fields)
+    form = call.fields["format"]
+    rows = [dict(zip(SHARE_COLUMNS, _cells(answer), strict=True)) for answer in answers]
+    owners = sorted(call.visitor.memberships)
+    pieces = tabular.write_rows([rows], SHARE_COLUMNS, form)
+    return download(call.visitor, owners, f"shares.{form}", tabular.MEDIA[form], pieces)
+
+
+def forecast(call: ManagedCall[None]) -> ForecastAnswer:
+    """What the current month will cost if the usage of the last days continues."""
+    owners = owners_of(call.visitor, call.fields.get("projectId"))
+    expected = forecast_month(call.database, owners, call.services.clock.now_us())
+    return ForecastAnswer.of(expected, month=expected.month.name)
+
+
+def export_focus(call: ManagedCall[str]) -> Outbound:
+    """The charges of a month in the format FOCUS 1.2, one row for each. The sum of `BilledCost` is what the ledger took
+    from the organization's credits in that month."""
+    form = call.fields["format"]
+    month = read_month(call.fields["month"] or to_datetime(call.services.clock.now_us()).strftime("%Y-%m"))
+    charges = read_charges(call.database, call.subject, month)
+    pieces = tabular.write_rows(_checked(call.visitor, charges), COLUMNS, form)
+    return download(call.visitor, [call.subject], f"focus-{month.name}.{form}", tabular.MEDIA[form], pieces)
+
+
+def read_share_answers(visitor: Visitor, fields: dict[str, Any]) -> list[ShareAnswer]:
+    """Return the shares that a SharesQuery asks for, as the visitor may see them."""
+    group = fields["groupBy"]
+    tag = fields["tag"].lower()
+    if (group == "tag") != bool(tag):
+        raise InvalidRequest("tag is the name of the tag with groupBy=tag; leave it out otherwise.", param="tag")
+    window = read_window(fields, visitor.services.clock.now_us())
+    owners = owners_of(visitor, fields.get("projectId"))
+    keys = {ident: key for ident, key in visible_keys(visitor).items() if _is_owned(owners, ident, key.project_id)}
+    names, teams = _names_of(visitor)
+    names |= {ident: key.description for ident, key in keys.items()}
+    span = Span(window.span.first, window.span.end, "all")
+    question = ShareQuestion(owners, span, group, tag, keys, teams)
+    return [_show(share, names) for share in read_shares(visitor.services.store.database, question)]
+
+
+def _is_owned(owners: Owners, key_id: str, project_id: str) -> bool:
+    return project_id in owners.project_ids or key_id in owners.key_ids
+
+
+def _names_of(visitor: Visitor) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the names of people and teams, and the teams of each member."""
+    names = {}
+    teams: dict[str, list[str]] = {}
+    database = visitor.services.store.database
+    for organization_id in visitor.memberships:
+        for member in list_members(database, organization_id):
+            names[member.id] = member.name or member.email
+        for team in list_teams(database, organization_id):
+            names[team.id] = team.name
+            for member_id in team.member_ids:
+                teams.setdefault(member_id, []).append(team.id)
+    return names, teams
+
+
+def _show(share: Share, names: dict[str, str]) -> ShareAnswer:
+    figures = share.figures
+    return ShareAnswer.of(
+        id=share.id,
+        name=names.get(share.id, share.id),
+        request_count=figures.requests,
+        input_tokens=figures.input_tokens,
+        cached_tokens=figures.cached_tokens,
+        output_tokens=figures.output_tokens,
+        cost=figures.cost_nusd,
+        credits_cost=figures.cost_nusd - figures.byok_nusd,
+        own_keys_cost=figures.byok_nusd,
+        data_storage_cost=figures.storage_nusd,
+    )
+
+
+def _cells(answer: ShareAnswer) -> Iterator[Any]:
+    return (getattr(answer, name) for name in ShareAnswer.__struct_fields__)
+
+
+def _checked(visitor: Visitor, pages: Iterator[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
+    for page in pages:
+        yield page
+        check_again(visitor)
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", "/activity/shares", shares, "Usage by tag, session, team or person", tag=TAG, who=SIGNED_IN,
+            query=SharesQuery, answer=[ShareAnswer], inside="shares"),
+    managed("GET", "/activity/shares/export", export_shares, "Export usage by tag, session, team or person", tag=TAG,
+            who=SIGNED_IN, query=SharesExportQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
+            also=(tabular.MEDIA[tabular.JSON_LINES],)),
+    managed("GET", "/activity/forecast", forecast, "Forecast of the month", tag=TAG, who=SIGNED_IN,
+            query=ForecastQuery, answer=ForecastAnswer, inside="forecast"),
+    managed("GET", "/orgs/<organization_id>/focus", export_focus, "Export the charges of a month (FOCUS 1.2)", tag=TAG,
+            who=MANAGER, query=FocusQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
+            also=(tabular.MEDIA[tabular.JSON_LINES],)),
+)  # fmt: skip

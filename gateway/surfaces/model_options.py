@@ -1,0 +1,83 @@
+"""The fields by which a caller names further models and chooses among providers: `models` and `provider`.
+
+`provider` has the members of OpenRouter's provider routing (openrouter.ai, "Provider Routing").
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from gateway.neutral.request import MOST_MODELS, ProviderPreferences
+
+Name = Annotated[str, Meta(min_length=1)]
+Models = Annotated[list[Name], Meta(max_length=MOST_MODELS)]
+Providers = Annotated[list[Name], Meta(max_length=64)]
+Criterion = Literal["price", "throughput", "latency"]
+# Members without an effect here, unless they have one of the values that change nothing.
+UNREAD = (
+    "data_collection",
+    "enforce_distillable_text",
+    "max_price",
+    "preferred_max_latency",
+    "preferred_min_throughput",
+    "quantizations",
+    "require_parameters",
+    "zdr",
+)
+NO_EFFECT: tuple[Any, ...] = (None, False, "allow", [], {})
+
+
+class SortBy(Struct, gc=False):
+    by: Criterion
+
+
+class ProviderOptions(Struct, gc=False):
+    """Preferences among the providers of a model."""
+
+    order: Providers | None = None
+    only: Providers | None = None
+    ignore: Providers | None = None
+    sort: Criterion | SortBy | None = None
+    allow_fallbacks: bool | None = None
+    data_collection: Any = None
+    enforce_distillable_text: Any = None
+    max_price: Any = None
+    preferred_max_latency: Any = None
+    preferred_min_throughput: Any = None
+    quantizations: Any = None
+    require_parameters: Any = None
+    zdr: Any = None
+
+
+CHOICES = {"provider.sort": ("price", "throughput", "latency"), "provider.sort.by": ("price", "throughput", "latency")}
+
+
+def read_choice(body: Any, preferences: dict[str, Any]) -> dict[str, Any]:
+    """Return members of Options: the preferences and what `models` and `provider` of a body say. `routing` takes
+    precedence over `provider.sort`."""
+    members = dict(preferences)
+    if body.models:
+        members["models"] = tuple(body.models)
+    given: ProviderOptions | None = body.provider
+    if given is None:
+        return members
+    sort = given.sort.by if isinstance(given.sort, SortBy) else given.sort
+    if sort:
+        members.setdefault("routing", sort)
+    provider = ProviderPreferences(
+        order=tuple(given.order or ()),
+        only=tuple(given.only or ()),
+        ignore=tuple(given.ignore or ()),
+        allow_fallbacks=given.allow_fallbacks is not False,
+        unread=tuple(name for name in UNREAD if getattr(given, name) not in NO_EFFECT),
+    )
+    if provider != ProviderPreferences():
+        members["provider"] = provider
+    return members
+
+
+def name_model(wire: dict[str, Any]) -> None:
+    """Move the first of `models` to `model` where that is missing."""
+    models = wire.get("models")
+    if not wire.get("model") and isinstance(models, list) and models:
+        wire["model"] = models[0]

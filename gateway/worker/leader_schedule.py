@@ -1,0 +1,75 @@
+"""The schedule of the installation's jobs (rollups, polling of videos, purges), which APScheduler runs in the leading
+worker."""
+
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+from gateway.clock import Clock
+from gateway.runtime.lazy_import import LazyImport
+from gateway.runtime.threads import compute, pause
+
+# Only the leading worker needs it.
+scheduling = LazyImport("apscheduler.schedulers.gevent")
+POLL_S = 0.02
+
+
+class ScheduledJob(NamedTuple):
+    """A job by its name. It runs every `every_s` seconds, first after `delay_s`."""
+
+    name: str
+    every_s: float
+    delay_s: float
+    run: Callable[[], None]
+
+
+class LeaderSchedule:
+    """Starts and ends with this worker's leadership; safe to repeat. Missed runs count as one, and a long run delays
+    the next."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._scheduler: Any = None
+        self._running = 0
+
+    def start(self, make_jobs: Callable[[], Iterable[ScheduledJob]]) -> None:
+        """Schedule the jobs, if they are not scheduled yet."""
+        if self._scheduler is not None:
+            return
+        # The first use imports the package, which takes 30 ms: not in the event loop, which serves requests by now.
+        scheduler = compute(getattr, scheduling, "GeventScheduler")(timezone="UTC")
+        # Jobs that are due in the same second wake the process once.
+        second = self._clock.now().replace(microsecond=0) + timedelta(seconds=1)
+        for job in make_jobs():
+            scheduler.add_job(
+                partial(self._run, job),
+                "interval",
+                id=job.name,
+                seconds=job.every_s,
+                start_date=second + timedelta(seconds=int(job.delay_s)),
+                coalesce=True,
+                max_instances=1,
+                misfire_grace_time=None,
+            )
+        scheduler.start()
+        self._scheduler = scheduler
+
+    def end(self) -> None:
+        """Start no further runs."""
+        if self._scheduler is not None:
+            self._scheduler.shutdown(wait=False)
+            self._scheduler = None
+
+    def wait_until(self, end: float) -> None:
+        """Wait for the runs in progress, at most until `end` on the monotonic clock."""
+        while self._running and time.monotonic() < end:
+            pause(POLL_S)
+
+    def _run(self, job: ScheduledJob) -> None:
+        self._running += 1
+        try:
+            job.run()
+        finally:
+            self._running -= 1

@@ -1,0 +1,251 @@
+"""Faults of the database around two nodes under load: what callers see, and whether rows and money are whole.
+
+Real PostgreSQL servers with streaming replication; a strict stand-in for PgBouncer, which no package registry has.
+`make drills`; docs/reliability.md has the table, which WRITE_GOLDENS=1 writes.
+"""
+
+import os
+import re
+import signal
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import gevent
+import httpx
+import psycopg
+import pytest
+from fakes.openai import FakeOpenAI
+from support.fleet import Fleet, probe, wait_until
+from support.gateways import ROOT
+from support.postgres_servers import PostgresServer, open_folder
+from support.spending import SECRETS
+from support.transaction_pooler import TransactionPooler
+
+pytestmark = pytest.mark.soak
+
+PAGE = ROOT / "docs" / "reliability.md"
+MARKS = re.compile(r"(<!-- database drills -->\n).*?(<!-- end of database drills -->)", re.S)
+BODY = {"model": "openai/gpt-4o-mini", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 20}
+AWAY_S = 20.0
+CALLERS = 8
+PAUSE_S = 0.1
+COLUMNS = (
+    "Drill",
+    "Success during, after",
+    "p50 and longest before → during",
+    "Other answers",
+    "Rows and money",
+    "Back",
+)
+HEAD = f"| {' | '.join(COLUMNS)} |"
+
+
+@dataclass
+class Asked:
+    began: float
+    took_s: float
+    error: str
+    log_id: str = ""
+
+
+class Load:
+    """Requests of a constant number of callers."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+
+    def between(self, start: float, end: float) -> list[Asked]:
+        return [one for one in self.asked if start <= one.began < end]
+
+    def run(self, address: str, key: str, stop: list[bool]) -> None:
+        headers = {"Authorization": f"Bearer {key}"}
+        with httpx.Client(trust_env=False, timeout=60) as http:
+            while not stop:
+                began = time.monotonic()
+                error = log_id = ""
+                try:
+                    answer = http.post(f"{address}/v1/chat/completions", json=BODY, headers=headers)
+                    if answer.status_code == 200:
+                        log_id = answer.json()["metadata"]["log_id"]
+                    else:
+                        error = str(answer.status_code)
+                except httpx.HTTPError as failure:
+                    error = type(failure).__name__
+                self.asked.append(Asked(began, time.monotonic() - began, error, log_id))
+                gevent.sleep(PAUSE_S)
+
+
+@contextmanager
+def load_on(fleet: Fleet) -> Iterator[Load]:
+    load = Load()
+    stop: list[bool] = []
+    running = [gevent.spawn(load.run, fleet.address, fleet.key, stop) for _ in range(CALLERS)]
+    try:
+        yield load
+    finally:
+        stop.append(True)
+        gevent.joinall(running, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[list[str]]:
+    lines: list[str] = []
+    yield lines
+    text = "\n".join([HEAD, "|---|---|---|---|---|---|", *lines])
+    print("\n" + text)
+    if os.environ.get("WRITE_GOLDENS") and len(lines) == 4:
+        page = PAGE.read_text()
+        PAGE.write_text(MARKS.sub(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", page))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with open_folder() as place:
+        yield place
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[PostgresServer]:
+    made = PostgresServer(folder).create()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., tuple[Fleet, FakeOpenAI]]]:
+    """A factory of fleets on a database URL; the provider counts its calls."""
+    fleets: list[Fleet] = []
+    with FakeOpenAI() as upstream:
+
+        def make(url: str, **more: str) -> tuple[Fleet, FakeOpenAI]:
+            settings = {
+                "DATABASE_URL": url,
+                "GATEWAY_BOOTSTRAP_CREDITS_USD": "1000",
+                "LLM_OPENAI_BASE_URL": upstream.url,
+                "LLM_OPENAI_API_KEY": "x",
+                "GATEWAY_ALLOW_PRIVATE_UPSTREAMS": "true",
+            }
+            fleets.append(Fleet(tmp_path, 2, 1, **SECRETS, **settings, **more))
+            return fleets[-1], upstream
+
+        yield make
+        for fleet in fleets:
+            fleet.stop()
+
+
+def share(asked: list[Asked]) -> str:
+    good = sum(not one.error for one in asked)
+    return f"{100 * good / len(asked):.1f} % of {len(asked)}" if asked else "none"
+
+
+def times(asked: list[Asked]) -> str:
+    took = [one.took_s * 1000 for one in asked if not one.error]
+    return f"{statistics.median(took):.0f} and {max(took):.0f} ms" if took else "none"
+
+
+def others(asked: list[Asked]) -> str:
+    counts = Counter(one.error for one in asked if one.error)
+    return ", ".join(f"{count} × {error}" for error, count in counts.items()) or "—"
+
+
+def check_books(url: str, fleet: Fleet, load: Load, upstream: FakeOpenAI) -> str:
+    """Each whole answer has one row, no call has two, and `doctor` agrees. A killed worker may have recorded a call
+    that it did not send any more: its row is estimated."""
+
+    def read_rows() -> list[tuple[str, str]]:
+        with psycopg.connect(url) as connection:
+            return connection.execute(
+                "SELECT encode(request, 'hex'), finish FROM usage WHERE provider = 'openai'"
+            ).fetchall()
+
+    good = {one.log_id for one in load.asked if not one.error}
+    wait_until(lambda: good <= {ident for ident, _ in read_rows()}, 120)
+    rows = read_rows()
+    settled = [ident for ident, finish in rows if finish != "interrupted"]
+    interrupted = len(rows) - len(settled)
+    assert len({ident for ident, _ in rows}) == len(rows)
+    assert len(settled) <= len(upstream.calls)
+    assert "The books agree" in fleet.nodes[0].manage("doctor")
+    more = f" ({interrupted} estimated)" if interrupted else ""
+    return f"{len(good)} answers, {len(rows)} rows{more}, {len(upstream.calls)} calls; the books agree"
+
+
+def add_row(table: list[str], name: str, load: Load, fault: tuple[float, float], books: str) -> None:
+    before, during = load.between(0, fault[0] - 1), load.between(*fault)
+    after = load.between(fault[1], time.monotonic())
+    back_s = max((one.began + one.took_s - fault[1] for one in after if one.error), default=0.0)
+    calm = load.between(fault[1] + back_s, time.monotonic())
+    assert before and not [one for one in before if one.error]
+    assert back_s < 30 and calm
+    columns = [name, f"{share(during)}, {share(calm)}", f"{times(before)} → {times(during)}", others(during), books]
+    table.append(f"| {' | '.join([*columns, f'{back_s:.1f} s'])} |")
+
+
+@pytest.mark.parametrize("mode", ["refuse", "serve"])
+def test_the_database_is_away_while_a_worker_is_killed(
+    server: PostgresServer, start: Callable[..., tuple[Fleet, FakeOpenAI]], table: list[str], mode: str
+) -> None:
+    fleet, upstream = start(server.url, GATEWAY_DATABASE_WHEN_AWAY=mode)
+    with load_on(fleet) as load:
+        gevent.sleep(5)
+        away = time.monotonic()
+        server.stop()
+        gevent.sleep(AWAY_S / 2)
+        os.kill(fleet.nodes[0].workers()[0], signal.SIGKILL)
+        gevent.sleep(AWAY_S / 2)
+        back = time.monotonic()
+        server.start()
+        wait_until(lambda: all(probe(node) == (200, "ready\n") for node in fleet.nodes), 120)
+        gevent.sleep(5)
+    good = [one for one in load.between(away + 3, away + AWAY_S / 2) if not one.error]
+    assert bool(good) is (mode == "serve")
+    books = check_books(server.url, fleet, load, upstream)
+    add_row(table, f"PostgreSQL away for 20 s, `{mode}`; a worker killed meanwhile", load, (away, back), books)
+
+
+def test_a_standby_takes_over(
+    server: PostgresServer, start: Callable[..., tuple[Fleet, FakeOpenAI]], table: list[str]
+) -> None:
+    standby = server.start_standby()
+    hosts = f"{server.address},{standby.address}"
+    url = f"postgresql://postgres@{hosts}/gateway?target_session_attrs=read-write"
+    try:
+        fleet, upstream = start(url)
+        with load_on(fleet) as load:
+            gevent.sleep(5)
+            away = time.monotonic()
+            server.crash()
+            standby.promote()
+            back = time.monotonic()
+            wait_until(lambda: all(probe(node) == (200, "ready\n") for node in fleet.nodes), 120)
+            gevent.sleep(5)
+        books = check_books(standby.url, fleet, load, upstream)
+        add_row(table, "The primary crashes, a synchronous standby takes over", load, (away, back), books)
+    finally:
+        standby.stop()
+
+
+def test_a_pooler_restarts(
+    server: PostgresServer, start: Callable[..., tuple[Fleet, FakeOpenAI]], table: list[str]
+) -> None:
+    pooler = TransactionPooler(server.socket_url)
+    try:
+        fleet, upstream = start(pooler.url)
+        with load_on(fleet) as load:
+            gevent.sleep(5)
+            away = time.monotonic()
+            for _ in range(5):
+                pooler.restart()
+                gevent.sleep(1)
+            back = time.monotonic()
+            gevent.sleep(5)
+        books = check_books(server.url, fleet, load, upstream)
+        name = "A pooler in transaction mode restarts five times in five seconds"
+        add_row(table, name, load, (away, back), books)
+    finally:
+        pooler.close()

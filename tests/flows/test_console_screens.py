@@ -1,0 +1,191 @@
+"""Each page of the console in a real Chromium, at three widths, light and dark: it fits, it loads nothing from another
+host, it does not violate its content security policy, and axe finds nothing that keeps people out.
+
+With SCREENSHOTS=FOLDER the test also writes a screenshot of each page into the folder (`make screenshots`).
+"""
+
+import base64
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from support import npm
+from support.chromium import BROWSER, MISSING, Chromium
+from support.console_walk import follow_links
+from support.demo_usage import add_demo_usage
+from support.gateways import LocalGateway, local_gateway
+
+from gateway.configuration.settings import Settings
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason=MISSING)]
+
+FOLDER = os.environ.get("SCREENSHOTS", "")
+SIGNED_IN = {
+    "overview": "/console",
+    "usage": "/console/usage?timeRange=30d",
+    "requests": "/console/logs",
+    "playground": "/console/playground",
+    "models": "/console/models",
+    "model": "/console/models/gpt-4o-mini",
+    "compare": "/console/models/compare?model=gpt-4o-mini&model=claude-sonnet-4-5",
+    "custom-models": "/console/models/custom",
+    "providers": "/console/providers",
+    "provider": "/console/providers/openai",
+    "provider-keys": "/console/providers/keys",
+    "routing": "/console/routing?model=gpt-4o-mini",
+    "live": "/console/logs?live=1",
+    "start": "/console/start",
+    "keys": "/console/keys",
+    "key-new": "/console/keys/new",
+    "people": "/console/people",
+    "teams": "/console/teams",
+    "projects": "/console/projects",
+    "audit": "/console/audit",
+    "settings": "/console/settings",
+    "alerts": "/console/alerts",
+    "account": "/console/account",
+    "device": "/console/device",
+    "not-found": "/console/nothing",
+}
+# Pages that are opened by the first link of a list.
+BEHIND = {
+    "request": "/console/logs",
+    "key": "/console/keys",
+    "person": "/console/people",
+    "project": "/console/projects",
+}
+SIGNED_OUT = {
+    "sign-in": "/console/login",
+    "forgot": "/console/forgot",
+    "guide": "/docs/quickstart",
+    "guides": "/docs/guides",
+    "guide-page": "/docs/guides/limits",
+}
+# Bytes of the page and its files over the wire, without what its scripts fetch later.
+WEIGHT = """performance.getEntries().filter(one => !["fetch", "xmlhttprequest"].includes(one.initiatorType))
+    .reduce((sum, one) => sum + (one.encodedBodySize || 0), 0)"""
+MOST_BYTES = 150_000
+AXE = {"axe-core": "4.14.1"}
+CACHE = Path(__file__).resolve().parent.parent.parent / "data" / "axe"
+RUN_AXE = """window.found = undefined;
+axe.run(document, %s).then(result => {
+    found = result.violations.map(one => one.id + ": " + one.nodes.slice(0, 3).map(node => node.html).join(" "));
+}, error => { found = [String(error)]; });"""
+WIDTHS = (400, 900, 1400)
+WATCH = """window.violations = [];
+document.addEventListener("securitypolicyviolation", event => violations.push(event.violatedDirective));
+"""
+HOSTS = """[...document.querySelectorAll("[src], link[href]")].map(one => new URL(one.src || one.href).host)
+    .concat(performance.getEntriesByType("resource").map(one => new URL(one.name).host))"""
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Chromium]:
+    made = Chromium(tmp_path / "browser")
+    made.ask("Page.enable")
+    made.ask("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def demo_gateway(settings: Callable[..., Settings]) -> Iterator[LocalGateway]:
+    with local_gateway(settings) as running:
+        yield running
+
+
+@pytest.fixture
+def axe() -> str:
+    """The script of axe-core from npm; "" where npm is not installed."""
+    if shutil.which("npm") is None:
+        return ""
+    return (npm.install(CACHE, AXE) / "axe-core" / "axe.min.js").read_text()
+
+
+def test_each_page_fits_loads_nothing_from_elsewhere_and_is_accessible(
+    demo_gateway: LocalGateway, browser: Chromium, axe: str
+) -> None:
+    problems: dict[str, str] = {}
+    for place in visit(browser, demo_gateway):
+        assert browser.run("document.documentElement.scrollWidth") <= browser.run("innerWidth"), place
+        assert browser.run("window.violations") == [], place
+        assert set(browser.run(HOSTS)) == {demo_gateway.address.removeprefix("http://")}, place
+        assert browser.run("document.fonts.size") == 0, place
+        assert 0 < browser.run(WEIGHT) < MOST_BYTES, place
+        if FOLDER:
+            save(browser, Path(FOLDER) / f"{place}.png")
+        elif axe:
+            problems |= {problem: place for problem in find_barriers(browser, axe, place) if problem not in problems}
+    assert not problems
+
+
+def find_barriers(browser: Chromium, axe: str, place: str) -> list[str]:
+    """Return what axe finds on the page. The dark theme differs only by its colours."""
+    if browser.run("typeof window.axe") == "undefined":
+        browser.run(axe)
+    options = {"resultTypes": ["violations"]}
+    if place.endswith("dark"):
+        options["runOnly"] = ["color-contrast", "link-in-text-block"]
+    browser.run(RUN_AXE % json.dumps(options))
+    browser.wait_for("window.found !== undefined")
+    found: list[str] = browser.run("window.found")
+    return found
+
+
+def test_the_api_reference_renders_from_this_site_alone(demo_gateway: LocalGateway, browser: Chromium) -> None:
+    browser.open(f"{demo_gateway.address}/docs#post-/v1/chat/completions")
+    # The renderer computes for seconds, for a minute on a busy machine.
+    browser.wait_for("document.querySelector('rapi-doc')?.shadowRoot?.textContent.includes('Chat completion')", 240)
+    browser.wait_for("document.querySelector('rapi-doc').shadowRoot.querySelector('.m-btn.primary') !== null")
+    assert browser.run("window.violations") == []
+    assert set(browser.run(HOSTS)) == {demo_gateway.address.removeprefix("http://")}
+    if FOLDER:
+        save(browser, Path(FOLDER) / "reference-1400-light.png")
+
+
+def visit(browser: Chromium, gateway: LocalGateway) -> Iterator[str]:
+    """Open each page at each width, light and dark; return the name of each view."""
+    token = add_demo_usage(gateway)
+    yield from show(browser, gateway, SIGNED_OUT)
+    browser.ask("Network.setCookie", name="llmgateway.session_token", value=token, url=gateway.address)
+    yield from show(browser, gateway, {**SIGNED_IN, **find_other_pages(gateway, token)})
+
+
+def find_other_pages(gateway: LocalGateway, token: str) -> dict[str, str]:
+    """Return a page of each row of the console's table that SIGNED_IN does not name, by a name made of its path."""
+
+    def fetch(path: str) -> tuple[int, str]:
+        answer = requests.get(gateway.address + path, cookies={"llmgateway.session_token": token}, timeout=60)
+        return answer.status_code, answer.text
+
+    named = {path.partition("?")[0] for path in SIGNED_IN.values()}
+    linked = follow_links(fetch).places
+    known = {place for path, place in linked.items() if path in named}
+    others = {place: path for path, place in linked.items() if place not in known and path not in named}
+    return {re.sub(r"[^a-z]+", "-", place.removeprefix("/console/")).strip("-"): path for place, path in others.items()}
+
+
+def show(browser: Chromium, gateway: LocalGateway, pages: dict[str, str]) -> Iterator[str]:
+    for name, path in pages.items():
+        browser.open("about:blank")
+        browser.open(gateway.address + path)
+        browser.wait_for("document.readyState === 'complete' && !!document.querySelector('h1')")
+        for width in WIDTHS:
+            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+            browser.ask("Emulation.setDeviceMetricsOverride", **size)
+            for theme in ("light", "dark"):
+                features = {"prefers-color-scheme": theme, "prefers-reduced-motion": "reduce"}
+                listed = [{"name": feature, "value": value} for feature, value in features.items()]
+                browser.ask("Emulation.setEmulatedMedia", features=listed)
+                yield f"{name}-{width}-{theme}"
+
+
+def save(browser: Chromium, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shot = browser.ask("Page.captureScreenshot", format="png", captureBeyondViewport=False)
+    path.write_bytes(base64.b64decode(shot["data"]))

@@ -1,0 +1,155 @@
+"""PostgreSQL away under load, while a worker is killed: in both modes nothing is lost, and nothing is counted twice."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import gevent
+import httpx
+import psycopg
+import pytest
+from fakes.openai import FakeOpenAI
+from support.breakable_network import Gate
+from support.gateways import MANAGE, GatewayProcess
+from support.spending import SECRETS, until
+
+BODY = {"model": "openai/gpt-4o-mini", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 20}
+Start = Callable[..., GatewayProcess]
+
+
+class Installation:
+    """A gateway with a way to PostgreSQL that can be shut, and a provider that counts its calls."""
+
+    def __init__(self, process: Start, gate: Gate, url: str, upstream: FakeOpenAI, **more: str) -> None:
+        self.gate = gate
+        self.upstream = upstream
+        self._url = url
+        self.gateway = process(
+            1,
+            **SECRETS,
+            DATABASE_URL=f"postgresql://postgres@127.0.0.1:{gate.port}{urlsplit(url).path}",
+            GATEWAY_BOOTSTRAP_CREDITS_USD="100",
+            LLM_OPENAI_BASE_URL=upstream.url,
+            LLM_OPENAI_API_KEY="x",
+            GATEWAY_ALLOW_PRIVATE_UPSTREAMS="true",
+            **more,
+        )
+        self.http = httpx.Client(trust_env=False, timeout=60)
+        self.good: list[str] = []
+
+    def ask(self, key: str = "") -> int:
+        headers = {"Authorization": f"Bearer {key or self.gateway.key}"}
+        try:
+            answer = self.http.post(f"{self.gateway.url}/chat/completions", json=BODY, headers=headers)
+        except httpx.HTTPError:
+            return 0
+        if answer.status_code == 200:
+            self.good.append(answer.json()["metadata"]["log_id"])
+        return answer.status_code
+
+    def ready(self) -> tuple[int, str]:
+        try:
+            answer = self.http.get(f"{self.gateway.address}/readyz")
+        except httpx.HTTPError:
+            return 0, ""
+        return answer.status_code, answer.text
+
+    def status(self) -> str:
+        """Return what `status` prints; it ends with 1 while the database is away."""
+        command = [*MANAGE, "status"]
+        done = subprocess.run(command, env=self.gateway.environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 1
+        return done.stdout
+
+    def rows(self) -> list[str]:
+        with psycopg.connect(self._url) as connection:
+            return [row[0] for row in connection.execute("SELECT encode(request, 'hex') FROM usage").fetchall()]
+
+    def check_books(self) -> None:
+        """Each whole answer has one row, no call has two, and the ledger agrees."""
+        assert until(lambda: set(self.good) <= set(self.rows()))
+        rows = self.rows()
+        assert set(self.good) <= set(rows) and len(rows) == len(set(rows)) <= len(self.upstream.calls)
+        assert "The books agree" in self.gateway.manage("doctor")
+
+
+@pytest.fixture
+def begin(process: Start, postgresql_url: str) -> Iterator[Callable[..., Installation]]:
+    folder = Path(parse_qs(urlsplit(postgresql_url).query)["host"][0])
+    gate = Gate(str(next(folder.glob(".s.PGSQL.*[0-9]")))).open()
+    with FakeOpenAI() as upstream:
+        yield lambda **more: Installation(process, gate, postgresql_url, upstream, **more)
+    gate.shut()
+
+
+def test_known_keys_are_served_without_the_database_and_each_answer_is_counted_once(
+    begin: Callable[..., Installation],
+) -> None:
+    here = begin(GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_AWAY_S="600", GATEWAY_DATABASE_POOL_WAIT_S="2")
+    assert [here.ask() for _ in range(5)] == [200] * 5
+    here.gate.shut()
+    assert until(lambda: "the database is away: known keys are served" in here.ready()[1])
+    assert here.ready()[0] == 200
+    served = [here.ask() for _ in range(20)]
+    assert served == [200] * 20
+    assert here.ask("llmgtwy_" + "u" * 40) == 503
+    assert len(here.rows()) == 5
+    assert "keep usage records" in here.status()
+    (worker,) = here.gateway.workers()
+    os.kill(worker, signal.SIGKILL)
+    assert until(lambda: here.gateway.workers() not in ([], [worker]))
+    here.gate.open()
+    assert until(lambda: here.ready() == (200, "ready\n"))
+    assert until(lambda: len(here.rows()) >= 25)
+    assert [here.ask() for _ in range(3)] == [200] * 3
+    here.check_books()
+
+
+def test_records_of_a_worker_that_lives_are_posted_when_the_database_is_back(
+    begin: Callable[..., Installation],
+) -> None:
+    here = begin(GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_POOL_WAIT_S="2")
+    stop: list[bool] = []
+    codes: list[int] = []
+
+    def load() -> None:
+        while not stop:
+            codes.append(here.ask())
+
+    assert here.ask() == 200
+    running = [gevent.spawn(load) for _ in range(4)]
+    assert until(lambda: len(here.good) > 10)
+    here.gate.shut()
+    before = len(here.good)
+    assert until(lambda: len(here.good) > before + 50)
+    here.gate.open()
+    assert until(lambda: here.ready() == (200, "ready\n"))
+    stop.append(True)
+    gevent.joinall(running)
+    assert set(codes) == {200}
+    here.check_books()
+
+
+def test_serving_without_the_database_ends_after_its_time_and_amount(begin: Callable[..., Installation]) -> None:
+    here = begin(GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_AWAY_USD="0.0001", GATEWAY_DATABASE_AWAY_S="8")
+    assert here.ask() == 200
+    here.gate.shut()
+    assert until(lambda: here.ask() == 503)
+    assert until(lambda: here.ready()[0] == 503)
+    here.gate.open()
+    assert until(lambda: here.ask() == 200)
+    here.check_books()
+
+
+def test_by_default_requests_are_refused_until_the_database_is_back(begin: Callable[..., Installation]) -> None:
+    here = begin()
+    assert here.ask() == 200
+    here.gate.shut()
+    assert until(lambda: here.ask() == 503)
+    assert until(lambda: here.ready() == (503, "the database is away\n"))
+    here.gate.open()
+    assert until(lambda: here.ask() == 200)
+    here.check_books()

@@ -1,0 +1,28 @@
+"""The console's pages as a person's browser requests them."""
+
+import re
+from html import unescape
+from typing import Any
+
+from support.management import Person, Tenants
+
+OWN = {"Origin": "http://localhost"}
+CSRF = re.compile(r'name="csrf" value="([^"]*)"')
+
+
+def browser_headers(who: Person) -> dict[str, str]:
+    return OWN | {"Cookie": f"llmgateway.session_token={who.token}"}
+
+
+def open_page(tenants: Tenants, who: Person, path: str, status: int = 200) -> str:
+    """Return the text of a page, which must have this status."""
+    answer = tenants.client.get(path, headers=browser_headers(who))
+    assert answer.status_code == status, answer.text
+    return unescape(answer.text)
+
+
+def press_button(tenants: Tenants, who: Person, path: str, action: str, **fields: str) -> Any:
+    """Send the form of a page with the button `action`, and return the answer. All forms of a session share a token."""
+    csrf = CSRF.findall(open_page(tenants, who, "/console/keys/new"))[0]
+    data = {"csrf": csrf, "action": action, **fields}
+    return tenants.client.post(path.partition("?")[0], headers=browser_headers(who), data=data)

@@ -1,0 +1,98 @@
+"""A month of usage of a small company, so that the console's pages have something to show."""
+
+import random
+
+from support.demo_providers import add_demo_providers
+from support.gateways import LocalGateway
+from support.usage import insert_rows, usage_row
+
+from gateway.accounts import keys
+from gateway.accounts.members import add_member, list_members
+from gateway.accounts.projects import create_project
+from gateway.clock import DAY_US, HOUR_US
+from gateway.limits.budgets import Limits
+from gateway.limits.models import TOTAL, budget_id
+from gateway.metering.models import SETTLEMENT
+from gateway.metering.usage_table import raw_id
+from gateway.money import NANO
+
+# Model, provider, dollars of a request, share of the requests.
+MODELS = (
+    ("claude-sonnet-4-5", "anthropic", 0.0214, 30),
+    ("gpt-5", "openai", 0.0171, 26),
+    ("gpt-4o-mini", "openai", 0.0008, 22),
+    ("gemini-2.5-flash", "google-ai-studio", 0.0013, 14),
+    ("mistral-large-latest", "mistral", 0.0052, 8),
+)
+SOURCES = ("claude-code", "support-bot", "cursor", "search.acme.example", "")
+# Description, spending limit in dollars, share of the requests.
+KEYS = (("Support bot", 400, 40), ("Search ranking", 120, 25), ("Coding agents", 90, 20), ("Evaluation", None, 10))
+PEOPLE = ("ada@acme.example", "grace@acme.example", "alan@acme.example", "edsger@acme.example")
+DAYS = 45
+
+
+def add_demo_usage(gateway: LocalGateway, a_day: int = 60) -> str:
+    """Add people, keys and 45 days of usage to the gateway's first organization, and return its owner's session."""
+    services = gateway.services
+    stores = services.store.database, services.store.control
+    organization = gateway.organization_id
+    project = create_project(*stores, organization, "Customer service", actor="test")
+    dice = random.Random(7)
+    made = []
+    for (description, limit, _), email in zip(KEYS, PEOPLE, strict=True):
+        member = add_member(*stores, organization, email, "developer", actor="test")
+        limits = Limits(limit * NANO if limit else None)
+        draft = keys.Draft(project.id, member.id, description)
+        made.append((services.management.create_key(draft, limits, actor=member.user_id).info, member))
+    now = services.clock.now_us()
+    rows = []
+    for day in range(DAYS):
+        busy = (1.0 if (now // DAY_US - day + 3) % 7 < 5 else 0.35) * (1.4 - day / DAYS)
+        for _ in range(round(a_day * busy)):
+            at = now - day * DAY_US - dice.randrange(1, 20 * HOUR_US)
+            model, provider, dollars, _ = dice.choices(MODELS, [one[3] for one in MODELS])[0]
+            key, member = dice.choices(made, [one[2] for one in KEYS])[0]
+            failed = dice.random() < 0.02
+            cost = 0 if failed else round(dollars * dice.lognormvariate(0, 0.7) * 12 * NANO)
+            values = {
+                "organization": raw_id(organization),
+                "project": raw_id(project.id),
+                "api_key": raw_id(key.id),
+                "member": raw_id(member.id),
+            }
+            tokens = dice.randrange(200, 6_000)
+            rows.append(
+                usage_row(
+                    min(at, now - 1_000_000),
+                    posted_at=now,  # rollups read rows in this order and began when the gateway was built
+                    cost_nusd=cost,
+                    input_nusd=cost // 3,
+                    output_nusd=cost - cost // 3,
+                    input=tokens,
+                    output=dice.randrange(20, 1_500) * (not failed),
+                    duration_ms=dice.randrange(300, 9_000),
+                    ttft_ms=dice.randrange(120, 900),
+                    kind=SETTLEMENT,
+                    attempt=0,
+                    status=503 if failed else 200,
+                    operation="chat",
+                    provider=provider,
+                    asked=model,
+                    served=model,
+                    source=dice.choice(SOURCES),
+                    finish="stop",
+                    error="upstream_error" if failed else None,
+                    **values,
+                )
+            )
+    database = services.store.database
+    for key, _ in made:
+        spent = sum(row.cost_nusd for row in rows if row.api_key == raw_id(key.id))
+        given = (spent, budget_id(key.id, TOTAL))
+        database.write(lambda given=given: database.execute("UPDATE budget SET settled_nusd = ? WHERE id = ?", given))
+    insert_rows(services.store.database, *sorted(rows, key=lambda row: row.at))
+    services.billing.rollups.catch_up()
+    members = list_members(services.store.database, organization)
+    owner = next(member.user_id for member in members if member.role == "owner")
+    add_demo_providers(gateway, owner)
+    return services.management.sessions.open(owner).token

@@ -1,0 +1,92 @@
+"""Servers of the fairness drill, each in a process of its own:
+
+    python tests/support/drill_servers.py upstream PORT
+    python tests/support/drill_servers.py stand-in PORT REQUESTS_PER_SECOND ANSWER_BYTES
+
+The upstream answers chat completions with a text about as long as the prompt. The stand-in takes the place of the
+gateway for the client of a flood: it answers as often as the gateway did, with as many bytes.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+
+LONG = 100_000  # bytes of a request that gets the long text
+TEXTS = {False: "Hello", True: "word " * 40_000}
+USAGE = {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20}
+PIECE = bytes(1 << 16)
+
+Answer = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
+
+
+def write_answer(text: str) -> bytes:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    whole = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "gpt-4.1", "choices": [choice]}
+    return json.dumps({**whole, "usage": USAGE}).encode()
+
+
+def head_of(size: int) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % size
+
+
+class Upstream:
+    """Answers at once."""
+
+    def __init__(self) -> None:
+        bodies = {long: write_answer(text) for long, text in TEXTS.items()}
+        self._answers = {long: head_of(len(body)) + body for long, body in bodies.items()}
+
+    async def answer(self, size: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(self._answers[size > LONG])
+        await writer.drain()
+
+
+class StandIn:
+    """Answers at a rate, one request after the other."""
+
+    def __init__(self, rate: float, size: int) -> None:
+        self._pause_s = 1 / rate
+        self._size = size
+        self._turn = asyncio.Lock()
+
+    async def answer(self, size: int, writer: asyncio.StreamWriter) -> None:
+        async with self._turn:
+            await asyncio.sleep(self._pause_s)
+        writer.write(head_of(self._size))
+        for start in range(0, self._size, len(PIECE)):
+            writer.write(PIECE[: self._size - start])
+            await writer.drain()
+
+
+async def serve(port: int, answer: Answer) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                lines = head.lower().split(b"\r\n")
+                size = next((int(line[15:]) for line in lines if line.startswith(b"content-length:")), 0)
+                await reader.readexactly(size)
+                await answer(size, writer)
+                if b"connection: close" in lines:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", port, limit=1 << 20)
+    print("ready", flush=True)
+    await server.serve_forever()
+
+
+def main(kind: str, port: str, *given: str) -> None:
+    if kind == "upstream":
+        server: Upstream | StandIn = Upstream()
+    else:
+        server = StandIn(float(given[0]), int(given[1]))
+    asyncio.run(serve(int(port), server.answer))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

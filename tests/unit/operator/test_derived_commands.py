@@ -1,0 +1,70 @@
+"""Commands that are derived from rows of the management table."""
+
+import json
+import os
+
+import pytest
+
+from gateway.operator.command_usage import MEMBER, CommandUsage, read_usages
+from gateway.operator.derived_commands import ONLY_ONE
+from gateway.surfaces.management.managed_operation import ManagedOperation
+from gateway.surfaces.management.table import OPERATIONS
+
+USAGES = [usage for row in OPERATIONS if isinstance(row, ManagedOperation) for usage in read_usages(row)]
+COMMANDS = [f"{usage.group} {usage.name} {usage.operation.path}" for usage in USAGES]
+
+
+@pytest.mark.parametrize("usage", USAGES, ids=COMMANDS)
+def test_a_usage_line_names_all_that_its_operation_takes(usage: CommandUsage) -> None:
+    known = {*usage.variables, *usage.members, MEMBER, "*"}
+    assert usage.named <= known
+    required = {name for name, member in usage.members.items() if member.required} - set(ONLY_ONE)
+    assert required <= usage.named
+    fields = {name for name in usage.variables if name != "organization_id"}
+    assert fields <= usage.named
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_the_operator_acts_in_every_organization_and_for_each_member(run) -> None:
+    second = run("organizations", "create", "Second")
+    member = run("members", "add", second, "boss@example.com", "--role", "owner")
+    other = run("members", "add", second, "dev@example.com")
+    project = run("projects", "create", second, "Apps", "--mode", "hybrid")
+    assert {"owner@localhost", "boss@example.com"} <= {
+        one["email"] for one in json.loads(run("members", "list", "--json"))
+    }
+    assert "owner@localhost" not in run("members", "list", "--organization", second)
+    keys = ("keys", "create", "--description", "CI", "--project", project)
+    assert json.loads(run(*keys, "--json"))["creator"]["email"] == "boss@example.com"
+    assert json.loads(run(*keys, "--member", other, "--json"))["creator"]["email"] == "dev@example.com"
+    assert "There is no member" in run(*keys, "--member", "member_x", status=1)
+    assert member in run("members", "set-role", other, "admin") or other in run("members", "list")
+    audit = json.loads(run("audit", "list", "--json"))
+    assert {"operator"} == {entry["actor"] for entry in audit if entry["action"] == "api_key.create"}
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_commands_of_one_name_run_the_operation_that_the_arguments_fit(run) -> None:
+    organization = json.loads(run("organizations", "list", "--json"))[0]["id"]
+    assert json.loads(run("organizations", "policy", organization)) == {}
+    changed = run("organizations", "policy", organization, "--set", '{"requireSoc2": true}')
+    assert json.loads(changed) == {"requireSoc2": True} == json.loads(run("organizations", "policy", organization))
+    run("discounts", "set", "0.2")
+    for words in ((), ("--organization", organization)):
+        assert len(run("discounts", "list", *words).splitlines()) == 2
+    key = json.loads(run("keys", "list", "--json"))[0]
+    member = json.loads(run("members", "list", "--json"))[0]["id"]
+    for subject in (key["id"], member):
+        assert json.loads(run("limits", "set", subject, "--total", "5", "--json"))["usageLimit"] == "5"
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_a_list_leaves_the_rows_of_workers_alone(run, open_store) -> None:
+    store = open_store(os.environ["DATABASE_URL"])
+    store.write(
+        lambda: store.execute("CREATE TRIGGER refuse BEFORE DELETE ON worker BEGIN SELECT RAISE(ABORT, 'no'); END")
+    )
+    store.write(
+        lambda: store.execute("INSERT INTO worker (epoch, node, expires_at, seen_version) VALUES (0, '', 0, 0)")
+    )
+    assert "owner@localhost" in run("members", "list")

@@ -1,0 +1,157 @@
+"""Turns on the event loop for pieces of large bodies and for work of low priority."""
+
+import socket
+import time
+
+import gevent
+
+from gateway.runtime.loop_turns import (
+    MOMENT_S,
+    PIECES_A_MOMENT,
+    bulk_turn,
+    continuation_turn,
+    low_priority,
+    low_priority_turn,
+)
+
+ROUND = "round"
+
+
+def test_large_bodies_move_a_few_pieces_in_each_interval() -> None:
+    moved: list[int] = []
+
+    def move(number: int) -> None:
+        for _ in range(4):
+            bulk_turn()
+            moved.append(number)
+
+    gevent.sleep(5 * MOMENT_S)
+    start = time.monotonic()
+    gevent.joinall([gevent.spawn(move, number) for number in range(8)], raise_error=True)
+    # At least this number of intervals passed; a timer that is late once fires earlier the next time.
+    assert time.monotonic() - start >= (32 / PIECES_A_MOMENT) / 2 * MOMENT_S
+    assert moved[PIECES_A_MOMENT : PIECES_A_MOMENT + 8] == list(range(8)), "who waits first goes first"
+
+
+def test_a_cancelled_waiter_leaves_its_turn_to_others() -> None:
+    holders = [gevent.spawn(bulk_turn) for _ in range(PIECES_A_MOMENT)]
+    leaving = [gevent.spawn(bulk_turn) for _ in range(3 * PIECES_A_MOMENT)]
+    gevent.sleep(0)
+    gevent.killall(leaving)
+    staying = [gevent.spawn(bulk_turn) for _ in range(3)]
+    assert len(gevent.joinall([*holders, *staying], timeout=60)) == PIECES_A_MOMENT + 3
+
+
+def test_one_alone_has_its_turn_at_once() -> None:
+    gevent.sleep(5 * MOMENT_S)
+    seen: list[str] = []
+    gevent.spawn(seen.append, "another")
+    bulk_turn()
+    assert seen == []
+
+
+def test_at_most_one_low_priority_turn_is_granted_in_a_round_of_the_event_loop() -> None:
+    events: list[str] = []
+    rounds = gevent.get_hub().loop.check()
+    rounds.start(events.append, ROUND)
+
+    def work(name: str) -> None:
+        for _ in range(3):
+            low_priority_turn()
+            events.append(name)
+
+    try:
+        gevent.joinall([gevent.spawn(work, f"work {number}") for number in range(8)], raise_error=True)
+    finally:
+        rounds.stop()
+    done = [event for event in events if event != ROUND]
+    assert len(done) == 24
+    assert not [pair for pair in zip(events, events[1:], strict=False) if ROUND not in pair]
+
+
+def test_low_priority_turns_are_granted_in_order_of_arrival() -> None:
+    order: list[int] = []
+
+    def work(number: int) -> None:
+        low_priority_turn()
+        order.append(number)
+
+    gevent.joinall([gevent.spawn(work, number) for number in range(8)], raise_error=True)
+    assert order == list(range(8))
+
+
+def test_a_low_priority_turn_is_granted_although_other_work_is_always_ready() -> None:
+    def busy() -> None:
+        while True:
+            gevent.sleep(0)
+
+    never_idle = gevent.spawn(busy)
+    for _ in range(3):
+        low_priority_turn()
+    never_idle.kill()
+
+
+def test_work_that_is_ready_goes_before_a_low_priority_turn() -> None:
+    order: list[str] = []
+    near, far = socket.socketpair()
+
+    def receive() -> None:
+        near.recv(1)
+        order.append("socket")
+
+    def work(name: str) -> None:
+        low_priority_turn()
+        order.append(name)
+        if name == "first":
+            far.send(b"x")
+
+    with near, far:
+        receiving = gevent.spawn(receive)
+        gevent.sleep(0)
+        gevent.joinall([receiving, *(gevent.spawn(work, name) for name in ("first", "second"))], raise_error=True)
+    assert order == ["first", "socket", "second"]
+
+
+def test_a_lone_low_priority_turn_is_granted_at_once() -> None:
+    gevent.sleep(0.01)
+    seen: list[str] = []
+    gevent.spawn(seen.append, "another")
+    low_priority_turn()
+    assert seen == []
+
+
+def test_a_cancelled_waiter_leaves_its_low_priority_turn_to_others() -> None:
+    holder = gevent.spawn(low_priority_turn)
+    leaving = [gevent.spawn(low_priority_turn) for _ in range(5)]
+    gevent.sleep(0)
+    gevent.killall(leaving)
+    staying = [gevent.spawn(low_priority_turn) for _ in range(3)]
+    assert len(gevent.joinall([holder, *staying], timeout=60)) == 4
+
+
+def test_work_of_low_priority_continues_after_work_that_is_ready() -> None:
+    order: list[str] = []
+
+    def report() -> None:
+        with low_priority():
+            order.append("begun")
+            gevent.spawn(order.append, "model call")
+            continuation_turn()
+            order.append("ended")
+
+    gevent.spawn(report).join()
+    assert order == ["begun", "model call", "ended"]
+
+
+def test_other_work_needs_no_turn_to_continue() -> None:
+    order: list[str] = []
+
+    def work() -> None:
+        with low_priority():
+            pass
+        gevent.spawn(order.append, "another")
+        continuation_turn()
+        order.append("ended")
+
+    gevent.spawn(work).join()
+    assert order[0] == "ended"

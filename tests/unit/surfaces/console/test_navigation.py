@@ -1,0 +1,33 @@
+"""The console's navigation shows the entry of the current page, and to developers no pages of managers."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from gateway.surfaces.console.navigation import find_current, list_links
+from gateway.surfaces.console.table import SURFACE
+
+
+@pytest.mark.parametrize(
+    ("path", "current"),
+    [
+        ("/console", "/console"),
+        ("/console/logs/0123", "/console/logs"),
+        ("/console/keys", "/console/keys"),
+        ("/console/login", ""),
+    ],
+)
+def test_the_entry_of_a_page_is_marked(path: str, current: str) -> None:
+    assert find_current(path) == current
+
+
+def test_each_entry_leads_to_a_page() -> None:
+    owner = SimpleNamespace(memberships={"org_1": SimpleNamespace(role="owner")})
+    paths = {one.path for one in SURFACE.operations if one.method == "GET"}
+    assert {link.path for _, links in list_links(owner) for link in links} - {"/docs"} <= paths  # type: ignore[arg-type]
+
+
+def test_developers_see_no_pages_of_managers() -> None:
+    developer = SimpleNamespace(memberships={"org_1": SimpleNamespace(role="developer")})
+    shown = [link for _, links in list_links(developer) for link in links]  # type: ignore[arg-type]
+    assert shown and not any(link.managers for link in shown)

@@ -1,0 +1,25 @@
+from gateway.surfaces.console.plots import HEIGHT, OTHER, build_plot, round_up
+
+DAYS = ("2026-11-21", "2026-11-22", "2026-11-23")
+
+
+def test_bars_are_stacked_to_their_totals() -> None:
+    plot = build_plot(DAYS, {"small": (1, 0, 2), "large": (3, 0, 8)}, str)
+    assert [name for _, name in plot.legend] == ["large", "small"] and plot.scale == ("10", "5", "0")
+    heights = [sum(part.height for part in bar.segments) for bar in plot.bars]
+    assert heights == [0.4 * HEIGHT, 0, HEIGHT]
+    assert plot.bars[2].title == "2026-11-23: 10\nlarge: 8\nsmall: 2" and plot.bars[1].segments == ()
+    assert min(part.y for part in plot.bars[2].segments) == 0
+
+
+def test_small_series_are_summed_up() -> None:
+    series = {f"model {number}": (number, 0, 0) for number in range(1, 10)}
+    plot = build_plot(DAYS, series, str)
+    assert [name for _, name in plot.legend][-1] == OTHER and len(plot.legend) == 7
+    assert plot.bars[0].title.endswith("Other: 6")
+
+
+def test_an_axis_ends_at_a_round_number_and_names_the_first_and_last_step() -> None:
+    assert [round_up(value) for value in (0, 7, 11, 21, 999, 10**9)] == [1, 8, 15, 30, 1000, 10**9]
+    assert build_plot(DAYS, {}, str).ticks == ("21 Nov", "22 Nov", "23 Nov")
+    assert build_plot((), {}, str).bars == () and build_plot(("2026-11-23T14:00:00",), {}, str).ticks == ("14:00",)

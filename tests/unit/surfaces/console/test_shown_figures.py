@@ -1,0 +1,24 @@
+import pytest
+
+from gateway.money import NANO
+from gateway.surfaces.console.shown_figures import round_cost, round_count, show_cost, show_count
+
+
+@pytest.mark.parametrize(
+    ("nano", "shown"),
+    [(0, "$0.00"), (1, "<$0.01"), (NANO // 100, "$0.01"), (2_400_000_000, "$2.40"), (1234 * NANO, "$1,234.00")],
+)
+def test_costs_are_rounded_to_cents(nano: int, shown: str) -> None:
+    assert round_cost(nano) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(0, "0"), (9_999, "9,999"), (12_345, "12.3K"), (1_234_567, "1.23M"), (25 * 10**9, "25B")]
+)
+def test_long_counts_get_a_unit(count: int, shown: str) -> None:
+    assert round_count(count) == shown
+
+
+def test_the_exact_value_is_in_the_title() -> None:
+    assert show_cost("0.000123") == '<span title="$0.000123">&lt;$0.01</span>'
+    assert show_count(12_345) == '<span title="12,345">12.3K</span>'

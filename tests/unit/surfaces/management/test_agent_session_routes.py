@@ -1,0 +1,62 @@
+"""Sessions of agents in the management API, in the log and on their page."""
+
+import pytest
+from support.management import Person, Tenants
+
+
+def ask(tenants: Tenants, person: Person, session: str, model: str = "sandbox/sandbox-echo") -> None:
+    body = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
+    tenants.ok("POST", "/v1/chat/completions", person.key.token, body, x_session_id=session)
+
+
+@pytest.fixture
+def asked(tenants: Tenants) -> Tenants:
+    """A developer's two sessions, of which a colleague shares one, and a session of another organization."""
+    for name in ("acme owner", "rival owner"):
+        tenants.services.billing.ledger.grant(tenants[name].organization_id, 10**9, name)
+    for session in ("first", "second:1", "first"):
+        ask(tenants, tenants["acme developer"], session)
+    ask(tenants, tenants["acme colleague"], "first", "sandbox/sandbox-tools")
+    ask(tenants, tenants["rival owner"], "first")
+    tenants.services.store.journal.flush(60)
+    return tenants
+
+
+def listed(tenants: Tenants, who: Person, query: str = "") -> list[tuple[str, int]]:
+    return [(one["id"], one["turns"]) for one in tenants.ok("GET", f"/logs/sessions{query}", who)["sessions"]]
+
+
+def test_sessions_are_listed_with_their_turns_as_each_person_may_see_them(asked: Tenants) -> None:
+    assert listed(asked, asked["acme owner"]) == [("first", 3), ("second:1", 1)]
+    assert listed(asked, asked["acme developer"]) == [("first", 2), ("second:1", 1)]
+    assert listed(asked, asked["acme colleague"]) == [("first", 1)]
+    assert listed(asked, asked["rival owner"]) == [("first", 1)]
+
+
+def test_pages_of_sessions_show_each_session_once(asked: Tenants) -> None:
+    owner = asked["acme owner"]
+    first = asked.ok("GET", "/logs/sessions?limit=1", owner)
+    second = asked.ok("GET", f"/logs/sessions?limit=1&cursor={first['next']}", owner)
+    third = asked.ok("GET", f"/logs/sessions?cursor={second['next']}", owner) if second["next"] else {"sessions": []}
+    shown = [one["id"] for one in first["sessions"] + second["sessions"] + third["sessions"]]
+    assert shown == ["first", "second:1"]
+
+
+def test_a_session_is_one_thing_whose_sums_are_those_of_its_requests(asked: Tenants) -> None:
+    owner = asked["acme owner"]
+    session = asked.ok("GET", "/logs/sessions/first", owner)["session"]
+    logs = asked.ok("GET", "/logs?session=first", owner)["logs"]
+    assert len(logs) == session["turns"] == 3 and {log["session"] for log in logs} == {"first"}
+    for name in ("inputTokens", "outputTokens"):
+        assert session[name] == sum(log[name] for log in logs) == sum(part[name] for part in session["parts"]) > 0
+    assert float(session["cost"]) == pytest.approx(sum(float(log["cost"]) for log in logs))
+    assert sorted(part["model"] for part in session["parts"]) == ["sandbox-echo", "sandbox-tools"]
+    assert asked.ok("GET", "/logs/sessions/second:1", owner)["session"]["turns"] == 1
+    assert asked.call("GET", "/logs/sessions/second:1", asked["rival owner"])[0] == 404
+
+
+def test_the_page_shows_sessions_with_links_to_their_requests(asked: Tenants) -> None:
+    headers = {"Cookie": f"llmgateway.session_token={asked['acme developer'].token}"}
+    page = asked.client.get("/console/sessions", headers=headers).get_data(as_text=True)
+    assert "session=second%3A1" in page and "sandbox/sandbox-echo" in page and "0.0 %" in page
+    assert "sandbox-tools" not in page

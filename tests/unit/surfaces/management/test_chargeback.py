@@ -1,0 +1,211 @@
+"""Shares and FOCUS charges are what plain Python makes of the rows, and the charges of a month equal the ledger."""
+
+import csv
+import io
+import json
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+
+import pytest
+from support.management import Tenants
+from support.usage import insert_rows, usage_row
+
+from gateway.clock import DAY_US, HOUR_US, from_datetime, to_datetime, to_iso
+from gateway.metering.models import BYOK, CREDITS
+from gateway.metering.usage_table import UsageRecord, raw_id
+from gateway.money import NANO
+from gateway.reports import focus, shares
+from gateway.reports.focus import MANDATORY
+
+PEOPLE = ("acme owner", "acme developer", "acme colleague")
+TEAMS = (None, "search", "ads", 'a "quoted" team')
+
+
+class Case:
+    """A month of an organization's usage with tags, sessions and two teams, of which one person is in both."""
+
+    def __init__(self, tenants: Tenants) -> None:
+        self.tenants = tenants
+        self.owner = tenants["acme owner"]
+        services = tenants.services
+        dice = random.Random(7)
+        now_us = services.clock.now_us()
+        self.month = to_datetime(now_us - 40 * DAY_US).strftime("%Y-%m")
+        self.span = focus.read_month(self.month)
+        self.rows = [self._row(dice) for _ in range(400)]
+        insert_rows(services.store.database, *self.rows)
+        services.billing.rollups.catch_up()
+        services.billing.ledger.post(self.owner.organization_id, "grant", NANO, "start")
+        services.billing.ledger_close.close()
+        org = f"/orgs/{self.owner.organization_id}"
+        self.teams = {}
+        for name, members in (("Red", PEOPLE[:2]), ("Blue", PEOPLE[1:2])):
+            team = tenants.ok("POST", f"{org}/teams", self.owner, {"name": name})["team"]["id"]
+            for member in members:
+                tenants.ok("PUT", f"{org}/teams/{team}/members/{tenants[member].member_id}", self.owner)
+                self.teams.setdefault(raw_id(tenants[member].member_id), []).append(team)
+
+    def _row(self, dice: random.Random) -> UsageRecord:
+        who = self.tenants[dice.choice(PEOPLE)]
+        team = dice.choice(TEAMS)
+        return usage_row(
+            self.span.start_us + dice.randrange(-2 * HOUR_US, self.span.end_us - self.span.start_us + HOUR_US),
+            posted_at=self.tenants.services.clock.now_us() - 1,
+            organization=raw_id(who.organization_id),
+            project=raw_id(who.project_id),
+            api_key=raw_id(who.key.info.id),
+            member=raw_id(who.member_id),
+            provider=dice.choice(("sandbox", "custom-one")),
+            served=dice.choice(("a-model", "b-model")),
+            operation="chat",
+            cost_nusd=dice.randrange(10**9),
+            mode=dice.choice((CREDITS, CREDITS, BYOK)),
+            input=dice.randrange(100),
+            cache_read=dice.randrange(100),
+            output=dice.randrange(100),
+            storage_nusd=dice.choice((None, None, 1000)),
+            discount_nusd=dice.choice((None, 17)),
+            session=dice.choice((None, "s-1", "s-2", "s-3")),
+            tags=json.dumps({"team": team}) if team else None,
+        )
+
+    def within(self) -> list[UsageRecord]:
+        return [row for row in self.rows if self.span.start_us <= row.at < self.span.end_us]
+
+    def query(self) -> str:
+        first = to_iso(self.span.start_us)[:10]
+        last = to_iso(self.span.end_us - 1)[:10]
+        return f"from={first}&to={last}"
+
+
+@pytest.fixture(scope="module")
+def case(open_tenants: Callable) -> Iterator[Case]:
+    with open_tenants() as tenants:
+        yield Case(tenants)
+
+
+def summed(rows: list[UsageRecord], value: Callable[[UsageRecord], list[str]]) -> dict[str, tuple[int, int, int]]:
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for row in rows:
+        for name in value(row):
+            for place, amount in enumerate((1, row.input + row.cache_read, row.cost_nusd)):
+                sums[name][place] += amount
+    return {name: tuple(amounts) for name, amounts in sums.items()}
+
+
+def read(case: Case, who: str, query: str) -> dict[str, tuple[int, int, int]]:
+    found = case.tenants.ok("GET", f"/activity/shares?{case.query()}&{query}", case.tenants[who])["shares"]
+    return {one["id"]: (one["requestCount"], one["inputTokens"], int(Decimal(one["cost"]) * NANO)) for one in found}
+
+
+VALUES = {
+    "groupBy=tag&tag=team": lambda case, row: [json.loads(row.tags)["team"] if row.tags else ""],
+    "groupBy=tag&tag=unknown": lambda case, row: [""],
+    "groupBy=session": lambda case, row: [row.session or ""],
+    "groupBy=team": lambda case, row: case.teams.get(row.member) or [""],
+    "groupBy=person": lambda case, row: [f"member_{row.member.hex()}"],
+    "groupBy=key": lambda case, row: [f"key_{row.api_key.hex()}"],
+    "groupBy=provider": lambda case, row: [row.provider],
+    "groupBy=model": lambda case, row: [f"{row.provider}/{row.served}"],
+    "groupBy=app": lambda case, row: [row.source],
+}
+
+
+@pytest.mark.parametrize("query", VALUES)
+def test_shares_equal_the_rows(case: Case, query: str) -> None:
+    assert read(case, "acme owner", query) == summed(case.within(), lambda row: VALUES[query](case, row))
+
+
+@pytest.mark.parametrize("query", ["groupBy=session", "groupBy=tag&tag=team", "groupBy=person"])
+def test_a_developer_sees_shares_of_their_own_keys(case: Case, query: str) -> None:
+    own = [row for row in case.within() if row.member == raw_id(case.tenants["acme developer"].member_id)]
+    assert read(case, "acme developer", query) == summed(own, lambda row: VALUES[query](case, row))
+
+
+def test_values_beyond_the_bound_are_one_row(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "MOST_VALUES", 2)
+    found = read(case, "acme owner", "groupBy=session")
+    assert len(found) == 3 and "(other)" in found
+    assert sum(cost for _, _, cost in found.values()) == sum(row.cost_nusd for row in case.within())
+
+
+def test_shares_are_exported_and_a_tag_needs_its_name(case: Case) -> None:
+    owner = case.tenants["acme owner"]
+    headers = {"Cookie": f"llmgateway.session_token={owner.token}"}
+    path = f"/activity/shares/export?{case.query()}&groupBy=session"
+    text = case.tenants.client.get(path, headers=headers).get_data(as_text=True)
+    assert {row["id"]: row["requestCount"] for row in csv.DictReader(io.StringIO(text))} == {
+        session: str(count) for session, (count, _, _) in read(case, "acme owner", "groupBy=session").items()
+    }
+    for query in ("groupBy=tag", "groupBy=team&tag=x"):
+        assert case.tenants.call("GET", f"/activity/shares?timeRange=7d&{query}", owner)[0] == 400
+
+
+def charges(case: Case, month: str) -> list[dict[str, str]]:
+    headers = {"Cookie": f"llmgateway.session_token={case.owner.token}"}
+    path = f"/orgs/{case.owner.organization_id}/focus?month={month}"
+    text = case.tenants.client.get(path, headers=headers).get_data(as_text=True)
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def billed(rows: list[dict[str, str]]) -> int:
+    return int(sum(Decimal(row["BilledCost"].removeprefix("'")) for row in rows) * NANO)
+
+
+def booked(case: Case, condition: str, *params: object) -> int:
+    database = case.tenants.services.store.database
+    sql = f"SELECT -COALESCE(SUM(amount_nusd), 0) FROM ledger WHERE organization = ? AND {condition}"
+    return int(database.read(lambda: database.execute(sql, (case.owner.organization_id, *params)).fetchone()[0]))
+
+
+def test_the_charges_of_a_month_equal_the_ledger(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(focus, "PAGE", 37)
+    rows = charges(case, case.month)
+    assert set(MANDATORY) <= set(rows[0])
+    assert billed(rows) == booked(case, "ref LIKE ?", f"%:{case.month}-%") > 0
+    own = sum(row.cost_nusd for row in case.within() if row.mode == BYOK)
+    assert sum(int(Decimal(row["x_OwnKeyCost"]) * NANO) for row in rows) == own
+    calls = [row for row in rows if row["PricingUnit"] == "Tokens"]
+    assert len(calls) == len(case.within()) and {row["x_Session"] for row in calls} == {"", "s-1", "s-2", "s-3"}
+    assert all(row["BillingPeriodStart"] <= row["ChargePeriodStart"] < row["BillingPeriodEnd"] for row in rows)
+
+
+def test_adjustments_are_charges_of_their_month_and_grants_are_none(case: Case) -> None:
+    month = to_datetime(case.tenants.services.clock.now_us()).strftime("%Y-%m")
+    before = billed(charges(case, month))
+    case.tenants.services.billing.ledger.post(case.owner.organization_id, "adjustment", -25, "re-rate:1", "re-rated")
+    [row] = [row for row in charges(case, month) if row["ChargeCategory"] == "Adjustment"]
+    assert row["ChargeDescription"] == "re-rated" and billed(charges(case, month)) == before + 25
+
+
+def test_only_managers_read_charges_and_a_month_is_checked(case: Case) -> None:
+    path = f"/orgs/{case.owner.organization_id}/focus?month="
+    assert case.tenants.call("GET", f"{path}2026-01", case.tenants["acme developer"])[0] == 403
+    assert case.tenants.call("GET", f"{path}2026-13", case.owner)[0] == 400
+
+
+def test_the_forecast_continues_the_last_complete_days(case: Case) -> None:
+    clock = case.tenants.services.clock
+    rival = case.tenants["rival owner"]
+    today_us = clock.now_us() // DAY_US * DAY_US
+    rows = [
+        usage_row(
+            today_us - day * DAY_US,
+            posted_at=clock.now_us() - 1,
+            project=raw_id(rival.project_id),
+            api_key=raw_id(rival.key.info.id),
+            cost_nusd=NANO,
+        )
+        for day in range(1, 8)
+    ]
+    insert_rows(case.tenants.services.store.database, *rows)
+    case.tenants.services.billing.rollups.catch_up()
+    found = case.tenants.ok("GET", f"/activity/forecast?projectId={rival.project_id}", rival)["forecast"]
+    month = focus.read_month(found["month"])
+    spent = sum(NANO for row in rows if row.at >= month.start_us)
+    left_us = month.end_us - clock.now_us()
+    assert int(Decimal(found["daily"]) * NANO) == NANO and int(Decimal(found["spent"]) * NANO) == spent
+    assert int(Decimal(found["expected"]) * NANO) == pytest.approx(spent + NANO * left_us / DAY_US, rel=1e-3)
+    assert from_datetime(to_datetime(month.start_us)) == month.start_us

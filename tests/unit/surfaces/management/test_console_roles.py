@@ -1,0 +1,155 @@
+"""The console as each role sees it: a walk over all pages and actions of the table, whoever wrote them.
+
+The pages offer a person what the management API allows, and refuse what they do not offer.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from http import HTTPStatus
+
+import pytest
+from support.console import CSRF, open_page
+from support.console_walk import Walk, signed_in_rows, submit, walk
+from support.management import Person, Tenants
+
+from gateway.accounts import members
+
+pytestmark = pytest.mark.slow
+
+ROLES = ("acme developer", "acme admin", "acme owner", "both")
+# Pages to which forms lead, and no link.
+UNLINKED = frozenset(("/console/models/compare", "/console/welcome"))  # the terminal prints the address of the second
+# Actions that end what the walk needs: the session or the account.
+ENDING = frozenset(("everywhere", "end", "sign-out", "leave", "change", "begin", "confirm", "remove-factor"))
+# Actions that change nothing; what they show is tested with their pages.
+READING = frozenset(("explain",))
+PROBLEM = re.compile(r'class="problem" role="alert">(.*?)</p>')
+REFUSED = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
+
+
+@pytest.fixture
+def people(open_tenants: Callable[[], AbstractContextManager[Tenants]]) -> Iterator[Tenants]:
+    """Tenants with something on each page: requests, teams, provider keys, a custom provider and an alert. "both" is an
+    admin of one organization and a developer of the other."""
+    with open_tenants() as tenants:
+        services = tenants.services
+        admin = tenants["acme admin"]
+        stores = services.store.database, services.store.control
+        rival = tenants["rival owner"]
+        members.add_member(*stores, rival.organization_id, "admin@acme.example", "developer", actor="test")
+        tenants.people["both"] = Person(tenants.open(admin.user_id), *_rest(admin))
+        for name in ("acme owner", "rival owner"):
+            furnish(tenants, tenants[name])
+        yield tenants
+
+
+def _rest(person: Person) -> tuple:
+    return person.user_id, person.member_id, person.organization_id, person.project_id, person.key
+
+
+def furnish(tenants: Tenants, owner: Person) -> None:
+    organization = owner.organization_id
+    tenants.services.billing.ledger.grant(organization, 10**9, organization)
+    key = {"organizationId": organization, "provider": "openai", "token": "sk-0123456789abcdef"}
+    tenants.ok("POST", "/keys/provider", owner, key)
+    provider = {"name": "own-llm", "baseUrl": "https://llm.acme.example/v1", "models": [{"id": "small"}]}
+    tenants.ok("POST", f"/orgs/{organization}/custom-providers", owner, provider)
+    teams = f"/orgs/{organization}/teams"
+    team = tenants.ok("POST", teams, owner, {"name": "Research"})["team"]
+    tenants.ok("PUT", f"{teams}/{team['id']}/members/{owner.member_id}", owner)
+    body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+    for person in (owner, tenants[f"{'acme' if owner is tenants['acme owner'] else 'rival'} developer"]):
+        tenants.ok("POST", "/v1/chat/completions", person.key.token, body)
+
+
+def csrf_of(tenants: Tenants, who: Person) -> str:
+    return CSRF.findall(open_page(tenants, who, "/console/keys/new"))[0]
+
+
+def test_every_link_of_a_page_can_be_opened_by_the_person_who_sees_it(people: Tenants) -> None:
+    walks = {role: walk(people, people[role]) for role in ROLES}
+    for role, done in walks.items():
+        failed = {path: status for path, status in done.statuses.items() if status != HTTPStatus.OK}
+        assert not failed, (role, failed)
+    reached = set(walks["acme owner"].places.values())
+    assert set(signed_in_rows()) - reached - UNLINKED == set()
+
+
+def test_pages_need_a_session(people: Tenants) -> None:
+    for path in walk(people, people["acme owner"]).statuses:
+        answer = people.client.get(path)
+        assert answer.status_code == HTTPStatus.SEE_OTHER and "/console/login" in answer.headers["Location"], path
+
+
+def test_nothing_of_another_organization_is_shown(people: Tenants) -> None:
+    owner = people["acme owner"]
+    rival = people["rival owner"]
+    secrets = (owner.organization_id, owner.project_id, owner.key.info.id, "@acme.example")
+    secrets += (people["acme developer"].key.info.id,)
+    for path in walk(people, owner).statuses:
+        answer = people.client.get(path, headers={"Cookie": f"llmgateway.session_token={rival.token}"})
+        text = answer.text.replace(path, "")
+        shown = [secret for secret in secrets if secret in text and secret not in path]
+        # A person of both organizations is a member of this one, too.
+        shown = [secret for secret in shown if secret != "@acme.example" or _foreign_emails(text)]
+        assert not shown, (path, answer.status_code, shown)
+    own = walk(people, people["acme developer"])
+    others = people["acme colleague"].key.info.id
+    assert not [path for path, text in own.texts.items() if others in text]
+
+
+def _foreign_emails(text: str) -> list[str]:
+    return [email for email in re.findall(r"[\w.]+@acme\.example", text) if email != "admin@acme.example"]
+
+
+def subjects(done: Walk) -> set:
+    return {form.subject for form in done.forms}
+
+
+@pytest.mark.parametrize(
+    ("offered_to", "refused_to"),
+    [
+        ("acme owner", "acme developer"),
+        ("acme owner", "acme admin"),
+        ("acme owner", "rival owner"),
+        ("rival owner", "both"),
+        ("acme developer", "acme colleague"),
+    ],
+)
+def test_what_is_not_offered_is_refused(people: Tenants, offered_to: str, refused_to: str) -> None:
+    stranger = people[refused_to]
+    own = walk(people, stranger)
+    known = subjects(own)
+    tokens = {form.place: dict(form.fields).get("csrf", "") for form in own.forms}
+    csrf = csrf_of(people, stranger)
+    forms = [form for form in walk(people, people[offered_to]).forms if form.subject not in known]
+    accepted = {}
+    for form in forms:
+        if not form.subject[2] and not re.search(r"_[0-9a-f]{32}", form.path):
+            continue  # it names nothing that could belong to someone else
+        answer = submit(people, stranger, form, tokens.get(form.place, csrf))
+        if answer.status_code not in REFUSED and form.action not in READING:
+            accepted[form.place, form.action, form.path] = answer.status_code
+    assert not accepted
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_is_offered_is_permitted(people: Tenants, role: str) -> None:
+    who = people[role]
+    forms = walk(people, who).forms
+    chosen = {(form.place, form.action): form for form in forms if form.action not in ENDING}
+    assert chosen
+    statuses = {}
+    for form in sorted(chosen.values(), key=_is_destructive):
+        answer = submit(people, who, form)
+        problem = PROBLEM.findall(answer.text)
+        statuses[form.place, form.action] = answer.status_code, problem, form.fields
+    refused = {
+        name: status for name, status in statuses.items() if status[0] == HTTPStatus.FORBIDDEN or status[0] >= 500
+    }
+    assert not refused
+
+
+def _is_destructive(form) -> tuple[bool, str]:
+    return bool(re.search("remove|delete|archive|drop|deactivate|switch|roll|status", form.action)), form.action

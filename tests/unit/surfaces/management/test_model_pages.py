@@ -1,0 +1,79 @@
+"""The pages of models: the catalogue as a person may use it, the comparison, and custom models."""
+
+import re
+
+import pytest
+from support.console import open_page, press_button
+from support.management import Tenants
+
+CUSTOM = "/console/models/custom"
+
+
+def row_of(page: str, name: str) -> str:
+    return next(row for row in page.split("<tr>") if f'name="model" value="{name}"' in row)
+
+
+def test_models_say_whether_the_person_can_use_them_and_why_not(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    page = open_page(tenants, owner, "/console/models?q=gpt-4o-mini")
+    assert "no provider key" in row_of(page, "gpt-4o-mini") and "OPENAI_API_KEY" in row_of(page, "gpt-4o-mini")
+    given = {"organizationId": owner.organization_id, "provider": "openai", "token": "sk-0123456789abcdef"}
+    tenants.ok("POST", "/keys/provider", owner, given)
+    tenants.ok("PATCH", f"/projects/{owner.project_id}", owner, {"mode": "hybrid"})
+    assert ">yes<" in row_of(open_page(tenants, owner, "/console/models?q=gpt-4o-mini"), "gpt-4o-mini")
+    rule = {"ruleType": "deny_models", "ruleValue": {"models": ["gpt-4o-mini"]}}
+    tenants.ok("POST", f"/keys/api/{owner.key.info.id}/iam", owner, rule)
+    denied = open_page(tenants, owner, f"/console/models/gpt-4o-mini?for={owner.key.info.id}")
+    assert "You cannot use this model now." in denied and "API key rule" in denied
+    allowed = open_page(tenants, owner, f"/console/models/gpt-4o-mini?for={owner.project_id}")
+    assert "You can use this model now." in allowed
+
+
+def test_models_are_searched_filtered_and_sorted(shared_tenants: Tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    page = open_page(shared_tenants, owner, "/console/models?capability=embeddings&sort=-input")
+    prices = [float(text) for text in re.findall(r'data-label="Input, \$ / M"><span[^>]*>\$([\d.]+)<', page)]
+    assert len(prices) > 3 and prices == sorted(prices, reverse=True)
+    assert "Claude" not in page and 'aria-sort="descending"' in page
+    nothing = open_page(shared_tenants, owner, "/console/models?q=no-such-model-anywhere")
+    assert "Nothing matches" in nothing
+    assert "Next" not in nothing and "Next" in open_page(shared_tenants, owner, "/console/models")
+
+
+def test_models_are_compared_beside_each_other(shared_tenants: Tenants) -> None:
+    owner = shared_tenants["acme developer"]
+    page = open_page(shared_tenants, owner, "/console/models/compare?model=gpt-4o-mini&model=claude-sonnet-4-5")
+    assert page.index("GPT-4o mini") < page.index("Claude Sonnet 4.5") and "$0.15" in page and "$15.00" in page
+    assert "No models are selected." in open_page(shared_tenants, owner, "/console/models/compare")
+    open_page(shared_tenants, owner, "/console/models/compare?model=none", status=404)
+    open_page(shared_tenants, owner, "/console/models/none", status=404)
+
+
+def test_a_manager_adds_a_custom_model_with_a_price(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    place = {"organization": owner.organization_id}
+    base = {**place, "name": "our-llm", "base_url": "https://llm.acme.example/v1", "token": "secret-0123456789"}
+    added = press_button(tenants, owner, CUSTOM, "add", **base)
+    assert added.status_code == 200 and "The provider our-llm was added." in added.text
+    assert "secret-0123456789" not in added.text
+    model = {**place, "provider": "our-llm", "id": "small", "input_price": "0.25", "context_length": "32,768"}
+    assert "our-llm/small was saved" in press_button(tenants, owner, CUSTOM, "save", **model).text
+    [stored] = tenants.ok("GET", f"/orgs/{owner.organization_id}/custom-providers", owner)["customProviders"]
+    expected = {"id": "small", "prices": {"prompt": "0.00000025", "completion": "0"}, "context_length": 32768}
+    assert stored["models"] == [expected]
+    assert "$0.25" in open_page(tenants, owner, CUSTOM)
+    tenants.ok("PATCH", f"/projects/{owner.project_id}", owner, {"mode": "hybrid"})
+    assert "our-llm/small" in open_page(tenants, owner, "/console/models?q=our-llm")
+    wrong = press_button(tenants, owner, CUSTOM, "save", **{**model, "input_price": "a lot"})
+    assert wrong.status_code == 400 and "Give prices in US dollars" in wrong.text
+    assert "was removed" in press_button(tenants, owner, CUSTOM, "drop", **model).text
+    assert "were removed" in press_button(tenants, owner, CUSTOM, "remove", **model).text
+
+
+@pytest.mark.parametrize("who", ["acme developer", "rival owner"])
+def test_only_managers_change_custom_models(shared_tenants: Tenants, who: str) -> None:
+    page = open_page(shared_tenants, shared_tenants[who], CUSTOM)
+    assert ("You do not manage any organizations." in page) == (who == "acme developer")
+    place = {"organization": shared_tenants["acme owner"].organization_id}
+    given = {**place, "name": "x", "base_url": "https://x.example"}
+    assert press_button(shared_tenants, shared_tenants[who], CUSTOM, "add", **given).status_code == 403

@@ -1,0 +1,95 @@
+"""The overview: the figures by role, notices, the forecast, and hostile names."""
+
+import re
+from datetime import date
+from html import unescape
+from types import SimpleNamespace
+
+import pytest
+from support.management import Person, Tenants
+
+from gateway.accounts import keys
+from gateway.accounts.keys import Change
+from gateway.limits.budgets import Limits, Status
+from gateway.money import NANO
+from gateway.surfaces.console.attention import find_budgets, find_retiring
+from gateway.surfaces.console.overview import forecast_month
+
+BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+HOSTILE = '"><script>alert(1)</script><img src=https://evil.example/x>'
+
+
+@pytest.fixture(scope="module")
+def used(open_tenants) -> Tenants:
+    with open_tenants() as tenants:
+        tenants.services.billing.ledger.grant(tenants["acme owner"].organization_id, 10**9, "overview")
+        for who, times in (("acme developer", 2), ("acme colleague", 1)):
+            for _ in range(times):
+                tenants.ok("POST", "/v1/chat/completions", tenants[who].key.token, BODY)
+        tenants.services.store.journal.flush(60)
+        tenants.services.billing.rollups.catch_up()
+        yield tenants
+
+
+def read(tenants: Tenants, who: Person) -> str:
+    answer = tenants.client.get("/console", headers={"Cookie": f"llmgateway.session_token={who.token}"})
+    assert answer.status_code == 200
+    return answer.text
+
+
+def requests_of(page: str) -> str:
+    return re.findall(r'Requests, 30 days</dt><dd><span title="(\d+)"', page)[0]
+
+
+def test_managers_see_everything_and_developers_their_own_keys(used: Tenants) -> None:
+    owner, developer = read(used, used["acme owner"]), read(used, used["acme developer"])
+    assert (requests_of(owner), requests_of(developer)) == ("3", "2")
+    assert "sandbox-echo" in owner and used["acme colleague"].key.info.description in unescape(owner)
+    assert used["acme colleague"].key.info.description not in unescape(developer)
+    rival = read(used, used["rival owner"])
+    assert requests_of(rival) == "0" and "No requests in the last 30 days" in rival
+
+
+def test_hostile_names_stay_text(used: Tenants) -> None:
+    key = used["acme developer"].key.info
+    keys.update(
+        used.services.store.database, used.services.store.control, key.id, Change(description=HOSTILE), actor=""
+    )
+    page = read(used, used["acme owner"])
+    assert "<script>" not in page and "evil.example" in page and "<img src=https" not in page
+    assert HOSTILE in unescape(page)
+
+
+def test_the_forecast_continues_the_average_of_the_last_week() -> None:
+    spent = {f"2026-11-{day:02}": 10 for day in range(1, 20)} | {"2026-11-20": 4}
+    assert forecast_month(spent, 194, date(2026, 11, 20)) == 300
+    assert forecast_month({}, 0, date(2026, 12, 31)) == 0
+
+
+def test_budgets_from_four_fifths_on_need_attention() -> None:
+    names = {"key_1": 79, "key_2": 80, "key_3": 120}
+    made = [SimpleNamespace(id=ident, description=ident, state="active") for ident in names]
+    statuses = {ident: Status(Limits(100 * NANO), used * NANO, 0, None, None) for ident, used in names.items()}
+    notices = find_budgets(made, statuses)
+    assert [(one.level, one.percent) for one in notices] == [("bad", 120), ("warn", 80)]
+
+
+def test_a_failing_provider_key_needs_the_attention_of_managers(used: Tenants) -> None:
+    owner = used["acme owner"]
+    body = {"organizationId": owner.organization_id, "provider": "openai", "token": "sk-wrong-key", "name": "Ours"}
+    made = used.ok("POST", "/keys/provider", owner, body)["providerKey"]
+    assert "of openai fails" not in read(used, owner)
+    used.services.routing.health.cooldowns.trip(f"openai#{made['id']}", "refused", None, owner.organization_id)
+    assert "Your key Ours of openai fails: it rejected the credential" in unescape(read(used, owner))
+    assert "of openai fails" not in read(used, used["acme developer"])
+    used.services.routing.health.cooldowns.clear(f"openai#{made['id']}")
+
+
+def test_models_in_use_that_end_within_a_month_need_attention() -> None:
+    mapping = SimpleNamespace(provider="openai", deactivated="2026-12-01")
+    catalogue = SimpleNamespace(models={"gpt-old": SimpleNamespace(mappings=[mapping])})
+    services = SimpleNamespace(routing=SimpleNamespace(catalogue=SimpleNamespace(current=lambda: catalogue)))
+    used = [("gpt-old", "openai"), ("gpt-old", "azure"), ("gone", "openai")]
+    [notice] = find_retiring(services, used, date(2026, 11, 23))
+    assert "openai/gpt-old will be retired on 01 December 2026" in notice.text
+    assert not find_retiring(services, used, date(2026, 9, 1)) and not find_retiring(services, used, date(2027, 1, 1))

@@ -1,0 +1,108 @@
+"""The pages of people, teams and projects: managers act there as through the management API, and others may not."""
+
+import re
+from html import unescape
+
+from support.console import open_page, press_button
+from support.management import Tenants
+
+HOSTILE = '"><script>alert(1)</script><img src=https://evil.example/x>'
+
+
+def test_a_person_is_invited_and_the_invitation_revoked(shared_tenants: Tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    path = f"/console/people?organization={owner.organization_id}"
+    made = press(shared_tenants, "acme owner", path, "invite", email="new@acme.example", role="admin")
+    assert re.search(r'<pre id="link">http://localhost/console/invitation\?token=[^<]+</pre>', made)
+    listed = open_page(shared_tenants, owner, path)
+    assert "new@acme.example" in listed and 'id="link"' not in listed
+    ident = re.findall(r'name="invitation" value="([^"]*)"', listed)[-1]
+    revoked = press(shared_tenants, "acme owner", path, "revoke", invitation=ident)
+    assert "The invitation was revoked" in revoked and "new@acme.example" not in revoked
+    admin = press_button(
+        shared_tenants, shared_tenants["acme admin"], path, "invite", email="x@y.example", role="owner"
+    )
+    assert admin.status_code == 403 and "Only an owner may make an owner" in admin.text
+
+
+def test_a_member_gets_a_role_limits_a_team_and_rules(shared_tenants: Tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    colleague = shared_tenants["acme colleague"]
+    organization = owner.organization_id
+    teams = f"/console/teams?organization={organization}"
+    assert "was created" in press(shared_tenants, "acme owner", teams, "create", name=HOSTILE)
+    listed = shared_tenants.client.get(teams, headers={"Cookie": f"llmgateway.session_token={owner.token}"}).text
+    assert "<script>" not in listed and "<img src=https" not in listed and HOSTILE in unescape(listed)
+    team = re.findall(rf"/console/teams/{organization}/(team_[0-9a-f]*)", listed)[0]
+    path = f"/console/people/{organization}/{colleague.member_id}"
+    assert "The member was added to the team" in press(shared_tenants, "acme owner", path, "join", team=team)
+    period = {"periodUsageLimit": "3", "periodUsageDurationValue": "1", "periodUsageDurationUnit": "week"}
+    limited = press(shared_tenants, "acme owner", path, "limits", usageLimit="", **period)
+    assert "The limits were saved" in limited and "per week" in limited
+    ruled = press(shared_tenants, "acme owner", path, "add-rule", ruleType="deny_models", ruleValue="gpt-4o")
+    assert "Refuse these models: <strong>gpt-4o</strong>" in ruled
+    rule = re.findall(r'name="rule" value="([^"]*)"', ruled)[0]
+    press(shared_tenants, "acme owner", path, "remove-rule", rule=rule)
+    place = f"/console/teams/{organization}/{team}"
+    assert "colleague@acme.example" in open_page(shared_tenants, owner, place)
+    assert "per month" in press(
+        shared_tenants,
+        "acme owner",
+        place,
+        "limits",
+        periodUsageLimit="9",
+        periodUsageDurationValue="1",
+        periodUsageDurationUnit="month",
+    )
+    assert "removed" in press(shared_tenants, "acme owner", place, "leave", member=colleague.member_id)
+    assert "<h1>Search</h1>" in press(shared_tenants, "acme owner", place, "rename", name="Search")
+    assert "The team was deleted" in press(shared_tenants, "acme owner", place, "delete")
+    changed = press(shared_tenants, "acme owner", path, "role", role="admin")
+    assert "The role is now admin" in changed
+    press(shared_tenants, "acme owner", path, "role", role="developer")
+    assert '<span class="badge ">inactive</span>' in press(shared_tenants, "acme owner", path, "deactivate")
+    assert "The member is active" in press(shared_tenants, "acme owner", path, "activate")
+
+
+def test_the_settings_of_a_project_are_saved(shared_tenants: Tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    place = f"/console/projects?organization={owner.organization_id}"
+    created = press(shared_tenants, "acme owner", place, "create", name="Chat")
+    path = re.findall(r'href="http://localhost(/console/projects/proj_[0-9a-f]*)">Chat<', created)[0]
+    settings = {"mode": "hybrid", "routing": "price", "retention": "retain", "cacheMarkers": "disabled"}
+    fields = {**settings, "name": "Chats", "cachingEnabled": "on", "cacheDurationSeconds": "90", "retentionDays": "7"}
+    saved = press(shared_tenants, "acme owner", path, "save", **fields)
+    assert "<h1>Chats</h1>" in saved
+    project = shared_tenants.ok("GET", path.replace("/console", ""), owner)["project"]
+    assert {name: project[name] for name in settings} == settings
+    assert (project["cachingEnabled"], project["cacheDurationSeconds"], project["retentionDays"]) == (True, 90, 7)
+    refused = press_button(shared_tenants, owner, path, "save", **{**fields, "retentionDays": "soon"})
+    assert refused.status_code == 400 and "must be a whole number" in refused.text
+    rates = press(shared_tenants, "acme owner", path, "rates", requestsPerMinute="120")
+    assert "limit in force: 120" in rates
+    secret = press(shared_tenants, "acme owner", path, "roll-secret")
+    assert "The new callback secret is whsec_" in secret
+    assert "The callback secret is whsec_" in press(shared_tenants, "acme owner", path, "secret")
+    assert "archived" in press(shared_tenants, "acme owner", path, "archive")
+    assert "active again" in press(shared_tenants, "acme owner", path, "restore")
+
+
+def test_developers_and_other_organizations_see_and_change_nothing(shared_tenants: Tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    organization = owner.organization_id
+    member = f"/console/people/{organization}/{owner.member_id}"
+    lists = [f"/console/{name}?organization={organization}" for name in ("people", "teams", "projects")]
+    for who in ("acme developer", "rival owner"):
+        for path in (*lists, member, f"/console/projects/{owner.project_id}"):
+            open_page(shared_tenants, shared_tenants[who], path, 403)
+        refused = press_button(shared_tenants, shared_tenants[who], member, "deactivate")
+        assert refused.status_code == 403
+    open_page(shared_tenants, shared_tenants["acme developer"], "/console/people", 403)
+    navigation = open_page(shared_tenants, shared_tenants["acme developer"], "/console")
+    assert "/console/people" not in navigation and "/console/keys" in navigation
+
+
+def press(tenants: Tenants, who: str, path: str, action: str, **fields: str) -> str:
+    answer = press_button(tenants, tenants[who], path, action, **fields)
+    assert answer.status_code == 200, answer.text
+    return unescape(answer.text)

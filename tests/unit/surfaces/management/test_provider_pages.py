@@ -1,0 +1,96 @@
+"""The pages of providers: keys of organizations, modes of projects, health and cooldowns."""
+
+import re
+
+import pytest
+from fakes.openai import Answer, FakeOpenAI
+from support.console import open_page, press_button
+from support.management import Person, Tenants
+
+KEYS = "/console/providers/keys"
+SECRET = "sk-very-secret-provider-key-0123456789"
+
+
+def add(tenants: Tenants, who: Person, **more: str) -> str:
+    """Add a key with the page's form, and return its id."""
+    fields = {"organization": who.organization_id, "provider": "openai", "token": SECRET, **more}
+    answer = press_button(tenants, who, KEYS, "add", **fields)
+    assert answer.status_code == 200 and SECRET not in answer.text, answer.text
+    return tenants.ok("GET", "/keys/provider", who)["providerKeys"][-1]["id"]
+
+
+def test_adding_a_key_offers_to_let_the_other_projects_use_it(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    fields = {"organization": owner.organization_id, "provider": "openai", "token": SECRET}
+    added = press_button(tenants, owner, KEYS, "add", **fields, name="Main", maxSpend="25", allowedModels="gpt-4o-mini")
+    assert "does not use it" in added.text and "Let these projects use the key?" in added.text
+    [stored] = tenants.ok("GET", "/keys/provider", owner)["providerKeys"]
+    assert (stored["name"], stored["maxSpend"], stored["allowedModels"]) == ("Main", "25", ["gpt-4o-mini"])
+    switched = press_button(tenants, owner, KEYS, "mode", project=owner.project_id, mode="hybrid")
+    assert "Own keys first" in switched.text
+    [project] = tenants.ok("GET", f"/orgs/{owner.organization_id}/projects", owner)["projects"]
+    assert project["mode"] == "hybrid"
+    assert "Let these projects" not in press_button(tenants, owner, KEYS, "add", **fields).text
+
+
+def test_a_key_is_edited_rotated_switched_off_and_deleted(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    key = add(tenants, owner, name="First")
+    saved = press_button(tenants, owner, KEYS, "save", key=key, name="Second", maxSpend="3", baseUrl="", region="")
+    assert "were saved" in saved.text and "Second" in saved.text
+    rotated = press_button(tenants, owner, KEYS, "rotate", key=key, token="sk-another-secret-0000000000000000000zzzz")
+    assert "zzzz" in rotated.text and "another-secret-0000" not in rotated.text
+    assert "inactive now" in press_button(tenants, owner, KEYS, "switch", key=key, status="inactive").text
+    assert "was deleted" in press_button(tenants, owner, KEYS, "remove", key=key).text
+    assert tenants.ok("GET", "/keys/provider", owner)["providerKeys"] == []
+    assert press_button(tenants, owner, KEYS, "remove", key=key).status_code == 404
+
+
+def test_a_key_is_tested_with_its_provider(shared_tenants: Tenants) -> None:
+    owner = shared_tenants["rival owner"]
+    with FakeOpenAI() as upstream:
+        upstream.script(Answer("pong"), Answer(status=401))
+        key = add(shared_tenants, owner, baseUrl=upstream.url)
+        works = press_button(shared_tenants, owner, KEYS, "test", key=key, model="gpt-4o-mini")
+        assert works.status_code == 200 and "The key works: gpt-4o-mini answered in" in works.text
+        fails = press_button(shared_tenants, owner, KEYS, "test", key=key, model="gpt-4o-mini")
+        assert fails.status_code == 400 and "failed (status 401)" in fails.text
+
+
+@pytest.mark.parametrize("who", ["acme developer", "rival owner"])
+def test_only_managers_of_the_organization_change_its_keys(shared_tenants: Tenants, who: str) -> None:
+    owner = shared_tenants["acme owner"]
+    stranger = shared_tenants[who]
+    key = add(shared_tenants, owner, name="Private name")
+    page = open_page(shared_tenants, stranger, KEYS)
+    assert "Private name" not in page and key not in page
+    fields = {"organization": owner.organization_id, "provider": "openai", "token": SECRET}
+    assert press_button(shared_tenants, stranger, KEYS, "add", **fields).status_code == 403
+    for action in ("save", "rotate", "test", "remove", "switch"):
+        answer = press_button(shared_tenants, stranger, KEYS, action, key=key, token=SECRET, status="inactive")
+        assert answer.status_code == 403, action
+    project = {"project": owner.project_id, "mode": "hybrid"}
+    assert press_button(shared_tenants, stranger, KEYS, "mode", **project).status_code == 403
+
+
+def test_cooldowns_are_shown_with_their_reason_to_those_whom_they_concern(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    key = add(tenants, owner, name="Research")
+    cooldowns = tenants.services.routing.health.cooldowns
+    cooldowns.trip(f"openai#{key}", "refused", None, owner.organization_id)
+    cooldowns.trip("openai/gpt-4o-mini", "limited")
+    page = open_page(tenants, owner, "/console/providers/openai")
+    assert "your key Research" in page and "it rejected the credential or this model" in page
+    assert "gpt-4o-mini" in page and "it limits the request rate" in page
+    assert "avoided" in open_page(tenants, owner, "/console/providers?state=cooldown")
+    other = open_page(tenants, tenants["rival owner"], "/console/providers/openai")
+    assert "Research" not in other and "rejected the credential" not in other and "limits the request rate" in other
+    open_page(tenants, owner, "/console/providers/none", status=404)
+
+
+def test_the_list_counts_keys_and_searches(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    add(tenants, owner)
+    page = open_page(tenants, owner, "/console/providers?q=openai&state=keys")
+    assert "1 own" in page and len(re.findall(r'<a class="open"', page)) == 1
+    assert "1 own" not in open_page(tenants, tenants["acme developer"], "/console/providers")

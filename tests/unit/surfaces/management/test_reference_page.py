@@ -1,0 +1,31 @@
+import re
+
+import pytest
+
+from gateway.surfaces import policy
+from gateway.surfaces.console.assets import load_asset
+
+
+@pytest.fixture
+def visitor(shared_tenants):
+    """A visitor without a session."""
+    return shared_tenants.gateway.app.flask.test_client()
+
+
+def test_the_page_loads_the_renderer_from_this_site_only(visitor) -> None:
+    answer = visitor.get("/docs")
+    text = answer.get_data(as_text=True)
+    sources = re.findall(r'(?:src|href|spec-url)="([^"#]+)"', text)
+    assert all(source.startswith(("/console/assets/", "http://localhost/")) for source in sources), sources
+    assert visitor.get("/docs/openapi.json").mimetype == "application/json"
+    scripts = [source for source in sources if source.endswith(".js")]
+    assert len(scripts) == 2 and all(visitor.get(script).status_code == 200 for script in scripts)
+    rules = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in rules and "script-src 'self';" in rules and "connect-src 'self'" in rules
+
+
+def test_the_address_of_the_policy_leads_to_its_place(visitor) -> None:
+    script = load_asset("reference.js").body.decode()
+    assert f'"#{policy.ANCHOR}"' in script and "#overview--versions" in script
+    description = visitor.get("/docs/openapi.json").get_json()["info"]["description"]
+    assert "## Versions" in description

@@ -1,0 +1,71 @@
+"""The page that explains the routing of a request."""
+
+import re
+from typing import Any
+
+import pytest
+from support.console import open_page, press_button
+from support.management import Person, Tenants
+
+PATH = "/console/routing"
+MODEL = "gpt-4o-mini"
+
+
+@pytest.fixture
+def owner(tenants: Tenants) -> Person:
+    """An owner whose project can use two providers of MODEL."""
+    person = tenants["acme owner"]
+    for provider in ("openai", "nanogpt"):
+        given = {"organizationId": person.organization_id, "provider": provider, "token": "sk-0123456789abcdef"}
+        tenants.ok("POST", "/keys/provider", person, given)
+    tenants.ok("PATCH", f"/projects/{person.project_id}", person, {"mode": "hybrid"})
+    return person
+
+
+def explain(tenants: Tenants, who: Person, **fields: str) -> Any:
+    return press_button(tenants, who, PATH, "explain", **{"model": MODEL, **fields})
+
+
+def test_a_request_is_explained_as_the_api_explains_it(tenants: Tenants, owner: Person) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
+    known = tenants.ok("POST", "/v1/route/explain", owner.key.token, body)
+    page = explain(tenants, owner, **{"for": owner.key.info.id, "prompt": "Hi"}).text
+    first = known["order"][0].partition("/")[0]
+    assert re.search(rf"would go to <strong>\s*{'OpenAI' if first == 'openai' else 'NanoGPT'}", page)
+    assert "would be tried" in page and "no credential" in page and "Azure OpenAI" in page
+
+
+def test_other_weights_change_the_order_only_on_the_page(tenants: Tenants, owner: Person) -> None:
+    health = tenants.services.routing.health
+    mappings = {one.provider: one for one in tenants.services.routing.catalogue.current().models[MODEL].mappings}
+    for _ in range(5):
+        health.sample(mappings["openai"], None, ttft_ms=900, tokens=100, duration_ms=1000)
+        health.sample(mappings["nanogpt"], None, ttft_ms=100, tokens=100, duration_ms=1000)
+    page = explain(tenants, owner, stream="yes", **{"weight-latency": "100"}).text
+    assert "Your weights" in page and "Latency 100%" in page
+    assert "Your weights" not in explain(tenants, owner).text
+    first_row = re.findall(r'<th scope="row">1</th>(.*?)</tr>', page, re.DOTALL)[0]
+    assert "NanoGPT" in first_row.split("<td>")[-1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"weight-price": "much"}, "Give weights as numbers"),
+        ({"weight-price": "-1"}, "not negative"),
+        ({"max_tokens": "many"}, "as a number of tokens"),
+        ({"model": "no-such-model"}, "would be refused with status"),
+    ],
+)
+def test_mistakes_are_explained(tenants: Tenants, owner: Person, fields: dict[str, str], text: str) -> None:
+    answer = explain(tenants, owner, **fields)
+    assert text in answer.text and answer.status_code in (200, 400)
+
+
+def test_a_person_explains_with_keys_that_they_may_see_only(tenants: Tenants, owner: Person) -> None:
+    rule = {"ruleType": "deny_models", "ruleValue": {"models": [MODEL]}}
+    tenants.ok("POST", f"/keys/api/{owner.key.info.id}/iam", owner, rule)
+    assert "API key rule" in explain(tenants, owner, **{"for": owner.key.info.id}).text
+    developer = explain(tenants, tenants["acme developer"], **{"for": owner.key.info.id}).text
+    assert "API key rule" not in developer and "Key of owner" not in developer
+    assert "Key of owner@acme" not in open_page(tenants, tenants["rival owner"], f"{PATH}?for={owner.key.info.id}")

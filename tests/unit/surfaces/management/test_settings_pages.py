@@ -1,0 +1,46 @@
+"""The pages of an organization's settings and audit log: for its managers, with names instead of ids."""
+
+from html import unescape
+
+import pytest
+from support.console import open_page, press_button
+from support.management import Tenants
+
+
+def test_an_organization_is_renamed_and_gets_a_policy_and_rules(open_tenants) -> None:
+    with open_tenants() as tenants:
+        owner = tenants["rival owner"]
+        path = f"/console/settings?organization={owner.organization_id}"
+        assert 'value="rival"' in open_page(tenants, owner, path)
+        assert 'value="Rival &amp; sons"' in press(tenants, path, "rename", name="Rival & sons")
+        saved = press(tenants, path, "policy", blockApiTraining="on", allowedCountries="DE, US")
+        assert 'name="blockApiTraining" checked' in saved and 'value="DE, US"' in saved
+        policy = tenants.ok("GET", f"/orgs/{owner.organization_id}/policy", owner)["policy"]
+        assert policy == {"blockApiTraining": True, "allowedCountries": ["DE", "US"]}
+        refused = press_button(tenants, owner, path, "policy", allowedProviders="none-such")
+        assert refused.status_code == 400 and "none-such" in refused.text
+        assert "The rule was added" in press(
+            tenants, path, "add-rule", ruleType="deny_ip_cidrs", ruleValue="10.0.0.0/8"
+        )
+        log = open_page(tenants, owner, "/console/audit")
+        assert "Access rule create" in log and "owner@rival.example" in log and "Rival & sons" in log
+        assert "Nothing matches" in open_page(tenants, owner, "/console/audit?q=nothing+of+the+kind")
+        found = open_page(tenants, owner, "/console/audit?q=policy")
+        assert "Organization update policy" in found and "Access rule create" not in found
+        assert "No changes yet" in open_page(tenants, owner, "/console/audit?before=1")
+
+
+@pytest.mark.parametrize("path", ["/console/settings", "/console/audit"])
+def test_only_managers_of_the_organization_open_the_page(shared_tenants: Tenants, path: str) -> None:
+    acme = shared_tenants["acme owner"].organization_id
+    for who in ("acme developer", "rival owner"):
+        open_page(shared_tenants, shared_tenants[who], f"{path}?organization={acme}", 403)
+    open_page(shared_tenants, shared_tenants["acme admin"], f"{path}?organization={acme}")
+    refused = press_button(shared_tenants, shared_tenants["acme developer"], "/console/settings", "rename", name="Mine")
+    assert refused.status_code == 403
+
+
+def press(tenants: Tenants, path: str, action: str, **fields: str) -> str:
+    answer = press_button(tenants, tenants["rival owner"], path, action, **fields)
+    assert answer.status_code == 200, unescape(answer.text)
+    return str(answer.text)

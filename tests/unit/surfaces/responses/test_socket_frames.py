@@ -1,0 +1,56 @@
+"""Messages of a Responses WebSocket."""
+
+import json
+
+import pytest
+
+from gateway.errors import InvalidRequest, RateLimited
+from gateway.surfaces.responses.socket_frames import TurnEvents, read, write_error, write_refusal
+
+CREATED = b'event: response.created\ndata: {"type":"response.created"}\n\n'
+FAILED = b'event: response.failed\ndata: {"type":"response.failed"}\n\n'
+
+
+def test_frames_of_one_piece_are_messages_with_the_stream_of_their_turn() -> None:
+    events = TurnEvents("a-1")
+    told = [json.loads(text) for text in events.read(CREATED + b": keep-alive\n\n" + FAILED)]
+    assert told == [
+        {"type": "response.created", "stream_id": "a-1"},
+        {"type": "response.failed", "stream_id": "a-1"},
+    ]
+    assert events.close() == ""
+
+
+def test_nothing_follows_the_terminal_event() -> None:
+    events = TurnEvents("")
+    assert [json.loads(text)["type"] for text in events.read(FAILED + CREATED)] == ["response.failed"]
+    assert events.close() == ""
+
+
+def test_a_turn_without_a_terminal_event_ends_with_an_error() -> None:
+    events = TurnEvents("")
+    assert len([*events.read(CREATED)]) == 1
+    told = json.loads(events.close())
+    assert (told["type"], told["status"], told["error"]["code"]) == ("error", 500, "internal_error")
+
+
+def test_an_error_has_its_status_and_says_when_to_retry() -> None:
+    told = json.loads(write_error(RateLimited("Wait.", code="slow", retry_after=3.2), "b"))
+    assert (told["status"], told["error"]["code"], told["stream_id"]) == (429, "slow", "b")
+    assert told["error"]["headers"] == {"retry-after": "3"} and told["error"]["param"] is None
+
+
+def test_a_refusal_passes_on_the_headers_that_clients_read() -> None:
+    body = b'{"error": {"message": "Wait.", "type": "t", "param": "model", "code": "slow"}}'
+    headers = [("Content-Type", "application/json"), ("Retry-After", "5"), ("x-request-id", "1")]
+    told = json.loads(write_refusal(body, 429, headers, ""))
+    assert told["error"]["headers"] == {"retry-after": "5", "x-request-id": "1"}
+    assert (told["error"]["param"], "stream_id" in told) == ("model", False)
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"{}", b'{"type": "session.update"}', b'{"type": "response.create", "stream_id": ""}']
+)
+def test_other_messages_are_refused(text: bytes) -> None:
+    with pytest.raises(InvalidRequest):
+        read(text)

@@ -1,0 +1,69 @@
+"""The code samples of the API reference."""
+
+import json
+import shlex
+
+import pytest
+
+from gateway.surfaces import code_samples, openapi, surface_table
+
+CHAT = ("post", "/v1/chat/completions")
+UPLOAD = ("post", "/v1/audio/transcriptions")
+
+
+@pytest.fixture(scope="module")
+def document():
+    return code_samples.with_samples(openapi.describe(surface_table.described()))
+
+
+def sample(document, method, path, label):
+    samples = document["paths"][path][method]["x-codeSamples"]
+    return next(one["source"] for one in samples if one["label"] == label)
+
+
+def test_every_operation_has_a_sample_in_three_languages(document) -> None:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            labels = [one["label"] for one in operation["x-codeSamples"]]
+            assert labels == ["curl", "Python", "TypeScript"], (method, path)
+
+
+def test_every_command_is_one_that_the_shell_can_split(document) -> None:
+    for path, methods in document["paths"].items():
+        for method in methods:
+            words = shlex.split(sample(document, method, path, "curl"))
+            assert words[0] == "curl" and "{" not in "".join(word for word in words if word.startswith("$")), path
+
+
+def test_every_python_program_compiles(document) -> None:
+    for path, methods in document["paths"].items():
+        for method in methods:
+            compile(sample(document, method, path, "Python"), path, "exec")
+
+
+def test_a_command_sends_the_example_with_the_key(document) -> None:
+    words = shlex.split(sample(document, *CHAT, "curl"))
+    content = document["paths"][CHAT[1]][CHAT[0]]["requestBody"]["content"]["application/json"]
+    assert json.loads(words[words.index("-d") + 1]) == content["examples"]["example"]["value"]
+    assert words[1] == "$LLMGATEWAY_GATEWAY_URL/v1/chat/completions"
+    assert "Authorization: Bearer $LLMGATEWAY_API_KEY" in words
+
+
+def test_a_form_with_a_file_is_sent_as_such(document) -> None:
+    assert "-F file=@file" in sample(document, *UPLOAD, "curl")
+    assert 'files={"file": open("file", "rb")}' in sample(document, *UPLOAD, "Python")
+    assert 'form.append("file", await openAsBlob("file"), "file");' in sample(document, *UPLOAD, "TypeScript")
+
+
+def test_a_management_operation_takes_a_session(document) -> None:
+    assert "Bearer $LLMGATEWAY_SESSION" in sample(document, "get", "/orgs", "curl")
+
+
+def test_a_quote_in_the_example_stays_within_the_command() -> None:
+    request = code_samples.SampleRequest("POST", "/x", "", "application/json", {"text": "it's"})
+    words = shlex.split(code_samples.write_curl(request))
+    assert json.loads(words[-1]) == {"text": "it's"}
+
+
+def test_the_service_comes_last(document) -> None:
+    assert document["tags"][-1] == {"name": "Service"} and {"name": "Models"} in document["tags"]
