@@ -125,7 +125,7 @@ def test_each_page_fits_loads_nothing_from_elsewhere_and_is_accessible(
 
 
 def find_barriers(browser: Chromium, axe: str, place: str) -> list[str]:
-    """Return what axe finds on the page. The dark theme differs only by its colours."""
+    """Return what axe finds on the page at rest. The dark theme differs only by its colours."""
     if browser.run("typeof window.axe") == "undefined":
         browser.run(axe)
     options = {"resultTypes": ["violations"]}
