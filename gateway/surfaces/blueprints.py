@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, Flask, Response, request
-from werkzeug.routing import Rule
+from werkzeug.routing import PathConverter, Rule
 
 from gateway.accounts.authentication import Caller
 from gateway.billing.context import MODELS_HEADER
@@ -215,6 +215,13 @@ class MatchedRule(Rule):
         return _write_no_address
 
 
+class AnyPath(PathConverter):
+    """The rest of a path for `<path:name>`. Werkzeug's own converter matches no line break, so that an encoded one would
+    reach no operation and be answered in the error format of another surface."""
+
+    regex = "[^/](?s:.*?)"
+
+
 def _write_no_address(rule: Rule, **values: Any) -> tuple[str, str]:
     raise RuntimeError("Building a URL from a rule is not supported.")
 
@@ -223,6 +230,7 @@ def mount(flask: Flask, services: Services, surfaces: tuple[Surface, ...]) -> No
     """Register the operations of these surfaces with `flask`, one blueprint each. Raises ValueError for a duplicate
     name."""
     flask.url_rule_class = MatchedRule
+    flask.url_map.converters["path"] = AnyPath
     gate = EarlyAuth(services)
     proxies = make_proxies(services.settings.server)
     choices = [one for surface in surfaces for one in surface.operations if one.chosen is not None]

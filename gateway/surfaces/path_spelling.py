@@ -22,7 +22,7 @@ class Addresses:
     def __init__(self, paths: Iterable[str]) -> None:
         given = set(paths)
         self._exact = {path for path in given if "<" not in path}
-        self._varied = re.compile("|".join(sorted(map(_pattern, given - self._exact))) or "(?!)")
+        self._varied = re.compile("|".join(sorted(map(_pattern, given - self._exact))) or "(?!)", re.DOTALL)
 
     def settle(self, path: str) -> str:
         """Return the operation's own spelling of a misspelled `path`; any other path unchanged."""

@@ -186,6 +186,26 @@ def test_whole_and_streamed_answers_cost_the_same(
     assert text == "Good day to you."
 
 
+METHODS = ("generateContent", "streamGenerateContent", "embedContent", "batchEmbedContents")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("folder", ["/v1beta/models", "/v1/models", "/v1beta/google"])
+def test_a_line_break_in_a_model_is_an_unknown_model(gateway: LocalGateway, folder: str, method: str) -> None:
+    address = f"{gateway.address}{folder}/no%0Asuch:{method}"
+    bodies = {
+        "embedContent": {"content": {"parts": [{"text": "Hello"}]}},
+        "batchEmbedContents": {"requests": [{"content": {"parts": [{"text": "Hello"}]}}]},
+    }
+    body = bodies.get(method, {"contents": [{"parts": [{"text": "Hello"}]}]})
+    with httpx.Client(trust_env=False, headers={"x-goog-api-key": gateway.key}) as http:
+        answer = http.post(address, json=body)
+    told = answer.json()
+    error = (told[0] if isinstance(told, list) else told)["error"]
+    assert (answer.status_code, error["code"], error["status"]) == (404, 404, "NOT_FOUND")
+    assert "such" in error["message"] and "There is nothing at" not in error["message"]
+
+
 def test_errors_are_the_classes_of_the_sdk(gateway: LocalGateway, gemini: genai.Client, upstream: FakeOpenAI) -> None:
     with pytest.raises(genai.errors.ClientError) as unknown:
         gemini.models.generate_content(model="no-such-model", contents="Hello")
