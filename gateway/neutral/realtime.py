@@ -61,7 +61,7 @@ class ClientEvent(Struct):
     `text_bytes` and `sound_bytes` are added to the conversation; `most_output` is the output limit that it sets
     (UNLIMITED; None: no change). `updates`: it changes the session's settings, which the provider confirms or rejects;
     `auto_responds`: from then on the provider may begin responses on its own. `apart`: its response reads other input
-    than the conversation.
+    than the conversation. `unseen`: it adds content that only the provider can measure, such as a file at an address.
     """
 
     text: str
@@ -73,6 +73,7 @@ class ClientEvent(Struct):
     updates: bool = False
     apart: bool = False
     auto_responds: bool = False
+    unseen: bool = False
 
 
 class ServerEvent(Struct):

@@ -216,8 +216,8 @@ class MatchedRule(Rule):
 
 
 class AnyPath(PathConverter):
-    """The rest of a path for `<path:name>`. Werkzeug's own converter matches no line break, so that an encoded one would
-    reach no operation and be answered in the error format of another surface."""
+    """The rest of a path for `<path:name>`. Werkzeug's own converter matches no line break: such a path would reach no
+    operation, and be answered in the error format of another surface."""
 
     regex = "[^/](?s:.*?)"
 

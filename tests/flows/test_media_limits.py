@@ -120,8 +120,11 @@ def limited_by_credits(gateway: GatewayProcess) -> str:
     return make_key(gateway)[1]
 
 
+UNSEEN: tuple[dict[str, Any], ...] = ({"file_id": "file-1"}, {"file_data": "https://files.example.com/book.pdf"})
+
+
 def ask_about_unseen(gateway: GatewayProcess, key: str, number: int) -> httpx.Response:
-    body = body_with("/v1/chat/completions", {"type": "file", "file": {"file_id": "file-1"}})
+    body = body_with("/v1/chat/completions", {"type": "file", "file": UNSEEN[number % 2]})
     text = {"type": "text", "text": f"mark:{number} wait:0.5 read:700000"}
     body["messages"][0]["content"].append(text)
     return post(gateway, "/v1/chat/completions", key, body)

@@ -11,7 +11,8 @@ import openai
 import pytest
 from fakes.realtime import USAGE, USAGE_NUSD, Conversation, FakeRealtime
 from support.gateways import LocalGateway
-from support.shared import Share, usage_of
+from support.pdfs import packed
+from support.shared import CREDITS_NUSD, Share, usage_of
 from support.spending import until
 
 from gateway.metering.models import OVERRUN
@@ -20,6 +21,7 @@ MODEL = "gpt-realtime"
 SECOND = 48_000  # bytes of sound
 HEARD = "conversation.item.input_audio_transcription.completed"
 TOKENS = {"type": "tokens", "input_tokens": 100, "output_tokens": 20, "input_token_details": {"audio_tokens": 100}}
+PDF_URL = "data:application/pdf;base64," + base64.b64encode(packed(1000, decoy=b"% /Type /Page \n")).decode()
 TOKENS_NUSD = 100 * 6_000 + 20 * 10_000  # of gpt-4o-transcribe
 
 
@@ -175,13 +177,50 @@ def test_a_large_image_is_estimated_as_an_image(gateway, fake) -> None:
         ended(talk, "resp_1", None)
 
     fake.plays = [play]
-    image = {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 2_000_000}
+    image = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgoA" + "A" * 2_000_000}
     with session(gateway) as connection:
         connection.conversation.item.create(item={"type": "message", "role": "user", "content": [image]})
         connection.response.create()
         wait(connection, "response.done")
     (row,) = usage_of(gateway)
     assert 500 < row.input < 5_000
+
+
+UNSEEN = {
+    "file at an address": {"type": "input_file", "file_url": "https://example.com/book.pdf"},
+    "file of the provider": {"type": "input_file", "file_id": "file-1"},
+    "file in the event": {"type": "input_file", "filename": "a.txt", "file_data": PDF_URL},
+    "file sent as an image": {"type": "input_image", "image_url": PDF_URL.replace("application/pdf", "image/png")},
+    "image at an address": {"type": "input_image", "image_url": "https://example.com/a.png"},
+}
+
+
+@pytest.mark.parametrize("part", UNSEEN.values(), ids=UNSEEN)
+def test_content_that_only_the_provider_measures_is_reserved_as_the_whole_context(gateway, fake, part) -> None:
+    """A response reads at most its model's context (32,000 tokens, at 32 USD a million for sound)."""
+
+    def play(talk: Conversation) -> None:
+        answer(talk, 1, spoken(31_900, 10))
+
+    fake.plays = [play]
+    item = {"type": "message", "role": "user", "content": [part]}
+    with session(gateway) as connection:
+        connection.conversation.item.create(item=item)
+        connection.response.create(response={"max_output_tokens": 100})
+        wait(connection, "response.done")
+    assert overran(gateway) == [False]
+    spent_nusd = sum(row.cost_nusd for row in usage_of(gateway))
+    left_nusd = 900_000_000  # less than one context
+    ledger = gateway.services.billing.ledger
+    unused_nusd = left_nusd - CREDITS_NUSD + spent_nusd
+    ledger.post(gateway.organization_id, "adjustment", unused_nusd, f"test:{gateway.organization_id}:left")
+    with session(gateway) as connection:
+        connection.conversation.item.create(item=item)
+        connection.response.create(response={"max_output_tokens": 100})
+        while (event := connection.recv()).type != "error":
+            continue
+        assert event.error.code == "insufficient_credits"
+    assert fake.last.named("response.create") == [] and len(usage_of(gateway)) == 1
 
 
 def test_an_answer_that_is_longer_than_was_foreseen_is_reserved_as_it_comes(gateway, fake) -> None:

@@ -43,6 +43,8 @@ class ConversationLength:
     def add(self, event: ClientEvent) -> None:
         """Add an event of the caller."""
         self._added += event.text_bytes + -(-event.sound_bytes // LEAST_BYTES_A_TOKEN)
+        if event.unseen:
+            self._added += self._limit
         self._apart = self._apart or event.apart
         self._text += -(-event.text_bytes // TEXT_BYTES_A_TOKEN)
         self._sound += -(-event.sound_bytes // USUAL_BYTES_A_TOKEN)

@@ -4,6 +4,7 @@ Source: OpenAI Realtime API reference (general availability), "Client events". O
 serialized anew, so that the provider reads exactly what was validated.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -14,6 +15,8 @@ from gateway.configuration.settings import LimitSettings
 from gateway.dialects.openai import error_body
 from gateway.errors import GatewayError, InvalidRequest, NotSupported
 from gateway.ids import new_hex
+from gateway.neutral.encoded import decode_base64
+from gateway.neutral.file_types import type_of
 from gateway.neutral.realtime import MOST_IMAGE_TOKENS, TRANSCRIPTION, UNLIMITED, ClientEvent, SessionLock, size_of
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import caps
@@ -38,6 +41,10 @@ BEGINS: dict[str, Literal["", "response", "sound"]] = {
 LONGEST_ID = 256
 LARGE = 1 << 18  # bytes; a longer event is written in a thread
 FUNCTION = "function"
+# Content that the gateway can measure; anything else counts as the model's whole context.
+MEASURED = ("input_text", "output_text", "text", "input_audio", "output_audio", "audio", "input_image")
+DATA_URL = re.compile(r"data:[^,]{0,100};base64,", re.IGNORECASE)
+IMAGE_HEAD = 32  # characters of base64 that show the type of an image
 # Fields reserved for the owner of the provider's account: they refer to objects stored or shown there.
 OWNERS = ("prompt", "tracing")
 # With these fields a response reads something else than the current conversation.
@@ -285,17 +292,38 @@ def _limit(holder: Json) -> int | None:
 
 
 def _weigh(item: Any, event: ClientEvent) -> None:
-    """Count audio and images of an item as media, not as the text that encodes them."""
+    """Count audio and images of an item as media, not as the text that encodes them. Content that only the provider can
+    measure (a file, an image that is no image) makes the event `unseen`."""
+    parts: Any = None
     if isinstance(item, dict):
         parts = item.get("content")
-    else:
-        parts = None
+        event.unseen = event.unseen or isinstance(item.get("output"), list)
     for part in parts if isinstance(parts, list) else []:
         if isinstance(part, dict):
             sound = size_of(part.get("audio"))
             image = size_of(part.get("image_url"))
             event.sound_bytes += sound * 3 // 4
             event.text_bytes += (MOST_IMAGE_TOKENS if image else 0) - sound - image
+            event.unseen = event.unseen or not _is_measured(part)
+
+
+def _is_measured(part: Json) -> bool:
+    """Return whether a content part is text, audio or the bytes of an image, whatever media type it tells."""
+    if part.get("type") not in MEASURED:
+        return False
+    url = part.get("image_url")
+    if url is None:
+        return True
+    if not isinstance(url, str):
+        return False
+    match = DATA_URL.match(url)
+    if match is None:
+        return False
+    try:
+        head = decode_base64(url[match.end() : match.end() + IMAGE_HEAD])
+    except ValueError:
+        return False
+    return type_of(head).startswith("image/")
 
 
 def _may_listen(session: Json) -> bool:
