@@ -99,6 +99,7 @@ RANKS = {
     "gateway.surfaces.request_log_reader": 6.72,
     "gateway.surfaces.log_answers": 6.72,
     "gateway.surfaces.usage_report": 6.72,
+    "gateway.surfaces.availability": 6.7,
     "gateway.surfaces.listing": 6.7,
     "gateway.surfaces.json_bodies": 6.75,
     "gateway.surfaces.loose_chat": 6.75,

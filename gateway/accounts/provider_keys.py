@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -108,8 +108,11 @@ class ProviderKeys:
     def keys_for(self, organization_id: str, provider: str) -> tuple[StoredCredential, ...]:
         """Return the active keys in order of creation, () if there are none. Raises Unavailable if the store cannot be
         read."""
-        credentials = self._memory.get(organization_id, lambda version: self._read(organization_id))
-        return credentials.get(provider, ())
+        return self.all_keys(organization_id).get(provider, ())
+
+    def all_keys(self, organization_id: str) -> Mapping[str, tuple[StoredCredential, ...]]:
+        """Return the organization's active keys by provider. Raises Unavailable if the store cannot be read."""
+        return self._memory.get(organization_id, lambda version: self._read(organization_id))
 
     def add(self, organization_id: str, draft: ProviderKeyDraft, *, actor: str) -> ProviderKeyInfo:
         """Keep a key. InvalidRequest (empty provider or key, negative bound), NotFound (organization)."""

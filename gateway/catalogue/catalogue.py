@@ -10,7 +10,7 @@ from gateway.clock import to_iso
 from gateway.runtime.call_merging import SharedCalls
 
 LONGEST_TEXT = 120
-REMEMBERED = 8  # a serialised model list is about a megabyte
+REMEMBERED = 12  # a serialised model list is about a megabyte
 
 T = TypeVar("T")
 

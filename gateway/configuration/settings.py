@@ -98,6 +98,7 @@ class CatalogueSettings:
     sandbox: bool
     auto_models: tuple[str, ...]
     messages_models: tuple[str, ...]
+    list_available: bool
 
 
 @dataclass(frozen=True, slots=True)

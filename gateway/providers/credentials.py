@@ -2,7 +2,7 @@
 
 import hashlib
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from collections.abc import Mapping as Environment
 
 from gateway.accounts.authentication import Caller
@@ -47,8 +47,9 @@ class Credentials:
         self._moved: dict[str, bool] = {}
 
     def usable(self, caller: Caller | None) -> Callable[[Mapping], tuple[Credential, ...]]:
-        """Return a function that lists the caller's credentials for a mapping, in the order in which to try them.
-        Without a caller, it lists the platform's credentials.
+        """Return a function that lists the caller's credentials for a mapping, in the order in which to try them. It
+        reads neither the store nor later changes, so a thread may call it. Without a caller, it lists the platform's
+        credentials.
 
         A custom provider (its id is "custom" or begins with "custom:") has only keys of the organization. They are sent
         to the organization's address, so their outcomes are unrelated to another organization's provider of the same
@@ -58,14 +59,22 @@ class Credentials:
         if caller is None or caller.mode == CREDITS:
             return lambda mapping: platform.get(mapping.provider, ())
         hybrid = caller.mode != API_KEYS
+        own_keys = self._provider_keys.all_keys(caller.organization_id)
 
         def find(mapping: Mapping) -> tuple[Credential, ...]:
-            own = self._own(caller.organization_id, mapping)
+            own = self._own(own_keys.get(mapping.provider, ()), mapping)
             if hybrid and mapping.extra.get(UNLISTED) != OWN_KEYS:
                 return own + platform.get(mapping.provider, ())
             return own
 
         return find
+
+    def scope_of(self, caller: Caller | None) -> Hashable:
+        """Return a value that is equal for callers with the same credentials for every mapping of one catalogue."""
+        if caller is None or caller.mode == CREDITS:
+            return ()
+        own_keys = self._provider_keys.all_keys(caller.organization_id)
+        return (caller.mode == API_KEYS, *(key.info for keys in own_keys.values() for key in keys))
 
     def target(self, mapping: Mapping, provider: Provider, credential: Credential) -> Target:
         """Return the target of a request with this credential. Targets of the platform's keys are cached."""
@@ -98,7 +107,8 @@ class Credentials:
         """Return the credential that started a job. If it was deleted, return another credential of the same owner for
         the same mapping, which most likely belongs to the same account. None when there is none."""
         if source == BYOK:
-            credentials = self._own(organization_id, mapping)
+            keys = self._provider_keys.keys_for(organization_id, mapping.provider)
+            credentials = self._own(keys, mapping)
         else:
             credentials = self._current().get(mapping.provider, ())
         for credential in credentials:
@@ -187,8 +197,7 @@ class Credentials:
         base_url, settings = place
         return base_url, {**settings, "region": mapping.region} if mapping.region else settings
 
-    def _own(self, organization_id: str, mapping: Mapping) -> tuple[Credential, ...]:
-        keys = self._provider_keys.keys_for(organization_id, mapping.provider)
+    def _own(self, keys: tuple[StoredKey, ...], mapping: Mapping) -> tuple[Credential, ...]:
         if not keys:
             return ()
         custom = _is_custom(mapping.provider)

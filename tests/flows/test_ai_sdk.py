@@ -348,6 +348,13 @@ def test_the_list_has_the_version_of_its_prefix_and_plain_prices(here: Caller) -
         assert not any("e" in value.lower() for value in prices) and len(known) == len(entries)
 
 
+def test_the_list_begins_with_models_that_the_key_can_call(here: Caller) -> None:
+    everything = [entry["id"] for entry in here.get("/v4/ai/config").json["models"]]
+    usable = [entry["id"] for entry in here.get("/v4/ai/config?available=true").json["models"]]
+    assert MODEL in usable and len(usable) < len(everything) == len(set(everything))
+    assert everything[: len(usable)] == usable
+
+
 def test_the_list_is_shared_and_named_by_a_tag(here: Caller, gateway: LocalGateway) -> None:
     first = here.get("/v4/ai/config")
     tag = first.headers["etag"]

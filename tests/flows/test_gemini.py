@@ -244,6 +244,14 @@ def test_texts_are_embedded_by_any_vendor(share: Share) -> None:
     assert services.calls[1].body["requests"][0]["taskType"] == "RETRIEVAL_QUERY"
 
 
+def test_models_that_the_key_can_call_are_listed_first(gateway: LocalGateway, gemini: genai.Client) -> None:
+    names = [model.name for model in gemini.models.list(config={"page_size": 1000})]
+    with httpx.Client(trust_env=False, headers={"x-goog-api-key": gateway.key}) as http:
+        entries = http.get(f"{gateway.address}/v1beta/models", params={"available": "true"}).json()["models"]
+    usable = [entry["name"] for entry in entries]
+    assert 0 < len(usable) < len(names) and names[: len(usable)] == usable
+
+
 def test_models_are_listed_in_the_form_of_the_caller(gateway: LocalGateway, gemini: genai.Client) -> None:
     names = [model.name for model in gemini.models.list(config={"page_size": 50})]
     assert "models/gpt-4o-mini" in names and len(names) == len(set(names)) > 50

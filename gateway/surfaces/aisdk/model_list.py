@@ -19,6 +19,7 @@ from gateway.clock import DAY_US
 from gateway.money import format_price
 from gateway.runtime.threads import compute
 from gateway.surfaces import auth, listing
+from gateway.surfaces.availability import beyond, lists_available, reach_of, within
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.worker.services import Services
 
@@ -36,18 +37,25 @@ SOMETIMES = (("input_cache_read", "input_cache_read"), ("input_cache_write", "in
 
 
 def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
-    """List the language models that the key can call."""
+    """List the language models that the key may call, first those with a credential. `available=true` keeps only models
+    with a credential."""
     caller = auth.caller_of(services, inbound)
+    reach = reach_of(services, caller)
+    only_reach = lists_available(services, inbound)
     at_us = services.clock.now_us()
     holder = services.routing.catalogue
     catalogue = holder.current()
     refuse = predicate(caller.rules, at_us)
-    key = ("ai models", catalogue.version, at_us // DAY_US, caller.rules)
+    key = ("ai models", catalogue.version, at_us // DAY_US, caller.rules, reach, only_reach)
     # The entries are serialized once for all versions and rules.
     known: dict[str, bytes] = holder.remember(("ai model entries", catalogue.version, at_us // DAY_US), dict)
 
     def make() -> tuple[str, bytes]:
-        entries = _serialise(catalogue, catalogue.models.values(), at_us, refuse, known)
+        shows = within(reach, refuse)
+        entries = [*_serialise(catalogue, catalogue.models.values(), at_us, shows, known)]
+        if not only_reach:
+            shows = beyond(reach, refuse)
+            entries += _serialise(catalogue, catalogue.models.values(), at_us, shows, known)
         return _tagged(_as_version(HEAD + b",".join(entries) + END, version))
 
     tag, shared = holder.remember((*key, version), lambda: compute(make))

@@ -1,9 +1,9 @@
 """`models` and `models/{model}`: the catalogue and the organization's own models, as a caller may see them."""
 
-from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.accounts.access import predicate
+from gateway.accounts.access import Predicate, predicate
 from gateway.accounts.authentication import Caller
 from gateway.catalogue.catalogue import Catalogue, day_of
 from gateway.catalogue.entries import Mapping, Model
@@ -11,6 +11,7 @@ from gateway.catalogue.lifecycle import has_ended
 from gateway.errors import InvalidRequest, NotFound
 from gateway.runtime.threads import compute
 from gateway.surfaces import auth, http_responses
+from gateway.surfaces.availability import lists_available, reach_of
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.listing import own_models
 from gateway.worker.services import Services
@@ -33,12 +34,16 @@ def shows_itself(inbound: Inbound) -> bool:
 
 
 def handle_models(services: Services, inbound: Inbound) -> Outbound:
-    """List the models that the key can call; all of them without `pageSize`."""
+    """List the models that the key may call, first those with a credential; all of them without `pageSize`.
+    `available=true` keeps only models with a credential."""
     caller = auth.caller_of(services, inbound)
     arguments = inbound.arguments()
     first = _number(arguments, "pageToken", 0)
     size = min(_number(arguments, "pageSize", MOST), MOST) or MOST
-    entries = compute(_entries, services, caller)
+    reach = reach_of(services, caller)
+    only_reach = lists_available(services, inbound)
+    reader = replace(_reader_of(services, caller), reach=reach, only_reach=only_reach)
+    entries = compute(_list, reader)
     body: Json = {"models": entries[first : first + size]}
     if first + size < len(entries):
         body["nextPageToken"] = str(first + size)
@@ -49,7 +54,7 @@ def handle_model(services: Services, inbound: Inbound) -> Outbound:
     """Get the entry of a model."""
     caller = auth.caller_of(services, inbound)
     ident = inbound.params["model"]
-    for entry in _entries(services, caller, ident):
+    for entry in _find(_reader_of(services, caller), ident):
         return http_responses.json_reply(entry, inbound.shown_id)
     text = f"models/{ident[:100]} does not exist, or the key may not use it; GET /v1beta/models lists all models."
     raise NotFound(text, param="model", code="model_not_found")
@@ -64,34 +69,63 @@ def _number(arguments: dict[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def _entries(services: Services, caller: Caller, ident: str = "") -> list[Json]:
-    """Return the entries that a caller may see; with `ident` only that of one model."""
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What the reader of a list may see: the catalogue and the organization's `own` models, without what `refuse`
+    excludes at `at_us`. Models with a mapping in `reach` come first, or alone if `only_reach`."""
+
+    catalogue: Catalogue
+    own: Catalogue
+    refuse: Predicate | None
+    at_us: int
+    reach: frozenset[str] = frozenset()
+    only_reach: bool = False
+
+
+def _reader_of(services: Services, caller: Caller) -> Reader:
     at_us = services.clock.now_us()
-    catalogue = services.routing.catalogue.current()
-    refuse = predicate(caller.rules, at_us)
-    own = services.routing.custom_catalogue.of(caller)
+    own = services.routing.custom_catalogue.of(caller).current()
+    return Reader(services.routing.catalogue.current(), own, predicate(caller.rules, at_us), at_us)
+
+
+def _list(reader: Reader) -> list[Json]:
+    first: list[Json] = []
+    last: list[Json] = []
+    for model in own_models(reader.catalogue, reader.own):
+        first += _entry_of(model, _shown(reader, reader.own, model, model.id), model.id)
+    for model in reader.catalogue.models.values():
+        mappings = _shown(reader, reader.catalogue, model, model.id)
+        usable = [mapping for mapping in mappings if mapping.key in reader.reach]
+        if reader.only_reach:
+            mappings = usable
+        part = first if usable else last
+        part += _entry_of(model, mappings, model.id)
+    return first + last
+
+
+def _find(reader: Reader, ident: str) -> list[Json]:
+    """Return the entries of one model: the organization's own one first."""
     entries: list[Json] = []
-    if own is not None:
-        for model in own_models(catalogue, own.current(), ident):
-            entries += _entry_of(own.current(), model, refuse, at_us, model.id)
-    if ident:
-        known = catalogue.find(ident if "/" not in ident else ident.split("/", 1)[1].split(":", 1)[0])
-        models: Iterator[Model] = iter(() if known is None else (known,))
-    else:
-        models = iter(catalogue.models.values())
-    for model in models:
-        entries += _entry_of(catalogue, model, refuse, at_us, ident or model.id)
+    for model in own_models(reader.catalogue, reader.own, ident):
+        entries += _entry_of(model, _shown(reader, reader.own, model, model.id), model.id)
+    known = reader.catalogue.find(ident if "/" not in ident else ident.split("/", 1)[1].split(":", 1)[0])
+    if known is not None:
+        entries += _entry_of(known, _shown(reader, reader.catalogue, known, ident), ident)
     return entries
 
 
-def _entry_of(catalogue: Catalogue, model: Model, refuse: Any, at_us: int, name: str) -> list[Json]:
-    mappings = [
+def _shown(reader: Reader, catalogue: Catalogue, model: Model, name: str) -> list[Mapping]:
+    """Return the mappings of a model that the reader may see under `name`, which may name a provider."""
+    return [
         mapping
         for mapping in model.mappings
-        if not has_ended(mapping, day_of(at_us))
-        and (refuse is None or refuse(mapping, catalogue.providers[mapping.provider]) is None)
+        if not has_ended(mapping, day_of(reader.at_us))
+        and (reader.refuse is None or reader.refuse(mapping, catalogue.providers[mapping.provider]) is None)
         and ("/" not in name or name == model.id or mapping.provider == name.partition("/")[0])
     ]
+
+
+def _entry_of(model: Model, mappings: list[Mapping], name: str) -> list[Json]:
     methods = tuple(method for kind, names in METHODS.items() for method in names if _serves(mappings, kind))
     if not mappings or not methods:
         return []

@@ -15,16 +15,17 @@ from gateway.catalogue.lifecycle import Dates, dates_of, shown_on
 from gateway.clock import from_datetime
 from gateway.neutral import parameters
 from gateway.neutral.parameters import NEEDING
+from gateway.surfaces.availability import AUTO
 from gateway.surfaces.openai.model_prices import MAPPING_PRICES, MODEL_PRICES, highest_of, write_pricing
 
 PSEUDO_PROVIDER = "llmgateway"
 MARK = "\u2603name\u2603"  # placeholder for a model's name where entries are alike
 PSEUDO_SINCE = "2026-01-01"
-AUTO = "auto"
 PSEUDO_MODELS = (
     ("auto", "Auto", "The gateway selects the cheapest model that meets the requirements of the request."),
     ("custom", "Custom", "The organization's own provider: any model name that its base URL serves."),
 )
+PSEUDO_NAMES = frozenset(row[0] for row in PSEUDO_MODELS)
 PARAMETERS = ("temperature", "max_tokens", "top_p")
 PENALTIES = tuple(row.field for row in NEEDING if row.capability is parameters.PENALTIES)
 FORMAT = ("response_format",)
@@ -40,15 +41,13 @@ WriteProvider = Callable[[Catalogue, Mapping, int], Any]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The filters of the list; a parameter is set when it is "true" (or "1"). `available` keeps only models with a
-    credential."""
+    """The filters of the list; a parameter is set when it is "true" (or "1")."""
 
     include_restricted: bool = False
     include_deactivated: bool = False
     exclude_deprecated: bool = False
     no_training: bool = False
     mapped: bool = False
-    available: bool = False
 
     @property
     def narrows(self) -> bool:
@@ -56,15 +55,13 @@ class Query:
         return self.no_training or self.exclude_deprecated
 
 
-def pseudo_entries(
-    query: Query, reach: frozenset[str] | None = None, among: Sequence[Mapping] = ()
-) -> Iterator[dict[str, Any]]:
-    """Return the entries of pseudo models within reach; they promise nothing about training on data. An entry that
+def pseudo_entries(query: Query, names: frozenset[str], among: Sequence[Mapping] = ()) -> Iterator[dict[str, Any]]:
+    """Return the entries of the pseudo models in `names`; they promise nothing about training on data. An entry that
     chooses `among` mappings accepts as much as the largest of them; nothing is known of an organization's own
     provider."""
     if not query.no_training:
-        shown = [one for one in PSEUDO_MODELS if reach is None or one[0] in reach]
-        yield from (_pseudo_entry(*one, among if one[0] == AUTO else (), mapped=query.mapped) for one in shown)
+        shown = [row for row in PSEUDO_MODELS if row[0] in names]
+        yield from (_pseudo_entry(*row, among if row[0] == AUTO else (), mapped=query.mapped) for row in shown)
 
 
 def write_entries(
@@ -90,8 +87,17 @@ class EntryParts:
         self._mapped: dict[str, bytes] = {}
         self._models: dict[tuple[str, ...], bytes] = {}  # by the model's id and the keys of the mappings shown
 
-    def serialise(self, query: Query, refuse: Predicate | None) -> Iterator[bytes]:
-        """Return all entries of `write_entries` as JSON."""
+    def serialise(self, query: Query, refuse: Predicate | None, first: frozenset[str] = frozenset()) -> list[bytes]:
+        """Return all entries of `write_entries` as JSON: those with a mapping whose key is in `first` come first."""
+        former: list[bytes] = []
+        latter: list[bytes] = []
+        for entry, mappings in self._serialise(query, refuse):
+            chosen = former if any(mapping.key in first for mapping in mappings) else latter
+            chosen.append(entry)
+        return former + latter
+
+    def _serialise(self, query: Query, refuse: Predicate | None) -> Iterator[tuple[bytes, list[Mapping]]]:
+        """Return each entry as JSON, and the mappings that it shows."""
         catalogue = self._catalogue
         day = day_of(self._at_us)
         for model in catalogue.models.values():
@@ -99,9 +105,9 @@ class EntryParts:
             allowed = _allowed(catalogue, offered, refuse)
             mappings = _shown(allowed, query, day)
             if query.mapped:
-                yield from (self._mapped_entry(model, mapping) for mapping in mappings)
+                yield from ((self._mapped_entry(model, mapping), [mapping]) for mapping in mappings)
             elif mappings:
-                yield self._model_entry(model, mappings, touched=len(allowed) < len(offered))
+                yield self._model_entry(model, mappings, touched=len(allowed) < len(offered)), mappings
 
     def _mapped_entry(self, model: Model, mapping: Mapping) -> bytes:
         known = self._mapped.get(mapping.key)

@@ -13,11 +13,12 @@ from gateway.clock import DAY_US
 from gateway.errors import NotFound
 from gateway.runtime.threads import compute
 from gateway.surfaces import auth, listing
+from gateway.surfaces.availability import choices_of, lists_available, reach_of, within
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.listing import HEADERS, JSON, own_models, tag_of
 from gateway.surfaces.openai import shapes
-from gateway.surfaces.openai.availability import choices_of, reach_of, within
 from gateway.surfaces.openai.model_entries import (
+    PSEUDO_NAMES,
     EntryParts,
     Query,
     pseudo_entries,
@@ -34,18 +35,19 @@ LIST_END = b"]}"
 @dataclass(frozen=True, slots=True)
 class Audience:
     """The reader of the list: the caller's `rules` (equal rules share a cached list) and the filter that they imply,
-    and the organization's `own` models, by the ids that call them. `reach` has the models with a credential, None where
-    all may be shown."""
+    and the organization's `own` models, by the ids that call them. `reach` has what the reader can call now (None: not
+    considered), which is listed first, or alone if `only_reach`."""
 
     rules: tuple[Level, ...] = ()
     refuse: Predicate | None = None
     own: CurrentCatalogue | None = None
     reach: frozenset[str] | None = None
+    only_reach: bool = False
 
     @property
     def shows(self) -> Predicate | None:
         """Return the filter of the catalogue: the rules, and models out of reach."""
-        if self.reach is None:
+        if self.reach is None or not self.only_reach:
             return self.refuse
         return within(self.reach, self.refuse)
 
@@ -80,17 +82,22 @@ def _caller(services: Services, inbound: Inbound) -> Caller | None:
 
 
 def handle_models(services: Services, inbound: Inbound) -> Outbound:
-    """List models, or return 304 when the caller's If-None-Match matches. A key is validated even when the public
-    catalogue is requested. `available=true` keeps only the models that can be called now with the existing
-    credentials."""
+    """List models, or return 304 when the caller's If-None-Match matches. With a key, the models that it can call now
+    come first: those of the organization's custom providers, then those with an existing credential. `available=true`
+    keeps only these (the default if the setting `catalogue.list_available` is on). A key is validated even when the
+    public catalogue is requested."""
     query = read_query(inbound.arguments())
     audience = audience_of(services, inbound)
+    only_reach = lists_available(services, inbound) and not _asks_for_everything(query, inbound)
+    if only_reach or not (query.include_restricted or audience is PUBLIC):
+        reach = reach_of(services, _caller(services, inbound))
+    else:
+        reach = None
     if query.include_restricted or audience is PUBLIC:
         # The parameter has no effect for the public: one list serves both.
         audience = PUBLIC
         query = replace(query, include_restricted=False)
-    if query.available:
-        audience = replace(audience, reach=reach_of(services, _caller(services, inbound)))
+    audience = replace(audience, reach=reach, only_reach=only_reach)
     tag, body = _listed(services, query, audience)
     # A list with an organization's own models is cached with them.
     own = audience.own is not None and audience.own.current().models
@@ -99,6 +106,11 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
     else:
         holder = services.routing.catalogue
     return listing.reply(inbound, holder, tag, body)
+
+
+def _asks_for_everything(query: Query, inbound: Inbound) -> bool:
+    """Return whether the caller requests the public catalogue without saying which models of it."""
+    return query.include_restricted and "available" not in inbound.arguments()
 
 
 def handle_model(services: Services, inbound: Inbound) -> Outbound:
@@ -130,7 +142,7 @@ def _matching(services: Services, ident: str, audience: Audience) -> Iterator[di
         model_id = ident
     query = Query(include_deactivated=True, mapped="/" in ident)
     models = () if model is None else (model,)
-    pseudo = pseudo_entries(query, among=choices_of(services, None))
+    pseudo = pseudo_entries(query, PSEUDO_NAMES, choices_of(services, None))
     entries = (*pseudo, *write_entries(catalogue, models, query, at_us, audience.refuse))
     yield from (entry for entry in entries if entry["id"] == model_id)
 
@@ -145,10 +157,16 @@ def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, 
     parts = holder.remember(("model entries", *day), lambda: EntryParts(catalogue, at_us))
 
     def make() -> tuple[str, bytes]:
-        pseudo = map(orjson.dumps, pseudo_entries(query, audience.reach, choices_of(services, audience.reach)))
-        return _serialise([*pseudo, *parts.serialise(query, audience.shows)])
+        reach = audience.reach
+        among = choices_of(services, reach if audience.only_reach else None)
+        first = pseudo_entries(query, PSEUDO_NAMES if reach is None else PSEUDO_NAMES & reach, among)
+        entries = parts.serialise(query, audience.shows, reach or frozenset())
+        last: Iterable[dict[str, Any]] = ()
+        if reach is not None and not audience.only_reach:
+            last = pseudo_entries(query, PSEUDO_NAMES - reach, among)
+        return _serialise([*map(orjson.dumps, first), *entries, *map(orjson.dumps, last)])
 
-    key = ("model list", *day, query, audience.rules, audience.reach)
+    key = ("model list", *day, query, audience.rules, audience.reach, audience.only_reach)
     tag, shared = holder.remember(key, lambda: compute(make))
     if audience.own is None or not audience.own.current().models:
         return tag, shared

@@ -12,6 +12,7 @@ from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.catalogue.entries import DataPolicy, Mapping, Model, Provider
 from gateway.catalogue.field_checks import read_prices
 from gateway.errors import NotFound, Unauthenticated
+from gateway.surfaces import availability
 from gateway.surfaces.http import Inbound
 from gateway.surfaces.openai import model_entries
 from gateway.surfaces.openai.model_entries import MARK, Query, serialise_alike, write_entries
@@ -140,6 +141,9 @@ class Held:
         held = {"keen"} if caller is None or caller.organization_id != "two" else {"keen", "safe"}
         return lambda mapping: (SimpleNamespace(base_url=""),) if mapping.provider in held else ()
 
+    def scope_of(self, caller):
+        return caller is not None and caller.organization_id
+
 
 def own_catalogue(*names: str, provider: str = "house") -> Catalogue:
     ident = f"custom:{provider}"
@@ -162,7 +166,9 @@ def services(own):
     )
     return SimpleNamespace(
         clock=SimpleNamespace(now_us=lambda: NOW_US),
-        settings=SimpleNamespace(catalogue=SimpleNamespace(auto_models=("both", "aging", "old", "unknown"))),
+        settings=SimpleNamespace(
+            catalogue=SimpleNamespace(auto_models=("both", "aging", "old", "unknown"), list_available=False)
+        ),
         accounts=SimpleNamespace(authentication=Keys()),
         routing=SimpleNamespace(
             catalogue=CurrentCatalogue(CATALOGUE), custom_catalogue=custom_catalogue, credentials=Held()
@@ -339,6 +345,50 @@ def test_an_available_model_shows_only_the_providers_that_can_be_called(equipped
     assert [one["providerId"] for one in entries(equipped)["ready"]["providers"]] == ["keen", "safe"]
 
 
+def test_a_key_sees_the_models_that_it_can_call_first(equipped):
+    listed = list(entries(equipped, authorization="Bearer free"))
+    assert listed == ["auto", "ready", "both", "custom"]
+    listed = list(entries(equipped, authorization="Bearer own"))
+    assert listed == ["house/big", "house/small", "auto", "both", "ready", "custom"]
+    listed = list(entries(equipped, "mapped=true", authorization="Bearer free"))
+    assert listed == ["llmgateway/auto", "keen/ready", "safe/both:eu", "safe/ready", "llmgateway/custom"]
+
+
+def test_the_order_of_the_public_list_does_not_depend_on_credentials(equipped):
+    assert list(entries(equipped)) == ["auto", "custom", "both", "ready"]
+    assert list(entries(equipped, "include_restricted=true", authorization="Bearer free")) == list(entries(equipped))
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "listed"),
+    [
+        ("", {}, {"auto", "ready"}),
+        ("", {"authorization": "Bearer free"}, {"auto", "ready"}),
+        ("available=false", {"authorization": "Bearer free"}, {"auto", "custom", "ready", "both"}),
+        ("include_restricted=true", {"authorization": "Bearer free"}, {"auto", "custom", "ready", "both"}),
+        ("include_restricted=true&available=true", {"authorization": "Bearer free"}, {"auto", "ready"}),
+    ],
+)
+def test_a_setting_lists_only_available_models_unless_the_caller_asks_for_all(equipped, query, headers, listed):
+    equipped.settings.catalogue.list_available = True
+    assert set(entries(equipped, query, **headers)) == listed
+
+
+def test_what_a_caller_can_reach_is_computed_once_for_equal_credentials(equipped, monkeypatch):
+    computed, find = [], availability._reachable
+
+    def note(*arguments):
+        computed.append(arguments)
+        return find(*arguments)
+
+    monkeypatch.setattr(availability, "_reachable", note)
+    for key in ("free", "good", "free"):
+        handle_models(equipped, ask(authorization=f"Bearer {key}"))
+    assert len(computed) == 1
+    handle_models(equipped, ask(authorization="Bearer own"))
+    assert len(computed) == 2
+
+
 def test_rules_apply_to_available_models(equipped):
     listed = entries(equipped, "available=true", authorization="Bearer ruled")
     assert "house/small" not in listed and "house/big" in listed
@@ -358,7 +408,7 @@ def test_a_list_is_serialised_once_and_again_after_a_swap(services):
     assert "both" not in entries(services)
 
 
-FLAGS = ("include_restricted", "include_deactivated", "exclude_deprecated", "no_training", "mapped", "available")
+FLAGS = ("include_restricted", "include_deactivated", "exclude_deprecated", "no_training", "mapped")
 
 
 def test_all_variants_of_the_list_write_each_provider_once(services, monkeypatch):
@@ -371,7 +421,7 @@ def test_all_variants_of_the_list_write_each_provider_once(services, monkeypatch
     monkeypatch.setattr(model_entries, "_provider_entry", note)
     services.routing.catalogue.swap(CATALOGUE)
     for count in range(len(FLAGS)):
-        for chosen in itertools.combinations(FLAGS[:-1], count):
+        for chosen in itertools.combinations(FLAGS, count):
             handle_models(services, ask("&".join(f"{flag}=true" for flag in chosen)))
     written = [key for key in written if not key.startswith(model_entries.PSEUDO_PROVIDER)]
     assert written and sorted(written) == sorted(set(written))
@@ -380,9 +430,9 @@ def test_all_variants_of_the_list_write_each_provider_once(services, monkeypatch
 def test_concurrent_requests_share_one_serialization_of_the_list(services, monkeypatch):
     made, serialise = [], model_entries.EntryParts.serialise
 
-    def note(parts, query, refuse):
+    def note(parts, query, *more):
         made.append(query)
-        return serialise(parts, query, refuse)
+        return serialise(parts, query, *more)
 
     monkeypatch.setattr(model_entries.EntryParts, "serialise", note)
     services.routing.catalogue.swap(CATALOGUE)

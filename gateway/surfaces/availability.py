@@ -1,22 +1,44 @@
 """The models that a caller could call now: mappings in service for which a credential exists (`available=true`)."""
 
+from collections.abc import Callable, Sequence
+
 from gateway.accounts.access import CUSTOM, Predicate
 from gateway.accounts.authentication import Caller
-from gateway.catalogue.catalogue import day_of
+from gateway.catalogue.catalogue import Catalogue, day_of
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.lifecycle import ACTIVE, has_ended, state_on
-from gateway.surfaces.openai.model_entries import AUTO
+from gateway.runtime.threads import compute
+from gateway.surfaces.http import Inbound
 from gateway.worker.services import Services
 
+AUTO = "auto"
 GENERIC = Mapping(CUSTOM, CUSTOM, CUSTOM)
+
+# Lists the caller's credentials for a mapping.
+Usable = Callable[[Mapping], Sequence[object]]
 
 
 def reach_of(services: Services, caller: Caller | None) -> frozenset[str]:
     """Return the mapping keys and pseudo model names that the caller's project can reach; for the public those that the
-    platform can reach. Some of them may be cooling down or exceed the caller's budget, which is not considered."""
-    catalogue = services.routing.catalogue.current()
-    usable = services.routing.credentials.usable(caller)
+    platform can reach. Some of them may be cooling down or exceed the caller's budget, which is not considered.
+
+    It is computed in a thread, once for all callers with the same credentials on one day.
+    """
+    holder = services.routing.catalogue
+    catalogue = holder.current()
+    credentials = services.routing.credentials
     day = day_of(services.clock.now_us())
+    usable = credentials.usable(caller)
+    has_generic = caller is not None and any(credential.base_url for credential in usable(GENERIC))
+
+    def find() -> frozenset[str]:
+        return _reachable(catalogue, usable, day, has_generic)
+
+    key = ("reach", catalogue.version, day, credentials.scope_of(caller))
+    return holder.remember(key, lambda: compute(find))
+
+
+def _reachable(catalogue: Catalogue, usable: Usable, day: str, has_generic: bool) -> frozenset[str]:
     reachable = {
         mapping.key
         for model in catalogue.models.values()
@@ -28,9 +50,18 @@ def reach_of(services: Services, caller: Caller | None) -> frozenset[str]:
     }
     if reachable:
         reachable.add(AUTO)
-    if caller is not None and any(one.base_url for one in usable(GENERIC)):
+    if has_generic:
         reachable.add(CUSTOM)
     return frozenset(reachable)
+
+
+def lists_available(services: Services, inbound: Inbound) -> bool:
+    """Return whether a list contains only models that can be called now: as the caller's `available` says, else as the
+    setting says."""
+    text = inbound.arguments().get("available", "").lower()
+    if text:
+        return text in ("true", "1")
+    return services.settings.catalogue.list_available
 
 
 def choices_of(services: Services, reach: frozenset[str] | None) -> list[Mapping]:
@@ -52,6 +83,19 @@ def within(reach: frozenset[str], refuse: Predicate | None) -> Predicate:
     def check(mapping: Mapping, provider: Provider) -> str | None:
         if mapping.key not in reach:
             return "no credential"
+        if refuse is not None:
+            return refuse(mapping, provider)
+        return None
+
+    return check
+
+
+def beyond(reach: frozenset[str], refuse: Predicate | None) -> Predicate:
+    """Return a rule that excludes everything that `refuse` excludes or that is within reach."""
+
+    def check(mapping: Mapping, provider: Provider) -> str | None:
+        if mapping.key in reach:
+            return "within reach"
         if refuse is not None:
             return refuse(mapping, provider)
         return None
