@@ -53,7 +53,7 @@ class InvalidKeys(Exception):
     """A key set or a discovery document is malformed. The text is safe to show."""
 
 
-class HttpClient(Protocol):
+class GuardedClient(Protocol):
     """The gateway's HTTP client with its guard against private addresses."""
 
     def request(
@@ -103,7 +103,7 @@ class _LoadedKeys:
         return bool(self.keys) and (not key_id or any(key.kid == key_id for key in self.keys))
 
 
-def fetch_over(client: HttpClient) -> Fetch:
+def fetch_over(client: GuardedClient) -> Fetch:
     """Return a Fetch over the gateway's HTTP client."""
 
     def fetch(url: str) -> tuple[int, bytes]:
