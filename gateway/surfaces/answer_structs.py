@@ -1,11 +1,11 @@
 """Answers as structs: one definition for the JSON, the API description and its examples."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args, get_type_hints
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, structs
 
 from gateway.clock import to_iso
 from gateway.money import format_usd
@@ -60,6 +60,15 @@ class Answer(Struct, rename="camel"):
 class ModelApiAnswer(Answer, rename={}):
     """The base of answers outside of the management API, whose fields keep their names: no camel case."""
 
+    @classmethod
+    def extend(cls, body: Mapping[str, Any], /, **values: Any) -> dict[str, Any]:
+        """Return a provider's answer with the gateway's `values`. The fields are those that are described; members of
+        `body` without a field are passed on unchanged."""
+        read = {name: body[name] for name in cls.__struct_fields__ if name in body}
+        answer = cls(**read | values)
+        fields = {name: value for name, value in structs.asdict(answer).items() if value is not UNSET}
+        return {**fields, **{name: value for name, value in body.items() if name not in fields}}
+
 
 @cache  # looking up each field for each answer took four times as long
 def _plan(answer: type[Answer], source: type, *given: str) -> tuple[AnswerField, ...]:
@@ -93,7 +102,7 @@ def is_answer(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, Answer)
 
 
-def describe_answer(answer: type[Answer]) -> dict[str, Any]:
+def describe_answer(answer: type[Struct]) -> dict[str, Any]:
     """Return the JSON schema of an answer with those of all its parts inside; the title of each is its name."""
     (schema,), parts = msgspec.json.schema_components([answer], ref_template="{name}")
     described: dict[str, Any] = _put_in(schema, parts)

@@ -15,6 +15,7 @@ from gateway.neutral.events import Batch
 from gateway.neutral.request import Result
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import policy
+from gateway.surfaces.answer_structs import Answer
 from gateway.surfaces.caps import is_deeper
 from gateway.surfaces.http import Deprecated, ErrorFormat, Inbound, Outbound
 
@@ -43,17 +44,22 @@ OPENAI = ErrorFormat(
 
 
 def json_reply(
-    body: bytes | dict | list, request_id: str = "", status: int = 200, headers: list | None = None
+    body: bytes | dict | list | Answer, request_id: str = "", status: int = 200, headers: list | None = None
 ) -> Outbound:
     """A private JSON answer; `headers` are added to the common ones."""
-    payload = body if type(body) is bytes else orjson.dumps(body)
+    if type(body) is bytes:
+        payload = body
+    elif isinstance(body, Answer):
+        payload = body.encode()
+    else:
+        payload = orjson.dumps(body)
     named = (("x-request-id", request_id),) if request_id else ()
     return Outbound(status, [*PRIVATE_JSON, *named, *(headers or ())], payload)
 
 
 def result_reply(
     result: Result,
-    write: Callable[..., bytes | dict | list],
+    write: Callable[..., bytes | dict | list | Answer],
     *args: Any,
     request_id: str = "",
     headers: list | None = None,
@@ -102,13 +108,14 @@ def _write_frames(
             close()
 
 
-def write_event(body: dict[str, Any], name: str = "") -> bytes:
+def write_event(body: dict[str, Any] | Answer, name: str = "") -> bytes:
     """Return a server-sent event; `name` is for clients that select events by name."""
     if name:
         head = b"event: %b\n" % name.encode()
     else:
         head = b""
-    return b"%bdata: %b\n\n" % (head, orjson.dumps(body))
+    written = body.encode() if isinstance(body, Answer) else orjson.dumps(body)
+    return b"%bdata: %b\n\n" % (head, written)
 
 
 def error_reply(error: GatewayError, errors: ErrorFormat, request_id: str = "") -> Outbound:

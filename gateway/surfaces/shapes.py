@@ -74,5 +74,3 @@ METADATA = named(
 # Fields of answer structs with these objects, which are written as dictionaries on the hot path.
 CostDetails = Annotated[Any, Meta(extra_json_schema=COST_DETAILS)]
 RoutingMetadata = Annotated[Any, Meta(extra_json_schema=METADATA)]
-# For operations that report tokens in and out.
-TOKENS = named("TokensUsed", {"total_tokens": "integer", **COST}, input_tokens="integer", output_tokens="integer")

@@ -5,9 +5,9 @@ list.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Literal
 
-import orjson
+from msgspec import UNSET, UnsetType
 
 from gateway.accounts.access import CUSTOM, Predicate, predicate
 from gateway.accounts.authentication import Caller
@@ -19,11 +19,10 @@ from gateway.clock import DAY_US
 from gateway.money import format_price
 from gateway.runtime.threads import compute
 from gateway.surfaces import auth, listing
+from gateway.surfaces.answer_structs import Answer, ModelApiAnswer
 from gateway.surfaces.availability import beyond, lists_available, reach_of, within
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.worker.services import Services
-
-Json = dict[str, Any]
 
 HEAD = b'{"models":['
 END = b"]}"
@@ -31,9 +30,34 @@ OPERATION = "chat"
 MODALITY = "text"
 NEWEST = 4
 VERSION_MEMBER = b'"specificationVersion":"v%d"'  # within a text its quotation marks are escaped
-# Prices as clients know them, by rate; the first two are always present.
-ALWAYS = (("input", "prompt"), ("output", "completion"))
-SOMETIMES = (("input_cache_read", "input_cache_read"), ("input_cache_write", "input_cache_write"))
+
+
+class LanguagePricingAnswer(ModelApiAnswer):
+    """Prices as clients know them; the last two are absent where a provider has none."""
+
+    input: str
+    output: str
+    input_cache_read: str | UnsetType = UNSET
+    input_cache_write: str | UnsetType = UNSET
+
+
+class SpecificationAnswer(Answer, kw_only=True):
+    specification_version: str = f"v{NEWEST}"
+    provider: str
+    model_id: str
+
+
+class LanguageModelAnswer(Answer, kw_only=True):
+    id: str
+    name: str
+    description: str
+    model_type: Literal["language"] = "language"
+    pricing: LanguagePricingAnswer | None
+    specification: SpecificationAnswer
+
+
+class LanguageModelListAnswer(Answer):
+    models: list[LanguageModelAnswer]
 
 
 def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
@@ -109,7 +133,7 @@ def _serialise(
             if not _serves(mapping, provider, at_us) or (refuse is not None and refuse(mapping, provider) is not None):
                 continue
             if mapping.key not in known:
-                known[mapping.key] = orjson.dumps(_entry(model, mapping, provider, at_us))
+                known[mapping.key] = _entry(model, mapping, provider, at_us).encode()
             yield known[mapping.key]
 
 
@@ -120,28 +144,32 @@ def _serves(mapping: Mapping, provider: Provider, at_us: int) -> bool:
     return mapping.priced and not has_ended(mapping, day_of(at_us))
 
 
-def _entry(model: Model, mapping: Mapping, provider: Provider, at_us: int) -> Json:
+def _entry(model: Model, mapping: Mapping, provider: Provider, at_us: int) -> LanguageModelAnswer:
     ident = mapping.key.removeprefix(f"{CUSTOM}:")
-    return {
-        "id": ident,
-        "name": model.name,
-        "description": model.description or f"{model.name} by {provider.name}.",
-        "modelType": "language",
-        "pricing": _pricing(mapping, at_us),
-        "specification": {
-            "specificationVersion": f"v{NEWEST}",
-            "provider": mapping.provider.removeprefix(f"{CUSTOM}:"),
-            "modelId": ident,
-        },
-    }
+    return LanguageModelAnswer(
+        id=ident,
+        name=model.name,
+        description=model.description or f"{model.name} by {provider.name}.",
+        pricing=_pricing(mapping, at_us),
+        specification=SpecificationAnswer(provider=mapping.provider.removeprefix(f"{CUSTOM}:"), model_id=ident),
+    )
 
 
-def _pricing(mapping: Mapping, at_us: int) -> Json | None:
+def _pricing(mapping: Mapping, at_us: int) -> LanguagePricingAnswer | None:
     """Return today's base prices, exact decimal strings of USD per token."""
     prices = prices_at(mapping.prices, at_us)
     if prices is None:
         return None
-    pricing = {name: format_price(getattr(prices.base, rate) or 0) for name, rate in ALWAYS}
-    return pricing | {
-        name: format_price(price) for name, rate in SOMETIMES if (price := getattr(prices.base, rate)) is not None
-    }
+    rates = prices.base
+    return LanguagePricingAnswer(
+        format_price(rates.prompt or 0),
+        format_price(rates.completion or 0),
+        _write_price(rates.input_cache_read),
+        _write_price(rates.input_cache_write),
+    )
+
+
+def _write_price(price: int | None) -> str | UnsetType:
+    if price is None:
+        return UNSET
+    return format_price(price)

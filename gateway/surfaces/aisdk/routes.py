@@ -88,20 +88,6 @@ ANSWER = {
     },
 }
 PART = named("StreamPart", {"id": "string", "delta": "string", "finishReason": ANY, "usage": OBJECT}, type="string")
-CONFIG_ANSWER = {
-    "type": "object",
-    "required": ["models"],
-    "properties": {
-        "models": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["id", "name", "modelType", "specification"],
-                "properties": {"id": {"type": "string"}, "name": {"type": "string"}, "specification": OBJECT},
-            },
-        }
-    },
-}
 HEADERS = (
     HeaderParameter(reader.MODEL_HEADER, "The model: provider/model, a bare id, or auto.", required=True),
     HeaderParameter(reader.STREAMING_HEADER, "Whether the response is streamed.", ("true", "false")),
@@ -119,7 +105,12 @@ ASK = About(
     events=PART,
 )
 REFUSALS = (401, 403, 410, 503)
-CONFIG = About("List the language models that a key may call (AI SDK)", TAG, answer=CONFIG_ANSWER, errors=REFUSALS)
+CONFIG = About(
+    "List the language models that a key may call (AI SDK)",
+    TAG,
+    answer=model_list.LanguageModelListAnswer,
+    errors=REFUSALS,
+)
 CREDITS = About("Show the organization's credits", TAG, answer=balance.CreditsLeftAnswer, errors=REFUSALS)
 
 

@@ -1,7 +1,8 @@
 """`models` and `models/{model}`: the catalogue and the organization's own models, as a caller may see them."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+
+from msgspec import UNSET, UnsetType
 
 from gateway.accounts.access import Predicate, predicate
 from gateway.accounts.authentication import Caller
@@ -11,12 +12,11 @@ from gateway.catalogue.lifecycle import has_ended
 from gateway.errors import InvalidRequest, NotFound
 from gateway.runtime.threads import compute
 from gateway.surfaces import auth, http_responses
+from gateway.surfaces.answer_structs import Answer
 from gateway.surfaces.availability import lists_available, reach_of
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.listing import own_models
 from gateway.worker.services import Services
-
-Json = dict[str, Any]
 
 PREFIX = "models/"
 MOST = 1000  # entries of one page (API reference, models.list)
@@ -26,6 +26,22 @@ METHODS = {
     "embeddings": ("embedContent", "batchEmbedContents"),
 }
 CLIENT_HEADERS = ("x-goog-api-key", "x-goog-api-client")
+
+
+class GeminiModelAnswer(Answer):
+    name: str
+    version: str
+    display_name: str
+    supported_generation_methods: tuple[str, ...]
+    description: str | UnsetType = UNSET
+    input_token_limit: int | UnsetType = UNSET
+    output_token_limit: int | UnsetType = UNSET
+    thinking: bool | UnsetType = UNSET
+
+
+class GeminiModelListAnswer(Answer):
+    models: list[GeminiModelAnswer]
+    next_page_token: str | UnsetType = UNSET
 
 
 def shows_itself(inbound: Inbound) -> bool:
@@ -44,9 +60,9 @@ def handle_models(services: Services, inbound: Inbound) -> Outbound:
     only_reach = lists_available(services, inbound)
     reader = replace(_reader_of(services, caller), reach=reach, only_reach=only_reach)
     entries = compute(_list, reader)
-    body: Json = {"models": entries[first : first + size]}
+    body = GeminiModelListAnswer(entries[first : first + size])
     if first + size < len(entries):
-        body["nextPageToken"] = str(first + size)
+        body.next_page_token = str(first + size)
     return http_responses.json_reply(body, inbound.shown_id)
 
 
@@ -88,9 +104,9 @@ def _reader_of(services: Services, caller: Caller) -> Reader:
     return Reader(services.routing.catalogue.current(), own, predicate(caller.rules, at_us), at_us)
 
 
-def _list(reader: Reader) -> list[Json]:
-    first: list[Json] = []
-    last: list[Json] = []
+def _list(reader: Reader) -> list[GeminiModelAnswer]:
+    first: list[GeminiModelAnswer] = []
+    last: list[GeminiModelAnswer] = []
     for model in own_models(reader.catalogue, reader.own):
         first += _entry_of(model, _shown(reader, reader.own, model, model.id), model.id)
     for model in reader.catalogue.models.values():
@@ -103,9 +119,9 @@ def _list(reader: Reader) -> list[Json]:
     return first + last
 
 
-def _find(reader: Reader, ident: str) -> list[Json]:
+def _find(reader: Reader, ident: str) -> list[GeminiModelAnswer]:
     """Return the entries of one model: the organization's own one first."""
-    entries: list[Json] = []
+    entries: list[GeminiModelAnswer] = []
     for model in own_models(reader.catalogue, reader.own, ident):
         entries += _entry_of(model, _shown(reader, reader.own, model, model.id), model.id)
     known = reader.catalogue.find(ident if "/" not in ident else ident.split("/", 1)[1].split(":", 1)[0])
@@ -125,26 +141,22 @@ def _shown(reader: Reader, catalogue: Catalogue, model: Model, name: str) -> lis
     ]
 
 
-def _entry_of(model: Model, mappings: list[Mapping], name: str) -> list[Json]:
+def _entry_of(model: Model, mappings: list[Mapping], name: str) -> list[GeminiModelAnswer]:
     methods = tuple(method for kind, names in METHODS.items() for method in names if _serves(mappings, kind))
     if not mappings or not methods:
         return []
-    entry: Json = {
-        "name": PREFIX + name,
-        "version": VERSION,
-        "displayName": model.name,
-        "supportedGenerationMethods": list(methods),
-    }
     context = max((mapping.context_length or 0 for mapping in mappings), default=0)
     output = max((mapping.max_output or 0 for mapping in mappings), default=0)
-    if model.description:
-        entry["description"] = model.description
-    if context:
-        entry["inputTokenLimit"] = context
-    if output:
-        entry["outputTokenLimit"] = output
-    if any(mapping.reasoning for mapping in mappings):
-        entry["thinking"] = True
+    entry = GeminiModelAnswer(
+        PREFIX + name,
+        VERSION,
+        model.name,
+        methods,
+        model.description or UNSET,
+        context or UNSET,
+        output or UNSET,
+        any(mapping.reasoning for mapping in mappings) or UNSET,
+    )
     return [entry]
 
 

@@ -136,8 +136,8 @@ EMBED = About("Create an embedding (Gemini dialect)", TAG, request=schema.EmbedB
 EMBED_BATCH = About(
     "Create embeddings (Gemini dialect)", TAG, request=schema.BatchEmbedBody, answer=shapes.BATCH_EMBEDDED
 )
-MODELS = About("The models that a key can call (Gemini dialect)", TAG, answer=shapes.MODELS)
-MODEL = About("One model (Gemini dialect)", TAG, answer=shapes.MODEL)
+MODELS = About("The models that a key can call (Gemini dialect)", TAG, answer=model_list.GeminiModelListAnswer)
+MODEL = About("One model (Gemini dialect)", TAG, answer=model_list.GeminiModelAnswer)
 
 
 def _operations() -> Iterator[Operation]:

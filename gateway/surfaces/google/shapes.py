@@ -36,18 +36,3 @@ RESPONSE = named(
 EMBEDDING = named("GeminiEmbedding", values=["number"])
 EMBEDDED = shape({"usageMetadata": OBJECT, "metadata": METADATA}, embedding=EMBEDDING)
 BATCH_EMBEDDED = shape({"usageMetadata": OBJECT, "metadata": METADATA}, embeddings=[EMBEDDING])
-MODEL = named(
-    "GeminiModel",
-    {
-        "description": "string",
-        "inputTokenLimit": "integer",
-        "outputTokenLimit": "integer",
-        "thinking": "boolean",
-        "baseModelId": "string",
-    },
-    name="string",
-    version="string",
-    displayName="string",
-    supportedGenerationMethods=["string"],
-)
-MODELS = shape({"nextPageToken": "string"}, models=[MODEL])

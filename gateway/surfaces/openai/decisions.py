@@ -7,12 +7,12 @@ from msgspec.json import Decoder
 
 from gateway.neutral.structured import DecisionRequest
 from gateway.neutral.usage import Units
+from gateway.surfaces.answer_structs import ModelApiAnswer
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.openai import shapes
-from gateway.surfaces.openai.structured import Json, answer, tokens
+from gateway.surfaces.openai.structured import Json, TokensUsedAnswer, answer, write_tokens
 from gateway.surfaces.preference_checks import Routing
-from gateway.surfaces.shapes import ANY, shape
+from gateway.surfaces.shapes import ANY, RoutingMetadata, one_of, shape
 from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
 
@@ -38,6 +38,8 @@ QUESTION = {
     ]
 }
 QUESTIONS_SCHEMA = {"minProperties": 1, "maxProperties": MOST_QUESTIONS, "additionalProperties": QUESTION}
+DECISION = shape({"confidence": "number", "probabilities": ANY}, type=one_of("noul", "choice", "score"))
+Decision = Annotated[Any, Meta(extra_json_schema=DECISION)]  # passed on as the provider wrote it
 Questions = Annotated[dict[str, Any], Meta(extra_json_schema=QUESTIONS_SCHEMA)]
 
 
@@ -48,6 +50,14 @@ class DecisionBody(Struct, kw_only=True, gc=False):
     state: str | dict[str, Any] | list[Any]
     questions: Questions
     routing: Routing = None
+
+
+class DecisionsAnswer(ModelApiAnswer):
+    id: str
+    model: str
+    answers: dict[str, Decision]
+    usage: TokensUsedAnswer
+    metadata: RoutingMetadata
 
 
 def decide(services: Services, inbound: Inbound) -> Outbound:
@@ -88,9 +98,11 @@ def _check(param: str, question: Any) -> None:
 
 def write(body: Json, facts: Facts) -> Json:
     """Return the provider's answers."""
-    return {"id": facts.answer_id, "model": facts.served, **body, "usage": tokens(facts), "metadata": facts.metadata()}
+    return DecisionsAnswer.extend(
+        body, id=facts.answer_id, model=facts.served, usage=write_tokens(facts), metadata=facts.metadata()
+    )
 
 
 DECODER = Decoder(DecisionBody)
-ABOUT = About("Make decisions about a state", request=DecisionBody, answer=shapes.DECISION)
+ABOUT = About("Make decisions about a state", request=DecisionBody, answer=DecisionsAnswer)
 OPERATIONS = (Operation("POST", "/v1/systemone", decide, body="json", paid=True, about=ABOUT),)

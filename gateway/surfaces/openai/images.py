@@ -9,9 +9,7 @@ from msgspec import DecodeError, Meta, Raw, Struct
 from msgspec.json import Decoder
 
 from gateway.billing.context import RequestContext
-from gateway.errors import ContentRefused
-from gateway.neutral.events import Batch, Failed, Finished, ImageMade
-from gateway.neutral.images import ImageEditsRequest, ImagesInput, ImagesRequest, ImagesResult, Picture, units_of
+from gateway.neutral.images import ImageEditsRequest, ImagesInput, ImagesRequest, Picture, units_of
 from gateway.neutral.request import Options, Requirements
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import attribution, auth, caps, http_responses, image_uploads
@@ -19,8 +17,8 @@ from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.forms import Form, FormLimits, describe_fields, describe_form, read_form
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
-from gateway.surfaces.openai import shapes
-from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
+from gateway.surfaces.openai.chat_writer import error_frame
+from gateway.surfaces.openai.image_answers import EVENT, ImagesAnswer, write, write_events
 from gateway.surfaces.preference_checks import Routing, read_preferences
 from gateway.surfaces.validation_errors import explain, invalid
 from gateway.worker.services import Services
@@ -238,60 +236,8 @@ def _stream(services: Services, context: RequestContext, request: ImagesRequest)
         kind = "image_generation"
     else:
         kind = "image_edit"
-    frames = http_responses.write_frames(stream, partial(_write_events, facts, kind, []), error_frame)
+    frames = http_responses.write_frames(stream, partial(write_events, facts, kind, []), error_frame)
     return http_responses.stream_reply(frames, context.shown_id, headers)
-
-
-def _write_events(facts: Facts, kind: str, done: list[ImageMade], batch: Batch) -> bytes:
-    """Write events. Finished images wait in `done` for the settlement, since their events report the usage."""
-    sent = []
-    for event in batch:
-        if type(event) is ImageMade and event.partial < 0:
-            done.append(event)
-        elif type(event) is ImageMade:
-            shown = {"partial_image_index": event.partial}
-            sent.append(_event(facts, f"{kind}.partial_image", event, shown))
-        elif type(event) is Failed:
-            sent.append(error_frame(event.error))
-        elif type(event) is Finished:
-            sent += [_event(facts, f"{kind}.completed", one, {"usage": _usage(facts)}) for one in done]
-            if not done:
-                sent.append(error_frame(ContentRefused("The provider's content filter rejected all images.")))
-    return b"".join(sent) or KEEP_ALIVE
-
-
-def _event(facts: Facts, kind: str, image: ImageMade, more: dict[str, Any]) -> bytes:
-    body = {"type": kind, "b64_json": image.media.data, "created_at": facts.created, "size": image.edges}
-    body |= {"quality": image.quality, "background": image.background, "output_format": image.output_format}
-    return http_responses.write_event(body | more, kind)
-
-
-def write(result: ImagesResult, facts: Facts) -> dict[str, Any]:
-    """Return the body of the response."""
-    rows: list[dict[str, Any]] = [{"b64_json": image.media.data} for image in result.images]
-    for row, revised in zip(rows, result.revised, strict=False):
-        if revised:
-            row["revised_prompt"] = revised
-    fields = {name: getattr(result, name) for name in ("background", "output_format", "quality", "size")}
-    return {
-        "created": facts.created,
-        "data": rows,
-        **{name: value for name, value in fields.items() if value},
-        "model": facts.served,
-        "usage": _usage(facts),
-        "metadata": facts.metadata(),
-    }
-
-
-def _usage(facts: Facts) -> dict[str, Any]:
-    used = facts.usage
-    return {
-        "input_tokens": used.input_total,
-        "input_tokens_details": {"image_tokens": used.input_image, "text_tokens": used.input},
-        "output_tokens": used.output_total,
-        "output_tokens_details": {"image_tokens": used.output_image, "text_tokens": used.output},
-        "total_tokens": used.input_total + used.output_total,
-    } | facts.cost()
 
 
 FILE = {"type": "string", "format": "binary"}
@@ -306,9 +252,7 @@ OPERATIONS = (
         make,
         body="json",
         paid=True,
-        about=About(
-            "Generate images from a prompt", request=ImagesFields, answer=shapes.IMAGES, events=shapes.IMAGE_EVENT
-        ),
+        about=About("Generate images from a prompt", request=ImagesFields, answer=ImagesAnswer, events=EVENT),
     ),
     Operation(
         "POST",
@@ -320,8 +264,8 @@ OPERATIONS = (
             "Edit images",
             request=DescribedEdits,
             form=FORM,
-            answer=shapes.IMAGES,
-            events=shapes.IMAGE_EVENT,
+            answer=ImagesAnswer,
+            events=EVENT,
         ),
     ),
 )

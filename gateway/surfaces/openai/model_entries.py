@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import orjson
+from msgspec import Raw
 
 from gateway.accounts.access import CUSTOM, Predicate
 from gateway.catalogue.catalogue import Catalogue, day_of
@@ -16,6 +17,12 @@ from gateway.clock import from_datetime
 from gateway.neutral import parameters
 from gateway.neutral.parameters import NEEDING
 from gateway.surfaces.availability import AUTO
+from gateway.surfaces.openai.model_answers import (
+    ArchitectureAnswer,
+    ModelAnswer,
+    ProviderMappingAnswer,
+    TopProviderAnswer,
+)
 from gateway.surfaces.openai.model_prices import MAPPING_PRICES, MODEL_PRICES, highest_of, write_pricing
 
 PSEUDO_PROVIDER = "llmgateway"
@@ -35,7 +42,7 @@ NO_PENALTIES = frozenset(("anthropic",))
 # Input besides text → the capability of a mapping that it requires.
 MODALITIES = {"image": "vision", "audio": "audio", "pdf": "documents", "file": "documents"}
 
-# Writes one mapping of an entry's `providers`, as a dict or as serialized JSON.
+# Writes one mapping of an entry's `providers`, as an answer or as serialized JSON.
 WriteProvider = Callable[[Catalogue, Mapping, int], Any]
 
 
@@ -55,7 +62,7 @@ class Query:
         return self.no_training or self.exclude_deprecated
 
 
-def pseudo_entries(query: Query, names: frozenset[str], among: Sequence[Mapping] = ()) -> Iterator[dict[str, Any]]:
+def pseudo_entries(query: Query, names: frozenset[str], among: Sequence[Mapping] = ()) -> Iterator[ModelAnswer]:
     """Return the entries of the pseudo models in `names`; they promise nothing about training on data. An entry that
     chooses `among` mappings accepts as much as the largest of them; nothing is known of an organization's own
     provider."""
@@ -66,7 +73,7 @@ def pseudo_entries(query: Query, names: frozenset[str], among: Sequence[Mapping]
 
 def write_entries(
     catalogue: Catalogue, models: Iterable[Model], query: Query, at_us: int, refuse: Predicate | None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[ModelAnswer]:
     """Return the entries of the models of one catalogue that pass the query's filters and rules."""
     for model in models:
         mappings = _shown(_allowed(catalogue, _offered(catalogue, model, query), refuse), query, day_of(at_us))
@@ -83,7 +90,7 @@ class EntryParts:
     def __init__(self, catalogue: Catalogue, at_us: int) -> None:
         self._catalogue = catalogue
         self._at_us = at_us
-        self._providers: dict[str, orjson.Fragment] = {}
+        self._providers: dict[str, Raw] = {}
         self._mapped: dict[str, bytes] = {}
         self._models: dict[tuple[str, ...], bytes] = {}  # by the model's id and the keys of the mappings shown
 
@@ -113,7 +120,7 @@ class EntryParts:
         known = self._mapped.get(mapping.key)
         if known is None:
             entry = _mapped_entry(self._catalogue, model, mapping, self._at_us, self._provider)
-            known = self._mapped[mapping.key] = orjson.dumps(entry)
+            known = self._mapped[mapping.key] = entry.encode()
         return known
 
     def _model_entry(self, model: Model, mappings: list[Mapping], *, touched: bool) -> bytes:
@@ -122,16 +129,16 @@ class EntryParts:
         place = (model.id, *(one.key for one in mappings))
         known = self._models.get(place)
         if known is None:
-            known = orjson.dumps(_model_entry(self._catalogue, model, mappings, self._at_us, self._provider))
+            known = _model_entry(self._catalogue, model, mappings, self._at_us, self._provider).encode()
             if not touched:
                 self._models[place] = known
         return known
 
-    def _provider(self, catalogue: Catalogue, mapping: Mapping, at_us: int) -> orjson.Fragment:
+    def _provider(self, catalogue: Catalogue, mapping: Mapping, at_us: int) -> Raw:
         known = self._providers.get(mapping.key)
         if known is None:
-            written = orjson.dumps(_provider_entry(catalogue, mapping, at_us))
-            known = self._providers[mapping.key] = orjson.Fragment(written)
+            written = _provider_entry(catalogue, mapping, at_us).encode()
+            known = self._providers[mapping.key] = Raw(written)
         return known
 
 
@@ -146,7 +153,7 @@ def serialise_alike(
         name = mapping.model
         known = (mapping.provider, id(mapping.prices), mapping.context_length, mapping.max_output)
         if query.narrows or MARK in name:
-            yield from (orjson.dumps(entry) for entry in write_entries(own, (model,), query, at_us, refuse))
+            yield from (entry.encode() for entry in write_entries(own, (model,), query, at_us, refuse))
             continue
         if refuse is not None and refuse(mapping, own.providers[mapping.provider]) is not None:
             continue
@@ -162,7 +169,7 @@ def _form(own: Catalogue, model: Model, query: Query, at_us: int) -> list[bytes]
     ident = model.id.removesuffix(model.name) + MARK
     marked = replace(model, id=ident, name=MARK, mappings=(mapping,))
     (entry,) = write_entries(own, (marked,), query, at_us, None)
-    return orjson.dumps(entry).split(MARK.encode())
+    return entry.encode().split(MARK.encode())
 
 
 def _offered(catalogue: Catalogue, model: Model, query: Query) -> list[Mapping]:
@@ -199,7 +206,7 @@ def _allowed(catalogue: Catalogue, mappings: list[Mapping], refuse: Predicate | 
 
 def _model_entry(
     catalogue: Catalogue, model: Model, mappings: list[Mapping], at_us: int, provider: WriteProvider | None = None
-) -> dict[str, Any]:
+) -> ModelAnswer:
     write_provider = provider or _provider_entry
     return _entry(
         model,
@@ -218,7 +225,7 @@ def _model_entry(
 
 def _mapped_entry(
     catalogue: Catalogue, model: Model, mapping: Mapping, at_us: int, provider: WriteProvider | None = None
-) -> dict[str, Any]:
+) -> ModelAnswer:
     """Return one mapping under the id that selects it: provider/model, with :region when it has one. An organization's
     own provider is called by its bare name."""
     write_provider = provider or _provider_entry
@@ -244,71 +251,68 @@ def _entry(
     ident: str,
     name: str,
     owner: str,
-    providers: list[dict[str, Any]],
+    providers: list[Any],
     pricing: dict[str, Any],
     context_length: int,
     max_output: int,
     dates: Dates,
     stability: str,
-) -> dict[str, Any]:
-    return {
-        "id": ident,
-        "object": "model",
-        "owned_by": owner,
-        "name": name,
-        "display_name": name,
-        "aliases": list(model.aliases),
-        "created": _unix(model.released),
-        "description": model.description or f"{model.name} by {owner}.",
-        "family": model.family,
-        "architecture": {
-            "input_modalities": _inputs(model, mappings),
-            "output_modalities": list(model.output_modalities) or ["text"],
-            "tokenizer": model.tokenizer,
-        },
-        "top_provider": {"is_moderated": True},
-        "providers": providers,
-        "pricing": pricing,
-        "context_length": context_length,
-        "max_output": max_output,
-        "per_request_limits": _limits(model),
-        "supported_parameters": _parameters(model, mappings),
-        "json_output": any(m.json_output for m in mappings),
-        "structured_outputs": any(m.json_output_schema for m in mappings),
-        "free": model.free,
-        "deprecated_at": _iso(dates.deprecated),
-        "deactivated_at": _iso(dates.deactivated),
-        "stability": stability,
-    }
+) -> ModelAnswer:
+    return ModelAnswer(
+        id=ident,
+        owned_by=owner,
+        name=name,
+        display_name=name,
+        aliases=list(model.aliases),
+        created=_unix(model.released),
+        description=model.description or f"{model.name} by {owner}.",
+        family=model.family,
+        architecture=ArchitectureAnswer(
+            _inputs(model, mappings), list(model.output_modalities) or ["text"], model.tokenizer
+        ),
+        top_provider=TopProviderAnswer(),
+        providers=providers,
+        pricing=pricing,
+        context_length=context_length,
+        max_output=max_output,
+        per_request_limits=_limits(model),
+        supported_parameters=_parameters(model, mappings),
+        json_output=any(m.json_output for m in mappings),
+        structured_outputs=any(m.json_output_schema for m in mappings),
+        free=model.free,
+        deprecated_at=_iso(dates.deprecated),
+        deactivated_at=_iso(dates.deactivated),
+        stability=stability,
+    )
 
 
-def _provider_entry(catalogue: Catalogue, mapping: Mapping, at_us: int) -> dict[str, Any]:
+def _provider_entry(catalogue: Catalogue, mapping: Mapping, at_us: int) -> ProviderMappingAnswer:
     """Return the provider's part of an entry, with the region that distinguishes variants."""
     provider = catalogue.providers[mapping.provider]
-    return {
-        "providerId": mapping.provider,
-        "externalId": mapping.external_id,
-        "region": mapping.region,
-        "supportedVideoSizes": list(mapping.video_sizes),
-        "supportsVideoAudio": mapping.video_audio,
-        "supportsVideoWithoutAudio": mapping.video_without_audio,
-        "pricing": write_pricing(mapping, at_us, MAPPING_PRICES),
-        "streaming": mapping.streaming and provider.streaming,
-        "vision": mapping.vision,
-        "realtime": mapping.realtime,
-        "cancellation": provider.cancellation,
-        "tools": mapping.tools,
-        "parallelToolCalls": mapping.parallel_tool_calls,
-        "reasoning": mapping.reasoning,
-        "reasoning_efforts": list(shown_efforts(mapping, provider)),
-        "reasoning_modes": list(mapping.reasoning_modes),
-        "min_cacheable_tokens": mapping.min_cacheable_tokens,
-        "max_output": mapping.max_output,
-        "stability": mapping.stability,
-    }
+    return ProviderMappingAnswer(
+        providerId=mapping.provider,
+        externalId=mapping.external_id,
+        region=mapping.region,
+        supportedVideoSizes=list(mapping.video_sizes),
+        supportsVideoAudio=mapping.video_audio,
+        supportsVideoWithoutAudio=mapping.video_without_audio,
+        pricing=write_pricing(mapping, at_us, MAPPING_PRICES),
+        streaming=mapping.streaming and provider.streaming,
+        vision=mapping.vision,
+        realtime=mapping.realtime,
+        cancellation=provider.cancellation,
+        tools=mapping.tools,
+        parallelToolCalls=mapping.parallel_tool_calls,
+        reasoning=mapping.reasoning,
+        reasoning_efforts=list(shown_efforts(mapping, provider)),
+        reasoning_modes=list(mapping.reasoning_modes),
+        min_cacheable_tokens=mapping.min_cacheable_tokens,
+        max_output=mapping.max_output,
+        stability=mapping.stability,
+    )
 
 
-def _pseudo_entry(ident: str, name: str, description: str, among: Sequence[Mapping], *, mapped: bool) -> dict[str, Any]:
+def _pseudo_entry(ident: str, name: str, description: str, among: Sequence[Mapping], *, mapped: bool) -> ModelAnswer:
     """Return the entry of a pseudo model; its cost and capabilities depend on the chosen model."""
     mapping = Mapping(
         provider=PSEUDO_PROVIDER,

@@ -2,9 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
-
-import orjson
 
 from gateway.accounts.access import Level, Predicate, predicate
 from gateway.accounts.authentication import Caller
@@ -16,7 +13,7 @@ from gateway.surfaces import auth, listing
 from gateway.surfaces.availability import choices_of, lists_available, reach_of, within
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.listing import HEADERS, JSON, own_models, tag_of
-from gateway.surfaces.openai import shapes
+from gateway.surfaces.openai.model_answers import ModelAnswer, ModelListAnswer
 from gateway.surfaces.openai.model_entries import (
     PSEUDO_NAMES,
     EntryParts,
@@ -119,7 +116,7 @@ def handle_model(services: Services, inbound: Inbound) -> Outbound:
     catalogue = services.routing.catalogue.current()
     audience = audience_of(services, inbound)
     for entry in _matching(services, ident, audience):
-        return Outbound(200, [JSON, *HEADERS, ("x-request-id", inbound.shown_id)], orjson.dumps(entry))
+        return Outbound(200, [JSON, *HEADERS, ("x-request-id", inbound.shown_id)], entry.encode())
     near = catalogue.suggest(ident)
     if near:
         hint = f" Did you mean {', '.join(near)}?"
@@ -128,7 +125,7 @@ def handle_model(services: Services, inbound: Inbound) -> Outbound:
     raise NotFound(f"The model '{ident[:100]}' does not exist.{hint}", param="model", code="model_not_found")
 
 
-def _matching(services: Services, ident: str, audience: Audience) -> Iterator[dict[str, Any]]:
+def _matching(services: Services, ident: str, audience: Audience) -> Iterator[ModelAnswer]:
     """Return the entry of the model text `ident`, if the audience may see it."""
     catalogue = services.routing.catalogue.current()
     at_us = services.clock.now_us()
@@ -144,7 +141,7 @@ def _matching(services: Services, ident: str, audience: Audience) -> Iterator[di
     models = () if model is None else (model,)
     pseudo = pseudo_entries(query, PSEUDO_NAMES, choices_of(services, None))
     entries = (*pseudo, *write_entries(catalogue, models, query, at_us, audience.refuse))
-    yield from (entry for entry in entries if entry["id"] == model_id)
+    yield from (entry for entry in entries if entry.id == model_id)
 
 
 def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, bytes]:
@@ -161,10 +158,10 @@ def _listed(services: Services, query: Query, audience: Audience) -> tuple[str, 
         among = choices_of(services, reach if audience.only_reach else None)
         first = pseudo_entries(query, PSEUDO_NAMES if reach is None else PSEUDO_NAMES & reach, among)
         entries = parts.serialise(query, audience.shows, reach or frozenset())
-        last: Iterable[dict[str, Any]] = ()
+        last: Iterable[ModelAnswer] = ()
         if reach is not None and not audience.only_reach:
             last = pseudo_entries(query, PSEUDO_NAMES - reach, among)
-        return _serialise([*map(orjson.dumps, first), *entries, *map(orjson.dumps, last)])
+        return _serialise([*map(ModelAnswer.encode, first), *entries, *map(ModelAnswer.encode, last)])
 
     key = ("model list", *day, query, audience.rules, audience.reach, audience.only_reach)
     tag, shared = holder.remember(key, lambda: compute(make))
@@ -207,15 +204,15 @@ class ListQuery(Body):
     available = _flag("Only models that can be called now with the existing credentials.")
 
 
-ABOUT = About("The models", query=ListQuery, answer=shapes.MODELS, access="optional")
-ABOUT_ONE = About("One model", answer=shapes.MODEL, access="optional")
+ABOUT = About("The models", query=ListQuery, answer=ModelListAnswer, access="optional")
+ABOUT_ONE = About("One model", answer=ModelAnswer, access="optional")
 
 OPERATIONS = (
     Operation(
         "GET",
         "/v1/models",
         handle_models,
-        about=About("The models", query=ListQuery, answer=shapes.MODELS, access="optional"),
+        about=About("The models", query=ListQuery, answer=ModelListAnswer, access="optional"),
     ),
     Operation("GET", "/v1/models/<path:model>", handle_model, about=ABOUT_ONE),
 )

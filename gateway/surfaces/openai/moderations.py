@@ -10,12 +10,12 @@ from gateway.configuration.settings import LimitSettings
 from gateway.neutral.structured import ModerationRequest
 from gateway.neutral.usage import Units
 from gateway.surfaces import caps
+from gateway.surfaces.answer_structs import ModelApiAnswer
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.openai import shapes
-from gateway.surfaces.openai.structured import Json, answer, tokens
+from gateway.surfaces.openai.structured import Json, TokensUsedAnswer, answer, write_tokens
 from gateway.surfaces.preference_checks import Routing
-from gateway.surfaces.shapes import shape
+from gateway.surfaces.shapes import RoutingMetadata, map_of, shape
 from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
 
@@ -30,6 +30,13 @@ PART = {
         shape(type={"const": "image_url"}, image_url=shape(url="string")),
     ]
 }
+RESULT = shape(
+    {"category_applied_input_types": map_of(["string"])},
+    flagged="boolean",
+    categories=map_of("boolean"),
+    category_scores=map_of("number"),
+)
+Result = Annotated[Any, Meta(extra_json_schema=RESULT)]  # passed on as the provider wrote it
 Text = Annotated[str, Meta(extra_json_schema={"minLength": 1})]
 Parts = Annotated[list[Any], Meta(extra_json_schema={"minItems": 1, "items": PART})]
 
@@ -40,6 +47,14 @@ class ModerationBody(Struct, kw_only=True, gc=False):
     input: Text | Parts
     model: Annotated[str, Meta(min_length=1)] = DEFAULT
     routing: Routing = None
+
+
+class ModerationAnswer(ModelApiAnswer):
+    id: str
+    model: str
+    results: list[Result]
+    usage: TokensUsedAnswer
+    metadata: RoutingMetadata
 
 
 def moderate(services: Services, inbound: Inbound) -> Outbound:
@@ -72,9 +87,11 @@ def _is_input(one: Any) -> bool:
 
 def write(body: Json, facts: Facts) -> Json:
     """Return the provider's results."""
-    return {"id": facts.answer_id, "model": facts.served, **body, "usage": tokens(facts), "metadata": facts.metadata()}
+    return ModerationAnswer.extend(
+        body, id=facts.answer_id, model=facts.served, usage=write_tokens(facts), metadata=facts.metadata()
+    )
 
 
 DECODER = Decoder(ModerationBody)
-ABOUT = About("Moderation", request=ModerationBody, answer=shapes.MODERATION)
+ABOUT = About("Moderation", request=ModerationBody, answer=ModerationAnswer)
 OPERATIONS = (Operation("POST", "/v1/moderations", moderate, body="json", paid=True, about=ABOUT),)

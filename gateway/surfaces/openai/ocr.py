@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.json import Decoder
 
 from gateway.media.pdf_reader import PDF, READER, is_pdf
@@ -12,12 +12,12 @@ from gateway.neutral.file_types import type_of
 from gateway.neutral.structured import OcrRequest
 from gateway.neutral.usage import Units, Usage
 from gateway.runtime.threads import compute_if
+from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.structured import Json, answer
 from gateway.surfaces.preference_checks import Routing
-from gateway.surfaces.shapes import shape
+from gateway.surfaces.shapes import ANY, OBJECT, CostDetails, RoutingMetadata, shape
 from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
 
@@ -43,6 +43,8 @@ DOCUMENT = {
 }
 Document = Annotated[dict[str, Any], Meta(extra_json_schema=DOCUMENT)]
 Whole = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]  # JSON parsers read longer numbers as floats
+PAGE = shape({"images": [OBJECT], "dimensions": ANY}, index="integer", markdown="string")
+Page = Annotated[Any, Meta(extra_json_schema=PAGE)]  # passed on as the provider wrote it
 Pages = Annotated[list[int], Meta(extra_json_schema={"minItems": 1, "items": {"minimum": 0}})]
 Ranges = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"})]
 
@@ -65,6 +67,23 @@ class OcrBody(Struct, kw_only=True, gc=False):
     include_blocks: bool | None = None
     confidence_scores_granularity: str | None = None
     routing: Routing = None
+
+
+class OcrUsageAnswer(ModelApiAnswer, kw_only=True):
+    pages_processed: int | UnsetType = UNSET
+    cost: float
+    cost_details: CostDetails
+
+
+OcrUsage = Annotated[Any, Meta(extra_json_schema=describe_answer(OcrUsageAnswer))]
+
+
+class OcrAnswer(ModelApiAnswer, kw_only=True):
+    pages: list[Page]
+    document_annotation: Any = UNSET
+    model: str
+    usage_info: OcrUsage
+    metadata: RoutingMetadata
 
 
 def read_document(services: Services, inbound: Inbound) -> Outbound:
@@ -157,10 +176,10 @@ def _contains_pdf(data: bytes) -> bool:
 
 def write(body: Json, facts: Facts) -> Json:
     """Return the provider's pages with their cost."""
-    usage = dict(body.get("usage_info") or {}) | facts.cost()
-    return {**body, "model": facts.served, "usage_info": usage, "metadata": facts.metadata()}
+    usage = OcrUsageAnswer.extend(body.get("usage_info") or {}, **facts.cost())
+    return OcrAnswer.extend(body, model=facts.served, usage_info=usage, metadata=facts.metadata())
 
 
 DECODER = Decoder(OcrBody)
-ABOUT = About("Extract the text of a document", request=OcrBody, answer=shapes.OCR)
+ABOUT = About("Extract the text of a document", request=OcrBody, answer=OcrAnswer)
 OPERATIONS = (Operation("POST", "/v1/ocr", read_document, body="json", paid=True, about=ABOUT),)

@@ -17,11 +17,13 @@ from gateway.neutral.events import Batch, Failed, Finished, MediaPiece
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.speech import FORMATS, SpeechInput, SpeechRequest, format_among, units_of
 from gateway.surfaces import auth, http_responses
+from gateway.surfaces.answer_structs import ModelApiAnswer
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
-from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
+from gateway.surfaces.openai.shapes import FAILED
+from gateway.surfaces.openai.structured import TokensUsedAnswer, write_tokens
 from gateway.surfaces.preference_checks import Routing, read_preferences
 from gateway.worker.services import Services
 
@@ -166,6 +168,17 @@ def foreseen_cost(outcome: Outcome, at_us: int) -> tuple[str, str]:
     return name, format_usd(cost_of(likely, mapping, at_us).total)
 
 
+class SpeechPieceAnswer(ModelApiAnswer, tag_field="type", tag="speech.audio.delta"):
+    audio: str
+
+
+class SpeechEndAnswer(ModelApiAnswer, tag_field="type", tag="speech.audio.done"):
+    usage: TokensUsedAnswer
+
+
+EVENT = {"title": "SpeechEvent", "anyOf": [SpeechPieceAnswer, SpeechEndAnswer, FAILED]}
+
+
 def _frames(stream: StreamedAnswer, facts: Facts) -> Iterator[bytes]:
     return http_responses.write_frames(stream, lambda batch: _write_events(batch, facts), error_frame)
 
@@ -174,19 +187,13 @@ def _write_events(batch: Batch, facts: Facts) -> bytes:
     sent = []
     for event in batch:
         if type(event) is MediaPiece:
-            sent.append(
-                http_responses.write_event({"type": "speech.audio.delta", "audio": b64encode(event.data).decode()})
-            )
+            sent.append(http_responses.write_event(SpeechPieceAnswer(b64encode(event.data).decode())))
         elif type(event) is Failed:
             sent.append(error_frame(event.error))
         elif type(event) is Finished:
-            used = facts.usage
-            usage = {
-                "input_tokens": used.input_total,
-                "output_tokens": used.output_total,
-                "total_tokens": used.input_total + used.output_total,
-            }
-            sent.append(http_responses.write_event({"type": "speech.audio.done", "usage": usage | facts.cost()}))
+            usage = write_tokens(facts)
+            usage.total_tokens = usage.input_tokens + usage.output_tokens
+            sent.append(http_responses.write_event(SpeechEndAnswer(usage)))
     return b"".join(sent) or KEEP_ALIVE
 
 
@@ -195,7 +202,7 @@ ABOUT = About(
     request=SpeechBody,
     answer={"type": "string", "format": "binary"},
     media="audio/*",
-    events=shapes.SPEECH_EVENT,
+    events=EVENT,
 )
 
 OPERATIONS = (Operation("POST", "/v1/audio/speech", speak, body="json", paid=True, about=ABOUT),)

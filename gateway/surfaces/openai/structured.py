@@ -4,20 +4,33 @@ usage and metadata."""
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from msgspec import UNSET, UnsetType, json
 from msgspec.json import Decoder
 
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.structured import StructuredRequest, StructuredResult
 from gateway.neutral.usage import Units
 from gateway.surfaces import auth, caps, http_responses
+from gateway.surfaces.answer_structs import ModelApiAnswer
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.preference_checks import read_preferences
+from gateway.surfaces.shapes import CostDetails
 from gateway.worker.services import Services
 
 Json = dict[str, Any]
 Body = TypeVar("Body")
+
+
+class TokensUsedAnswer(ModelApiAnswer, kw_only=True):
+    """Tokens in and out, and their cost in US dollars. Speech also has their sum."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int | UnsetType = UNSET
+    cost: float
+    cost_details: CostDetails
 
 
 def answer(
@@ -45,13 +58,13 @@ def answer(
     facts = Facts(context, answer.outcome, prefix + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
 
-    def write_body(result: StructuredResult) -> Json:
-        return write(result.body, facts)
+    def write_body(result: StructuredResult) -> bytes:
+        return json.encode(write(result.body, facts))
 
     return http_responses.result_reply(answer.result, write_body, request_id=context.shown_id, headers=headers)
 
 
-def tokens(facts: Facts) -> Json:
+def write_tokens(facts: Facts) -> TokensUsedAnswer:
     """Return the usage of an operation that reads and may write text, with its cost."""
     used = facts.usage
-    return {"input_tokens": used.input_total, "output_tokens": used.output_total} | facts.cost()
+    return TokensUsedAnswer(input_tokens=used.input_total, output_tokens=used.output_total, **facts.cost())

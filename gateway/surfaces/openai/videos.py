@@ -1,20 +1,21 @@
 """`/v1/videos`: video generation jobs, and their content."""
 
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta
+from msgspec import json
 
 from gateway.errors import InvalidRequest, NotFound, RangeNotSatisfiable, Unauthenticated
 from gateway.money import format_usd
 from gateway.runtime.threads import give_way
 from gateway.surfaces import auth, http_responses
-from gateway.surfaces.answer_structs import ModelApiAnswer
+from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, HeaderParameter, Inbound, Operation, Outbound
-from gateway.surfaces.openai import shapes, video_inputs
+from gateway.surfaces.openai import video_inputs
 from gateway.surfaces.validation_schemas import Body, Counted, OneOf, TextField, read_query
 from gateway.videos.content_proxy import RANGED, VideoContent
 from gateway.videos.job_table import JobOwner, VideoJob
+from gateway.videos.shown import VideoAnswer
 from gateway.videos.video_jobs import owner_of
 from gateway.worker.services import Services
 
@@ -26,10 +27,11 @@ VIDEO = "video"
 MOST_LISTED = 100
 NO_LOG = "There is no video for the log id {}."
 ECHOED = 80
+VIDEO_SCHEMA = describe_answer(VideoAnswer)
 
 
 class VideoListAnswer(ModelApiAnswer, tag_field="object", tag="list"):
-    data: list[Annotated[Any, Meta(extra_json_schema=shapes.VIDEO)]]
+    data: list[VideoAnswer]
     has_more: bool
     first_id: str | None = None
     last_id: str | None = None
@@ -85,8 +87,8 @@ def list_jobs(services: Services, inbound: Inbound) -> Outbound:
         give_way()  # each is decrypted and signed
     page = VideoListAnswer(data, has_more=len(jobs) > limit)
     if data:
-        page.first_id = data[0]["id"]
-        page.last_id = data[-1]["id"]
+        page.first_id = data[0].id
+        page.last_id = data[-1].id
     return http_responses.json_reply(page.encode(), inbound.shown_id)
 
 
@@ -133,7 +135,7 @@ def _show(services: Services, inbound: Inbound, job: VideoJob, headers: list[tup
     if not job.has_ended:
         headers = [*headers, (POLL_AFTER, str(round(services.settings.video.poll_s * 1000)))]
     body = services.engine.videos.presenter.show(job, inbound.base_url)
-    return http_responses.json_reply(body, inbound.shown_id, headers=headers)
+    return http_responses.json_reply(json.encode(body), inbound.shown_id, headers=headers)
 
 
 def _send(services: Services, inbound: Inbound, job: VideoJob) -> Outbound:
@@ -164,11 +166,11 @@ FILM: dict[str, Any] = {"type": "string", "format": "binary"}
 OPERATIONS = (
     Operation("POST", "/v1/videos", create, body="form", paid=True,
               about=About("Create a video", TAG, request=video_inputs.VideoFields, form=video_inputs.FORM,
-                          answer=shapes.VIDEO)),
+                          answer=VIDEO_SCHEMA)),
     Operation("GET", "/v1/videos", list_jobs,
               about=About("List videos", TAG, query=PageQuery, answer=VideoListAnswer, errors=(400, 401, 410, 503))),
     Operation("GET", "/v1/videos/<video_id>", show,
-              about=About("Show a video", TAG, answer=shapes.VIDEO, errors=(401, 404, 410, 503))),
+              about=About("Show a video", TAG, answer=VIDEO_SCHEMA, errors=(401, 404, 410, 503))),
     Operation("DELETE", "/v1/videos/<video_id>", delete,
               about=About("Cancel or delete a video", TAG, answer=VideoDeletedAnswer,
                           errors=(401, 404, 409, 410, 502, 503))),

@@ -18,6 +18,7 @@ from gateway.surfaces.console.models.model_rows import (
 )
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.openai.model_answers import ProviderMappingAnswer
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
 TITLE = "Models"
@@ -84,7 +85,7 @@ def show_model(call: PageCall) -> Outbound:
         choices=choices,
         row=row,
         capabilities=[CAPABILITIES[name] for name in row.capabilities],
-        places=[_show_place(call, row, entry) for entry in row.entry["providers"]],
+        places=[_show_place(call, row, entry) for entry in row.entry.providers],
         manages=manages(call.visitor),
         keyless=row.best.stage == KEYLESS,
     )
@@ -141,19 +142,19 @@ def _find_rows(rows: list[ModelRow], idents: list[str]) -> list[ModelRow]:
     return [known[ident] for ident in idents]
 
 
-def _show_place(call: PageCall, row: ModelRow, entry: dict[str, Any]) -> dict[str, Any]:
+def _show_place(call: PageCall, row: ModelRow, entry: ProviderMappingAnswer) -> dict[str, Any]:
     """Return a provider of a model: its entry, its health and its use."""
-    place = entry["providerId"], entry["region"]
+    place = entry.providerId, entry.region
     use = next(one for one in row.uses if (one.mapping.provider, one.mapping.region) == place)
     view = call.services.routing.health.view(use.mapping.key)
     return {
         "entry": entry,
-        "name": row.providers[entry["providerId"]],
+        "name": row.providers[entry.providerId],
         "mapping": use.mapping,
         "use": use,
         "state": STAGES[use.stage],
         "usable": use.stage == USABLE,
-        "prices": list_prices(entry["pricing"]),
+        "prices": list_prices(entry.pricing),
         "health": view if view.events else None,
         "cooldown": view.cooldown,
     }

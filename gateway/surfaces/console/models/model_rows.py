@@ -16,6 +16,7 @@ from gateway.catalogue.lifecycle import has_ended
 from gateway.neutral.units import UNITS
 from gateway.runtime.threads import compute
 from gateway.surfaces.listing import own_models
+from gateway.surfaces.openai.model_answers import ModelAnswer
 from gateway.surfaces.openai.model_entries import Query, write_entries
 from gateway.worker.services import Services
 
@@ -62,9 +63,7 @@ class MappingUse(NamedTuple):
 class ModelRow:
     """A model of the catalogue or of an organization's own providers, with what a caller can do with it."""
 
-    def __init__(
-        self, model: Model, entry: Mapping[str, Any], uses: list[MappingUse], names: Mapping[str, Provider]
-    ) -> None:
+    def __init__(self, model: Model, entry: ModelAnswer, uses: list[MappingUse], names: Mapping[str, Provider]) -> None:
         self.model = model
         self._names = names
         self.entry = entry
@@ -116,16 +115,16 @@ class ModelRow:
 
     @cached_property
     def input_price(self) -> Decimal | None:
-        return read_price(self.entry["pricing"], "prompt")
+        return read_price(self.entry.pricing, "prompt")
 
     @cached_property
     def output_price(self) -> Decimal | None:
-        return read_price(self.entry["pricing"], "completion")
+        return read_price(self.entry.pricing, "completion")
 
     @cached_property
     def other_prices(self) -> list[tuple[str, str]]:
         """Return the prices besides those of text, each with its unit."""
-        return list_prices(self.entry["pricing"], ("prompt", "completion"))
+        return list_prices(self.entry.pricing, ("prompt", "completion"))
 
     @property
     def listed(self) -> dict[str, Any]:
@@ -133,7 +132,7 @@ class ModelRow:
         return {
             "model": self,
             "name": self.name,
-            "context": self.entry["context_length"] or None,
+            "context": self.entry.context_length or None,
             "input": self.input_price,
             "output": self.output_price,
             "unusable": not self.usable,
@@ -161,15 +160,13 @@ def list_rows(services: Services, caller: Caller | None) -> list[ModelRow]:
     return [*_judge_rows(own, own_entries, _Judge(services, caller, own)), *rows]
 
 
-def _write(catalogue: Catalogue, models: Iterable[Model], at_us: int) -> list[tuple[Model, dict[str, Any]]]:
+def _write(catalogue: Catalogue, models: Iterable[Model], at_us: int) -> list[tuple[Model, ModelAnswer]]:
     known = {model.id: model for model in models}
     written = write_entries(catalogue, known.values(), EVERYTHING, at_us, None)
-    return [(known[entry["id"]], entry) for entry in written]
+    return [(known[entry.id], entry) for entry in written]
 
 
-def _judge_rows(
-    catalogue: Catalogue, written: Iterable[tuple[Model, dict[str, Any]]], judge: "_Judge"
-) -> list[ModelRow]:
+def _judge_rows(catalogue: Catalogue, written: Iterable[tuple[Model, ModelAnswer]], judge: "_Judge") -> list[ModelRow]:
     return [
         ModelRow(model, entry, [judge.use(mapping) for mapping in model.mappings], catalogue.providers)
         for model, entry in written

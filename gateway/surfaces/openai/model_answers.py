@@ -1,0 +1,95 @@
+"""The model list, its entries and their prices as answers."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from gateway.neutral.units import UNITS, Unit
+from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
+from gateway.surfaces.shapes import TEXT, map_of, named
+
+
+def _price_shape(unit: Unit) -> dict[str, Any]:
+    """Return the schema of a price in US dollars, or of a table of them."""
+    described = {"description": f"US dollars for one {unit.meaning}"}
+    if unit.billed == "table":
+        return map_of("string") | described
+    return TEXT | described
+
+
+PRICING = named(
+    "Pricing",
+    {unit.price: _price_shape(unit) for unit in UNITS if unit.listed != "everywhere"},
+    **{unit.price: _price_shape(unit) for unit in UNITS if unit.listed == "everywhere"},
+)
+Pricing = Annotated[dict[str, Any], Meta(extra_json_schema=PRICING)]
+
+
+class ProviderMappingAnswer(ModelApiAnswer):
+    """A provider of a model."""
+
+    providerId: str
+    externalId: str
+    region: str
+    supportedVideoSizes: list[str]
+    supportsVideoAudio: bool
+    supportsVideoWithoutAudio: bool
+    pricing: Pricing
+    streaming: bool
+    vision: bool
+    realtime: bool
+    cancellation: bool
+    tools: bool
+    parallelToolCalls: bool
+    reasoning: bool
+    reasoning_efforts: list[str]
+    reasoning_modes: list[str]
+    min_cacheable_tokens: int
+    max_output: int
+    stability: str
+
+
+# An entry of a provider, or its JSON.
+ProviderMapping = Annotated[Any, Meta(extra_json_schema=describe_answer(ProviderMappingAnswer))]
+
+
+class ArchitectureAnswer(ModelApiAnswer):
+    input_modalities: list[str]
+    output_modalities: list[str]
+    tokenizer: str
+
+
+class TopProviderAnswer(ModelApiAnswer):
+    is_moderated: bool = True
+
+
+class ModelAnswer(ModelApiAnswer, kw_only=True):
+    """An entry of the list. `created` is in seconds since 1970; a date that is not set is empty."""
+
+    id: str
+    object: Literal["model"] = "model"
+    owned_by: str
+    name: str
+    display_name: str
+    aliases: list[str]
+    created: int
+    description: str
+    family: str
+    architecture: ArchitectureAnswer
+    top_provider: TopProviderAnswer
+    providers: list[ProviderMapping]
+    pricing: Pricing
+    context_length: int
+    max_output: int
+    per_request_limits: dict[str, str]
+    supported_parameters: list[str]
+    json_output: bool
+    structured_outputs: bool
+    free: bool
+    deprecated_at: str
+    deactivated_at: str
+    stability: str
+
+
+class ModelListAnswer(ModelApiAnswer, tag_field="object", tag="list"):
+    data: list[ModelAnswer]
