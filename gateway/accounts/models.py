@@ -5,6 +5,7 @@ from typing import Literal, cast
 
 import peewee
 
+from gateway.accounts.group_models import GROUP_MODELS
 from gateway.accounts.tokens import Kind
 from gateway.store.database import Base, NanoField, TimeField
 
@@ -17,7 +18,8 @@ DeviceStatus = Literal["pending", "approved", "denied", "expired", "slow_down"]
 
 class Organization(Base):
     """`policy` is the compliance policy as JSON text, "{}" when there is none. `max_keys` and `max_member_keys` cap the
-    active keys of all and of each member: null = as the installation does, 0 = no cap."""
+    active keys of all and of each member: null = as the installation does, 0 = no cap. With `sso_required`, sessions
+    need its single sign-on; `break_glass` is the id of the one member who may still use a password."""
 
     id = peewee.CharField(40, primary_key=True)
     name = peewee.CharField(255)
@@ -25,6 +27,8 @@ class Organization(Base):
     policy = peewee.TextField(default="{}")
     max_keys = peewee.IntegerField(null=True)
     max_member_keys = peewee.IntegerField(null=True)
+    sso_required = peewee.BooleanField(default=False)
+    break_glass = peewee.CharField(40, default="")
     created_at = TimeField()
     updated_at = TimeField()
 
@@ -344,4 +348,5 @@ MODELS: Sequence[type[Base]] = (
     DeviceCode,
     Invitation,
     Skill,
+    *GROUP_MODELS,
 )

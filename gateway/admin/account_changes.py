@@ -17,6 +17,7 @@ from gateway.accounts.teams import TeamInfo
 from gateway.accounts.throttle import Throttle, ThrottleGate
 from gateway.accounts.vault import Vault
 from gateway.admin.funding import Funding, LimitEdit, Posting
+from gateway.admin.group_grants import GroupGrants
 from gateway.admin.letters import Letters
 from gateway.admin.provider_check import ProviderCheck
 from gateway.admin.sign_in import KNOWN, SPAN_S, SignInService
@@ -82,6 +83,7 @@ class Management:
         self._funding = funding
         self.budgets = funding.budgets
         self.ledger = funding.ledger
+        self.group_grants = GroupGrants(database, control, funding)
         self.vault = vault
         self.second_factors = SecondFactors(database, self.vault, secrets.hash_keys)
         self.sign_in = SignInService(

@@ -88,17 +88,24 @@ class Funding:
         `scope` is "key", "member" or "team". Raises InvalidRequest, or Forbidden (see `limit_setters.hold`).
         """
 
-        def work(now: int) -> None:
-            before = self.budgets.status(scope_id).limits
-            setter = setter_of(actor, organization_id)
-            limits = edit(before)
-            hold(self._database, organization_id, scope_id, before, limits, setter, AUDITED[scope])
-            self.budgets.write_limits(scope, scope_id, limits)
-            if scope == TEAM:
-                teams.mark_limited(organization_id, scope_id, limits != Limits())
-            _audit(AUDITED[scope], scope_id, organization_id, show_limits(limits), actor, now)
+        commit(
+            self._database,
+            self._control,
+            lambda now: self.write_limits(scope, scope_id, organization_id, edit, setter=actor, actor=actor, now=now),
+        )
 
-        commit(self._database, self._control, work)
+    def write_limits(
+        self, scope: str, scope_id: str, organization_id: str, edit: LimitEdit, *, setter: str, actor: str, now: int
+    ) -> None:
+        """The part of `set_limits` that runs within a transaction. `setter` is the person whose rank counts."""
+        before = self.budgets.status(scope_id).limits
+        limits = edit(before)
+        rank = setter_of(setter, organization_id)
+        hold(self._database, organization_id, scope_id, before, limits, rank, AUDITED[scope])
+        self.budgets.write_limits(scope, scope_id, limits)
+        if scope == TEAM:
+            teams.mark_limited(organization_id, scope_id, limits != Limits())
+        _audit(AUDITED[scope], scope_id, organization_id, show_limits(limits), actor, now)
 
 
 def _audit(action: str, subject: str, organization_id: str, detail: Mapping[str, object], actor: str, now: int) -> None:

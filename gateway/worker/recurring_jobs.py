@@ -361,6 +361,7 @@ TABLE = (
     RecurringJob("decisions", 600.0, Scope.INSTALLATION, _steps("routing.decisions.purge")),
     RecurringJob("payload_log", 600.0, Scope.INSTALLATION, _steps("engine.retention.purge")),
     RecurringJob("payload_room", 600.0, Scope.INSTALLATION, _steps("engine.payload_quota.keep")),
+    RecurringJob("group_grants", 5.0, Scope.INSTALLATION, _steps("management.group_grants.refresh_all")),
     RecurringJob("sessions", 600.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_sessions")),
     RecurringJob("devices", 60.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_devices")),
     RecurringJob("oauth", 600.0, Scope.INSTALLATION, _steps("accounts.oauth.cleanup.forget")),

@@ -1,0 +1,58 @@
+"""The tables of group rules: the rules, the known groups of members, and what the rules gave each member."""
+
+from collections.abc import Sequence
+
+import peewee
+
+from gateway.store.database import Base, TimeField
+
+
+class GroupRuleRow(Base):
+    """What members of the group `name` get. `role` "" gives none, `teams` is a JSON list of ids, `limits` a JSON object
+    of spending limits ({}: none), `set_by` the actor of the last change."""
+
+    id = peewee.CharField(40, primary_key=True)
+    organization = peewee.CharField(40)
+    name = peewee.CharField(255)
+    role = peewee.CharField(16, default="")
+    teams = peewee.TextField(default="[]")
+    limits = peewee.TextField(default="{}")
+    priority = peewee.IntegerField(default=100)
+    set_by = peewee.CharField(80)
+    created_at = TimeField()
+    updated_at = TimeField()
+
+    class Meta:
+        table_name = "group_rule"
+        indexes = ((("organization", "name"), True),)
+
+
+class MemberGroup(Base):
+    """A group that `source` (an identity provider, or provisioning) stated for a member."""
+
+    member = peewee.CharField(40)
+    source = peewee.CharField(80)
+    name = peewee.CharField(255)
+    organization = peewee.CharField(40)
+
+    class Meta:
+        table_name = "member_group"
+        primary_key = peewee.CompositeKey("member", "source", "name")
+        indexes = ((("organization", "name"), False),)
+
+
+class GroupGrant(Base):
+    """What the rules gave a member, so that it can be taken back. `stale`: a rule of one of the member's groups has
+    changed since."""
+
+    member = peewee.CharField(40, primary_key=True)
+    role = peewee.CharField(16, default="")
+    teams = peewee.TextField(default="[]")
+    limits = peewee.TextField(default="{}")
+    stale = peewee.BooleanField(default=False, index=True)
+
+    class Meta:
+        table_name = "group_grant"
+
+
+GROUP_MODELS: Sequence[type[Base]] = (GroupRuleRow, MemberGroup, GroupGrant)

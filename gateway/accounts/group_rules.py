@@ -1,0 +1,273 @@
+"""Group rules: what people get in an organization for the groups that an identity provider or provisioning states.
+
+A group without a rule gives nothing, also when its name is that of a role. Of several rules that match a person, the
+highest role counts, the teams of all, and the spending limits of the matching rule with the smallest `priority`.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from gateway import ids
+from gateway.accounts import audit, quotas
+from gateway.accounts.changes import commit
+from gateway.accounts.group_models import GroupGrant, GroupRuleRow, MemberGroup
+from gateway.accounts.members import check_role
+from gateway.accounts.models import Organization, Team
+from gateway.control.version import Control
+from gateway.errors import Conflict, InvalidRequest, NotFound
+from gateway.store.database import Database
+
+MOST_RULES = 500  # of an organization
+MOST_GROUPS = 2000  # of one person from one source; further ones are ignored
+MOST_RULE_TEAMS = 50
+LONGEST_GROUP = 255
+RANKS = {"": -1, "developer": 0, "admin": 1, "owner": 2}
+FIRST_PRIORITY, LAST_PRIORITY = 1, 10_000
+NORMAL_PRIORITY = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RuleDraft:
+    """The content of a rule. `group` is compared exactly; `role` "" gives none; `limits` are spending limits as
+    `admin.group_grants` writes them, {} gives none."""
+
+    group: str
+    role: str = ""
+    team_ids: tuple[str, ...] = ()
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    priority: int = NORMAL_PRIORITY
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRule:
+    """A stored rule; `set_by` is the actor of its last change, whose rank counts when it sets spending limits."""
+
+    id: str
+    organization_id: str
+    group: str
+    role: str
+    team_ids: tuple[str, ...]
+    limits: Mapping[str, Any]
+    priority: int
+    set_by: str
+    created_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entitlement:
+    """What the rules give a person. `limits` {} stands for none; `limits_set_by` is the actor of the rule with them.
+    `matched` is true if there is a rule for at least one of the person's groups."""
+
+    role: str = ""
+    team_ids: tuple[str, ...] = ()
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    limits_set_by: str = ""
+    matched: bool = False
+
+
+def entitle(rules: Iterable[GroupRule], groups: Iterable[str]) -> Entitlement:
+    """Return what `rules` give a person with these groups."""
+    names = set(groups)
+    matching = sorted((rule for rule in rules if rule.group in names), key=_order)
+    role = max((rule.role for rule in matching), key=RANKS.__getitem__, default="")
+    teams = tuple(dict.fromkeys(team for rule in matching for team in rule.team_ids))
+    limiting = next((rule for rule in matching if rule.limits), None)
+    if limiting is None:
+        return Entitlement(role, teams, matched=bool(matching))
+    return Entitlement(role, teams, limiting.limits, limiting.set_by, matched=True)
+
+
+def _order(rule: GroupRule) -> tuple[int, str]:
+    return rule.priority, rule.id
+
+
+def clean_groups(groups: Iterable[object]) -> list[str]:
+    """Return group names as they are stored: trimmed, without doubles, empty and too long ones, at most MOST_GROUPS."""
+    names = (name.replace("\0", "").strip() for name in groups if isinstance(name, str))
+    kept = dict.fromkeys(name for name in names if 1 <= len(name) <= LONGEST_GROUP)
+    return list(kept)[:MOST_GROUPS]
+
+
+def list_rules(database: Database, organization_id: str) -> list[GroupRule]:
+    """Return the rules of an organization in the order in which their limits count."""
+    return database.read(partial(load_rules, organization_id))
+
+
+def load_rules(organization_id: str, groups: Sequence[str] | None = None) -> list[GroupRule]:
+    """Return the rules of an organization, or those for `groups`. Within a read or write."""
+    query = GroupRuleRow.select().where(GroupRuleRow.organization == organization_id)
+    rules = [_info(row) for row in query.order_by(GroupRuleRow.priority, GroupRuleRow.id)]
+    if groups is None:
+        return rules
+    names = set(groups)
+    return [rule for rule in rules if rule.group in names]
+
+
+def find_rule(database: Database, organization_id: str, rule_id: str) -> GroupRule:
+    """Return one rule. Raises NotFound."""
+    return database.read(partial(_find, organization_id, rule_id))
+
+
+def organizations_with_rules(database: Database, groups: Sequence[str]) -> list[str]:
+    """Return the ids of organizations that have a rule for one of the groups."""
+
+    def read() -> list[str]:
+        chosen: set[str] = set()
+        for start in range(0, len(groups), quotas.MOST_RULES):
+            part = groups[start : start + quotas.MOST_RULES]
+            rows = GroupRuleRow.select(GroupRuleRow.organization).where(GroupRuleRow.name.in_(part)).distinct()
+            chosen |= {row.organization for row in rows}
+        return sorted(chosen)
+
+    return database.read(read)
+
+
+def create_rule(
+    database: Database, control: Control, organization_id: str, draft: RuleDraft, *, actor: str
+) -> GroupRule:
+    """Add a rule. Raises InvalidRequest, NotFound (organization, team) or Conflict (the group has a rule)."""
+    rule_id = ids.new("grule")
+    draft = _read(draft)
+
+    def work(now: int) -> GroupRule:
+        if not Organization.select().where(Organization.id == organization_id).exists():
+            raise NotFound(f"There is no organization {organization_id}.")
+        rows = GroupRuleRow.select().where(GroupRuleRow.organization == organization_id)
+        quotas.check_quota(rows, MOST_RULES, "group rules")
+        _check(organization_id, draft, "")
+        GroupRuleRow.insert(
+            id=rule_id, organization=organization_id, created_at=now, **_values(draft, actor, now)
+        ).execute()
+        mark_stale(organization_id, draft.group)
+        return _audited("group_rule.create", _find(organization_id, rule_id), actor, now)
+
+    return commit(database, control, work, confirm=False)
+
+
+def update_rule(
+    database: Database, control: Control, organization_id: str, rule_id: str, draft: RuleDraft, *, actor: str
+) -> GroupRule:
+    """Replace the content of a rule. Raises InvalidRequest, NotFound (rule, team) or Conflict (the group has a
+    rule)."""
+    draft = _read(draft)
+
+    def work(now: int) -> GroupRule:
+        before = _find(organization_id, rule_id)
+        _check(organization_id, draft, rule_id)
+        GroupRuleRow.update(**_values(draft, actor, now)).where(GroupRuleRow.id == rule_id).execute()
+        mark_stale(organization_id, before.group)
+        mark_stale(organization_id, draft.group)
+        return _audited("group_rule.update", _find(organization_id, rule_id), actor, now)
+
+    return commit(database, control, work, confirm=False)
+
+
+def delete_rule(database: Database, control: Control, organization_id: str, rule_id: str, *, actor: str) -> None:
+    """Delete a rule; what it gave is taken back. Raises NotFound."""
+
+    def work(now: int) -> None:
+        before = _find(organization_id, rule_id)
+        GroupRuleRow.delete().where(GroupRuleRow.id == rule_id).execute()
+        mark_stale(organization_id, before.group)
+        _audited("group_rule.delete", before, actor, now)
+
+    commit(database, control, work, confirm=False)
+
+
+def mark_stale(organization_id: str, group: str) -> None:
+    """Mark the members of a group, whose grants are to be computed again. Within a write."""
+    members = MemberGroup.select(MemberGroup.member).where(
+        MemberGroup.organization == organization_id, MemberGroup.name == group
+    )
+    GroupGrant.update(stale=True).where(GroupGrant.member.in_(members)).execute()
+
+
+def groups_of(member_id: str, source: str = "", besides: str = "") -> set[str]:
+    """Return the groups of a member from one or ("") all sources, without those of `besides`. Within a read or
+    write."""
+    rows = MemberGroup.select(MemberGroup.name).where(MemberGroup.member == member_id, MemberGroup.source != besides)
+    if source:
+        rows = rows.where(MemberGroup.source == source)
+    return {row.name for row in rows}
+
+
+def replace_groups(organization_id: str, member_id: str, source: str, groups: Sequence[str]) -> None:
+    """Store the groups that one source states for a member, in place of its earlier ones. Within a write."""
+    MemberGroup.delete().where(MemberGroup.member == member_id, MemberGroup.source == source).execute()
+    rows = [{"member": member_id, "source": source, "name": name, "organization": organization_id} for name in groups]
+    for start in range(0, len(rows), 100):
+        MemberGroup.insert_many(rows[start : start + 100]).execute()
+
+
+def _read(draft: RuleDraft) -> RuleDraft:
+    group = draft.group.strip()
+    if not 1 <= len(group) <= LONGEST_GROUP:
+        raise InvalidRequest(f"group needs 1 to {LONGEST_GROUP} characters.", param="group")
+    if draft.role:
+        check_role(draft.role)
+    teams = tuple(dict.fromkeys(draft.team_ids))
+    if len(teams) > MOST_RULE_TEAMS:
+        raise InvalidRequest(f"A rule names at most {MOST_RULE_TEAMS} teams.", param="teamIds")
+    if not FIRST_PRIORITY <= draft.priority <= LAST_PRIORITY:
+        raise InvalidRequest(f"priority must be {FIRST_PRIORITY} to {LAST_PRIORITY}.", param="priority")
+    return RuleDraft(group, draft.role, teams, draft.limits, draft.priority)
+
+
+def _check(organization_id: str, draft: RuleDraft, rule_id: str) -> None:
+    teams = Team.select(Team.id).where(Team.organization == organization_id, Team.id.in_(draft.team_ids))
+    missing = set(draft.team_ids) - {row.id for row in teams}
+    if missing:
+        raise NotFound(f"There is no team {min(missing)[:80]} in this organization.")
+    same = GroupRuleRow.select().where(
+        GroupRuleRow.organization == organization_id, GroupRuleRow.name == draft.group, GroupRuleRow.id != rule_id
+    )
+    if same.exists():
+        raise Conflict(f"There is already a rule for the group {draft.group}.", code="group_rule_exists")
+
+
+def _values(draft: RuleDraft, actor: str, now: int) -> dict[str, Any]:
+    return {
+        "name": draft.group,
+        "role": draft.role,
+        "teams": json.dumps(list(draft.team_ids)),
+        "limits": json.dumps(dict(draft.limits), sort_keys=True),
+        "priority": draft.priority,
+        "set_by": actor,
+        "updated_at": now,
+    }
+
+
+def _find(organization_id: str, rule_id: str) -> GroupRule:
+    row = GroupRuleRow.get_or_none(GroupRuleRow.id == rule_id, GroupRuleRow.organization == organization_id)
+    if row is None:
+        raise NotFound(f"There is no group rule {rule_id} in this organization.")
+    return _info(row)
+
+
+def _audited(action: str, rule: GroupRule, actor: str, now: int) -> GroupRule:
+    detail = {
+        "group": rule.group,
+        "role": rule.role,
+        "teams": list(rule.team_ids),
+        "limits": dict(rule.limits),
+        "priority": rule.priority,
+    }
+    audit.append(action, rule.id, actor=actor, at_us=now, organization_id=rule.organization_id, detail=detail)
+    return rule
+
+
+def _info(row: GroupRuleRow) -> GroupRule:
+    return GroupRule(
+        row.id,
+        row.organization,
+        row.name,
+        row.role,
+        tuple(json.loads(row.teams)),
+        json.loads(row.limits),
+        row.priority,
+        row.set_by,
+        row.created_at,
+    )
