@@ -47,7 +47,7 @@ def read(raw: bytes) -> None:
     except GatewayError as error:
         assert 400 <= error.status < 500 and orjson.dumps(json_rpc.error_body(error, ""))
     else:
-        assert call is None or orjson.dumps(json_rpc.result_of(call, {}))
+        assert call is None or json_rpc.result_of(call, {}).encode()
 
 
 @given(MESSAGES | JSON)

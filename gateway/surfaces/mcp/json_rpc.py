@@ -4,13 +4,16 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import msgspec
+from msgspec import UNSET
 
 from gateway.configuration.settings import LimitSettings
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import caps
+from gateway.surfaces.answer_structs import describe_answer
 from gateway.surfaces.http import ErrorFormat, Inbound
 from gateway.surfaces.mcp.connection_checks import VARY, mend
+from gateway.surfaces.mcp.mcp_answers import McpErrorAnswer, McpFaultAnswer, McpMessageAnswer
 from gateway.surfaces.validation_errors import readable
 
 Json = dict[str, Any]
@@ -104,27 +107,18 @@ def _broken(why: str) -> InvalidRequest:
     return InvalidRequest(why, code="invalid_message")
 
 
-def result_of(call: MethodCall, result: Json) -> Json:
-    return {"jsonrpc": "2.0", "id": call.ident, "result": result}
+def result_of(call: MethodCall, result: Json) -> McpMessageAnswer:
+    return McpMessageAnswer(id=call.ident, result=result)
 
 
-def fault_of(call: MethodCall, fault: Fault) -> Json:
-    body = _error(call.ident, fault.number, fault.message)
-    if fault.data:
-        body["error"]["data"] = fault.data
-    return body
+def fault_of(call: MethodCall, fault: Fault) -> McpFaultAnswer:
+    return McpFaultAnswer(id=call.ident, error=McpErrorAnswer(fault.number, fault.message, fault.data or UNSET))
 
 
-def refusal_of(call: MethodCall, error: GatewayError) -> Json:
-    """Return the body for a call that is rejected as a whole."""
-    return _error(call.ident, _number_of(error), error.message, error.code)
-
-
-def _error(ident: str | int | None, number: int, message: str, code: str = "") -> Json:
-    error: Json = {"code": number, "message": message}
-    if code:
-        error["data"] = {"code": code}
-    return {"jsonrpc": "2.0", "id": ident, "error": error}
+def refusal_of(ident: str | int | None, error: GatewayError) -> McpFaultAnswer:
+    """Return the body for a request that is rejected as a whole; `ident` is null if its message was not read."""
+    data = {"code": error.code} if error.code else UNSET
+    return McpFaultAnswer(id=ident, error=McpErrorAnswer(_number_of(error), error.message, data))
 
 
 def _number_of(error: GatewayError) -> int:
@@ -153,14 +147,13 @@ def about(inbound: Inbound) -> ErrorFormat:
     ident = ident_of(inbound.body)
     if ident is None:
         return ERRORS
-    return ErrorFormat(
-        ERRORS.name, lambda error, _: _error(ident, _number_of(error), error.message, error.code), ERRORS.schema
-    )
+    return ErrorFormat(ERRORS.name, lambda error, _: msgspec.to_builtins(refusal_of(ident, error)), ERRORS.schema)
 
 
 def error_body(error: GatewayError, request_id: str) -> Json:
     """Return the body of an error for a request with an unread message."""
-    return _error(None, _number_of(error), error.message, error.code)
+    body: Json = msgspec.to_builtins(refusal_of(None, error))
+    return body
 
 
 def mend_unread(error: GatewayError, inbound: Inbound) -> GatewayError:
@@ -173,23 +166,7 @@ def mend_unread(error: GatewayError, inbound: Inbound) -> GatewayError:
 ERRORS = ErrorFormat(
     "mcp",
     error_body,
-    {
-        "type": "object",
-        "required": ["jsonrpc", "id", "error"],
-        "properties": {
-            "jsonrpc": {"const": "2.0"},
-            "id": {"type": ["string", "integer", "null"]},
-            "error": {
-                "type": "object",
-                "required": ["code", "message"],
-                "properties": {
-                    "code": {"type": "integer"},
-                    "message": {"type": "string"},
-                    "data": {"type": "object"},
-                },
-            },
-        },
-    },
+    describe_answer(McpFaultAnswer),
     mend=mend_unread,
     about=about,
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
+from msgspec import Raw
 
 from gateway.errors import GatewayError
 from gateway.surfaces.mcp import connection_checks, json_rpc, revisions, tool_table
@@ -22,7 +23,7 @@ class Methods:
     def __init__(self, toolbox: tool_table.Toolbox) -> None:
         self._toolbox = toolbox
         # Identical for every caller, so it is serialized once.
-        self._listed: Json = {"tools": orjson.Fragment(orjson.dumps(toolbox.shown))}
+        self._listed: Json = {"tools": Raw(orjson.dumps(toolbox.shown))}
         self._of_handshakes: dict[str, Callable[[ToolContext, Json], Given]] = {
             "initialize": _initialize,
             "ping": _ping,

@@ -6,11 +6,12 @@ from gateway.errors import GatewayError, InvalidRequest, MethodNotAllowed, RateL
 from gateway.surfaces import auth, http_responses, policy
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.mcp import connection_checks, json_rpc, revisions, sse_transport, tool_table
-from gateway.surfaces.mcp.json_rpc import Fault, Json, MethodCall
+from gateway.surfaces.mcp.json_rpc import Fault, MethodCall
+from gateway.surfaces.mcp.mcp_answers import McpFaultAnswer, McpMessageAnswer, McpServerAnswer
 from gateway.surfaces.mcp.methods import CAPABILITIES, DESCRIPTION, Methods
 from gateway.surfaces.mcp.tool_results import ToolContext, begin, failed
 from gateway.surfaces.mcp.tool_table import OfferedTool
-from gateway.surfaces.shapes import ANY, OBJECT, named
+from gateway.surfaces.shapes import OBJECT, named
 from gateway.worker.services import Services
 
 READS = ("GET", "HEAD")
@@ -110,7 +111,7 @@ class Endpoint:
         try:
             stateless = revisions.is_stateless(ctx.inbound, call)
             result, failure = self._methods.run(ctx, call, stateless)
-            body = json_rpc.result_of(call, result)
+            body: McpMessageAnswer | McpFaultAnswer = json_rpc.result_of(call, result)
         except Fault as fault:
             body = json_rpc.fault_of(call, fault)
             status = revisions.status_of(fault, stateless)
@@ -141,19 +142,18 @@ def _check_accept(inbound: Inbound) -> None:
         raise InvalidRequest("Responses are JSON; accept application/json.", code="not_acceptable", status=406)
 
 
-def _information(inbound: Inbound, path: str) -> Json:
-    return {
+def _information(inbound: Inbound, path: str) -> McpServerAnswer:
+    return McpServerAnswer(
         **revisions.SERVER,
-        "description": DESCRIPTION,
-        "protocolVersion": connection_checks.VERSIONS[0],
-        "transport": "streamable-http",
-        "endpoint": f"{inbound.base_url}{path}",
-        "documentation": f"{inbound.base_url}{policy.ADDRESS.partition('#')[0]}",
-        "capabilities": CAPABILITIES,
-    }
+        description=DESCRIPTION,
+        protocol_version=connection_checks.VERSIONS[0],
+        transport="streamable-http",
+        endpoint=f"{inbound.base_url}{path}",
+        documentation=f"{inbound.base_url}{policy.ADDRESS.partition('#')[0]}",
+        capabilities=CAPABILITIES,
+    )
 
 
-MESSAGE = named("McpMessage", {"id": ANY, "result": OBJECT, "error": OBJECT}, jsonrpc={"const": "2.0"})
 CALL = named(
     "McpCall",
     {"id": {"type": ["string", "integer"], "description": "Absent in a notification, which gets no response."},
@@ -161,13 +161,10 @@ CALL = named(
     jsonrpc={"const": "2.0"},
 )  # fmt: skip
 TAG = "MCP"
-INFORMATION = named(
-    "McpServer", name="string", version="string", description="string", protocolVersion="string", endpoint="string"
-)
 INFORM = About(
-    "Get information about the MCP server", TAG, access="none", answer=INFORMATION, errors=(400, 401, 403, 405)
+    "Get information about the MCP server", TAG, access="none", answer=McpServerAnswer, errors=(400, 401, 403, 405)
 )
-TAKE = About("Send a message of the Model Context Protocol", TAG, CALL, answer=MESSAGE, success=(200, 202))
+TAKE = About("Send a message of the Model Context Protocol", TAG, CALL, answer=McpMessageAnswer, success=(200, 202))
 OFFER = About("Get the allowed methods of the MCP server", TAG, access="none", success=(204,), errors=())
 REFUSE = About("End a session (not supported)", TAG, success=(), errors=(400, 401, 403, 405))
 

@@ -6,8 +6,6 @@ Stream and message may reach different workers: a session is a mailbox, named by
 
 from collections.abc import Iterator
 
-import orjson
-
 from gateway.accounts.authentication import Caller
 from gateway.errors import Forbidden, GatewayError, NotSupported, RateLimited, Unavailable
 from gateway.store.mailboxes import LONGEST_MESSAGE, Mailbox
@@ -95,7 +93,7 @@ class StreamSession:
         else:
             body = b""
         if len(body) > LONGEST_MESSAGE:
-            body = orjson.dumps(json_rpc.refusal_of(call, _too_long(len(body))))
+            body = json_rpc.refusal_of(call.ident, _too_long(len(body))).encode()
         if body and not self._services.store.mailboxes.post(self._key_id, self._place, self._name, body):
             raise _full()
         kept = [pair for pair in outbound.headers if pair[0].lower() != "content-type"]

@@ -2,16 +2,26 @@
 
 import json
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
+
+from msgspec import structs
 
 from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, Unauthenticated
 from gateway.oauth.clients import InvalidMetadata
 from gateway.oauth.grant_values import OAuthTokenRequest
 from gateway.surfaces import auth
+from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
 from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
 from gateway.surfaces.http_responses import json_reply
+from gateway.surfaces.oauth.oauth_answers import (
+    OAuthClientAnswer,
+    OAuthErrorAnswer,
+    OAuthRevokedAnswer,
+    OAuthTokensAnswer,
+)
 from gateway.surfaces.proxies import network_of
 from gateway.worker.services import Services
 
@@ -37,17 +47,14 @@ OF_KINDS = {
 
 
 def error_body(error: GatewayError, request_id: str) -> dict[str, Any]:
-    return {"error": OF_KINDS.get(error.kind, "invalid_request"), "error_description": error.message}
+    answer = OAuthErrorAnswer(OF_KINDS.get(error.kind, "invalid_request"), error.message)
+    return structs.asdict(answer)
 
 
 ERRORS = ErrorFormat(
     "oauth",
     error_body,
-    {
-        "type": "object",
-        "required": ["error"],
-        "properties": {"error": {"type": "string"}, "error_description": {"type": "string"}},
-    },
+    describe_answer(OAuthErrorAnswer),
 )
 
 
@@ -62,33 +69,37 @@ def register(services: Services, inbound: Inbound) -> Outbound:
     given = _read_json(inbound)
     key_id, generation = _key_of(services, inbound, given)
     try:
-        client, secret, made_at = services.accounts.oauth.clients.register(given, key_id, generation)
+        client, secret, created_at = services.accounts.oauth.clients.register(given, key_id, generation)
     except InvalidMetadata as problem:
-        return _reply(inbound, {"error": problem.error, "error_description": problem.description}, 400)
-    body = {"client_id": client.id, "client_id_issued_at": made_at, **client.metadata}
+        return _reply(inbound, OAuthErrorAnswer(problem.error, problem.description), 400)
+    answer = OAuthClientAnswer(client_id=client.id, client_id_issued_at=created_at, **client.metadata)
     if secret:
-        body |= {"client_secret": secret, "client_secret_expires_at": 0}
-    return _reply(inbound, body, 201)
+        answer.client_secret = secret
+        answer.client_secret_expires_at = 0
+    return _reply(inbound, answer, 201)
 
 
 def give_tokens(services: Services, inbound: Inbound) -> Outbound:
     """Tokens in exchange for a code, a refresh token, or by client credentials registered with an API key."""
-    return _ask(services, inbound, services.accounts.oauth.server.give_tokens)
+    return _ask(services, inbound, services.accounts.oauth.server.give_tokens, OAuthTokensAnswer)
 
 
 def revoke(services: Services, inbound: Inbound) -> Outbound:
     """Revoke a token."""
-    return _ask(services, inbound, services.accounts.oauth.server.revoke)
+    return _ask(services, inbound, services.accounts.oauth.server.revoke, OAuthRevokedAnswer)
 
 
-def _ask(services: Services, inbound: Inbound, work: Callable[[OAuthTokenRequest], Any]) -> Outbound:
+def _ask(
+    services: Services, inbound: Inbound, work: Callable[[OAuthTokenRequest], Any], success: type[ModelApiAnswer]
+) -> Outbound:
     services.management.throttle.take(ThrottleGate("tokens", network_of(inbound.peer), TOKENS, MINUTE_S))
     fields = read_fields(inbound)
     fields.pop("token_type_hint", None)  # token_type_hint is optional (RFC 7009, section 2.1)
     authorization = inbound.header("authorization")
     given = OAuthTokenRequest(fields, authorization, inbound.base_url.rstrip("/"))
     status, body, headers = work(given)
-    return _reply(inbound, body, status, headers)
+    answer = success(**body) if status == HTTPStatus.OK else OAuthErrorAnswer(**body)
+    return _reply(inbound, answer, status, headers)
 
 
 def read_fields(inbound: Inbound) -> dict[str, str]:
@@ -149,7 +160,7 @@ def _key_of(services: Services, inbound: Inbound, given: dict[str, Any]) -> tupl
 
 
 def _reply(
-    inbound: Inbound, body: dict[str, Any], status: int = 200, headers: list[tuple[str, str]] | None = None
+    inbound: Inbound, answer: ModelApiAnswer, status: int = 200, headers: list[tuple[str, str]] | None = None
 ) -> Outbound:
     more = [(name, value) for name, value in headers or () if name == "WWW-Authenticate"]
-    return json_reply(body, inbound.shown_id, status, [OLD_HTTP, *more])
+    return json_reply(answer, inbound.shown_id, status, [OLD_HTTP, *more])

@@ -5,10 +5,17 @@ from typing import Any
 from gateway.surfaces.answer_structs import Answer
 from gateway.surfaces.http import About, Handler, Operation, Surface
 from gateway.surfaces.oauth import endpoints, metadata_documents, shapes
+from gateway.surfaces.oauth.oauth_answers import (
+    OAuthAuthorizationServerAnswer,
+    OAuthClientAnswer,
+    OAuthProtectedResourceAnswer,
+    OAuthRevokedAnswer,
+    OAuthTokensAnswer,
+)
 
 TAG = "OAuth"
-RESOURCE = metadata_documents.OAuthProtectedResourceAnswer
-SERVER = metadata_documents.OAuthAuthorizationServerAnswer
+RESOURCE = OAuthProtectedResourceAnswer
+SERVER = OAuthAuthorizationServerAnswer
 
 
 def _document(path: str, handler: Handler, summary: str, answer: type[Answer]) -> tuple[Operation, ...]:
@@ -17,16 +24,16 @@ def _document(path: str, handler: Handler, summary: str, answer: type[Answer]) -
     return Operation("GET", path, handler, about=about), Operation("GET", f"{path}/<path:place>", handler, about=below)
 
 
-def _asked(summary: str, body: dict[str, Any], answer: dict[str, Any]) -> About:
+def _asked(summary: str, body: dict[str, Any], answer: type[Answer]) -> About:
     """Describe an operation that accepts a form, as the standards require, or the same members as JSON."""
     return About(summary, TAG, body, answer=answer, errors=(400, 401, 429), access="none",
                  form=body, form_media=endpoints.FORM)  # fmt: skip
 
 
-REGISTER = About("Register an application", TAG, shapes.METADATA, answer=shapes.REGISTERED, success=(201,),
+REGISTER = About("Register an application", TAG, shapes.METADATA, answer=OAuthClientAnswer, success=(201,),
                  errors=(400, 401, 429), access="none")  # fmt: skip
-TOKEN = _asked("Tokens for an application", shapes.TOKEN_REQUEST, shapes.TOKENS)
-REVOKE = _asked("End a token", shapes.REVOCATION, shapes.ENDED)
+TOKEN = _asked("Tokens for an application", shapes.TOKEN_REQUEST, OAuthTokensAnswer)
+REVOKE = _asked("End a token", shapes.REVOCATION, OAuthRevokedAnswer)
 
 OPERATIONS: tuple[Operation, ...] = (
     *_document("/.well-known/oauth-protected-resource", metadata_documents.show_resource, "The protected resource",

@@ -1,10 +1,10 @@
-"""JSON schemas of what applications send to the authorization server and what it answers, for the API description:
-registration (RFC 7591), tokens (RFC 6749), revocation (RFC 7009)."""
+"""JSON schemas of requests to the authorization server, for the API description: registration (RFC 7591), tokens
+(RFC 6749), revocation (RFC 7009)."""
 
 from typing import Any
 
 from gateway.oauth.clients import CODE, CREDENTIALS, METHODS, MOST_REDIRECTS, REFRESH, TEXTS
-from gateway.surfaces.oauth.metadata_documents import GRANTS
+from gateway.surfaces.oauth.oauth_answers import GRANTS, SCOPE_TEXT
 from gateway.surfaces.shapes import named, one_of
 
 
@@ -14,7 +14,7 @@ def _described(value: dict[str, Any] | str, description: str) -> dict[str, Any]:
 
 
 ADDRESS = {"type": "string", "format": "uri"}
-SCOPE = _described("string", "Scopes, with a blank between them.")
+SCOPE = _described("string", SCOPE_TEXT)
 
 REDIRECTS = {"type": "array", "items": ADDRESS, "minItems": 1, "maxItems": MOST_REDIRECTS}
 OWN_WORDS = dict.fromkeys(TEXTS, "string")
@@ -34,23 +34,6 @@ METADATA = named(
         **OWN_WORDS,
     },
 )
-REGISTERED = named(
-    "OAuthClient",
-    {
-        "redirect_uris": [ADDRESS],
-        "client_secret": _described("string", "Shown once; a public application has none."),
-        "client_secret_expires_at": _described("integer", "0: it does not expire."),
-        **OWN_WORDS,
-    },
-    client_id="string",
-    client_id_issued_at=_described("integer", "Seconds since 1970."),
-    client_name="string",
-    grant_types=[one_of(*GRANTS)],
-    response_types=[one_of("code")],
-    token_endpoint_auth_method=one_of(*METHODS),
-    scope=SCOPE,
-)
-
 CLIENT = {
     "client_id": _described("string", "Of a public application, and of one that sends its secret in the body."),
     "client_secret": _described(
@@ -70,17 +53,8 @@ TOKEN_REQUEST = named(
     },
     grant_type=one_of(*GRANTS),
 )
-TOKENS = named(
-    "OAuthTokens",
-    {"refresh_token": _described("string", f"Not with {CREDENTIALS}.")},
-    access_token="string",
-    token_type=one_of("Bearer"),
-    expires_in=_described("integer", "Seconds."),
-    scope=SCOPE,
-)
 REVOCATION = named(
     "OAuthRevocation",
     {"token_type_hint": _described("string", "Not needed."), **CLIENT},
     token=_described("string", "An access token; a refresh token ends the application's whole access."),
 )
-ENDED = _described({"type": "object", "maxProperties": 0}, "An empty object, even if the token is unknown.")
