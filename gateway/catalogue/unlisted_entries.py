@@ -5,7 +5,7 @@ is provisional: that of the nearest known model of the provider (see `find_neare
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from os.path import commonprefix
 from typing import Any, NamedTuple
@@ -91,19 +91,24 @@ def fine_tuned(catalogue: Catalogue, provider_id: str, name: str) -> Mapping | N
 
 
 def find_nearest(catalogue: Catalogue, provider_id: str, name: str) -> Mapping | None:
-    """Return the known model of a provider whose price a new model has.
+    """Return the known model of a provider whose price a new model has, None if it has no priced model of text.
+
+    Without a known model whose name begins alike it is the provider's dearest.
+    """
+    return nearest_of(
+        catalogue, [mapping for mapping in _text_mappings(catalogue) if mapping.provider == provider_id], name
+    )
+
+
+def nearest_of(catalogue: Catalogue, known: Sequence[Mapping], name: str) -> Mapping | None:
+    """Return the mapping among `known`, which have prices, that is nearest to a new model; None if there are none.
 
     Among models whose names begin alike: most leading parts of the name in common, then most parts at all, then fewest
-    words that the new name lacks ("pro"), then the newest, then the dearest. Without any: the provider's dearest model.
-    None if it has no priced model of text.
+    words that the new name lacks ("pro"), then the newest, then the dearest. Without any: the dearest.
     """
     pieces = _pieces(name)
-    known = [(model, mapping) for model, mapping in _text_models(catalogue) if mapping.provider == provider_id]
-    if not known:
-        return None
 
-    def nearness(entry: tuple[Model, Mapping]) -> Nearness:
-        model, mapping = entry
+    def nearness(mapping: Mapping) -> Nearness:
         other = _pieces(mapping.external_id)
         leading = len(commonprefix([pieces, other]))
         rates = mapping.prices[-1].base
@@ -111,16 +116,17 @@ def find_nearest(catalogue: Catalogue, provider_id: str, name: str) -> Mapping |
         if not leading:
             return Nearness(0, 0, 0, "", *prices)
         extra = [piece for piece in other if piece not in pieces and piece.isalpha()]
-        return Nearness(leading, len(set(pieces) & set(other)), -len(extra), model.released, *prices)
+        released = catalogue.models[mapping.model].released
+        return Nearness(leading, len(set(pieces) & set(other)), -len(extra), released, *prices)
 
-    return max(known, key=nearness)[1]
+    return max(known, key=nearness, default=None)
 
 
-def _text_models(catalogue: Catalogue) -> Iterable[tuple[Model, Mapping]]:
+def _text_mappings(catalogue: Catalogue) -> Iterable[Mapping]:
     for model in catalogue.models.values():
         for mapping in model.mappings:
             if mapping.priced and mapping.prices[-1].base.prompt and not set(OPERATIONS).isdisjoint(mapping.operations):
-                yield model, mapping
+                yield mapping
 
 
 def _pieces(name: str) -> list[str]:

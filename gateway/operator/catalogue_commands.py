@@ -7,6 +7,7 @@ import click
 from gateway.catalogue import loader
 from gateway.configuration import settings
 from gateway.errors import NotFound
+from gateway.operator.catalogue_sync import sync
 from gateway.operator.output import AS_JSON, print_findings
 from gateway.worker import extensions
 
@@ -42,3 +43,4 @@ def build(ctx: click.Context) -> None:
 
 
 catalogue.add_command(check_catalogue, "check")
+catalogue.add_command(sync)
