@@ -4,6 +4,7 @@ Nothing is known of a new model, so all abilities are assumed: its provider refu
 is provisional: that of the nearest known model of the provider (see `find_nearest`), until the catalogue lists it.
 """
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -95,9 +96,7 @@ def find_nearest(catalogue: Catalogue, provider_id: str, name: str) -> Mapping |
 
     Without a known model whose name begins alike it is the provider's dearest.
     """
-    return nearest_of(
-        catalogue, [mapping for mapping in _text_mappings(catalogue) if mapping.provider == provider_id], name
-    )
+    return nearest_of(catalogue, list(_text_mappings(catalogue, provider_id)), name)
 
 
 def nearest_of(catalogue: Catalogue, known: Sequence[Mapping], name: str) -> Mapping | None:
@@ -109,7 +108,7 @@ def nearest_of(catalogue: Catalogue, known: Sequence[Mapping], name: str) -> Map
     pieces = _pieces(name)
 
     def nearness(mapping: Mapping) -> Nearness:
-        other = _pieces(mapping.external_id)
+        other = _known_pieces(mapping.external_id)
         leading = len(commonprefix([pieces, other]))
         rates = mapping.prices[-1].base
         prices = (rates.completion or 0, rates.prompt or 0)
@@ -122,11 +121,23 @@ def nearest_of(catalogue: Catalogue, known: Sequence[Mapping], name: str) -> Map
     return max(known, key=nearness, default=None)
 
 
-def _text_mappings(catalogue: Catalogue) -> Iterable[Mapping]:
+def _text_mappings(catalogue: Catalogue, provider_id: str) -> Iterable[Mapping]:
     for model in catalogue.models.values():
         for mapping in model.mappings:
-            if mapping.priced and mapping.prices[-1].base.prompt and not set(OPERATIONS).isdisjoint(mapping.operations):
+            if mapping.provider == provider_id and _has_text_price(mapping):
                 yield mapping
+
+
+def _has_text_price(mapping: Mapping) -> bool:
+    return (
+        mapping.priced and bool(mapping.prices[-1].base.prompt) and not set(OPERATIONS).isdisjoint(mapping.operations)
+    )
+
+
+# Only names of the catalogue are remembered: callers choose the others.
+@functools.cache
+def _known_pieces(name: str) -> list[str]:
+    return _pieces(name)
 
 
 def _pieces(name: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.accounts.keys import KeyInfo
 from gateway.clock import DAY_US
@@ -21,6 +21,8 @@ OTHER = "(other)"
 # How long after a request arrived it may still make attempts.
 LONGEST_US = 2 * DAY_US
 SUMMED = tuple(name for name in NEEDED if name not in ("requests", "errors", "cached_requests"))
+# The column of the cost in a row of sums, after the value and the requests.
+COST_COLUMN = 3 + SUMMED.index("cost_nusd")
 TAG_VALUE = {
     "sqlite": "json_extract(u.tags, '$.' || ?)",
     "postgresql": "CAST(u.tags AS json) ->> ?",
@@ -71,35 +73,43 @@ def _sum_rows(database: Database, question: ShareQuestion) -> list[Share]:
     else:
         value = "u.session"
         name = []
-    sql = (
-        f"SELECT {value} AS value, SUM(CASE WHEN u.attempt = 0 AND u.kind = 0 THEN 1 ELSE 0 END), "
-        f"{sums_sql(database, SUMMED)} FROM usage u WHERE ({owned}) AND u.request >= ? AND u.request < ? "
-        "AND u.at >= ? AND u.at < ? GROUP BY 1"
-    )
+    sums = f"SUM(CASE WHEN u.attempt = 0 AND u.kind = 0 THEN 1 ELSE 0 END), {sums_sql(database, SUMMED)}"
+    rows = f"FROM usage u WHERE ({owned}) AND u.request >= ? AND u.request < ? AND u.at >= ? AND u.at < ?"
     owners = [raw_id(ident) for _, ids in columns for ident in ids]
     bounds = [id_at(span.start_us - LONGEST_US), id_at(span.end_us), span.start_us, span.end_us]
-    shares = []
-    for found, requests, *sums in fetch_exact(database, sql, [*name, *owners, *bounds]):
-        figures = ActivityFigures()
-        figures.requests = int(requests)
-        for figure, amount in zip(SUMMED, sums, strict=True):
-            setattr(figures, figure, int(amount))
-        shares.append(Share(str(found or ""), figures))
-    return _bounded(shares)
+    grouped = (
+        f"SELECT COALESCE({value}, '') AS value, {sums} {rows} "
+        f"GROUP BY 1 ORDER BY {COST_COLUMN} DESC LIMIT {MOST_VALUES + 1}"
+    )
+    shares = [
+        Share(ident, _read_figures(amounts))
+        for ident, *amounts in fetch_exact(database, grouped, [*name, *owners, *bounds])
+    ]
+    if len(shares) <= MOST_VALUES:
+        return shares
+    shares.pop()
+    everything = fetch_exact(database, f"SELECT {sums} {rows}", [*owners, *bounds])[0]
+    return [*shares, Share(OTHER, _subtract(_read_figures(everything), total([share.figures for share in shares])))]
+
+
+def _read_figures(amounts: Sequence[Any]) -> ActivityFigures:
+    """Return the figures of a row: the requests and then the sums of SUMMED."""
+    figures = ActivityFigures()
+    for figure, amount in zip(("requests", *SUMMED), amounts, strict=True):
+        setattr(figures, figure, int(amount))
+    return figures
+
+
+def _subtract(figures: ActivityFigures, part: ActivityFigures) -> ActivityFigures:
+    rest = ActivityFigures()
+    for name, value in vars(figures).items():
+        setattr(rest, name, value - getattr(part, name))
+    return rest
 
 
 def _quoted(name: str) -> str:
     """Return a tag's name as a part of a JSON path; SQLite knows no escaped quotation mark there."""
     return '"' + name.replace('"', "") + '"'
-
-
-def _bounded(shares: list[Share]) -> list[Share]:
-    """Return the most expensive shares and one for all others."""
-    if len(shares) <= MOST_VALUES:
-        return shares
-    shares.sort(key=lambda share: (-share.figures.cost_nusd, share.id))
-    rest = total([share.figures for share in shares[MOST_VALUES:]])
-    return [*shares[:MOST_VALUES], Share(OTHER, rest)]
 
 
 def _by_key(database: Database, question: ShareQuestion) -> list[tuple[str, ActivityFigures]]:

@@ -61,6 +61,11 @@ class Visitor:
     def user_id(self) -> str:
         return self.session.user_id
 
+    @property
+    def manages(self) -> bool:
+        """Whether the visitor is an owner or admin of any organization."""
+        return any(member.role in MANAGERS for member in self.memberships.values())
+
     def member(self, organization_id: str, *roles: str) -> MemberInfo:
         """Return the visitor's membership, in one of `roles` when given; a change is counted in the first organization
         that is checked. Raises NotFound (no such organization), Forbidden, RateLimited (code too_many_changes)."""

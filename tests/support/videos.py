@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import httpx
+from support.fleet import wait_until
 from support.gateways import LocalGateway
 from support.shared import Share
 
@@ -37,12 +38,15 @@ def begin(gateway: LocalGateway, prompt: str = SOON, **body: Any) -> dict[str, A
 
 
 def look(gateway: LocalGateway) -> None:
-    """Run a round of the leading worker with every job due, after pending work has finished."""
+    """Run a round of the leading worker with every job due, after pending work has finished, and wait for its jobs."""
     time.sleep(0.02)
     database = gateway.services.store.database
     sql = "UPDATE video_job SET due_at = 1 WHERE organization = ? AND due_at IS NOT NULL AND state <> 'creating'"
     database.write(lambda: database.execute(sql, (gateway.organization_id,)))
-    gateway.services.engine.videos.poller.run()
+    poller = gateway.services.engine.videos.poller
+    poller.run()
+    # A round itself waits for a second at most, which a large answer of a provider takes on a busy machine.
+    wait_until(lambda: all(job.is_over for _, job in poller._rounds._under_way))
 
 
 def end_of(gateway: LocalGateway, ident: str) -> dict[str, Any]:

@@ -37,7 +37,6 @@ def show_guide(topic: str, services: Services, inbound: Inbound) -> Outbound:
 def show_guides(services: Services, inbound: Inbound) -> Outbound:
     """List all guides, or with `q` the sections that contain these words."""
     query = parse_qs(inbound.query).get("q", [""])[0][: guides.LONGEST_QUERY].strip()
-    hits = compute(guides.search, query)
     return page(
         inbound,
         "guide_list.html",
@@ -46,23 +45,25 @@ def show_guides(services: Services, inbound: Inbound) -> Outbound:
         topic="guides",
         topics=TOPICS,
         query=query,
-        hits=hits,
-        guides=guides.list_guides(),
+        hits=compute(guides.search, query),
+        guides=compute(guides.list_guides),
     )
 
 
 def show_page(services: Services, inbound: Inbound) -> Outbound:
     """Show a guide or an image of one. Raises NotFound for an unknown name."""
     name = inbound.params["name"]
-    image = guides.list_images().get(name)
-    if image is not None:
-        media_type = guides.IMAGE_TYPES[PurePosixPath(name).suffix]
-        return Outbound(200, [("Content-Type", media_type), *IMAGE_HEADERS], compute(image.read_bytes))
-    guide = guides.list_guides().get(name)
-    if guide is None:
+    media_type = guides.IMAGE_TYPES.get(PurePosixPath(name).suffix)
+    if media_type is not None:
+        image = compute(guides.find_image, name)
+        if image is None:
+            raise NotFound("There is no image at this address.")
+        return Outbound(200, [("Content-Type", media_type), *IMAGE_HEADERS], image)
+    shown = compute(guides.find_page, name)
+    if shown is None:
         raise NotFound("There is no guide at this address.")
-    text = compute(guides.render, name)
-    return page(inbound, "guide_page.html", guide.title, wide=True, topic="guides", topics=TOPICS, text=Markup(text))
+    text = Markup(shown.html)
+    return page(inbound, "guide_page.html", shown.guide.title, wide=True, topic="guides", topics=TOPICS, text=text)
 
 
 OPERATIONS: tuple[Operation, ...] = (

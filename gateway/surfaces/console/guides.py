@@ -42,6 +42,13 @@ class Guide(NamedTuple):
     summary: str
 
 
+class GuidePage(NamedTuple):
+    """A guide and its HTML."""
+
+    guide: Guide
+    html: str
+
+
 class Section(NamedTuple):
     """A part of a guide below one heading, as plain text. `folded` is its lower-case text."""
 
@@ -105,6 +112,14 @@ def render(name: str) -> str:
     return str(markdown.renderer.render(tokens[3:], markdown.options, {}))
 
 
+def find_page(name: str) -> GuidePage | None:
+    """Return a guide with its HTML, None for an unknown name. The first call reads all guides."""
+    guide = list_guides().get(name)
+    if guide is None:
+        return None
+    return GuidePage(guide, render(name))
+
+
 def _point(token: "Token", name: str) -> None:
     """Let a link or image of the guide `name` lead to the address of its page or file, which has the same relative path
     without `.md`. A link to a file that is not served leads nowhere."""
@@ -127,6 +142,14 @@ def list_images() -> dict[str, Path]:
     """Return the images of all guides by their path in `docs/`."""
     paths = [path for ending in IMAGE_TYPES for path in FOLDER.rglob(f"*{ending}")]
     return {path.relative_to(FOLDER).as_posix(): path for path in paths}
+
+
+def find_image(name: str) -> bytes | None:
+    """Return an image of the guides by its path in `docs/`, None for an unknown path."""
+    path = list_images().get(name)
+    if path is None:
+        return None
+    return path.read_bytes()
 
 
 @functools.cache

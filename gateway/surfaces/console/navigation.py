@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.visitor import Visitor
 
 
 class PageLink(NamedTuple):
@@ -76,10 +76,9 @@ GROUPS: tuple[tuple[str, tuple[PageLink, ...]], ...] = (
 
 def list_links(visitor: Visitor) -> list[tuple[str, list[PageLink]]]:
     """Return the groups with the entries that the visitor may open."""
-    manages = any(member.role in MANAGERS for member in visitor.memberships.values())
     groups = []
     for name, links in GROUPS:
-        shown = [link for link in links if manages or not link.managers]
+        shown = [link for link in links if visitor.manages or not link.managers]
         if shown:
             groups.append((name, shown))
     return groups

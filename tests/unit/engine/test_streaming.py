@@ -2,8 +2,10 @@
 
 import gevent
 import pytest
+from gevent.event import Event
 from msgspec.structs import replace
 from support.engine_runs import TIMEOUTS, Providers, make_run, target_at
+from support.fleet import wait_until
 
 from gateway.engine import streaming
 from gateway.errors import StreamTruncated, Unavailable, UpstreamFailed
@@ -128,7 +130,7 @@ def test_after_a_hang_up_a_stream_is_read_on_for_its_exact_usage(clock):
     next(batches)
     batches.close()
     assert "abandon" not in run.settlement.words() and "keep" in run.settlement.words()
-    gevent.sleep(0.1)
+    wait_for_close(run)
     assert run.outcome.serving.usage.basis == "drained" and run.upstreams.answering[0].closed
     assert run.settlement.words().count("abandon") == 1 and run.settlement.words()[-1] == "close"
 
@@ -144,7 +146,7 @@ def test_a_stream_that_is_read_on_is_billed_at_the_tier_that_its_end_tells_of_or
     batches = streaming.events(run)
     next(batches)
     batches.close()
-    gevent.sleep(0.1)
+    wait_for_close(run)
     assert run.outcome.serving.usage.basis == "drained" and run.outcome.serving.service_tier == (told or "fast")
 
 
@@ -155,40 +157,48 @@ def test_a_text_that_is_none_is_the_providers_fault(clock, event):
     assert texts(read(run)) == ["Hello"]
 
 
-def silent_after_content(more):
-    """An upstream that is silent for a moment after its first content."""
+class SilentUpstream:
+    """An upstream that waits between its `first` and `later` batches until its caller has left."""
 
-    def batches():
-        yield [*BEGUN, *HELLO]
-        gevent.sleep(0.03)
-        yield from more
+    def __init__(self, first, later):
+        self.first = first
+        self.later = later
+        self.silent = Event()
+        self.caller_left = Event()
 
-    return batches
+    def __call__(self):
+        yield from self.first
+        self.silent.set()
+        self.caller_left.wait()
+        yield from self.later
 
 
-def leave_in_the_silence(run):
+def leave_in_the_silence(run, upstream):
     """Read a stream in a greenlet until it waits for the upstream, and disconnect its caller."""
     caller = gevent.spawn(read, run)
-    gevent.sleep(0.01)
+    assert upstream.silent.wait(60)
     dismiss(caller)
-    gevent.sleep(0.1)
+    upstream.caller_left.set()
+    wait_for_close(run)
     return run.outcome.serving
+
+
+def wait_for_close(run):
+    wait_until(lambda: run.settlement.words()[-1:] == ["close"] and not run.reading_on.count)
 
 
 def test_a_caller_who_leaves_while_the_upstream_is_silent_is_billed_by_its_usage(clock):
     """The greenlet waits for the upstream: an exception there would end the upstream's batches."""
-    run = make_run(clock, Providers(north=silent_after_content([DONE])), NORTH, drain_s=5.0, request=STREAMED)
-    serving = leave_in_the_silence(run)
+    upstream = SilentUpstream([[*BEGUN, *HELLO]], [DONE])
+    run = make_run(clock, Providers(north=upstream), NORTH, drain_s=5.0, request=STREAMED)
+    serving = leave_in_the_silence(run, upstream)
     assert serving.usage == replace(USED, basis="drained") and run.reading_on.count == 0
 
 
 def test_a_caller_who_leaves_before_any_content_ends_a_call_that_is_then_billed_no_further(clock):
-    def silent():
-        gevent.sleep(0.03)
-        yield [*BEGUN, *HELLO]
-
-    run = make_run(clock, Providers(north=silent), NORTH, drain_s=5.0, request=STREAMED)
-    serving = leave_in_the_silence(run)
+    upstream = SilentUpstream([], [[*BEGUN, *HELLO]])
+    run = make_run(clock, Providers(north=upstream), NORTH, drain_s=5.0, request=STREAMED)
+    serving = leave_in_the_silence(run, upstream)
     assert serving.finish == "client_disconnect" and serving.usage is None and not serving.output_length
 
 
@@ -204,23 +214,20 @@ def test_an_answer_is_read_on_for_a_limited_time(clock):
     batches = streaming.events(run)
     next(batches)
     batches.close()
-    gevent.sleep(0.2)
+    wait_for_close(run)
     serving = run.outcome.serving
     assert serving.finish == "client_disconnect" and serving.output_length > 5 and run.reading_on.count == 0
     assert run.upstreams.answering[0].closed and run.settlement.words()[-1] == "close"
 
 
 def test_the_end_of_the_worker_ends_what_is_read_on(clock):
-    def silent():
-        yield [*BEGUN, *HELLO]
-        gevent.sleep(30)
-
+    upstream = SilentUpstream([[*BEGUN, *HELLO]], [])
     target = target_at("north", cancellation=False)
-    run = make_run(clock, Providers(north=silent), target, drain_s=30.0, request=STREAMED)
+    run = make_run(clock, Providers(north=upstream), target, drain_s=30.0, request=STREAMED)
     batches = streaming.events(run)
     next(batches)
     batches.close()
-    gevent.sleep(0.01)
+    assert upstream.silent.wait(60)
     assert run.reading_on.count == 1 and "abandon" not in run.settlement.words()
     run.reading_on.stop()
     assert run.reading_on.count == 0 and run.settlement.words()[-1] == "close"

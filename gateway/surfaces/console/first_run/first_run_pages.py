@@ -9,7 +9,7 @@ from gateway.surfaces.console.pages import page, redirect
 from gateway.surfaces.console.visits import as_page, submitted
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.log_answers import show_request
-from gateway.surfaces.visitor import MANAGERS, agent_of, read_cookie, write_cookie
+from gateway.surfaces.visitor import agent_of, read_cookie, write_cookie
 from gateway.worker.services import Services
 
 WELCOME = "/console/welcome"
@@ -57,7 +57,7 @@ def _show(call: PageCall, token: str) -> Outbound:
         token=token,
         has_keys=bool(token) or bool(call.run(KEYS)["apiKeys"]),
         newest=show_request(newest) if newest else None,
-        manages=any(member.role in MANAGERS for member in call.visitor.memberships.values()),
+        manages=call.visitor.manages,
     )
 
 

@@ -62,8 +62,9 @@ def show_list(call: PageCall) -> Outbound:
 def show_new(call: PageCall) -> Outbound:
     """Show the form for a new key."""
     projects = [(key, info.name) for key, info in _projects_of(call.visitor).items() if info.status == "active"]
-    manages = any(member.role in MANAGERS for member in call.visitor.memberships.values())
-    return call.page("keys/key_new.html", "Create key", projects=projects, manages=manages, **rule_fields(call))
+    return call.page(
+        "keys/key_new.html", "Create key", projects=projects, manages=call.visitor.manages, **rule_fields(call)
+    )
 
 
 def show_key(call: PageCall) -> Outbound:

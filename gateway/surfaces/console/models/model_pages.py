@@ -19,7 +19,6 @@ from gateway.surfaces.console.models.model_rows import (
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.openai.model_answers import ProviderMappingAnswer
-from gateway.surfaces.visitor import MANAGERS, Visitor
 
 TITLE = "Models"
 PATH = "/console/models"
@@ -69,7 +68,7 @@ def show_list(call: PageCall) -> Outbound:
         usable=sum(row.usable for row in rows),
         total=len(rows),
         price=show_price,
-        manages=manages(call.visitor),
+        manages=call.visitor.manages,
     )
 
 
@@ -86,7 +85,7 @@ def show_model(call: PageCall) -> Outbound:
         row=row,
         capabilities=[CAPABILITIES[name] for name in row.capabilities],
         places=[_show_place(call, row, entry) for entry in row.entry.providers],
-        manages=manages(call.visitor),
+        manages=call.visitor.manages,
         keyless=row.best.stage == KEYLESS,
     )
 
@@ -108,11 +107,6 @@ def compare(call: PageCall) -> Outbound:
         names=sorted({row.id for row in rows}),
         most=MOST_COMPARED,
     )
-
-
-def manages(visitor: Visitor) -> bool:
-    """Return whether the visitor is an owner or admin of any organization."""
-    return any(member.role in MANAGERS for member in visitor.memberships.values())
 
 
 def _read_rows(call: PageCall) -> tuple[CallerChoices, list[ModelRow]]:

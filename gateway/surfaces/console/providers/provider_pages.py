@@ -8,7 +8,6 @@ from gateway.errors import NotFound
 from gateway.routing.health_history import read_history
 from gateway.routing.sliding_window import MINUTES
 from gateway.surfaces.console.lists import Column, arrange
-from gateway.surfaces.console.models.model_pages import manages
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.plots import build_plot
 from gateway.surfaces.console.providers.provider_states import list_cooldowns, list_own_keys, sum_figures
@@ -44,7 +43,7 @@ def show_list(call: PageCall) -> Outbound:
         "providers/providers.html",
         TITLE,
         path=PATH,
-        manages=manages(call.visitor),
+        manages=call.visitor.manages,
         state=state,
         states=STATES,
         providers=arrange(rows, COLUMNS, call.arguments, searched=("name", "id"), sort="keyless"),
@@ -64,7 +63,7 @@ def show_provider(call: PageCall) -> Outbound:
         row=row,
         provider=provider,
         policy=_list_policy(provider),
-        manages=manages(call.visitor),
+        manages=call.visitor.manages,
         plots=_draw_hour(call, row["id"]),
         days=_draw_days(call, row["id"]),
     )

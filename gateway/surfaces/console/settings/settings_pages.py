@@ -31,6 +31,8 @@ SETS = {
     "blockedProviders": "No providers",
     "allowedModels": "Only models",
     "blockedModels": "No models",
+    "allowUnlistedModels": "Models that are not listed, from providers",
+    "blockUnlistedModels": "No models that are not listed, from providers",
 }
 FIND = ManagementCall("GET /orgs/<organization_id>")
 RENAME = ManagementCall("PATCH /orgs/<organization_id>")

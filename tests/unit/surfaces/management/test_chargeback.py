@@ -118,6 +118,20 @@ def test_shares_equal_the_rows(case: Case, query: str) -> None:
     assert read(case, "acme owner", query) == summed(case.within(), lambda row: VALUES[query](case, row))
 
 
+@pytest.mark.parametrize("query", ["groupBy=tag&tag=team", "groupBy=session"])
+def test_values_beyond_the_limit_are_one_row(case: Case, query: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = summed(case.within(), lambda row: VALUES[query](case, row))
+    monkeypatch.setattr(shares, "MOST_VALUES", 2)
+    bounded = read(case, "acme owner", query)
+    rest = bounded.pop(shares.OTHER)
+    assert len(bounded) == 2 and bounded.items() <= everything.items()
+    assert min(cost for _, _, cost in bounded.values()) >= max(
+        cost for value, (_, _, cost) in everything.items() if value not in bounded
+    )
+    left = [figures for value, figures in everything.items() if value not in bounded]
+    assert rest == tuple(map(sum, zip(*left, strict=True)))
+
+
 @pytest.mark.parametrize("query", ["groupBy=session", "groupBy=tag&tag=team", "groupBy=person"])
 def test_a_developer_sees_shares_of_their_own_keys(case: Case, query: str) -> None:
     own = [row for row in case.within() if row.member == raw_id(case.tenants["acme developer"].member_id)]

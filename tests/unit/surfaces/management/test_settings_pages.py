@@ -6,6 +6,9 @@ import pytest
 from support.console import open_page, press_button
 from support.management import Tenants
 
+from gateway.accounts import compliance
+from gateway.surfaces.console.settings.settings_pages import FLAGS, SETS
+
 
 def test_an_organization_is_renamed_and_gets_a_policy_and_rules(open_tenants) -> None:
     with open_tenants() as tenants:
@@ -28,6 +31,11 @@ def test_an_organization_is_renamed_and_gets_a_policy_and_rules(open_tenants) ->
         found = open_page(tenants, owner, "/console/audit?q=policy")
         assert "Organization update policy" in found and "Access rule create" not in found
         assert "No changes yet" in open_page(tenants, owner, "/console/audit?before=1")
+
+
+def test_the_page_saves_every_member_of_the_policy() -> None:
+    # A save replaces the whole policy, so a member without a field would be erased by it.
+    assert {*FLAGS, *SETS} == set(compliance.FIELDS)
 
 
 @pytest.mark.parametrize("path", ["/console/settings", "/console/audit"])
