@@ -39,8 +39,8 @@ SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Of a commit: the server's processor time for the commit and for each row, and the time of a flush, in seconds;
-    the bytes of a row in tables, indexes and log."""
+    """Costs of a commit: the server's processor time for the commit and for each row, and the time of a flush, in
+    seconds; the bytes of a row in tables, indexes and log."""
 
     commit_s: float
     row_s: float

@@ -16,7 +16,7 @@ NO_RETENTION = frozenset({"0", "0 days", "none", "zero"})
 @dataclass(frozen=True, slots=True)
 class CompliancePolicy:
     """Flags and sets; an empty allowed set restricts nothing. Countries are upper-case codes. `allowed_unlisted` and
-    `blocked_unlisted` are providers ("*": all) whose models may be called, or not, before the catalogue lists them."""
+    `blocked_unlisted` are the providers ("*": all) with models that may, or may not, be called unlisted."""
 
     require_soc2: bool = False
     require_soc2_type2: bool = False

@@ -79,7 +79,7 @@ def addressed(request: ChatRequest) -> dict[Media, tuple[str, ...]]:
 
 
 class _Allowance:
-    """What the URLs of one request may still load, a few of them at a time."""
+    """The bytes that the URLs of one request may still load, a few URLs at a time."""
 
     def __init__(self, kept: Kept) -> None:
         self.kept = kept
@@ -132,7 +132,7 @@ def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest
 
 
 def release(request: Request) -> None:
-    """End the count of loaded bytes after a failure, whose traceback may refer to the request for long."""
+    """End the count of loaded bytes after a failure: its traceback may refer to the request for long."""
     if isinstance(request, ChatRequest) and request.inlined is not None:
         request.inlined.loaded.release()
 

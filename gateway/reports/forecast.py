@@ -8,7 +8,7 @@ from gateway.metering.rollups.queries import at_once
 from gateway.reports.focus import Month, read_month
 from gateway.store.database import Database
 
-DAYS = 7  # the complete days whose average the forecast continues
+DAYS = 7  # complete days; the forecast continues their average
 HOURS = 24
 
 

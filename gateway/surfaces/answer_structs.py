@@ -58,7 +58,7 @@ class Answer(Struct, rename="camel"):
 
 
 class ModelApiAnswer(Answer, rename={}):
-    """The base of answers outside of the management API, whose fields keep their names: no camel case."""
+    """The base of answers outside of the management API. Their fields keep their names: no camel case."""
 
     @classmethod
     def extend(cls, body: Mapping[str, Any], /, **values: Any) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def page_operations(
 
 
 def show_instead(call: PageCall, path: str, show: PageView, message: str) -> Outbound:
-    """Return the page at `path` with a message, after an action whose own page no longer exists."""
+    """Return the page at `path` with a message, after an action that removed its own page."""
     inbound = replace_path(call.inbound, path)
     response = show(PageCall(call.visitor, inbound, message=message))
     response.headers.append(("HX-Replace-Url", inbound.base_url + path))

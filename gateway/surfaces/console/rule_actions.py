@@ -14,7 +14,7 @@ REMOVE = ManagementCall("DELETE /orgs/<organization_id>/iam/<rule_id>")
 
 
 class RulePlace(NamedTuple):
-    """What rules apply to: `scope` is organization, team, member or key."""
+    """The subject of rules: `scope` is organization, team, member or key."""
 
     organization_id: str
     scope: str

@@ -94,7 +94,7 @@ def export_shares(call: ManagedCall[None]) -> Outbound:
 
 
 def forecast(call: ManagedCall[None]) -> ForecastAnswer:
-    """What the current month will cost if the usage of the last days continues."""
+    """Return the cost of the current month if the usage of the last days continues."""
     owners = owners_of(call.visitor, call.fields.get("projectId"))
     expected = forecast_month(call.database, owners, call.services.clock.now_us())
     return ForecastAnswer.of(expected, month=expected.month.name)

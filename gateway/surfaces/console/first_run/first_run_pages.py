@@ -25,7 +25,7 @@ UNOPENED = "Open the sign-in link that the gateway printed on the terminal when 
 
 
 def show_welcome(services: Services, inbound: Inbound) -> Outbound:
-    """Show whom the link signs in. The token moves from the URL into a cookie before."""
+    """Show the person that the link signs in. The token moves from the URL into a cookie before."""
     token = inbound.arguments().get("token", "")
     if token:
         if not token.replace(".", "").replace("_", "").replace("-", "").isalnum() or not token.isascii():

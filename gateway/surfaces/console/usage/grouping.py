@@ -15,7 +15,7 @@ APPS = "appBreakdown"
 
 
 class GroupName(NamedTuple):
-    """What a part belongs to. `filters` are those of the request log that find its requests; none: it has no filter."""
+    """The name of a part. `filters` are those of the request log that find its requests; none: it has no filter."""
 
     id: str
     name: str
