@@ -54,11 +54,12 @@ def start_gateway(
     mock: int,
     folder: Path,
     more: Mapping[str, str] | None = None,
-    settings: Path = ROOT / "gunicorn.conf.py",
+    settings: Path | None = None,
+    root: Path = ROOT,
 ) -> Iterator[Target]:
     """The whole gateway in an empty data folder, with its defaults: authentication, limits, usage and ledger on.
 
-    `more` are further variables of its environment, `settings` those of gunicorn.
+    `more` are further variables of its environment, `settings` those of gunicorn, `root` the checkout that is run.
     """
     environment = clean_environment() | {
         "HOST": "127.0.0.1",
@@ -70,12 +71,12 @@ def start_gateway(
         "GATEWAY_BOOTSTRAP_CREDITS_USD": "1000000",
         "LLM_OPENAI_BASE_URL": f"http://127.0.0.1:{mock}/v1",
         "LLM_OPENAI_API_KEY": "x",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(root),
         **(more or {}),
     }
-    command = [sys.executable, "-m", "gateway.operator.command", "serve", "--", "--chdir", str(ROOT)]
-    command += ["-c", str(settings)]
-    with running("gateway", command, TARGET_CORE, folder, environment) as process:
+    command = [sys.executable, "-m", "gateway.operator.command", "serve", "--", "--chdir", str(root)]
+    command += ["-c", str(settings or root / "gunicorn.conf.py")]
+    with running("gateway", command, TARGET_CORE, folder, environment, root) as process:
         yield Target("gateway", port, process, wait_until_ready(process, port, "/readyz"))
 
 

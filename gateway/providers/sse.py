@@ -101,12 +101,11 @@ class EventReader:
             whole, blank, rest = piece.rpartition(b"\n\n")
             self._hold(rest)
             piece = whole + blank
-        inner = piece.count(EVENT_BREAK)
-        if piece[:6] == b"data: " and piece.count(b"\n") == 2 * inner + 2:
-            # Every line feed belongs to a break between two single-line events, or to the end: no line is examined.
-            if not inner:
-                return [("", piece[6:-2])]  # the most frequent case: one event per receive
-            return list(zip(repeat(""), piece[6:-2].split(EVENT_BREAK), strict=False))
+        if piece[:6] == b"data: ":
+            parts = piece[6:-2].split(EVENT_BREAK)
+            if piece.count(b"\n") == 2 * len(parts):
+                # Every line feed belongs to a break between two single-line events, or to the end: no line is examined.
+                return list(zip(repeat(""), parts, strict=False))
         named = NAMED.findall(piece)
         if named and piece.count(b"\n") == 3 * len(named):
             # The same for named events: every line feed belongs to one of them.

@@ -4,6 +4,7 @@ A strict struct recognizes them and writes them again when they are relayed, so 
 other chunks are parsed in full.
 """
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Generic, Literal, NamedTuple, TypeVar
 
@@ -42,6 +43,7 @@ class Piece(Struct, gc=False):
 
 Choices = tuple[_Choice]
 Kept = TypeVar("Kept")
+Events = list[tuple[str, bytes]]
 
 
 class PieceRun(NamedTuple, Generic[Kept]):
@@ -54,17 +56,55 @@ class PieceRun(NamedTuple, Generic[Kept]):
 
 
 DECODER = Decoder(Piece)
+CHOICES_DECODER = Decoder(Choices)
+TEXTS_DECODER = Decoder(list[str])
 ENCODER = Encoder()
+# The choices of a piece in groups: up to its text, the text, and the rest.
+PLACES = re.compile(rb'"choices": ?(\[\{[^\[\]]*"content": ?")([^"\\]*(?:\\.[^"\\]*)*)("[^\[\]]*\])')
+ENDS_IN_BACKSLASH = b'\\","'  # in texts that were joined with `","`
+BLOCK = 4  # events that are worth comparing as a block
 
 
-def read_run(events: list[tuple[str, bytes]], start: int, keep: Callable[[Choices], Kept]) -> PieceRun[Kept]:
-    """Read the pieces from `start` up to the first other event. Keep the result of `keep` for the choices of each."""
+class PieceShape(Struct, gc=False):
+    """The bytes around the text of a piece. The next pieces of the stream usually differ in nothing but their text.
+
+    `start` and `end` are the lengths of what precedes and what follows the choices.
+    """
+
+    before: bytes
+    after: bytes
+    start: int
+    end: int
+
+
+class AlikePieces(NamedTuple):
+    """Pieces of one shape: their data and their texts."""
+
+    shape: PieceShape
+    events: Events
+    texts: list[str]
+
+
+class Keeping(NamedTuple, Generic[Kept]):
+    """The value to keep of the choices of one piece, and those of several pieces of one shape."""
+
+    of_one: Callable[[Choices], Kept]
+    of_alike: Callable[[AlikePieces], list[Kept]]
+
+
+def read_run(events: Events, start: int, keeping: Keeping[Kept]) -> PieceRun[Kept]:
+    """Read the pieces from `start` up to the first other event."""
     decode = DECODER.decode
+    keep = keeping.of_one
     kept: list[Kept] = []
     size = 0
     tier = ""
+    alike = len(events) - start > BLOCK  # not compared yet
+    place = start
+    end = len(events)
     try:
-        for name, data in events[start:] if start else events:
+        while place < end:
+            name, data = events[place]
             if name:
                 break
             piece = decode(data)
@@ -73,9 +113,51 @@ def read_run(events: list[tuple[str, bytes]], start: int, keep: Callable[[Choice
             size += len(choices[0].delta.content)
             if piece.service_tier:
                 tier = piece.service_tier
+            place += 1
+            if alike:
+                alike = False
+                pieces = _read_alike(events, place, data, choices)
+                if pieces is not None:
+                    kept += keeping.of_alike(pieces)
+                    size += len("".join(pieces.texts))
+                    place += len(pieces.texts)
     except (DecodeError, UnicodeDecodeError, RecursionError):
         pass  # another kind of chunk, or invalid JSON: the full reader handles it
     return PieceRun(kept, size, tier)
+
+
+def _read_alike(events: Events, start: int, data: bytes, choices: Choices) -> AlikePieces | None:
+    """Return the events from `start` on that only differ in their text from the piece `data`, whose choices are known;
+    None when some of these texts are empty or not valid."""
+    shape = _shape_of(data, choices)
+    if shape is None:
+        return None
+    before = shape.before
+    after = shape.after
+    head = len(before)
+    tail = len(after)
+    texts = []
+    for name, other in events[start:]:
+        if name or other[:head] != before or other[-tail:] != after:
+            break
+        texts.append(other[head:-tail])
+    joined = b'","'.join(texts)
+    # All texts are JSON strings exactly if the list of them has as many members: a quotation mark in one of them
+    # would add members, and only a backslash at its end could hide the one behind it.
+    if ENDS_IN_BACKSLASH in joined:
+        return None
+    decoded = TEXTS_DECODER.decode(b'["%b"]' % joined)
+    if len(decoded) != len(texts) or "" in decoded:
+        return None
+    return AlikePieces(shape, events[start : start + len(texts)], decoded)
+
+
+def _shape_of(data: bytes, choices: Choices) -> PieceShape | None:
+    """Return the shape of a piece whose choices are known, None where it is unusual."""
+    found = PLACES.search(data)
+    if found is None or CHOICES_DECODER.decode(data[found.start(1) : found.end(3)]) != choices:
+        return None
+    return PieceShape(data[: found.end(1)], data[found.start(3) :], found.start(1), len(data) - found.end(3))
 
 
 write_choices: Callable[[Choices], bytes] = ENCODER.encode  # as JSON in one line
@@ -83,3 +165,19 @@ write_choices: Callable[[Choices], bytes] = ENCODER.encode  # as JSON in one lin
 
 def piece_text(choices: Choices) -> str:
     return choices[0].delta.content
+
+
+def cut_choices(pieces: AlikePieces) -> list[bytes]:
+    """Return the choices of each piece as JSON in one line, as its server wrote them."""
+    shape = pieces.shape
+    start = shape.start
+    end = -shape.end
+    return [data[start:end] for _, data in pieces.events]
+
+
+def take_texts(pieces: AlikePieces) -> list[str]:
+    return pieces.texts
+
+
+RELAYED = Keeping(write_choices, cut_choices)
+REBUILT = Keeping(piece_text, take_texts)

@@ -30,7 +30,7 @@ from gateway.neutral.events import (
 from gateway.neutral.usage import with_shown
 from gateway.providers.answer_checks import EMPTY, ODD, SHALLOW_BYTES, SHAPE_ERRORS, check_choice, check_depth, is_empty
 from gateway.providers.failures import stream_failure, truncated
-from gateway.providers.openai.pieces import piece_text, read_run, write_choices
+from gateway.providers.openai.pieces import REBUILT, RELAYED, read_run
 from gateway.providers.openai.reply import (
     arguments_text,
     details_text,
@@ -140,12 +140,12 @@ class ChatStreamReader(WireStream):
     def _take_run(self, events: list[tuple[str, bytes]], start: int, batch: Batch) -> int:
         """Add the run of plain text chunks from `start` on and return their number."""
         if self._relayed:
-            relayed = read_run(events, start, write_choices)
+            relayed = read_run(events, start, RELAYED)
             if relayed.kept:
                 batch.append(NativeChunk(dialect.NAME, NO_BODY, True, relayed.size, ready=relayed.kept))
             self._tier = relayed.tier or self._tier
             return len(relayed.kept)
-        rebuilt = read_run(events, start, piece_text)
+        rebuilt = read_run(events, start, REBUILT)
         block = self._choices[0].block
         batch += [TextDelta(text, block) for text in rebuilt.kept]
         self._tier = rebuilt.tier or self._tier

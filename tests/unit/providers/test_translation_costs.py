@@ -62,8 +62,8 @@ def test_a_short_request_and_its_answer_are_translated_in_few_steps(
 @pytest.mark.parametrize(
     ("codec", "stream", "relayed", "most"),
     [
-        (OPENAI, lanes.OPENAI_STREAM, True, 12),
-        (OPENAI, lanes.OPENAI_STREAM, False, 15),
+        (OPENAI, lanes.OPENAI_STREAM, True, 10),
+        (OPENAI, lanes.OPENAI_STREAM, False, 11),
         (ANTHROPIC, lanes.ANTHROPIC_STREAM, False, 18),
         (ANTHROPIC, lanes.ANTHROPIC_STREAM, True, 40),
         (GOOGLE, lanes.GOOGLE_STREAM, False, 17),
