@@ -31,11 +31,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "rules": ("derived_commands", "rules", "Access rules."),
     "provider-keys": ("provider_key_commands", "provider_keys", "An organization's own provider keys."),
     "custom-providers": ("derived_commands", "custom_providers", "Custom providers of one organization."),
-    "credits": ("credit_commands", "credits", "Prepaid credits of organizations."),
+    "credits": ("derived_commands", "credits", "Prepaid credits of organizations."),
     "discounts": ("derived_commands", "discounts", "Discounts on the list price."),
     "session-budgets": ("derived_commands", "session_budgets", "Budgets of sessions and runs of agents."),
     "limits": ("limit_commands", "limits", "Spending limits of keys, members and teams."),
-    "rates": ("rate_commands", "rates", "Rate limits."),
+    "rates": ("derived_commands", "rates", "Rate limits."),
     "alerts": ("derived_commands", "alerts", "Webhook addresses that receive alerts."),
     "doctor": ("doctor", "doctor", "Check that ledger, balances, counters and usage agree."),
     "re-rate": ("doctor", "re_rate", "Price the usage of a period again (re-rating)."),
@@ -53,7 +53,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "check-catalogue": ("catalogue_commands", "check_catalogue", "Print every mistake in the catalogue's files."),
     "logs": ("log_commands", "logs", "Requests of the whole installation, with filters; --follow shows new ones."),
     "explain": ("log_commands", "explain", "Explain one request: upstream calls, costs, routing and remedies."),
-    "audit": ("audit_commands", "audit", "The audit trail."),
+    "audit": ("derived_commands", "audit", "The audit trail."),
 }
 
 # `./manage` looks for the running installation, except for commands that start one.

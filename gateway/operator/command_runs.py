@@ -58,7 +58,8 @@ class CommandRun:
         self._params: dict[str, str] = {}
         self._body: dict[str, Any] = {}
         for name, value in zip(usage.arguments, arguments, strict=True):
-            self._set(name, value)
+            if value is not None:
+                self._set(name, value)
         for name, value in usage.constants.items():
             self._body[name] = read_secret() if value == STANDARD_INPUT else value
         for option, value in options.items():
@@ -74,7 +75,9 @@ class CommandRun:
         if organization_id:
             return self._run_once(organization_id)
         contents = [self._run_once(info.id) for info in list_organizations(self._database)]
-        return [item for content in contents for item in content]
+        if all(isinstance(content, list) for content in contents):
+            return [item for content in contents for item in content]
+        return contents
 
     def print_answer(self) -> int:
         """Run the operation, print its answer, and return the status of the command."""
@@ -111,7 +114,10 @@ class CommandRun:
 
     def _set_option(self, option: str, value: Any) -> None:
         members = self._usage.options.get(option, (ORGANIZATION,))
-        if members == (MEMBER,):
+        if option in self._usage.switches:
+            member, constant = self._usage.switches[option]
+            self._body[member] = constant
+        elif members == (MEMBER,):
             self._member_id = value
         elif members == ("*",):
             self._body |= read_object(value)
@@ -137,7 +143,8 @@ class CommandRun:
         for scope, scope_id in places.items():
             if scope_id:
                 return self._database.read(partial(organization_of, scope, scope_id))
-        if self._usage.operation.method == "GET" and len(self._usage.variables) == 1:
+        usage = self._usage
+        if usage.operation.method == "GET" and usage.variables == [ORGANIZATION] and usage.chooses_organization:
             return ""
         return self._only_organization()
 
@@ -200,6 +207,8 @@ def _print_content(content: Any, usage: CommandUsage) -> None:
 def _write_cell(value: Any) -> object:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, msgspec.Raw):
+        return bytes(value).decode()
     if isinstance(value, Mapping):
         return json.dumps(dict(value))
     if isinstance(value, list | tuple):

@@ -1,11 +1,12 @@
 """The usage line of a derived command: a text in a row of the management table.
 
 `keys create <projectId> --expires=expiresAt status=active ... -> token` means: the command's name; positional
-arguments, each named after a variable of the path or a member of the request; options for a member (two joined by +
-are given as one period, * is the whole request, @member a member in whose place the operator acts); constant members;
-`...` for options for all other members. `-> token` prints these parts of the answer, `| id usage` prints a table with
-these columns, `.apiKeys` takes this part as the content, and `?delivered` ends the command with status 1 if this part
-is false.
+arguments, each named after a variable of the path or a member of the request (`<kind?>` is optional); options for a
+member (two joined by + are given as one period, * is the whole request, @member a member in whose place the operator
+acts; `--note=note!` is required, `--off=unlimited=false` takes no value and sets a constant); constant members; `...`
+for options for all other members. `-> token` prints these parts of the answer, `| id usage` prints a table with these
+columns, `.apiKeys` takes this part as the content, and `?delivered` ends the command with status 1 if this part is
+false.
 """
 
 import json
@@ -22,7 +23,8 @@ MEMBER = "@member"
 
 @dataclass
 class CommandUsage:
-    """A usage line. `options` maps the name of an option to the members that it sets."""
+    """A usage line. `options` maps the name of an option to the members that it sets, `switches` the name of an option
+    without a value to the member and constant that it sets. `optional` are arguments, `required` options."""
 
     operation: ManagedOperation
     action: Action[Any]
@@ -31,6 +33,9 @@ class CommandUsage:
     arguments: list[str] = field(default_factory=list)
     options: dict[str, tuple[str, ...]] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
+    switches: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    optional: set[str] = field(default_factory=set)
+    required: set[str] = field(default_factory=set)
     parts: list[str] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
     content: str = ""
@@ -57,9 +62,10 @@ class CommandUsage:
     @property
     def option_names(self) -> set[str]:
         """Return the options of the command."""
+        names = {*self.options, *self.switches}
         if self.chooses_organization:
-            return {"organization", *self.options}
-        return set(self.options)
+            names.add("organization")
+        return names
 
     @property
     def chooses_organization(self) -> bool:
@@ -96,9 +102,12 @@ def _read_word(usage: CommandUsage, word: str) -> None:
             if member not in usage.named:
                 usage.options[_name_option(member)] = (member,)
     elif word.startswith("<"):
-        usage.arguments.append(word.strip("<>"))
+        argument = word.strip("<>").removesuffix("?")
+        usage.arguments.append(argument)
+        if word.endswith("?>"):
+            usage.optional.add(argument)
     elif word.startswith("--"):
-        usage.options[name[2:]] = tuple(value.split("+"))
+        _read_option(usage, name.removeprefix("--"), value)
     elif word.startswith("?"):
         usage.success = word[1:]
     elif word.startswith("."):
@@ -106,6 +115,16 @@ def _read_word(usage: CommandUsage, word: str) -> None:
     else:
         usage.constants[name] = _read_constant(value)
     usage.__dict__.pop("named", None)
+
+
+def _read_option(usage: CommandUsage, option: str, value: str) -> None:
+    member, is_switch, constant = value.partition("=")
+    if is_switch:
+        usage.switches[option] = (member, _read_constant(constant))
+        return
+    if value.endswith("!"):
+        usage.required.add(option)
+    usage.options[option] = tuple(value.removesuffix("!").split("+"))
 
 
 def _name_option(member: str) -> str:

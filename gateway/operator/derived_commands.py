@@ -55,6 +55,8 @@ def _make_command(name: str, usages: list[CommandUsage]) -> click.Command:
             parameters["organization"] = click.Option(["--organization"], help=OTHER_OPTIONS[ORGANIZATION])
         for option, members in usage.options.items():
             parameters[option] = _make_option(option, members, usage)
+        for option in usage.switches:
+            parameters[option] = click.Option([f"--{option}"], is_flag=True, flag_value=True, default=None)
     command = click.Command(name, params=list(parameters.values()), callback=run, help=_describe(usages))
     return AS_JSON(command)
 
@@ -66,7 +68,10 @@ def _make_argument(index: int, usages: list[CommandUsage]) -> click.Argument:
         metavar = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", names.pop()).upper()
     member = usages[0].members.get(usages[0].arguments[index])
     kind = type_of(member) if member is not None else click.STRING
-    return click.Argument([f"argument{index}"], type=kind, metavar=metavar)
+    required = usages[0].arguments[index] not in usages[0].optional
+    if not required:
+        metavar = f"[{metavar}]"
+    return click.Argument([f"argument{index}"], type=kind, metavar=metavar, required=required)
 
 
 def _make_option(option: str, members: tuple[str, ...], usage: CommandUsage) -> click.Option:
@@ -78,10 +83,12 @@ def _make_option(option: str, members: tuple[str, ...], usage: CommandUsage) -> 
     if is_switch(member):
         flag = f"--{option}/--no-{option}"
         kind = click.BOOL
-    required = member.required and members[0] not in ONLY_ONE
+    required = option in usage.required or (member.required and members[0] not in ONLY_ONE)
     about = str(member.metadata.get("description", ""))
     repeated = is_repeated(member)
-    return click.Option([flag], type=kind, default=None, required=required, help=about, multiple=repeated)
+    if required:  # with a default, click takes the option as given
+        return click.Option([flag], type=kind, required=True, help=about, multiple=repeated)
+    return click.Option([flag], type=kind, default=None, help=about, multiple=repeated)
 
 
 def _describe(usages: list[CommandUsage]) -> str:
@@ -99,6 +106,9 @@ session_budgets = make_group("session-budgets", "Budgets of each session and run
 rules = make_group("rules", "Access rules.")
 custom_providers = make_group("custom-providers", "Custom providers of one organization.")
 discounts = make_group("discounts", "Discounts on the list price for usage that credits pay.")
+credits = make_group("credits", "Prepaid credits of organizations.")
+rates = make_group("rates", "Rate limits; there are none by default.")
+audit = make_group("audit", "The audit trail.")
 alerts = make_group(
     "alerts", "Webhooks for alerts. Those of the first organization receive alerts about the whole installation."
 )

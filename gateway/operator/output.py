@@ -10,7 +10,6 @@ import click
 
 from gateway.clock import SECOND_US, from_datetime, to_iso
 from gateway.errors import InvalidRequest, NotFound
-from gateway.money import parse_usd
 
 JSON = "json"  # key in the `meta` of the command's context
 
@@ -157,14 +156,6 @@ def read_time(text: str) -> int:
     if moment is None:
         raise InvalidRequest(f"{text!r} is not a date or time. Use a format like 2026-01-31 or 2026-01-31T14:00.")
     return moment
-
-
-def read_usd(text: str) -> int:
-    """Parse US dollars ("12.34") into nano-dollars. Raises InvalidRequest."""
-    try:
-        return parse_usd(text)
-    except ValueError as error:
-        raise InvalidRequest(f"The amount is not valid: {error}.") from None
 
 
 def read_json(text: str) -> Any:

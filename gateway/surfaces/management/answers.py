@@ -131,6 +131,18 @@ class RateAnswer(Answer):
     used: int | None
 
 
+class OperatorRateAnswer(Answer):
+    """A rate limit of the operator, or of an account in the scopes account_project and account_key. `warning` is about
+    a subject that is not known."""
+
+    columns = ("scope", "subject", "amount", "kind")
+    scope: str
+    subject: str
+    kind: str
+    amount: int
+    warning: str | None = None
+
+
 class RateLimitsAnswer(Answer):
     requests_per_minute: RateAnswer
     tokens_per_minute: RateAnswer
@@ -294,6 +306,7 @@ class DiscountAnswer(Answer):
 
 
 class LedgerEntryAnswer(Answer):
+    columns = ("at", "kind", "amount", "note", "reference")
     id: str
     kind: str
     amount: Usd
@@ -303,6 +316,7 @@ class LedgerEntryAnswer(Answer):
 
 
 class BalanceAnswer(Answer):
+    organization_id: str
     credits: Usd
     funded: Usd
     spent: Usd

@@ -1,4 +1,4 @@
-"""`/orgs/…/credits` and `/orgs/…/audit`: the prepaid balance with its ledger, and who changed what."""
+"""`/orgs/…/credits`, `/orgs/…/audit` and `/audit`: the prepaid balance with its ledger, and who changed what."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,6 @@ from gateway.accounts import audit
 from gateway.accounts.audit import AuditEntry
 from gateway.accounts.throttle import ThrottleGate
 from gateway.admin.account_changes import Posting
-from gateway.limits.ledger import Balance
 from gateway.runtime.threads import pause
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.management.answers import (
@@ -34,19 +33,20 @@ EXPORT_PAGE = 200
 WALKS = 6
 ALL_WALKS = 60
 HOUR_S = 3_600
+VERIFICATIONS = "verifications of the audit log"
 NDJSON = "application/x-ndjson"
 
 
 class HistoryQuery(Body):
-    limit = Counted(1, 1000, load_default=PAGE)
-    before = Moment()
+    limit = Counted(1, 1000, load_default=PAGE, about="Maximum number of entries; default: 100.")
+    before = Moment(about="Only entries before this time.")
 
 
 class NewPosting(Body):
     amount = Usd(signed=True, required=True)
     kind = OneOf(("grant", "refund", "adjustment"), load_default="grant")
-    note = TextField(0, 255, load_default="")
-    reference = TextField(0, 128, load_default="")
+    note = TextField(0, 255, load_default="", about="Reason, shown in the history.")
+    reference = TextField(0, 128, load_default="", about="A reference that was posted before changes nothing.")
 
 
 class Unlimited(Body):
@@ -54,13 +54,13 @@ class Unlimited(Body):
 
 
 class AuditQuery(Body):
-    limit = Counted(1, 1000, load_default=PAGE)
-    before = Counted(1, 2**62)
+    limit = Counted(1, 1000, load_default=PAGE, about="Maximum number of entries; default: 100.")
+    before = Counted(1, 2**62, about="Only entries before this one.")
 
 
 def show_credits(call: ManagedCall[str]) -> BalanceAnswer:
     """Credits funded, spent, and reserved by running requests, and the balance (funded less spent)."""
-    return show_balance(call.management.ledger.balance(call.subject))
+    return _show_balance(call)
 
 
 def list_history(call: ManagedCall[str]) -> list[LedgerEntryAnswer]:
@@ -77,19 +77,29 @@ def post(call: ManagedCall[str]) -> PostedAnswer:
     management = call.management
     posting = Posting(fields["kind"], fields["amount"] or 0, fields["note"], fields["reference"])
     posted = management.post_credits(call.subject, posting, actor=call.actor)
-    return show_balance(management.ledger.balance(call.subject), PostedAnswer, posted=posted)
+    return _show_balance(call, PostedAnswer, posted=posted)
 
 
 def set_unlimited(call: ManagedCall[str]) -> BalanceAnswer:
     """Let the organization spend without credits, with its usage counted, or again only what was funded."""
     call.management.set_unlimited(call.subject, call.fields["unlimited"], actor=call.actor)
-    return show_balance(call.management.ledger.balance(call.subject))
+    return _show_balance(call)
 
 
 def list_audit(call: ManagedCall[str]) -> AuditPageAnswer:
     """The newest changes first; `next` is the `before` of the following page, null at the end."""
+    return _list_page(call, call.subject)
+
+
+def list_whole_audit(call: ManagedCall[str]) -> AuditPageAnswer:
+    """The newest changes of the whole installation first, also those that belong to no organization; `next` is the
+    `before` of the following page, null at the end."""
+    return _list_page(call, "")
+
+
+def _list_page(call: ManagedCall[str], organization_id: str) -> AuditPageAnswer:
     limit = call.fields["limit"]
-    entries = audit.list_entries(call.database, call.subject, limit=limit, before=call.fields.get("before", 0))
+    entries = audit.list_entries(call.database, organization_id, limit=limit, before=call.fields.get("before", 0))
     following = None
     if len(entries) == limit:
         following = entries[-1].seq
@@ -107,10 +117,17 @@ def export_audit(call: ManagedCall[str]) -> Outbound:
 def verify_audit(call: ManagedCall[str]) -> AuditCheckAnswer:
     """Verify the whole hash chain, which covers all organizations. Since that takes long, it is limited to a few times
     an hour."""
-    what = "verifications of the audit log"
-    call.management.throttle.take(
-        ThrottleGate(what, call.subject, WALKS, HOUR_S), ThrottleGate(what, "", ALL_WALKS, HOUR_S)
-    )
+    return _verify(call, ThrottleGate(VERIFICATIONS, call.subject, WALKS, HOUR_S))
+
+
+def verify_whole_audit(call: ManagedCall[str]) -> AuditCheckAnswer:
+    """Verify the whole hash chain: that no entry was changed, added or removed. It is limited to once a minute on
+    average."""
+    return _verify(call)
+
+
+def _verify(call: ManagedCall[str], *gates: ThrottleGate) -> AuditCheckAnswer:
+    call.management.throttle.take(*gates, ThrottleGate(VERIFICATIONS, "", ALL_WALKS, HOUR_S))
     checked, problems = audit.verify(call.database)
     return AuditCheckAnswer(not problems, checked, problems)
 
@@ -119,9 +136,10 @@ def show_entry(entry: AuditEntry) -> AuditEntryAnswer:
     return AuditEntryAnswer.of(entry, detail=Raw(entry.detail))
 
 
-def show_balance(balance: Balance, answer: type[BalanceAnswer] = BalanceAnswer, **more: Any) -> Any:
-    """Return the balance as `answer`, with `more` fields of it."""
-    return answer.of(balance, credits=balance.balance_nusd, **more)
+def _show_balance(call: ManagedCall[str], answer: type[BalanceAnswer] = BalanceAnswer, **more: Any) -> Any:
+    """Return the organization's balance as `answer`, with `more` fields of it."""
+    balance = call.management.ledger.balance(call.subject)
+    return answer.of(balance, organization_id=call.subject, credits=balance.balance_nusd, **more)
 
 
 def _write_lines(call: ManagedCall[str], organization_id: str) -> Iterator[bytes]:
@@ -141,15 +159,23 @@ ORG = "/orgs/<organization_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", f"{ORG}/credits", show_credits, "Show the credit balance", tag=CREDITS, who=MANAGER,
-            answer=BalanceAnswer),
+            answer=BalanceAnswer, commands=("credits balance",)),
     managed("GET", f"{ORG}/credits/history", list_history, "List ledger entries", tag=CREDITS, who=MANAGER,
-            query=HistoryQuery, answer=[LedgerEntryAnswer], inside="history"),
+            query=HistoryQuery, answer=[LedgerEntryAnswer], inside="history",
+            commands=("credits history --organization=organization_id ...",)),
     managed("POST", f"{ORG}/credits", post, "Grant, refund or adjust credits", tag=CREDITS, who=OPERATOR,
-            request=NewPosting, answer=PostedAnswer, audit="credits.post"),
+            request=NewPosting, answer=PostedAnswer, audit="credits.post",
+            commands=("credits grant <amount> --note=note --reference=reference kind=grant",
+                      "credits adjust <amount> --note=note! --reference=reference kind=adjustment")),
     managed("PATCH", f"{ORG}/credits", set_unlimited, "Let an organization spend without credits, or not", tag=CREDITS,
-            who=OPERATOR, request=Unlimited, answer=BalanceAnswer, audit="credits.unlimited"),
+            who=OPERATOR, request=Unlimited, answer=BalanceAnswer, audit="credits.unlimited",
+            commands=("credits unlimited unlimited=true --off=unlimited=false",)),
     managed("GET", f"{ORG}/audit", list_audit, "List changes", tag=AUDIT, who=MANAGER, query=AuditQuery,
-            answer=AuditPageAnswer),
+            answer=AuditPageAnswer, commands=("audit list .entries --organization=organization_id ...",)),
+    managed("GET", "/audit", list_whole_audit, "List all changes of the installation", tag=AUDIT, who=OPERATOR,
+            query=AuditQuery, answer=AuditPageAnswer, commands=("audit list .entries ...",)),
+    managed("GET", "/audit/verify", verify_whole_audit, "Verify the chain of all changes", tag=AUDIT, who=OPERATOR,
+            answer=AuditCheckAnswer, errors=(429,), commands=("audit verify ?valid",)),
     managed("GET", f"{ORG}/audit/export", export_audit, "Export all changes", tag=AUDIT, who=MANAGER, media=NDJSON),
     managed("GET", f"{ORG}/audit/verify", verify_audit, "Verify the chain of changes", tag=AUDIT, who=OWNER,
             answer=AuditCheckAnswer, errors=(429,)),

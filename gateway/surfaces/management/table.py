@@ -15,6 +15,7 @@ from gateway.surfaces.management import (
     key_routes,
     log_routes,
     member_routes,
+    operator_rate_routes,
     organization_routes,
     project_routes,
     provider_key_routes,
@@ -39,6 +40,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *key_cap_routes.OPERATIONS,
     *session_budget_routes.OPERATIONS,
     *rate_routes.OPERATIONS,
+    *operator_rate_routes.OPERATIONS,
     *provider_key_routes.OPERATIONS,
     *rule_routes.OPERATIONS,
     *credit_routes.OPERATIONS,
@@ -56,5 +58,8 @@ SURFACE = Surface(
     "management",
     MANAGEMENT,
     OPERATIONS,
-    prefixes=("/auth", "/orgs", "/projects", "/keys", "/discounts", "/activity", "/logs", "/user"),
+    prefixes=(
+        *("/auth", "/user", "/orgs", "/projects", "/keys"),
+        *("/discounts", "/rate-limits", "/audit", "/activity", "/logs"),
+    ),
 )

@@ -227,7 +227,7 @@ def test_numbers_of_a_table_stand_one_below_the_other(run) -> None:
     run("seed")
     run("credits", "grant", "1234.5")
     header, balance = run("credits", "balance").splitlines()
-    assert balance.index("1334.5 ") + len("1334.5") == header.index("BALANCE") + len("BALANCE")
+    assert balance.index("1334.5 ") + len("1334.5") == header.index("CREDITS") + len("CREDITS")
     header, job = run("jobs", "list").splitlines()[:2]
     assert job.rstrip().rfind("-") == header.index("ERROR")
 

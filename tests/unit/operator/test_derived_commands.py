@@ -17,6 +17,7 @@ COMMANDS = [f"{usage.group} {usage.name} {usage.operation.path}" for usage in US
 @pytest.mark.parametrize("usage", USAGES, ids=COMMANDS)
 def test_a_usage_line_names_all_that_its_operation_takes(usage: CommandUsage) -> None:
     known = {*usage.variables, *usage.members, MEMBER, "*"}
+    assert {member for member, _ in usage.switches.values()} <= known
     assert usage.named <= known
     required = {name for name, member in usage.members.items() if member.required} - set(ONLY_ONE)
     assert required <= usage.named

@@ -16,8 +16,9 @@ def cells(shown: str, line: int = 1) -> list[str]:
 
 def test_credits_are_granted_adjusted_and_shown(run) -> None:
     before = float(cells(run("credits", "balance"))[1])
-    assert f"has {before + 12.5:g} USD" in run("credits", "grant", "12.50", "--note", "invoice 7")
-    assert f"has {before + 10:g} USD" in run("credits", "adjust", "--note", "too much", "--", "-2.5")
+    assert cells(run("credits", "grant", "12.50", "--note", "invoice 7"))[1] == f"{before + 12.5:g}"
+    assert cells(run("credits", "adjust", "--note", "too much", "--", "-2.5"))[1] == f"{before + 10:g}"
+    assert "Missing option '--note'" in run("credits", "adjust", "1", status=1)
     shown = run("credits", "history")
     assert cells(shown, 1)[1:3] == ["adjustment", "-2.5"] and cells(shown, 2)[1:3] == ["grant", "12.5"]
     assert "credits.post" in run("audit", "list") and run("doctor") == "The books agree."
@@ -26,7 +27,7 @@ def test_credits_are_granted_adjusted_and_shown(run) -> None:
 def test_a_reference_is_posted_once(run) -> None:
     run("credits", "grant", "5", "--reference", "order-1")
     before = cells(run("credits", "balance"))[1]
-    assert "nothing changed" in run("credits", "grant", "5", "--reference", "order-1")
+    assert cells(run("credits", "grant", "5", "--reference", "order-1"))[-1] == "no"
     assert cells(run("credits", "balance"))[1] == before
 
 
@@ -38,7 +39,10 @@ def test_an_improper_grant_is_refused(run, amount: str) -> None:
 def test_one_of_several_organizations_must_be_named(run) -> None:
     other = run("organizations", "create", "Other")
     assert "several organizations" in run("credits", "grant", "1", status=1)
-    assert f"{other} has 1 USD" in run("credits", "grant", "1", "--organization", other)
+    assert "several organizations" in run("credits", "history", status=1)
+    assert cells(run("credits", "grant", "1", "--organization", other))[:2] == [other, "1"]
+    assert other in run("credits", "balance") and len(run("credits", "balance").splitlines()) == 3
+    assert cells(run("credits", "history", "--organization", other))[1:3] == ["grant", "1"]
     assert "error: " in run("credits", "balance", "--organization", "org_" + "0" * 32, status=1)
 
 
@@ -74,12 +78,12 @@ def test_rates_are_set_shown_and_cleared(run) -> None:
     run("rates", "set", "key", key, "concurrency", "3")
     run("rates", "set", "model", "each", "tokens", "100000")
     shown = run("rates", "show")
-    assert len(shown.splitlines()) == 4 and "each" in shown and "tokens per minute" in shown
+    assert len(shown.splitlines()) == 4 and "each" in shown and "tokens" in shown
     run("rates", "clear", "key", key, "requests")
     assert len(run("rates", "show").splitlines()) == 3
     run("rates", "clear", "key", key)
     run("rates", "clear", "model", "each")
-    assert run("rates", "show") == "There are no rate limits."
+    assert run("rates", "show") == "There are no rates."
 
 
 def test_a_rate_of_nobody_is_refused_and_an_unknown_model_is_reported(run) -> None:
@@ -198,8 +202,8 @@ def test_the_doctor_shows_when_a_backup_holds_data_and_key(run, monkeypatch, tmp
 
 
 def test_an_organization_may_spend_without_credits_and_no_longer(run) -> None:
-    assert run("credits", "unlimited").endswith("is unlimited.")
-    assert cells(run("credits", "balance"))[1] == "unlimited" and run("doctor") == "The books agree."
-    assert "is unlimited" in run("credits", "grant", "3")
-    assert "USD" in run("credits", "unlimited", "--off") and run("doctor") == "The books agree."
+    assert cells(run("credits", "unlimited"))[-1] == "yes"
+    assert cells(run("credits", "balance"))[-1] == "yes" and run("doctor") == "The books agree."
+    assert cells(run("credits", "grant", "3"))[-2:] == ["yes", "yes"]
+    assert cells(run("credits", "unlimited", "--off"))[-1] == "no" and run("doctor") == "The books agree."
     assert "credits.unlimited" in run("audit", "list")
