@@ -22,6 +22,7 @@ SCOPE_NAMES: dict[Scope, str] = {
     "team": "team",
     "member": "organization member",
     "key": "API key",
+    "service_account": "service account",
 }
 
 CUSTOM = "custom"  # rules name an organization's own providers "custom" (all) or "custom:<name>"

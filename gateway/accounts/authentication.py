@@ -43,6 +43,7 @@ UNKNOWN = "The API key is not valid: this gateway has none like it. Was it copie
 FOREIGN = (
     f"The API key is not valid: this gateway takes its own keys ({tokens.PREFIXES['user']}…), not those of providers."
 )
+MANAGING = "The token of a service account cannot call models; create an API key with it and use that."
 EXPIRED = "The API key has expired; activate it with a new expiry or use another one."
 OWN = tuple(tokens.PREFIXES.values())
 
@@ -160,7 +161,7 @@ class Authentication:
     def _read(self, token: str, version: int) -> Caller | Refused:
         if not token:
             return Refused(Unauthenticated, MISSING)
-        unknown = Refused(Unauthenticated, UNKNOWN if token.startswith(OWN) else FOREIGN)
+        unknown = Refused(Unauthenticated, _explain_unknown(token))
         if not tokens.well_formed(token):
             return unknown
         hashes = tokens.candidates(token, self._hash_keys)
@@ -178,6 +179,14 @@ class Authentication:
             return self._database.read(read)
         finally:
             self._lookups.release()
+
+
+def _explain_unknown(token: str) -> str:
+    if token.startswith(OWN):
+        return UNKNOWN
+    if token.startswith(tokens.SERVICE_ACCOUNT):
+        return MANAGING
+    return FOREIGN
 
 
 def _query(condition: peewee.Expression) -> peewee.Select:

@@ -10,7 +10,7 @@ from gateway import ids
 from gateway.accounts import audit, tokens
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.members import MemberInfo, Role, check_role, insert_member, read_email, revive_member
-from gateway.accounts.models import Invitation, Member, Organization, User
+from gateway.accounts.models import Invitation, Member, Organization, ServiceAccount, User
 from gateway.accounts.quotas import MOST_INVITATIONS, check_quota
 from gateway.clock import SECOND_US
 from gateway.control.version import Control
@@ -20,6 +20,8 @@ from gateway.store.installation_identity import Secrets
 
 PREFIX = "llmginv_"
 LIFE_S = 7 * 86_400
+# The scope with which a service account may invite.
+MEMBER_SCOPE = "members:write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +240,17 @@ def _may_invite(row: Invitation) -> bool:
     roles = ("owner",) if row.role == "owner" else ("owner", "admin")
     membership = (Member.organization == row.organization_id) & (Member.user == row.invited_by)
     active = (Member.status == "active") & Member.role.in_(roles) & (User.status == "active")
-    return Member.select().join(User).where(membership & active).exists()
+    return Member.select().join(User).where(membership & active).exists() or _may_account_invite(row)
+
+
+def _may_account_invite(row: Invitation) -> bool:
+    """Return whether a service account that manages members sent the invitation. It invites developers only."""
+    account = ServiceAccount.get_or_none(
+        ServiceAccount.id == row.invited_by,
+        ServiceAccount.organization == row.organization_id,
+        ServiceAccount.status == "active",
+    )
+    return account is not None and row.role == "developer" and MEMBER_SCOPE in account.scopes.split()
 
 
 def _info(row: Any, now: int) -> InvitationInfo:

@@ -10,7 +10,17 @@ import peewee
 from gateway import ids
 from gateway.accounts import audit, quotas
 from gateway.accounts.changes import commit
-from gateway.accounts.models import ApiKey, DeviceCode, Member, MemberStatus, Organization, Role, Session, User
+from gateway.accounts.models import (
+    ApiKey,
+    DeviceCode,
+    Member,
+    MemberStatus,
+    Organization,
+    Role,
+    Session,
+    User,
+    UserKind,
+)
 from gateway.accounts.passwords import Passwords
 from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
@@ -138,6 +148,7 @@ def insert_member(
     password_hash: str,
     actor: str,
     now: int,
+    kind: UserKind = "person",
 ) -> MemberInfo:
     """The part of `add_member` that runs within a transaction; `new_ids` are for the member and a new user."""
     if not Organization.select().where(Organization.id == organization_id).exists():
@@ -146,7 +157,7 @@ def insert_member(
     user = User.get_or_none(User.email == email)
     if user is None:
         User.insert(
-            id=user_id, email=email, name=name, password_hash=password_hash, created_at=now, updated_at=now
+            id=user_id, email=email, name=name, password_hash=password_hash, kind=kind, created_at=now, updated_at=now
         ).execute()
     else:
         user_id = user.id
@@ -185,8 +196,11 @@ def find_member(database: Database, organization_id: str, user_id: str) -> Membe
     return database.read(read)
 
 
-def list_members(database: Database, organization_id: str = "", *, user_id: str = "") -> list[MemberInfo]:
-    """Members of an organization, or the memberships of a user; inactive ones too, oldest first."""
+def list_members(
+    database: Database, organization_id: str = "", *, user_id: str = "", service_accounts: bool = False
+) -> list[MemberInfo]:
+    """Members of an organization, or the memberships of a user; inactive ones too, oldest first. Service accounts are
+    listed only if `service_accounts` is set: they own keys, but are managed separately."""
 
     def read() -> list[MemberInfo]:
         query = _select().order_by(Member.id)
@@ -194,6 +208,8 @@ def list_members(database: Database, organization_id: str = "", *, user_id: str 
             query = query.where(Member.organization == organization_id)
         if user_id:
             query = query.where(Member.user == user_id)
+        elif not service_accounts:
+            query = query.where(User.kind == "person")
         return [_info(row) for row in query]
 
     return database.read(read)

@@ -10,9 +10,10 @@ from gateway.accounts.tokens import Kind
 from gateway.store.database import Base, NanoField, TimeField
 
 Role = Literal["owner", "admin", "developer"]
-Scope = Literal["organization", "team", "member", "key"]
+Scope = Literal["organization", "team", "member", "key", "service_account"]
 OrganizationStatus = Literal["active", "blocked"]
 MemberStatus = Literal["active", "inactive"]
+UserKind = Literal["person", "service"]
 DeviceStatus = Literal["pending", "approved", "denied", "expired", "slow_down"]
 
 
@@ -60,13 +61,15 @@ class Project(Base):
 
 
 class User(Base):
-    """`email` is kept in lower case; `password_hash` is "" for who cannot sign in by password."""
+    """`email` is kept in lower case; `password_hash` is "" for who cannot sign in by password. A user of the kind
+    service is a service account: it owns the keys that it creates, and never signs in."""
 
     id = peewee.CharField(40, primary_key=True)
     email = peewee.CharField(255, unique=True)
     name = peewee.CharField(255, default="")
     password_hash = peewee.CharField(255, default="")
     status = cast("peewee.CharField[MemberStatus]", peewee.CharField(16, default="active"))
+    kind = cast("peewee.CharField[UserKind]", peewee.CharField(16, default="person"))
     created_at = TimeField()
     updated_at = TimeField()
 
@@ -193,7 +196,7 @@ class CustomProvider(Base):
 
 
 class AccessRule(Base):
-    """One rule at one place: `scope` organization, team, member or key, `scope_id` the id there."""
+    """One rule at one place: `scope` organization, team, member, key or service account, `scope_id` the id there."""
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
@@ -228,6 +231,46 @@ class Discount(Base):
     class Meta:
         table_name = "discount"
         indexes = ((("organization", "provider", "model"), True),)
+
+
+class ServiceAccount(Base):
+    """A credential of an organization for the management API. `id` is also that of its user, `scopes` are separated by
+    spaces, `created_by` is a user id or "operator", `last_used_at` is 0 before the first use."""
+
+    id = peewee.CharField(40, primary_key=True)
+    organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
+    organization_id: str
+    member = peewee.ForeignKeyField(Member, on_delete="RESTRICT", backref="+")
+    member_id: str
+    name = peewee.CharField(255)
+    scopes = peewee.TextField()
+    token_hash = peewee.CharField(64, unique=True)
+    mask = peewee.CharField(32)
+    status = cast("peewee.CharField[MemberStatus]", peewee.CharField(16, default="active"))
+    expires_at = TimeField(null=True)
+    created_by = peewee.CharField(40)
+    created_at = TimeField()
+    updated_at = TimeField()
+    last_used_at = TimeField(default=0)
+
+    class Meta:
+        table_name = "service_account"
+
+
+class ClientId(Base):
+    """An id that a client chose for an object of an organization. `digest` is the keyed hash of the creating
+    request."""
+
+    organization = peewee.CharField(40)
+    kind = peewee.CharField(40)
+    client_id = peewee.CharField(80)
+    object_id = peewee.CharField(80)
+    digest = peewee.CharField(64)
+    created_at = TimeField()
+
+    class Meta:
+        table_name = "client_id"
+        primary_key = peewee.CompositeKey("organization", "kind", "client_id")
 
 
 class AuditHead(Base):
@@ -342,6 +385,8 @@ MODELS: Sequence[type[Base]] = (
     CustomProvider,
     AccessRule,
     Discount,
+    ServiceAccount,
+    ClientId,
     AuditHead,
     Audit,
     Session,

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 from gateway import ids
-from gateway.accounts import audit
+from gateway.accounts import audit, client_ids
 from gateway.accounts.changes import commit
+from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.models import Organization, Project
 from gateway.accounts.organizations import read_name
 from gateway.accounts.quotas import MOST_PROJECTS, SPLIT_ADVICE, check_quota
@@ -81,6 +82,7 @@ def create_project(
     most: int = 0,
     defaults: OrganizationDefaults = UNSET,
     actor: str,
+    claim: ClientIdClaim | None = None,
 ) -> ProjectInfo:
     """Make a project. NotFound (organization); InvalidRequest (name, mode; code project_cap_reached when there are
     `most` active ones, 0 = no cap)."""
@@ -94,6 +96,7 @@ def create_project(
         if most and active_projects.count() >= most:
             text = f"The organization has {most} active projects, as many as one may have here."
             raise InvalidRequest(text, code="project_cap_reached")
+        client_ids.insert(claim, project_id, now)
         return insert_project(project_id, organization_id, values, actor=actor, now=now)
 
     return commit(database, control, work, confirm=False)

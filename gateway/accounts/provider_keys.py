@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 import peewee
 
 from gateway import ids
-from gateway.accounts import audit
+from gateway.accounts import audit, client_ids
 from gateway.accounts.changes import commit
+from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.models import Organization, ProviderKey
 from gateway.accounts.quotas import MOST_PROVIDER_KEYS, check_quota
 from gateway.accounts.vault import Vault
@@ -114,7 +115,9 @@ class ProviderKeys:
         """Return the organization's active keys by provider. Raises Unavailable if the store cannot be read."""
         return self._memory.get(organization_id, lambda version: self._read(organization_id))
 
-    def add(self, organization_id: str, draft: ProviderKeyDraft, *, actor: str) -> ProviderKeyInfo:
+    def add(
+        self, organization_id: str, draft: ProviderKeyDraft, *, actor: str, claim: ClientIdClaim | None = None
+    ) -> ProviderKeyInfo:
         """Keep a key. InvalidRequest (empty provider or key, negative bound), NotFound (organization)."""
         _check(draft)
         sealed = self._vault.seal(draft.secret.strip())
@@ -124,6 +127,7 @@ class ProviderKeys:
             info = _insert(key_id, organization_id, draft, sealed, actor, now)
             if draft.max_spend_nusd is not None:
                 self._write_bound(key_id, draft.max_spend_nusd)
+            client_ids.insert(claim, key_id, now)
             return info
 
         return commit(self._database, self._control, work)

@@ -11,12 +11,15 @@ from gateway.accounts import audit
 from gateway.accounts.access import SCOPE_NAMES, Scope
 from gateway.accounts.changes import commit
 from gateway.accounts.known_names import KnownNames
-from gateway.accounts.models import AccessRule, ApiKey, Member, Organization, Project, Team
+from gateway.accounts.models import AccessRule, ApiKey, Member, Organization, Project, ServiceAccount, Team
 from gateway.accounts.quotas import MOST_RULES, check_names, check_quota
 from gateway.accounts.rule_values import SCOPES, RuleInfo, read_value
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
+
+# A service account calls no models: only the addresses of its requests can be restricted.
+ADDRESS_RULES = ("allow_ip_cidrs", "deny_ip_cidrs")
 
 
 def add_rule(
@@ -31,8 +34,8 @@ def add_rule(
     active: bool = True,
     known: KnownNames | None = None,
 ) -> RuleInfo:
-    """Add a rule to an organization, team, member or key; `known` are the names that it may allow (None: any).
-    InvalidRequest, NotFound (no such `scope_id`)."""
+    """Add a rule to an organization, team, member, key or service account; `known` are the names that it may allow
+    (None: any). InvalidRequest, NotFound (no such `scope_id`)."""
     for member, names in value.items():
         if isinstance(names, list):
             check_names(names, f"ruleValue.{member}")
@@ -41,26 +44,33 @@ def add_rule(
         known.check_rule(type, value)
     if scope not in SCOPES:
         raise InvalidRequest(f"Unknown scope {scope!r}; known: {', '.join(SCOPES)}.", param="scope")
+    if scope == "service_account" and type not in ADDRESS_RULES:
+        raise InvalidRequest(f"A service account takes rules of {' and '.join(ADDRESS_RULES)} only.", param="ruleType")
     rule_id = ids.new("rule")
 
     def work(now: int) -> RuleInfo:
         info = RuleInfo(rule_id, organization_of(scope, scope_id), scope, scope_id, type, dict(value), active, now)
-        _check_quota(info)
-        AccessRule.insert(
-            id=info.id,
-            organization=info.organization_id,
-            scope=scope,
-            scope_id=scope_id,
-            type=type,
-            value=json.dumps(info.value, sort_keys=True),
-            active=active,
-            created_at=now,
-            updated_at=now,
-        ).execute()
-        _audit("access_rule.create", info, actor, now)
+        insert_rule(info, actor=actor, now=now)
         return info
 
     return commit(database, control, work)
+
+
+def insert_rule(info: RuleInfo, *, actor: str, now: int) -> None:
+    """The part of `add_rule` that runs within a transaction."""
+    _check_quota(info)
+    AccessRule.insert(
+        id=info.id,
+        organization=info.organization_id,
+        scope=info.scope,
+        scope_id=info.scope_id,
+        type=info.type,
+        value=json.dumps(info.value, sort_keys=True),
+        active=info.active,
+        created_at=now,
+        updated_at=now,
+    ).execute()
+    _audit("access_rule.create", info, actor, now)
 
 
 def _check_quota(new: RuleInfo) -> None:
@@ -82,7 +92,7 @@ def list_rules(database: Database, organization_id: str, scope: str = "", scope_
             query = query.where(AccessRule.scope == scope)
         if scope_id:
             query = query.where(AccessRule.scope_id == scope_id)
-        return [_info(row) for row in query]
+        return [info_of(row) for row in query]
 
     return database.read(read)
 
@@ -122,6 +132,7 @@ def organization_of(scope: Scope, scope_id: str) -> str:
         "key": Project.select(Project.organization)
         .join(ApiKey)
         .where(ApiKey.id == scope_id, ApiKey.status != "deleted"),
+        "service_account": ServiceAccount.select(ServiceAccount.organization).where(ServiceAccount.id == scope_id),
     }
     organization = queries[scope].tuples().first()
     if not organization:
@@ -133,7 +144,7 @@ def _find(organization_id: str, rule_id: str) -> RuleInfo:
     row = AccessRule.get_or_none(AccessRule.id == rule_id, AccessRule.organization == organization_id)
     if row is None:
         raise NotFound(f"There is no access rule {rule_id} in this organization.")
-    return _info(row)
+    return info_of(row)
 
 
 def _audit(action: str, info: RuleInfo, actor: str, now: int) -> None:
@@ -148,6 +159,6 @@ def _audit(action: str, info: RuleInfo, actor: str, now: int) -> None:
     )
 
 
-def _info(row: AccessRule) -> RuleInfo:
+def info_of(row: AccessRule) -> RuleInfo:
     value = json.loads(row.value)
     return RuleInfo(row.id, row.organization_id, row.scope, row.scope_id, row.type, value, row.active, row.created_at)

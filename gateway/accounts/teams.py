@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from gateway import ids
-from gateway.accounts import audit
+from gateway.accounts import audit, client_ids
 from gateway.accounts.changes import commit
+from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.models import AccessRule, Member, Organization, Team, TeamMember
 from gateway.accounts.organizations import read_name
 from gateway.accounts.quotas import MOST_TEAMS, check_quota
@@ -25,7 +26,15 @@ class TeamInfo:
     limited: bool = False
 
 
-def create_team(database: Database, control: Control, organization_id: str, name: str, *, actor: str) -> TeamInfo:
+def create_team(
+    database: Database,
+    control: Control,
+    organization_id: str,
+    name: str,
+    *,
+    actor: str,
+    claim: ClientIdClaim | None = None,
+) -> TeamInfo:
     """Make a team. InvalidRequest (name), NotFound (organization), Conflict (name taken)."""
     info = TeamInfo(ids.new("team"), organization_id, read_name(name))
 
@@ -35,6 +44,7 @@ def create_team(database: Database, control: Control, organization_id: str, name
         _check_free(organization_id, info.name)
         check_quota(Team.select().where(Team.organization == organization_id), MOST_TEAMS, "teams")
         Team.insert(id=info.id, organization=organization_id, name=info.name, created_at=now).execute()
+        client_ids.insert(claim, info.id, now)
         _audit("team.create", info, {"name": info.name}, actor, now)
         return info
 

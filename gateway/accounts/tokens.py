@@ -9,6 +9,8 @@ from gateway import ids
 
 Kind = Literal["user", "customer"]
 
+# The prefix of service accounts, which call the management API and no models.
+SERVICE_ACCOUNT = "llmgsa_"
 PREFIXES: dict[Kind, str] = {"user": "llmgtwy_", "customer": "llmgcus_"}
 
 SHORTEST = 8

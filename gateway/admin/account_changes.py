@@ -1,9 +1,10 @@
 """Changes across packages for the management API: sign-in, keys with their limits, credits."""
 
 from gateway import ids, money
-from gateway.accounts import key_caps, keys, members, organizations, projects, tokens
+from gateway.accounts import client_ids, key_caps, keys, members, organizations, projects, tokens
 from gateway.accounts.change_quota import ChangePace
 from gateway.accounts.changes import commit
+from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.device_codes import DeviceRequest, Devices
 from gateway.accounts.discounts import Discounts
@@ -12,6 +13,7 @@ from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.second_factor import INVALID_CODE, SecondFactors
+from gateway.accounts.service_accounts import ServiceAccounts
 from gateway.accounts.sessions import NewSession, Sessions
 from gateway.accounts.teams import TeamInfo
 from gateway.accounts.throttle import Throttle, ThrottleGate
@@ -74,6 +76,7 @@ class Management:
         self.sessions = Sessions(database, secrets)
         self.devices = Devices(database, secrets, self.sessions)
         self.invitations = Invitations(database, control, secrets)
+        self.service_accounts = ServiceAccounts(database, control, secrets.hash_keys)
         self.throttle = throttle
         self._pace = ChangePace(self.throttle, limits.max_changes)
         self.provider_keys = provider_keys
@@ -192,7 +195,9 @@ class Management:
 
         return commit(self._database, self._control, work, confirm=False)
 
-    def create_project(self, organization_id: str, name: str, mode: str, *, actor: str) -> projects.ProjectInfo:
+    def create_project(
+        self, organization_id: str, name: str, mode: str, *, actor: str, claim: ClientIdClaim | None = None
+    ) -> projects.ProjectInfo:
         """Create a project. Raises InvalidRequest (name, mode, code project_cap_reached) or NotFound."""
         most = self._limits.max_projects
         return projects.create_project(
@@ -204,9 +209,12 @@ class Management:
             most=most,
             defaults=self._defaults,
             actor=actor,
+            claim=claim,
         )
 
-    def create_key(self, draft: keys.Draft, limits: Limits, *, actor: str) -> keys.NewKey:
+    def create_key(
+        self, draft: keys.Draft, limits: Limits, *, actor: str, claim: ClientIdClaim | None = None
+    ) -> keys.NewKey:
         """Create a key with its limits in one transaction. Raises InvalidRequest (code key_cap_reached: too many active
         keys), NotFound (project, member) or Conflict."""
         description = keys.read_description(draft.description)
@@ -220,6 +228,7 @@ class Management:
             )
             if limits != Limits():
                 self.budgets.write_limits(KEY, key_id, limits)
+            client_ids.insert(claim, key_id, now)
             return key
 
         return commit(self._database, self._control, work, confirm=False)

@@ -135,7 +135,7 @@ def _by_share(query: SpendQuery, by: str, tag: str) -> Spent:
     for team in list_teams(database):
         for member_id in team.member_ids:
             teams.setdefault(member_id, []).append(team.id)
-    names |= {member.id: member.name or member.email for member in list_members(database)}
+    names |= {member.id: member.name or member.email for member in list_members(database, service_accounts=True)}
     keys = {key.id: key for key in list_keys(database, project_ids=list(query.projects), deleted=True)}
     owners = Owners(project_ids=tuple(query.projects))
     question = ShareQuestion(owners, query.span("all"), by, tag.lower(), keys, teams)

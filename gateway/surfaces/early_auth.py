@@ -1,11 +1,13 @@
 """Authentication from the headers alone, before the body of a request is received or decompressed.
 
-Short plain bodies skip it: they cost less than the check. All other requests need a valid API key, access token or live
-session, so that an unknown caller cannot make this process hold or work on more than a few kilobytes.
+Short plain bodies skip it: they cost less than the check. All other requests need a valid API key, access token,
+service account or live session, so that an unknown caller cannot make this process hold or work on more than a few
+kilobytes.
 """
 
 from collections.abc import Mapping
 
+from gateway.accounts.service_account_tokens import is_service_account_token
 from gateway.accounts.sessions import PREFIX
 from gateway.oauth.access_tokens import is_access_token
 from gateway.runtime.threads import work_for
@@ -44,6 +46,8 @@ class EarlyAuth:
         )
         if token.startswith(PREFIX):
             return visit(services, token).user_id
+        if is_service_account_token(token):  # the handler checks scope and address
+            return services.accounts.service_accounts.check(token).info.organization_id
         if is_access_token(token):  # the handler checks whether the session may use this path
             return services.accounts.oauth.callers.caller(token).organization_id
         return caller_of(services, inbound).organization_id

@@ -105,7 +105,7 @@ def _member_in(visitor: Visitor, organization_id: str, user_id: str) -> str | No
         return membership.id if user_id in ("", visitor.user_id) else None
     if not user_id:
         return ""
-    for member in list_members(visitor.services.store.database, organization_id):
+    for member in list_members(visitor.services.store.database, organization_id, service_accounts=True):
         if member.user_id == user_id:
             return member.id
     return None

@@ -286,7 +286,7 @@ def _describer(visitor: Visitor, group: str, keys: Mapping[str, KeyInfo]) -> Des
     people = {
         ident: one
         for organization_id in visitor.memberships
-        for one in list_members(visitor.services.store.database, organization_id)
+        for one in list_members(visitor.services.store.database, organization_id, service_accounts=True)
         for ident in (one.id, one.user_id)
     }
 

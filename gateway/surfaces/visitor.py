@@ -1,4 +1,4 @@
-"""The signed-in user, their permissions, and the origins from which browsers may send changes."""
+"""The signed-in user or service account, their permissions, and the origins from which browsers may send changes."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -11,6 +11,8 @@ from gateway.accounts.known_names import KnownNames
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.organizations import OrganizationInfo
 from gateway.accounts.projects import ProjectInfo
+from gateway.accounts.service_account_tokens import is_service_account_token
+from gateway.accounts.service_accounts import ServiceAccountInfo
 from gateway.accounts.sessions import AGENT_LENGTH, LIFE_S, PREFIX, SessionInfo
 from gateway.admin.sign_in import Place
 from gateway.dialects import management_errors
@@ -49,13 +51,19 @@ IDENT = re.compile(r"[A-Za-z0-9._:-]{1,80}")
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """A signed-in user with their active memberships by organization."""
+    """A signed-in user with their active memberships by organization, or a service account.
+
+    `account` and `token` are those of a service account, which is an admin of its only organization within its scopes
+    and manages no owners and admins.
+    """
 
     services: Services
     session: SessionInfo
     memberships: Mapping[str, MemberInfo]
     # The method of a change that is still to be counted; empty for reads and deletions.
     uncounted: set[str] = field(default_factory=set)
+    account: ServiceAccountInfo | None = None
+    token: str = field(default="", repr=False)
 
     @property
     def user_id(self) -> str:
@@ -120,8 +128,20 @@ class Visitor:
             if member.id == member_id:
                 if member.role == "owner" and membership.role != "owner":
                     raise Forbidden("Only an owner may change an owner.")
+                self.check_grant(member.role)
                 return member
         raise NotFound(f"There is no member {member_id} in this organization.")
+
+    def check_grant(self, role: str) -> None:
+        """Raise Forbidden if a service account would give or change a role above developer: people with these roles may
+        do what its scopes do not allow."""
+        if self.account is not None and role != "developer":
+            raise Forbidden("A service account manages members with the role developer only.")
+
+    def check_person(self, text: str) -> None:
+        """Raise Forbidden with this text for a service account."""
+        if self.account is not None:
+            raise Forbidden(text)
 
     def names_known_to(self, organization_id: str) -> KnownNames:
         """Return the names that rules and the policy of an organization may allow."""
@@ -137,14 +157,21 @@ class Visitor:
         return self.user_id in self.services.management.operators()
 
 
-def answer_visitor(respond: Callable[[Visitor, Inbound], Outbound]) -> Callable[[Services, Inbound], Outbound]:
-    """Return a handler that checks origin, ids and session before it calls `respond`."""
+def answer_visitor(
+    respond: Callable[[Visitor, Inbound], Outbound], scope: str = ""
+) -> Callable[[Services, Inbound], Outbound]:
+    """Return a handler that checks origin, ids and session before it calls `respond`. Service accounts need `scope`;
+    without one, they are refused."""
 
     def handle(services: Services, inbound: Inbound) -> Outbound:
         token, by_cookie = token_of(inbound)
         if by_cookie:
             check_api_origin(services, inbound, required=True)
-        visitor = visit(services, token, inbound.method)
+            visitor = visit(services, token, inbound.method)
+        elif is_service_account_token(token):
+            visitor = visit_as_service_account(services, token, inbound, scope)
+        else:
+            visitor = visit(services, token, inbound.method)
         _check_ids(inbound)
         if inbound.method in SAFE_METHODS:
             with services.background.reports.turn(visitor.user_id):
@@ -170,6 +197,23 @@ def visit(services: Services, token: str, method: str = "GET") -> Visitor:
     members_of_user = members.list_members(services.store.database, user_id=session.user_id)
     memberships = {member.organization_id: member for member in members_of_user if member.status == "active"}
     return Visitor(services, session, memberships, {method} & ADDING_METHODS)
+
+
+def visit_as_service_account(services: Services, token: str, inbound: Inbound, scope: str) -> Visitor:
+    """Return the visitor of a service account's token for an operation that needs `scope`.
+
+    Raises Unauthenticated, Gone, or Forbidden (address rule; code scope_missing).
+    """
+    known = services.accounts.service_accounts.find(token, inbound.peer)
+    account = known.info
+    work_for(account.id)
+    if not scope:
+        raise Forbidden("Service accounts cannot use this operation: it is for people.", code="scope_missing")
+    if scope not in account.scopes:
+        raise Forbidden(f"This operation requires the scope {scope} of the service account.", code="scope_missing")
+    memberships = {account.organization_id: known.member}
+    session = SessionInfo("", account.id, known.member.email, account.name, account.created_at_us, 0)
+    return Visitor(services, session, memberships, {inbound.method} & ADDING_METHODS, account, token)
 
 
 def token_of(inbound: Inbound) -> tuple[str, bool]:

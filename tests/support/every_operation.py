@@ -249,6 +249,14 @@ PEOPLE = (
     Step("DELETE", f"{ORGANIZATION}/teams/{{team_id}}/members/{{member_id}}"),
     Step("DELETE", f"{ORGANIZATION}/teams/{{team_id}}"),
     Step("DELETE", f"{ORGANIZATION}/members/{{member_id}}"),
+    Step("POST", f"{ORGANIZATION}/service-accounts",
+         {"name": "Terraform", "scopes": ["keys:write"], "ipCidrs": ["127.0.0.1"], "clientId": "terraform"},
+         {"account_id": "serviceAccount.id"}, status=201),
+    Step("GET", f"{ORGANIZATION}/service-accounts"),
+    Step("GET", f"{ORGANIZATION}/service-accounts/{{account_id}}"),
+    Step("PATCH", f"{ORGANIZATION}/service-accounts/{{account_id}}", {"scopes": ["keys:read"]}),
+    Step("POST", f"{ORGANIZATION}/service-accounts/{{account_id}}/roll"),
+    Step("DELETE", f"{ORGANIZATION}/service-accounts/{{account_id}}"),
 )  # fmt: skip
 WORK = (
     Step("POST", "/projects", {"organizationId": "{organization_id}", "name": "Apps"}, {"project_id": "project.id"},

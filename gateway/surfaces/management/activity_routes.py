@@ -61,8 +61,10 @@ ROW = shapes.shape(date="string", errorCount="number", modelBreakdown=["object"]
 SOURCE = shapes.shape(source="string", lastUsedAt="string", **NUMBERS)
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/activity", activity, "Usage by hour or day", tag=TAG, who=SIGNED_IN, query=ActivityQuery,
+    managed("GET", "/activity", activity, "Usage by hour or day", tag=TAG,
+            who=SIGNED_IN, scope="usage:read", query=ActivityQuery,
             answer=shapes.shape(activity=[ROW])),
-    managed("GET", "/activity/sources", sources, "Usage by app", tag=TAG, who=PROJECT_MANAGER, query=SourcesQuery,
+    managed("GET", "/activity/sources", sources, "Usage by app", tag=TAG,
+            who=PROJECT_MANAGER, scope="usage:read", query=SourcesQuery,
             answer=[SOURCE], inside="sources"),
 )  # fmt: skip

@@ -195,7 +195,7 @@ class ApiKeyAnswer(LimitedAnswer):
 
 
 class NewApiKeyAnswer(ApiKeyAnswer):
-    token: str
+    token: str | None
 
 
 class ApiKeysAnswer(Answer):
@@ -260,6 +260,27 @@ class CustomProviderAnswer(Answer):
     provider_id: str
     base_url: str
     models: Sequence[Mapping[str, Any]]
+
+
+class ServiceAccountAnswer(Answer):
+    """`last_used_at` is accurate to some minutes; null before the first use."""
+
+    columns = ("id", "status", "expires_at", "last_used_at", "name", "scopes")
+    id: str
+    organization_id: str
+    name: str
+    scopes: Sequence[str]
+    masked_token: str
+    status: str
+    expires_at: Time | None
+    last_used_at: Time | None
+    created_by: str
+    created_at: Time
+    iam_rules: list[AccessRuleAnswer]
+
+
+class NewServiceAccountAnswer(ServiceAccountAnswer):
+    token: str | None
 
 
 class SkillAnswer(Answer):

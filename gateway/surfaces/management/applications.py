@@ -58,5 +58,5 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("DELETE", "/auth/applications/<application_id>", end, "End an application's access", tag=TAG,
             who=GRANT_USER, message="The application has no access any more.", audit="oauth.revoke"),
     managed("GET", "/keys/api/<key_id>/applications", list_of_key, "List applications with access by a key", tag=TAG,
-            who=KEY_USER, answer=[ApplicationAnswer], inside="applications"),
+            who=KEY_USER, scope="keys:read", answer=[ApplicationAnswer], inside="applications"),
 )  # fmt: skip

@@ -136,7 +136,7 @@ def _names_of(visitor: Visitor) -> tuple[dict[str, str], dict[str, list[str]]]:
     teams: dict[str, list[str]] = {}
     database = visitor.services.store.database
     for organization_id in visitor.memberships:
-        for member in list_members(database, organization_id):
+        for member in list_members(database, organization_id, service_accounts=True):
             names[member.id] = member.name or member.email
         for team in list_teams(database, organization_id):
             names[team.id] = team.name
@@ -172,14 +172,15 @@ def _checked(visitor: Visitor, pages: Iterator[list[dict[str, Any]]]) -> Iterato
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/activity/shares", shares, "Usage by tag, session, team or person", tag=TAG, who=SIGNED_IN,
+    managed("GET", "/activity/shares", shares, "Usage by tag, session, team or person", tag=TAG,
+            who=SIGNED_IN, scope="usage:read",
             query=SharesQuery, answer=[ShareAnswer], inside="shares"),
     managed("GET", "/activity/shares/export", export_shares, "Export usage by tag, session, team or person", tag=TAG,
-            who=SIGNED_IN, query=SharesExportQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
+            who=SIGNED_IN, scope="usage:read", query=SharesExportQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
             also=(tabular.MEDIA[tabular.JSON_LINES],)),
-    managed("GET", "/activity/forecast", forecast, "Forecast of the month", tag=TAG, who=SIGNED_IN,
+    managed("GET", "/activity/forecast", forecast, "Forecast of the month", tag=TAG, who=SIGNED_IN, scope="usage:read",
             query=ForecastQuery, answer=ForecastAnswer, inside="forecast"),
     managed("GET", "/orgs/<organization_id>/focus", export_focus, "Export the charges of a month (FOCUS 1.2)", tag=TAG,
-            who=MANAGER, query=FocusQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
+            who=MANAGER, scope="usage:read", query=FocusQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
             also=(tabular.MEDIA[tabular.JSON_LINES],)),
 )  # fmt: skip

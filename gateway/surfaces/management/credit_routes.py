@@ -159,9 +159,9 @@ ORG = "/orgs/<organization_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", f"{ORG}/credits", show_credits, "Show the credit balance", tag=CREDITS, who=MANAGER,
-            answer=BalanceAnswer, commands=("credits balance",)),
+            scope="usage:read", answer=BalanceAnswer, commands=("credits balance",)),
     managed("GET", f"{ORG}/credits/history", list_history, "List ledger entries", tag=CREDITS, who=MANAGER,
-            query=HistoryQuery, answer=[LedgerEntryAnswer], inside="history",
+            scope="usage:read", query=HistoryQuery, answer=[LedgerEntryAnswer], inside="history",
             commands=("credits history --organization=organization_id ...",)),
     managed("POST", f"{ORG}/credits", post, "Grant, refund or adjust credits", tag=CREDITS, who=OPERATOR,
             request=NewPosting, answer=PostedAnswer, audit="credits.post",
@@ -171,12 +171,13 @@ OPERATIONS: tuple[Operation, ...] = (
             who=OPERATOR, request=Unlimited, answer=BalanceAnswer, audit="credits.unlimited",
             commands=("credits unlimited unlimited=true --off=unlimited=false",)),
     managed("GET", f"{ORG}/audit", list_audit, "List changes", tag=AUDIT, who=MANAGER, query=AuditQuery,
-            answer=AuditPageAnswer, commands=("audit list .entries --organization=organization_id ...",)),
+            scope="audit:read", answer=AuditPageAnswer, commands=("audit list .entries --organization=organization_id ...",)),
     managed("GET", "/audit", list_whole_audit, "List all changes of the installation", tag=AUDIT, who=OPERATOR,
             query=AuditQuery, answer=AuditPageAnswer, commands=("audit list .entries ...",)),
     managed("GET", "/audit/verify", verify_whole_audit, "Verify the chain of all changes", tag=AUDIT, who=OPERATOR,
             answer=AuditCheckAnswer, errors=(429,), commands=("audit verify ?valid",)),
-    managed("GET", f"{ORG}/audit/export", export_audit, "Export all changes", tag=AUDIT, who=MANAGER, media=NDJSON),
+    managed("GET", f"{ORG}/audit/export", export_audit, "Export all changes", tag=AUDIT, who=MANAGER,
+            scope="audit:read", media=NDJSON),
     managed("GET", f"{ORG}/audit/verify", verify_audit, "Verify the chain of changes", tag=AUDIT, who=OWNER,
             answer=AuditCheckAnswer, errors=(429,)),
 )  # fmt: skip

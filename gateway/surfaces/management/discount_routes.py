@@ -81,7 +81,7 @@ def show_discount(info: DiscountInfo) -> DiscountAnswer:
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/orgs/<organization_id>/discounts", list_own, "List an organization's discounts", tag=TAG,
-            who=MANAGER, answer=[DiscountAnswer], inside="discounts",
+            who=MANAGER, scope="usage:read", answer=[DiscountAnswer], inside="discounts",
             commands=("discounts list --organization=organization_id",)),
     managed("GET", "/discounts", list_all, "List all discounts", tag=TAG, who=OPERATOR, answer=[DiscountAnswer],
             inside="discounts", commands=("discounts list",)),

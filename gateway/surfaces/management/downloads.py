@@ -43,6 +43,9 @@ def check_again(visitor: Visitor) -> None:
     has ended, Forbidden if the visitor's access has changed. The error makes a broken export recognizable; an export
     that silently shows less would look complete."""
     services = visitor.services
+    if visitor.account is not None:
+        services.accounts.service_accounts.check(visitor.token)
+        return
     if all(member.id != visitor.session.id for member in services.management.sessions.list_sessions(visitor.user_id)):
         raise Unauthenticated("The session has ended.", code="session_invalid")
     memberships = list_members(services.store.database, user_id=visitor.user_id)

@@ -165,10 +165,10 @@ def _download(
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/logs/export", export_logs, "Export requests", tag=TAG, who=SIGNED_IN,
+    managed("GET", "/logs/export", export_logs, "Export requests", tag=TAG, who=SIGNED_IN, scope="logs:read",
             query=LogsExportQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
             also=(tabular.MEDIA[tabular.JSON_LINES],)),
-    managed("GET", "/activity/export", export_usage, "Export usage rows", tag=TAG, who=SIGNED_IN,
+    managed("GET", "/activity/export", export_usage, "Export usage rows", tag=TAG, who=SIGNED_IN, scope="usage:read",
             query=UsageExportQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
             also=(tabular.MEDIA[tabular.JSON_LINES],)),
 )  # fmt: skip

@@ -37,7 +37,8 @@ def change(call: ManagedCall[str]) -> KeyCapsAnswer:
 PATH = "/orgs/<organization_id>/key-caps"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", PATH, find, "Show caps on active API keys", tag=TAG, who=MANAGER, answer=KeyCapsAnswer,
+    managed("GET", PATH, find, "Show caps on active API keys", tag=TAG,
+            who=MANAGER, scope="keys:read", answer=KeyCapsAnswer,
             inside="keyCaps", commands=("organizations key-caps <organization_id>",)),
     managed("PATCH", PATH, change, "Set an organization's caps on active API keys", tag=TAG, who=OPERATOR,
             request=CapChange, answer=KeyCapsAnswer, inside="keyCaps", audit="organization.update_key_caps",

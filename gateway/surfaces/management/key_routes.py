@@ -7,6 +7,7 @@ from msgspec.structs import asdict
 
 from gateway.accounts import keys
 from gateway.accounts.keys import Change, Draft, Expiry, KeyInfo
+from gateway.accounts.members import find_member
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.accounts.rule_values import RuleInfo
 from gateway.accounts.rules import list_rules
@@ -21,7 +22,7 @@ from gateway.surfaces.management.answers import (
     limits_of,
 )
 from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, limit_commands, read_limits
-from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.rule_routes import show_rule
 from gateway.surfaces.management.who import KEY_USER, PROJECT_MEMBER, SIGNED_IN
 from gateway.surfaces.validation_schemas import Body, Moment, OneOf, TextField, Usd, WholeNumber
@@ -33,7 +34,7 @@ STATES: dict[str, Literal["", "activate", "deactivate"]] = {"active": "activate"
 STATUS = {"expired": "inactive", "revoked": "inactive"}
 
 
-class NewKey(Body):
+class NewKey(Creating):
     description = TextField(1, 1000, required=True, about="Name in lists.")
     projectId = TextField(1, 80, required=True, about="The key's project.")
     kind = OneOf(("user", "customer"), load_default="user", about="customer: a key that can only call models.")
@@ -58,13 +59,18 @@ class KeyQuery(Body):
 
 
 def create(call: ManagedCall[ProjectInfo]) -> NewApiKeyAnswer:
-    """Create a key of your own; its token is shown only in this response."""
+    """Create a key of your own; its token is shown only in this response, and null if `clientId` found an existing
+    key."""
     project = call.subject
     member = call.visitor.member(project.organization_id)
     fields = call.fields
     draft = Draft(project.id, member.id, fields["description"], fields["kind"], fields.get("expiresAt"))
     limits = read_limits({name: fields[name] for name in FIELDS if name in fields})
-    return _show_new(call.visitor, call.management.create_key(draft, limits, actor=call.actor))
+    return _show_new(call.visitor, call.management.create_key(draft, limits, actor=call.actor, claim=call.claim))
+
+
+def _show_existing(call: ManagedCall[ProjectInfo], key_id: str) -> NewApiKeyAnswer:
+    return NewApiKeyAnswer(**asdict(_show(call.visitor, call.visitor.key(key_id))), token=None)
 
 
 def list_keys(call: ManagedCall[None]) -> ApiKeysAnswer:
@@ -114,8 +120,17 @@ def set_limits(call: ManagedCall[KeyInfo]) -> ApiKeyAnswer:
 
 
 def roll(call: ManagedCall[KeyInfo]) -> NewApiKeyAnswer:
-    """A new token; the old one is refused everywhere when this returns."""
+    """A new token; the old one is refused everywhere when this returns. A service account rolls keys of developers and
+    of service accounts."""
+    _check_roll(call)
     return _show_new(call.visitor, call.management.roll_key(call.subject.id, actor=call.actor))
+
+
+def _check_roll(call: ManagedCall[KeyInfo]) -> None:
+    """Raise Forbidden for a service account that would get the token of an owner's or admin's key, which reads more
+    than its scopes may allow."""
+    if call.visitor.account is not None:
+        call.visitor.check_grant(find_member(call.database, call.subject.organization_id, call.subject.creator_id).role)
 
 
 def delete(call: ManagedCall[KeyInfo]) -> None:
@@ -175,24 +190,29 @@ def _find_role(visitor: Visitor, organization_ids: dict[str, list[str]]) -> str:
 KEY = "/keys/api/<key_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/keys/api", list_keys, "List API keys", tag=TAG, who=SIGNED_IN, query=KeyQuery,
+    managed("GET", "/keys/api", list_keys, "List API keys", tag=TAG, who=SIGNED_IN, scope="keys:read", query=KeyQuery,
             answer=ApiKeysAnswer, commands=("keys list --project=projectId .apiKeys",)),
-    managed("POST", "/keys/api", create, "Make an API key", tag=TAG, who=PROJECT_MEMBER, request=NewKey,
-            answer=NewApiKeyAnswer, inside="apiKey", audit="api_key.create",
+    managed("POST", "/keys/api", create, "Make an API key", tag=TAG,
+            who=PROJECT_MEMBER, scope="keys:write", request=NewKey,
+            answer=NewApiKeyAnswer, inside="apiKey", audit="api_key.create", creates=Creation("key", _show_existing),
             commands=("keys create --expires=expiresAt --member=@member ... -> token",)),
-    managed("GET", KEY, find, "Show an API key", tag=TAG, who=KEY_USER, answer=ApiKeyAnswer, inside="apiKey",
+    managed("GET", KEY, find, "Show an API key", tag=TAG,
+            who=KEY_USER, scope="keys:read", answer=ApiKeyAnswer, inside="apiKey",
             commands=("keys show <key_id>",)),
-    managed("PATCH", KEY, update, "Activate, deactivate, rename or re-date an API key", tag=TAG, who=KEY_USER,
+    managed("PATCH", KEY, update, "Activate, deactivate, rename or re-date an API key", tag=TAG,
+            who=KEY_USER, scope="keys:write",
             request=KeyChange, answer=ApiKeyAnswer, inside="apiKey", message="API key updated.",
             audit=("api_key.update_status", "api_key.update"),
             commands=("keys activate <key_id> status=active --expires=expiresAt",
                       "keys deactivate <key_id> status=inactive")),
     managed("PATCH", "/keys/api/limit/<key_id>", set_limits, "Set an API key's spending limits", tag=TAG,
-            who=KEY_USER, request=LimitChange, answer=ApiKeyAnswer, inside="apiKey", message="API key limits updated.",
+            who=KEY_USER, scope="keys:write", request=LimitChange, answer=ApiKeyAnswer, inside="apiKey",
+            message="API key limits updated.",
             audit="api_key.update_limit", commands=limit_commands("key_id")),
-    managed("POST", f"{KEY}/roll", roll, "Give an API key a new token", tag=TAG, who=KEY_USER,
+    managed("POST", f"{KEY}/roll", roll, "Give an API key a new token", tag=TAG, who=KEY_USER, scope="keys:write",
             answer=NewApiKeyAnswer, inside="apiKey", message="API key rolled.", audit="api_key.roll",
             commands=("keys roll <key_id> -> token",)),
-    managed("DELETE", KEY, delete, "Delete an API key", tag=TAG, who=KEY_USER, message="API key deleted.",
+    managed("DELETE", KEY, delete, "Delete an API key", tag=TAG,
+            who=KEY_USER, scope="keys:write", message="API key deleted.",
             audit="api_key.delete", commands=("keys delete <key_id>",)),
 )  # fmt: skip

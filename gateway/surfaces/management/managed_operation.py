@@ -1,22 +1,25 @@
 """A row of the management table: its path, request, answer, who may call it, its audit entry and its commands."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from gateway.accounts import client_ids
+from gateway.accounts.client_ids import ClientIdClaim
 from gateway.admin.account_changes import Management
 from gateway.control.version import Control
 from gateway.dialects import management_errors as dialect
-from gateway.errors import InvalidRequest
+from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
 from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound
 from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.management.answers import DoneAnswer
+from gateway.surfaces.management.scopes import ManagementScope
 from gateway.surfaces.management.who import Who
 from gateway.surfaces.shapes import shape
-from gateway.surfaces.validation_schemas import read_body, read_query
+from gateway.surfaces.validation_schemas import Body, TextField, read_body, read_query
 from gateway.surfaces.visitor import ADDING_METHODS, Visitor, answer_visitor
 from gateway.worker.services import Services
 
@@ -33,17 +36,20 @@ SIGN_IN = ErrorFormat(
 ALWAYS = (400, 503)
 WITH_SESSION = (401, 403, 404)
 WITH_BODY = (409, 413, 415)
+# Attempts of a creation with a chosen id, while other requests create and delete the object.
+CREATION_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ManagedCall(Generic[T]):
     """A permitted call. `subject` is what the path names, as the row's `who` found it; `fields` are the validated
-    members of the body or query."""
+    members of the body or query. `claim` is the id that the client chose for what it creates, None without."""
 
     visitor: Visitor
     inbound: Inbound
     subject: T
     fields: dict[str, Any]
+    claim: ClientIdClaim | None = None
 
     @property
     def params(self) -> dict[str, str]:
@@ -74,6 +80,23 @@ class ManagedCall(Generic[T]):
         return self.visitor.user_id
 
 
+class Creating(Body):
+    """The body of an operation that creates an object, idempotently if the client chooses an id for it."""
+
+    clientId = TextField(
+        1, 80, about="Your id for the new object: a repeated request answers the first object, other content gives 409."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Creation(Generic[T]):
+    """What an operation creates: the kind of object, and the content of the answer for an existing one. `show` raises
+    NotFound for an object that exists no longer."""
+
+    kind: str
+    show: Callable[[ManagedCall[T], str], Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Action(Generic[T]):
     """The work of an operation: checks, the view, and the form of its response. The view returns the content: an
@@ -88,9 +111,14 @@ class Action(Generic[T]):
     message: str
     success: int
     some: bool  # at least one field is required
+    creation: Creation[T] | None = None
 
     def run(self, visitor: Visitor, inbound: Inbound) -> Any:
         """Return the content for a visitor. Raises InvalidRequest, NotFound, Forbidden."""
+        return self._perform(visitor, inbound)[0]
+
+    def _perform(self, visitor: Visitor, inbound: Inbound) -> tuple[Any, int]:
+        """Return the content and the status."""
         fields: dict[str, Any] = {}
         if self.request is not None:
             fields = read_body(self.request, inbound)
@@ -99,21 +127,53 @@ class Action(Generic[T]):
         elif self.query is not None:
             fields = read_query(self.query, inbound)
         subject = self.who.find(visitor, {**fields, **inbound.params})
-        content = self.view(ManagedCall(visitor, inbound, subject, fields))
+        call = ManagedCall(visitor, inbound, subject, fields)
+        if self.creation is not None and fields.get("clientId"):
+            return self._create_once(call, self.creation)
+        content = self.view(call)
         if content is None and not self.inside:
-            return DoneAnswer(self.message)
-        return content
+            content = DoneAnswer(self.message)
+        return content, self.success
+
+    def _create_once(self, call: ManagedCall[T], creation: Creation[T]) -> tuple[Any, int]:
+        """Return the content and status of a creation with a chosen id. Raises Conflict (code client_id_conflict) if
+        the id belongs to an object that was created with other content."""
+        content = dict(call.fields)
+        subject: Any = call.subject
+        organization_id = getattr(subject, "organization_id", subject)
+        claim = client_ids.make_claim(
+            organization_id,
+            creation.kind,
+            content.pop("clientId"),
+            content,
+            call.services.store.secrets.hash_keys,
+        )
+        for _ in range(CREATION_TRIES):
+            known = client_ids.find(call.database, claim)
+            if known is not None:
+                try:
+                    shown = creation.show(call, known.object_id)
+                except NotFound:
+                    claim = replace(claim, replaces=known.object_id)
+                else:
+                    known.check(claim)
+                    return shown, 200
+            try:
+                return self.view(replace(call, claim=claim)), self.success
+            except client_ids.ClientIdTaken:
+                continue
+        raise Conflict("Another request creates an object with this clientId; try again.", code="client_id_conflict")
 
     def respond(self, visitor: Visitor, inbound: Inbound) -> Outbound:
         """Return the response to a visitor."""
-        content = self.run(visitor, inbound)
+        content, status = self._perform(visitor, inbound)
         if isinstance(content, Outbound):
             return content
         if self.inside:
             content = {self.inside: content}
             if self.message:
                 content = {"message": self.message, **content}
-        return json_reply(msgspec.json.encode(content), inbound.shown_id, self.success)
+        return json_reply(msgspec.json.encode(content), inbound.shown_id, status)
 
     def shape(self, answer: Any) -> Any:
         """Return the schema of the response with this content."""
@@ -129,10 +189,12 @@ class Action(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ManagedOperation(Operation):
-    """An operation for signed-in visitors. `audit` are the actions of its audit entries, `commands` the commands of
-    `./manage` that run it (operator/derived_commands.py)."""
+    """An operation for signed-in visitors. `scope` is what a service account needs for it ("": people only), `audit`
+    are the actions of its audit entries, `commands` the commands of `./manage` that run it
+    (operator/derived_commands.py)."""
 
     action: Action[Any] | None = None
+    scope: ManagementScope = ""
     audit: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
 
@@ -145,6 +207,7 @@ def managed(
     *,
     tag: str,
     who: Who[T],
+    scope: ManagementScope = "",
     request: type | None = None,
     query: type | None = None,
     answer: Any = None,
@@ -156,26 +219,30 @@ def managed(
     commands: tuple[str, ...] = (),
     media: str = "application/json",
     also: tuple[str, ...] = (),
+    creates: Creation[T] | None = None,
 ) -> ManagedOperation:
     """Return a row of the table. `answer` is the type of the content: an answer struct, a list with one, or a JSON
-    schema."""
-    action = Action(view, who, request, query, inside, message, success, method == "PATCH")
+    schema. `creates` makes the operation idempotent for clients that choose an id."""
+    action = Action(view, who, request, query, inside, message, success, method == "PATCH", creates)
     actions = (audit,) if isinstance(audit, str) else audit
-    handler = answer_visitor(action.respond)
-    handler.__doc__ = _describe(view.__doc__ or "", who, actions)
+    handler = answer_visitor(action.respond, scope)
+    handler.__doc__ = _describe(view.__doc__ or "", who, scope, actions)
     adding = (429,) if method in ADDING_METHODS else ()
     statuses = {*ALWAYS, *WITH_SESSION, *errors, *adding, *(WITH_BODY if method != "GET" else ())}
     refused = tuple(sorted(statuses))
     schema = action.shape(answer)
-    about = About(summary, tag, request, query, schema, (success,), refused, "session", media, also=also)
+    successes = (success,) if creates is None or success == 200 else (200, success)
+    about = About(summary, tag, request, query, schema, successes, refused, "session", media, also=also)
     body: Literal["json", "none"] = "json" if request else "none"
     return ManagedOperation(
-        method, path, handler, body=body, about=about, action=action, audit=actions, commands=commands
+        method, path, handler, body=body, about=about, action=action, scope=scope, audit=actions, commands=commands
     )
 
 
-def _describe(text: str, who: Who[Any], audit: tuple[str, ...]) -> str:
+def _describe(text: str, who: Who[Any], scope: str, audit: tuple[str, ...]) -> str:
     parts = [text.strip(), who.text]
+    if scope:
+        parts.append(f"Scope of service accounts: {scope}.")
     if audit:
         parts.append(f"Audit entry: {' or '.join(audit)}.")
     return " ".join(parts)

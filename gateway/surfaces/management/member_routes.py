@@ -107,6 +107,7 @@ def show_invitation(info: InvitationInfo) -> InvitationAnswer:
 
 
 def _check_role(call: ManagedCall[Any], organization_id: str, role: str) -> None:
+    call.visitor.check_grant(role or "developer")
     if role == "owner" and call.visitor.member(organization_id).role != "owner":
         raise Forbidden("Only an owner may make an owner.")
 
@@ -124,24 +125,31 @@ ORG = "/orgs/<organization_id>"
 MEMBER = f"{ORG}/members/<member_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", f"{ORG}/members", list_members, "List members", tag=TAG, who=MANAGER, answer=[MemberAnswer],
+    managed("GET", f"{ORG}/members", list_members, "List members", tag=TAG,
+            who=MANAGER, scope="members:read", answer=[MemberAnswer],
             inside="members", commands=("members list",)),
-    managed("GET", MEMBER, find, "Show a member", tag=TAG, who=MANAGER, answer=MemberAnswer, inside="member",
+    managed("GET", MEMBER, find, "Show a member", tag=TAG,
+            who=MANAGER, scope="members:read", answer=MemberAnswer, inside="member",
             commands=("members show <member_id>",)),
-    managed("PATCH", MEMBER, update, "Change a member's role or status", tag=TAG, who=MEMBER_MANAGER,
+    managed("PATCH", MEMBER, update, "Change a member's role or status", tag=TAG,
+            who=MEMBER_MANAGER, scope="members:write",
             request=MemberChange, answer=MemberAnswer, inside="member", audit="member.update",
             commands=("members set-role <member_id> <role>", "members activate <member_id> status=active",
                       "members deactivate <member_id> status=inactive")),
-    managed("DELETE", MEMBER, remove, "Remove a member", tag=TAG, who=MEMBER_MANAGER, message="Member removed.",
+    managed("DELETE", MEMBER, remove, "Remove a member", tag=TAG,
+            who=MEMBER_MANAGER, scope="members:write", message="Member removed.",
             audit="member.update"),
-    managed("PATCH", f"{MEMBER}/limit", set_limits, "Set a member's spending limits", tag=TAG, who=MEMBER_MANAGER,
+    managed("PATCH", f"{MEMBER}/limit", set_limits, "Set a member's spending limits", tag=TAG,
+            who=MEMBER_MANAGER, scope="members:write",
             request=LimitChange, answer=MemberAnswer, inside="member", audit="member.update_limit",
             commands=limit_commands("member_id")),
-    managed("GET", f"{ORG}/invitations", list_invitations, "List pending invitations", tag=TAG, who=MANAGER,
+    managed("GET", f"{ORG}/invitations", list_invitations, "List pending invitations", tag=TAG,
+            who=MANAGER, scope="members:read",
             answer=[InvitationAnswer], inside="invitations"),
-    managed("POST", f"{ORG}/invitations", invite, "Invite a person", tag=TAG, who=MANAGER, request=NewInvitation,
+    managed("POST", f"{ORG}/invitations", invite, "Invite a person", tag=TAG,
+            who=MANAGER, scope="members:write", request=NewInvitation,
             answer=NewInvitationAnswer, inside="invitation", success=201, audit="invitation.create",
             commands=("members invite <organization_id> <email> ... -> link",)),
     managed("DELETE", f"{ORG}/invitations/<invitation_id>", revoke_invitation, "Revoke an invitation", tag=TAG,
-            who=MANAGER, message="Invitation revoked.", audit="invitation.revoke"),
+            who=MANAGER, scope="members:write", message="Invitation revoked.", audit="invitation.revoke"),
 )  # fmt: skip

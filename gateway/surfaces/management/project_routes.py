@@ -7,7 +7,7 @@ from gateway.accounts.projects import MARKERS, RANGES, ProjectChange, ProjectInf
 from gateway.runtime import webhook_signatures
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.answers import ProjectAnswer
-from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.who import MANAGER, MEMBER, PROJECT_MANAGER, PROJECT_MEMBER
 from gateway.surfaces.validation_schemas import Body, OneOf, TextField, WholeNumber, describe_field
 
@@ -17,7 +17,7 @@ STRATEGIES = ("auto", "price", "throughput", "latency")
 ROUTING = "routing"
 
 
-class NewProject(Body):
+class NewProject(Creating):
     organizationId = TextField(1, 80, required=True)
     name = TextField(1, 255, required=True)
     # The installation's configuration sets the mode of projects that name none.
@@ -55,7 +55,14 @@ def list_projects(call: ManagedCall[str]) -> list[ProjectAnswer]:
 def create(call: ManagedCall[str]) -> ProjectAnswer:
     """Create a project with the installation's defaults for mode, response cache and retention."""
     fields = call.fields
-    return show_project(call.management.create_project(call.subject, fields["name"], fields["mode"], actor=call.actor))
+    project = call.management.create_project(
+        call.subject, fields["name"], fields["mode"], actor=call.actor, claim=call.claim
+    )
+    return show_project(project)
+
+
+def _show_existing(call: ManagedCall[str], project_id: str) -> ProjectAnswer:
+    return show_project(projects.find_project(call.database, project_id))
 
 
 def find(call: ManagedCall[ProjectInfo]) -> ProjectAnswer:
@@ -111,23 +118,30 @@ def show_project(info: ProjectInfo) -> ProjectAnswer:
 PATH = "/projects/<project_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/orgs/<organization_id>/projects", list_projects, "List projects", tag=TAG, who=MEMBER,
+    managed("GET", "/orgs/<organization_id>/projects", list_projects, "List projects", tag=TAG,
+            who=MEMBER, scope="projects:read",
             query=ProjectQuery, answer=[ProjectAnswer], inside="projects",
             commands=("projects list includeArchived=\"true\"",)),
-    managed("POST", "/projects", create, "Make a project", tag=TAG, who=MANAGER, request=NewProject,
+    managed("POST", "/projects", create, "Make a project", tag=TAG,
+            who=MANAGER, scope="projects:write", request=NewProject,
             answer=ProjectAnswer, inside="project", success=201, audit="project.create",
+            creates=Creation("project", _show_existing),
             commands=("projects create <organizationId> <name> ... -> id",)),
-    managed("GET", PATH, find, "Show a project", tag=TAG, who=PROJECT_MEMBER, answer=ProjectAnswer, inside="project",
+    managed("GET", PATH, find, "Show a project", tag=TAG,
+            who=PROJECT_MEMBER, scope="projects:read", answer=ProjectAnswer, inside="project",
             commands=("projects show <project_id>",)),
-    managed("PATCH", PATH, update, "Change a project's settings", tag=TAG, who=PROJECT_MANAGER,
+    managed("PATCH", PATH, update, "Change a project's settings", tag=TAG, who=PROJECT_MANAGER, scope="projects:write",
             request=ProjectSettings, answer=ProjectAnswer, inside="project", message="Project updated.",
             audit="project.update",
             commands=("projects set <project_id> --cache=cachingEnabled --cache-ttl=cacheDurationSeconds ...",
                       "projects restore <project_id> status=active")),
-    managed("DELETE", PATH, archive, "Archive a project", tag=TAG, who=PROJECT_MANAGER, message="Project archived.",
+    managed("DELETE", PATH, archive, "Archive a project", tag=TAG,
+            who=PROJECT_MANAGER, scope="projects:write", message="Project archived.",
             audit="project.update", commands=("projects archive <project_id>",)),
-    managed("GET", f"{PATH}/callback-secret", read_secret, "Show the callback secret", tag=TAG, who=PROJECT_MANAGER,
+    managed("GET", f"{PATH}/callback-secret", read_secret, "Show the callback secret", tag=TAG,
+            who=PROJECT_MANAGER, scope="projects:write",
             answer="string?", inside="callbackSecret"),
     managed("POST", f"{PATH}/callback-secret/roll", roll_secret, "Make a new callback secret", tag=TAG,
-            who=PROJECT_MANAGER, answer="string", inside="callbackSecret", audit="project.update"),
+            who=PROJECT_MANAGER, scope="projects:write", answer="string", inside="callbackSecret",
+            audit="project.update"),
 )  # fmt: skip

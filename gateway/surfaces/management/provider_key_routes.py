@@ -22,7 +22,7 @@ from gateway.surfaces.management.answers import (
     UnusedProjectAnswer,
     UsingProjectAnswer,
 )
-from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.who import MANAGER, PROVIDER_KEY_MANAGER, SIGNED_IN
 from gateway.surfaces.validation_schemas import (
     Body,
@@ -53,7 +53,7 @@ class Address(TextField):
         return text
 
 
-class NewProviderKey(Body):
+class NewProviderKey(Creating):
     organizationId = TextField(1, 80, required=True)
     provider = TextField(1, 80, required=True)
     token = TextField(1, LONGEST_SECRET, required=True)
@@ -138,10 +138,20 @@ def add_key(call: ManagedCall[str]) -> NewProviderKeyAnswer:
         fields["allowedModels"],
         fields["maxSpend"],
     )
-    key = call.management.provider_keys.add(organization_id, draft, actor=call.actor)
-    use = find_key_use(call.database, organization_id)
+    key = call.management.provider_keys.add(organization_id, draft, actor=call.actor, claim=call.claim)
+    return _show_added(call, show_provider_key(key, 0))
+
+
+def _show_existing(call: ManagedCall[str], key_id: str) -> NewProviderKeyAnswer:
+    info = call.management.provider_keys.find(call.subject, key_id).info
+    return _show_added(call, show_provider_key(info, call.management.budgets.status(key_id).usage_nusd))
+
+
+def _show_added(call: ManagedCall[str], key: ProviderKeyAnswer) -> NewProviderKeyAnswer:
+    """Return a key with the projects that use it and that do not."""
+    use = find_key_use(call.database, call.subject)
     return NewProviderKeyAnswer(
-        show_provider_key(key, 0),
+        key,
         summarize_use(use),
         [UsingProjectAnswer.of(project) for project in use.used_by[:MOST_SHOWN]],
         [_show_unused(project) for project in use.unused_by[:MOST_SHOWN]],
@@ -268,37 +278,45 @@ PROVIDER = f"{ALL}/<name>"
 UPDATED = ("provider_key.update", "provider_key.update_status")
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/keys/provider", list_keys, "List provider keys", tag=KEYS, who=SIGNED_IN,
+    managed("GET", "/keys/provider", list_keys, "List provider keys", tag=KEYS, who=SIGNED_IN, scope="providers:read",
             query=ProviderKeyQuery, answer=[ProviderKeyAnswer], inside="providerKeys",
             commands=("provider-keys list <organizationId>",)),
-    managed("POST", "/keys/provider", add_key, "Add a provider key", tag=KEYS, who=MANAGER, request=NewProviderKey,
+    managed("POST", "/keys/provider", add_key, "Add a provider key", tag=KEYS,
+            who=MANAGER, scope="providers:write", request=NewProviderKey,
             answer=NewProviderKeyAnswer, success=201, audit="provider_key.create",
+            creates=Creation("provider_key", _show_existing),
             commands=("provider-keys add <organizationId> <provider> token=- --label=name --model=allowedModels ... "
                       "-> providerKey.id message unusedBy.switchCommand",)),
-    managed("PATCH", KEY, update_key, "Change a provider key", tag=KEYS, who=PROVIDER_KEY_MANAGER,
+    managed("PATCH", KEY, update_key, "Change a provider key", tag=KEYS,
+            who=PROVIDER_KEY_MANAGER, scope="providers:write",
             request=ProviderKeySettings, answer=ProviderKeyAnswer, inside="providerKey", audit=UPDATED,
             commands=("provider-keys set <key_id> --label=name --base-url=baseUrl --region=region "
                       "--model=allowedModels --max-spend=maxSpend",
                       "provider-keys limit <key_id> <maxSpend>", "provider-keys switch <key_id> <status>")),
     managed("POST", f"{KEY}/rotate", rotate_key, "Replace a provider key's secret", tag=KEYS,
-            who=PROVIDER_KEY_MANAGER, request=Rotation, answer=ProviderKeyAnswer, inside="providerKey",
+            who=PROVIDER_KEY_MANAGER, scope="providers:write", request=Rotation, answer=ProviderKeyAnswer,
+            inside="providerKey",
             audit="provider_key.update", commands=("provider-keys rotate <key_id> token=-",)),
-    managed("POST", f"{KEY}/test", check_key, "Try a provider key", tag=KEYS, who=PROVIDER_KEY_MANAGER,
+    managed("POST", f"{KEY}/test", check_key, "Try a provider key", tag=KEYS,
+            who=PROVIDER_KEY_MANAGER, scope="providers:write",
             request=CheckQuestion, answer=KeyCheckAnswer, errors=(429,),
             commands=("provider-keys test <key_id> --model=model ?ok",)),
-    managed("DELETE", KEY, remove_key, "Remove a provider key", tag=KEYS, who=PROVIDER_KEY_MANAGER,
+    managed("DELETE", KEY, remove_key, "Remove a provider key", tag=KEYS,
+            who=PROVIDER_KEY_MANAGER, scope="providers:write",
             message="Provider key removed.", audit="provider_key.delete", commands=("provider-keys remove <key_id>",)),
-    managed("GET", ALL, list_providers, "List custom providers", tag=PROVIDERS, who=MANAGER,
+    managed("GET", ALL, list_providers, "List custom providers", tag=PROVIDERS, who=MANAGER, scope="providers:read",
             answer=[CustomProviderAnswer], inside="customProviders",
             commands=("custom-providers list <organization_id>",)),
-    managed("POST", ALL, add_provider, "Add a custom provider", tag=PROVIDERS, who=MANAGER,
+    managed("POST", ALL, add_provider, "Add a custom provider", tag=PROVIDERS, who=MANAGER, scope="providers:write",
             request=NewCustomProvider, answer=CustomProviderAnswer, inside="customProvider", success=201,
             audit="custom_provider.create",
             commands=("custom-providers add <organization_id> <name> <baseUrl> ... -> providerId",)),
-    managed("PATCH", PROVIDER, update_provider, "Change a custom provider", tag=PROVIDERS, who=MANAGER,
+    managed("PATCH", PROVIDER, update_provider, "Change a custom provider", tag=PROVIDERS,
+            who=MANAGER, scope="providers:write",
             request=CustomProviderSettings, answer=CustomProviderAnswer, inside="customProvider",
             audit="custom_provider.update"),
-    managed("DELETE", PROVIDER, remove_provider, "Remove a custom provider", tag=PROVIDERS, who=MANAGER,
+    managed("DELETE", PROVIDER, remove_provider, "Remove a custom provider", tag=PROVIDERS,
+            who=MANAGER, scope="providers:write",
             message="Custom provider removed.", audit="custom_provider.delete",
             commands=("custom-providers remove <organization_id> <name>",)),
 )  # fmt: skip

@@ -38,20 +38,21 @@ class RuleStatus(Body):
 
 class RuleQuery(Body):
     scope = OneOf(SCOPES, about="Only rules of this scope.")
-    scopeId = TextField(1, 80, about="Only rules of this team, member or key.")
+    scopeId = TextField(1, 80, about="Only rules of this team, member, key or service account.")
 
 
 def list_rules(call: ManagedCall[str]) -> list[AccessRuleAnswer]:
-    """The rules of all scopes, or of one: the organization, a team, a member or a key."""
+    """The rules of all scopes, or of one: the organization, a team, a member, a key or a service account."""
     scope = call.fields.get("scope", "")
     scope_id = call.fields.get("scopeId", "")
     return [show_rule(rule) for rule in rules.list_rules(call.database, call.subject, scope, scope_id)]
 
 
 def add(call: ManagedCall[str]) -> AccessRuleAnswer:
-    """Add a rule to the organization, a team, a member or a key of it."""
+    """Add a rule to the organization, or to a team, a member, a key or a service account of it."""
     scope = call.fields["scope"]
     scope_id = call.fields["scopeId"]
+    _check_scope(call, scope)
     owner = call.database.read(lambda: rules.organization_of(scope, scope_id))
     if owner != call.subject:
         raise NotFound(f"There is no {scope} {scope_id} in this organization.")
@@ -60,11 +61,13 @@ def add(call: ManagedCall[str]) -> AccessRuleAnswer:
 
 def update(call: ManagedCall[str]) -> AccessRuleAnswer:
     """A disabled rule is kept but has no effect."""
+    _check_rule(call)
     return _switch(call, call.subject)
 
 
 def remove(call: ManagedCall[str]) -> None:
     """The rule no longer applies to requests."""
+    _check_rule(call)
     rules.remove_rule(*call.stores, call.subject, call.params["rule_id"], actor=call.actor)
 
 
@@ -95,6 +98,20 @@ def show_rule(info: RuleInfo) -> AccessRuleAnswer:
     return AccessRuleAnswer.of(
         info, rule_type=info.type, rule_value=info.value, status="active" if info.active else "inactive"
     )
+
+
+def _check_scope(call: ManagedCall[Any], scope: str) -> None:
+    """Raise Forbidden if a service account would change rules of service accounts, which restrict itself."""
+    if scope == "service_account":
+        call.visitor.check_person("Only people change the access rules of service accounts.")
+
+
+def _check_rule(call: ManagedCall[str]) -> None:
+    """Check the scope of the rule in the path like `_check_scope`."""
+    if call.visitor.account is not None:
+        for rule in rules.list_rules(call.database, call.subject, "service_account"):
+            if rule.id == call.params["rule_id"]:
+                _check_scope(call, rule.scope)
 
 
 def _check_key_rule(call: ManagedCall[KeyInfo]) -> None:
@@ -134,23 +151,27 @@ SWITCHED = "access_rule.update_status"
 REMOVED = "access_rule.delete"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", ORG, list_rules, "List access rules", tag=TAG, who=MANAGER, query=RuleQuery,
+    managed("GET", ORG, list_rules, "List access rules", tag=TAG, who=MANAGER, scope="rules:read", query=RuleQuery,
             answer=[AccessRuleAnswer], inside="rules",
             commands=("rules list <organization_id> --scope=scope --id=scopeId",)),
-    managed("POST", ORG, add, "Add an access rule", tag=TAG, who=MANAGER, request=PlacedRule,
+    managed("POST", ORG, add, "Add an access rule", tag=TAG, who=MANAGER, scope="rules:write", request=PlacedRule,
             answer=AccessRuleAnswer, inside="rule", success=201, audit=CREATED,
             commands=("rules add <scope> <scopeId> <ruleType> <ruleValue> -> id",)),
-    managed("PATCH", f"{ORG}/<rule_id>", update, "Switch an access rule", tag=TAG, who=MANAGER, request=RuleStatus,
+    managed("PATCH", f"{ORG}/<rule_id>", update, "Switch an access rule", tag=TAG,
+            who=MANAGER, scope="rules:write", request=RuleStatus,
             answer=AccessRuleAnswer, inside="rule", audit=SWITCHED,
             commands=("rules switch <organization_id> <rule_id> <status>",)),
-    managed("DELETE", f"{ORG}/<rule_id>", remove, "Remove an access rule", tag=TAG, who=MANAGER,
+    managed("DELETE", f"{ORG}/<rule_id>", remove, "Remove an access rule", tag=TAG, who=MANAGER, scope="rules:write",
             message="Access rule removed.", audit=REMOVED, commands=("rules remove <organization_id> <rule_id>",)),
-    managed("GET", KEY, list_key_rules, "List a key's access rules", tag=TAG, who=KEY_USER,
+    managed("GET", KEY, list_key_rules, "List a key's access rules", tag=TAG, who=KEY_USER, scope="rules:read",
             answer=[AccessRuleAnswer], inside="rules"),
-    managed("POST", KEY, add_key_rule, "Add an access rule to a key", tag=TAG, who=KEY_MANAGER, request=KeyRule,
+    managed("POST", KEY, add_key_rule, "Add an access rule to a key", tag=TAG,
+            who=KEY_MANAGER, scope="rules:write", request=KeyRule,
             answer=AccessRuleAnswer, inside="rule", success=201, audit=CREATED),
-    managed("PATCH", f"{KEY}/<rule_id>", update_key_rule, "Switch a key's access rule", tag=TAG, who=KEY_MANAGER,
+    managed("PATCH", f"{KEY}/<rule_id>", update_key_rule, "Switch a key's access rule", tag=TAG,
+            who=KEY_MANAGER, scope="rules:write",
             request=RuleStatus, answer=AccessRuleAnswer, inside="rule", audit=SWITCHED),
-    managed("DELETE", f"{KEY}/<rule_id>", remove_key_rule, "Remove a key's access rule", tag=TAG, who=KEY_MANAGER,
+    managed("DELETE", f"{KEY}/<rule_id>", remove_key_rule, "Remove a key's access rule", tag=TAG,
+            who=KEY_MANAGER, scope="rules:write",
             message="Access rule removed.", audit=REMOVED),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from gateway.limits.budgets import Status
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.answers import TeamAnswer, limits_of
 from gateway.surfaces.management.limit_routes import LimitChange, limit_commands, read_limits
-from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.who import MANAGER, MEMBER_MANAGER, TEAM_MANAGER
 from gateway.surfaces.validation_schemas import Body, TextField
 
@@ -19,6 +19,10 @@ TAG = "Teams"
 
 class TeamName(Body):
     name = TextField(1, 255, required=True)
+
+
+class NewTeam(Creating, TeamName):
+    pass
 
 
 def list_teams(call: ManagedCall[str]) -> list[TeamAnswer]:
@@ -30,7 +34,12 @@ def list_teams(call: ManagedCall[str]) -> list[TeamAnswer]:
 
 def create(call: ManagedCall[str]) -> TeamAnswer:
     """Create an empty group of members, who share its access rules and spending limits."""
-    return _show(call, teams.create_team(*call.stores, call.subject, call.fields["name"], actor=call.actor))
+    name = call.fields["name"]
+    return _show(call, teams.create_team(*call.stores, call.subject, name, actor=call.actor, claim=call.claim))
+
+
+def _show_existing(call: ManagedCall[str], team_id: str) -> TeamAnswer:
+    return _show(call, teams.find_team(call.database, call.subject, team_id))
 
 
 def find(call: ManagedCall[TeamInfo]) -> TeamAnswer:
@@ -86,22 +95,30 @@ TEAM = f"{ORG}/<team_id>"
 IN_TEAM = f"{TEAM}/members/<member_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", ORG, list_teams, "List teams", tag=TAG, who=MANAGER, answer=[TeamAnswer], inside="teams",
+    managed("GET", ORG, list_teams, "List teams", tag=TAG,
+            who=MANAGER, scope="teams:read", answer=[TeamAnswer], inside="teams",
             commands=("teams list",)),
-    managed("POST", ORG, create, "Make a team", tag=TAG, who=MANAGER, request=TeamName, answer=TeamAnswer,
+    managed("POST", ORG, create, "Make a team", tag=TAG,
+            who=MANAGER, scope="teams:write", request=NewTeam, answer=TeamAnswer,
             inside="team", success=201, audit="team.create",
+            creates=Creation("team", _show_existing),
             commands=("teams create <organization_id> <name> -> id",)),
-    managed("GET", TEAM, find, "Show a team", tag=TAG, who=TEAM_MANAGER, answer=TeamAnswer, inside="team",
+    managed("GET", TEAM, find, "Show a team", tag=TAG,
+            who=TEAM_MANAGER, scope="teams:read", answer=TeamAnswer, inside="team",
             commands=("teams show <team_id>",)),
-    managed("PATCH", TEAM, rename, "Rename a team", tag=TAG, who=TEAM_MANAGER, request=TeamName, answer=TeamAnswer,
+    managed("PATCH", TEAM, rename, "Rename a team", tag=TAG,
+            who=TEAM_MANAGER, scope="teams:write", request=TeamName, answer=TeamAnswer,
             inside="team", audit="team.rename", commands=("teams rename <team_id> <name>",)),
-    managed("DELETE", TEAM, delete, "Delete a team", tag=TAG, who=TEAM_MANAGER, message="Team deleted.",
+    managed("DELETE", TEAM, delete, "Delete a team", tag=TAG,
+            who=TEAM_MANAGER, scope="teams:write", message="Team deleted.",
             audit="team.delete", commands=("teams delete <team_id>",)),
-    managed("PATCH", f"{TEAM}/limit", set_limits, "Set a team's spending limits", tag=TAG, who=TEAM_MANAGER,
+    managed("PATCH", f"{TEAM}/limit", set_limits, "Set a team's spending limits", tag=TAG,
+            who=TEAM_MANAGER, scope="teams:write",
             request=LimitChange, answer=TeamAnswer, inside="team", audit="team.update_limit",
             commands=limit_commands("team_id")),
-    managed("PUT", IN_TEAM, join, "Put a member into a team", tag=TAG, who=MEMBER_MANAGER, message="Team updated.",
+    managed("PUT", IN_TEAM, join, "Put a member into a team", tag=TAG,
+            who=MEMBER_MANAGER, scope="teams:write", message="Team updated.",
             audit="team.update", commands=("teams add <team_id> <member_id>",)),
-    managed("DELETE", IN_TEAM, leave, "Take a member out of a team", tag=TAG, who=MEMBER_MANAGER,
+    managed("DELETE", IN_TEAM, leave, "Take a member out of a team", tag=TAG, who=MEMBER_MANAGER, scope="teams:write",
             message="Team updated.", audit="team.update", commands=("teams remove <team_id> <member_id>",)),
 )  # fmt: skip

@@ -47,7 +47,7 @@ def _names_of(call: PageCall, choice: OrganizationChoice) -> dict[str, str]:
     """Return the names of the people and things of an organization by their ids."""
     database = call.services.store.database
     names = {choice.id: choice.chosen.name}
-    for member in list_members(database, choice.id):
+    for member in list_members(database, choice.id, service_accounts=True):
         names[member.id] = names[member.user_id] = member.name or member.email
     projects = list_projects(database, [choice.id])
     names |= {project.id: project.name for project in projects}

@@ -94,7 +94,7 @@ def _people_of(visitor: Visitor) -> dict[str, tuple[str, str]]:
     for organization_id, own in visitor.memberships.items():
         members = [own]
         if own.role in MANAGERS:
-            members = list_members(visitor.services.store.database, organization_id)
+            members = list_members(visitor.services.store.database, organization_id, service_accounts=True)
         for member in members:
             people[member.id.partition("_")[2]] = (member.user_id, member.name or member.email)
     return people

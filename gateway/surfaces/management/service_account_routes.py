@@ -1,0 +1,143 @@
+"""`/orgs/…/service-accounts`: tokens for automation that belong to an organization, and to no person.
+
+Only people create and change them: a service account could otherwise give itself what it does not have.
+"""
+
+from typing import Any
+
+from marshmallow import fields, validate
+from msgspec.structs import asdict
+
+from gateway.accounts.rule_values import RuleInfo
+from gateway.accounts.rules import list_rules
+from gateway.accounts.service_accounts import (
+    NewServiceAccount,
+    ServiceAccountChange,
+    ServiceAccountDraft,
+    ServiceAccountInfo,
+)
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.answers import NewServiceAccountAnswer, ServiceAccountAnswer
+from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
+from gateway.surfaces.management.rule_routes import show_rule
+from gateway.surfaces.management.scopes import SCOPES
+from gateway.surfaces.management.who import MANAGER
+from gateway.surfaces.validation_schemas import Body, Moment, OneOf, TextField, describe_field
+
+TAG = "Service accounts"
+MOST_NETWORKS = 100
+SCOPES_TEXT = "What it may do: the scopes that docs/access.md lists for each operation."
+
+
+class ServiceAccountBody(Creating):
+    name = TextField(1, 255, required=True, about="Name in lists and in the audit log.")
+    scopes = fields.List(
+        OneOf(SCOPES), required=True, validate=validate.Length(1, len(SCOPES)), metadata=describe_field(SCOPES_TEXT)
+    )
+    expiresAt = Moment(allow_none=True, about="When its token expires; default: never.")
+    ipCidrs = fields.List(
+        TextField(1, 64),
+        load_default=(),
+        validate=validate.Length(0, MOST_NETWORKS),
+        metadata=describe_field("Address ranges from which it may be used; default: any."),
+    )
+
+
+class ServiceAccountSettings(Body):
+    name = TextField(1, 255, about="New name.")
+    scopes = fields.List(OneOf(SCOPES), validate=validate.Length(1, len(SCOPES)), metadata=describe_field(SCOPES_TEXT))
+    status = OneOf(("active", "inactive"), about="An inactive one is refused; keys that it created keep working.")
+    expiresAt = Moment(allow_none=True, about="When its token expires; null: never.")
+
+
+def list_accounts(call: ManagedCall[str]) -> list[ServiceAccountAnswer]:
+    """List service accounts with their scopes, address rules and last use."""
+    rules = list_rules(call.database, call.subject, "service_account")
+    return [_show(info, rules) for info in call.management.service_accounts.list_accounts(call.subject)]
+
+
+def create(call: ManagedCall[str]) -> NewServiceAccountAnswer:
+    """Create a service account. Its token is shown only in this response, and null if `clientId` found an existing
+    account."""
+    values = call.fields
+    draft = ServiceAccountDraft(values["name"], values["scopes"], values.get("expiresAt"), values["ipCidrs"])
+    account = call.management.service_accounts.create(call.subject, draft, actor=call.actor, claim=call.claim)
+    return _show_new(call, account)
+
+
+def find(call: ManagedCall[str]) -> ServiceAccountAnswer:
+    """Show a service account with its scopes, address rules and last use."""
+    return _show_one(call, call.management.service_accounts.find(call.subject, call.params["account_id"]))
+
+
+def update(call: ManagedCall[str]) -> ServiceAccountAnswer:
+    """Change name, scopes, status or expiry; in force everywhere when this returns."""
+    values = call.fields
+    change = ServiceAccountChange(
+        name=values.get("name"),
+        scopes=values.get("scopes"),
+        status=values.get("status"),
+        sets_expiry="expiresAt" in values,
+        expires_at_us=values.get("expiresAt"),
+    )
+    account_id = call.params["account_id"]
+    return _show_one(call, call.management.service_accounts.update(call.subject, account_id, change, actor=call.actor))
+
+
+def roll(call: ManagedCall[str]) -> NewServiceAccountAnswer:
+    """A new token; the old one is refused everywhere when this returns."""
+    account = call.management.service_accounts.roll(call.subject, call.params["account_id"], actor=call.actor)
+    return _show_new(call, account)
+
+
+def delete(call: ManagedCall[str]) -> None:
+    """Delete a service account. API keys that it created are refused from now on; their history is kept."""
+    call.management.service_accounts.delete(call.subject, call.params["account_id"], actor=call.actor)
+
+
+def _show(info: ServiceAccountInfo, rules: list[RuleInfo]) -> ServiceAccountAnswer:
+    return ServiceAccountAnswer.of(
+        info,
+        masked_token=info.mask,
+        last_used_at=info.last_used_at_us or None,
+        iam_rules=[show_rule(rule) for rule in rules if rule.scope_id == info.id],
+    )
+
+
+def _show_one(call: ManagedCall[Any], info: ServiceAccountInfo) -> ServiceAccountAnswer:
+    return _show(info, list_rules(call.database, info.organization_id, "service_account", info.id))
+
+
+def _show_new(call: ManagedCall[str], account: NewServiceAccount) -> NewServiceAccountAnswer:
+    return NewServiceAccountAnswer(**asdict(_show_one(call, account.info)), token=account.token)
+
+
+def _show_existing(call: ManagedCall[str], account_id: str) -> NewServiceAccountAnswer:
+    info = call.management.service_accounts.find(call.subject, account_id)
+    return NewServiceAccountAnswer(**asdict(_show_one(call, info)), token=None)
+
+
+ALL = "/orgs/<organization_id>/service-accounts"
+ONE = f"{ALL}/<account_id>"
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", ALL, list_accounts, "List service accounts", tag=TAG, who=MANAGER, scope="service_accounts:read",
+            answer=[ServiceAccountAnswer], inside="serviceAccounts", commands=("service-accounts list",)),
+    managed("POST", ALL, create, "Create a service account", tag=TAG, who=MANAGER, request=ServiceAccountBody,
+            answer=NewServiceAccountAnswer, inside="serviceAccount", success=201,
+            audit="service_account.create", creates=Creation("service_account", _show_existing),
+            commands=("service-accounts create <name> --scope=scopes --expires=expiresAt --ip=ipCidrs "
+                      "--client-id=clientId -> id token",)),
+    managed("GET", ONE, find, "Show a service account", tag=TAG, who=MANAGER, scope="service_accounts:read",
+            answer=ServiceAccountAnswer, inside="serviceAccount", commands=("service-accounts show <account_id>",)),
+    managed("PATCH", ONE, update, "Change a service account", tag=TAG, who=MANAGER, request=ServiceAccountSettings,
+            answer=ServiceAccountAnswer, inside="serviceAccount", audit="service_account.update",
+            commands=("service-accounts set <account_id> --name=name --scope=scopes --expires=expiresAt",
+                      "service-accounts switch <account_id> <status>")),
+    managed("POST", f"{ONE}/roll", roll, "Give a service account a new token", tag=TAG, who=MANAGER,
+            answer=NewServiceAccountAnswer, inside="serviceAccount", audit="service_account.roll",
+            commands=("service-accounts roll <account_id> -> token",)),
+    managed("DELETE", ONE, delete, "Delete a service account", tag=TAG, who=MANAGER,
+            message="Service account deleted.", audit="service_account.delete",
+            commands=("service-accounts delete <account_id>",)),
+)  # fmt: skip
