@@ -12,6 +12,7 @@ from typing import Any
 
 from gateway.accounts import tokens
 from gateway.accounts.models import ClientId
+from gateway.accounts.quotas import MOST_CLIENT_IDS, check_quota
 from gateway.errors import Conflict
 from gateway.store.database import Database
 
@@ -72,6 +73,8 @@ def insert(claim: ClientIdClaim | None, object_id: str, now: int) -> None:
     if row is not None and row.object_id != claim.replaces:
         raise ClientIdTaken
     ClientId.delete().where(_is(claim)).execute()
+    same_kind = ClientId.select().where(ClientId.organization == claim.organization_id, ClientId.kind == claim.kind)
+    check_quota(same_kind, MOST_CLIENT_IDS, "values of clientId for one kind of object", "leave it out")
     ClientId.insert(
         organization=claim.organization_id,
         kind=claim.kind,

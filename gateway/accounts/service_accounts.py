@@ -190,9 +190,7 @@ class ServiceAccounts:
         def work(now: int) -> None:
             account = _load(organization_id, account_id)
             ServiceAccount.delete().where(ServiceAccount.id == account_id).execute()
-            Member.update(status="inactive", updated_at=now).where(Member.id == account.member_id).execute()
-            User.update(status="inactive", updated_at=now).where(User.id == account_id).execute()
-            ApiKey.update(generation=ApiKey.generation + 1).where(ApiKey.member == account.member_id).execute()
+            _end_member(account, now)
             AccessRule.delete().where(
                 AccessRule.scope == "service_account", AccessRule.scope_id == account_id
             ).execute()
@@ -240,6 +238,18 @@ def _join_scopes(scopes: Sequence[str]) -> str:
 def _check_expiry(expires_at_us: int | None, now: int) -> None:
     if expires_at_us is not None and expires_at_us <= now:
         raise InvalidRequest("expiresAt must lie in the future.", param="expiresAt")
+
+
+def _end_member(account: ServiceAccountInfo, now: int) -> None:
+    """Deactivate the member with its keys, which stay for the history; remove it if it has none."""
+    keys = ApiKey.member == account.member_id
+    if not ApiKey.select().where(keys).exists():
+        Member.delete().where(Member.id == account.member_id).execute()
+        User.delete().where(User.id == account.id).execute()
+        return
+    Member.update(status="inactive", updated_at=now).where(Member.id == account.member_id).execute()
+    User.update(status="inactive", updated_at=now).where(User.id == account.id).execute()
+    ApiKey.update(generation=ApiKey.generation + 1).where(keys).execute()
 
 
 def _set(account_id: str, values: dict[str, Any], now: int) -> None:

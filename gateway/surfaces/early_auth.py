@@ -7,7 +7,7 @@ kilobytes.
 
 from collections.abc import Mapping
 
-from gateway.accounts.service_account_tokens import is_service_account_token
+from gateway.accounts.service_account_login import is_service_account_token
 from gateway.accounts.sessions import PREFIX
 from gateway.oauth.access_tokens import is_access_token
 from gateway.runtime.threads import work_for

@@ -11,7 +11,7 @@ from gateway.accounts.known_names import KnownNames
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.organizations import OrganizationInfo
 from gateway.accounts.projects import ProjectInfo
-from gateway.accounts.service_account_tokens import is_service_account_token
+from gateway.accounts.service_account_login import is_service_account_token
 from gateway.accounts.service_accounts import ServiceAccountInfo
 from gateway.accounts.sessions import AGENT_LENGTH, LIFE_S, PREFIX, SessionInfo
 from gateway.admin.sign_in import Place

@@ -14,7 +14,7 @@ from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.realtime_secrets import RealtimeSecrets
-from gateway.accounts.service_account_tokens import ServiceAccountTokens
+from gateway.accounts.service_account_login import ServiceAccountTokens
 from gateway.accounts.throttle import Throttle
 from gateway.accounts.vault import Vault
 from gateway.admin.account_changes import Management

@@ -9,7 +9,7 @@ from gateway.accounts.custom_providers import CustomProviders, read_provider_cap
 from gateway.accounts.discounts import Discounts
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.realtime_secrets import RealtimeSecrets
-from gateway.accounts.service_account_tokens import ServiceAccountTokens
+from gateway.accounts.service_account_login import ServiceAccountTokens
 from gateway.accounts.throttle import Throttle
 from gateway.admin.account_changes import Management
 from gateway.admin.deleted_keys import DeletedKeys

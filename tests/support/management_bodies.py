@@ -75,9 +75,9 @@ def furnish(tenants, name: str) -> dict[str, str]:
         "scope": "model",
         "subject": "gpt-4o",
         "discount_id": "disc_" + "0" * 32,
-        "account_id": tenants.ok(
-            "POST", f"{org}/service-accounts", owner, {"name": "Robot", "scopes": ["keys:read"]}
-        )["serviceAccount"]["id"],
+        "account_id": tenants.ok("POST", f"{org}/service-accounts", owner, {"name": "Robot", "scopes": ["keys:read"]})[
+            "serviceAccount"
+        ]["id"],
         "session_id": tenants.services.management.sessions.list_sessions(owner.user_id)[0].id,
         "provider_key": tenants.ok("POST", "/keys/provider", owner, provider_key)["providerKey"]["id"],
     }

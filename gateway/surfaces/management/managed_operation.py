@@ -16,7 +16,7 @@ from gateway.store.database import Database
 from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound
 from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.management.answers import DoneAnswer
-from gateway.surfaces.management.scopes import ManagementScope
+from gateway.surfaces.management.management_scopes import ManagementScope
 from gateway.surfaces.management.who import Who
 from gateway.surfaces.shapes import shape
 from gateway.surfaces.validation_schemas import Body, TextField, read_body, read_query

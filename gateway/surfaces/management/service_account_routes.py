@@ -19,8 +19,8 @@ from gateway.accounts.service_accounts import (
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.answers import NewServiceAccountAnswer, ServiceAccountAnswer
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
+from gateway.surfaces.management.management_scopes import SCOPES
 from gateway.surfaces.management.rule_routes import show_rule
-from gateway.surfaces.management.scopes import SCOPES
 from gateway.surfaces.management.who import MANAGER
 from gateway.surfaces.validation_schemas import Body, Moment, OneOf, TextField, describe_field
 

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import orjson
 import pytest
 from support.management import Tenants
 from support.management_bodies import VARIABLE, furnish
@@ -17,7 +16,6 @@ from gateway.configuration.settings import ROOT
 from gateway.limits.budgets import Limits
 from gateway.oauth.grant_values import Consent
 from gateway.surfaces import surface_table
-from gateway.surfaces.http import Operation
 from gateway.surfaces.management import table as management
 from gateway.surfaces.management import who
 from gateway.surfaces.management.managed_operation import ManagedOperation

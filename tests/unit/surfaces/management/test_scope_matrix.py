@@ -16,7 +16,7 @@ from gateway.surfaces import surface_table
 from gateway.surfaces.management import table as management
 from gateway.surfaces.management import who
 from gateway.surfaces.management.managed_operation import ManagedOperation
-from gateway.surfaces.management.scopes import SCOPES
+from gateway.surfaces.management.management_scopes import SCOPES
 
 pytestmark = pytest.mark.slow
 
@@ -28,8 +28,8 @@ This table shows which operations of the management API each scope of a
 [service account](management.md#service-accounts) allows: ● means accepted, · means refused (403 `scope_missing`).
 Operations without a scope are for people only, because a service account could otherwise give itself, or a person, more
 than it has. Within its scopes a service account may do what an admin of its organization may, with these exceptions: it
-invites, changes and removes developers only, it gives new tokens only to API keys of developers and service accounts, and
-it changes no access rules of service accounts. A test generates this page by calling each operation with each scope.
+invites, changes and removes developers only, gives new tokens only to API keys of developers and service accounts, and
+changes no access rules of service accounts. A test generates this page by calling each operation with each scope.
 
 """
 

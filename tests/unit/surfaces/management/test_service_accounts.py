@@ -7,7 +7,7 @@ import pytest
 from support.management import Person, Tenants
 
 from gateway.accounts.models import ServiceAccount, User
-from gateway.surfaces.management.scopes import READ_SCOPES, SCOPES
+from gateway.surfaces.management.management_scopes import READ_SCOPES, SCOPES
 
 ALL = list(SCOPES)
 

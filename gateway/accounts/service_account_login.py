@@ -24,7 +24,6 @@ REMEMBERED = 10_000
 REFUSALS = 10_000
 # The time of the last use is written at most once in this time.
 USE_RECORDED_S = 300
-INVALID = "token_invalid"
 UNKNOWN = "The token of the service account is not valid."
 INACTIVE = "The service account is inactive."
 EXPIRED = "The token of the service account has expired."
@@ -80,10 +79,10 @@ class ServiceAccountTokens:
         if known == BLOCKED:
             raise Gone(BLOCKED, code="organization_blocked")
         if isinstance(known, str):
-            raise Unauthenticated(known, code=INVALID)
+            raise Unauthenticated(known, code="token_invalid")
         expires_at_us = known.info.expires_at_us
         if expires_at_us is not None and self._clock.now_us() >= expires_at_us:
-            raise Unauthenticated(EXPIRED, code=INVALID)
+            raise Unauthenticated(EXPIRED, code="token_invalid")
         return known
 
     def _read(self, token: str) -> KnownServiceAccount | str:
