@@ -7,7 +7,7 @@ from gateway.accounts.changes import OPERATOR
 from gateway.accounts.models import OrganizationStatus
 from gateway.operator.derived_commands import make_group
 from gateway.operator.installation_commands import opened
-from gateway.operator.output import AS_JSON, print_result
+from gateway.operator.output import AS_JSON, print_result, print_state
 
 organizations = make_group("organizations", "Organizations and their compliance policy.")
 
@@ -46,4 +46,4 @@ def _set_status(ctx: click.Context, organization_id: str, status: OrganizationSt
     info = accounts.set_organization_status(
         installation.database, installation.control, organization_id, status, actor=OPERATOR
     )
-    print_result(f"{info.id} is {info.status}.", id=info.id, status=info.status)
+    print_state(info.id, info.status, "status")

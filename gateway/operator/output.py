@@ -69,6 +69,11 @@ def print_result(line: str, **fields: object) -> None:
         click.echo(printable(line))
 
 
+def print_state(ident: str, state: str, name: str = "state") -> None:
+    """Print that something is in a state now; with --json an object with `id` and the member `name`."""
+    print_result(f"{ident} is {state}.", **{"id": ident, name: state})
+
+
 def print_findings(problems: Sequence[str], fine: str, **fields: object) -> None:
     """Print a line for each problem, or the line `fine`; with --json an object with `problems` and `fields`."""
     if is_json():

@@ -4,6 +4,7 @@ Chat completions, the AI SDK's calls and MCP's chat tool use all of it; the Resp
 gateway itself (`gateway_options`).
 """
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
@@ -237,7 +238,8 @@ def _tool(tool: object, place: int) -> Tool:
         case schema.CustomTool(custom=spec):
             return CustomTool(spec.name, spec.description or "", spec.format)
         case schema.WebSearchTool():
-            return _web_search(tool)
+            domains = (tool.allowed_domains, tool.blocked_domains)
+            return read_search(tool.user_location, tool.search_context_size, domains, tool.max_uses)
         case _:
             return VendorTool(vendor="responses", kind="tool_search", body={"type": "tool_search"})
 
@@ -253,17 +255,23 @@ def _requested_search(options: schema.ChatOptions) -> tuple[WebSearch, ...]:
         where = search.user_location.approximate
     else:
         where = None
-    tool = schema.WebSearchTool(user_location=where, search_context_size=search.search_context_size)
-    return (_web_search(tool),)
+    return (read_search(where, search.search_context_size),)
 
 
-def _web_search(tool: schema.WebSearchTool) -> WebSearch:
-    where = tool.user_location or schema.Location()
+def read_search(
+    location: schema.Location | None,
+    context_size: str | None,
+    domains: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None),
+    max_uses: int | None = None,
+) -> WebSearch:
+    """Return a web search; `domains` are those that are allowed and those that are blocked."""
+    allowed, blocked = domains
+    where = location or schema.Location()
     return WebSearch(
-        max_uses=tool.max_uses,
-        allowed_domains=tuple(tool.allowed_domains or ()),
-        blocked_domains=tuple(tool.blocked_domains or ()),
-        context_size=tool.search_context_size or "",
+        max_uses=max_uses,
+        allowed_domains=tuple(allowed or ()),
+        blocked_domains=tuple(blocked or ()),
+        context_size=context_size or "",
         city=where.city or "",
         region=where.region or "",
         country=where.country or "",

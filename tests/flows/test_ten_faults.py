@@ -176,7 +176,7 @@ def test_a_spent_limit_is_reported_by_key_and_seen_by_the_command(installation: 
 
 
 def test_spent_credits_are_reported_by_organization(installation: Installation) -> None:
-    organization = installation.gateway.manage("credits", "unlimited", "--off").split()[0]
+    organization = installation.gateway.manage("credits", "unlimited", "--off").splitlines()[1].split()[0]
     line = installation.request(installation.ask())
     assert (line["status"], line["code"], line["organization"]) == (402, "insufficient_credits", organization)
     assert "credits grant" in line["remedy"]

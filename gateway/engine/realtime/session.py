@@ -13,6 +13,7 @@ from typing import Protocol
 from gateway.accounts.authentication import Caller
 from gateway.clock import Clock
 from gateway.engine.realtime.session_turns import SessionTurns
+from gateway.engine.realtime.watched_session import WatchedLink, WatchedSession
 from gateway.errors import (
     GatewayError,
     Gone,
@@ -25,15 +26,12 @@ from gateway.errors import (
 )
 from gateway.neutral.realtime import ClientEvent, ServerEvent
 from gateway.providers.openers import SessionLink, UpstreamSession
-from gateway.runtime.threads import later, pause, spawn
+from gateway.runtime.threads import later, spawn
 from gateway.store.shared_slots import HeldSlots
 from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NO_CODE, NORMAL, POLICY, SocketClosed
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.5  # interval of timeout checks
-PING_S = 20.0
-SILENT_S = 70.0  # without a frame, despite pings, the other side counts as disconnected
 DRAIN_S = 5.0  # how long to wait for the usage of responses after the caller left
 LEAVING_S = 0.5  # the same while the worker shuts down
 ANSWER_S = 2.0  # how long a caller may take to answer a close frame
@@ -90,7 +88,7 @@ class SessionWatch:
     clock: Clock
 
 
-class RealtimeSession:
+class RealtimeSession(WatchedSession):
     """A session that is open upstream. `run` serves a caller's socket until either side ends it."""
 
     def __init__(
@@ -252,38 +250,17 @@ class RealtimeSession:
     # Timeouts.
 
     def _look(self) -> None:
-        pinged = self._began
-        sides = [(self._caller, [0, self._began]), (self._upstream, [0, self._began])]
-        while not self._ended:
-            pause(LOOK_S)
-            now = self._watch.clock.monotonic()
-            try:
-                self._check(now)
-                if now - pinged >= PING_S:
-                    pinged = now
-                    self._ping()
-            except (Unavailable, SocketClosed):
-                continue  # the check was not possible; meanwhile no turn can be admitted
-            except GatewayError as error:
-                self._end(error)
-            for side, known in sides:
-                received = 0 if side is None else side.received_count
-                if side is None or received != known[0]:
-                    known[:] = [received, now]
-                elif now - known[1] > SILENT_S:
-                    self._silent(side)
+        links: list[WatchedLink] = [link for link in (self._caller, self._upstream) if link is not None]
+        self._watch_links(self._watch.clock, self._began, links)
 
-    def _silent(self, side: SessionLink | UpstreamSession) -> None:
-        """End the session because a side answers not even pings."""
-        if side is self._upstream:
+    def _fail(self, error: GatewayError) -> None:
+        self._end(error)
+
+    def _end_silent(self, link: WatchedLink) -> None:
+        if link is self._upstream:
             self._lose("The provider does not respond any more.")
         else:
             self._end(None, close_code=GOING_AWAY, reason="Nothing was received.")
-
-    def _ping(self) -> None:
-        if self._caller is not None:
-            self._caller.ping()
-        self._upstream.ping()
 
     def _check(self, now: float) -> None:
         watch = self._watch

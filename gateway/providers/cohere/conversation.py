@@ -9,6 +9,7 @@ from typing import Any
 
 from gateway.errors import NotSupported
 from gateway.neutral.parts import Image, Message, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from gateway.providers.openai.request import write_image
 
 Wire = dict[str, Any]
 
@@ -108,10 +109,7 @@ def _write_part(part: Part) -> Wire:
         case Text() | Refusal():
             return {"type": "text", "text": part.text}
         case Image(media=media) if media.url or media.data:
-            image = {"url": media.url or media.inline("image/png")}
-            if part.detail:
-                image["detail"] = part.detail
-            return {"type": "image_url", "image_url": image}
+            return write_image(part)
         case _:
             name = type(part).__name__.lower()
             raise NotSupported(f"This provider does not take a part of type {name} in this form.", param="messages")

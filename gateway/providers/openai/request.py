@@ -258,6 +258,14 @@ def _write_call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
+def write_image(image: Image) -> dict[str, Any]:
+    """Return the content part of an image with a URL or data."""
+    body = {"url": image.media.url or image.media.inline("image/png")}
+    if image.detail:
+        body["detail"] = image.detail
+    return {"type": "image_url", "image_url": body}
+
+
 def write_part(part: Part) -> dict[str, Any]:
     """Return a content part. NotSupported for a part that the format has no field for. Cache marks are hints and are
     dropped."""
@@ -265,10 +273,7 @@ def write_part(part: Part) -> dict[str, Any]:
         case Text() | Refusal():
             return {"type": "text", "text": part.text}
         case Image(media=media) if media.url or media.data:
-            image = {"url": media.url or media.inline("image/png")}
-            if part.detail:
-                image["detail"] = part.detail
-            return {"type": "image_url", "image_url": image}
+            return write_image(part)
         case Audio(media=media) if media.data:
             sound = part.format or media.media_type.rpartition("/")[2] or "wav"
             return {"type": "input_audio", "input_audio": {"data": media.data, "format": sound}}

@@ -31,6 +31,7 @@ from gateway.neutral.parts import (
     ToolResult,
     VendorPart,
 )
+from gateway.surfaces.chat_option_reader import read_search
 from gateway.surfaces.media_urls import read_media
 from gateway.surfaces.request_parameters import ParameterReader
 from gateway.surfaces.responses import items as shapes
@@ -248,18 +249,9 @@ def _nest_grammar(format: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _search(tool: schema.WebSearchTool, most: int | None) -> WebSearch:
-    where = tool.user_location or schema.Location()
     filters = tool.filters or schema.Filters()
-    return WebSearch(
-        max_uses=most,
-        allowed_domains=tuple(filters.allowed_domains or ()),
-        blocked_domains=tuple(filters.blocked_domains or ()),
-        context_size=tool.search_context_size or "",
-        city=where.city or "",
-        region=where.region or "",
-        country=where.country or "",
-        timezone=where.timezone or "",
-    )
+    domains = (filters.allowed_domains, filters.blocked_domains)
+    return read_search(tool.user_location, tool.search_context_size, domains, most)
 
 
 def _choice(choice: str | dict[str, Any] | None, tools: tuple[Tool, ...]) -> tuple[ToolChoice | None, tuple[Tool, ...]]:

@@ -11,6 +11,7 @@ from msgspec.json import Decoder
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.parameters import Count, Effort, Level, ServiceTier, words_in
+from gateway.surfaces import chat_options
 from gateway.surfaces.json_bodies import decode_json
 from gateway.surfaces.model_options import CHOICES as MODEL_CHOICES
 from gateway.surfaces.model_options import Models, ProviderOptions
@@ -149,12 +150,8 @@ class NamespaceTool(Shape, tag_field="type", tag="namespace"):
     description: str = ""
 
 
-class Location(Shape):
+class Location(chat_options.Location):
     type: Literal["approximate"] | None = None
-    city: str | None = None
-    region: str | None = None
-    country: str | None = None
-    timezone: str | None = None
 
 
 class Filters(Shape):

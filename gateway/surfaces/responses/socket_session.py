@@ -9,10 +9,11 @@ from typing import Any
 
 from gateway.clock import Clock
 from gateway.engine.realtime.session import CallerSocket
-from gateway.errors import GatewayError, Gone, Internal, InvalidRequest, RateLimited, Unavailable
+from gateway.engine.realtime.watched_session import WatchedLink, WatchedSession
+from gateway.errors import GatewayError, Gone, Internal, InvalidRequest, RateLimited
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.disconnects import CallerGone, dismiss
-from gateway.runtime.threads import compute_if, later, pause, spawn
+from gateway.runtime.threads import compute_if, later, spawn
 from gateway.surfaces import caps
 from gateway.surfaces.http_responses import OUR_FAULT
 from gateway.surfaces.responses import socket_frames
@@ -23,9 +24,6 @@ from gateway.transport.handshakes import FAULT, GOING_AWAY, POLICY, SocketClosed
 
 log = logging.getLogger("gateway")
 
-LOOK_S = 0.5  # interval of timeout checks
-PING_S = 20.0
-SILENT_S = 70.0  # without a frame, despite pings, the caller counts as disconnected
 ANSWER_S = 2.0  # how long a caller may take to answer a close frame
 SETTLE_S = 1.0  # how long turns that are ended may take to settle
 # As of the original API: openai.com, guide "WebSocket mode", read in November 2026.
@@ -58,7 +56,7 @@ class _Stream:
     running: Any = None
 
 
-class SocketSession:
+class SocketSession(WatchedSession):
     """An open socket. `run` serves it until either side ends it. `serve` runs one turn and sends its events."""
 
     def __init__(
@@ -74,11 +72,13 @@ class SocketSession:
         self._streams: dict[str, _Stream] = {}
         self._ended = False  # further messages of the caller are ignored
         self._began = watch.clock.monotonic()
+        self._socket: CallerSocket  # set by `run`
 
     def run(self, socket: CallerSocket) -> None:
         """Serve until the end. When this returns, each turn is settled, or is read on for its usage."""
         self._watch.running.add(self)
-        ticker = spawn(self._look, socket)
+        self._socket = socket
+        ticker = spawn(self._watch_links, self._watch.clock, self._began, [socket])
         try:
             while (text := socket.receive()) is not None:
                 if not self._ended:
@@ -149,39 +149,23 @@ class SocketSession:
 
     # Timeouts.
 
-    def _look(self, socket: CallerSocket) -> None:
-        clock = self._watch.clock
-        pinged = last = self._began
-        received = 0
-        while not self._ended:
-            pause(LOOK_S)
-            now = clock.monotonic()
-            try:
-                self._check(socket)
-                if now - pinged >= PING_S:
-                    pinged = now
-                    socket.ping()
-            except (Unavailable, SocketClosed):
-                continue  # the check was not possible; meanwhile no turn can be admitted
-            except GatewayError as error:
-                self._end(socket, error)
-            if socket.received_count != received:
-                received = socket.received_count
-                last = now
-            elif now - last > SILENT_S:
-                self._end(socket, None, "Nothing was received.")
-
-    def _check(self, socket: CallerSocket) -> None:
+    def _check(self, now: float) -> None:
         watch = self._watch
         if self._busy():
             return  # a turn is finished in any case
         if watch.leaving():
-            self._end(socket, None, RESTARTING)
+            self._end(self._socket, None, RESTARTING)
             return
         if self._is_over():
             text = f"A connection lasts at most {watch.longest_s:g} seconds: open another one."
             raise Gone(text, code="websocket_connection_limit_reached", status=400)
         watch.check()
+
+    def _fail(self, error: GatewayError) -> None:
+        self._end(self._socket, error)
+
+    def _end_silent(self, link: WatchedLink) -> None:
+        self._end(self._socket, None, "Nothing was received.")
 
     def _is_over(self) -> bool:
         """Return whether the connection has lasted as long as it may."""

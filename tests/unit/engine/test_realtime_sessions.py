@@ -12,6 +12,7 @@ from support.clock import FakeClock
 
 from gateway.configuration.settings import load
 from gateway.engine.realtime import session as sessions
+from gateway.engine.realtime import watched_session
 from gateway.engine.realtime.session import RealtimeSession, SessionLimits, SessionWatch
 from gateway.errors import RateLimited
 from gateway.neutral.realtime import ServerEvent, SessionLock
@@ -99,7 +100,7 @@ class Running:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(sessions, "LOOK_S", 0.01)
+    monkeypatch.setattr(watched_session, "LOOK_S", 0.01)
     monkeypatch.setattr(sessions, "ANSWER_S", 0.01)
     running: list[Running] = []
 

@@ -9,6 +9,7 @@ from gevent.event import Event
 from gevent.queue import Queue
 from support.clock import FakeClock
 
+from gateway.engine.realtime import watched_session
 from gateway.errors import Unauthenticated
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.threads import spawn
@@ -81,7 +82,7 @@ class Running:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(socket_session, "LOOK_S", 0.01)
+    monkeypatch.setattr(watched_session, "LOOK_S", 0.01)
     monkeypatch.setattr(socket_session, "ANSWER_S", 0.01)
     running: list[Running] = []
 
