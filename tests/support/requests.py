@@ -1,6 +1,7 @@
 """Rows of the request log for tests."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from gateway import ids
@@ -13,6 +14,7 @@ from gateway.store.partitions import id_at
 ORGANIZATION, PROJECT, OTHER = ids.new("org"), ids.new("proj"), ids.new("proj")
 KEY, MEMBER = ids.new("key"), ids.new("member")
 MINUTE_US = 60_000_000
+ROWS_A_WRITE = 500
 START_US = 1_700_000_000_000_000
 ZERO: dict[str, Any] = dict.fromkeys(UsageRecord._fields, 0) | {
     **dict.fromkeys(("operation", "provider", "asked", "served", "source", "finish", "price_version"), ""),
@@ -51,14 +53,13 @@ def entry(number: int = 0, **given: Any) -> LogEntry:
 
 
 def fill(database: Database, rows: Iterable[UsageRecord | LogEntry]) -> None:
-    """Write the rows in one transaction, with the search index of their metadata."""
+    """Write the rows in small transactions, with the search index of their metadata."""
     usage = [row[:] for row in rows if isinstance(row, UsageRecord)]
     entries = [row for row in rows if isinstance(row, LogEntry)]
     tags = [(row.project, tag_of(*one), row.request) for row in entries for one in row.tags.items()]
 
-    def work() -> None:
-        for statement, group in ((RECORD, usage), (STORE, [row[:] for row in entries]), (TAG, tags)):
-            if group:
-                database.execute_many(statement.sql, group)
-
-    database.write(work)
+    for statement, group in ((RECORD, usage), (STORE, [row[:] for row in entries]), (TAG, tags)):
+        # A transaction has a few seconds, in which a busy machine does not write thousands of rows.
+        for start in range(0, len(group), ROWS_A_WRITE):
+            some = group[start : start + ROWS_A_WRITE]
+            database.write(partial(database.execute_many, statement.sql, some))
