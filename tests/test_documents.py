@@ -1,6 +1,7 @@
 """Checks that names in the documents exist: paths, symbols, tests of rules, and packages."""
 
 import ast
+import itertools
 import os
 import re
 import shlex
@@ -22,6 +23,7 @@ from gateway.operator import command as manage
 from gateway.store import mailboxes
 from gateway.store.database import Database
 from gateway.surfaces import surface_table
+from gateway.surfaces.management import table as management_table
 from gateway.telemetry import alert_delivery
 from gateway.worker import accepted_configuration
 
@@ -129,6 +131,39 @@ def test_the_table_of_prices_is_that_of_the_units() -> None:
         page.write_text(head + marker + price_table() + gap + tail)
         table = price_table()
     assert table == price_table()
+
+
+def command_name(usage: str) -> str:
+    """Return the first words of a usage line, which name the command."""
+    return " ".join(itertools.takewhile(re.compile(r"[a-z-]+").fullmatch, usage.split()))
+
+
+def operation_tables() -> str:
+    """Return a table for each subject of the management API: its operations and the commands that run them."""
+    tables: dict[str, list[str]] = {}
+    for row in management_table.OPERATIONS:
+        head = [f"### {row.about.tag}", "", "| Operation | | Command |", "|---|---|---|"]
+        commands = [command_name(usage) for usage in getattr(row, "commands", ())]
+        shown = ", ".join(map(code, dict.fromkeys(commands)))
+        path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", row.path)
+        tables.setdefault(row.about.tag, head).append(f"| `{row.method} {path}` | {row.about.summary} | {shown} |")
+    return "\n\n".join("\n".join(lines) for lines in tables.values()) + "\n"
+
+
+def test_the_page_of_the_management_api_has_all_operations() -> None:
+    """WRITE_GOLDENS=1 pytest tests/test_documents.py updates the page."""
+    page = ROOT / "docs" / "management.md"
+    text = page.read_text()
+    head, marker, rest = text.partition("from gateway/surfaces/management/table.py. -->\n\n")
+    tables, gap, tail = rest.partition("\n## Errors\n")
+    if not gap:
+        gap = "\n## Errors\n"
+        tail = rest.removeprefix("## Errors\n")
+    assert marker
+    if os.environ.get("WRITE_GOLDENS"):
+        page.write_text(head + marker + operation_tables() + gap + tail)
+        tables = operation_tables()
+    assert tables == operation_tables()
 
 
 def test_every_setting_is_told_what_it_is() -> None:

@@ -30,6 +30,7 @@ EVENTS = (
     "credential.refused",
     "provider.resting",
     "model.retiring",
+    "session.cache_lost",
     "books.differ",
     "database.away",
     "redis.away",

@@ -222,6 +222,7 @@ class AlertSettings:
     credits_low_usd: float
     model_end_days: int
     thresholds: tuple[Annotated[int, Between(1, 100)], ...]
+    cache_hits_percent: Annotated[int, Between(0, 50)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -378,5 +378,6 @@ TABLE = (
     RecurringJob("alerts", 2.0, Scope.INSTALLATION, _steps("telemetry.alerts.deliver")),
     RecurringJob("models_ending", 3600.0, Scope.INSTALLATION, _watch_models),
     RecurringJob("budgets_near_end", 15.0, Scope.INSTALLATION, _call("telemetry.budget_watch.look")),
+    RecurringJob("session_caches", 60.0, Scope.INSTALLATION, _steps("telemetry.cache_watch.look")),
     RecurringJob("books", 600.0, Scope.INSTALLATION, _examine_books),
 )

@@ -34,6 +34,7 @@ from gateway.store.redis import open_redis
 from gateway.store.shared_slots import SharedSlots
 from gateway.telemetry.alert_delivery import Alerts
 from gateway.telemetry.budget_watch import BudgetWatch
+from gateway.telemetry.cache_watch import CacheWatch
 from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.otel import Tracing
 from gateway.telemetry.presence import WorkerPresence
@@ -153,6 +154,7 @@ def _open_telemetry(
         alerts=Alerts(hooks, store.documents, transport, mailer, states, clock),
         mail=MailQueue(store.documents, store.vault, mailer, clock),
         model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
+        cache_watch=CacheWatch(store.database, states, clock, settings.alerts.cache_hits_percent),
         presence=WorkerPresence(store.documents, store.control, clock, settings.server.version or __version__),
         tracing=_open_tracing(settings, clock, requests, states),
     )

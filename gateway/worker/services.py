@@ -74,6 +74,7 @@ from gateway.store.redis import Redis
 from gateway.store.shared_slots import SharedSlots
 from gateway.telemetry.alert_delivery import Alerts
 from gateway.telemetry.budget_watch import BudgetWatch
+from gateway.telemetry.cache_watch import CacheWatch
 from gateway.telemetry.gauges import SHARED, JobHealth, budget_rows, job_rows, provider_rows
 from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.otel import Tracing
@@ -205,6 +206,7 @@ class TelemetryServices:
     alerts: Alerts
     mail: MailQueue
     model_watch: ModelWatch
+    cache_watch: CacheWatch
     presence: WorkerPresence
     tracing: Tracing | None = None
     # The reports of this worker's recurring jobs.

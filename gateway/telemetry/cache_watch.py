@@ -1,0 +1,182 @@
+"""Warnings about sessions of agents whose prompt cache hits collapse, with the cause, found in their usage rows.
+
+An agent sends its whole conversation with each turn, so most of its input normally comes from the provider's prompt
+cache. A turn without hits costs up to ten times as much.
+"""
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import attrgetter
+
+from gateway.clock import MINUTE_US, SECOND_US, Clock
+from gateway.metering.agent_turns import SessionTurn, TurnPosition, read_turns
+from gateway.runtime.state_changes import INFO, StateChange, StateLog
+from gateway.runtime.stepwise import GoOn, always
+from gateway.runtime.threads import give_way
+from gateway.store.database import Database
+
+EVENT = "session.cache_lost"
+BACK = "session.cache_back"
+LOOK_BACK_US = 15 * MINUTE_US  # turns that a new leader reads
+LATE_US = 5 * SECOND_US  # rows of other workers may be committed this much later than they are dated
+PAGE = 500
+PAGES = 40  # of one run; the next run continues
+MOST_SESSIONS = 5_000
+KEPT_TURNS = 40  # of each session
+FEWEST_TURNS = 6
+SHORTEST_US = 30 * SECOND_US  # many sub-agents begin at once: their first turns have no hits
+LARGE_TOKENS = 2_000  # smaller prompts are not cached by most providers
+USUAL_PERCENT = 50
+CACHE_LIFE_US = 5 * MINUTE_US
+PROVIDER = "another provider"
+MODEL = "another model"
+PAUSES = "pauses longer than the cache lives"
+PREFIX = "a changed beginning of the prompt"
+REMEDIES = {
+    PROVIDER: "see why with explain <request>; provider/model, or a session header, keeps a session at one provider",
+    MODEL: "a cache belongs to one model: keep the model during a session",
+    PAUSES: "ask for a longer cache lifetime if the provider has one",
+    PREFIX: "compare two consecutive requests: tools, system prompt and earlier messages must stay exactly the same",
+}
+
+
+@dataclass(slots=True)
+class WatchedSession:
+    """The latest large turns of a session, and the usual ones from before its hits collapsed."""
+
+    turns: deque[SessionTurn] = field(default_factory=lambda: deque(maxlen=KEPT_TURNS))
+    usual: list[SessionTurn] = field(default_factory=list)
+
+
+class CacheWatch:
+    """Follows the turns of all sessions. `look` runs only in the leading worker. A session is reported when its hits
+    fall below `percent` of its input, after at least half of it came from the cache; 0: never."""
+
+    def __init__(self, database: Database, states: StateLog, clock: Clock, percent: int) -> None:
+        self._database = database
+        self._states = states
+        self._clock = clock
+        self._percent = percent
+        self._position: TurnPosition | None = None
+        self._sessions: OrderedDict[tuple[str, str], WatchedSession] = OrderedDict()
+
+    def look(self, go_on: GoOn = always) -> None:
+        """Read the turns since the last run, and fire or resolve a state change for sessions that changed. Unavailable
+        when the store is away."""
+        if not self._percent:
+            return
+        until_us = self._clock.now_us() - LATE_US
+        position = self._position or TurnPosition(until_us - LOOK_BACK_US)
+        for _ in range(PAGES):
+            page = read_turns(self._database, position, until_us, PAGE)
+            self._position = position = page.position
+            self._follow(page.turns)
+            if not page.full or not go_on():
+                break
+            give_way()
+
+    def _follow(self, turns: Sequence[SessionTurn]) -> None:
+        changed: dict[tuple[str, str], WatchedSession] = {}
+        for turn in turns:
+            if turn.input_tokens >= LARGE_TOKENS:
+                name = (turn.project_id, turn.session)
+                session = changed[name] = self._sessions.setdefault(name, WatchedSession())
+                self._sessions.move_to_end(name)
+                session.turns.append(turn)
+        for session in changed.values():
+            self._judge(session)
+        while len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+
+    def _judge(self, session: WatchedSession) -> None:
+        usual, recent = split(list(session.turns))
+        if not recent:
+            return
+        if session.usual:
+            if hits_percent(recent) >= USUAL_PERCENT:
+                session.usual = []
+                self._states.resolve(_restored(recent))
+        elif self._is_lost(usual, recent):
+            session.usual = usual
+            self._states.fire(_lost(usual, recent))
+
+    def _is_lost(self, usual: Sequence[SessionTurn], recent: Sequence[SessionTurn]) -> bool:
+        had_hits = len(usual) >= FEWEST_TURNS and hits_percent(usual) >= USUAL_PERCENT
+        return had_hits and hits_percent(recent) < self._percent
+
+
+def split(turns: list[SessionTurn]) -> tuple[list[SessionTurn], list[SessionTurn]]:
+    """Return the turns before, and the recent ones: the fewest that are enough to judge; none if all are too few."""
+    for start in range(len(turns) - FEWEST_TURNS, -1, -1):
+        if turns[-1].at_us - turns[start].at_us >= SHORTEST_US:
+            return turns[:start], turns[start:]
+    return turns, []
+
+
+def hits_percent(turns: Sequence[SessionTurn]) -> int:
+    """Return the part of the input that came from the provider's cache."""
+    total = sum(turn.input_tokens for turn in turns)
+    return sum(turn.cached for turn in turns) * 100 // total
+
+
+def cause_of(usual: Sequence[SessionTurn], recent: Sequence[SessionTurn]) -> str:
+    """Return why the recent turns have no hits."""
+    for cause, read in ((PROVIDER, attrgetter("provider")), (MODEL, attrgetter("model"))):
+        if _main(recent, read) != _main(usual, read) or _mixes(recent, read) and not _mixes(usual, read):
+            return cause
+    pauses = sorted(after.at_us - before.at_us for before, after in pairwise(recent))
+    if pauses[len(pauses) // 2] >= CACHE_LIFE_US:
+        return PAUSES
+    return PREFIX
+
+
+def _main(turns: Sequence[SessionTurn], read: Callable[[SessionTurn], str]) -> str:
+    return Counter(map(read, turns)).most_common(1)[0][0]
+
+
+def _mixes(turns: Sequence[SessionTurn], read: Callable[[SessionTurn], str]) -> bool:
+    """Return whether a quarter of the turns or more are elsewhere than the others."""
+    most = Counter(map(read, turns)).most_common(1)[0][1]
+    return most <= len(turns) * 3 // 4
+
+
+def _subject(turn: SessionTurn) -> str:
+    return f"session {turn.project_id} {turn.session}"
+
+
+def _lost(usual: Sequence[SessionTurn], recent: Sequence[SessionTurn]) -> StateChange:
+    last = recent[-1]
+    cause = cause_of(usual, recent)
+    before = hits_percent(usual)
+    now = hits_percent(recent)
+    facts = _facts(last) | {
+        "cause": cause,
+        "hits_before_percent": before,
+        "hits_percent": now,
+        "provider_before": _main(usual, attrgetter("provider")),
+        "provider": _main(recent, attrgetter("provider")),
+        "model_before": _main(usual, attrgetter("model")),
+        "model": _main(recent, attrgetter("model")),
+        "request": last.request_id,
+    }
+    share = f"{now} % of the input comes from the prompt cache instead of {before} %"
+    message = f"session {last.session}: {share}, because of {cause}"
+    return StateChange(EVENT, _subject(last), message, remedy=REMEDIES[cause], facts=facts)
+
+
+def _restored(recent: Sequence[SessionTurn]) -> StateChange:
+    last = recent[-1]
+    facts = _facts(last) | {"hits_percent": hits_percent(recent)}
+    message = f"session {last.session}: the prompt cache has hits again"
+    return StateChange(BACK, _subject(last), message, INFO, facts=facts)
+
+
+def _facts(turn: SessionTurn) -> dict[str, object]:
+    return {
+        "organization": turn.organization_id,
+        "project": turn.project_id,
+        "key": turn.key_id,
+        "session": turn.session,
+    }
