@@ -5,16 +5,18 @@ from typing import Any
 
 import httpx
 import pytest
+from fakes.embedding_services import FakeEmbeddingServices
 from fakes.openai import FakeOpenAI
 from support.gateways import LocalGateway, local_gateway
-from support.shared import usage_of
+from support.media import providers_at
+from support.shared import Share, usage_of
 
 from gateway.accounts.organizations import set_policy
 from gateway.billing.reconciliation import doctor
 from gateway.billing.rerating import post, rerate
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model, Prices, TokenRates
-from gateway.catalogue.unlisted_entries import PROVISIONAL
+from gateway.catalogue.unlisted_entries import PROVISIONAL, find_nearest
 from gateway.configuration.settings import Settings
 
 NEW = "gpt-99-preview"
@@ -101,6 +103,64 @@ def test_every_chat_surface_passes_it_on(
 ) -> None:
     answer = call(unlimited_once, path, model=f"openai/{NEW}", **body)
     assert answer.status_code == 200 and upstream.calls[-1].body["model"] == NEW, answer.text
+
+
+CONTENTS = {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]}
+
+
+@pytest.mark.parametrize("method", ["generateContent", "streamGenerateContent?alt=sse"])
+def test_the_surface_of_gemini_passes_it_on(unlimited_once: LocalGateway, upstream: FakeOpenAI, method: str) -> None:
+    answer = call(unlimited_once, f"/v1beta/models/openai/{NEW}:{method}", **CONTENTS)
+    assert answer.status_code == 200 and upstream.calls[-1].body["model"] == NEW, answer.text
+    assert "Hello" in answer.text and usage_of(unlimited_once)[-1].price_version == PROVISIONAL
+
+
+def test_gemini_counts_tokens_of_a_new_model(unlimited_once: LocalGateway) -> None:
+    answer = call(unlimited_once, f"/v1beta/models/openai/{NEW}:countTokens", **CONTENTS)
+    assert answer.status_code == 200 and answer.json()["totalTokens"] > 0, answer.text
+
+
+@pytest.mark.parametrize("version", [1, 3, 4])
+@pytest.mark.parametrize("streaming", ["true", "false"])
+def test_the_surface_of_the_ai_sdk_passes_it_on(
+    unlimited_once: LocalGateway, upstream: FakeOpenAI, version: int, streaming: str
+) -> None:
+    headers = {
+        "Authorization": f"Bearer {unlimited_once.key}",
+        "ai-language-model-id": f"openai/{NEW}",
+        "ai-language-model-streaming": streaming,
+    }
+    body = {"prompt": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]}
+    answer = httpx.post(f"{unlimited_once.address}/v{version}/ai/language-model", headers=headers, json=body)
+    assert answer.status_code == 200 and upstream.calls[-1].body["model"] == NEW, answer.text
+    assert usage_of(unlimited_once)[-1].price_version == PROVISIONAL
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/embeddings", {"model": "openai/text-embedding-99", "input": ["Hello", "World"]}),
+        ("/v1beta/models/openai/text-embedding-99:embedContent", {"content": {"parts": [{"text": "Hello"}]}}),
+        (
+            "/v1beta/models/openai/text-embedding-99:batchEmbedContents",
+            {"requests": [{"content": {"parts": [{"text": "Hello"}]}}, {"content": {"parts": [{"text": "World"}]}}]},
+        ),
+    ],
+)
+def test_embeddings_are_passed_on_at_the_price_of_the_nearest_model_of_embeddings(
+    settings: Callable[..., Settings], share: Share, path: str, body: dict[str, Any]
+) -> None:
+    services = share.fake(FakeEmbeddingServices)
+    environment = providers_at(services, {"OPENAI": "/v1"}) | {"GATEWAY_BOOTSTRAP_CREDITS_USD": "unlimited"}
+    with local_gateway(settings, **environment) as gateway:
+        answer = call(gateway, path, **body)
+        assert answer.status_code == 200, answer.text
+        assert services.calls[-1].body["model"] == "text-embedding-99"
+        row = usage_of(gateway)[-1]
+        assert (row.served, row.operation, row.price_version) == ("text-embedding-99", "embeddings", PROVISIONAL)
+        near = find_nearest(gateway.services.routing.catalogue.current(), "openai", "text-embedding-99")
+        assert near is not None and near.model.startswith("text-embedding-")
+        assert row.cost_nusd == row.input * near.prices[-1].base.prompt // 1_000_000 > 0
 
 
 @pytest.fixture
