@@ -43,7 +43,7 @@ REMEDIES = {
 
 
 @dataclass(slots=True)
-class WatchedSession:
+class CachingSession:
     """The latest large turns of a session, and the usual ones from before its hits collapsed."""
 
     turns: deque[SessionTurn] = field(default_factory=lambda: deque(maxlen=KEPT_TURNS))
@@ -60,7 +60,7 @@ class CacheWatch:
         self._clock = clock
         self._percent = percent
         self._position: TurnPosition | None = None
-        self._sessions: OrderedDict[tuple[str, str], WatchedSession] = OrderedDict()
+        self._sessions: OrderedDict[tuple[str, str], CachingSession] = OrderedDict()
 
     def look(self, go_on: GoOn = always) -> None:
         """Read the turns since the last run, and fire or resolve a state change for sessions that changed. Unavailable
@@ -78,11 +78,11 @@ class CacheWatch:
             give_way()
 
     def _follow(self, turns: Sequence[SessionTurn]) -> None:
-        changed: dict[tuple[str, str], WatchedSession] = {}
+        changed: dict[tuple[str, str], CachingSession] = {}
         for turn in turns:
             if turn.input_tokens >= LARGE_TOKENS:
                 name = (turn.project_id, turn.session)
-                session = changed[name] = self._sessions.setdefault(name, WatchedSession())
+                session = changed[name] = self._sessions.setdefault(name, CachingSession())
                 self._sessions.move_to_end(name)
                 session.turns.append(turn)
         for session in changed.values():
@@ -90,7 +90,7 @@ class CacheWatch:
         while len(self._sessions) > MOST_SESSIONS:
             self._sessions.popitem(last=False)
 
-    def _judge(self, session: WatchedSession) -> None:
+    def _judge(self, session: CachingSession) -> None:
         usual, recent = split(list(session.turns))
         if not recent:
             return
