@@ -50,6 +50,10 @@ TRIED_THROUGH = {
     "accounts/member_callers.py": ("unit/surfaces/management/test_model_pages.py",),
     "accounts/group_models.py": ("unit/admin/test_group_grants.py",),
     "accounts/group_rules.py": ("unit/admin/test_group_grants.py",),
+    "accounts/identities.py": ("flows/test_sso.py",),
+    "accounts/identity_providers.py": ("flows/test_sso.py",),
+    "accounts/sso_": ("flows/test_sso.py",),
+    "admin/sso_": ("flows/test_sso.py",),
     "accounts/mail_queue.py": ("unit/surfaces/management/test_letters.py",),
     "accounts/second_factor.py": ("unit/surfaces/management/test_session_routes.py",),
     "admin/limit_setters.py": ("unit/surfaces/management/test_organization_routes.py",),
@@ -82,6 +86,7 @@ TRIED_THROUGH = {
     "server/launch.py": ("flows/test_boot.py",),
     "server/ports.py": ("unit/operator/test_start.py", "flows/test_boot.py"),
     "server/": ("unit/server/test_worker.py", "unit/server/test_express.py"),
+    "sso/": ("flows/test_sso.py",),
     "runtime/stepwise.py": ("unit/billing/test_usage_purge.py",),
     "store/disk.py": ("unit/operator/test_start.py", "flows/test_health_and_edges.py"),
     "store/": ("unit/store/test_database.py", "unit/store/test_outage.py"),
@@ -96,6 +101,7 @@ TRIED_THROUGH = {
     "runtime/lazy_import.py": ("unit/test_footprint.py",),
     "neutral/operations.py": ("flows/test_health_and_edges.py",),
     "worker/shared_state.py": ("unit/worker/test_wiring.py", "flows/test_cache.py"),
+    "worker/sso_wiring.py": ("unit/worker/test_wiring.py", "flows/test_sso.py"),
     "worker/service_base.py": ("unit/worker/test_wiring.py", "flows/test_boot.py"),
 }
 

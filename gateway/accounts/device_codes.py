@@ -96,7 +96,8 @@ class Devices:
                 return "expired", None
             if row.status == "denied" or row.user_id is None:
                 return "denied", None
-            return "approved", NewSession(self._sessions.insert(session_id, token, row.user_id, now, row.client), token)
+            info = self._sessions.insert(session_id, token, row.user_id, now, row.client, row.sso_login or "")
+            return "approved", NewSession(info, token)
 
         return self._database.write(work)
 
@@ -105,8 +106,9 @@ class Devices:
         now = self._database.now_us()
         return self._database.read(lambda: _info(_load(user_code, now)))
 
-    def decide(self, user_code: str, user_id: str, approve: bool) -> DeviceRequest:
-        """Approve or deny on behalf of a user. NotFound, Conflict (already decided)."""
+    def decide(self, user_code: str, user_id: str, approve: bool, sso_login: str = "") -> DeviceRequest:
+        """Approve or deny on behalf of a user; the device's session depends on `sso_login`, as the approver's does.
+        NotFound, Conflict (already decided)."""
         now = self._database.now_us()
 
         def work() -> DeviceRequest:
@@ -120,6 +122,7 @@ class Devices:
             else:
                 row.status = "denied"
             row.user_id = user_id
+            row.sso_login = sso_login or None
             row.save()
             audit.append(f"device.{'approve' if approve else 'deny'}", row.id, actor=user_id, at_us=now)
             return _info(row)

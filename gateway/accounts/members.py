@@ -241,6 +241,7 @@ def update_member(
         else:
             status = "active" if active else "inactive"
         values = {"role": role or before.role, "status": status}
+        _check_break_glass(before, values)
         Member.update(updated_at=now, **values).where(Member.id == member_id).execute()
         if status != "active":  # access tokens of their keys do not come back with them
             ApiKey.update(generation=ApiKey.generation + 1).where(ApiKey.member == member_id).execute()
@@ -264,6 +265,15 @@ def check_role(role: str) -> None:
     """InvalidRequest unless it is one of the three roles."""
     if role not in ROLES:
         raise InvalidRequest(f"role must be one of {', '.join(ROLES)}.", param="role")
+
+
+def _check_break_glass(member: MemberInfo, values: Mapping[str, str]) -> None:
+    """Raise Conflict if the break-glass account of required single sign-on would no longer be an active owner."""
+    organization = Organization.get_by_id(member.organization_id)
+    is_kept = values["role"] == "owner" and values["status"] == "active"
+    if organization.sso_required and organization.break_glass == member.id and not is_kept:
+        text = "This is the break-glass account of required single sign-on. Choose another one first."
+        raise Conflict(text, code="break_glass_account")
 
 
 def _check_owner_left(organization_id: str) -> None:

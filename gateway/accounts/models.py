@@ -6,6 +6,7 @@ from typing import Literal, cast
 import peewee
 
 from gateway.accounts.group_models import GROUP_MODELS
+from gateway.accounts.sso_models import SSO_MODELS
 from gateway.accounts.tokens import Kind
 from gateway.store.database import Base, NanoField, TimeField
 
@@ -302,7 +303,8 @@ class Audit(Base):
 
 
 class Session(Base):
-    """A browser's or command line's sign-in; only the keyed hash of its token is kept."""
+    """A browser's or command line's sign-in; only the keyed hash of its token is kept. `sso_login` is the sign-in with
+    an identity provider on which it depends, null after a sign-in by password."""
 
     id = peewee.CharField(40, primary_key=True)
     user = peewee.ForeignKeyField(User, on_delete="CASCADE", backref="+")
@@ -312,6 +314,7 @@ class Session(Base):
     refreshed_at = TimeField()
     expires_at = TimeField()
     agent = peewee.CharField(120, default="")
+    sso_login = peewee.CharField(40, null=True)
 
     class Meta:
         table_name = "session"
@@ -327,6 +330,7 @@ class DeviceCode(Base):
     status = cast("peewee.CharField[DeviceStatus]", peewee.CharField(16, default="pending"))
     user = peewee.ForeignKeyField(User, on_delete="CASCADE", backref="+", null=True)
     user_id: str | None
+    sso_login = peewee.CharField(40, null=True)
     polled_at = TimeField(default=0)
     created_at = TimeField()
     expires_at = TimeField()
@@ -394,4 +398,5 @@ MODELS: Sequence[type[Base]] = (
     Invitation,
     Skill,
     *GROUP_MODELS,
+    *SSO_MODELS,
 )

@@ -10,6 +10,7 @@ from gateway import ids
 from gateway.accounts import audit, tokens
 from gateway.accounts.members import end_sign_ins
 from gateway.accounts.models import Session, User
+from gateway.accounts.sso_models import SsoLogin
 from gateway.clock import SECOND_US
 from gateway.errors import Forbidden, NotFound, Unauthenticated
 from gateway.store.database import Database
@@ -25,7 +26,9 @@ EXPIRED = "The session has expired. Sign in again."
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
     """A live session and its user. `refreshed`: this look-up extended it, so a cookie should be sent anew.
-    `used_at_us` is accurate to the day; `agent` is the name that the program gave at the sign-in."""
+    `used_at_us` is accurate to the day; `agent` is the name that the program gave at the sign-in. `sso_login` and
+    `provider_id` are set after a sign-in with an identity provider; `organization_id` is the organization of that
+    provider, the only one that the session reaches ("": all, or a sign-in by password)."""
 
     id: str
     user_id: str
@@ -36,6 +39,9 @@ class SessionInfo:
     refreshed: bool = False
     used_at_us: int = 0
     agent: str = ""
+    sso_login: str = ""
+    provider_id: str = ""
+    organization_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +62,18 @@ class Sessions:
         self._database = database
         self._hash_keys = secrets.hash_keys
 
-    def open(self, user_id: str, agent: str = "") -> NewSession:
-        """Sign a user in; `agent` is what the program calls itself."""
+    def open(self, user_id: str, agent: str = "", sso_login: str = "") -> NewSession:
+        """Sign a user in; `agent` is what the program calls itself, `sso_login` the sign-in with an identity provider
+        on which the session depends."""
         session_id = ids.new("ses")
         token = ids.token(PREFIX)
         now = self._database.now_us()
-        return NewSession(self._database.write(partial(self.insert, session_id, token, user_id, now, agent)), token)
+        insert = partial(self.insert, session_id, token, user_id, now, agent, sso_login)
+        return NewSession(self._database.write(insert), token)
 
-    def insert(self, session_id: str, token: str, user_id: str, now: int, agent: str = "") -> SessionInfo:
+    def insert(
+        self, session_id: str, token: str, user_id: str, now: int, agent: str = "", sso_login: str = ""
+    ) -> SessionInfo:
         """The part of `open` that runs within a transaction. The oldest beyond MOST_SESSIONS of the user go."""
         Session.insert(
             id=session_id,
@@ -73,6 +83,7 @@ class Sessions:
             refreshed_at=now,
             expires_at=now + LIFE_S * SECOND_US,
             agent=agent[:AGENT_LENGTH].replace("\0", ""),
+            sso_login=sso_login or None,
         ).execute()
         newest = (
             Session.select(Session.id)
@@ -94,7 +105,7 @@ class Sessions:
         now = self._database.now_us()
         hashes = tokens.candidates(token, self._hash_keys)
         row = self._database.read(lambda: _select().where(Session.token_hash.in_(hashes)).first())
-        if row is None or row.expires_at <= now:
+        if row is None or row.expires_at <= now or not _is_vouched(row, now):
             raise Unauthenticated(EXPIRED, code="session_invalid")
         if row.status != "active":
             raise Forbidden("This account was deactivated.", code="account_deactivated")
@@ -150,10 +161,35 @@ class Sessions:
 
 
 def _select() -> "peewee.ModelSelect[Any]":
-    return Session.select(Session, User.email, User.name, User.status).join(User).objects()
+    login = Session.sso_login == SsoLogin.id
+    return (
+        Session.select(
+            Session, User.email, User.name, User.status, SsoLogin.valid_until, SsoLogin.provider, SsoLogin.organization
+        )
+        .join(User)
+        .switch(Session)
+        .join(SsoLogin, peewee.JOIN.LEFT_OUTER, on=login)
+        .objects()
+    )
+
+
+def _is_vouched(row: Any, now: int) -> bool:
+    """Return whether the session is independent of an identity provider, or that sign-in still counts."""
+    return row.sso_login is None or (row.valid_until is not None and row.valid_until > now)
 
 
 def _info(row: Any, refreshed: bool = False) -> SessionInfo:
     return SessionInfo(
-        row.id, row.user_id, row.email, row.name, row.created_at, row.expires_at, refreshed, row.refreshed_at, row.agent
+        row.id,
+        row.user_id,
+        row.email,
+        row.name,
+        row.created_at,
+        row.expires_at,
+        refreshed,
+        row.refreshed_at,
+        row.agent,
+        row.sso_login or "",
+        row.provider or "",
+        row.organization or "",
     )

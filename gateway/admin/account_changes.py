@@ -168,13 +168,13 @@ class Management:
         self.throttle.take(ThrottleGate("device codes, looked up", user_id, DEVICE_DECISIONS, MINUTE_S))
         return self.devices.find(user_code)
 
-    def decide_device(self, user_code: str, user_id: str, approve: bool) -> DeviceRequest:
+    def decide_device(self, user_code: str, user_id: str, approve: bool, sso_login: str = "") -> DeviceRequest:
         """Approve or deny a device. Raises NotFound, Conflict (already decided) or RateLimited."""
         self.throttle.take(
             ThrottleGate("device codes, decided", user_id, DEVICE_DECISIONS, MINUTE_S),
             ThrottleGate("device codes, decided in a day", user_id, DAY_DECISIONS, DAY_S),
         )
-        return self.devices.decide(user_code, user_id, approve)
+        return self.devices.decide(user_code, user_id, approve, sso_login)
 
     def create_organization(self, name: str, user_id: str, email: str) -> organizations.OrganizationInfo:
         """Create an organization with a first project, owned by a user. Raises InvalidRequest."""

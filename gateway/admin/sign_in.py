@@ -11,6 +11,7 @@ from gateway.accounts.models import User
 from gateway.accounts.passwords import Passwords, PasswordsBusy
 from gateway.accounts.second_factor import INVALID_CODE, SecondFactors
 from gateway.accounts.sessions import NewSession, Sessions
+from gateway.accounts.sso_requirement import check_password_sign_in
 from gateway.accounts.throttle import Throttle, ThrottleGate
 from gateway.accounts.tokens import hash_token
 from gateway.clock import DAY_US, SECOND_US
@@ -79,8 +80,8 @@ class SignInService:
     def begin(self, email: str, password: str, place: Place) -> SignedIn | PendingSignIn:
         """Check the password. Return a session, or a ticket if a second factor is required.
 
-        Raises Unauthenticated, Forbidden (deactivated), RateLimited (too many attempts) or PasswordsBusy (too many
-        other sign-ins).
+        Raises Unauthenticated, Forbidden (deactivated, or single sign-on is required), RateLimited (too many attempts)
+        or PasswordsBusy (too many other sign-ins).
         """
         address = email.strip().lower()[:255].replace("\0", "")
         user = self._database.read(partial(User.get_or_none, User.email == address))
@@ -98,6 +99,7 @@ class SignInService:
             spawn(self._note, user.id if user else "", place.peer, error.code)
             raise
         self._throttle.forgive(*gates)
+        check_password_sign_in(self._database, signed_in.id)
         if self._factors.find(signed_in.id).active:
             return PendingSignIn(self._make_ticket(signed_in.id))
         return self._open(signed_in.id, place)

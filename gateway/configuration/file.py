@@ -37,6 +37,8 @@ REFERENCE = 'refer to it, as "env:NAME" or "file:PATH"'
 CATALOGUE = ("providers", "models", "aliases")
 SECRETS = "secrets"
 API_KEY = "api_key"
+CLIENT_SECRET = "client_secret"
+IDENTITY_PROVIDERS = "identity_providers"
 BASE_URL = "base_url"
 VALUES = "values"
 
@@ -47,7 +49,8 @@ class ConfigFile:
 
     `sections` are settings by section, with references resolved. `environment` is the fallback for look-ups of secrets
     and provider keys that the environment does not set; `references` are their sources, by the same names. `catalogue`
-    has the tables of a catalogue: providers by id, models, aliases. `lines` are those of the file's text.
+    has the tables of a catalogue: providers by id, models, aliases. `identity_providers` are the tables of these, by
+    id, with references resolved. `lines` are those of the file's text.
     """
 
     path: str = ""
@@ -55,6 +58,7 @@ class ConfigFile:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     references: Mapping[str, str] = field(default_factory=dict)
     catalogue: Mapping[str, Any] = field(default_factory=dict)
+    identity_providers: Mapping[str, Any] = field(default_factory=dict, repr=False)
     variables: frozenset[str] = frozenset()  # variables that the file refers to
     lines: TomlLines | None = field(default=None, repr=False, compare=False)
 
@@ -114,7 +118,7 @@ class _Reader:
     def read(
         self, tree: dict[str, Any], sections: Mapping[str, Collection[str]], secrets: Mapping[str, str]
     ) -> ConfigFile:
-        known = {*sections, *CATALOGUE, SECRETS}
+        known = {*sections, *CATALOGUE, SECRETS, IDENTITY_PROVIDERS}
         ready = {}
         for name, value in tree.items():
             if name not in known:
@@ -132,8 +136,20 @@ class _Reader:
             "models": tree.get("models", []),
             "aliases": tree.get("aliases", {}),
         }
-        referred = frozenset(self._variables)
-        return ConfigFile(str(self._path), ready, self._fallbacks, self._references, catalogue, referred, self._lines)
+        identity_providers = {
+            ident: self._identity_provider(ident, value)
+            for ident, value in self._table(tree, IDENTITY_PROVIDERS).items()
+        }
+        return ConfigFile(
+            str(self._path),
+            ready,
+            self._fallbacks,
+            self._references,
+            catalogue,
+            identity_providers,
+            frozenset(self._variables),
+            self._lines,
+        )
 
     def _note(self, text: str, table: str, key: str = "") -> None:
         self._problems.append(f"{TomlPlace(self._path.name, '', self._lines, table).at(key)}: {text}")
@@ -182,6 +198,16 @@ class _Reader:
                 else:
                     self._references[variable(ident, name)] = ""
         return rest
+
+    def _identity_provider(self, ident: str, value: Any) -> Any:
+        """Return the table of an identity provider with its references resolved; its secret must be a reference."""
+        table = f"{IDENTITY_PROVIDERS}.{ident}"
+        if not isinstance(value, dict):
+            return value
+        secret = value.get(CLIENT_SECRET, ENV)
+        if not self._is_reference(secret):
+            self._note(f"[{table}] {CLIENT_SECRET}: a secret must not be written in this file; {REFERENCE}", table)
+        return {key: self._resolve(entry, table, key) for key, entry in value.items()}
 
     def _keep(self, name: str, value: Any, table: str, key: str) -> None:
         """Store a secret, which must be a reference or a list of references."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
+from gateway.configuration.configured_providers import VARIABLE as IDENTITY_PROVIDERS
+from gateway.configuration.configured_providers import ConfiguredProvider, SingleSignOn, load_providers
 from gateway.configuration.database_settings import DatabaseSettings as DatabaseSettings
 from gateway.configuration.file import ConfigFile
 from gateway.configuration.mail_settings import MAIL_PASSWORD, MailSettings
@@ -260,8 +262,10 @@ class Settings:
     metrics: Metrics
     alerts: AlertSettings
     mail: MailSettings
+    sso: SingleSignOn
     otel: Otel
     environment: Mapping[str, str] = field(repr=False)
+    identity_providers: tuple[ConfiguredProvider, ...] = ()
     file: ConfigFile = field(default_factory=ConfigFile, metadata={"section": False})
     # (section, key) → source: "default", a file's name, a variable's name.
     origins: Mapping[tuple[str, str], str] = field(default_factory=dict, repr=False)
@@ -318,6 +322,7 @@ SECRETS = {
     "api_key_hash_secret": "GATEWAY_API_KEY_HASH_SECRET",
     "encryption_key": "GATEWAY_ENCRYPTION_KEY",
     "mail_password": MAIL_PASSWORD,
+    "identity_providers": IDENTITY_PROVIDERS,
     "metrics_token": "GATEWAY_METRICS_TOKEN",
     "bootstrap_api_key": "GATEWAY_BOOTSTRAP_API_KEY",
     "bootstrap_password": "GATEWAY_BOOTSTRAP_PASSWORD",
@@ -361,9 +366,13 @@ def examine(environment: Mapping[str, str] | None = None, config: Path = CONFIG)
     file, sections = reader.read(KNOWN_OTHERS)
     if None in sections.values():
         return None, reader.problems
+    env = reader.with_secrets(file)
+    identity_providers, problems = load_providers(env, file.identity_providers)
+    reader.problems += problems
     chosen = Settings(
         environment_name=reader.environment_name,
-        environment=types.MappingProxyType(reader.with_secrets(file)),
+        environment=types.MappingProxyType(env),
+        identity_providers=identity_providers,
         file=file,
         origins=reader.origins,
         **sections,

@@ -100,6 +100,14 @@ def insert_grant(grant_id: str, consent: Consent, key: Any, now: int, end: int) 
     audit.append("oauth.grant", grant_id, actor=consent.user_id, at_us=now, organization_id=key.owner, detail=detail)
 
 
+def ids_of_person(user_id: str, organization_id: str) -> list[str]:
+    """Return the ids of a person's grants for keys of one or ("") all organizations."""
+    rows = OAuthGrant.select(OAuthGrant.id).join(ApiKey).join(Project).where(OAuthGrant.user_id == user_id)
+    if organization_id:
+        rows = rows.where(Project.organization == organization_id)
+    return [row.id for row in rows]
+
+
 def owner_of(grant_id: str) -> tuple[str, str]:
     """Return the ids of the person and the organization of a grant; both are "" if the grant does not exist."""
     row = (

@@ -1,6 +1,6 @@
 """Grants of people to applications: their authorization codes, access tokens and refresh tokens, and revocation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from gateway import ids
 from gateway.accounts import audit, tokens
 from gateway.accounts.changes import commit
-from gateway.accounts.models import ApiKey, User
+from gateway.accounts.models import ApiKey, Project, User
 from gateway.accounts.throttle import Throttle, ThrottleGate
 from gateway.clock import SECOND_US
 from gateway.control.version import Control
@@ -48,12 +48,13 @@ class Grants:
         self._hash_keys = secrets.hash_keys
         self._throttle = throttle
 
-    def keys_of(self, user_id: str) -> list[tuple[str, str, str]]:
-        """Return (id, name, project) of the person's active keys of kind user, oldest first."""
+    def keys_of(self, user_id: str, organization_ids: Collection[str]) -> list[tuple[str, str, str]]:
+        """Return (id, name, project) of the person's active keys of kind user in these organizations, oldest first."""
         now = self._database.now_us()
 
         def read() -> list[tuple[str, str, str]]:
-            rows = grant_rows.usable_keys(now, User.id == user_id).order_by(ApiKey.id)
+            reached = Project.organization.in_(list(organization_ids))
+            rows = grant_rows.usable_keys(now, User.id == user_id, reached).order_by(ApiKey.id)
             return [(row.id, row.description, row.project_name) for row in rows]
 
         return self._database.read(read)
@@ -232,8 +233,10 @@ class Grants:
 
         commit(self._database, self._control, work)
 
-    def list_grants(self, *, user_id: str = "", key_id: str = "") -> list[GrantInfo]:
-        """Return the valid grants of a person or a key, newest first."""
+    def list_grants(
+        self, *, user_id: str = "", key_id: str = "", organization_ids: Collection[str] | None = None
+    ) -> list[GrantInfo]:
+        """Return the valid grants of a person or a key, newest first; for keys of these or (None) all organizations."""
         now = self._database.now_us()
 
         def read() -> list[GrantInfo]:
@@ -242,9 +245,16 @@ class Grants:
                 query = query.where(OAuthGrant.user_id == user_id)
             if key_id:
                 query = query.where(OAuthGrant.api_key == key_id)
+            if organization_ids is not None:
+                projects = Project.select(Project.id).where(Project.organization.in_(list(organization_ids)))
+                query = query.where(ApiKey.project.in_(projects))
             return [grant_rows.info_of(row) for row in query.order_by(OAuthGrant.id.desc()).limit(1000)]
 
         return self._database.read(read)
+
+    def ids_of_person(self, user_id: str, organization_id: str = "") -> list[str]:
+        """Return the ids of a person's grants for keys of one or ("") all organizations."""
+        return self._database.read(partial(grant_rows.ids_of_person, user_id, organization_id))
 
     def find(self, grant_id: str) -> GrantInfo:
         """Return a grant. Raises NotFound."""

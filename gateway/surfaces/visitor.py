@@ -14,6 +14,7 @@ from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.service_account_login import is_service_account_token
 from gateway.accounts.service_accounts import ServiceAccountInfo
 from gateway.accounts.sessions import AGENT_LENGTH, LIFE_S, PREFIX, SessionInfo
+from gateway.accounts.sso_requirement import reachable
 from gateway.admin.sign_in import Place
 from gateway.dialects import management_errors
 from gateway.errors import Forbidden, NotFound, Unauthenticated
@@ -51,7 +52,8 @@ IDENT = re.compile(r"[A-Za-z0-9._:-]{1,80}")
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """A signed-in user with their active memberships by organization, or a service account.
+    """A signed-in user with their active memberships by organization, as far as the session
+    reaches them, or a service account.
 
     `account` and `token` are those of a service account, which is an admin of its only organization within its scopes
     and manages no owners and admins.
@@ -150,11 +152,24 @@ class Visitor:
 
     def organizations(self) -> list[OrganizationInfo]:
         """Return the organizations of the visitor."""
-        return organizations.list_organizations(self.services.store.database, self.user_id)
+        listed = organizations.list_organizations(self.services.store.database, self.user_id)
+        return [info for info in listed if info.id in self.memberships]
 
     def is_operator(self) -> bool:
         """Return whether the visitor is the operator of this installation."""
-        return self.user_id in self.services.management.operators()
+        database = self.services.store.database
+        first_id = database.read(organizations.first_id)
+        return first_id in self.memberships and self.user_id in self.services.management.operators()
+
+    def check_account_access(self) -> None:
+        """Raise Forbidden unless the session may change the account itself: an organization's identity provider signs a
+        person in to that organization only."""
+        if self.session.organization_id:
+            raise Forbidden(
+                "You are signed in for one organization by its identity provider. Sign in with your password to change "
+                "your account.",
+                code="sso_limited_session",
+            )
 
 
 def answer_visitor(
@@ -195,7 +210,8 @@ def visit(services: Services, token: str, method: str = "GET") -> Visitor:
     session = services.management.sessions.find(token)
     work_for(session.user_id)
     members_of_user = members.list_members(services.store.database, user_id=session.user_id)
-    memberships = {member.organization_id: member for member in members_of_user if member.status == "active"}
+    active = {member.organization_id: member for member in members_of_user if member.status == "active"}
+    memberships = reachable(services.store.database, session, active)
     return Visitor(services, session, memberships, {method} & ADDING_METHODS)
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import orjson
 
 from gateway import errors
+from gateway.admin.sso_sign_in import KIND as SSO_FLOWS
 from gateway.clock import DAY_US, Clock
 from gateway.control.leadership import Leadership
 from gateway.oauth.client_documents import KIND as CLIENT_DOCUMENTS
@@ -338,7 +339,7 @@ def _forget_journals(services: Services, should_continue: ShouldContinue) -> Non
 
 
 # Kinds of documents that anyone can create, and how many are kept.
-DOCUMENTS = {CLIENT_DOCUMENTS: 5_000}
+DOCUMENTS = {CLIENT_DOCUMENTS: 5_000, SSO_FLOWS: 20_000}
 TABLE = (
     # State that each worker holds or publishes for itself.
     RecurringJob("gossip", 0.5, Scope.WORKER, _call("routing.gossip.beat")),
@@ -362,6 +363,8 @@ TABLE = (
     RecurringJob("payload_log", 600.0, Scope.INSTALLATION, _steps("engine.retention.purge")),
     RecurringJob("payload_room", 600.0, Scope.INSTALLATION, _steps("engine.payload_quota.keep")),
     RecurringJob("group_grants", 5.0, Scope.INSTALLATION, _steps("management.group_grants.refresh_all")),
+    RecurringJob("sso_checks", 10.0, Scope.INSTALLATION, _steps("sso.checks.run")),
+    RecurringJob("sso_logins", 600.0, Scope.INSTALLATION, _steps("sso.checks.forget")),
     RecurringJob("sessions", 600.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_sessions")),
     RecurringJob("devices", 60.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_devices")),
     RecurringJob("oauth", 600.0, Scope.INSTALLATION, _steps("accounts.oauth.cleanup.forget")),

@@ -20,6 +20,8 @@ from gateway.accounts.vault import Vault
 from gateway.admin.account_changes import Management
 from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.funding import Funding
+from gateway.admin.sso_checks import SsoChecks
+from gateway.admin.sso_sign_in import SingleSignOnService
 from gateway.billing.admission import Settlements
 from gateway.billing.ledger_close import LedgerClose
 from gateway.billing.reconciliation_gauge import ReconciliationGauge
@@ -128,6 +130,14 @@ class AccountServices:
 
 
 @dataclass(slots=True)
+class SsoServices:
+    """Sign-in with identity providers, and the recurring checks of these sign-ins."""
+
+    service: SingleSignOnService
+    checks: SsoChecks
+
+
+@dataclass(slots=True)
 class RoutingServices:
     """Catalogue, provider health and everything else that routes a request."""
 
@@ -227,6 +237,7 @@ class Services:
     background: BackgroundServices
     telemetry: TelemetryServices
     management: Management
+    sso: SsoServices
     leaving: bool = False
     # The open WebSockets of /v1/responses.
     sockets: set[object] = field(default_factory=set, repr=False)

@@ -76,6 +76,7 @@ from gateway.worker.services import (
     Services,
 )
 from gateway.worker.shared_state import find_gossip_store, open_cache_store, open_pins
+from gateway.worker.sso_wiring import open_single_sign_on
 
 SETTLE_S = 10.0  # how long a response waits for its durable settlement
 
@@ -99,6 +100,7 @@ def _assemble(base: WorkerBase, catalogue: Catalogue) -> Services:
     accounts = _open_accounts(base)
     routing = _open_routing(base, accounts, CurrentCatalogue(catalogue))
     billing = _open_billing(base, accounts, routing.catalogue)
+    management = _open_management(base, accounts, routing)
     return Services(
         settings=base.settings,
         clock=base.clock,
@@ -109,7 +111,8 @@ def _assemble(base: WorkerBase, catalogue: Catalogue) -> Services:
         engine=_open_engine(base, accounts, routing, billing),
         background=base.background,
         telemetry=base.telemetry,
-        management=_open_management(base, accounts, routing),
+        management=management,
+        sso=open_single_sign_on(base, accounts, management),
     )
 
 

@@ -199,6 +199,10 @@ def run_toml(installation: Installation, block: Block, folder: Path) -> None:
         check_catalogue(folder)
     elif block.page == "docs/configuration.md":
         check_configuration(block, folder)
+    elif block.page == "docs/sso.md":
+        put(folder / "secrets/acme_client_secret", "k" * 40)
+        put(folder / "gateway.toml", block.text)
+        assert settings.load({"GATEWAY_CONFIG": str(folder / "gateway.toml")}).identity_providers
     else:
         check_addresses(installation, block, tomllib.loads(installation.fill(block.text)))
 

@@ -2,6 +2,7 @@
 
 import re
 
+from gateway.accounts.identities import insert_identity, list_identities
 from gateway.oauth.grant_values import Consent
 
 VARIABLE = re.compile(r"<(?:path:)?(\w+)>")
@@ -74,6 +75,7 @@ def furnish(tenants, name: str) -> dict[str, str]:
         "hook_id": tenants.ok("POST", f"{org}/alerts", owner, BODIES["NewHook"](owner))["alert"]["id"],
         "scope": "model",
         "subject": "gpt-4o",
+        "identity_id": connect(tenants, owner),
         "discount_id": "disc_" + "0" * 32,
         "account_id": tenants.ok("POST", f"{org}/service-accounts", owner, {"name": "Robot", "scopes": ["keys:read"]})[
             "serviceAccount"
@@ -81,6 +83,14 @@ def furnish(tenants, name: str) -> dict[str, str]:
         "session_id": tenants.services.management.sessions.list_sessions(owner.user_id)[0].id,
         "provider_key": tenants.ok("POST", "/keys/provider", owner, provider_key)["providerKey"]["id"],
     }
+
+
+def connect(tenants, person) -> str:
+    """Connect an identity with a person and return its id."""
+    database = tenants.services.store.database
+    values = ("", "unknown", "https://issuer.example", person.user_id, person.user_id, "")
+    database.write(lambda: insert_identity(*values, actor=person.user_id, now=database.now_us()))
+    return list_identities(database, person.user_id)[-1].id
 
 
 def allow(tenants, person) -> str:

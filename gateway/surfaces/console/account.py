@@ -1,12 +1,17 @@
 """`/console/account`: the visitor's sessions, applications with access, password and second factor."""
 
+from typing import Any
+
 from markupsafe import Markup
 
+from gateway.accounts import identities
 from gateway.errors import GatewayError
+from gateway.oauth.grant_values import GrantInfo
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.threads import compute
 from gateway.surfaces.console.pages import page, redirect
 from gateway.surfaces.console.sign_in_pages import SIGN_OUT
+from gateway.surfaces.console.single_sign_on.sso_pages import CONNECT
 from gateway.surfaces.console.visits import LOGIN, as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import Visitor, write_cookie
@@ -67,9 +72,14 @@ def _end_session(services: Services, inbound: Inbound, visitor: Visitor, form: d
 def _revoke_application(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
     grants = services.accounts.oauth.grants
     grant_id = form.get("application", "")[:80]
-    if grant_id in {grant.id for grant in grants.list_grants(user_id=visitor.user_id)}:
+    if grant_id in {grant.id for grant in _grants_of(services, visitor)}:
         grants.end(grant_id, "revoked", actor=visitor.user_id)
     return redirect(inbound, PATH)
+
+
+def _grants_of(services: Services, visitor: Visitor) -> list[GrantInfo]:
+    grants = services.accounts.oauth.grants
+    return grants.list_grants(user_id=visitor.user_id, organization_ids=list(visitor.memberships))
 
 
 def _begin_second_factor(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
@@ -110,6 +120,26 @@ def _remove_second_factor(services: Services, inbound: Inbound, visitor: Visitor
     code = form.get("code", "")
     services.management.remove_second_factor(session.user_id, session.email, password, code)
     return redirect(inbound, PATH)
+
+
+def _disconnect(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
+    visitor.check_account_access()
+    identities.unlink(services.store.database, visitor.user_id, form.get("identity", "")[:80])
+    return redirect(inbound, PATH)
+
+
+def _connections(services: Services, visitor: Visitor) -> dict[str, Any]:
+    """Return the connected identities, and the providers that can be connected (id, name)."""
+    linked = identities.list_identities(services.store.database, visitor.user_id)
+    known = {identity.provider_id for identity in linked}
+    providers = services.sso.service.providers
+    own = [provider for name in visitor.memberships for provider in providers.list_providers(name) if provider.active]
+    offered = [] if visitor.session.organization_id else [*providers.configured, *own]
+    return {
+        "identities": linked,
+        "connectable": [(one.id, one.name) for one in offered if one.id not in known],
+        "connect_csrf": make_csrf(services, visitor, CONNECT),
+    }
 
 
 def _change_password(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
@@ -156,13 +186,14 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
             "since": grant.created_at_us,
             "used": grant.used_at_us,
         }
-        for grant in services.accounts.oauth.grants.list_grants(user_id=visitor.user_id)
+        for grant in _grants_of(services, visitor)
     ]
     return page(
         inbound,
         "account.html",
         TITLE,
         error=error,
+        form_redirects=True,  # connecting an identity leads to its provider
         visitor=visitor,
         email=own.email,
         csrf=make_csrf(services, visitor, SIGN_OUT),
@@ -170,6 +201,7 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
         sessions=sessions,
         applications=applications,
         factor=management.second_factors.find(visitor.user_id),
+        **_connections(services, visitor),
     )
 
 
@@ -181,6 +213,7 @@ BUTTONS = {
     "confirm": _confirm_second_factor,
     "remove": _remove_second_factor,
     "leave": _revoke_application,
+    "disconnect": _disconnect,
 }
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", PATH, as_page(show)),

@@ -1,6 +1,5 @@
 """`/console/alerts`: the webhooks that receive alerts, with a button to test each."""
 
-from gateway.accounts import organizations
 from gateway.accounts.alert_hooks import FORMS, WEBHOOK
 from gateway.errors import GatewayError
 from gateway.surfaces.console.pages import page
@@ -62,7 +61,7 @@ def _page(
     services: Services, inbound: Inbound, visitor: Visitor, message: str = "", error: GatewayError | None = None
 ) -> Outbound:
     managed = []
-    for organization in organizations.list_organizations(services.store.database, visitor.user_id):
+    for organization in visitor.organizations():
         if visitor.member(organization.id).role in MANAGERS:
             hooks = services.telemetry.hooks.list_hooks(organization.id)
             shown = [

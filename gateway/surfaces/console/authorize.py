@@ -54,7 +54,9 @@ def _reject(services: Services, inbound: Inbound, parameters: Parameters, reject
     if not rejection.redirects_to_website:
         return _redirect(rejection.location)
     visitor = require_visitor(services, inbound, _target(parameters))
-    grants = services.accounts.oauth.grants.list_grants(user_id=visitor.user_id)
+    grants = services.accounts.oauth.grants.list_grants(
+        user_id=visitor.user_id, organization_ids=list(visitor.memberships)
+    )
     if any(grant.client == rejection.client.id for grant in grants):
         return _redirect(rejection.location)
     return page(
@@ -82,8 +84,11 @@ def decide(services: Services, inbound: Inbound) -> Outbound:
     check_csrf(services, visitor, _subject(parameters), form)
     if not pressed({"allow": True, "deny": False}, form, "decision"):
         return _redirect(request.deny())
+    key_id = form.get("key", "")[:80]
     try:
-        code = services.accounts.oauth.grants.allow(_consent(request, visitor, form.get("key", "")[:80]))
+        if key_id not in {known for known, _, _ in _keys_of(services, visitor)}:
+            raise NotFound("You have no active API key with this id.")
+        code = services.accounts.oauth.grants.allow(_consent(request, visitor, key_id))
     except NotFound as error:
         return _page(services, inbound, visitor, parameters, request, error)
     return _redirect(request.response_url(code=code))
@@ -127,6 +132,11 @@ def _consent(request: AuthorizationRequest, visitor: Visitor, key_id: str) -> Co
     )
 
 
+def _keys_of(services: Services, visitor: Visitor) -> list[tuple[str, str, str]]:
+    """Return the person's keys in the organizations that the session reaches."""
+    return services.accounts.oauth.grants.keys_of(visitor.user_id, list(visitor.memberships))
+
+
 def _page(
     services: Services,
     inbound: Inbound,
@@ -149,7 +159,7 @@ def _page(
         host=authorization.shown_host(request),
         email=visitor.session.email,
         abilities=[ABILITIES[scope] for scope in request.scope.split()],
-        keys=services.accounts.oauth.grants.keys_of(visitor.user_id),
+        keys=_keys_of(services, visitor),
         request=_subject(parameters),
         csrf=make_csrf(services, visitor, _subject(parameters)),
     )

@@ -50,7 +50,7 @@ def decide_device(services: Services, inbound: Inbound) -> Outbound:
     visitor, form = submitted_by_visitor(services, inbound, DEVICE, _code_of)
     approved = pressed({"approve": True, "deny": False}, form, "decision")
     try:
-        services.management.decide_device(_code_of(form), visitor.user_id, approved)
+        services.management.decide_device(_code_of(form), visitor.user_id, approved, visitor.session.sso_login)
     except GatewayError as error:
         return _ask_again(inbound, visitor, error)
     text = APPROVED if approved else DENIED

@@ -56,6 +56,7 @@ def accept(services: Services, inbound: Inbound) -> Outbound:
     headers = [write_cookie(inbound, "", 0, COOKIE)]
     try:
         if visitor is not None:
+            visitor.check_account_access()
             services.management.accept_invitation(token, visitor.user_id)
         else:
             name = form.get("name", "")

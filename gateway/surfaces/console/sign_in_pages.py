@@ -1,18 +1,22 @@
-"""`/console/login`, `/console/logout` and `/sso`: sign in and sign out."""
+"""`/console/login` and `/console/logout`: sign in and sign out."""
+
+from urllib.parse import quote, urlencode
 
 from gateway.admin.sign_in import PendingSignIn, SignedIn
 from gateway.errors import GatewayError
-from gateway.surfaces.console.pages import own_path, page, redirect
+from gateway.surfaces.console.pages import AFTER_SIGN_IN, own_path, page, redirect
 from gateway.surfaces.console.visits import (
     LOGIN,
+    PROVIDER_COOKIE,
+    SIGN_IN_AGAIN,
+    SSO,
     as_page,
     check_csrf,
     find_visitor,
-    login_path,
     submitted,
 )
 from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.visitor import device_cookie, place_of, write_cookie
+from gateway.surfaces.visitor import device_cookie, place_of, read_cookie, write_cookie
 from gateway.worker.services import Services
 
 SIGN_OUT = "logout"
@@ -24,7 +28,11 @@ def show_login(services: Services, inbound: Inbound) -> Outbound:
     target = own_path(arguments.get("redirect", ""))
     if find_visitor(services, inbound) is not None:
         return redirect(inbound, target)
-    return page(inbound, "login.html", "Sign in", redirect=target, email=arguments.get("email", ""))
+    last = read_cookie(inbound, PROVIDER_COOKIE)
+    if last and arguments.get("sso") != SIGN_IN_AGAIN:
+        # The provider may still know the person: then a session that has ended is renewed without a page.
+        return redirect(inbound, f"{SSO}/{quote(last)}?{urlencode({'silent': '1', 'redirect': target})}")
+    return _login_page(services, inbound, target, arguments.get("email", ""))
 
 
 def sign_in(services: Services, inbound: Inbound) -> Outbound:
@@ -46,7 +54,7 @@ def sign_in(services: Services, inbound: Inbound) -> Outbound:
             raise
         if error.code == "second_factor_wrong":
             return page(inbound, "second_factor.html", "Second factor", error=error, ticket=ticket, redirect=target)
-        return page(inbound, "login.html", "Sign in", error=error, email=email, redirect=target)
+        return _login_page(services, inbound, target, email, error)
     if isinstance(result, PendingSignIn):
         return page(inbound, "second_factor.html", "Second factor", ticket=result.ticket, redirect=target)
     cookies = [write_cookie(inbound, result.session.token), device_cookie(inbound, result.device)]
@@ -60,18 +68,30 @@ def sign_out(services: Services, inbound: Inbound) -> Outbound:
     if visitor is not None:
         check_csrf(services, visitor, SIGN_OUT, form)
         services.management.sessions.close(visitor.session.id, actor=visitor.user_id)
-    return redirect(inbound, own_path(form.get("redirect", LOGIN)), [write_cookie(inbound, "", 0)])
+    cookies = [write_cookie(inbound, "", 0), write_cookie(inbound, "", 0, PROVIDER_COOKIE)]
+    return redirect(inbound, own_path(form.get("redirect", LOGIN)), cookies)
 
 
-def single_sign_on(services: Services, inbound: Inbound) -> Outbound:
-    """Redirect the single sign-on path of clients to the sign-in form, because single sign-on is not supported."""
-    arguments = inbound.arguments()
-    return redirect(inbound, login_path(own_path(arguments.get("redirect", "")), email=arguments.get("email", "")))
+def _login_page(
+    services: Services, inbound: Inbound, target: str, email: str, error: GatewayError | None = None
+) -> Outbound:
+    providers = services.sso.service.providers
+    after = {"redirect": target} if target != AFTER_SIGN_IN else {}
+    query = f"?{urlencode(after)}" if after else ""
+    return page(
+        inbound,
+        "login.html",
+        "Sign in",
+        error=error,
+        email=email,
+        redirect=target,
+        providers=[(one.name, f"{SSO}/{one.id}{query}") for one in providers.of_installation],
+        single_sign_on=f"/sso{query}" if providers.any_exists() else "",
+    )
 
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", LOGIN, as_page(show_login)),
     Operation("POST", LOGIN, as_page(sign_in), body="form"),
     Operation("POST", "/console/logout", as_page(sign_out), body="form"),
-    Operation("GET", "/sso", as_page(single_sign_on)),
 )

@@ -13,6 +13,11 @@ from gateway.surfaces.visitor import Visitor, check_origin, token_of, visit
 from gateway.worker.services import Services
 
 LOGIN = "/console/login"
+SSO = "/console/sso"
+# The identity provider with which this browser signed in last.
+PROVIDER_COOKIE = "llmgateway.identity_provider"
+# The value of the parameter `sso` of the sign-in page after a provider could not sign the person in silently.
+SIGN_IN_AGAIN = "again"
 FormFields = dict[str, str]
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ GRANT_USER = Who("For everyone who may change the key.", _find_grant)
 
 def list_own(call: ManagedCall[None]) -> list[ApplicationAnswer]:
     """Applications that you authorized to act for you, newest first."""
-    return _show_all(call, user_id=call.actor)
+    return _show_all(call, user_id=call.actor, organization_ids=list(call.visitor.memberships))
 
 
 def list_of_key(call: ManagedCall[KeyInfo]) -> list[ApplicationAnswer]:
@@ -37,7 +37,7 @@ def end(call: ManagedCall[GrantInfo]) -> None:
     call.services.accounts.oauth.grants.end(call.subject.id, "revoked", actor=call.actor)
 
 
-def _show_all(call: ManagedCall[Any], **owner: str) -> list[ApplicationAnswer]:
+def _show_all(call: ManagedCall[Any], **owner: Any) -> list[ApplicationAnswer]:
     return [show_grant(grant) for grant in call.services.accounts.oauth.grants.list_grants(**owner)]
 
 

@@ -102,7 +102,8 @@ def deny(call: ManagedCall[None]) -> DeviceRequestAnswer:
 
 
 def _decide(call: ManagedCall[None], approved: bool) -> DeviceRequestAnswer:
-    return show_request(call.management.decide_device(call.fields["userCode"], call.actor, approved))
+    login = call.visitor.session.sso_login
+    return show_request(call.management.decide_device(call.fields["userCode"], call.actor, approved, login))
 
 
 def dashboard_of(services: Services, inbound: Inbound) -> str:

@@ -51,6 +51,7 @@ def list_organizations(call: ManagedCall[None]) -> list[OrganizationAnswer]:
 
 def create(call: ManagedCall[None]) -> OrganizationAnswer:
     """Create an organization with a first project and without credits; you are its owner."""
+    call.visitor.check_account_access()
     info = call.management.create_organization(call.fields["name"], call.actor, call.visitor.session.email)
     return show_organization(info, "owner", call.management.ledger.balance(info.id))
 

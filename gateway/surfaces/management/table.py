@@ -11,6 +11,7 @@ from gateway.surfaces.management import (
     device_routes,
     discount_routes,
     exports,
+    identity_routes,
     key_cap_routes,
     key_routes,
     log_routes,
@@ -32,6 +33,7 @@ from gateway.surfaces.visitor import MANAGEMENT
 OPERATIONS: tuple[Operation, ...] = (
     *sign_in_routes.OPERATIONS,
     *session_routes.OPERATIONS,
+    *identity_routes.OPERATIONS,
     *device_routes.OPERATIONS,
     *organization_routes.OPERATIONS,
     *member_routes.OPERATIONS,

@@ -4,7 +4,7 @@ from typing import Any
 
 from gateway.surfaces.answer_structs import Answer
 from gateway.surfaces.http import About, Handler, Operation, Surface
-from gateway.surfaces.oauth import endpoints, metadata_documents, shapes
+from gateway.surfaces.oauth import back_channel_logout, endpoints, metadata_documents, shapes
 from gateway.surfaces.oauth.oauth_answers import (
     OAuthAuthorizationServerAnswer,
     OAuthClientAnswer,
@@ -34,6 +34,7 @@ REGISTER = About("Register an application", TAG, shapes.METADATA, answer=OAuthCl
                  errors=(400, 401, 429), access="none")  # fmt: skip
 TOKEN = _asked("Tokens for an application", shapes.TOKEN_REQUEST, OAuthTokensAnswer)
 REVOKE = _asked("End a token", shapes.REVOCATION, OAuthRevokedAnswer)
+LOGOUT = _asked("End sessions by a logout token of an identity provider", shapes.LOGOUT, OAuthRevokedAnswer)
 
 OPERATIONS: tuple[Operation, ...] = (
     *_document("/.well-known/oauth-protected-resource", metadata_documents.show_resource, "The protected resource",
@@ -48,6 +49,8 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("POST", "/oauth/register", endpoints.register, body="any", about=REGISTER),
     Operation("POST", "/oauth/token", endpoints.give_tokens, body="any", about=TOKEN),
     Operation("POST", "/oauth/revoke", endpoints.revoke, body="any", about=REVOKE),
+    Operation("POST", "/oauth/back-channel-logout/<provider_id>", back_channel_logout.log_out, body="any",
+              about=LOGOUT),
 )  # fmt: skip
 # Below which even what no path matches (a line feed in it, say) is an error of the standard.
 DOCUMENTS = ("oauth-protected-resource", "oauth-authorization-server", "openid-configuration")

@@ -58,3 +58,6 @@ REVOCATION = named(
     {"token_type_hint": _described("string", "Not needed."), **CLIENT},
     token=_described("string", "An access token; a refresh token ends the application's whole access."),
 )
+LOGOUT = named(
+    "BackChannelLogout", logout_token=_described("string", "A logout token of the identity provider (a signed JWT).")
+)

@@ -18,7 +18,7 @@ from gateway.worker.wiring import build
 
 GATEWAY = Path(__file__).resolve().parents[3] / "gateway"
 WIRING = (GATEWAY / "worker/wiring.py", GATEWAY / "worker/service_base.py")
-GROUPS = {"store", "accounts", "routing", "billing", "engine", "background", "telemetry"}
+GROUPS = {"sso", "store", "accounts", "routing", "billing", "engine", "background", "telemetry"}
 # Classes with two alternatives, of which only one is created.
 EITHER = {"Pins"}
 # Classes with several instances: threads for commits and for unpacking, which must not delay each other; the

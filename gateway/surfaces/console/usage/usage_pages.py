@@ -6,7 +6,6 @@ from datetime import date, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from gateway.accounts import organizations
 from gateway.accounts.projects import list_projects
 from gateway.clock import to_datetime
 from gateway.money import NANO
@@ -193,7 +192,7 @@ def _rank(summary: dict[str, Any]) -> tuple[int, int, str]:
 def _credits(services: Services, visitor: Visitor) -> list[tuple[str, int | None]]:
     """Return the name and remaining credits of each organization that the visitor manages; None: unlimited."""
     credits = []
-    for organization in organizations.list_organizations(services.store.database, visitor.user_id):
+    for organization in visitor.organizations():
         membership = visitor.memberships.get(organization.id)
         if membership is not None and membership.role in MANAGERS:
             balance = services.management.ledger.balance(organization.id)

@@ -142,7 +142,7 @@ LET_IN = {
     who.OPERATOR: {"operator"},
 }
 # A session belongs to one person; a report without its project is refused before the person is checked.
-OTHERWISE = {"DELETE /auth/sessions/<session_id>", "GET /activity/sources"}
+OTHERWISE = {"DELETE /auth/sessions/<session_id>", "DELETE /auth/identities/<identity_id>", "GET /activity/sources"}
 
 
 def test_each_operation_lets_in_the_people_of_its_row(lines: dict[str, dict[str, bool]]) -> None:

@@ -1,0 +1,154 @@
+"""Required single sign-on: whether an organization accepts only sessions of its identity provider.
+
+One owner, the break-glass account, may still use a password, so that a broken provider locks nobody out for good.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from gateway.accounts import audit
+from gateway.accounts.changes import commit
+from gateway.accounts.members import MemberInfo, list_members
+from gateway.accounts.models import Member, Organization, User
+from gateway.accounts.sessions import SessionInfo
+from gateway.accounts.sso_models import IdentityProviderRow
+from gateway.control.version import Control
+from gateway.errors import Forbidden, InvalidRequest, NotFound
+from gateway.store.database import Database
+
+REFUSAL = "Your organization requires single sign-on. Sign in with your identity provider."
+
+
+@dataclass(frozen=True, slots=True)
+class SsoRequirement:
+    """Whether single sign-on is required, and the member who may still use a password ("": none)."""
+
+    required: bool
+    break_glass_member_id: str
+
+
+def find_requirement(database: Database, organization_id: str) -> SsoRequirement:
+    """Raises NotFound."""
+
+    def read() -> SsoRequirement:
+        row = Organization.get_or_none(Organization.id == organization_id)
+        if row is None:
+            raise NotFound(f"There is no organization {organization_id}.")
+        return SsoRequirement(bool(row.sso_required), row.break_glass)
+
+    return database.read(read)
+
+
+def set_requirement(
+    database: Database,
+    control: Control,
+    organization_id: str,
+    requirement: SsoRequirement,
+    *,
+    any_configured: bool,
+    actor: str,
+) -> SsoRequirement:
+    """Set the requirement; it applies to the next request of every session.
+
+    `any_configured`: the installation has an identity provider. Raises NotFound, and InvalidRequest without an identity
+    provider or a suitable break-glass account: an active owner with a password.
+    """
+
+    def work(now: int) -> SsoRequirement:
+        if requirement.required:
+            _check_break_glass(organization_id, requirement.break_glass_member_id)
+            if not any_configured and not _own_providers(organization_id):
+                raise InvalidRequest("Add an identity provider before you require single sign-on.", param="required")
+        values = {"sso_required": requirement.required, "break_glass": requirement.break_glass_member_id}
+        changed = Organization.update(updated_at=now, **values).where(Organization.id == organization_id).execute()
+        if not changed:
+            raise NotFound(f"There is no organization {organization_id}.")
+        audit.append(
+            "organization.update_sso",
+            organization_id,
+            actor=actor,
+            at_us=now,
+            organization_id=organization_id,
+            detail=values,
+        )
+        return requirement
+
+    return commit(database, control, work)
+
+
+def reachable(database: Database, session: SessionInfo, memberships: Mapping[str, MemberInfo]) -> dict[str, MemberInfo]:
+    """Return the memberships that a session reaches.
+
+    A session of an organization's provider reaches that organization only: others did not choose this provider. Where
+    single sign-on is required, sessions of the organization's own providers count, or, if it has none, those of the
+    installation; and sessions of the break-glass account.
+    """
+    if session.organization_id:
+        member = memberships.get(session.organization_id)
+        return {session.organization_id: member} if member is not None else {}
+    if not memberships:
+        return {}
+    shut = database.read(partial(_shut, list(memberships), bool(session.sso_login)))
+    return {
+        organization_id: member
+        for organization_id, member in memberships.items()
+        if organization_id not in shut or shut[organization_id] == member.id
+    }
+
+
+def check_password_sign_in(database: Database, user_id: str) -> None:
+    """Raise Forbidden (code sso_required) if every organization of a user requires single sign-on."""
+    active = {
+        member.organization_id: member
+        for member in list_members(database, user_id=user_id)
+        if member.status == "active"
+    }
+    if not active:
+        return
+    shut = database.read(partial(_shut, list(active), False))
+    if all(
+        organization_id in shut and shut[organization_id] != active[organization_id].id for organization_id in active
+    ):
+        raise Forbidden(REFUSAL, code="sso_required")
+
+
+def _shut(organization_ids: list[str], by_installation: bool) -> dict[str, str]:
+    """Return the organizations that a password, or a provider of the installation, does not open, each with its
+    break-glass member."""
+    rows = Organization.select(Organization.id, Organization.break_glass).where(
+        Organization.id.in_(organization_ids),
+        Organization.sso_required == True,  # noqa: E712
+    )
+    required = {row.id: row.break_glass for row in rows}
+    if not by_installation:
+        return required
+    return {organization_id: member for organization_id, member in required.items() if _own_providers(organization_id)}
+
+
+def _own_providers(organization_id: str) -> bool:
+    return (
+        IdentityProviderRow.select()
+        .where(IdentityProviderRow.organization == organization_id, IdentityProviderRow.active == True)  # noqa: E712
+        .exists()
+    )
+
+
+def _check_break_glass(organization_id: str, member_id: str) -> None:
+    row = (
+        Member.select(Member.id, User.password_hash)
+        .join(User)
+        .where(
+            Member.id == member_id,
+            Member.organization == organization_id,
+            Member.role == "owner",
+            Member.status == "active",
+            User.status == "active",
+        )
+        .objects()
+        .first()
+    )
+    if row is None or not row.password_hash:
+        raise InvalidRequest(
+            "The break-glass account must be an active owner who has a password.", param="breakGlassMemberId"
+        )

@@ -1,0 +1,207 @@
+"""The account of a person who signs in with an identity provider: found by issuer and subject, connected, or created.
+
+An e-mail address alone never opens an account. It connects one only if the provider states that it is verified, the
+provider may speak for its domain, and the account has no other identity, no second factor and no owner's role.
+"""
+
+from functools import partial
+
+from gateway import ids
+from gateway.accounts import group_rules, identities, members
+from gateway.accounts.changes import commit
+from gateway.accounts.identity_providers import IdentityProvider
+from gateway.accounts.models import Member, Organization, Role, User
+from gateway.accounts.second_factor import SecondFactors
+from gateway.admin.group_grants import GroupGrants
+from gateway.control.version import Control
+from gateway.errors import Conflict, Forbidden
+from gateway.sso.provider_identity import ProviderIdentity
+from gateway.store.database import Database
+
+NOT_VERIFIED = (
+    "The identity provider states no verified e-mail address of an allowed domain, so no account can be found for you. "
+    "Sign in another way and connect the identity provider on your account page, or ask an administrator."
+)
+CONNECT = (
+    "There is already an account with this e-mail address. Sign in to it as before, and connect this identity provider "
+    "on your account page."
+)
+NO_ACCOUNT = "There is no account for you yet. Ask an owner of your organization for an invitation."
+
+
+def actor_of(provider: IdentityProvider) -> str:
+    """Return the actor of changes that a sign-in makes, for the audit log."""
+    return f"sso:{provider.id}"
+
+
+class SsoAccounts:
+    """Finds, connects and creates accounts, and applies group rules at each sign-in."""
+
+    def __init__(self, database: Database, control: Control, factors: SecondFactors, grants: GroupGrants) -> None:
+        self._database = database
+        self._control = control
+        self._factors = factors
+        self._grants = grants
+
+    def sign_in(self, provider: IdentityProvider, identity: ProviderIdentity) -> str:
+        """Return the id of the person's user. Raises Forbidden (code sso_failed or account_deactivated) or Conflict
+        (code sso_conflict)."""
+        known = self._database.read(partial(self._find, provider, identity))
+        if known is not None and self._database.read(partial(_is_complete, provider, identity, known.user_id)):
+            now = self._database.now_us()
+            note = partial(identities.note_use, known.id, provider.id, identity.email, now)
+            self._database.write(note)
+            user_id = known.user_id
+        else:
+            user_id = self._settle(provider, identity)
+        self.apply_groups(provider, user_id, identity.groups)
+        return user_id
+
+    def connect(self, provider: IdentityProvider, identity: ProviderIdentity, user_id: str) -> None:
+        """Connect an identity to the signed-in person who asked for it. Raises Conflict or InvalidRequest."""
+
+        def work(now: int) -> None:
+            known = identities.find_identity(provider.organization_id, identity.issuer, identity.subject)
+            if known is not None and known.user_id == user_id:
+                return
+            self._link(provider, identity, user_id, now)
+
+        commit(self._database, self._control, work, confirm=False)
+        self.apply_groups(provider, user_id, identity.groups)
+
+    def apply_groups(self, provider: IdentityProvider, user_id: str, groups: tuple[str, ...] | None) -> None:
+        """Apply the group rules of the organizations of a provider; None: the groups are unknown and stay."""
+        if groups is None:
+            return
+        for organization_id in provider.organizations:
+            row = self._database.read(partial(_member, organization_id, user_id))
+            if row is not None and row.status == "active":
+                self._grants.set_groups(organization_id, row.id, provider.id, groups, actor=actor_of(provider))
+
+    def _settle(self, provider: IdentityProvider, identity: ProviderIdentity) -> str:
+        """Connect or create the account, or add memberships, in one transaction."""
+        new_user_id = ids.new("user")
+
+        def work(now: int) -> str:
+            known = self._find(provider, identity)
+            if known is not None:
+                user_id = known.user_id
+                identities.note_use(known.id, provider.id, identity.email, now)
+            else:
+                _check_email(provider, identity)
+                user = User.get_or_none(User.email == identity.email)
+                if user is not None:
+                    self._check_may_connect(provider, user)
+                    user_id = user.id
+                else:
+                    user_id = self._create(provider, identity, new_user_id, now)
+                self._link(provider, identity, user_id, now)
+            self._join(provider, identity, user_id, now)
+            return user_id
+
+        return commit(self._database, self._control, work, confirm=False)
+
+    def _find(self, provider: IdentityProvider, identity: ProviderIdentity) -> identities.LinkedIdentity | None:
+        """Return the known identity. Raises Forbidden if its account was deactivated."""
+        known = identities.find_identity(provider.organization_id, identity.issuer, identity.subject)
+        if known is None:
+            return None
+        user = User.get_or_none(User.id == known.user_id)
+        if user is None or user.status != "active":
+            raise Forbidden("This account was deactivated.", code="account_deactivated")
+        if provider.organization_id:
+            member = _member(provider.organization_id, user.id)
+            if member is not None and member.status != "active":
+                raise Forbidden("Your membership was deactivated.", code="account_deactivated")
+        return known
+
+    def _check_may_connect(self, provider: IdentityProvider, user: User) -> None:
+        """Raise unless the verified e-mail address may connect an existing account."""
+        if user.status != "active":
+            raise Forbidden("This account was deactivated.", code="account_deactivated")
+        if identities.has_identity(user.id):
+            raise Conflict(
+                "This e-mail address belongs to a person who signs in with another identity provider.",
+                code="sso_conflict",
+            )
+        if not provider.link_by_email or self._factors.find(user.id).active:
+            raise Conflict(CONNECT, code="sso_conflict")
+        if provider.organization_id:
+            member = _member(provider.organization_id, user.id)
+            if member is None or member.status != "active" or member.role == "owner":
+                raise Conflict(CONNECT, code="sso_conflict")
+
+    def _create(self, provider: IdentityProvider, identity: ProviderIdentity, user_id: str, now: int) -> str:
+        """Insert the user. The organizations follow in `_join`, which must find at least one."""
+        if not provider.create_people or not _to_join(provider, identity, user_id):
+            raise Forbidden(NO_ACCOUNT, code="sso_failed")
+        User.insert(
+            id=user_id, email=identity.email, name=identity.name, password_hash="", created_at=now, updated_at=now
+        ).execute()
+        return user_id
+
+    def _join(self, provider: IdentityProvider, identity: ProviderIdentity, user_id: str, now: int) -> None:
+        """Add the memberships that the provider's settings give. Raises Forbidden if an organization's own provider
+        signs in somebody who is no member."""
+        if provider.create_people:
+            user = User.get_by_id(user_id)
+            for organization_id in _to_join(provider, identity, user_id):
+                role: Role = "admin" if provider.role == "admin" else "developer"
+                members.insert_member(
+                    (ids.new("member"), user_id),
+                    organization_id,
+                    user.email,
+                    role,
+                    name="",
+                    password_hash="",
+                    actor=actor_of(provider),
+                    now=now,
+                )
+        if provider.organization_id and _member(provider.organization_id, user_id) is None:
+            raise Forbidden(NO_ACCOUNT, code="sso_failed")
+
+    def _link(self, provider: IdentityProvider, identity: ProviderIdentity, user_id: str, now: int) -> None:
+        identities.insert_identity(
+            provider.organization_id,
+            provider.id,
+            identity.issuer,
+            identity.subject,
+            user_id,
+            identity.email,
+            actor=user_id,
+            now=now,
+        )
+
+
+def _check_email(provider: IdentityProvider, identity: ProviderIdentity) -> None:
+    """Raise Forbidden unless the e-mail address is verified and the provider may speak for its domain."""
+    is_limited = bool(provider.organization_id or provider.domains)
+    if not identity.email or (is_limited and identity.domain not in provider.domains):
+        raise Forbidden(NOT_VERIFIED, code="sso_failed")
+
+
+def _is_complete(provider: IdentityProvider, identity: ProviderIdentity, user_id: str) -> bool:
+    """Return whether no membership is to be added at a sign-in."""
+    if provider.organization_id:
+        return _member(provider.organization_id, user_id) is not None
+    return not provider.create_people or not _to_join(provider, identity, user_id)
+
+
+def _to_join(provider: IdentityProvider, identity: ProviderIdentity, user_id: str) -> list[str]:
+    """Return the organizations of the provider that the person may join and has not joined: with a role for everybody,
+    or by a group rule."""
+    chosen = []
+    for organization_id in provider.organizations:
+        if _member(organization_id, user_id) is not None:
+            continue
+        if not Organization.select().where(Organization.id == organization_id).exists():
+            continue
+        groups = identity.groups or ()
+        rules = group_rules.load_rules(organization_id, groups)
+        if provider.role or group_rules.entitle(rules, groups).matched:
+            chosen.append(organization_id)
+    return chosen
+
+
+def _member(organization_id: str, user_id: str) -> Member | None:
+    return Member.get_or_none(Member.organization == organization_id, Member.user == user_id)

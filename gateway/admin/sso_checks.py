@@ -1,0 +1,78 @@
+"""Checks of sign-ins: the identity provider is asked at intervals whether each person may still sign in.
+
+A person whom the provider refuses loses the sessions of this sign-in, and the applications that they connected to the
+organizations of the provider. An unavailable provider is asked again; its sign-ins end when they are too old.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from gateway.accounts.identity_providers import IdentityProvider
+from gateway.accounts.sso_logins import DueLogin, SsoLogins
+from gateway.admin.sso_accounts import actor_of
+from gateway.admin.sso_sign_in import SingleSignOnService
+from gateway.errors import GatewayError, NotFound
+from gateway.oauth.grants import Grants
+from gateway.runtime.lazy_import import LazyImport
+from gateway.runtime.threads import Job
+
+client = LazyImport("gateway.sso.openid_client")
+log = logging.getLogger(__name__)
+
+AT_ONCE = 16
+MOST_ROUNDS = 200
+PATIENCE_S = 60.0
+REFUSED = "refused by the identity provider"
+REMOVED = "the identity provider was removed"
+
+
+class SsoChecks:
+    """The recurring checks of the installation; one worker runs them."""
+
+    def __init__(self, service: SingleSignOnService, logins: SsoLogins, grants: Grants) -> None:
+        self._service = service
+        self._logins = logins
+        self._grants = grants
+
+    def run(self, go_on: Callable[[], bool]) -> None:
+        """Check all sign-ins that are due. Providers are asked in parallel, so that a slow one delays few others."""
+        for _ in range(MOST_ROUNDS):
+            due = self._logins.claim(AT_ONCE)
+            jobs = [Job(partial(self.check, login)) for login in due]
+            for job in jobs:
+                try:
+                    job.result(PATIENCE_S)
+                except TimeoutError:
+                    continue  # it continues, and the claim expires
+            if len(due) < AT_ONCE or not go_on():
+                return
+
+    def forget(self, go_on: Callable[[], bool]) -> None:
+        """Delete sign-ins that are over."""
+        self._logins.forget()
+
+    def check(self, login: DueLogin) -> None:
+        """Ask the provider about one sign-in, and end it if the person is refused."""
+        try:
+            provider = self._service.providers.find(login.provider_id)
+        except NotFound:
+            self._logins.end(login.id, REMOVED, actor="sso")
+            return
+        try:
+            answer = self._service.client.refresh(provider, login.refresh_token, login.subject)
+        except client.PersonRefused:
+            self._end(login, provider)
+            return
+        except (GatewayError, client.SignInRefused) as error:
+            log.info("the identity provider %s could not be asked: %s", provider.id, error)
+            self._logins.postpone(login)
+            return
+        self._logins.confirm(login.id, answer.refresh_token)
+        self._service.accounts.apply_groups(provider, login.user_id, answer.groups)
+
+    def _end(self, login: DueLogin, provider: IdentityProvider) -> None:
+        actor = actor_of(provider)
+        self._logins.end(login.id, REFUSED, actor=actor)
+        for grant_id in self._grants.ids_of_person(login.user_id, login.organization_id):
+            self._grants.end(grant_id, REFUSED, actor=actor)

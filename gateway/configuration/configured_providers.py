@@ -1,0 +1,171 @@
+"""The identity providers of the installation: OpenID providers that the operator configured for single sign-on.
+
+They are tables of gateway.toml, or a JSON object of the same form in the variable GATEWAY_IDENTITY_PROVIDERS:
+
+```toml
+[identity_providers.entra]
+name = "Acme"
+issuer = "https://login.microsoftonline.com/<tenant>/v2.0"
+client_id = "…"
+client_secret = "env:ENTRA_SECRET"
+```
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from gateway.configuration.address_checks import url_problem
+from gateway.configuration.file import IDENTITY_PROVIDERS
+from gateway.configuration.names import near
+from gateway.configuration.secrets import SettingsError, read_secret
+from gateway.configuration.value_parsing import Between
+
+VARIABLE = "GATEWAY_IDENTITY_PROVIDERS"
+ID = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+DOMAIN = re.compile(r"(?=.{3,253}$)[a-z0-9]([a-z0-9-]{0,62}\.)+[a-z][a-z0-9-]{1,62}")
+MOST_PROVIDERS = 20
+DEFAULT_SCOPES = ("openid", "email", "profile")
+ROLES = ("", "developer", "admin")
+MOST_TEXT = 512
+
+
+@dataclass(frozen=True, slots=True)
+class SingleSignOn:
+    """The settings of single sign-on, for the providers of the installation and of organizations."""
+
+    recheck_s: Annotated[float, Between(60, 86_400)]
+    unchecked_s: Annotated[float, Between(60, 7 * 86_400)]
+    session_s: Annotated[float, Between(300, 30 * 86_400)]
+    timeout_s: Annotated[float, Between(1, 60)]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredProvider:
+    """An identity provider of the installation.
+
+    `domains` limits sign-in to e-mail addresses of these domains, and routes their people here. `trust_email` accepts
+    the e-mail address of a token that does not say whether it is verified. `link_by_email` connects existing accounts
+    by their verified address, `create_people` creates accounts at the first sign-in; new people join `organizations`
+    in the `role` ("": only where a group rule matches). The groups are in the claim `groups_claim` ("": none).
+    """
+
+    id: str
+    name: str
+    issuer: str
+    client_id: str
+    client_secret: str = field(default="", repr=False)
+    scopes: tuple[str, ...] = DEFAULT_SCOPES
+    groups_claim: str = ""
+    domains: tuple[str, ...] = ()
+    organizations: tuple[str, ...] = ()
+    role: str = ""
+    trust_email: bool = False
+    link_by_email: bool = False
+    create_people: bool = False
+
+
+LISTS = ("scopes", "domains", "organizations")
+FLAGS = ("trust_email", "link_by_email", "create_people")
+TEXTS = ("name", "issuer", "client_id", "client_secret", "groups_claim", "role")
+FIELDS = (*TEXTS, *LISTS, *FLAGS)
+REQUIRED = ("issuer", "client_id")
+
+
+def read_providers(tables: Mapping[str, Any]) -> tuple[tuple[ConfiguredProvider, ...], list[str]]:
+    """Return the providers of tables by id, and a line for each problem; a provider with a problem is left out."""
+    problems: list[str] = []
+    providers = []
+    if len(tables) > MOST_PROVIDERS:
+        problems.append(f"[{IDENTITY_PROVIDERS}] there are more than {MOST_PROVIDERS} identity providers")
+    for ident, values in list(tables.items())[:MOST_PROVIDERS]:
+        found = _problems_of(ident, values)
+        problems += [f"[{IDENTITY_PROVIDERS}.{ident}] {text}" for text in found]
+        if not found:
+            lists = {name: tuple(values[name]) for name in LISTS if name in values}
+            ready = {"name": ident, **values, **lists}
+            ready["domains"] = tuple(domain.lower() for domain in ready.get("domains", ()))
+            ready["scopes"] = tuple(dict.fromkeys(("openid", *ready.get("scopes", DEFAULT_SCOPES))))
+            providers.append(ConfiguredProvider(id=ident, **ready))
+    return tuple(providers), problems
+
+
+def load_providers(
+    environment: Mapping[str, str], tables: Mapping[str, Any]
+) -> tuple[tuple[ConfiguredProvider, ...], list[str]]:
+    """Return the providers of the file's `tables` and of the variable, which takes precedence, and all problems."""
+    try:
+        named, problems = _read_variable(read_secret(environment, VARIABLE))
+    except SettingsError as error:
+        named, problems = {}, [str(error)]
+    providers, more = read_providers({**tables, **named})
+    return providers, problems + more
+
+
+def _read_variable(text: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the tables of the variable's JSON, and its problems."""
+    if not text:
+        return {}, []
+    try:
+        tables = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}, [f"{VARIABLE}: it is not JSON"]
+    if not isinstance(tables, dict):
+        return {}, [f"{VARIABLE}: expected a JSON object with a member for each identity provider"]
+    return tables, []
+
+
+def domain_problem(domain: str) -> str:
+    """Return why this is no domain of e-mail addresses, "" if it is one."""
+    if DOMAIN.fullmatch(domain):
+        return ""
+    return f"{domain[:80]!r} is not a domain such as example.com"
+
+
+def _problems_of(ident: str, values: Any) -> list[str]:
+    if not ID.fullmatch(ident):
+        return ["an id has lower-case letters, digits and dashes, at most 40"]
+    if not isinstance(values, dict):
+        return ["expected a table"]
+    problems = [f"there is no setting {name}{near(name, FIELDS)}" for name in values if name not in FIELDS]
+    problems += [f"{name} is missing" for name in REQUIRED if not values.get(name)]
+    for names, is_valid, expected in (
+        (TEXTS, _is_text, f"text of at most {MOST_TEXT} characters"),
+        (LISTS, _is_list, "a list of texts"),
+        (FLAGS, _is_flag, "true or false"),
+    ):
+        problems += _mistyped(values, names, is_valid, expected)
+    if problems:
+        return problems
+    if problem := url_problem(values["issuer"], ("https", "http")):
+        problems.append(f"issuer: {problem}")
+    if values.get("role", "") not in ROLES:
+        problems.append("role: expected developer, admin, or nothing")
+    problems += [f"domains: {text}" for text in map(domain_problem, _lowered(values.get("domains", []))) if text]
+    if values.get("create_people") and not values.get("organizations"):
+        problems.append("create_people: name the organizations that new people join")
+    return problems
+
+
+def _lowered(domains: list[str]) -> list[str]:
+    return [domain.lower() for domain in domains]
+
+
+def _mistyped(
+    values: Mapping[str, Any], names: tuple[str, ...], is_valid: Callable[[Any], bool], expected: str
+) -> list[str]:
+    return [f"{name}: expected {expected}" for name in names if name in values and not is_valid(values[name])]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MOST_TEXT
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= 100 and all(_is_text(entry) for entry in value)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)

@@ -1,0 +1,85 @@
+"""What an identity provider states about a person: the claims of its tokens that the gateway uses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.accounts.group_rules import clean_groups
+from gateway.accounts.identity_providers import IdentityProvider
+from gateway.accounts.members import read_email
+from gateway.errors import InvalidRequest
+
+LONGEST_NAME = 255
+# Entra ID names the claim here instead of listing more groups than fit into a token.
+OVERAGE = "_claim_names"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderIdentity:
+    """A person at an issuer. `email` is "" if there is none that may be used: it is verified, or the operator or the
+    owner of its domain trusts the provider. `groups` is None if the provider did not state them."""
+
+    issuer: str
+    subject: str
+    email: str
+    name: str
+    groups: tuple[str, ...] | None
+    sid: str = ""
+
+    @property
+    def domain(self) -> str:
+        return self.email.rpartition("@")[2]
+
+
+def read_identity(provider: IdentityProvider, claims: Mapping[str, Any]) -> ProviderIdentity:
+    """Return the identity of checked claims."""
+    sid = claims.get("sid")
+    return ProviderIdentity(
+        provider.issuer,
+        claims["sub"],
+        _read_email(provider, claims),
+        _read_name(claims),
+        read_groups(provider, claims),
+        sid if isinstance(sid, str) else "",
+    )
+
+
+def read_groups(provider: IdentityProvider, claims: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the groups of the claim that the provider's settings name; None without such a setting, and if there are
+    too many for a token. The name of the claim may be a path such as realm_access.roles."""
+    name = provider.groups_claim
+    if not name:
+        return None
+    overage = claims.get(OVERAGE)
+    if name not in claims and isinstance(overage, dict) and name in overage:
+        return None
+    value: Any = claims.get(name)
+    if value is None:
+        value = claims
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list):
+        return ()
+    return tuple(clean_groups(value))
+
+
+def _read_email(provider: IdentityProvider, claims: Mapping[str, Any]) -> str:
+    """Return the e-mail address in lower case; "" for a missing, invalid or unverified one."""
+    text = claims.get("email")
+    verified = claims.get("email_verified")
+    is_verified = verified is True or verified == "true"  # Amazon Cognito sends text
+    if not is_verified and (verified is not None or not provider.trust_email):
+        return ""
+    try:
+        return read_email(text) if isinstance(text, str) else ""
+    except InvalidRequest:
+        return ""
+
+
+def _read_name(claims: Mapping[str, Any]) -> str:
+    name = claims.get("name")
+    if not isinstance(name, str):
+        return ""
+    return " ".join(name.replace("\0", "").split())[:LONGEST_NAME]

@@ -1,0 +1,46 @@
+"""`/auth/identities`: the visitor's accounts at identity providers."""
+
+from gateway.accounts import identities
+from gateway.accounts.identities import LinkedIdentity
+from gateway.surfaces.answer_structs import Answer, Time
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import SIGNED_IN
+
+
+class IdentityAnswer(Answer):
+    columns = ("id", "provider_id", "email", "issuer", "last_used_at")
+    id: str
+    provider_id: str
+    organization_id: str | None
+    issuer: str
+    email: str
+    created_at: Time
+    last_used_at: Time
+
+
+def list_own(call: ManagedCall[None]) -> list[IdentityAnswer]:
+    """Your connected accounts at identity providers, oldest first. A person is known there by issuer and subject, not
+    by an e-mail address."""
+    return [_show(identity) for identity in identities.list_identities(call.database, call.actor)]
+
+
+def disconnect(call: ManagedCall[None]) -> None:
+    """Disconnect an identity: its sessions end, and it opens your account no more."""
+    call.visitor.check_account_access()
+    identities.unlink(call.database, call.actor, call.params["identity_id"])
+
+
+def _show(identity: LinkedIdentity) -> IdentityAnswer:
+    return IdentityAnswer.of(
+        identity, organization_id=identity.organization_id or None, last_used_at=identity.used_at_us
+    )
+
+
+TAG = "Sign-in"
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", "/auth/identities", list_own, "List your connected identities", tag=TAG, who=SIGNED_IN,
+            answer=[IdentityAnswer], inside="identities"),
+    managed("DELETE", "/auth/identities/<identity_id>", disconnect, "Disconnect an identity", tag=TAG, who=SIGNED_IN,
+            message="The identity was disconnected.", audit="identity.unlink"),
+)  # fmt: skip

@@ -1,0 +1,43 @@
+"""The wiring of single sign-on."""
+
+from gateway.accounts.identity_providers import IdentityProviders
+from gateway.accounts.sso_logins import SsoLogins
+from gateway.admin.account_changes import Management
+from gateway.admin.sso_accounts import SsoAccounts
+from gateway.admin.sso_checks import SsoChecks
+from gateway.admin.sso_sign_in import SingleSignOnService
+from gateway.sso.client_parts import make_client_parts
+from gateway.worker.service_base import WorkerBase
+from gateway.worker.services import AccountServices, SsoServices
+
+
+def open_single_sign_on(base: WorkerBase, accounts: AccountServices, management: Management) -> SsoServices:
+    """Return the services of single sign-on."""
+    store = base.store
+    settings = base.settings
+    allow_private = settings.security.allow_private_upstreams
+    providers = IdentityProviders(
+        store.database, store.control, store.vault, settings.identity_providers, allow_private
+    )
+    logins = SsoLogins(store.database, store.vault, settings.sso)
+    parts = make_client_parts(
+        base.transport,
+        store.documents,
+        base.clock,
+        providers,
+        timeout_s=settings.sso.timeout_s,
+        allow_private=allow_private,
+    )
+    service = SingleSignOnService(
+        store.database,
+        store.documents,
+        store.vault,
+        base.hash_key,
+        accounts.throttle,
+        management.sessions,
+        providers,
+        logins,
+        SsoAccounts(store.database, store.control, management.second_factors, management.group_grants),
+        parts,
+    )
+    return SsoServices(service, SsoChecks(service, logins, accounts.oauth.grants))
