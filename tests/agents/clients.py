@@ -108,6 +108,16 @@ def _configure_claude(home: Path, gateway: Gateway, model: str) -> dict[str, str
     }
 
 
+def _configure_plain_claude(home: Path, gateway: Gateway, model: str) -> dict[str, str]:
+    """Set its base address and token, and no model."""
+    return {
+        "ANTHROPIC_BASE_URL": gateway.address,
+        "ANTHROPIC_AUTH_TOKEN": gateway.key,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+    }
+
+
 def _configure_codex(home: Path, gateway: Gateway, model: str) -> dict[str, str]:
     folder = home / ".codex"
     folder.mkdir(exist_ok=True)
@@ -166,6 +176,11 @@ UNCONFINED = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandb
 CLIENTS = {
     "claude": Client(
         _configure_claude,
+        lambda prompt, model: ["--print", *ACCEPT_EDITS, prompt],
+        lambda prompt, model: ["--continue", "--print", *ACCEPT_EDITS, prompt],
+    ),
+    "claude without a model": Client(
+        _configure_plain_claude,
         lambda prompt, model: ["--print", *ACCEPT_EDITS, prompt],
         lambda prompt, model: ["--continue", "--print", *ACCEPT_EDITS, prompt],
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from agents.clients import CLIENTS, PACKAGES, Gateway, Run
-from agents.upstreams import DONE, LESSER_PLACES, PLACES, Job, Model
+from agents.upstreams import DONE, LESSER_PLACES, PLACES, Job, Model, ModelAtResponses, Place
 from support.gateways import GatewayProcess
 
 ALL_PLACES = PLACES | LESSER_PLACES
@@ -146,3 +146,19 @@ def test_codex_works_over_a_websocket(place: str, programs: dict[str, Path], job
     answered = [line for line in gateway.log().splitlines() if "/v1/responses" in line]
     assert answered and not [line for line in answered if "POST /v1/responses" in line], told
     assert len(usage_of(gateway)) == len(model.calls) >= 3, told
+
+
+def test_claude_code_works_without_a_model_name_on_a_gateway_with_only_a_key_of_openai(
+    programs: dict[str, Path], job: Job, serve: Serve
+) -> None:
+    gateway, (model,) = serve(Place("gpt-5.4", "openai", ModelAtResponses))
+    user = Gateway(gateway.address, gateway.key)
+    prompt = f"Write the file {job.name} with this text: {job.text}"
+    run = CLIENTS["claude without a model"].run(programs["claude"], Path(job.folder), user, "", prompt, False)
+    told = account([model], run, gateway)
+    assert run.code == 0 and DONE in run.out, told
+    assert Path(job.path).read_text().strip() == job.text, told
+    assert not [call.problem for call in model.calls if call.status != 200], told
+    rows = usage_of(gateway)
+    assert len(rows) == len(model.calls) >= 2 and {row[0] for row in rows} == {"openai"}, (rows, told)
+    assert {call.body["model"] for call in model.calls} == {"gpt-5.4"}, told

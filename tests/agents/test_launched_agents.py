@@ -16,13 +16,18 @@ from support.gateways import ROOT, GatewayProcess
 Serve = Callable[..., tuple[GatewayProcess, list[Model]]]
 PROMPT = "Write the file greeting.txt."
 # Agents that are scripts for node.
-SCRIPTS = {"qwen": ("@qwen-code/qwen-code", "0.24.4"), "kimi": ("@moonshot-ai/kimi-code", "2.1.0")}
+SCRIPTS = {
+    "qwen": ("@qwen-code/qwen-code", "0.24.4"),
+    "kimi": ("@moonshot-ai/kimi-code", "2.1.0"),
+    "gemini": ("@google/gemini-cli", "0.61.0"),
+}
 ARGUMENTS = {
     "claude": ["--print", *ACCEPT_EDITS, PROMPT],
     "codex": ["exec", *UNCONFINED, PROMPT],
     "opencode": ["run", "--auto", PROMPT],
     "qwen": ["--approval-mode", "yolo", "--prompt", PROMPT],
     "kimi": ["--prompt", PROMPT],
+    "gemini": ["--skip-trust", "--approval-mode", "yolo", "--prompt", PROMPT],
 }
 
 

@@ -57,6 +57,7 @@ PROGRAMS = {
     "aider": ASK.replace("$1", "$OPENAI_API_BASE").replace("$2", "$OPENAI_API_KEY"),
     "qwen": ASK.replace("$1", "$OPENAI_BASE_URL").replace("$2", "$OPENAI_API_KEY"),
     "gemini": ASK.replace("$1", "$GOOGLE_GEMINI_BASE_URL/v1beta").replace("$2", "$GEMINI_API_KEY"),
+    "goose": ASK.replace("$1", "$OPENAI_HOST/v1").replace("$2", "$OPENAI_API_KEY"),
     "npx": 'exec curl -sS --fail-with-body -o /dev/null "$LLMGATEWAY_API_URL/"',
     "docker": FILES,
     "kubectl": "case $1 in create | exec) ;; *) exit 1 ;; esac",
