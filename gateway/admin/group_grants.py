@@ -25,6 +25,7 @@ from gateway.store.database import Database
 ACTOR = "group_rules"  # of audit entries when the rules were changed
 AT_ONCE = 50
 ROLE_WITHOUT_RULE: Role = "developer"
+ANY_STALE = "SELECT 1 FROM group_grant WHERE stale = ? LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,8 @@ class GroupGrants:
 
     def refresh_all(self, should_continue: Callable[[], bool]) -> None:
         """Apply changed rules to all members whom they concern; the recurring job."""
-        while self.refresh() and should_continue():
+        # A query in plain SQL, because this runs every few seconds and peewee takes 8,000 bytecodes to write the other.
+        while self._database.query_row(ANY_STALE, (True,)) and self.refresh() and should_continue():
             pass
 
     def _refresh(self, members: list[tuple[str, str]], now: int) -> None:

@@ -31,8 +31,10 @@ from gateway.providers.answer_checks import ODD
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import MUTE, Answering
 from gateway.runtime.disconnects import current
+from gateway.runtime.threads import give_way
 
 ENDS = (Finished, Failed)
+COUNTED_BYTES = 8_192  # of sound in one turn of the event loop
 LATE = "The provider did not begin its answer in time."
 TRUNCATED = "The provider's answer ended before it was complete."
 
@@ -199,7 +201,11 @@ def _length_of(attempt: Attempt, event: Event) -> int:
         return text_length(event)
     sound = attempt.sound = attempt.sound or SoundLength()
     before = sound.milliseconds
-    sound.add(event.data)
+    data = event.data
+    sound.add(data[:COUNTED_BYTES])
+    for start in range(COUNTED_BYTES, len(data), COUNTED_BYTES):
+        give_way()  # bytes that belong to no frame are examined one by one
+        sound.add(data[start : start + COUNTED_BYTES])
     return length_as_text(sound.milliseconds) - length_as_text(before)
 
 

@@ -9,11 +9,15 @@ from typing import Any, NamedTuple
 
 from gateway.clock import Clock
 from gateway.runtime.lazy_import import LazyImport
-from gateway.runtime.threads import compute, pause
+from gateway.runtime.threads import compute, pause, spawn
+from gateway.runtime.ticks import until_tick
 
 # Only the leading worker needs it.
 scheduling = LazyImport("apscheduler.schedulers.gevent")
 POLL_S = 0.02
+# Jobs of at most this interval share one run of APScheduler a second: each run of it takes as much as a short job.
+FREQUENT_S = 5.0
+TICK = "frequent jobs"
 
 
 class ScheduledJob(NamedTuple):
@@ -32,7 +36,9 @@ class LeaderSchedule:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._scheduler: Any = None
-        self._running = 0
+        self._running: set[str] = set()
+        self._frequent: list[ScheduledJob] = []
+        self._ticks = 0
 
     def start(self, make_jobs: Callable[[], Iterable[ScheduledJob]]) -> None:
         """Schedule the jobs, if they are not scheduled yet."""
@@ -40,15 +46,20 @@ class LeaderSchedule:
             return
         # The first use imports the package, which takes 30 ms: not in the event loop, which serves requests by now.
         scheduler = compute(getattr, scheduling, "GeventScheduler")(timezone="UTC")
-        # Jobs that are due in the same second wake the process once.
-        second = self._clock.now().replace(microsecond=0) + timedelta(seconds=1)
-        for job in make_jobs():
+        # Jobs wake the process only at its ticks.
+        first = self._clock.now() + timedelta(seconds=until_tick(1.0))
+        jobs = list(make_jobs())
+        self._frequent = [job for job in jobs if job.every_s <= FREQUENT_S]
+        planned = [job for job in jobs if job.every_s > FREQUENT_S]
+        if self._frequent:
+            planned.append(ScheduledJob(TICK, 1.0, 0.0, self._tick))
+        for job in planned:
             scheduler.add_job(
                 partial(self._run, job),
                 "interval",
                 id=job.name,
                 seconds=job.every_s,
-                start_date=second + timedelta(seconds=int(job.delay_s)),
+                start_date=first + timedelta(seconds=int(job.delay_s)),
                 coalesce=True,
                 max_instances=1,
                 misfire_grace_time=None,
@@ -67,9 +78,17 @@ class LeaderSchedule:
         while self._running and time.monotonic() < end:
             pause(POLL_S)
 
+    def _tick(self) -> None:
+        """Start the frequent jobs that are due in this second. A run that is due while the last one continues is left
+        out."""
+        self._ticks += 1
+        for job in self._frequent:
+            if (self._ticks - int(job.delay_s)) % max(1, round(job.every_s)) == 0 and job.name not in self._running:
+                spawn(self._run, job)
+
     def _run(self, job: ScheduledJob) -> None:
-        self._running += 1
+        self._running.add(job.name)
         try:
             job.run()
         finally:
-            self._running -= 1
+            self._running.discard(job.name)

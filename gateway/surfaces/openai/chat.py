@@ -50,7 +50,9 @@ def _answer(services: Services, context: RequestContext, request: ChatRequest) -
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
     headers = headers_of(facts, services.clock, streamed=False)
     if answer.result.large:
-        written = compute(chat_writer.reply, answer.result, facts)
+        results = [answer.result]
+        del answer  # so that the thread has the only reference to the result, and frees it
+        written = compute(chat_writer.reply_last, results, facts)
     else:
         written = chat_writer.reply(answer.result, facts)
     return http_responses.json_reply(written, context.shown_id, headers=headers)

@@ -22,12 +22,16 @@ from gateway.neutral.events import (
     ToolCallDelta,
 )
 from gateway.neutral.parts import Image, Reasoning, Source
+from gateway.runtime.threads import compute_if
 from gateway.surfaces.responses.opaque_tokens import SealedMarks, seal_marks, seal_reasoning
 from gateway.surfaces.responses.store import item_id
 
 COMPLETED = "completed"
 INCOMPLETE = "incomplete"
 RUNNING = "in_progress"
+# Beyond these a text is joined in a thread.
+MANY_PIECES = 10_000
+LONG_TEXT = 1 << 20
 Json = dict[str, Any]
 
 
@@ -46,7 +50,10 @@ class _Open:
 
     @property
     def text(self) -> str:
-        return "".join(self.pieces)
+        """The joined pieces; many or long ones are joined in a thread."""
+        pieces = self.pieces
+        large = len(pieces) > MANY_PIECES or sum(map(len, pieces)) > LONG_TEXT
+        return compute_if(large, "".join, pieces)
 
     @property
     def place(self) -> Json:

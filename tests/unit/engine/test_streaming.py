@@ -10,8 +10,19 @@ from support.fleet import wait_until
 from gateway.engine import streaming
 from gateway.errors import StreamTruncated, Unavailable, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
-from gateway.neutral.events import Failed, Finished, Heartbeat, Notice, Progress, Started, TextDelta, ToolCallDelta
+from gateway.neutral.events import (
+    Failed,
+    Finished,
+    Heartbeat,
+    MediaPiece,
+    Notice,
+    Progress,
+    Started,
+    TextDelta,
+    ToolCallDelta,
+)
 from gateway.neutral.request import Options, Requirements
+from gateway.neutral.sound_length import SoundLength
 from gateway.neutral.usage import Usage
 from gateway.runtime.disconnects import dismiss
 
@@ -240,3 +251,17 @@ def test_usage_that_came_with_the_last_content_counts_when_the_caller_does_not_t
     next(batches), next(batches)
     batches.close()
     assert run.outcome.serving.usage == replace(USED, basis="drained") and run.settlement.words()[-1] == "close"
+
+
+def test_long_sound_is_counted_in_several_turns_of_the_event_loop(clock):
+    frames = (b"\xff\xfb\x90\x64" + bytes(413)) * 200
+    sound = frames + b"\xff\xe2" * 20_000 + frames  # the middle begins no frame
+    expected = SoundLength()
+    expected.add(sound)
+    run = make_run(clock, Providers(north=[BEGUN, [MediaPiece(sound)], DONE]), NORTH)
+    turns = []
+    counting = gevent.spawn(read, run)
+    while not counting.ready():
+        turns.append(gevent.sleep(0))
+    assert counting.get() and len(turns) > len(sound) // streaming.COUNTED_BYTES
+    assert run.outcome.serving.sound.milliseconds == expected.milliseconds > 10_000

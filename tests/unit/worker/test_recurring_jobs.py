@@ -290,6 +290,7 @@ ENDING = {
     "engine/realtime/session.py",
     "providers/google/live/upstream_connection.py",
     "store/file_lock.py",
+    "worker/leader_schedule.py",  # runs of jobs
     "store/outage_journal.py",  # until its records are posted
     "store/shared_slots.py",
     "store/mailboxes.py",  # while a client listens

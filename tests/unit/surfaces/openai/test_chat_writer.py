@@ -1,3 +1,4 @@
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -273,3 +274,18 @@ def test_citation_of_a_document_is_reported_as_left_out_and_never_as_a_page():
     assert body["metadata"]["warnings"] == [chat_writer.UNCITED]
     sent = b"".join(chat_writer.frames(iter([[TextDelta("x"), SourceFound(source)], [Finished("stop")]]), Facts()))
     assert b"annotations" not in sent and chat_writer.UNCITED.encode() in sent
+
+
+class Wire(dict[str, Any]):
+    """A dictionary that can have weak references."""
+
+
+def test_a_large_result_is_released_by_the_thread_that_writes_it() -> None:
+    message = {"role": "assistant", "content": "Hi"}
+    wire = Wire(choices=[{"index": 0, "message": message, "finish_reason": "stop"}])
+    results = [ChatResult((), native=Native("openai", wire))]
+    released = weakref.ref(wire)
+    del wire
+    alone = chat_writer.reply(results[0], Facts())
+    assert chat_writer.reply_last(results, Facts()) == alone
+    assert results == [] and released() is None

@@ -26,7 +26,7 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Image, Media, Reasoning, Source, SourceRange, Text, ToolCall
 from gateway.neutral.usage import Usage
-from gateway.surfaces.responses import items, reader, schema, stream, writer
+from gateway.surfaces.responses import assembler, items, reader, schema, stream, writer
 
 EVENT = PublishedUnion(ResponseStreamEvent)
 HEX = "0" * 32
@@ -287,3 +287,13 @@ def test_citation_of_a_document_names_the_file_and_its_number() -> None:
     events = write(TextDelta("x"), SourceFound(source), FINISHED)
     (added,) = [event["annotation"] for event in events if event["type"].endswith("annotation.added")]
     assert added == {"type": "file_citation", "file_id": "f1", "filename": "Facts", "index": 2}
+
+
+def test_a_long_text_and_one_of_many_pieces_end_as_they_were_sent(monkeypatch) -> None:
+    in_thread = []
+    monkeypatch.setattr(assembler, "compute_if", lambda large, work, *args: in_thread.append(large) or work(*args))
+    long = write(*[TextDelta("word " * 1000)] * 300, FINISHED)[-1]["response"]
+    many = write(*[TextDelta("w")] * 20_000, FINISHED)[-1]["response"]
+    assert Response.model_validate(long).output_text == "word " * 300_000
+    assert Response.model_validate(many).output_text == "w" * 20_000
+    assert all(in_thread)
