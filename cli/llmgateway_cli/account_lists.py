@@ -25,7 +25,7 @@ def find_organization(listed: list[Record], named: str) -> Record:
     for organization in listed:
         if organization.get("id") == named:
             return organization
-    matching = [one for one in listed if str(one.get("name", "")).lower() == named.lower()]
+    matching = [organization for organization in listed if str(organization.get("name", "")).lower() == named.lower()]
     if len(matching) == 1:
         return matching[0]
     if matching:

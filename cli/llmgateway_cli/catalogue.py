@@ -76,10 +76,12 @@ def outputs_of(entry: Entry) -> list[str]:
 
 def capabilities_of(entry: Entry) -> set[str]:
     """Return what a model can do: the kinds of its output, and features such as tools and vision."""
-    found = set(outputs_of(entry))
+    capabilities = set(outputs_of(entry))
     mappings = [mapping for mapping in entry.get("providers") or [] if isinstance(mapping, dict)]
-    found |= {name for name, member in PROVIDER_FLAGS.items() if any(mapping.get(member) for mapping in mappings)}
-    return found | {name for name, member in MODEL_FLAGS.items() if entry.get(member)}
+    capabilities |= {
+        name for name, member in PROVIDER_FLAGS.items() if any(mapping.get(member) for mapping in mappings)
+    }
+    return capabilities | {name for name, member in MODEL_FLAGS.items() if entry.get(member)}
 
 
 def known_capabilities(entries: Iterable[Entry]) -> list[str]:

@@ -87,7 +87,9 @@ def read_conversation(path: Path, model: str) -> Conversation:
     CliError if the file is damaged."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        messages = [{"role": str(one["role"]), "content": str(one["content"])} for one in document["messages"]]
+        messages = [
+            {"role": str(message["role"]), "content": str(message["content"])} for message in document["messages"]
+        ]
         return Conversation(model or str(document["model"]), messages, float(document["cost"]))
     except FileNotFoundError:
         return Conversation(model)

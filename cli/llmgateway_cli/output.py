@@ -129,7 +129,7 @@ class Output:
 
     def _print_notice(self, text: str, label: str = "") -> None:
         with suppress(BrokenPipeError):
-            print(label + self.redact(clean(text, kept="\n")), file=sys.stderr)
+            print(label + self.redact(clean(text, keep="\n")), file=sys.stderr)
 
     def hide(self, secret: str) -> None:
         """Keep a secret out of every later notice."""

@@ -20,18 +20,18 @@ def object_of(answer: Any, *path: str) -> dict[str, Any]:
 
 def list_of(answer: Any, name: str) -> list[dict[str, Any]]:
     """Return the list of objects in a member of an answer. Raises CliError if it is missing."""
-    found = object_of(answer).get(name)
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+    value = object_of(answer).get(name)
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise unexpected_answer(name)
-    return found
+    return value
 
 
 def text_of(answer: dict[str, Any], name: str) -> str:
     """Return a non-empty text member of an answer. Raises CliError if it is missing."""
-    found = answer.get(name)
-    if not isinstance(found, str) or not found:
+    value = answer.get(name)
+    if not isinstance(value, str) or not value:
         raise unexpected_answer(name)
-    return found
+    return value
 
 
 def unexpected_answer(name: str) -> CliError:

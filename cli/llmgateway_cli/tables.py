@@ -31,10 +31,10 @@ class Layout:
     widths: Sequence[int]
 
 
-def clean(text: str, kept: str = "") -> str:
-    """Return text of the service without control characters, which could change the terminal, except those `kept`."""
+def clean(text: str, keep: str = "") -> str:
+    """Return text without control characters, which could change the terminal, but with those in `keep`."""
     removed: dict[str, str | int | None] = {
-        letter: " " for letter in text if unicodedata.category(letter) in CONTROLS and letter not in kept
+        letter: " " for letter in text if unicodedata.category(letter) in CONTROLS and letter not in keep
     }
     return text.translate(str.maketrans(removed))
 
@@ -54,14 +54,14 @@ def shortened(text: str, width: int) -> str:
     """Return a text of at most `width` columns, with an ellipsis if something is missing."""
     if display_width(text) <= width:
         return text
-    kept = ""
+    result = ""
     used = 1
     for letter in text:
         used += _letter_width(letter)
         if used > width:
             break
-        kept += letter
-    return kept + ELLIPSIS
+        result += letter
+    return result + ELLIPSIS
 
 
 def layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> Layout:

@@ -37,10 +37,10 @@ COMMANDS = [
 
 @pytest.fixture
 def agents(tmp_path: Path) -> FakeAgents:
-    made = FakeAgents(tmp_path / "programs")
+    agents = FakeAgents(tmp_path / "programs")
     for name in ("claude", "codex", "crush"):
-        made.install(name)
-    return made
+        agents.install(name)
+    return agents
 
 
 @pytest.mark.parametrize("debug", [False, True])
@@ -70,7 +70,7 @@ def check_files(folder: Path, secrets: list[str]) -> None:
     for path in folder.rglob("*"):
         if path.is_file() and any(secret in path.read_text() for secret in secrets):
             inner = [path, *(parent for parent in path.parents if parent.is_relative_to(folder))]
-            closed = [one for one in inner if not stat.S_IMODE(one.stat().st_mode) & 0o077]
+            closed = [folder for folder in inner if not stat.S_IMODE(folder.stat().st_mode) & 0o077]
             assert closed, path
 
 

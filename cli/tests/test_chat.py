@@ -100,11 +100,11 @@ def test_an_answer_of_the_length_limit_is_marked(user: Client) -> None:
 def test_a_broken_answer_is_an_error_after_its_part(
     events: list[object], ended: bool, message: str, user: Client, tmp_path: Path
 ) -> None:
-    kept = tmp_path / "chat.json"
+    conversation_file = tmp_path / "chat.json"
     with StubService({COMPLETIONS: stream(*events, ended=ended)}, {"Content-Type": "text/event-stream"}) as service:
-        finished = user.run("chat", "-f", str(kept), "Hello", code=1, LLMGATEWAY_API_URL=service.address)
+        finished = user.run("chat", "-f", str(conversation_file), "Hello", code=1, LLMGATEWAY_API_URL=service.address)
     assert finished.stdout == "half\n" and message in finished.stderr
-    assert not kept.exists()
+    assert not conversation_file.exists()
 
 
 def test_control_characters_of_an_answer_do_not_reach_the_terminal(user: Client) -> None:
@@ -194,17 +194,17 @@ def test_ctrl_c_during_an_answer_stops_the_answer_alone(user: Client) -> None:
 
 
 def test_ctrl_c_during_the_only_answer_is_130_and_keeps_the_former_file(user: Client, tmp_path: Path) -> None:
-    kept = tmp_path / "chat.json"
-    user.run(*ECHO, "-f", str(kept), "One")
-    before = kept.read_text()
+    conversation_file = tmp_path / "chat.json"
+    user.run(*ECHO, "-f", str(conversation_file), "One")
+    before = conversation_file.read_text()
     with (
         StubService({COMPLETIONS: UNFINISHED}, {"Content-Type": "text/event-stream"}) as service,
-        user.terminal("chat", "-f", str(kept), "A story.", LLMGATEWAY_API_URL=service.address) as terminal,
+        user.terminal("chat", "-f", str(conversation_file), "A story.", LLMGATEWAY_API_URL=service.address) as terminal,
     ):
         terminal.expect("Once")
         terminal.interrupt()
         terminal.end(130)
-    assert kept.read_text() == before and list(tmp_path.glob(".*partial*")) == []
+    assert conversation_file.read_text() == before and list(tmp_path.glob(".*partial*")) == []
 
 
 def test_a_conversation_at_the_terminal_has_no_document(user: Client) -> None:
@@ -216,21 +216,21 @@ def test_a_conversation_at_the_terminal_has_no_document(user: Client) -> None:
 
 
 def test_a_conversation_is_kept_in_a_file(user: Client, tmp_path: Path) -> None:
-    kept = tmp_path / "chat.json"
-    user.run(*ECHO, "--file", str(kept), "One")
-    user.run("chat", "-f", str(kept), "Two")
-    document = json.loads(kept.read_text())
+    conversation_file = tmp_path / "chat.json"
+    user.run(*ECHO, "--file", str(conversation_file), "One")
+    user.run("chat", "-f", str(conversation_file), "Two")
+    document = json.loads(conversation_file.read_text())
     assert [message["content"] for message in document["messages"]] == ["One", "One", "Two", "Two"]
     assert document["model"] == "sandbox-echo" and document["cost"] > 0
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    user.run("chat", "-m", "auto", "-f", str(kept), "--system", "Be short.", "Three")
-    document = json.loads(kept.read_text())
+    assert stat.S_IMODE(conversation_file.stat().st_mode) == 0o600
+    user.run("chat", "-m", "auto", "-f", str(conversation_file), "--system", "Be short.", "Three")
+    document = json.loads(conversation_file.read_text())
     assert document["model"] == "auto" and document["messages"][0] == {"role": "system", "content": "Be short."}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"model": "m"}', '{"model": "m", "cost": 0, "messages": [1]}'])
 def test_a_damaged_file_is_refused_and_kept(text: str, user: Client, tmp_path: Path) -> None:
-    kept = tmp_path / "chat.json"
-    kept.write_text(text)
-    assert "cannot be read" in user.refused("chat", "-f", str(kept), "Hello")
-    assert kept.read_text() == text
+    conversation_file = tmp_path / "chat.json"
+    conversation_file.write_text(text)
+    assert "cannot be read" in user.refused("chat", "-f", str(conversation_file), "Hello")
+    assert conversation_file.read_text() == text

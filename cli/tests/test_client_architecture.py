@@ -28,13 +28,13 @@ def imports_of(path: Path) -> list[tuple[str, ast.AST]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             node.body = [ast.Pass()]
-    found: list[tuple[str, ast.AST]] = []
+    imports: list[tuple[str, ast.AST]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [(alias.name, node) for alias in node.names]
+            imports += [(alias.name, node) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            found += [(f"{node.module}.{alias.name}", node) for alias in node.names]
-    return found
+            imports += [(f"{node.module}.{alias.name}", node) for alias in node.names]
+    return imports
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
@@ -62,7 +62,9 @@ def test_only_modules_that_are_imported_late_import_slow_ones(path: Path) -> Non
     own = f"llmgateway_cli.{name_of(path)}"
     if own not in slow:
         named = {imported for imported, _ in imports_of(path)}
-        assert {name for name in slow if name in named or any(one.startswith(f"{name}.") for one in named)} == set()
+        assert {
+            name for name in slow if name in named or any(module.startswith(f"{name}.") for module in named)
+        } == set()
 
 
 def test_every_library_of_the_table_is_used() -> None:

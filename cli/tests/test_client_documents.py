@@ -82,7 +82,7 @@ def test_the_session_of_the_page_is_that_of_the_program(signed_out: Client, acco
     account.use_model(3)
     session = record(signed_out, account)
     page = PAGE.read_text()
-    (block,) = [found for found in FENCE.finditer(page) if found[3].split() == ["text", "session"]]
+    (block,) = [match for match in FENCE.finditer(page) if match[3].split() == ["text", "session"]]
     if os.environ.get("WRITE_GOLDENS"):
         PAGE.write_text(page[: block.start(4)] + session + page[block.end(4) :])
         return
@@ -94,9 +94,9 @@ def test_a_command_of_the_page_is_understood(text: str) -> None:
     command: click.Command = main
     words = shlex.split(text)[1:]
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        found = command.get_command(click.Context(command), words.pop(0))
-        assert found is not None, text
-        command = found
+        subcommand = command.get_command(click.Context(command), words.pop(0))
+        assert subcommand is not None, text
+        command = subcommand
     command.make_context(text, words)
 
 
@@ -106,7 +106,7 @@ def test_every_variable_of_the_page_is_read() -> None:
 
 
 def test_the_own_agent_of_the_page_starts(signed_out: Client, account: Account, tmp_path: Path) -> None:
-    (block,) = [found for found in FENCE.finditer(PAGE.read_text()) if found[3].split() == ["json", "agents"]]
+    (block,) = [match for match in FENCE.finditer(PAGE.read_text()) if match[3].split() == ["json", "agents"]]
     agents = FakeAgents(tmp_path / "programs")
     agents.install("my-agent")
     signed_out.folder.mkdir(mode=0o700)

@@ -134,8 +134,8 @@ def test_opencode_keeps_comments_and_its_own_key(user: Client, account: Account)
     path = write(user.home / ".config" / "opencode" / "opencode.json", OPENCODE)
     assert "now uses" in user.run("configure", "opencode").stderr
     text = path.read_text()
-    for kept in ("// my theme", "/* keep */", '"own": { "npm": "@ai-sdk/openai" }', '"apiKey": "{file:~/.key}"'):
-        assert kept in text
+    for line in ("// my theme", "/* keep */", '"own": { "npm": "@ai-sdk/openai" }', '"apiKey": "{file:~/.key}"'):
+        assert line in text
     assert '"my-model": { "name": "Mine" }' in text
     assert f'"baseURL": "{account.address}/v1"' in text
     assert '"openai/gpt-5.4"' in text and account.key not in text

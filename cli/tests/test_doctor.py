@@ -30,9 +30,9 @@ def diagnose(client: Client, code: int = 0, **environment: str) -> list[Document
     document = client.run("doctor", "--json", code=code, **environment).document
     findings: list[Document] = document["findings"]
     assert set(document) == {"findings", "errors", "warnings"}
-    assert document["errors"] == sum(one["status"] == "error" for one in findings)
-    assert all(one["remedy"] for one in findings if one["status"] != "ok"), findings
-    return [one for one in findings if one["status"] != "ok"]
+    assert document["errors"] == sum(finding["status"] == "error" for finding in findings)
+    assert all(finding["remedy"] for finding in findings if finding["status"] != "ok"), findings
+    return [finding for finding in findings if finding["status"] != "ok"]
 
 
 def only(findings: list[Document]) -> tuple[str, str, str]:
@@ -97,7 +97,10 @@ def test_secrets_that_others_can_read_are_found(name: str, user: Client) -> None
 @pytest.mark.parametrize("variable", ["LLMGATEWAY_API_URL", "LLMGATEWAY_ORIGIN_URL", "LLMGATEWAY_GATEWAY_URL"])
 def test_an_unsafe_address_is_found(variable: str, user: Client) -> None:
     findings = diagnose(user, code=1, **{variable: "http://llm.example"})
-    assert all(one["check"] == "address" and "is not encrypted" in one["message"] for one in findings) and findings
+    assert (
+        all(finding["check"] == "address" and "is not encrypted" in finding["message"] for finding in findings)
+        and findings
+    )
 
 
 def test_a_proxy_for_this_machine_is_found(user: Client) -> None:
@@ -126,14 +129,17 @@ def test_a_service_that_does_not_answer_is_found(user: Client) -> None:
 )
 def test_another_service_is_found(answer: tuple[int, Any], message: str, user: Client) -> None:
     with StubService({"GET /": answer}) as service:
-        found = only(diagnose(user, code=1, LLMGATEWAY_API_URL=service.address))
-    assert found[:2] == ("service", "error") and message in found[2]
+        finding = only(diagnose(user, code=1, LLMGATEWAY_API_URL=service.address))
+    assert finding[:2] == ("service", "error") and message in finding[2]
 
 
 def test_a_management_api_that_does_not_answer_is_found(user: Client, account: Account) -> None:
     separate = {"LLMGATEWAY_GATEWAY_URL": account.address, "LLMGATEWAY_API_URL": "http://127.0.0.1:9"}
     findings = diagnose(user, code=1, **separate)
-    assert [(one["check"], one["status"]) for one in findings] == [("service", "error"), ("session", "error")]
+    assert [(finding["check"], finding["status"]) for finding in findings] == [
+        ("service", "error"),
+        ("session", "error"),
+    ]
 
 
 @pytest.mark.parametrize(("shift_s", "direction"), [(-600, "ahead of"), (600, "behind")])
@@ -179,7 +185,7 @@ def test_a_spent_key_is_found(signed_out: Client) -> None:
 def test_a_service_that_does_not_describe_keys_is_no_fault(signed_out: Client) -> None:
     with StubService({"GET /": (200, HEALTHY)}) as service:
         findings = diagnose(signed_out, LLMGATEWAY_API_URL=service.address, LLMGATEWAY_API_KEY="k")
-    assert [one["check"] for one in findings] == ["session"]
+    assert [finding["check"] for finding in findings] == ["session"]
 
 
 def test_a_missing_sign_in_is_found(user: Client) -> None:
@@ -203,8 +209,8 @@ def test_a_session_that_the_service_does_not_know_is_found(user: Client) -> None
     with StubService(SERVICE | {"GET /auth/get-session": (200, None)}) as service:
         user.configure(sessionApiUrl=service.address)
         (user.folder / "config.json").chmod(0o600)
-        found = only(diagnose(user, code=1, LLMGATEWAY_API_URL=service.address))
-    assert found == ("session", "error", "Your session has expired or was ended.")
+        finding = only(diagnose(user, code=1, LLMGATEWAY_API_URL=service.address))
+    assert finding == ("session", "error", "Your session has expired or was ended.")
 
 
 # Agents
@@ -216,7 +222,10 @@ def test_old_agents_and_missing_own_ones_are_found(user: Client, tmp_path: Path)
     agents.install("aider", version="unknown")
     write_custom_agents(user.folder, {"id": "mine", "label": "Mine", "command": "no-such-program"})
     findings = diagnose(user, code=1)
-    assert [(one["check"], one["status"]) for one in findings] == [("agents", "error"), ("agents", "warning")]
+    assert [(finding["check"], finding["status"]) for finding in findings] == [
+        ("agents", "error"),
+        ("agents", "warning"),
+    ]
     assert "npm install -g" in findings[0]["remedy"] and "aider (unknown version)" in user.run("doctor", code=1).stdout
 
 

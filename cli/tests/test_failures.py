@@ -170,13 +170,13 @@ def test_ctrl_c_ends_with_its_code_and_changes_nothing(service: FakeService, cli
 def test_every_request_names_its_program_and_its_origin(service: FakeService, client: Client) -> None:
     client.run("keys", "create", "-d", "CI", "-p", "project_1")
     client.run("keys", "delete", "key_1", "-y")
-    made, deleted = service.calls
-    assert made.headers["origin"] == service.address
+    created, deleted = service.calls
+    assert created.headers["origin"] == service.address
     client.run("auth", "whoami")
     assert "origin" not in service.calls.pop().headers
-    assert made.headers["user-agent"].startswith("llmgateway-cli/")
-    assert made.headers["content-type"] == "application/json" and deleted.headers["content-type"] == ""
-    assert deleted.body is None and "cookie" not in made.headers
+    assert created.headers["user-agent"].startswith("llmgateway-cli/")
+    assert created.headers["content-type"] == "application/json" and deleted.headers["content-type"] == ""
+    assert deleted.body is None and "cookie" not in created.headers
 
 
 def test_a_cookie_session_is_sent_as_a_cookie(service: FakeService, client: Client) -> None:

@@ -13,13 +13,13 @@ TOKEN = re.compile(r"llmgtwy_[A-Za-z0-9_-]{40}")
 
 def test_a_created_key_works_and_has_what_was_given(client: Client, account: Account) -> None:
     limits = ("-l", "49.99", "--period-limit", "10", "--period", "2weeks", "-e", "30d")
-    made = client.document("keys", "create", "-d", " CI ", "-p", account.project_id, *limits)
-    assert account.key_works(made["token"])
-    kept = account.list_keys()["CI"]
-    assert {name: made[name] for name in kept} == kept
-    assert (kept["usageLimit"], kept["periodUsageLimit"]) == ("49.99", "10")
-    assert (kept["periodUsageDurationValue"], kept["periodUsageDurationUnit"]) == (2, "week")
-    left = datetime.fromisoformat(kept["expiresAt"]) - datetime.now(UTC)
+    created = client.document("keys", "create", "-d", " CI ", "-p", account.project_id, *limits)
+    assert account.key_works(created["token"])
+    stored = account.list_keys()["CI"]
+    assert {name: created[name] for name in stored} == stored
+    assert (stored["usageLimit"], stored["periodUsageLimit"]) == ("49.99", "10")
+    assert (stored["periodUsageDurationValue"], stored["periodUsageDurationUnit"]) == (2, "week")
+    left = datetime.fromisoformat(stored["expiresAt"]) - datetime.now(UTC)
     assert timedelta(days=29, hours=23) < left <= timedelta(days=30)
 
 
@@ -101,12 +101,12 @@ def test_keys_are_listed(client: Client, account: Account) -> None:
 
 
 def test_a_key_is_deactivated_and_activated(client: Client, account: Account) -> None:
-    made = account.make_key("Switched")
-    assert "is now inactive" in client.run("keys", "update", made["id"], "--deactivate").stderr
-    assert not account.key_works(made["token"])
-    updated = client.document("keys", "update", made["id"], "--activate", "-e", "2099-01-01")
+    key = account.make_key("Switched")
+    assert "is now inactive" in client.run("keys", "update", key["id"], "--deactivate").stderr
+    assert not account.key_works(key["token"])
+    updated = client.document("keys", "update", key["id"], "--activate", "-e", "2099-01-01")
     assert updated["expiresAt"] == account.list_keys()["Switched"]["expiresAt"] == "2099-01-01T00:00:00.000Z"
-    assert account.key_works(made["token"])
+    assert account.key_works(key["token"])
 
 
 @pytest.mark.parametrize("command", [("keys", "limit"), ("budget", "set")])
@@ -121,54 +121,54 @@ def test_limits_are_set_shown_and_cleared(command: tuple[str, str], client: Clie
         *("periodUsageDurationValue", "periodUsageDurationUnit", "currentPeriodUsage"),
     ]
     client.run(*command, key_id, "--clear")
-    kept = account.list_keys()["Limited"]
-    assert [kept[name] for name in shown if "Limit" in name or "Duration" in name] == [None] * 4
+    stored = account.list_keys()["Limited"]
+    assert [stored[name] for name in shown if "Limit" in name or "Duration" in name] == [None] * 4
     assert "limit not set" in client.run("budget", "get", key_id).stdout
     assert "no API key" in client.refused("budget", "get", "unknown")
 
 
 def test_rolling_needs_a_confirmation(client: Client, account: Account) -> None:
-    made = account.make_key("Rolled")
-    assert "-y" in client.refused("keys", "roll", made["id"])
-    with client.terminal("keys", "roll", made["id"]) as terminal:
+    key = account.make_key("Rolled")
+    assert "-y" in client.refused("keys", "roll", key["id"])
+    with client.terminal("keys", "roll", key["id"]) as terminal:
         terminal.answer("[y/N]", "")
         assert "Cancelled" in terminal.end(0)
-    assert account.key_works(made["token"])
-    with client.terminal("keys", "roll", made["id"], columns=200) as terminal:
+    assert account.key_works(key["token"])
+    with client.terminal("keys", "roll", key["id"], columns=200) as terminal:
         terminal.answer("[y/N]", "y")
         (token,) = TOKEN.findall(terminal.end(0))
-    assert not account.key_works(made["token"]) and account.key_works(token)
-    again = client.document("keys", "roll", made["id"], "-y")
+    assert not account.key_works(key["token"]) and account.key_works(token)
+    again = client.document("keys", "roll", key["id"], "-y")
     assert account.key_works(again["token"]) and not account.key_works(token)
 
 
 def test_deleting_needs_a_confirmation(client: Client, account: Account) -> None:
-    made = account.make_key("Deleted")
-    assert "-y" in client.refused("keys", "delete", made["id"], typed="y\n")
-    with client.terminal("keys", "delete", made["id"], columns=40) as terminal:
+    key = account.make_key("Deleted")
+    assert "-y" in client.refused("keys", "delete", key["id"], typed="y\n")
+    with client.terminal("keys", "delete", key["id"], columns=40) as terminal:
         terminal.answer("[y/N]", "no")
         terminal.end(0)
-    assert account.key_works(made["token"])
-    assert client.run("keys", "delete", made["id"], "-y").stdout == ""
-    assert not account.key_works(made["token"]) and "Deleted" not in account.list_keys()
-    message = client.refused("keys", "delete", made["id"], "-y")
+    assert account.key_works(key["token"])
+    assert client.run("keys", "delete", key["id"], "-y").stdout == ""
+    assert not account.key_works(key["token"]) and "Deleted" not in account.list_keys()
+    message = client.refused("keys", "delete", key["id"], "-y")
     assert "Request id: " in message
 
 
 def test_text_that_is_no_id_stays_one_part_of_the_path(client: Client, account: Account) -> None:
-    made = account.make_key("Kept")
-    client.refused("keys", "delete", f"../api/{made['id']}", "-y")
+    key = account.make_key("Kept")
+    client.refused("keys", "delete", f"../api/{key['id']}", "-y")
     assert "Kept" in account.list_keys()
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
 @pytest.mark.parametrize("plain", [{}, {"NO_COLOR": "1"}], ids=["colored", "plain"])
 def test_a_list_fits_the_terminal(columns: int, plain: dict[str, str], client: Client, account: Account) -> None:
-    made = account.make_key("A rather long description of a key for the nightly build of the web shop\x1b[31m")
+    key = account.make_key("A rather long description of a key for the nightly build of the web shop\x1b[31m")
     with client.terminal("keys", "list", columns=columns, **plain) as terminal:
         text = terminal.end()
     assert max(len(line) for line in text.splitlines()) <= columns
-    assert made["id"] in text.replace("\n", "").replace(" ", "")
+    assert key["id"] in text.replace("\n", "").replace(" ", "")
     assert "\x1b[31m" not in terminal.output
     assert ("\x1b[" in terminal.output) is (not plain)
 

@@ -420,8 +420,8 @@ def test_the_list_fits_the_terminal(columns: int, plain: bool, user: Client, age
 def test_the_list_as_a_document(user: Client, agents: FakeAgents) -> None:
     agents.install("codex")
     listed = user.document("launch", "--list")
-    assert [one["id"] for one in listed] == [agent.id for agent in AGENTS]
-    assert {one["id"] for one in listed if one["installed"]} == {"codex"}
+    assert [agent["id"] for agent in listed] == [agent.id for agent in AGENTS]
+    assert {agent["id"] for agent in listed if agent["installed"]} == {"codex"}
     assert set(listed[0]) == {"id", "label", "command", "installed", "description"}
 
 
@@ -457,4 +457,4 @@ def test_an_unknown_agent_is_refused_with_the_known_ones(user: Client) -> None:
 
 def test_a_path_without_programs_has_no_agents(user: Client) -> None:
     listed = user.document("launch", "--list", PATH=SYSTEM)
-    assert not any(one["installed"] for one in listed)
+    assert not any(agent["installed"] for agent in listed)

@@ -35,10 +35,10 @@ def offline(tmp_path: Path) -> Client:
     return client
 
 
-def check(name: str, found: object) -> None:
+def check(name: str, actual: object) -> None:
     """Compare with the golden file, or write it."""
     path = GOLDENS / name
-    text = json.dumps(found, indent=2) + "\n"
+    text = json.dumps(actual, indent=2) + "\n"
     if os.environ.get("WRITE_GOLDENS"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

@@ -125,7 +125,7 @@ def test_a_sign_in_with_the_other_client_is_one_for_this(
     command = [*published.command, "auth", "login", "--no-browser", "--dashboard-url", account.address]
     with subprocess.Popen(command, env=published.environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        code = next(found[1] for line in process.stdout if (found := CODE.search(line)))
+        code = next(match[1] for line in process.stdout if (match := CODE.search(line)))
         account("POST", "/auth/device/approve", {"userCode": code})
         assert process.wait(PATIENCE_S) == 0
     assert account.email in signed_out.run("auth", "whoami").stdout

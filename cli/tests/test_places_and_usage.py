@@ -18,8 +18,8 @@ def test_organizations_projects_and_credits_are_listed(client: Client, account: 
     (organization,) = client.document("orgs", "list")
     assert organization == account("GET", "/orgs")["organizations"][0]
     (project,) = client.document("projects", "list", "--org", organization["name"])
-    kept = account("GET", f"/orgs/{account.organization_id}/projects")["projects"][0]
-    assert project == {**kept, "organizationName": organization["name"]}
+    answered = account("GET", f"/orgs/{account.organization_id}/projects")["projects"][0]
+    assert project == {**answered, "organizationName": organization["name"]}
     assert client.document("credits", "-o", account.organization_id) == [
         {name: organization[name] for name in ("id", "name", "credits")}
     ]
@@ -59,7 +59,7 @@ def test_usage_of_an_organization_is_the_sum_of_its_projects(client: Client, acc
     account.use_model()
     account("POST", "/projects", {"name": "Second", "organizationId": account.organization_id})
     listed = client.document("usage", "-o", account.organization_id)
-    assert [set(one) for one in listed] == [{"projectId", "projectName", "activity"}] * 2
+    assert [set(report) for report in listed] == [{"projectId", "projectName", "activity"}] * 2
     finished = client.run("usage", "-o", account.organization_id, "--by", "model")
     assert finished.stdout.splitlines()[-1].split()[:2] == ["TOTAL", "1"]
     assert "no effect with --org" in finished.stderr

@@ -28,8 +28,8 @@ def test_templates_are_listed(signed_out: Client) -> None:
 
 
 def test_default_template_is_image_generation_or_that_of_the_configuration(signed_out: Client) -> None:
-    made = signed_out.document("init", "first", "--no-install")
-    assert (made["name"], made["template"]) == ("first", "image-generation")
+    project = signed_out.document("init", "first", "--no-install")
+    assert (project["name"], project["template"]) == ("first", "image-generation")
     signed_out.configure(defaultTemplate="batch-script")
     signed_out.run("init", "second", "--no-install")
     assert read_manifest(signed_out.home / "second")["template"] == "batch-script"
@@ -222,8 +222,12 @@ def test_upgrade_replaces_what_the_user_left_unchanged(signed_out: Client) -> No
     }  # fmt: skip
     as_of_an_older_client(folder, {"batch.py": "old", "README.md": "old", "tests/test_batch.py": None})
     (folder / "README.md").write_text("mine")
-    found = inside.document("upgrade", "--check")
-    assert (found["replaced"], found["added"], found["kept"]) == (["batch.py"], ["tests/test_batch.py"], ["README.md"])
+    report = inside.document("upgrade", "--check")
+    assert (report["replaced"], report["added"], report["kept"]) == (
+        ["batch.py"],
+        ["tests/test_batch.py"],
+        ["README.md"],
+    )
     assert (folder / "batch.py").read_text() == "old"
     text = inside.run("upgrade")
     assert "replaced  batch.py" in text.stdout and "kept  README.md" in text.stdout

@@ -58,12 +58,12 @@ SHOWING = [("keys", "create", "-d", "x", "-p", "p"), ("keys", "roll", "key_1", "
 def client(service: FakeService, tmp_path: Path, request: pytest.FixtureRequest) -> Client:
     """A client with a secret of every kind."""
     secrets = {"LLMGATEWAY_API_KEY": KEY, "LLMGATEWAY_PASSWORD": PASSWORD, "LLMGATEWAY_TIMEOUT": "2"}
-    made = Client(tmp_path / "home", {"LLMGATEWAY_API_URL": service.url, **secrets})
+    client = Client(tmp_path / "home", {"LLMGATEWAY_API_URL": service.url, **secrets})
     session = {"sessionToken": SESSION}
     if request.param == "cookie":
         session = {"sessionCookie": f"x.session_token={COOKIE}"}
-    made.configure(sessionApiUrl=service.url, sessionEmail="al@example.com", apiKey=KEY, **session)
-    return made
+    client.configure(sessionApiUrl=service.url, sessionEmail="al@example.com", apiKey=KEY, **session)
+    return client
 
 
 @pytest.mark.parametrize("arguments", COMMAND_LINES + SHOWING, ids=" ".join)
@@ -121,9 +121,9 @@ def commands_of(command: click.Command, name: str) -> Iterator[tuple[str, click.
     if isinstance(command, click.Group):
         context = click.Context(command)
         for inner in command.list_commands(context):
-            found = command.get_command(context, inner)
-            assert found is not None
-            yield from commands_of(found, f"{name} {inner}")
+            subcommand = command.get_command(context, inner)
+            assert subcommand is not None
+            yield from commands_of(subcommand, f"{name} {inner}")
 
 
 def test_no_option_takes_a_password_because_shells_keep_histories() -> None:

@@ -80,8 +80,8 @@ def test_an_environment_without_the_server_signs_in_creates_a_key_and_reads_usag
 ) -> None:
     for package in ("gateway", "flask", "gevent", "peewee", "msgspec"):
         command = [programs / "python", "-c", f"import click, requests, rich; import {package}"]
-        found = subprocess.run(command, capture_output=True, timeout=60, cwd=signed_out.home)
-        assert f"No module named '{package}'".encode() in found.stderr
+        completed = subprocess.run(command, capture_output=True, timeout=60, cwd=signed_out.home)
+        assert f"No module named '{package}'".encode() in completed.stderr
 
     def run(*arguments: str, code: int = 0) -> str:
         environment = signed_out.environment | {"LLMGATEWAY_PASSWORD": PASSWORD}

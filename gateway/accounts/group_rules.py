@@ -87,8 +87,8 @@ def _order(rule: GroupRule) -> tuple[int, str]:
 def clean_groups(groups: Iterable[object]) -> list[str]:
     """Return group names as they are stored: trimmed, without doubles, empty and too long ones, at most MOST_GROUPS."""
     names = (name.replace("\0", "").strip() for name in groups if isinstance(name, str))
-    kept = dict.fromkeys(name for name in names if 1 <= len(name) <= LONGEST_GROUP)
-    return list(kept)[:MOST_GROUPS]
+    unique = dict.fromkeys(name for name in names if 1 <= len(name) <= LONGEST_GROUP)
+    return list(unique)[:MOST_GROUPS]
 
 
 def list_rules(database: Database, organization_id: str) -> list[GroupRule]:

@@ -106,7 +106,7 @@ class Fitting:
             warnings=warnings,
         )
 
-    def _tiers(self, requested: str, kept: bool) -> list[str]:
+    def _tiers(self, requested: str, supported: bool) -> list[str]:
         """Return the requested service tiers that are kept, or those that are dropped.
 
         When the mapping offers all of them, the credential offers none.
@@ -115,7 +115,7 @@ class Fitting:
         offered = self._ability.tiers
         if offered.issuperset(names):
             offered = frozenset()
-        return [name for name in names if (name in offered) is kept]
+        return [name for name in names if (name in offered) is supported]
 
     def _dropped(self) -> list[Parameter]:
         """Return the parameters that need a capability which the mapping lacks."""

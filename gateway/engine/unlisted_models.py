@@ -28,8 +28,8 @@ class UnlistedModels:
         self._credentials = credentials
         self._ledger = ledger
         self._unlimited: VersionedCache[str, bool] = VersionedCache(control, REMEMBERED)
-        self._made: dict[tuple[str, str, str], CustomModel] = {}
-        self._made_from: Catalogue | None = None
+        self._custom_models: dict[tuple[str, str, str], CustomModel] = {}
+        self._catalogue_of_models: Catalogue | None = None
 
     def find(self, caller: Caller, provider_id: str, name: str) -> CustomModel | None:
         """Return the model `name` of a provider, None where the caller may not call it. Unavailable.
@@ -53,25 +53,27 @@ class UnlistedModels:
             payers = OWN_KEYS
         else:
             return None
-        found = self._make(provider_id, name, payers)
-        if found is None or not self._credentials.usable(caller)(found.mapping):
+        custom_model = self._make(provider_id, name, payers)
+        if custom_model is None or not self._credentials.usable(caller)(custom_model.mapping):
             return None
-        return found
+        return custom_model
 
     def _is_unlimited(self, organization_id: str) -> bool:
         return self._unlimited.get(organization_id, lambda version: self._ledger.balance(organization_id).unlimited)
 
     def _make(self, provider_id: str, name: str, payers: str) -> CustomModel | None:
         catalogue = self._catalogue()
-        if self._made_from is not catalogue or len(self._made) >= REMEMBERED:
-            self._made.clear()
-            self._made_from = catalogue
+        if self._catalogue_of_models is not catalogue or len(self._custom_models) >= REMEMBERED:
+            self._custom_models.clear()
+            self._catalogue_of_models = catalogue
         key = (provider_id, name, payers)
-        known = self._made.get(key)
+        known = self._custom_models.get(key)
         if known is not None:
             return known
         model = make_unlisted(catalogue, provider_id, name, payers)
         if model is None:
             return None
-        found = self._made[key] = CustomModel(model, catalogue.providers[provider_id], model.mappings[0])
-        return found
+        custom_model = self._custom_models[key] = CustomModel(
+            model, catalogue.providers[provider_id], model.mappings[0]
+        )
+        return custom_model

@@ -60,10 +60,10 @@ class WireCapture:
         }
 
     def _take(self, data: bytes) -> bytes:
-        kept = data[: self._room - self.size]
-        self.size += len(kept)
-        self.cut = self.cut or len(kept) < len(data)
-        return kept
+        taken = data[: self._room - self.size]
+        self.size += len(taken)
+        self.cut = self.cut or len(taken) < len(data)
+        return taken
 
     def _clean(self, data: bytes) -> str:
         secret = self._target.credential.secret.encode()

@@ -81,13 +81,13 @@ class Credentials:
         if credential.source == BYOK:
             return self._make_target(mapping, provider, credential)
         name = (mapping.key, credential.ident)
-        found = self._targets.get(name)
-        if found is None or found.mapping is not mapping:
+        target = self._targets.get(name)
+        if target is None or target.mapping is not mapping:
             # Callers choose the names of models that the catalogue does not list.
             if len(self._targets) >= MOST_TARGETS:
                 self._targets.clear()
-            found = self._targets[name] = self._make_target(mapping, provider, credential)
-        return found
+            target = self._targets[name] = self._make_target(mapping, provider, credential)
+        return target
 
     def _make_target(self, mapping: Mapping, provider: Provider, credential: Credential) -> Target:
         base_url, settings = ("", {}) if _is_custom(provider.id) else self._place(provider, mapping)
@@ -181,12 +181,13 @@ class Credentials:
         settings = settings_for(provider, self._environment)
         if address_of(provider, join_base(provider, base_url), settings):
             return True
-        mappings = (one for model in self._catalogue().models.values() for one in model.mappings)
-        mine = (one for one in mappings if one.provider == provider.id)
-        return any(
-            address_of(provider, "", {**settings, **({"region": one.region} if one.region else {})}, one.address)
-            for one in mine
-        )
+        mappings = (mapping for model in self._catalogue().models.values() for mapping in model.mappings)
+        mine = (mapping for mapping in mappings if mapping.provider == provider.id)
+        for mapping in mine:
+            place = {**settings, "region": mapping.region} if mapping.region else settings
+            if address_of(provider, "", place, mapping.address):
+                return True
+        return False
 
     def _place(self, provider: Provider, mapping: Mapping) -> tuple[str, dict[str, str]]:
         """Return the operator's base URL ("": none) and the settings of a mapping."""

@@ -299,16 +299,16 @@ def _mistakes(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (location, text) of each validation error in the format of pydantic; [] for other formats."""
     inner = fields.get("message")
     listed = (inner if isinstance(inner, dict) else fields).get("detail")
-    found = []
-    for one in listed if isinstance(listed, list) else ():
-        if isinstance(one, dict) and isinstance(one.get("msg"), str):
-            place = one.get("loc")
+    mistakes = []
+    for entry in listed if isinstance(listed, list) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("msg"), str):
+            place = entry.get("loc")
             if isinstance(place, list):
                 steps = [str(step) for step in place if step != "body"]
             else:
                 steps = []
-            found.append((".".join(steps), one["msg"]))
-    return found
+            mistakes.append((".".join(steps), entry["msg"]))
+    return mistakes
 
 
 def _first(fields: Mapping[str, Any], *names: str) -> str:

@@ -45,14 +45,14 @@ class ImageChoices:
     lost: tuple[str, ...] = ()
 
 
-def fit_preferences(wanted: ImagesInput, target: Target, choices: ImageChoices, warnings: list[str]) -> ImagesInput:
+def fit_preferences(content: ImagesInput, target: Target, choices: ImageChoices, warnings: list[str]) -> ImagesInput:
     """Return the input without the preferences that the model cannot fulfil, and add a line to `warnings` for each.
 
     Later steps must use the result: prices depend on the quality and size that were sent.
     """
     dropped: dict[str, Any] = {}
     for name in PREFERENCES:
-        value: str = getattr(wanted, name)
+        value: str = getattr(content, name)
         if value:
             reason = _reason_against(name, value, target, choices)
         else:
@@ -62,8 +62,8 @@ def fit_preferences(wanted: ImagesInput, target: Target, choices: ImageChoices, 
             if value != AUTO:
                 warnings.append(reason)
     if dropped:
-        return replace(wanted, **dropped)
-    return wanted
+        return replace(content, **dropped)
+    return content
 
 
 def _reason_against(name: str, value: str, target: Target, choices: ImageChoices) -> str:
@@ -78,11 +78,11 @@ def _reason_against(name: str, value: str, target: Target, choices: ImageChoices
     return ""
 
 
-def refuse_marks(wanted: ImagesInput, target: Target) -> None:
+def refuse_marks(content: ImagesInput, target: Target) -> None:
     """Raise NotSupported for a mask or markup, for a model that accepts neither."""
-    if wanted.marked:
-        what = f"{target.mapping.key} does not support {wanted.marked}."
-        raise NotSupported(what, param=wanted.marked, code="unsupported_input")
+    if content.marked:
+        what = f"{target.mapping.key} does not support {content.marked}."
+        raise NotSupported(what, param=content.marked, code="unsupported_input")
 
 
 class WholeImages(ABC):

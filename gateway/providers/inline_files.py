@@ -83,20 +83,20 @@ class InlineFiles:
             self._text += piece[at : at + 1]
             self._escaped = False
             return at + 1
-        found = END.search(piece, at)
-        if found is None:
+        match = END.search(piece, at)
+        if match is None:
             end = len(piece)
         else:
-            end = found.start()
+            end = match.start()
         self._text += piece[at:end]
         if len(self._text) > LONG:
             self._begin_file()
-        elif found is not None and found[0] == b"\\":
-            self._text += found[0]
+        elif match is not None and match[0] == b"\\":
+            self._text += match[0]
             self._escaped = True
             end += 1
-        elif found is not None:
-            self._rest += self._text + found[0]
+        elif match is not None:
+            self._rest += self._text + match[0]
             self._text.clear()
             self._in_text = False
             end += 1

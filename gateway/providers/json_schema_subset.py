@@ -331,11 +331,11 @@ class _Rewriter:
         """Return a node of one type with only the keywords of that type."""
         kind = next((kind for kind in kinds if kind != "null"), "null")
         own = WORDS_OF_TYPE.get(kind, frozenset())
-        kept = {w: v for w, v in node.items() if w == "type" or w == "enum" or w not in TYPED_WORDS or w in own}
-        listed = kept.get("enum")
+        words = {w: v for w, v in node.items() if w == "type" or w == "enum" or w not in TYPED_WORDS or w in own}
+        listed = words.get("enum")
         if isinstance(listed, list):
-            self._write_enum(kept, kind)
-        written = self._write_words({**kept, "type": kind}, active, depth)
+            self._write_enum(words, kind)
+        written = self._write_words({**words, "type": kind}, active, depth)
         written["type"] = kind.upper() if self._grammar.upper_types else kind
         if "null" in kinds and kind != "null" or isinstance(listed, list) and None in listed:
             written["nullable"] = True

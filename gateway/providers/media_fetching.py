@@ -67,22 +67,22 @@ def addressed(request: ChatRequest) -> dict[Media, tuple[str, ...]]:
 
     The cost of an image was reserved for an image; a document behind its URL would cost many times that.
     """
-    found: dict[Media, tuple[str, ...]] = {}
+    media_types: dict[Media, tuple[str, ...]] = {}
     for message in request.conversation().messages:
         for part in _flat(message.parts):
-            if is_addressed(part.media) and found.get(part.media) != IMAGE:
+            if is_addressed(part.media) and media_types.get(part.media) != IMAGE:
                 if isinstance(part, Image):
-                    found[part.media] = IMAGE
+                    media_types[part.media] = IMAGE
                 else:
-                    found[part.media] = TAKEN
-    return found
+                    media_types[part.media] = TAKEN
+    return media_types
 
 
 class _Allowance:
     """The bytes that the URLs of one request may still load, a few URLs at a time."""
 
-    def __init__(self, kept: Kept) -> None:
-        self.kept = kept
+    def __init__(self, held: Kept) -> None:
+        self.held = held
         self.slots = Slots(AT_ONCE)
         self._left = MOST_IN_ALL
 
@@ -91,7 +91,7 @@ class _Allowance:
         self._left -= size
         if self._left < 0:
             raise _unreadable(f"together they exceed {MOST_IN_ALL >> 20} MB")
-        self.kept.grow(COPIES * size)
+        self.held.grow(COPIES * size)
 
 
 def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest:
@@ -101,17 +101,17 @@ def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest
     be able to load it.
     """
     if request.inlined is None:
-        wanted = addressed(request)
-        if len(wanted) > MOST_ADDRESSES:
+        media_types = addressed(request)
+        if len(media_types) > MOST_ADDRESSES:
             raise _unreadable(f"more than {MOST_ADDRESSES} images and files are given by URL")
         allowance = _Allowance(fetcher.keep())
         patience_s = min(seconds, PATIENCE_S)
-        jobs = [Job(_load, fetcher, media, kinds, patience_s, allowance) for media, kinds in wanted.items()]
+        jobs = [Job(_load, fetcher, media, kinds, patience_s, allowance) for media, kinds in media_types.items()]
         try:
-            loaded = {media: job.result(seconds) for media, job in zip(wanted, jobs, strict=True)}
+            loaded = {media: job.result(seconds) for media, job in zip(media_types, jobs, strict=True)}
         except BaseException as error:
             # The traceback may refer to the count until garbage collection.
-            allowance.kept.release()
+            allowance.held.release()
             if isinstance(error, TimeoutError):
                 raise _unreadable("loading took too long") from None
             raise
@@ -126,7 +126,7 @@ def bring(fetcher: Fetcher, request: ChatRequest, seconds: float) -> ChatRequest
             native=None,
             _decoded=conversation,
             large=request.large or size > LARGE,
-            loaded=allowance.kept,
+            loaded=allowance.held,
         )
     return request.inlined
 

@@ -118,15 +118,15 @@ def _keep(value: dict[str, Any], members: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _keep_message(message: Message) -> Message:
-    kept = _keep(message, MEMBERS.get(message["role"], tuple(message)))
-    if isinstance(kept.get("content"), list):
-        kept["content"] = [_keep(part, PART_MEMBERS.get(part["type"], tuple(part))) for part in kept["content"]]
-    if kept.get("tool_calls"):
-        kept["tool_calls"] = [_keep(call, CALL_MEMBERS) for call in kept["tool_calls"]]
+    members = _keep(message, MEMBERS.get(message["role"], tuple(message)))
+    if isinstance(members.get("content"), list):
+        members["content"] = [_keep(part, PART_MEMBERS.get(part["type"], tuple(part))) for part in members["content"]]
+    if members.get("tool_calls"):
+        members["tool_calls"] = [_keep(call, CALL_MEMBERS) for call in members["tool_calls"]]
     elif message["role"] == "assistant":
-        kept.pop("tool_calls", None)
-        kept["content"] = kept.get("content") or message.get("refusal") or ""
-    return kept
+        members.pop("tool_calls", None)
+        members["content"] = members.get("content") or message.get("refusal") or ""
+    return members
 
 
 def _with_thinking(message: Message) -> Message:
@@ -147,8 +147,8 @@ def _with_details(message: Message) -> Message:
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if not isinstance(reasoning, str):
         return message
-    kept = {name: value for name, value in message.items() if name not in ("reasoning_content", "reasoning")}
-    return {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": reasoning}], **kept}
+    members = {name: value for name, value in message.items() if name not in ("reasoning_content", "reasoning")}
+    return {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": reasoning}], **members}
 
 
 def _plain_part(part: dict[str, Any]) -> dict[str, Any]:

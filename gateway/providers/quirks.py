@@ -51,9 +51,9 @@ def drop_field(body: Body, path: str) -> None:
     holder = body.get(outer)
     if not holder or name not in holder:
         return
-    kept = {key: value for key, value in holder.items() if key != name}
-    if kept:
-        body[outer] = kept
+    members = {key: value for key, value in holder.items() if key != name}
+    if members:
+        body[outer] = members
     else:
         del body[outer]
 

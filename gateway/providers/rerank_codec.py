@@ -42,8 +42,8 @@ class RerankCodec(WrittenCodec, ABC):
     def path(self, target: Target) -> str:
         return PATH
 
-    def body(self, wanted: RerankInput, target: Target) -> Json:
-        return {"model": target.mapping.external_id, "query": wanted.query, "documents": wanted.documents}
+    def body(self, content: RerankInput, target: Target) -> Json:
+        return {"model": target.mapping.external_id, "query": content.query, "documents": content.documents}
 
     @abstractmethod
     def result(self, wire: Json) -> RerankResult:

@@ -98,14 +98,14 @@ def join_types(values: list[Any]) -> Any:
     return joined
 
 
-def _join_types(one: Any, other: Any) -> Any:
-    mine = _listed(one)[:MOST_TYPES]
+def _join_types(first: Any, other: Any) -> Any:
+    mine = _listed(first)[:MOST_TYPES]
     theirs = _listed(other)[:MOST_TYPES]
     both = [kind for kind in mine if kind in theirs]
     if "integer" not in both and "integer" in [*mine, *theirs] and _numeric(mine) and _numeric(theirs):
         both.append("integer")
     if not both:
-        return one
+        return first
     if len(both) == 1:
         return both[0]
     return both

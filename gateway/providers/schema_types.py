@@ -86,15 +86,15 @@ def look_up(root: Any, ref: str) -> Any:
         return root
     if not ref.startswith("#/"):
         return None
-    found: Any = root
+    node: Any = root
     for step in ref[2:].split("/"):
         step = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict) and step in found:
-            found = found[step]
-        elif isinstance(found, list) and step.isdecimal() and len(step) < 10 and int(step) < len(found):
-            found = found[int(step)]
+        if isinstance(node, dict) and step in node:
+            node = node[step]
+        elif isinstance(node, list) and step.isdecimal() and len(step) < 10 and int(step) < len(node):
+            node = node[int(step)]
         else:
             return None
-    if isinstance(found, dict | bool):
-        return found
+    if isinstance(node, dict | bool):
+        return node
     return None

@@ -13,10 +13,10 @@ from gateway.providers.protocol import Target, UpstreamReply
 WAV_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
 
-def format_of(wanted: SpeechInput, target: Target) -> str:
+def format_of(content: SpeechInput, target: Target) -> str:
     """Return the audio format to request. NotSupported for a format that the mapping lacks."""
     offered = target.mapping.formats or tuple(FORMATS)
-    chosen = format_among(wanted.format, offered)
+    chosen = format_among(content.format, offered)
     if chosen not in offered:
         raise NotSupported(
             f"{target.mapping.key} does not support the format {chosen}; it supports {', '.join(offered)}.",
@@ -26,21 +26,21 @@ def format_of(wanted: SpeechInput, target: Target) -> str:
     return chosen
 
 
-def voice_of(wanted: SpeechInput, target: Target) -> str:
+def voice_of(content: SpeechInput, target: Target) -> str:
     """Return the voice in the mapping's spelling, or its first voice if none was requested. NotSupported for an unknown
     voice."""
     offered = target.mapping.voices
     if not offered:
-        return wanted.voice
-    if not wanted.voice:
+        return content.voice
+    if not content.voice:
         return offered[0]
-    if wanted.own_voice:
+    if content.own_voice:
         message = f"{target.mapping.key} does not support custom voices."
         raise NotSupported(message, param="voice", code="unsupported_voice")
-    known = next((voice for voice in offered if voice.lower() == wanted.voice.lower()), "")
+    known = next((voice for voice in offered if voice.lower() == content.voice.lower()), "")
     if not known:
         raise NotSupported(
-            f"{target.mapping.key} has no voice {wanted.voice[:64]!r}; it has {', '.join(offered)}.",
+            f"{target.mapping.key} has no voice {content.voice[:64]!r}; it has {', '.join(offered)}.",
             param="voice",
             code="unsupported_voice",
         )
@@ -54,15 +54,15 @@ def read_binary(reply: UpstreamReply, usage: Usage | None = None) -> Iterator[Ba
         yield [Failed(UpstreamFailed(ODD, upstream_status=200))]
         return
     yield [Started()]
-    found = False
+    has_sound = False
     try:
         for chunk in reply.chunks():
-            found = found or bool(chunk)
+            has_sound = has_sound or bool(chunk)
             yield [MediaPiece(chunk)] if chunk else [Heartbeat()]
     except GatewayError as error:
         yield [Failed(error)]
         return
-    yield [Finished("stop", usage)] if found else [Failed(UpstreamFailed(EMPTY, upstream_status=200))]
+    yield [Finished("stop", usage)] if has_sound else [Failed(UpstreamFailed(EMPTY, upstream_status=200))]
 
 
 def as_wav(samples: bytes, rate: int, channels: int = 1, bits: int = 16) -> bytes:

@@ -55,13 +55,13 @@ def _split_text(part: Text) -> list[Part]:
     if not opened and CLOSE not in text:
         return [part]
     thought, closed, rest = text.removeprefix(OPEN).partition(CLOSE)
-    found: list[Part] = [Reasoning(thought.strip())] if thought.strip() else []
+    reasoning: list[Part] = [Reasoning(thought.strip())] if thought.strip() else []
     answer = rest.lstrip() if closed else ""
     # Positions in the old text are invalid in the new text.
     sources = tuple(structs.replace(source, start=-1, end=-1) for source in part.sources)
     if answer:
-        return [*found, structs.replace(part, text=answer, sources=sources)]
-    return found
+        return [*reasoning, structs.replace(part, text=answer, sources=sources)]
+    return reasoning
 
 
 def split_batches(batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -111,16 +111,16 @@ class _Splitter:
         if self._state == "before" and not self._held:
             self._block = event.block
         self._held += event.text
-        found: list[Event] = []
+        events: list[Event] = []
         if self._state == "before":
-            self._open(found)
+            self._open(events)
         if self._state == "within":
-            self._think(found)
+            self._think(events)
         if self._state == "gap":
             self._held = self._held.lstrip()
             if self._held:
-                found += self.flush()
-        return found
+                events += self.flush()
+        return events
 
     def flush(self) -> list[Event]:
         """Return the events for the buffered text."""
@@ -140,19 +140,19 @@ class _Splitter:
             return structs.replace(event, block=event.block + self._shift)
         return event
 
-    def _open(self, found: list[Event]) -> None:
+    def _open(self, events: list[Event]) -> None:
         text = self._held.lstrip()
         if text.startswith(OPEN):
             self._state = "within"
             self._shift = 1
             self._held = text.removeprefix(OPEN)
         elif not OPEN.startswith(text) or len(self._held) > MOST_BLANKS:
-            found += self.flush()
+            events += self.flush()
 
-    def _think(self, found: list[Event]) -> None:
+    def _think(self, events: list[Event]) -> None:
         thought, closed, rest = self._held.partition(CLOSE)
         if closed:
-            found += self._thought(thought.rstrip())
+            events += self._thought(thought.rstrip())
             self._state = "gap"
             self._held = rest
             return
@@ -161,7 +161,7 @@ class _Splitter:
         if len(thought) - len(sure) > MOST_BLANKS:
             sure = thought[: len(thought) - tag]
         self._held = thought[len(sure) :]
-        found += self._thought(sure)
+        events += self._thought(sure)
 
     def _thought(self, text: str) -> list[Event]:
         if self._begun:

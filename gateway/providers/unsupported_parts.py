@@ -42,14 +42,14 @@ def warn_of_mode(reasoning: ReasoningOptions, warnings: list[str]) -> None:
 
 def _files(messages: Messages) -> list[File]:
     """Return all files, including those in tool results."""
-    found: list[File] = []
+    files: list[File] = []
     for message in messages:
         for part in message.parts:
             if isinstance(part, File):
-                found.append(part)
+                files.append(part)
             elif isinstance(part, ToolResult):
-                found += [inner for inner in part.parts if isinstance(inner, File)]
-    return found
+                files += [inner for inner in part.parts if isinstance(inner, File)]
+    return files
 
 
 def _spelled(parts: tuple[Part, ...]) -> tuple[Part, ...]:

@@ -43,8 +43,8 @@ def read_vectors(encoded: Sequence[Raw], decoder: Decoder[Any] = NUMBERS) -> lis
     numbers = 0
     vectors: list[Vector] = []
     try:
-        for one in encoded:
-            vector = decoder.decode(one)
+        for text in encoded:
+            vector = decoder.decode(text)
             numbers += len(vector)
             if numbers > MANY and isinstance(vector, list):
                 vector = array("d", vector)

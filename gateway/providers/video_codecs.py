@@ -210,15 +210,15 @@ def ratio_of(shape: VideoShape, offered: tuple[str, ...]) -> str:
     return nearest_shape(shape.size, offered)
 
 
-def content_parts(wanted: VideosInput, files: Base64Files) -> list[dict[str, Any]]:
+def content_parts(content: VideosInput, files: Base64Files) -> list[dict[str, Any]]:
     """Return the prompt and its media as parts with roles, the form that several providers use."""
-    parts: list[dict[str, Any]] = [{"type": "text", "text": wanted.prompt}]
-    frames = (("first_frame", wanted.first_frame), ("last_frame", wanted.last_frame))
+    parts: list[dict[str, Any]] = [{"type": "text", "text": content.prompt}]
+    frames = (("first_frame", content.first_frame), ("last_frame", content.last_frame))
     images = [(role, image) for role, image in frames if image is not None]
-    images += [("reference_image", image) for image in wanted.reference_images]
+    images += [("reference_image", image) for image in content.reference_images]
     parts += [_part("image_url", data_url(image, files), role) for role, image in images]
-    parts += [_part("video_url", url, "reference_video") for url in wanted.reference_videos]
-    parts += [_part("audio_url", url, "reference_audio") for url in wanted.reference_audios]
+    parts += [_part("video_url", url, "reference_video") for url in content.reference_videos]
+    parts += [_part("audio_url", url, "reference_audio") for url in content.reference_audios]
     return parts
 
 
@@ -226,17 +226,17 @@ def _part(kind: str, url: str, role: str) -> dict[str, Any]:
     return {"type": kind, kind: {"url": url}, "role": role}
 
 
-def refuse(wanted: VideosInput, target: Target, *names: str) -> None:
+def refuse(content: VideosInput, target: Target, *names: str) -> None:
     """Raise NotSupported for a field of the request that the format lacks."""
     for name in names:
-        if getattr(wanted, name):
+        if getattr(content, name):
             what = f"{target.mapping.key} does not support {name.replace('_', ' ')}."
             raise NotSupported(what, param=name, code="unsupported_input")
 
 
-def sound_warning(wanted: VideosInput, target: Target) -> tuple[str, ...]:
+def sound_warning(content: VideosInput, target: Target) -> tuple[str, ...]:
     """Return a warning when the request sets `audio` and the format cannot switch the sound on or off."""
     known = target.mapping.video_audio or target.mapping.video_without_audio
-    if wanted.audio is not None and not known:
+    if content.audio is not None and not known:
         return (f"audio is not supported by {target.mapping.key} and was left out.",)
     return ()

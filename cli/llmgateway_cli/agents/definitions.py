@@ -346,8 +346,8 @@ AGENTS = (
 
 def find_agent(name: str, agents: Sequence[Agent]) -> Agent | None:
     """Return the agent of an id or alias."""
-    wanted = name.lower()
+    lower_name = name.lower()
     for agent in agents:
-        if wanted == agent.id or wanted in agent.aliases:
+        if lower_name == agent.id or lower_name in agent.aliases:
             return agent
     return None

@@ -168,8 +168,8 @@ class JsonEditor:
     @property
     def value(self) -> dict[str, Any]:
         """The object of the text."""
-        found: dict[str, Any] = self._root.value
-        return found
+        node: dict[str, Any] = self._root.value
+        return node
 
     def merge(self, changes: Mapping[str, Any]) -> str:
         """Return the text with these members set. A mapping is merged into the object of its name; every other value

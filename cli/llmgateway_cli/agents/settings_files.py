@@ -155,8 +155,8 @@ def crush_settings(plan: LaunchPlan, choose: bool, present: Mapping[str, Any]) -
     if limits:
         described["default_max_tokens"] = limits["output"]
     former = member_object(member_object(present, "providers"), PROVIDER).get("models")
-    models = [one for one in former if isinstance(one, dict)] if isinstance(former, list) else []
-    if model not in [one.get("id") for one in models]:
+    models = [entry for entry in former if isinstance(entry, dict)] if isinstance(former, list) else []
+    if model not in [entry.get("id") for entry in models]:
         models = [*models, described]
     provider = {
         "name": "LLM Gateway",
@@ -198,9 +198,9 @@ def gemini_settings(present: Mapping[str, Any]) -> dict[str, Any]:
 
 def member_object(value: Mapping[str, Any], member: str) -> Mapping[str, Any]:
     """Return the object of a member, an empty one if it is something else or missing."""
-    found = value.get(member)
-    if isinstance(found, dict):
-        return found
+    nested = value.get(member)
+    if isinstance(nested, dict):
+        return nested
     return {}
 
 

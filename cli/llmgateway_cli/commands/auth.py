@@ -72,8 +72,8 @@ def login(
     context.output.success(f"Signed in as {session.email} at {session.api_url}.")
     if org:
         listed = context.client.management("GET", "/orgs", session=session)
-        found = account_lists.find_organization(list_of(listed, "organizations"), org)
-        context.settings.save({DEFAULT_ORGANIZATION: text_of(found, "id")})
+        organization = account_lists.find_organization(list_of(listed, "organizations"), org)
+        context.settings.save({DEFAULT_ORGANIZATION: text_of(organization, "id")})
     if context.output.as_json:
         context.output.document({"email": session.email, "apiUrl": session.api_url})
 

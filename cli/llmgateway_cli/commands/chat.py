@@ -142,7 +142,9 @@ class Dialogue:
             self._conversation.model = argument.strip()
             self._output.info(f"The model is now {self._conversation.model}.")
         elif command == "/reset":
-            self._conversation.messages = [one for one in self._conversation.messages if one["role"] == "system"]
+            self._conversation.messages = [
+                message for message in self._conversation.messages if message["role"] == "system"
+            ]
             self._output.info("The conversation was forgotten.")
         elif command == "/cost":
             self._show_total()

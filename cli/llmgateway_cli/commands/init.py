@@ -76,10 +76,10 @@ def init(
 
 def choose_template(context: ClientContext, name: str | None) -> Template:
     """Return the named template, else that of the configuration, else the default one. Raises CliError."""
-    wanted = name or context.settings.stored.get(DEFAULT_TEMPLATE) or DEFAULT
-    template = TEMPLATES.get(wanted)
+    template_name = name or context.settings.stored.get(DEFAULT_TEMPLATE) or DEFAULT
+    template = TEMPLATES.get(template_name)
     if template is None:
-        raise CliError(f"There is no template {wanted!r}.", f"Choose one of: {', '.join(TEMPLATES)}.")
+        raise CliError(f"There is no template {template_name!r}.", f"Choose one of: {', '.join(TEMPLATES)}.")
     return template
 
 

@@ -106,7 +106,7 @@ def known_agents(context: ClientContext | None) -> list[Agent]:
 def print_agents(context: ClientContext, agents: Sequence[Agent]) -> None:
     """Print every agent and whether its program is installed."""
     environment = context.settings.environment
-    found = [(agent, find_program(agent, environment) is not None) for agent in agents]
+    agents_installed = [(agent, find_program(agent, environment) is not None) for agent in agents]
     if context.output.as_json:
         context.output.document(
             [
@@ -117,11 +117,13 @@ def print_agents(context: ClientContext, agents: Sequence[Agent]) -> None:
                     "installed": installed,
                     "description": agent.description,
                 }
-                for agent, installed in found
+                for agent, installed in agents_installed
             ]
         )
         return
-    rows = [(agent.id, agent.name, "yes" if installed else "no", agent.description) for agent, installed in found]
+    rows = [
+        (agent.id, agent.name, "yes" if installed else "no", agent.description) for agent, installed in agents_installed
+    ]
     context.output.table(COLUMNS, rows)
     context.output.info("Start one with `llmgateway launch ID`.")
 

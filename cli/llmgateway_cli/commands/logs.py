@@ -128,9 +128,9 @@ def read_moment(text: str, option: str) -> str:
 def follow_log(context: ClientContext, query: LogQuery, limit: int) -> None:
     """Print the newest requests and then others as they end, oldest first, until Ctrl-C. A lost connection is reported
     and tried again."""
-    found = list(query.newest(max(limit, PAGE)))
-    shown = found[:limit][::-1]
-    seen = dict.fromkeys(entry["id"] for entry in found)
+    rows = list(query.newest(max(limit, PAGE)))
+    shown = rows[:limit][::-1]
+    seen = dict.fromkeys(entry["id"] for entry in rows)
     if not context.output.as_json:
         context.output.data(line_of([column.title for column in COLUMNS], context.output.width))
     failures = 0

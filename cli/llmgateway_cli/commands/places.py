@@ -25,8 +25,8 @@ def list_organizations(context: ClientContext) -> None:
     """List your organizations."""
     listed = organizations(context)
     rows = [
-        (str(one.get("name", "")), str(one.get("id", "")), str(one.get("plan", NONE)), show_usd(one.get("credits")))
-        for one in listed
+        (str(row.get("name", "")), str(row.get("id", "")), str(row.get("plan", NONE)), show_usd(row.get("credits")))
+        for row in listed
     ]
     columns = (Column("NAME", shorten=True), Column("ID"), Column("PLAN"), Column("CREDITS", number=True))
     context.output.listing(listed, columns, rows, "You have no organization.")
@@ -37,9 +37,9 @@ def list_organizations(context: ClientContext) -> None:
 @pass_context
 def use_organization(context: ClientContext, organization: str) -> None:
     """Set the default organization, by id or name."""
-    found = find_organization(organizations(context), organization)
-    context.settings.save({DEFAULT_ORGANIZATION: text_of(found, "id")})
-    context.output.success(f"The default organization is now {found.get('name')} ({found.get('id')}).")
+    chosen = find_organization(organizations(context), organization)
+    context.settings.save({DEFAULT_ORGANIZATION: text_of(chosen, "id")})
+    context.output.success(f"The default organization is now {chosen.get('name')} ({chosen.get('id')}).")
 
 
 @click.group()
@@ -61,12 +61,12 @@ def list_projects(context: ClientContext, org: str | None) -> None:
     default = context.settings.default_project
     rows = [
         (
-            str(one.get("name", "")) + " (default)" * (one.get("id") == default),
-            str(one.get("id", "")),
-            str(one.get("mode", NONE)),
-            str(one["organizationName"]),
+            str(row.get("name", "")) + " (default)" * (row.get("id") == default),
+            str(row.get("id", "")),
+            str(row.get("mode", NONE)),
+            str(row["organizationName"]),
         )
-        for one in listed
+        for row in listed
     ]
     columns = (Column("NAME", shorten=True), Column("ID"), Column("MODE"), Column("ORGANIZATION", shorten=True))
     context.output.listing(listed, columns, rows, "There is no project.")
@@ -78,12 +78,12 @@ def list_projects(context: ClientContext, org: str | None) -> None:
 def use_project(context: ClientContext, project: str) -> None:
     """Set the default project of the commands `keys create` and `usage`, by id."""
     for organization in organizations(context):
-        for one in projects_of(context, organization):
-            if one.get("id") == project:
+        for candidate in projects_of(context, organization):
+            if candidate.get("id") == project:
                 changes = {DEFAULT_PROJECT: project, DEFAULT_ORGANIZATION: text_of(organization, "id")}
                 context.settings.save(changes)
                 context.output.success(
-                    f"The default project is now {one.get('name')} ({project}) of {organization.get('name')}."
+                    f"The default project is now {candidate.get('name')} ({project}) of {organization.get('name')}."
                 )
                 return
     raise CliError(f"None of your organizations has a project {project!r}.", "`llmgateway projects list` shows them.")
@@ -96,9 +96,9 @@ def use_project(context: ClientContext, project: str) -> None:
 def credits(context: ClientContext, org: str | None) -> None:
     """Show the credit balance of your organizations."""
     listed = [
-        {"id": one.get("id"), "name": one.get("name"), "credits": one.get("credits")}
-        for one in selected_organizations(context, org)
+        {"id": item.get("id"), "name": item.get("name"), "credits": item.get("credits")}
+        for item in selected_organizations(context, org)
     ]
-    rows = [(str(one["name"]), str(one["id"]), show_usd(one["credits"])) for one in listed]
+    rows = [(str(item["name"]), str(item["id"]), show_usd(item["credits"])) for item in listed]
     columns = (Column("NAME", shorten=True), Column("ID"), Column("CREDITS", number=True))
     context.output.listing(listed, columns, rows, "You have no organization.")

@@ -103,33 +103,33 @@ def upgrade(context: ClientContext, /, check: bool) -> None:
     if manifest is None:
         _list_packages(context, folder)
         return
-    found = find_upgrade(manifest)
+    upgrade = find_upgrade(manifest)
     if not check:
-        found.apply()
+        upgrade.apply()
     if context.output.as_json:
         context.output.document(
-            {"from": found.client, "to": found.newest, "replaced": found.replaced, "added": found.added}
-            | {"kept": found.kept, "applied": not check}
+            {"from": upgrade.client, "to": upgrade.newest, "replaced": upgrade.replaced, "added": upgrade.added}
+            | {"kept": upgrade.kept, "applied": not check}
         )
         return
-    _report(context, manifest, found, check)
+    _report(context, manifest, upgrade, check)
 
 
-def _report(context: ClientContext, manifest: Manifest, found: Upgrade, check: bool) -> None:
-    for path in found.replaced:
+def _report(context: ClientContext, manifest: Manifest, upgrade: Upgrade, check: bool) -> None:
+    for path in upgrade.replaced:
         context.output.data(f"{'would replace' if check else 'replaced'}  {path}")
-    for path in found.added:
+    for path in upgrade.added:
         context.output.data(f"{'would add' if check else 'added'}  {path}")
-    for path in found.kept:
+    for path in upgrade.kept:
         context.output.data(f"kept  {path}")
-    if found.kept:
+    if upgrade.kept:
         context.output.warning("You changed the files marked `kept`, and their template changed too. Compare them.")
-    if not found.replaced and not found.added:
-        context.output.success(f"{manifest.name} is up to date with the client {found.newest}.")
+    if not upgrade.replaced and not upgrade.added:
+        context.output.success(f"{manifest.name} is up to date with the client {upgrade.newest}.")
         return
     if check:
         context.output.info("Run `llmgateway upgrade` to apply this.")
-    elif {"requirements.txt", PACKAGES} & {*found.replaced, *found.added}:
+    elif {"requirements.txt", PACKAGES} & {*upgrade.replaced, *upgrade.added}:
         context.output.info("The dependencies changed. Install them again.")
 
 

@@ -178,16 +178,19 @@ def _date_of(row: dict[str, Any]) -> str:
 def show_organization(context: ClientContext, named: str, window: Query, label: str) -> None:
     """Print the usage of each project of an organization, and their sum."""
     organization = find_organization(organizations(context), named)
-    found = []
+    reports = []
     for project in projects_of(context, organization):
         query: Query = {"projectId": text_of(project, "id"), **window}
         rows = list_of(context.client.management("GET", "/activity", query=query), "activity")
-        found.append({"projectId": project["id"], "projectName": project.get("name", ""), "activity": rows})
+        reports.append({"projectId": project["id"], "projectName": project.get("name", ""), "activity": rows})
     if context.output.as_json:
-        context.output.document(found)
+        context.output.document(reports)
         return
-    cells = [(str(one["projectName"]), str(one["projectId"]), *_figures(total_of(one["activity"]))) for one in found]
-    everything = total_of([row for one in found for row in one["activity"]])
+    cells = [
+        (str(report["projectName"]), str(report["projectId"]), *_figures(total_of(report["activity"])))
+        for report in reports
+    ]
+    everything = total_of([row for report in reports for row in report["activity"]])
     cells.append(("TOTAL", "", *_figures(everything)))
     context.output.fields((("Usage", f"organization {organization.get('name')} ({label})"),))
     context.output.data("")
@@ -213,7 +216,7 @@ def sources(context: ClientContext, project: str | None, span: str | None, first
         context.output.document(listed)
         return
     cells = [
-        (str(one.get("source", "")), *_figures(Totals.of(one)), show_time(one.get("lastUsedAt"))) for one in listed
+        (str(row.get("source", "")), *_figures(Totals.of(row)), show_time(row.get("lastUsedAt"))) for row in listed
     ]
     context.output.fields((("Usage", f"{_place(chosen, None)} ({label})"),))
     context.output.data("")

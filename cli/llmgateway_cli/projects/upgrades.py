@@ -35,13 +35,13 @@ class Upgrade:
 
 def find_upgrade(manifest: Manifest) -> Upgrade:
     """Compare a project with its template. A file that the user removed stays removed. Raises CliError."""
-    found = Upgrade(manifest, manifest.client, texts=manifest.definition.read_files(manifest.values))
-    for path, text in found.texts.items():
+    upgrade = Upgrade(manifest, manifest.client, texts=manifest.definition.read_files(manifest.values))
+    for path, text in upgrade.texts.items():
         if path not in manifest.digests:
-            (found.kept if (manifest.folder / path).exists() else found.added).append(path)
+            (upgrade.kept if (manifest.folder / path).exists() else upgrade.added).append(path)
         elif digest_of(text) != manifest.digests[path]:
-            (found.kept if manifest.is_changed(path) else found.replaced).append(path)
-    return found
+            (upgrade.kept if manifest.is_changed(path) else upgrade.replaced).append(path)
+    return upgrade
 
 
 def product_packages(folder: Path) -> list[tuple[str, str]]:
@@ -57,12 +57,12 @@ def _npm_packages(path: Path) -> list[tuple[str, str]]:
         return []
     if not isinstance(members, dict):
         return []
-    found: list[tuple[str, str]] = []
+    packages_found: list[tuple[str, str]] = []
     for group in ("dependencies", "devDependencies"):
         packages = members.get(group)
         if isinstance(packages, dict):
-            found += [(name, str(version)) for name, version in packages.items() if OURS.match(name)]
-    return found
+            packages_found += [(name, str(version)) for name, version in packages.items() if OURS.match(name)]
+    return packages_found
 
 
 def _pip_packages(path: Path) -> list[tuple[str, str]]:

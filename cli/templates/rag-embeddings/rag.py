@@ -37,10 +37,10 @@ def embed(texts: list[str]) -> list[list[float]]:
     return [entry.embedding for entry in answer.data]
 
 
-def similarity(one: list[float], other: list[float]) -> float:
+def similarity(first: list[float], other: list[float]) -> float:
     """Return the cosine of the angle between two vectors."""
-    lengths = math.hypot(*one) * math.hypot(*other)
-    return sum(a * b for a, b in zip(one, other, strict=True)) / lengths if lengths else 0.0
+    lengths = math.hypot(*first) * math.hypot(*other)
+    return sum(a * b for a, b in zip(first, other, strict=True)) / lengths if lengths else 0.0
 
 
 def find_passages(question: str, passages: list[Passage]) -> list[Passage]:

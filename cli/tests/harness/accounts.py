@@ -38,8 +38,8 @@ class Account:
 
     def make_key(self, description: str, **more: Any) -> dict[str, Any]:
         body = {"description": description, "projectId": self.project_id, **more}
-        made: dict[str, Any] = self("POST", "/keys/api", body)["apiKey"]
-        return made
+        key: dict[str, Any] = self("POST", "/keys/api", body)["apiKey"]
+        return key
 
     def key_works(self, token: str) -> bool:
         """Return whether the inference API accepts a token."""

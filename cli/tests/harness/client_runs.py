@@ -253,6 +253,6 @@ class _Source:
 
 @cache
 def _source() -> _Source:
-    made = _Source()
-    atexit.register(made.close)
-    return made
+    source = _Source()
+    atexit.register(source.close)
+    return source

@@ -87,9 +87,9 @@ def find_session(database: Database, scopes: Sequence[LogScope], session: str) -
     """Return the newest session with this id that the scopes include, None if there is none."""
 
     def read() -> list[AgentSession]:
-        return [found for scope in scopes for found in _sum(database, scope, [session])]
+        return [summary for scope in scopes for summary in _sum(database, scope, [session])]
 
-    return max(database.report(read), key=lambda found: found.newest, default=None)
+    return max(database.report(read), key=lambda summary: summary.newest, default=None)
 
 
 def _list(database: Database, scopes: Sequence[LogScope], before: bytes, limit: int) -> SessionPage:
@@ -104,13 +104,13 @@ def _list(database: Database, scopes: Sequence[LogScope], before: bytes, limit: 
             following = rows[number - 1][0]
             break
         chosen[scope.project_id, session] = scope
-    found = []
+    sessions = []
     for scope in scopes:
         names = [session for (project_id, session), place in chosen.items() if place is scope]
-        found += _sum(database, scope, names)
+        sessions += _sum(database, scope, names)
     # A session with a newer request was on an earlier page.
-    found = [session for session in found if session.newest < before]
-    return SessionPage(sorted(found, key=lambda session: session.newest, reverse=True), following)
+    sessions = [session for session in sessions if session.newest < before]
+    return SessionPage(sorted(sessions, key=lambda session: session.newest, reverse=True), following)
 
 
 def _newest_rows(database: Database, scope: LogScope, before: bytes) -> Iterable[Any]:

@@ -130,9 +130,9 @@ def _remove_last_thinking(turns: list[Turn]) -> None:
     index = next((n for n in range(len(turns) - 1, -1, -1) if turns[n]["role"] == "assistant"), None)
     if index is None:
         return
-    kept = [block for block in turns[index]["content"] if block["type"] not in THOUGHTS]
-    if kept:
-        turns[index]["content"] = kept
+    remaining = [block for block in turns[index]["content"] if block["type"] not in THOUGHTS]
+    if remaining:
+        turns[index]["content"] = remaining
     else:
         del turns[index]
 

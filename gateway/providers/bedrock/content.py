@@ -119,14 +119,14 @@ class PartWriter:
             points = [block for block in written if "cachePoint" in block][-1:]
         else:
             points = []
-        kept = inner
+        accepted = inner
         moved = []
         if not self._family.full_results:
-            kept = [block for block in inner if "text" in block]
+            accepted = [block for block in inner if "text" in block]
             moved = [block for block in inner if "text" not in block]
-        if not kept:
-            kept = [{"text": MOVED if moved else NO_OUTPUT}]
-        result: Block = {"toolUseId": call_id(part.call_id), "content": kept}
+        if not accepted:
+            accepted = [{"text": MOVED if moved else NO_OUTPUT}]
+        result: Block = {"toolUseId": call_id(part.call_id), "content": accepted}
         if part.is_error:
             self._mark_error(result)
         return [{"toolResult": result}, *moved, *points]  # the format allows no cache points inside a result

@@ -138,9 +138,9 @@ def _remove_last_reasoning(turns: list[Turn]) -> None:
     index = next((n for n in range(len(turns) - 1, -1, -1) if turns[n]["role"] == "assistant"), None)
     if index is None:
         return
-    kept = [block for block in turns[index]["content"] if "reasoningContent" not in block]
-    if any("cachePoint" not in block for block in kept):
-        turns[index]["content"] = kept
+    remaining = [block for block in turns[index]["content"] if "reasoningContent" not in block]
+    if any("cachePoint" not in block for block in remaining):
+        turns[index]["content"] = remaining
     elif index + 1 < len(turns):
         turns[index + 1]["content"] = turns[index - 1]["content"] + turns[index + 1]["content"]
         del turns[index - 1 : index + 1]

@@ -26,11 +26,11 @@ class DeepInfraRerank(RerankCodec):
     def path(self, target: Target) -> str:
         return f"/inference/{quote(target.mapping.external_id, safe='/')}"
 
-    def body(self, wanted: RerankInput, target: Target) -> Json:
+    def body(self, content: RerankInput, target: Target) -> Json:
         count = 1
         if target.mapping.extra.get(EACH):
-            count = len(wanted.documents)
-        return {"queries": [wanted.query] * count, "documents": wanted.documents}
+            count = len(content.documents)
+        return {"queries": [content.query] * count, "documents": content.documents}
 
     def result(self, wire: Json) -> RerankResult:
         scores = tuple((index, float(score)) for index, score in enumerate(wire["scores"]))

@@ -112,8 +112,8 @@ def _fit(content: ImagesInput, target: Target, predicts: bool, warnings: list[st
     if size in ("", AUTO) or (size in sizes or shape_of(size)) and (size_of(fitted) or USUAL_SIZE) in sizes:
         return fitted
     # An unsupported size in pixels still determines the aspect ratio.
-    kept = ", its shape kept" if shape_of(size) else ""
-    warnings.append(f"size {size[:SHOWN]} was left out{kept}: {target.mapping.key} takes {', '.join(sizes)}.")
+    note = ", its shape kept" if shape_of(size) else ""
+    warnings.append(f"size {size[:SHOWN]} was left out{note}: {target.mapping.key} takes {', '.join(sizes)}.")
     return replace(fitted, aspect_ratio=ratio_of(fitted, ratios), size="")
 
 
@@ -180,12 +180,12 @@ def _predictions(wire: dict[str, Any]) -> tuple[list[tuple[str, str]], bool]:
 def _usage_of(reported: dict[str, Any], count: int, key: str) -> Usage:
     """Return the tokens by modality, as far as the response reports it."""
     read = _tokens_by_modality(reported.get("promptTokensDetails"))
-    made = _tokens_by_modality(reported.get("candidatesTokensDetails"))
+    written = _tokens_by_modality(reported.get("candidatesTokensDetails"))
     prompt = read_count(reported.get("promptTokenCount"))
     output = read_count(reported.get("candidatesTokenCount"))
     thought = read_count(reported.get("thoughtsTokenCount"))
     seen = min(read.get("IMAGE", 0), prompt)
-    drawn = min(made.get("IMAGE", output if not made else 0), output)
+    drawn = min(written.get("IMAGE", output if not written else 0), output)
     return Usage(
         input=prompt - seen,
         input_image=seen,

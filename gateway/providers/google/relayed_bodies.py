@@ -35,7 +35,8 @@ def _thinks(thinking: Body, traits: Traits) -> bool:
 
 def _has_json_schemas(body: Body) -> bool:
     tools = body.get("tools") or ()
-    return any("parametersJsonSchema" in one for tool in tools for one in tool.get("functionDeclarations") or ())
+    declarations = (declaration for tool in tools for declaration in tool.get("functionDeclarations") or ())
+    return any("parametersJsonSchema" in declaration for declaration in declarations)
 
 
 def _lacks_signature(body: Body) -> bool:

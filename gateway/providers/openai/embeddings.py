@@ -52,10 +52,10 @@ class OpenAIEmbeddings:
 
     def write(self, request: EmbeddingsRequest, target: Target) -> Call:
         """Return the call for a neutral request."""
-        wanted: EmbeddingsInput = request.content()
-        body: dict[str, Any] = {"input": wanted.inputs, "encoding_format": wanted.encoding}
-        if wanted.dimensions is not None:
-            body["dimensions"] = wanted.dimensions
+        content: EmbeddingsInput = request.content()
+        body: dict[str, Any] = {"input": content.inputs, "encoding_format": content.encoding}
+        if content.dimensions is not None:
+            body["dimensions"] = content.dimensions
         if request.user:
             body["user"] = request.user
         return self._finish(body, target)

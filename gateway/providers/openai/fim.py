@@ -17,12 +17,12 @@ USUAL_STREAM = "no_stream_options"
 SAMPLED = ("temperature", "top_p")
 
 
-def write_fim(request: ChatRequest, wanted: Completion, target: Target, tokens: Tokens | None) -> Call:
+def write_fim(request: ChatRequest, completion: Completion, target: Target, tokens: Tokens | None) -> Call:
     """Return the call for a completion at a target with a text completion endpoint."""
     sampling = request.conversation().sampling
-    body: dict[str, Any] = {"model": target.mapping.external_id, "prompt": wanted.prompt}
-    if wanted.suffix:
-        body["suffix"] = wanted.suffix
+    body: dict[str, Any] = {"model": target.mapping.external_id, "prompt": completion.prompt}
+    if completion.suffix:
+        body["suffix"] = completion.suffix
     limits = [limit for limit in (sampling.max_tokens, target.output_cap) if limit is not None]
     if limits:
         body["max_tokens"] = min(limits)

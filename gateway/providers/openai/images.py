@@ -71,18 +71,18 @@ class OpenAIImages(WrittenCodec, WholeImages):
         """Return the call. NotSupported for a mask that the model does not support."""
         warnings: list[str] = []
         edits = isinstance(request, ImageEditsRequest)
-        wanted = _fit(request.content(), target, edits, warnings)
-        body = _body(wanted, target)
-        reader = _ImageReader(wanted)
+        content = _fit(request.content(), target, edits, warnings)
+        body = _body(content, target)
+        reader = _ImageReader(content)
         files = Base64Files()
         inline: str = target.mapping.extra.get(IN_JSON) or ""
-        if wanted.pictures and not inline:
-            return self._form(body, wanted, target, tuple(warnings), reader)
-        if wanted.pictures:
-            refuse_marks(wanted, target)
-            body |= _inlined([data_url(picture, files) for picture in wanted.pictures], inline, target)
-        streams = _streams(wanted, target)
-        if wanted.pictures and target.mapping.extra.get(IN_OBJECTS):
+        if content.pictures and not inline:
+            return self._form(body, content, target, tuple(warnings), reader)
+        if content.pictures:
+            refuse_marks(content, target)
+            body |= _inlined([data_url(picture, files) for picture in content.pictures], inline, target)
+        streams = _streams(content, target)
+        if content.pictures and target.mapping.extra.get(IN_OBJECTS):
             path = EDIT
         else:
             path = MAKE
@@ -99,17 +99,17 @@ class OpenAIImages(WrittenCodec, WholeImages):
         )
 
     def _form(
-        self, body: dict[str, Any], wanted: ImagesInput, target: Target, warnings: tuple[str, ...], reader: Any
+        self, body: dict[str, Any], content: ImagesInput, target: Target, warnings: tuple[str, ...], reader: Any
     ) -> Call:
-        if len(wanted.pictures) > 1:
+        if len(content.pictures) > 1:
             name = "image[]"
         else:
             name = "image"
-        files = [_upload(name, picture, number) for number, picture in enumerate(wanted.pictures)]
-        files += [_upload(mark, picture, 0) for mark in MARKS if (picture := getattr(wanted, mark)) is not None]
+        files = [_upload(name, picture, number) for number, picture in enumerate(content.pictures)]
+        files += [_upload(mark, picture, 0) for mark in MARKS if (picture := getattr(content, mark)) is not None]
         form = FormBody([(field, _form_text(value)) for field, value in body.items()], files)
         url, headers = address_of(target, EDIT, self._tokens)
-        streams = _streams(wanted, target)
+        streams = _streams(content, target)
         headers["content-type"] = form.content_type
         if streams:
             headers["accept"] = EVENT_STREAM
@@ -125,27 +125,27 @@ class OpenAIImages(WrittenCodec, WholeImages):
 class _ImageReader(WholeImages):
     """Reads the answer to a request. Quality and size are taken from the request if the answer lacks them."""
 
-    def __init__(self, wanted: ImagesInput) -> None:
-        self._wanted = wanted
+    def __init__(self, content: ImagesInput) -> None:
+        self._content = content
 
     def read_stream(self, reply: UpstreamReply, relayed: bool) -> Iterator[Batch]:
         if EVENT_STREAM in reply.headers.get("content-type", "").lower():
-            return read_batches(reply, TypedEvents(_ImageEvents(self._wanted).read))
+            return read_batches(reply, TypedEvents(_ImageEvents(self._content).read))
         return super().read_stream(reply, relayed)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> ImagesResult:
         wire = read_object(reply.read_all())
         try:
             rows = wire["data"]
-            made = _kind_of(
-                rows[0]["b64_json"] if rows else "", wire.get("output_format") or self._wanted.output_format
+            format = _kind_of(
+                rows[0]["b64_json"] if rows else "", wire.get("output_format") or self._content.output_format
             )
-            images = tuple(Image(Media(media_type=f"image/{made}", data=row["b64_json"])) for row in rows)
+            images = tuple(Image(Media(media_type=f"image/{format}", data=row["b64_json"])) for row in rows)
             revised = tuple(row.get("revised_prompt") or "" for row in rows)
-            quality = wire.get("quality") or self._wanted.quality
-            size = wire.get("size") or self._wanted.size
+            quality = wire.get("quality") or self._content.quality
+            size = wire.get("size") or self._content.size
             key = f"{quality or AUTO}/{size or AUTO}"
-            result = ImagesResult(images, revised, size, quality, wire.get("background") or "", made)
+            result = ImagesResult(images, revised, size, quality, wire.get("background") or "", format)
             result.usage = _usage_of(wire.get("usage"), len(images), key)
         except SHAPE_ERRORS:
             raise UpstreamFailed(ODD, upstream_status=200) from None
@@ -157,21 +157,21 @@ class _ImageReader(WholeImages):
 class _ImageEvents:
     """Reads stream events: `….partial_image` contains a preview, `….completed` the image and the usage."""
 
-    def __init__(self, wanted: ImagesInput) -> None:
-        self._wanted = wanted
+    def __init__(self, content: ImagesInput) -> None:
+        self._content = content
 
     def read(self, wire: dict[str, Any]) -> Batch | Event | None:
         _, _, kind = wire["type"].partition(".")
         if kind not in ("partial_image", "completed"):
             return None
-        made = _kind_of(wire["b64_json"], wire.get("output_format") or self._wanted.output_format)
+        format = _kind_of(wire["b64_json"], wire.get("output_format") or self._content.output_format)
         image = ImageMade(
-            Media(media_type=f"image/{made}", data=wire["b64_json"]),
+            Media(media_type=f"image/{format}", data=wire["b64_json"]),
             wire["partial_image_index"] if kind == "partial_image" else -1,
-            edges=wire.get("size") or self._wanted.size,
-            quality=wire.get("quality") or self._wanted.quality,
+            edges=wire.get("size") or self._content.size,
+            quality=wire.get("quality") or self._content.quality,
             background=wire.get("background") or "",
-            output_format=made,
+            output_format=format,
         )
         if kind == "partial_image":
             return image
@@ -201,9 +201,9 @@ def _kind_of(data: str, reported: str) -> str:
     return ENDINGS.get(kind) or reported or "png"
 
 
-def _streams(wanted: ImagesInput, target: Target) -> bool:
+def _streams(content: ImagesInput, target: Target) -> bool:
     """Whether to request a stream. The stream events of several images cannot be distinguished."""
-    return wanted.stream and wanted.n == 1 and bool(target.mapping.extra.get(STREAMS))
+    return content.stream and content.n == 1 and bool(target.mapping.extra.get(STREAMS))
 
 
 def _fit(requested: ImagesInput, target: Target, edits: bool, warnings: list[str]) -> ImagesInput:
@@ -214,13 +214,13 @@ def _fit(requested: ImagesInput, target: Target, edits: bool, warnings: list[str
     if requested.n > 1 and "n" not in supported:
         raise NotSupported(f"{mapping.key} generates one image per request.", param="n", code="unsupported_n")
     if edits:
-        wanted = replace(requested, moderation="", style="")
+        fitted = replace(requested, moderation="", style="")
     else:
-        wanted = replace(requested, input_fidelity="")
-    if "aspect_ratio" not in supported and (size := nearest_shape(wanted.aspect_ratio, mapping.image_sizes)):
-        wanted = replace(wanted, size=size, aspect_ratio="")  # the ratio wins over the size
-    if wanted.output_compression is not None and COMPRESSION not in supported:
-        wanted = replace(wanted, output_compression=None)
+        fitted = replace(requested, input_fidelity="")
+    if "aspect_ratio" not in supported and (size := nearest_shape(fitted.aspect_ratio, mapping.image_sizes)):
+        fitted = replace(fitted, size=size, aspect_ratio="")  # the ratio wins over the size
+    if fitted.output_compression is not None and COMPRESSION not in supported:
+        fitted = replace(fitted, output_compression=None)
         warnings.append(f"{COMPRESSION} is not supported by {mapping.key} and was left out.")
     choices = ImageChoices(
         mapping.image_sizes,
@@ -228,22 +228,22 @@ def _fit(requested: ImagesInput, target: Target, edits: bool, warnings: list[str
         mapping.image_qualities,
         lost=tuple(name for name in PREFERENCES if name not in supported),
     )
-    return fit_preferences(wanted, target, choices, warnings)
+    return fit_preferences(fitted, target, choices, warnings)
 
 
 def _supported(target: Target) -> tuple[str, ...]:
     return target.mapping.supported_parameters or USUAL
 
 
-def _body(wanted: ImagesInput, target: Target) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": target.mapping.external_id, "prompt": wanted.prompt}
-    body |= {name: value for name in PREFERENCES if (value := getattr(wanted, name))}
-    if wanted.output_compression is not None:
-        body[COMPRESSION] = wanted.output_compression
-    if wanted.n > 1:
-        body["n"] = wanted.n
-    if _streams(wanted, target):
-        body |= {"stream": True} | ({"partial_images": wanted.partial_images} if wanted.partial_images else {})
+def _body(content: ImagesInput, target: Target) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": target.mapping.external_id, "prompt": content.prompt}
+    body |= {name: value for name in PREFERENCES if (value := getattr(content, name))}
+    if content.output_compression is not None:
+        body[COMPRESSION] = content.output_compression
+    if content.n > 1:
+        body["n"] = content.n
+    if _streams(content, target):
+        body |= {"stream": True} | ({"partial_images": content.partial_images} if content.partial_images else {})
     if ASKS_BASE64 in _supported(target):
         body[ASKS_BASE64] = "b64_json"
     return body
@@ -264,10 +264,10 @@ def _usage_of(reported: dict[str, Any] | None, count: int, key: str) -> Usage:
     if not reported or ("input_tokens" not in reported and "output_tokens" not in reported):
         return Usage(images=count, price_key=key)
     details = reported.get("input_tokens_details") or {}
-    made = reported.get("output_tokens_details") or {}
+    output_details = reported.get("output_tokens_details") or {}
     text = read_count(details.get("text_tokens"))
     read = read_count(details.get("image_tokens"))
-    written = read_count(made.get("text_tokens"))
+    written = read_count(output_details.get("text_tokens"))
     return Usage(
         input=text if details else read_count(reported.get("input_tokens")),
         input_image=read,

@@ -50,7 +50,7 @@ class PieceRun(NamedTuple, Generic[Kept]):
     """Consecutive pieces: the kept value of each, the length of all their text, and the last service tier ("" for
     none)."""
 
-    kept: list[Kept]
+    values: list[Kept]
     size: int
     tier: str
 
@@ -96,7 +96,7 @@ def read_run(events: Events, start: int, keeping: Keeping[Kept]) -> PieceRun[Kep
     """Read the pieces from `start` up to the first other event."""
     decode = DECODER.decode
     keep = keeping.of_one
-    kept: list[Kept] = []
+    values: list[Kept] = []
     size = 0
     tier = ""
     alike = len(events) - start > BLOCK  # not compared yet
@@ -109,7 +109,7 @@ def read_run(events: Events, start: int, keeping: Keeping[Kept]) -> PieceRun[Kep
                 break
             piece = decode(data)
             choices = piece.choices
-            kept.append(keep(choices))
+            values.append(keep(choices))
             size += len(choices[0].delta.content)
             if piece.service_tier:
                 tier = piece.service_tier
@@ -118,12 +118,12 @@ def read_run(events: Events, start: int, keeping: Keeping[Kept]) -> PieceRun[Kep
                 alike = False
                 pieces = _read_alike(events, place, data, choices)
                 if pieces is not None:
-                    kept += keeping.of_alike(pieces)
+                    values += keeping.of_alike(pieces)
                     size += len("".join(pieces.texts))
                     place += len(pieces.texts)
     except (DecodeError, UnicodeDecodeError, RecursionError):
         pass  # another kind of chunk, or invalid JSON: the full reader handles it
-    return PieceRun(kept, size, tier)
+    return PieceRun(values, size, tier)
 
 
 def _read_alike(events: Events, start: int, data: bytes, choices: Choices) -> AlikePieces | None:
@@ -154,10 +154,10 @@ def _read_alike(events: Events, start: int, data: bytes, choices: Choices) -> Al
 
 def _shape_of(data: bytes, choices: Choices) -> PieceShape | None:
     """Return the shape of a piece whose choices are known, None where it is unusual."""
-    found = PLACES.search(data)
-    if found is None or CHOICES_DECODER.decode(data[found.start(1) : found.end(3)]) != choices:
+    match = PLACES.search(data)
+    if match is None or CHOICES_DECODER.decode(data[match.start(1) : match.end(3)]) != choices:
         return None
-    return PieceShape(data[: found.end(1)], data[found.start(3) :], found.start(1), len(data) - found.end(3))
+    return PieceShape(data[: match.end(1)], data[match.start(3) :], match.start(1), len(data) - match.end(3))
 
 
 write_choices: Callable[[Choices], bytes] = ENCODER.encode  # as JSON in one line

@@ -259,11 +259,11 @@ READERS = {
 
 def _object(raw: msgspec.Raw) -> dict[str, Any]:
     try:
-        found = orjson.loads(bytes(raw))
+        body = orjson.loads(bytes(raw))
     except orjson.JSONDecodeError:
         return {}
-    if isinstance(found, dict):
-        return found
+    if isinstance(body, dict):
+        return body
     return {}
 
 
@@ -278,7 +278,7 @@ def _usage_of(reported: Any) -> Usage | None:
     if not isinstance(reported, dict):
         return None
     given = _part(reported, "input_token_details")
-    made = _part(reported, "output_token_details")
+    output_details = _part(reported, "output_token_details")
     cached = _part(given, "cached_tokens_details")
     total = read_count(reported.get("input_tokens"))
     sound = read_count(given.get("audio_tokens"))
@@ -291,7 +291,7 @@ def _usage_of(reported: Any) -> Usage | None:
     else:
         text_again = max(0, again - sound_again)
     written = read_count(reported.get("output_tokens"))
-    spoken = min(read_count(made.get("audio_tokens")), written)
+    spoken = min(read_count(output_details.get("audio_tokens")), written)
     heard_again = min(sound_again, sound)
     shown = max(0, image - image_again)  # cached images are billed as cached text: there is no separate price
     text = max(0, total - sound - image - text_again)
@@ -307,7 +307,7 @@ def _usage_of(reported: Any) -> Usage | None:
 
 
 def _part(holder: dict[str, Any], name: str) -> dict[str, Any]:
-    found = holder.get(name)
-    if isinstance(found, dict):
-        return found
+    part = holder.get(name)
+    if isinstance(part, dict):
+        return part
     return {}

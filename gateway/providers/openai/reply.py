@@ -183,7 +183,7 @@ def flatten_content(holder: dict[str, Any]) -> None:
 def read_annotations(holder: dict[str, Any]) -> tuple[Source, ...]:
     """Return the citations of a message or delta: {type: url_citation, url_citation: {url, title, start_index,
     end_index}}."""
-    found = []
+    sources = []
     for entry in holder.get("annotations") or ():
         if isinstance(entry, dict):
             citation = entry.get("url_citation")
@@ -196,8 +196,8 @@ def read_annotations(holder: dict[str, Any]) -> tuple[Source, ...]:
                 place = (start, end)
             else:
                 place = (-1, -1)
-            found.append(Source(citation["url"], text_of(citation.get("title")), "", *place))
-    return tuple(found)
+            sources.append(Source(citation["url"], text_of(citation.get("title")), "", *place))
+    return tuple(sources)
 
 
 def read_sources(wire: dict[str, Any]) -> tuple[Source, ...]:

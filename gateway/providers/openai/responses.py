@@ -116,11 +116,11 @@ def _finish(body: Body, request: ChatRequest, target: Target, warnings: list[str
 
 def _include(body: Body, target: Target) -> None:
     """Request encrypted reasoning from reasoning models; other models refuse the field."""
-    wanted = [name for name in body.pop("include", ()) if name != dialect.ENCRYPTED]
+    included = [name for name in body.pop("include", ()) if name != dialect.ENCRYPTED]
     if target.mapping.reasoning:
-        wanted.append(dialect.ENCRYPTED)
-    if wanted:
-        body["include"] = wanted
+        included.append(dialect.ENCRYPTED)
+    if included:
+        body["include"] = included
 
 
 def _limit(body: Body, target: Target, warnings: list[str]) -> None:
@@ -176,12 +176,12 @@ def _fit_reasoning(body: Body, target: Target) -> None:
 def _drop_search(body: Body, target: Target, warnings: list[str]) -> None:
     """Remove a web search that the request only offers. Requests that require one are never routed to this target."""
     tools = body.get("tools") or ()
-    kept = [tool for tool in tools if not str(tool.get("type", "")).startswith("web_search")]
-    if len(kept) == len(tools):
+    remaining = [tool for tool in tools if not str(tool.get("type", "")).startswith("web_search")]
+    if len(remaining) == len(tools):
         return
     warnings.append(f"web_search is not supported by {target.mapping.key} and was left out.")
-    if kept:
-        body["tools"] = kept
+    if remaining:
+        body["tools"] = remaining
         return
     for name in ("tools", "tool_choice", "parallel_tool_calls"):
         body.pop(name, None)

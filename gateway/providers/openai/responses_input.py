@@ -79,7 +79,7 @@ class InputWriter:
         return {"type": kind, "call_id": shorten_id(result.call_id), "output": output}
 
     def _add_assistant(self, message: Message) -> None:
-        made: list[Part] = []
+        media: list[Part] = []
         for part in message.parts:
             match part:
                 case Reasoning():
@@ -96,9 +96,9 @@ class InputWriter:
                 case VendorPart():
                     raise NotSupported(f"This provider does not support a part of type {part.kind}.", param="messages")
                 case _:
-                    made.append(part)
-        if made:
-            self._add_message("user", (Text(MADE), *made))
+                    media.append(part)
+        if media:
+            self._add_message("user", (Text(MADE), *media))
 
     def _add_reasoning(self, part: Reasoning) -> None:
         """Add reasoning that the target's account encrypted. No other account can decrypt it, so other reasoning is
@@ -140,19 +140,19 @@ def retarget(items: Any, origin: str) -> Any:
     """
     if not isinstance(items, list):
         return items
-    kept = []
+    retargeted = []
     for item in items:
         if type(item) is not dict or dialect.read_token(item.get("encrypted_content")) is None:
-            kept.append(item)
+            retargeted.append(item)
             continue
         opened = open_seal(item["encrypted_content"], origin)
         if opened:
-            kept.append({**item, "encrypted_content": opened})
+            retargeted.append({**item, "encrypted_content": opened})
         elif item.get("type") != "reasoning":
             raise NotSupported(
                 "Another provider compacted this conversation; only that provider can continue it.", param="input"
             )
-    return kept
+    return retargeted
 
 
 def shorten_id(ident: str) -> str:

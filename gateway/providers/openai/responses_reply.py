@@ -122,8 +122,8 @@ def read_content(part: Wire) -> Text | Refusal:
     """Return a content part of a message: text with its citations, or a refusal."""
     if part.get("type") == "refusal":
         return Refusal(text_of(part.get("refusal")))
-    found = (read_source(annotation) for annotation in part.get("annotations") or ())
-    return Text(text_of(part.get("text")), sources=tuple(source for source in found if source is not None))
+    sources = (read_source(annotation) for annotation in part.get("annotations") or ())
+    return Text(text_of(part.get("text")), sources=tuple(source for source in sources if source is not None))
 
 
 def read_source(annotation: Any) -> Source | None:

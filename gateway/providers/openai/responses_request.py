@@ -84,17 +84,17 @@ def _write_reasoning(reasoning: ReasoningOptions) -> dict[str, Any]:
     return written
 
 
-def _write_format(wanted: ResponseFormat) -> dict[str, Any]:
-    if wanted.kind != "json_schema":
-        return {"type": wanted.kind}
+def _write_format(response_format: ResponseFormat) -> dict[str, Any]:
+    if response_format.kind != "json_schema":
+        return {"type": response_format.kind}
     written: dict[str, Any] = {
         "type": "json_schema",
-        "name": wanted.name or "response",
-        "schema": wanted.schema or {},
-        "strict": bool(wanted.strict),
+        "name": response_format.name or "response",
+        "schema": response_format.schema or {},
+        "strict": bool(response_format.strict),
     }
-    if wanted.description:
-        written["description"] = wanted.description
+    if response_format.description:
+        written["description"] = response_format.description
     return written
 
 
@@ -137,15 +137,15 @@ def _write_function(tool: FunctionTool, searching: bool) -> dict[str, Any]:
     return written
 
 
-def _write_grammar(wanted: dict[str, Any] | None) -> dict[str, Any] | None:
+def _write_grammar(grammar: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return a custom tool's format. Members that chat completions nest under `grammar` are at the top level here."""
-    if wanted:
-        inner = wanted.get("grammar")
+    if grammar:
+        inner = grammar.get("grammar")
     else:
         inner = None
     if isinstance(inner, dict):
         return {"type": "grammar", **inner}
-    return wanted
+    return grammar
 
 
 def _write_search(tool: WebSearch, warnings: list[str]) -> dict[str, Any]:

@@ -39,22 +39,22 @@ class OpenAISpeech(PiecesCodec):
 
     def write(self, request: SpeechRequest, target: Target) -> Call:
         """Return the call. NotSupported for a voice or format that the model lacks."""
-        wanted: SpeechInput = request.content()
+        content: SpeechInput = request.content()
         body: dict[str, Any] = {
             "model": target.mapping.external_id,
-            "input": wanted.text,
-            "voice": {"id": wanted.voice} if wanted.own_voice else voice_of(wanted, target),
-            "response_format": format_of(wanted, target),
+            "input": content.text,
+            "voice": {"id": content.voice} if content.own_voice else voice_of(content, target),
+            "response_format": format_of(content, target),
         }
         warnings = []
-        if wanted.speed != USUAL_SPEED and target.mapping.extra.get("no_speed"):
+        if content.speed != USUAL_SPEED and target.mapping.extra.get("no_speed"):
             warnings.append(f"speed is not supported by {target.mapping.key} and was left out.")
-        elif wanted.speed != USUAL_SPEED:
-            body["speed"] = wanted.speed
-        if wanted.instructions and target.mapping.extra.get("no_instructions"):
+        elif content.speed != USUAL_SPEED:
+            body["speed"] = content.speed
+        if content.instructions and target.mapping.extra.get("no_instructions"):
             warnings.append(f"instructions is not supported by {target.mapping.key} and was left out.")
-        elif wanted.instructions:
-            body["instructions"] = wanted.instructions
+        elif content.instructions:
+            body["instructions"] = content.instructions
         if target.mapping.extra.get(ASKS_EVENTS):
             body["stream_format"] = "sse"
         url, headers = address_of(target, PATH, self._tokens)

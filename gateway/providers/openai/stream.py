@@ -141,15 +141,15 @@ class ChatStreamReader(WireStream):
         """Add the run of plain text chunks from `start` on and return their number."""
         if self._relayed:
             relayed = read_run(events, start, RELAYED)
-            if relayed.kept:
-                batch.append(NativeChunk(dialect.NAME, NO_BODY, True, relayed.size, ready=relayed.kept))
+            if relayed.values:
+                batch.append(NativeChunk(dialect.NAME, NO_BODY, True, relayed.size, ready=relayed.values))
             self._tier = relayed.tier or self._tier
-            return len(relayed.kept)
+            return len(relayed.values)
         rebuilt = read_run(events, start, REBUILT)
         block = self._choices[0].block
-        batch += [TextDelta(text, block) for text in rebuilt.kept]
+        batch += [TextDelta(text, block) for text in rebuilt.values]
         self._tier = rebuilt.tier or self._tier
-        return len(rebuilt.kept)
+        return len(rebuilt.values)
 
     def _take_chunk(self, name: str, data: bytes, batch: Batch) -> Finished | Failed | None:
         """Add the neutral events for a wire event. Return the terminal event when it ends the stream."""

@@ -55,13 +55,13 @@ class OpenAITranscriptions(WrittenCodec):
 
     def write(self, request: TranscriptionRequest, target: Target) -> Call:
         """Return the call. NotSupported for a response format that the model does not support."""
-        wanted: TranscriptionInput = request.content()
+        content: TranscriptionInput = request.content()
         warnings: list[str] = []
         streams = request.requirements.stream and bool(target.mapping.extra.get(STREAMS))
-        fields = [("model", target.mapping.external_id), *_fields(wanted, target, streams, warnings)]
+        fields = [("model", target.mapping.external_id), *_fields(content, target, streams, warnings)]
         if streams:
             fields.append(("stream", "true"))
-        body = FormBody(fields, [UploadPart("file", wanted.filename, wanted.media_type, wanted.sound)])
+        body = FormBody(fields, [UploadPart("file", content.filename, content.media_type, content.sound)])
         url, headers = address_of(target, self._path, self._tokens)
         headers["content-type"] = body.content_type
         if streams:
@@ -124,42 +124,42 @@ def _all_at_once(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> It
     yield [Started(result.model), TextDelta(result.text), Finished("stop", result.usage)]
 
 
-def _source(wanted: TranscriptionInput, target: Target, streams: bool) -> str:
+def _source(content: TranscriptionInput, target: Target, streams: bool) -> str:
     """Return the format to request. NotSupported for a format that the model does not support."""
     offered = target.mapping.formats
-    source = SOURCES[wanted.format]
+    source = SOURCES[content.format]
     # The verbose format contains the same text with the duration that is billed; it has no streams and no log
     # probabilities.
-    if source == "json" and "verbose_json" in offered and not ("json" in offered and (streams or wanted.include)):
+    if source == "json" and "verbose_json" in offered and not ("json" in offered and (streams or content.include)):
         source = "verbose_json"
     if source not in offered:
         raise NotSupported(
-            f"{target.mapping.key} does not support the format {wanted.format}; it supports {', '.join(offered)}.",
+            f"{target.mapping.key} does not support the format {content.format}; it supports {', '.join(offered)}.",
             param="response_format",
             code="unsupported_format",
         )
     return source
 
 
-def _fields(wanted: TranscriptionInput, target: Target, streams: bool, warnings: list[str]) -> list[tuple[str, str]]:
+def _fields(content: TranscriptionInput, target: Target, streams: bool, warnings: list[str]) -> list[tuple[str, str]]:
     fields: list[tuple[str, str]] = []
     offered = target.mapping.formats
     if offered:
-        fields.append(("response_format", _source(wanted, target, streams)))
-    elif wanted.diarize or wanted.format == "diarized_json":
+        fields.append(("response_format", _source(content, target, streams)))
+    elif content.diarize or content.format == "diarized_json":
         fields.append(("diarize", "true"))
-    plain = {"language": wanted.language, "prompt": wanted.prompt, "chunking_strategy": wanted.chunking}
+    plain = {"language": content.language, "prompt": content.prompt, "chunking_strategy": content.chunking}
     fields += [(name, value) for name, value in plain.items() if value]
-    if wanted.temperature is not None:
-        fields.append(("temperature", f"{wanted.temperature:g}"))
-    fields += [("include[]", name) for name in wanted.include]
-    if not offered or SOURCES[wanted.format] == "verbose_json" or "json" not in offered:
-        fields += [("timestamp_granularities[]", name) for name in wanted.granularities or _granularities(wanted)]
-    fields += _listed("keywords", wanted.keywords, target, warnings)
-    if len(wanted.languages) == 1 and not wanted.language and not target.mapping.extra.get("languages_field"):
-        fields.append(("language", wanted.languages[0]))
+    if content.temperature is not None:
+        fields.append(("temperature", f"{content.temperature:g}"))
+    fields += [("include[]", name) for name in content.include]
+    if not offered or SOURCES[content.format] == "verbose_json" or "json" not in offered:
+        fields += [("timestamp_granularities[]", name) for name in content.granularities or _granularities(content)]
+    fields += _listed("keywords", content.keywords, target, warnings)
+    if len(content.languages) == 1 and not content.language and not target.mapping.extra.get("languages_field"):
+        fields.append(("language", content.languages[0]))
     else:
-        fields += _listed("languages", wanted.languages, target, warnings)
+        fields += _listed("languages", content.languages, target, warnings)
     return fields
 
 
@@ -173,9 +173,9 @@ def _listed(name: str, values: tuple[str, ...], target: Target, warnings: list[s
     return []
 
 
-def _granularities(wanted: TranscriptionInput) -> tuple[str, ...]:
+def _granularities(content: TranscriptionInput) -> tuple[str, ...]:
     """Return the granularities that the response format needs: subtitles are written from segments."""
-    if wanted.format in ("srt", "vtt"):
+    if content.format in ("srt", "vtt"):
         return ("segment",)
     return ()
 

@@ -48,16 +48,16 @@ class OpenAIVideos(JobReader):
 
     def write(self, request: VideosRequest, target: Target) -> Call:
         """Return the call. NotSupported for references and a last frame; also raises the errors of `fit`."""
-        wanted: VideosInput = request.content()
-        shape = fit(wanted, target.mapping)
-        refuse(wanted, target, "last_frame", "reference_images", "reference_videos", "reference_audios")
+        content: VideosInput = request.content()
+        shape = fit(content, target.mapping)
+        refuse(content, target, "last_frame", "reference_images", "reference_videos", "reference_audios")
         fields = [
             ("model", target.mapping.external_id),
-            ("prompt", wanted.prompt),
+            ("prompt", content.prompt),
             ("seconds", str(shape.seconds)),
             ("size", shape.size),
         ]
-        frame = wanted.first_frame
+        frame = content.first_frame
         files = []
         if frame is not None:
             name = f"image.{ENDINGS.get(frame.media_type, 'png')}"
@@ -66,7 +66,7 @@ class OpenAIVideos(JobReader):
         url, headers = address_of(target, PATH, self._tokens)
         headers["content-type"] = form.content_type
         headers["accept"] = "application/json"
-        return Call("POST", url, headers, form, warnings=sound_warning(wanted, target))
+        return Call("POST", url, headers, form, warnings=sound_warning(content, target))
 
     def task_of(self, wire: dict[str, Any]) -> VideoTask:
         """Return the job, which may already be running."""

@@ -32,12 +32,12 @@ def missing(param: str) -> Exception:
     return refuse(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
 
 
-def wrong_type(value: Any, param: str, wanted: str) -> Exception:
+def wrong_type(value: Any, param: str, expected: str) -> Exception:
     if value is None:
         got = "null"
     else:
         got = KINDS[type(value)]
-    return refuse(f"Invalid type for '{param}': expected {wanted}, but got {got} instead.", param, "invalid_type")
+    return refuse(f"Invalid type for '{param}': expected {expected}, but got {got} instead.", param, "invalid_type")
 
 
 def wrong_value(value: Any, param: str, allowed: tuple[str, ...]) -> Exception:

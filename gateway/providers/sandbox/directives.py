@@ -202,5 +202,5 @@ def _setting(word: str) -> tuple[str, Any]:
     return name, reader(name, value or bare)
 
 
-def _bad(name: str, wanted: str) -> Exception:
-    return refuse(f"The sandbox directive {name!r} must be {wanted}.")
+def _bad(name: str, expected: str) -> Exception:
+    return refuse(f"The sandbox directive {name!r} must be {expected}.")

@@ -96,15 +96,15 @@ def _input(value: Any, param: str) -> None:
     if len(inputs) > MOST_INPUTS:
         text = f"Invalid '{param}': array too long. Expected an array with maximum length {MOST_INPUTS}."
         raise refuse(text, param, "array_above_max_length")
-    for place, one in enumerate(inputs):
+    for place, entry in enumerate(inputs):
         if inputs is not value:
             where = param
         else:
             where = f"{param}[{place}]"
-        tokens = isinstance(one, list) and all(type(token) is int for token in one)
-        if not (tokens or isinstance(one, str)):
-            raise wrong_type(one, where, "a string or an array of integers")
-        if not one:
+        tokens = isinstance(entry, list) and all(type(token) is int for token in entry)
+        if not (tokens or isinstance(entry, str)):
+            raise wrong_type(entry, where, "a string or an array of integers")
+        if not entry:
             raise refuse(f"Invalid '{where}': it is empty.", where)
 
 

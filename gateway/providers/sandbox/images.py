@@ -79,12 +79,12 @@ def _pictures_in(body: dict[str, Any]) -> int:
 def _usage_of(body: dict[str, Any], prompt: str, quality: str, number: int) -> dict[str, Any]:
     text = count(prompt)
     read = READ_TOKENS * _pictures_in(body)
-    made = TOKENS.get(quality, TOKENS["medium"]) * number + PARTIAL_TOKENS * int(body.get("partial_images") or 0)
+    written = TOKENS.get(quality, TOKENS["medium"]) * number + PARTIAL_TOKENS * int(body.get("partial_images") or 0)
     return {
         "input_tokens": text + read,
         "input_tokens_details": {"text_tokens": text, "image_tokens": read},
-        "output_tokens": made,
-        "total_tokens": text + read + made,
+        "output_tokens": written,
+        "total_tokens": text + read + written,
     }
 
 

@@ -71,8 +71,8 @@ def check_part(part: Any, allowed: tuple[str, ...], param: str) -> None:
     kind = member(part, "type", param, str)
     if kind not in allowed:
         raise wrong_value(kind, f"{param}.type", allowed)
-    name, wanted, inner = BODIES[kind]
-    value = member(part, name, param, wanted)
+    name, expected, inner = BODIES[kind]
+    value = member(part, name, param, expected)
     if inner and not any(isinstance(value.get(key), str) for key in inner):
         member(value, inner[0], f"{param}.{name}", str)
 

@@ -246,7 +246,7 @@ class SandboxSession:
         else:
             part = {"type": "output_text", "text": ""}
         yield {"type": "response.content_part.added", **about, "content_index": 0, "part": part}
-        made = ""
+        sent = ""
         if spoken:
             kind = "response.output_audio_transcript"
         else:
@@ -254,17 +254,17 @@ class SandboxSession:
         for piece in slice_text(text, PIECE_TOKENS):
             if self._cancelled or self.closed:
                 break
-            made += piece
+            sent += piece
             yield {"type": f"{kind}.delta", **about, "content_index": 0, "delta": piece}
         if spoken and not self._cancelled:
-            seconds = min(MOST_SOUND_S, len(made) / CHARACTERS_A_SECOND)
+            seconds = min(MOST_SOUND_S, len(sent) / CHARACTERS_A_SECOND)
         else:
             seconds = 0.0
         if seconds:
             yield from _sound(seconds, about)
         name = "transcript" if spoken else "text"
-        yield {"type": f"{kind}.done", **about, "content_index": 0, name: made}
-        part = {**part, name: made}
+        yield {"type": f"{kind}.done", **about, "content_index": 0, name: sent}
+        part = {**part, name: sent}
         yield {"type": "response.content_part.done", **about, "content_index": 0, "part": part}
         if self._cancelled:
             status = "cancelled"
@@ -272,8 +272,8 @@ class SandboxSession:
             status = "completed"
         item |= {"status": "incomplete" if self._cancelled else "completed", "content": [part]}
         yield {"type": "response.output_item.done", "response_id": response, "output_index": 0, "item": item}
-        done = _response(response, status) | {"output": [item], "usage": self._usage(made, seconds)}
-        self._say(str(about["item_id"]), "assistant", made, 0)
+        done = _response(response, status) | {"output": [item], "usage": self._usage(sent, seconds)}
+        self._say(str(about["item_id"]), "assistant", sent, 0)
         self._cancelled = False
         yield {"type": "response.done", "response": done}
 
@@ -284,12 +284,12 @@ class SandboxSession:
         while len(self._said) > MOST_ITEMS or (self._size > MOST_SAID and len(self._said) > 1):
             self._size -= len(self._said.popleft().text)
 
-    def _usage(self, made: str, seconds: float) -> Json:
+    def _usage(self, sent: str, seconds: float) -> Json:
         text = count(str(self._session["instructions"])) + sum(said.tokens for said in self._said)
         sound = sum(said.sound for said in self._said) * TOKENS_A_SECOND // BYTES_A_SECOND
         cached = min(self._read, text)
         self._read = text
-        written = count(made)
+        written = count(sent)
         heard = round(seconds * TOKENS_A_SECOND)
         return {
             "total_tokens": text + sound + written + heard,

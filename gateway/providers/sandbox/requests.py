@@ -50,9 +50,9 @@ def _check_named_tool(body: dict[str, Any]) -> None:
     choice = body.get("tool_choice")
     if not isinstance(choice, dict) or choice["type"] not in ("function", "custom"):
         return
-    wanted = choice[choice["type"]]["name"]
-    if not any(tool[tool["type"]]["name"] == wanted for tool in body.get("tools") or ()):
-        raise refuse(f"Tool choice '{wanted[:64]}' not found in 'tools' parameter.", "tool_choice")
+    tool_name = choice[choice["type"]]["name"]
+    if not any(tool[tool["type"]]["name"] == tool_name for tool in body.get("tools") or ()):
+        raise refuse(f"Tool choice '{tool_name[:64]}' not found in 'tools' parameter.", "tool_choice")
 
 
 def _tools(value: Any, param: str) -> None:

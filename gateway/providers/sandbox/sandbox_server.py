@@ -127,9 +127,9 @@ class SandboxServer:
         return realtime.connect(call)
 
     def _script(self, call: Call, raw: bytes, timeline: Timeline) -> Script:
-        found = videos.find(call, urlsplit(call.url).path)
-        if found is not None:
-            return found
+        script = videos.find(call, urlsplit(call.url).path)
+        if script is not None:
+            return script
         operation = _operation(call)
         read = compute if len(raw) > APART else _call
         body, persona, brackets = read(_read_call, operation, raw, call.headers.get("content-type", ""))
@@ -183,12 +183,12 @@ def _late(script: Script, directives: Directives) -> Script:
 
 def _operation(call: Call) -> SandboxOperation:
     path = urlsplit(call.url).path
-    found = next((operation for end, operation in OPERATIONS.items() if path.endswith(end)), None)
-    if found is None:
+    sandbox_operation = next((operation for end, operation in OPERATIONS.items() if path.endswith(end)), None)
+    if sandbox_operation is None:
         raise refuse(f"Invalid URL ({call.method} {path[:200]})", "", "unknown_url", 404)
     if call.method != "POST":
         raise refuse(f"Not allowed to {call.method} on {path[-40:]}", "", "method_not_supported", 405)
-    return found
+    return sandbox_operation
 
 
 def _read_form(raw: bytes, kind: str) -> dict[str, Any]:

@@ -35,12 +35,12 @@ def directive_text(body: dict[str, Any]) -> str:
 def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> Response:
     """Return the answer to a checked body: the file in pieces, or as events."""
     text = strip(body["input"])
-    made = body.get("response_format") or "mp3"
+    sound_format = body.get("response_format") or "mp3"
     seconds = max(0.1, len(text) / CHARACTERS_A_SECOND / (body.get("speed") or 1.0))
-    sound = audio_files.make(made, seconds)
+    sound = audio_files.make(sound_format, seconds)
     pieces = [sound[at : at + PIECE] for at in range(0, len(sound), PIECE)]
     if body.get("stream_format") != "sse":
-        return Response(frames=tuple(pieces), streamed=True, pieces=len(pieces), media=FORMATS[made])
+        return Response(frames=tuple(pieces), streamed=True, pieces=len(pieces), media=FORMATS[sound_format])
     frames = [write_event({"type": "speech.audio.delta", "audio": b64encode(piece).decode()}) for piece in pieces]
     tokens = count(text)
     heard = round(seconds * TOKENS_A_SECOND)

@@ -93,12 +93,12 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
 
 def find(call: Call, path: str) -> Script | None:
     """Return the answer to a call about a job; None for other calls."""
-    found = PATH.search(path)
-    if found is None:
+    match = PATH.search(path)
+    if match is None:
         return None
-    job = _read(found["ident"])
+    job = _read(match["ident"])
     now_ms = Clock().now_us() // 1000
-    if found["content"]:
+    if match["content"]:
         return _content(job, call, now_ms)
     if call.method == "DELETE":
         if now_ms - job.began_ms >= job.takes_ms:
@@ -110,10 +110,10 @@ def find(call: Call, path: str) -> Script | None:
 
 
 def _read(ident: str) -> SandboxVideo:
-    found = IDENT.fullmatch(ident)
-    if found is None:
+    match = IDENT.fullmatch(ident)
+    if match is None:
         raise refuse(f"Video with id '{ident[:80]}' not found.", "id", "not_found", 404)
-    began, takes, seconds, size, end = found.groups()
+    began, takes, seconds, size, end = match.groups()
     return SandboxVideo(int(began), int(takes), seconds, size, end)
 
 
@@ -123,11 +123,11 @@ def _content(job: SandboxVideo, call: Call, now_ms: int) -> Script:
     film = _film()
     tag = f'"{job.ident}"'
     headers = {"content-type": MEDIA, "accept-ranges": "bytes", "etag": tag}
-    wanted = call.headers.get("range", "")
+    byte_range = call.headers.get("range", "")
     if call.headers.get("if-range", tag) != tag:
-        wanted = ""
+        byte_range = ""
     try:
-        part = read_range(wanted, len(film))
+        part = read_range(byte_range, len(film))
     except NoSuchRange:
         return Script(416, {**headers, "content-range": f"bytes */{len(film)}", "content-length": "0"})
     start, end = part or (0, len(film))

@@ -22,8 +22,8 @@ AGENT = "{{name}}/0.1"
 
 
 def run(query: str) -> str:
-    wanted = {"action": "query", "list": "search", "srsearch": query, "srlimit": 5, "format": "json"}
-    request = Request(f"{ADDRESS}?{urlencode(wanted)}", headers={"User-Agent": AGENT})
+    query_parameters = {"action": "query", "list": "search", "srsearch": query, "srlimit": 5, "format": "json"}
+    request = Request(f"{ADDRESS}?{urlencode(query_parameters)}", headers={"User-Agent": AGENT})
     with urlopen(request, timeout=10) as answer:
         entries = json.load(answer)["query"]["search"]
     if not entries:

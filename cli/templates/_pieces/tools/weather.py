@@ -21,12 +21,12 @@ FORECAST = "https://api.open-meteo.com/v1/forecast"
 
 
 def run(place: str) -> str:
-    found = _get(PLACES, {"name": place, "count": 1}).get("results")
-    if not found:
+    places = _get(PLACES, {"name": place, "count": 1}).get("results")
+    if not places:
         return f"{place} was not found."
-    position = {"latitude": found[0]["latitude"], "longitude": found[0]["longitude"]}
+    position = {"latitude": places[0]["latitude"], "longitude": places[0]["longitude"]}
     now = _get(FORECAST, position | {"current": "temperature_2m,wind_speed_10m"})["current"]
-    return f"{found[0]['name']}: {now['temperature_2m']} °C, wind {now['wind_speed_10m']} km/h."
+    return f"{places[0]['name']}: {now['temperature_2m']} °C, wind {now['wind_speed_10m']} km/h."
 
 
 def _get(address: str, query: dict[str, object]) -> dict:

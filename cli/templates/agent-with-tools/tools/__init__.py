@@ -17,7 +17,7 @@ class Tool:
 
 def load_tools() -> dict[str, Tool]:
     """Return the tools by name."""
-    modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
+    modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
     return {module.DEFINITION["function"]["name"]: Tool(module.DEFINITION, module.run) for module in modules}
 
 

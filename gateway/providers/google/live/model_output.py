@@ -108,7 +108,7 @@ class ModelOutput:
         if content.get("interrupted") is True:
             state.blocked = False
             for turn in list(state.turns)[:1]:
-                turn.interrupted = turn.made = True
+                turn.interrupted = turn.generated = True
             if state.settings.detects and state.speech.sound:
                 state.speech.begin()
         transcription = _object(content, "inputTranscription")
@@ -122,7 +122,7 @@ class ModelOutput:
         if said := _text(_object(content, "outputTranscription").get("text")):
             self._take_text(said)
         if content.get("generationComplete") is True and state.turns:
-            state.turns[0].made = True
+            state.turns[0].generated = True
 
     def _take_part(self, part: Json) -> None:
         blob = _object(part, "inlineData")
@@ -216,7 +216,7 @@ class ModelOutput:
         turn = state.turns[0]
         if turn.redone and not turn.begun:
             # This is the end of the first request, which had no content; the second request is still open.
-            turn.redone = turn.interrupted = turn.made = False
+            turn.redone = turn.interrupted = turn.generated = False
             return
         turn.over = True
         turn.reason = reason
@@ -254,7 +254,7 @@ class ModelOutput:
     def _end_complete(self) -> None:
         """End a complete turn without a reported end, once the next turn has content."""
         turns = self._state.turns
-        if len(turns) > 1 and turns[0].made and turns[0].response is None:
+        if len(turns) > 1 and turns[0].generated and turns[0].response is None:
             self.end(turns[0])
 
     def _begin(self) -> None:

@@ -122,7 +122,7 @@ class LiveSettings:
             generation["speechConfig"] = {"voiceConfig": voice}
         if session["max_output_tokens"] != "inf":
             generation["maxOutputTokens"] = session["max_output_tokens"]
-        made: Json = {
+        setup: Json = {
             "model": model,
             "generationConfig": generation,
             "outputAudioTranscription": {},
@@ -130,18 +130,18 @@ class LiveSettings:
             "sessionResumption": {"handle": handle} if handle else {},
         }
         if session["instructions"]:
-            made["systemInstruction"] = self.instructions()
+            setup["systemInstruction"] = self.instructions()
         if tools := self.tools():
-            made["tools"] = tools
+            setup["tools"] = tools
         if self.transcribes:
             language = sound["input"]["transcription"].get("language")
             if language:
-                made["inputAudioTranscription"] = {"languageCodes": [language]}
+                setup["inputAudioTranscription"] = {"languageCodes": [language]}
             else:
-                made["inputAudioTranscription"] = {}
+                setup["inputAudioTranscription"] = {}
         if session["truncation"] == "auto":
-            made["contextWindowCompression"] = {"slidingWindow": {}}
-        return made
+            setup["contextWindowCompression"] = {"slidingWindow": {}}
+        return setup
 
     def _input(self) -> Json:
         detection = self.session["audio"]["input"]["turn_detection"]

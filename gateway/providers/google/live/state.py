@@ -21,7 +21,7 @@ class LiveTurn:
     """A turn of the model, which is the unit of usage.
 
     `ident` is the id of its first response, and `response` the response in progress. `quiet`: its response has ended,
-    so further content is counted and not passed on. `begun`: some content arrived. `made`: all content was generated.
+    so further content is counted and not passed on. `begun`: some content arrived. `generated`: it is complete.
     `redone`: it was requested again before its content began. `over`: it has ended, and its usage may arrive until
     `due` (monotonic time); the usage of a tool call has a `due`, too. `reason` is the reason of its end.
     """
@@ -30,7 +30,7 @@ class LiveTurn:
     response: LiveResponse | None = None
     usage: Usage | None = None
     quiet: bool = False
-    made: bool = False
+    generated: bool = False
     over: bool = False
     interrupted: bool = False
     cancelled: bool = False
