@@ -48,6 +48,7 @@ TRIED_THROUGH = {
     "metering/log/agent_sessions.py": ("unit/surfaces/management/test_agent_session_routes.py",),
     "accounts/change_quota.py": ("unit/surfaces/management/test_change_quota.py",),
     "accounts/member_callers.py": ("unit/surfaces/management/test_model_pages.py",),
+    "accounts/managed_settings_table.py": ("unit/accounts/test_managed_settings.py",),
     "accounts/group_models.py": ("unit/admin/test_group_grants.py",),
     "accounts/group_rules.py": ("unit/admin/test_group_grants.py",),
     "accounts/identities.py": ("flows/test_sso.py",),

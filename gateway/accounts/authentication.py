@@ -61,10 +61,11 @@ class Caller:
     `expires_at_us` None = never. `rules` are the compiled levels of access.py, () when nothing is restricted. `teams`
     are (id, name) of the caller's teams that have spending limits, in the order of their ids. `retention` is none or
     retain, `cache_markers` automatic, client or disabled, `mode` credits, api-keys or hybrid. `grant_id` and `scopes`
-    are those of the access token that a request came with; "" and () where it came with the API key itself.
-    `session_nusd` and `run_nusd` are the budgets of each session and run: the lower one of key and project, None
-    without. `version` is the control version under which it was read. `kept` is what others worked out of all this for
-    the next request: it ends with the caller, and so with the version.
+    are those of the access token that a request came with; "" and () where it came with the API key itself. `team_id`
+    is the team that the person chose when they signed in a device, "" without. `session_nusd` and `run_nusd` are the
+    budgets of each session and run: the lower one of key and project, None without. `version` is the control version
+    under which it was read. `kept` is what others worked out of all this for the next request: it ends with the
+    caller, and so with the version.
     """
 
     key_id: str
@@ -88,6 +89,7 @@ class Caller:
     version: int = 0
     grant_id: str = ""
     scopes: tuple[str, ...] = ()
+    team_id: str = ""
     session_nusd: int | None = None
     run_nusd: int | None = None
     memo: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -1,10 +1,12 @@
-"""Device codes: a client without a browser asks, a signed-in person approves, the client collects a session.
+"""Device codes: a client without a browser asks, a signed-in person approves, the client collects a session, or the
+tokens of a grant.
 
-RFC 8628 with the product's figures: ten minutes, a poll every five seconds, one known client.
+RFC 8628 with the product's figures: ten minutes, a poll every five seconds, a few known clients.
 """
 
 import re
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gateway import ids
@@ -12,11 +14,11 @@ from gateway.accounts import audit, tokens
 from gateway.accounts.models import DeviceCode, DeviceStatus, User
 from gateway.accounts.sessions import PREFIX, NewSession, Sessions
 from gateway.clock import SECOND_US
-from gateway.errors import Conflict, NotFound, RateLimited
+from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited
 from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets
 
-CLIENTS = frozenset({"llmgateway-cli"})
+CLIENTS = frozenset({"llmgateway-cli"})  # these get a session, all others the tokens of a grant
 LIFE_S = 600
 INTERVAL_S = 5
 MOST_WAITING = 20_000
@@ -25,6 +27,14 @@ RETRY_S = 60.0
 TOLERANCE_S = 1
 # Without vowels, so that no code spells a word (RFC 8628, section 6.1).
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
+# The error code of each state in RFC 8628, section 3.5, and a message for people.
+REFUSALS = {
+    "pending": ("authorization_pending", "The request has not been approved yet."),
+    "slow_down": ("slow_down", "Poll less often."),
+    "denied": ("access_denied", "The request was denied."),
+    "expired": ("expired_token", "The code is unknown, used or expired. Start again."),
+}
+PAGE = "/console/device"
 
 Status = DeviceStatus
 
@@ -86,18 +96,24 @@ class Devices:
         now = self._database.now_us()
 
         def work() -> tuple[Status, NewSession | None]:
-            row = DeviceCode.get_or_none(DeviceCode.code_hash.in_(hashes), DeviceCode.client == client)
-            if row is None or row.expires_at <= now:
-                return "expired", None
-            if row.status == "pending":
-                return self._wait(row, now), None
-            # Deleting the row uses the code, so that it gives only one session.
-            if not DeviceCode.delete().where(DeviceCode.id == row.id).execute():
-                return "expired", None
-            if row.status == "denied" or row.user_id is None:
-                return "denied", None
+            status, row = self._use(hashes, client, now)
+            if row is None or row.user_id is None:
+                return status, None
             info = self._sessions.insert(session_id, token, row.user_id, now, row.client, row.sso_login or "")
-            return "approved", NewSession(info, token)
+            return status, NewSession(info, token)
+
+        return self._database.write(work)
+
+    def collect_grant(self, device_code: str, client: str) -> tuple[Status, str]:
+        """Return the status of a request, and the id of the grant of an approved request, once. Both as `collect`."""
+        hashes = tokens.candidates(device_code, self._hash_keys)
+        now = self._database.now_us()
+
+        def work() -> tuple[Status, str]:
+            status, row = self._use(hashes, client, now)
+            if row is None:
+                return status, ""
+            return status, row.grant_id
 
         return self._database.write(work)
 
@@ -106,15 +122,25 @@ class Devices:
         now = self._database.now_us()
         return self._database.read(lambda: _info(_load(user_code, now)))
 
-    def decide(self, user_code: str, user_id: str, approve: bool, sso_login: str = "") -> DeviceRequest:
+    def decide(
+        self,
+        user_code: str,
+        user_id: str,
+        approve: bool,
+        sso_login: str = "",
+        make_grant: Callable[[int], str] | None = None,
+    ) -> DeviceRequest:
         """Approve or deny on behalf of a user; the device's session depends on `sso_login`, as the approver's does.
-        NotFound, Conflict (already decided)."""
+        `make_grant` inserts the grant for clients that need one, within the transaction, and returns its id. NotFound,
+        Conflict (already decided), InvalidRequest (a grant is needed)."""
         now = self._database.now_us()
 
         def work() -> DeviceRequest:
             row = _load(user_code, now)
             if row.status != "pending":
                 raise Conflict("This code has already been used.", code="device_code_used")
+            if approve and (row.client in CLIENTS) != (make_grant is None):
+                raise InvalidRequest("This client needs a project.", param="projectId")
             if not User.select().where(User.id == user_id, User.status == "active").exists():
                 raise NotFound(f"There is no active user {user_id}.")
             if approve:
@@ -123,11 +149,27 @@ class Devices:
                 row.status = "denied"
             row.user_id = user_id
             row.sso_login = sso_login or None
+            if approve and make_grant is not None:
+                row.grant_id = make_grant(now)
             row.save()
             audit.append(f"device.{'approve' if approve else 'deny'}", row.id, actor=user_id, at_us=now)
             return _info(row)
 
         return self._database.write(work)
+
+    def _use(self, hashes: list[str], client: str, now: int) -> tuple[Status, DeviceCode | None]:
+        """Return the status of a code, and its row if it is approved; within a transaction that uses the code."""
+        row = DeviceCode.get_or_none(DeviceCode.code_hash.in_(hashes), DeviceCode.client == client)
+        if row is None or row.expires_at <= now:
+            return "expired", None
+        if row.status == "pending":
+            return self._wait(row, now), None
+        # Deleting the row uses the code, so that it works only once.
+        if not DeviceCode.delete().where(DeviceCode.id == row.id).execute():
+            return "expired", None
+        if row.status == "denied" or row.user_id is None:
+            return "denied", None
+        return "approved", row
 
     def _wait(self, row: DeviceCode, now: int) -> Status:
         early = now - row.polled_at < (INTERVAL_S - TOLERANCE_S) * SECOND_US

@@ -6,6 +6,7 @@ from typing import Literal, cast
 import peewee
 
 from gateway.accounts.group_models import GROUP_MODELS
+from gateway.accounts.managed_settings_table import ManagedSettings
 from gateway.accounts.sso_models import SSO_MODELS
 from gateway.accounts.tokens import Kind
 from gateway.store.database import Base, NanoField, TimeField
@@ -259,8 +260,7 @@ class ServiceAccount(Base):
 
 
 class ClientId(Base):
-    """An id that a client chose for an object of an organization. `digest` is the keyed hash of the creating
-    request."""
+    """An id that a client chose for an organization's object. `digest` is the keyed hash of the creating request."""
 
     organization = peewee.CharField(40)
     kind = peewee.CharField(40)
@@ -321,7 +321,7 @@ class Session(Base):
 
 
 class DeviceCode(Base):
-    """A sign-in that waits for its approval in a browser. `status` pending, approved or denied."""
+    """A sign-in that waits for its approval. `grant_id` is the grant of an approved client ("": it gets a session)."""
 
     id = peewee.CharField(40, primary_key=True)
     code_hash = peewee.CharField(64, unique=True)
@@ -331,6 +331,7 @@ class DeviceCode(Base):
     user = peewee.ForeignKeyField(User, on_delete="CASCADE", backref="+", null=True)
     user_id: str | None
     sso_login = peewee.CharField(40, null=True)
+    grant_id = peewee.CharField(40, column_name="oauth_grant", default="")
     polled_at = TimeField(default=0)
     created_at = TimeField()
     expires_at = TimeField()
@@ -380,7 +381,7 @@ MODELS: Sequence[type[Base]] = (
     *(Organization, Project, User, Member, Team, TeamMember),
     *(ApiKey, SessionBudget, ProviderKey, CustomProvider, AccessRule, Discount),
     *(ServiceAccount, ClientId, AuditHead, Audit, Session, DeviceCode),
-    *(Invitation, Skill),
+    *(ManagedSettings, Invitation, Skill),
     *GROUP_MODELS,
     *SSO_MODELS,
 )

@@ -7,6 +7,7 @@ from gateway import ids
 from gateway.accounts import audit, client_ids
 from gateway.accounts.changes import commit
 from gateway.accounts.client_ids import ClientIdClaim
+from gateway.accounts.managed_settings_table import ManagedSettings
 from gateway.accounts.models import AccessRule, Member, Organization, Team, TeamMember
 from gateway.accounts.organizations import read_name
 from gateway.accounts.quotas import MOST_TEAMS, check_quota
@@ -98,6 +99,7 @@ def delete_team(database: Database, control: Control, organization_id: str, team
     def work(now: int) -> None:
         before = _find(organization_id, team_id)
         rules = AccessRule.delete().where(AccessRule.scope == "team", AccessRule.scope_id == team_id).execute()
+        ManagedSettings.delete().where(ManagedSettings.scope_id == team_id).execute()
         TeamMember.delete().where(TeamMember.team == team_id).execute()
         Team.delete().where(Team.id == team_id).execute()
         detail = {"name": before.name, "members": list(before.member_ids), "rules": rules}

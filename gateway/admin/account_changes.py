@@ -18,6 +18,7 @@ from gateway.accounts.sessions import NewSession, Sessions
 from gateway.accounts.teams import TeamInfo
 from gateway.accounts.throttle import Throttle, ThrottleGate
 from gateway.accounts.vault import Vault
+from gateway.admin import agent_sign_in
 from gateway.admin.funding import Funding, LimitEdit, Posting
 from gateway.admin.group_grants import GroupGrants
 from gateway.admin.letters import Letters
@@ -29,6 +30,7 @@ from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound, Unauthenticated
 from gateway.limits.budgets import Limits
 from gateway.limits.models import KEY, MEMBER, TEAM
+from gateway.oauth.grants import Grants
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.store.installation_identity import Secrets
@@ -65,6 +67,7 @@ class Management:
         throttle: Throttle,
         mail: MailQueue,
         public_url: str,
+        grants: Grants,
     ) -> None:
         self._defaults = defaults
         self._database = database
@@ -75,6 +78,7 @@ class Management:
         self._limits = limits
         self.sessions = Sessions(database, secrets)
         self.devices = Devices(database, secrets, self.sessions)
+        self.agent_sign_in = agent_sign_in.AgentSignIn(database, secrets, self.devices, grants, self._caps)
         self.invitations = Invitations(database, control, secrets)
         self.service_accounts = ServiceAccounts(database, control, secrets.hash_keys)
         self.throttle = throttle
@@ -168,13 +172,20 @@ class Management:
         self.throttle.take(ThrottleGate("device codes, looked up", user_id, DEVICE_DECISIONS, MINUTE_S))
         return self.devices.find(user_code)
 
-    def decide_device(self, user_code: str, user_id: str, approve: bool, sso_login: str = "") -> DeviceRequest:
-        """Approve or deny a device. Raises NotFound, Conflict (already decided) or RateLimited."""
-        self.throttle.take(
-            ThrottleGate("device codes, decided", user_id, DEVICE_DECISIONS, MINUTE_S),
-            ThrottleGate("device codes, decided in a day", user_id, DAY_DECISIONS, DAY_S),
-        )
-        return self.devices.decide(user_code, user_id, approve, sso_login)
+    def approve_device(
+        self, user_code: str, user_id: str, workspace: agent_sign_in.Workspace, sso_login: str = ""
+    ) -> DeviceRequest:
+        """Approve a device; the `workspace` is for coding agents. Raises NotFound, Conflict (already decided),
+        RateLimited, and as `AgentSignIn.approve`."""
+        self._count_decision(user_id)
+        if self.devices.find(user_code).client == agent_sign_in.CLIENT:
+            return self.agent_sign_in.approve(user_code, user_id, workspace)
+        return self.devices.decide(user_code, user_id, True, sso_login)
+
+    def deny_device(self, user_code: str, user_id: str) -> DeviceRequest:
+        """Deny a device. Raises NotFound, Conflict (already decided) or RateLimited."""
+        self._count_decision(user_id)
+        return self.devices.decide(user_code, user_id, False)
 
     def create_organization(self, name: str, user_id: str, email: str) -> organizations.OrganizationInfo:
         """Create an organization with a first project, owned by a user. Raises InvalidRequest."""
@@ -288,6 +299,12 @@ class Management:
             if member.role == "owner"
         ]
         return frozenset(member.user_id for member in owners if member.status == "active")
+
+    def _count_decision(self, user_id: str) -> None:
+        self.throttle.take(
+            ThrottleGate("device codes, decided", user_id, DEVICE_DECISIONS, MINUTE_S),
+            ThrottleGate("device codes, decided in a day", user_id, DAY_DECISIONS, DAY_S),
+        )
 
     def _check_within_member(self, member_id: str, limits: Limits) -> None:
         """Refuse a key's limit above its owner's limit. It could never be reached, so the number would mislead."""

@@ -233,6 +233,7 @@ class Otel:
     service_name: str
     sample: Annotated[float, Between(0, 1)]
     metrics_every_s: float
+    agent_signals: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class AccessToken:
     scopes: tuple[str, ...]
     audience: str
     expires_at_us: int
+    team_id: str = ""
     base: Caller | None = field(default=None, repr=False)
     cached_caller: Caller | None = field(default=None, repr=False)
 
@@ -41,7 +42,9 @@ class AccessToken:
             if base.expires_at_us is not None:
                 expires_at_us = min(base.expires_at_us, expires_at_us)
             self.base = base
-            self.cached_caller = replace(base, grant_id=self.grant_id, scopes=self.scopes, expires_at_us=expires_at_us)
+            self.cached_caller = replace(
+                base, grant_id=self.grant_id, scopes=self.scopes, team_id=self.team_id, expires_at_us=expires_at_us
+            )
         return self.cached_caller
 
 
@@ -65,11 +68,11 @@ class TokenCallers:
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         entry = self._memory.get(digest, lambda version: self._read(token))
         if isinstance(entry, str):
-            raise Unauthenticated(entry, code="invalid_token")
+            raise _refusal(entry)
         if self._clock.now_us() >= entry.expires_at_us:
-            raise Unauthenticated(EXPIRED, code="invalid_token")
+            raise _refusal(EXPIRED)
         if resource and entry.audience != resource:
-            raise Unauthenticated(ELSEWHERE, code="invalid_token")
+            raise _refusal(ELSEWHERE)
         return entry.caller_of(self._authentication.caller_of_key(entry.key_id))
 
     def _read(self, token: str) -> AccessToken | str:
@@ -81,7 +84,12 @@ class TokenCallers:
             return UNKNOWN
         grant = row.grant
         scopes = tuple(row.scope.split())
-        return AccessToken(grant.id, grant.api_key_id, scopes, grant.audience, row.expires_at)
+        return AccessToken(grant.id, grant.api_key_id, scopes, grant.audience, row.expires_at, grant.team)
+
+
+def _refusal(message: str) -> Unauthenticated:
+    """Return the error; the header makes coding agents ask for a new sign-in at once instead of after retries."""
+    return Unauthenticated(message, code="invalid_token", headers=(("x-should-retry", "false"),))
 
 
 def _is_refusal(entry: AccessToken | str) -> bool:

@@ -92,6 +92,7 @@ def insert_grant(grant_id: str, consent: Consent, key: Any, now: int, end: int) 
         redirect_host=consent.redirect_host,
         scope=consent.scope,
         audience=consent.audience,
+        team=consent.team_id,
         created_at=now,
         used_at=now,
         expires_at=end,

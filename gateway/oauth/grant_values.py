@@ -8,7 +8,8 @@ from gateway.oauth.models import TokenKind
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """A person's consent. `client` is the id or the document URL of a client, `key_id` one of the person's API keys."""
+    """A person's consent. `client` is the id or the document URL of a client, `key_id` one of the person's API keys,
+    `team_id` the team that they chose ("": none)."""
 
     client: str
     client_name: str
@@ -19,6 +20,7 @@ class Consent:
     audience: str
     key_id: str
     user_id: str
+    team_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

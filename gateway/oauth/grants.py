@@ -64,17 +64,14 @@ class Grants:
 
         Raises NotFound if the person has no active key with the given id, and RateLimited.
         """
-        self._count_change(consent.user_id)
+        self.count_change(consent.user_id)
         grant_id = ids.new("grant")
         code_id = ids.new("code")
         code = ids.token(CODE)
 
         def work() -> None:
             now = self._database.now_us()
-            key = grant_rows.usable_keys(now, User.id == consent.user_id, ApiKey.id == consent.key_id).first()
-            if key is None:
-                raise NotFound("You have no active API key with this id.")
-            grant_rows.insert_grant(grant_id, consent, key, now, now + CODE_S * SECOND_US)
+            self.insert(grant_id, consent, now)
             OAuthCode.insert(
                 id=code_id,
                 code_hash=tokens.hash_token(code, self._hash_keys[0]),
@@ -86,8 +83,33 @@ class Grants:
             OAuthClient.update(used_at=now).where(OAuthClient.id == consent.client).execute()
 
         self._database.write(work)
-        self._revoke_excess_grants(consent.user_id)
+        self.revoke_excess(consent.user_id)
         return code
+
+    def insert(self, grant_id: str, consent: Consent, now: int) -> None:
+        """Insert a grant within a transaction; its tokens must be issued within CODE_S. Raises NotFound if the person
+        has no active key with the given id."""
+        key = grant_rows.usable_keys(now, User.id == consent.user_id, ApiKey.id == consent.key_id).first()
+        if key is None:
+            raise NotFound("You have no active API key with this id.")
+        grant_rows.insert_grant(grant_id, consent, key, now, now + CODE_S * SECOND_US)
+
+    def issue(self, grant_id: str, scope: str) -> IssuedTokens:
+        """Issue the first tokens of a grant of `insert`. Raises Conflict if it has ended."""
+
+        def use() -> int:
+            return 1
+
+        return self._issue(grant_id, scope, use, "", True)
+
+    def email_of(self, grant_id: str) -> str:
+        """Return the e-mail address of the person of a grant, "" if the grant has ended."""
+        person = self._first(
+            User.select(User.email).join(OAuthGrant, on=OAuthGrant.user_id == User.id).where(OAuthGrant.id == grant_id)
+        )
+        if person is None:
+            return ""
+        return str(person.email)
 
     def find_code(self, code: str) -> ValidCode | None:
         """Return a valid code, or None. The second use of a code revokes its grant."""
@@ -185,7 +207,7 @@ class Grants:
             )
             row = OAuthGrant.select().where(same).first()
             if row is None:
-                self._count_change(key.holder)
+                self.count_change(key.holder)
                 grant_rows.insert_grant(new_id, replace(consent, user_id=key.holder), key, now, now + lifetime_us)
                 grant_id = new_id
             else:
@@ -196,7 +218,7 @@ class Grants:
             holder: str = key.holder
             return holder
 
-        self._revoke_excess_grants(self._database.write(work))
+        self.revoke_excess(self._database.write(work))
         return issued
 
     def end_token(self, token: StoredToken) -> None:
@@ -204,7 +226,7 @@ class Grants:
         if token.kind == "refresh":
             self.end(token.grant_id, "revoked by the application")
             return
-        self._count_change(token.user_id)
+        self.count_change(token.user_id)
 
         def work(now: int) -> None:
             if OAuthToken.delete().where(OAuthToken.id == token.id).execute():
@@ -308,11 +330,11 @@ class Grants:
             newest = OAuthToken.select(OAuthToken.id).where(own).order_by(OAuthToken.id.desc()).limit(MOST_TOKENS)
             OAuthToken.delete().where(own, OAuthToken.id.not_in(newest)).execute()
 
-    def _count_change(self, user_id: str) -> None:
+    def count_change(self, user_id: str) -> None:
         """Count one change. Raises RateLimited."""
         self._throttle.take(ThrottleGate("application changes", user_id, MOST_CHANGES, DAY_S))
 
-    def _revoke_excess_grants(self, user_id: str) -> None:
+    def revoke_excess(self, user_id: str) -> None:
         """Revoke the person's oldest grants beyond MOST_GRANTS."""
         query = OAuthGrant.select(OAuthGrant.id).where(OAuthGrant.user_id == user_id).order_by(OAuthGrant.id.desc())
         excess = query.offset(MOST_GRANTS).limit(MOST_GRANTS)

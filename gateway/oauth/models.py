@@ -35,7 +35,7 @@ class OAuthGrant(Base):
 
     `generation` is that of the key at consent, `scope` the scopes separated by spaces, `audience` the resource.
     `client` is the id of a registered client, the URL of a metadata document, or "" for a request that has the API key
-    as its secret.
+    as its secret. `team` is the team that the person chose at a device sign-in ("": none).
     """
 
     id = peewee.CharField(40, primary_key=True)
@@ -48,6 +48,7 @@ class OAuthGrant(Base):
     redirect_host = peewee.CharField(255)
     scope = peewee.CharField(255)
     audience = peewee.CharField(512)
+    team = peewee.CharField(40, default="")
     created_at = TimeField()
     used_at = TimeField()
     expires_at = TimeField()

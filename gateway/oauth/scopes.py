@@ -1,13 +1,35 @@
-"""Scopes of tokens, and the resource for which tokens are issued (RFC 8707)."""
+"""Scopes of tokens, the resources for which tokens are issued (RFC 8707), and the paths that accept them."""
 
 PATH = "/mcp"
 TOOLS = "mcp:tools"
 SCOPES = (TOOLS, "mcp:resources", "mcp:prompts")
+# The scope of coding agents that sign in as devices. Their tokens are for the gateway itself, at these paths only.
+AGENT = "agent"
+SETTINGS_PATH = "/managed/settings"
+SIGNALS = ("metrics", "logs", "traces")
+AGENT_PATHS = frozenset(
+    (
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/models",
+        SETTINGS_PATH,
+        *(f"/v1/{signal}" for signal in SIGNALS),
+    )
+)
 
 
 def resource_of(base_url: str) -> str:
     """Return the URL of the resource that accepts the tokens, below the public base URL."""
     return base_url.rstrip("/") + PATH
+
+
+def audience_at(path: str, base_url: str) -> str:
+    """Return the audience of the access tokens that `path` accepts, "" if it accepts none."""
+    if path == PATH:
+        return resource_of(base_url)
+    if path in AGENT_PATHS:
+        return base_url.rstrip("/")
+    return ""
 
 
 def names_resource(text: str, base_url: str) -> bool:

@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "custom-providers": ("derived_commands", "custom_providers", "Custom providers of one organization."),
     "credits": ("derived_commands", "credits", "Prepaid credits of organizations."),
     "discounts": ("derived_commands", "discounts", "Discounts on the list price."),
+    "managed-settings": ("derived_commands", "managed_settings", "Settings that Claude Code gets."),
     "session-budgets": ("derived_commands", "session_budgets", "Budgets of sessions and runs of agents."),
     "limits": ("limit_commands", "limits", "Spending limits of keys, members and teams."),
     "rates": ("derived_commands", "rates", "Rate limits."),

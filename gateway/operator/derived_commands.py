@@ -103,6 +103,7 @@ def _describe(usages: list[CommandUsage]) -> str:
 teams = make_group("teams", "Teams; their spending limits are set with `limits set`.")
 projects = make_group("projects", "Projects.")
 session_budgets = make_group("session-budgets", "Budgets of each session and run of agents.")
+managed_settings = make_group("managed-settings", "Settings that Claude Code gets from an organization and its teams.")
 rules = make_group("rules", "Access rules.")
 custom_providers = make_group("custom-providers", "Custom providers of one organization.")
 service_accounts = make_group("service-accounts", "Tokens for automation that belong to an organization.")

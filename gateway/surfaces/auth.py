@@ -41,8 +41,8 @@ def caller_of(services: Services, inbound: Inbound) -> Caller:
     token = token_of(inbound)
     if not token:
         raise Unauthenticated("Send your API key as 'Authorization: Bearer <key>' or in the header 'x-api-key'.")
-    if is_access_token(token) and inbound.path == scopes.PATH:
-        caller = services.accounts.oauth.callers.caller(token, scopes.resource_of(inbound.base_url))
+    if is_access_token(token) and (audience := scopes.audience_at(inbound.path, inbound.base_url)):
+        caller = services.accounts.oauth.callers.caller(token, audience)
     else:
         caller = services.accounts.authentication.caller(token)
     inbound.caller = caller
@@ -67,7 +67,8 @@ def admit(
     context = _begin(services, inbound, caller, source, operation, surface)
     if _has_options(headers):
         _read_options(services, context, inbound)
-    elif sender is not None:
+    elif sender is not None and not caller.by_token:
+        # An access token is valid at few paths, and what is cached here is valid at all of them.
         sender.caller = caller
         sender.source = source
     return context

@@ -33,6 +33,7 @@ COUNTERS = {
     "calls_left_total": ("Upstream calls abandoned for another provider because no content arrived.", PLACE),
     "streams_cut_total": ("Streams that failed after their first content.", PLACE),
     "requests_unlogged_total": ("Rejected requests that the request log omits because they exceed its limits.", ()),
+    "agent_exports_total": ("OTLP exports of coding agents by outcome.", ("signal", "outcome")),
     "state_changes_total": ("Logged state changes by event.", ("event",)),
 }
 HISTOGRAMS = {

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from gateway.configuration.settings import SettingsError
 from gateway.surfaces import health, metrics, openapi
 from gateway.surfaces.aisdk import routes as aisdk
+from gateway.surfaces.anthropic import agent_routes as claude_code
 from gateway.surfaces.anthropic import routes as messages
 from gateway.surfaces.console import table as console
 from gateway.surfaces.google import routes as google
@@ -22,6 +23,7 @@ SURFACES: tuple[Surface, ...] = (
     metrics.SURFACE,
     openai.SURFACE,
     messages.SURFACE,
+    claude_code.SURFACE,
     responses.SURFACE,
     aisdk.SURFACE,
     google.SURFACE,

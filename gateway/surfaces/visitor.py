@@ -15,6 +15,7 @@ from gateway.accounts.service_account_login import is_service_account_token
 from gateway.accounts.service_accounts import ServiceAccountInfo
 from gateway.accounts.sessions import AGENT_LENGTH, LIFE_S, PREFIX, SessionInfo
 from gateway.accounts.sso_requirement import reachable
+from gateway.admin.agent_sign_in import Workspace
 from gateway.admin.sign_in import Place
 from gateway.dialects import management_errors
 from gateway.errors import Forbidden, NotFound, Unauthenticated
@@ -154,6 +155,10 @@ class Visitor:
         """Return the organizations of the visitor."""
         listed = organizations.list_organizations(self.services.store.database, self.user_id)
         return [info for info in listed if info.id in self.memberships]
+
+    def workspace(self, inbound: Inbound, project_id: str, team_id: str) -> Workspace:
+        """Return the workspace that the visitor chose for a coding agent."""
+        return Workspace(project_id, team_id, frozenset(self.memberships), inbound.base_url.rstrip("/"))
 
     def is_operator(self) -> bool:
         """Return whether the visitor is the operator of this installation."""

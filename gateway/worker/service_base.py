@@ -32,6 +32,7 @@ from gateway.store.journal import Journal
 from gateway.store.mailboxes import Mailboxes
 from gateway.store.redis import open_redis
 from gateway.store.shared_slots import SharedSlots
+from gateway.telemetry.agent_signals import AgentSignals
 from gateway.telemetry.alert_delivery import Alerts
 from gateway.telemetry.budget_watch import BudgetWatch
 from gateway.telemetry.cache_watch import CacheWatch
@@ -156,6 +157,7 @@ def _open_telemetry(
         model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
         cache_watch=CacheWatch(store.database, states, clock, settings.alerts.cache_hits_percent),
         presence=WorkerPresence(store.documents, store.control, clock, settings.server.version or __version__),
+        agent_signals=AgentSignals(settings.otel, settings.environment, transport, counters, states),
         tracing=_open_tracing(settings, clock, requests, states),
     )
 

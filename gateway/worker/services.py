@@ -74,6 +74,7 @@ from gateway.store.journal import Journal
 from gateway.store.mailboxes import Mailboxes
 from gateway.store.redis import Redis
 from gateway.store.shared_slots import SharedSlots
+from gateway.telemetry.agent_signals import AgentSignals
 from gateway.telemetry.alert_delivery import Alerts
 from gateway.telemetry.budget_watch import BudgetWatch
 from gateway.telemetry.cache_watch import CacheWatch
@@ -218,6 +219,7 @@ class TelemetryServices:
     model_watch: ModelWatch
     cache_watch: CacheWatch
     presence: WorkerPresence
+    agent_signals: AgentSignals
     tracing: Tracing | None = None
     # The reports of this worker's recurring jobs.
     jobs: Callable[[], list[JobHealth]] = list

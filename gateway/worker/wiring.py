@@ -328,4 +328,5 @@ def _open_management(base: WorkerBase, accounts: AccountServices, routing: Routi
         accounts.throttle,
         base.telemetry.mail,
         base.settings.server.public_url,
+        accounts.oauth.grants,
     )

@@ -39,12 +39,12 @@ def serve(tmp_path: Path, job: Job) -> Iterator[Callable[..., tuple[GatewayProce
     """Return a factory of gateways under gunicorn, as a user runs them, with the fakes of these places as providers."""
     with ExitStack() as running:
 
-        def start(*places: Place) -> tuple[GatewayProcess, list[Model]]:
+        def start(*places: Place, **more: str) -> tuple[GatewayProcess, list[Model]]:
             models = {
                 place.provider: running.enter_context(place.kind(job))
                 for place in {place.provider: place for place in places}.values()
             }
-            environment = {"GATEWAY_LOG_REQUESTS": "json"}
+            environment = {"GATEWAY_LOG_REQUESTS": "json", **more}
             for place in places:
                 environment |= place.environment(models[place.provider].url)
             process = GatewayProcess(tmp_path / "data", **environment)

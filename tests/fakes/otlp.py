@@ -6,26 +6,36 @@ from typing import Any
 
 from fakes.server import FakeServer
 from google.protobuf.unknown_fields import UnknownFieldSet
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-KINDS = {"/v1/traces": ExportTraceServiceRequest, "/v1/metrics": ExportMetricsServiceRequest}
+KINDS = {
+    "/v1/traces": ExportTraceServiceRequest,
+    "/v1/metrics": ExportMetricsServiceRequest,
+    "/v1/logs": ExportLogsServiceRequest,
+}
 
 
 class FakeCollector(FakeServer):
-    """The collector. `spans` and `metrics` are the received messages, `problems` the invalid requests."""
+    """The collector. `spans`, `metrics` and `logs` are the received messages, `resources` those of spans,
+    `agent_resources` those of metrics and logs, `problems` the invalid requests, `headers` those of the last one."""
 
     def __init__(self) -> None:
         super().__init__()
         self.spans: list[Any] = []
         self.metrics: list[Any] = []
+        self.logs: list[Any] = []
+        self.agent_resources: list[dict[str, Any]] = []
+        self.headers: dict[str, str] = {}
         self.resources: list[dict[str, Any]] = []
         self.problems: list[str] = []
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         kind = KINDS.get(environ["PATH_INFO"])
         body = environ["wsgi.input"].read()
+        self.headers = {name: value for name, value in environ.items() if name.startswith("HTTP_")}
         if environ.get("HTTP_CONTENT_ENCODING") == "gzip":
             body = gzip.decompress(body)
         if kind is None or environ["REQUEST_METHOD"] != "POST":
@@ -47,8 +57,13 @@ class FakeCollector(FakeServer):
                     self._check(span)
                     self.spans.append(span)
         for group in getattr(message, "resource_metrics", ()):
+            self.agent_resources.append(attributes(group.resource))
             for scope in group.scope_metrics:
                 self.metrics += scope.metrics
+        for group in getattr(message, "resource_logs", ()):
+            self.agent_resources.append(attributes(group.resource))
+            for scope in group.scope_logs:
+                self.logs += scope.log_records
 
     def _check(self, span: Any) -> None:
         ids = (span.trace_id, 16), (span.span_id, 8)

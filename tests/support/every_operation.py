@@ -14,10 +14,12 @@ from typing import Any
 import requests
 
 from gateway.accounts.second_factor import STEP_S, code_at
+from gateway.telemetry.otlp_attribution import MEMBERS
 
 Json = dict[str, Any]
 HELLO = [{"role": "user", "content": "Hello!"}]
 LIMIT = {"usageLimit": "100", "periodUsageLimit": "10", "periodUsageDurationValue": 1, "periodUsageDurationUnit": "day"}
+SETTINGS = {"settings": {"permissions": {"deny": ["WebFetch"]}}}
 RULE = {"ruleType": "deny_models", "ruleValue": {"models": ["gpt-4"]}}
 ADA, ADAS = "ada@example.com", "a long enough one"
 CLI = "llmgateway-cli"
@@ -245,6 +247,12 @@ PEOPLE = (
     Step("GET", f"{ORGANIZATION}/teams/{{team_id}}"),
     Step("PATCH", f"{ORGANIZATION}/teams/{{team_id}}", {"name": "Writers"}),
     Step("PATCH", f"{ORGANIZATION}/teams/{{team_id}}/limit", LIMIT),
+    Step("PUT", f"{ORGANIZATION}/managed-settings", SETTINGS),
+    Step("GET", f"{ORGANIZATION}/managed-settings"),
+    Step("PUT", f"{ORGANIZATION}/teams/{{team_id}}/managed-settings", SETTINGS),
+    Step("GET", f"{ORGANIZATION}/teams/{{team_id}}/managed-settings"),
+    Step("DELETE", f"{ORGANIZATION}/teams/{{team_id}}/managed-settings"),
+    Step("DELETE", f"{ORGANIZATION}/managed-settings"),
     Step("PUT", f"{ORGANIZATION}/teams/{{team_id}}/members/{{member_id}}"),
     Step("DELETE", f"{ORGANIZATION}/teams/{{team_id}}/members/{{member_id}}"),
     Step("DELETE", f"{ORGANIZATION}/teams/{{team_id}}"),
@@ -414,6 +422,11 @@ APPLICATIONS = (
         status=400,
         of="/oauth/back-channel-logout/{provider_id}",
     ),
+    Step("POST", "/oauth/device_authorization", {"surface": "claude_code"}, access="none"),
+    Step("GET", "/orgs", save={"first_organization": "organizations.0.id"}),
+    Step("PUT", "/orgs/{first_organization}/managed-settings", SETTINGS, of=f"{ORGANIZATION}/managed-settings"),
+    Step("GET", "/managed/settings", access="key"),
+    *(Step("POST", f"/v1/{signal}", {MEMBERS[signal]: []}, access="key") for signal in MEMBERS),
     Step("GET", "/auth/applications", save={"application_id": "applications.0.id"}),
     Step("GET", "/keys/api", query="projectId={first_project}", save={"first_key": "apiKeys.0.id"}),
     Step("GET", "/keys/api/{first_key}/applications", of="/keys/api/{key_id}/applications"),

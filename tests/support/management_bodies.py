@@ -18,6 +18,8 @@ BODIES = {
     "NewInvitation": lambda p: {"email": "spy@example.com", "role": "owner"},
     "TeamName": lambda p: {"name": "Spies"},
     "RateChange": lambda p: {"requestsPerMinute": 1},
+    "SettingsChange": lambda p: {"settings": {"model": "auto"}},
+    "Approval": lambda p: {"userCode": "BCDF-GHJK"},
     "SessionBudgetChange": lambda p: {"sessionBudget": "1"},
     "CapChange": lambda p: {"maxKeys": 0},
     "NewProject": lambda p: {"organizationId": p.organization_id, "name": "x"},

@@ -2,6 +2,7 @@
 
 from urllib.parse import quote
 
+from gateway.admin.agent_sign_in import CLIENT, CLIENT_NAME
 from gateway.errors import GatewayError
 from gateway.surfaces.console.pages import page
 from gateway.surfaces.console.visits import (
@@ -34,13 +35,21 @@ def show_device(services: Services, inbound: Inbound) -> Outbound:
         return _ask_again(inbound, visitor, error)
     if request.status != "pending":
         return page(inbound, "message.html", "Connect a device", text="This code has already been used.")
+    if request.client == CLIENT:
+        choices = services.management.agent_sign_in.choices(visitor.user_id, visitor.memberships)
+        template = "device_agent.html"
+    else:
+        choices = None
+        template = "device.html"
     return page(
         inbound,
-        "device.html",
+        template,
         "Connect a device",
         client=request.client,
+        client_name=CLIENT_NAME,
         email=visitor.session.email,
         user_code=request.user_code,
+        choices=choices,
         csrf=make_csrf(services, visitor, request.user_code),
     )
 
@@ -50,7 +59,12 @@ def decide_device(services: Services, inbound: Inbound) -> Outbound:
     visitor, form = submitted_by_visitor(services, inbound, DEVICE, _code_of)
     approved = pressed({"approve": True, "deny": False}, form, "decision")
     try:
-        services.management.decide_device(_code_of(form), visitor.user_id, approved, visitor.session.sso_login)
+        if approved:
+            workspace = visitor.workspace(inbound, form.get("project", "")[:80], form.get("team", "")[:80])
+            login = visitor.session.sso_login
+            services.management.approve_device(_code_of(form), visitor.user_id, workspace, login)
+        else:
+            services.management.deny_device(_code_of(form), visitor.user_id)
     except GatewayError as error:
         return _ask_again(inbound, visitor, error)
     text = APPROVED if approved else DENIED

@@ -4,7 +4,7 @@ from urllib.parse import quote, urlsplit
 
 from msgspec.json import encode
 
-from gateway.accounts.device_codes import CLIENTS, DeviceRequest
+from gateway.accounts.device_codes import CLIENTS, PAGE, REFUSALS, DeviceRequest
 from gateway.accounts.sessions import LIFE_S
 from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import RateLimited
@@ -16,20 +16,11 @@ from gateway.surfaces.management.who import SIGNED_IN
 from gateway.surfaces.validation_schemas import Body, TextField, read_body
 from gateway.worker.services import Services
 
-PAGE = "/console/device"
 GRANT_TYPE = "urn:ietf:params:oauth:grant-type:device_code"
 MINUTE_S = 60
 # A minute, from one client address.
 CODES = 30
 POLLS = 120
-
-# The error code of each state in RFC 8628, section 3.5, and a message for people.
-REFUSALS = {
-    "pending": ("authorization_pending", "The request has not been approved yet."),
-    "slow_down": ("slow_down", "Poll less often."),
-    "denied": ("access_denied", "The request was denied."),
-    "expired": ("expired_token", "The code is unknown, used or expired. Start again."),
-}
 
 
 class CodeRequest(Body):
@@ -44,6 +35,12 @@ class TokenRequest(Body):
 
 class UserCode(Body):
     userCode = TextField(1, 64, required=True)
+
+
+class Approval(Body):
+    userCode = TextField(1, 64, required=True)
+    projectId = TextField(0, 80, load_default="", about="For Claude Code: the project that pays its requests.")
+    teamId = TextField(0, 80, load_default="", about="For Claude Code: the team whose managed settings it gets.")
 
 
 class CodeQuery(Body):
@@ -92,18 +89,17 @@ def find(call: ManagedCall[None]) -> DeviceRequestAnswer:
 
 
 def approve(call: ManagedCall[None]) -> DeviceRequestAnswer:
-    """Give the device that shows this code a session of yours."""
-    return _decide(call, True)
+    """Give the device that shows this code a session of yours. Claude Code gets tokens for a project instead; without
+    `projectId` you must have only one."""
+    code = call.fields["userCode"]
+    workspace = call.visitor.workspace(call.inbound, call.fields["projectId"], call.fields["teamId"])
+    login = call.visitor.session.sso_login
+    return show_request(call.management.approve_device(code, call.actor, workspace, login))
 
 
 def deny(call: ManagedCall[None]) -> DeviceRequestAnswer:
     """Deny access to the device that shows this code."""
-    return _decide(call, False)
-
-
-def _decide(call: ManagedCall[None], approved: bool) -> DeviceRequestAnswer:
-    login = call.visitor.session.sso_login
-    return show_request(call.management.decide_device(call.fields["userCode"], call.actor, approved, login))
+    return show_request(call.management.deny_device(call.fields["userCode"], call.actor))
 
 
 def dashboard_of(services: Services, inbound: Inbound) -> str:
@@ -132,7 +128,7 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/auth/device", find, "Look at a device's request", tag="Sign-in", who=SIGNED_IN, query=CodeQuery,
             answer=DeviceRequestAnswer, errors=(429,)),
     managed("POST", "/auth/device/approve", approve, "Approve a device's request", tag="Sign-in", who=SIGNED_IN,
-            request=UserCode, answer=DeviceRequestAnswer, errors=(429,), audit="device.approve"),
+            request=Approval, answer=DeviceRequestAnswer, errors=(429,), audit="device.approve"),
     managed("POST", "/auth/device/deny", deny, "Deny a device's request", tag="Sign-in", who=SIGNED_IN,
             request=UserCode, answer=DeviceRequestAnswer, errors=(429,), audit="device.deny"),
 )  # fmt: skip

@@ -10,13 +10,15 @@ from msgspec import structs
 
 from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, Unauthenticated
-from gateway.oauth.clients import InvalidMetadata
+from gateway.oauth.clients import REFRESH, InvalidMetadata
 from gateway.oauth.grant_values import OAuthTokenRequest
 from gateway.surfaces import auth
 from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
 from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
 from gateway.surfaces.http_responses import json_reply
+from gateway.surfaces.oauth import device_sign_in
 from gateway.surfaces.oauth.oauth_answers import (
+    DEVICE,
     OAuthClientAnswer,
     OAuthErrorAnswer,
     OAuthRevokedAnswer,
@@ -80,20 +82,39 @@ def register(services: Services, inbound: Inbound) -> Outbound:
 
 
 def give_tokens(services: Services, inbound: Inbound) -> Outbound:
-    """Tokens in exchange for a code, a refresh token, or by client credentials registered with an API key."""
-    return _ask(services, inbound, services.accounts.oauth.server.give_tokens, OAuthTokensAnswer)
+    """Tokens in exchange for a code, a device code, a refresh token, or by client credentials registered with an API
+    key."""
+    fields = _begin(services, inbound)
+    if fields.get("grant_type") == DEVICE:
+        return device_sign_in.collect(services, inbound, fields)
+    if fields.get("grant_type") == REFRESH and device_sign_in.is_anonymous(fields, inbound.header("authorization")):
+        answer = device_sign_in.refresh(services, inbound, fields)
+        if answer is not None:
+            return answer
+    return _ask(inbound, fields, services.accounts.oauth.server.give_tokens, OAuthTokensAnswer)
 
 
 def revoke(services: Services, inbound: Inbound) -> Outbound:
     """Revoke a token."""
-    return _ask(services, inbound, services.accounts.oauth.server.revoke, OAuthRevokedAnswer)
+    fields = _begin(services, inbound)
+    if device_sign_in.is_anonymous(fields, inbound.header("authorization")):
+        answer = device_sign_in.revoke(services, inbound, fields)
+        if answer is not None:
+            return answer
+    return _ask(inbound, fields, services.accounts.oauth.server.revoke, OAuthRevokedAnswer)
+
+
+def _begin(services: Services, inbound: Inbound) -> dict[str, str]:
+    services.management.throttle.take(ThrottleGate("tokens", network_of(inbound.peer), TOKENS, MINUTE_S))
+    return read_fields(inbound)
 
 
 def _ask(
-    services: Services, inbound: Inbound, work: Callable[[OAuthTokenRequest], Any], success: type[ModelApiAnswer]
+    inbound: Inbound,
+    fields: dict[str, str],
+    work: Callable[[OAuthTokenRequest], Any],
+    success: type[ModelApiAnswer],
 ) -> Outbound:
-    services.management.throttle.take(ThrottleGate("tokens", network_of(inbound.peer), TOKENS, MINUTE_S))
-    fields = read_fields(inbound)
     fields.pop("token_type_hint", None)  # token_type_hint is optional (RFC 7009, section 2.1)
     authorization = inbound.header("authorization")
     given = OAuthTokenRequest(fields, authorization, inbound.base_url.rstrip("/"))

@@ -29,6 +29,7 @@ def show_server(services: Services, inbound: Inbound) -> Outbound:
         authorization_endpoint=f"{base}/oauth/authorize",
         token_endpoint=f"{base}/oauth/token",
         registration_endpoint=f"{base}/oauth/register",
+        device_authorization_endpoint=f"{base}/oauth/device_authorization",
         revocation_endpoint=f"{base}/oauth/revoke",
         service_documentation=base + DOCUMENTATION,
     )

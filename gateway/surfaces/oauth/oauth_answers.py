@@ -11,10 +11,13 @@ from gateway.surfaces.answer_structs import ModelApiAnswer, Url
 
 NAME = "LLM gateway"
 GRANTS = (CODE, CREDENTIALS, REFRESH)
+DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
+ALL_GRANTS = (*GRANTS, DEVICE)
 SCOPE_TEXT = "Scopes, with a blank between them."
 Grant = Annotated[str, Meta(extra_json_schema={"enum": GRANTS})]
 Method = Annotated[str, Meta(extra_json_schema={"enum": METHODS})]
 Scope = Annotated[str, Meta(description=SCOPE_TEXT)]
+ServerGrant = Annotated[str, Meta(extra_json_schema={"enum": ALL_GRANTS})]
 
 
 class OAuthProtectedResourceAnswer(ModelApiAnswer):
@@ -31,11 +34,12 @@ class OAuthAuthorizationServerAnswer(ModelApiAnswer):
     authorization_endpoint: Annotated[Url, Meta(description="The page on which a person authorizes the application.")]
     token_endpoint: Url
     registration_endpoint: Url
+    device_authorization_endpoint: Annotated[Url, Meta(description="For coding agents (RFC 8628).")]
     revocation_endpoint: Url
     service_documentation: Url
     response_types_supported: tuple[str, ...] = ("code",)
     response_modes_supported: tuple[str, ...] = ("query",)
-    grant_types_supported: tuple[Grant, ...] = GRANTS
+    grant_types_supported: tuple[ServerGrant, ...] = ALL_GRANTS
     code_challenge_methods_supported: tuple[str, ...] = ("S256",)
     token_endpoint_auth_methods_supported: tuple[Method, ...] = METHODS
     revocation_endpoint_auth_methods_supported: tuple[Method, ...] = METHODS
@@ -79,6 +83,18 @@ class OAuthTokensAnswer(ModelApiAnswer, kw_only=True):
     expires_in: Annotated[int, Meta(description="Seconds.")]
     refresh_token: Annotated[str | UnsetType, Meta(description=f"Not with {CREDENTIALS}.")] = UNSET
     scope: Scope
+    email: Annotated[str | UnsetType, Meta(description="The person, with a device code only.")] = UNSET
+
+
+class OAuthDeviceCodeAnswer(ModelApiAnswer):
+    """The codes of a device (RFC 8628, section 3.2)."""
+
+    device_code: Annotated[str, Meta(description="The secret of the agent: it polls the token endpoint with it.")]
+    user_code: Annotated[str, Meta(description="The code that the person compares.")]
+    verification_uri: Url
+    verification_uri_complete: Url
+    expires_in: Annotated[int, Meta(description="Seconds.")]
+    interval: Annotated[int, Meta(description="Seconds between two polls.")]
 
 
 class OAuthRevokedAnswer(ModelApiAnswer):

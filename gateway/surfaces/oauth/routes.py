@@ -4,10 +4,11 @@ from typing import Any
 
 from gateway.surfaces.answer_structs import Answer
 from gateway.surfaces.http import About, Handler, Operation, Surface
-from gateway.surfaces.oauth import back_channel_logout, endpoints, metadata_documents, shapes
+from gateway.surfaces.oauth import back_channel_logout, device_sign_in, endpoints, metadata_documents, shapes
 from gateway.surfaces.oauth.oauth_answers import (
     OAuthAuthorizationServerAnswer,
     OAuthClientAnswer,
+    OAuthDeviceCodeAnswer,
     OAuthProtectedResourceAnswer,
     OAuthRevokedAnswer,
     OAuthTokensAnswer,
@@ -33,6 +34,7 @@ def _asked(summary: str, body: dict[str, Any], answer: type[Answer]) -> About:
 REGISTER = About("Register an application", TAG, shapes.METADATA, answer=OAuthClientAnswer, success=(201,),
                  errors=(400, 401, 429), access="none")  # fmt: skip
 TOKEN = _asked("Tokens for an application", shapes.TOKEN_REQUEST, OAuthTokensAnswer)
+DEVICE = _asked("Begin the sign-in of a coding agent", shapes.DEVICE_REQUEST, OAuthDeviceCodeAnswer)
 REVOKE = _asked("End a token", shapes.REVOCATION, OAuthRevokedAnswer)
 LOGOUT = _asked("End sessions by a logout token of an identity provider", shapes.LOGOUT, OAuthRevokedAnswer)
 
@@ -47,6 +49,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/mcp/.well-known/openid-configuration", metadata_documents.show_server,
               about=About("The same, below the resource", TAG, access="none", answer=SERVER)),
     Operation("POST", "/oauth/register", endpoints.register, body="any", about=REGISTER),
+    Operation("POST", "/oauth/device_authorization", device_sign_in.start, body="any", about=DEVICE),
     Operation("POST", "/oauth/token", endpoints.give_tokens, body="any", about=TOKEN),
     Operation("POST", "/oauth/revoke", endpoints.revoke, body="any", about=REVOKE),
     Operation("POST", "/oauth/back-channel-logout/<provider_id>", back_channel_logout.log_out, body="any",

@@ -4,7 +4,7 @@
 from typing import Any
 
 from gateway.oauth.clients import CODE, CREDENTIALS, METHODS, MOST_REDIRECTS, REFRESH, TEXTS
-from gateway.surfaces.oauth.oauth_answers import GRANTS, SCOPE_TEXT
+from gateway.surfaces.oauth.oauth_answers import ALL_GRANTS, SCOPE_TEXT
 from gateway.surfaces.shapes import named, one_of
 
 
@@ -49,10 +49,12 @@ TOKEN_REQUEST = named(
         "refresh_token": _described("string", f"With {REFRESH}: the newest one; it works once."),
         "scope": SCOPE,
         "resource": _described("string", "The address that the token is for (RFC 8707): this resource or none."),
+        "device_code": _described("string", "With a device code: the code that a coding agent got."),
         **CLIENT,
     },
-    grant_type=one_of(*GRANTS),
+    grant_type=one_of(*ALL_GRANTS),
 )
+DEVICE_REQUEST = named("OAuthDeviceRequest", {"surface": _described("string", "The name of the agent; optional.")})
 REVOCATION = named(
     "OAuthRevocation",
     {"token_type_hint": _described("string", "Not needed."), **CLIENT},

@@ -74,7 +74,7 @@ def audience_of(services: Services, inbound: Inbound) -> Audience:
 def _caller(services: Services, inbound: Inbound) -> Caller | None:
     token = auth.token_of(inbound)
     if token:
-        return services.accounts.authentication.caller(token)
+        return auth.caller_of(services, inbound)
     return None
 
 

@@ -1,1 +1,1 @@
-"""The page of an organization: its name, credits, compliance policy, key caps and access rules."""
+"""The page of an organization: its name, credits, compliance policy, key caps, access rules and managed settings."""

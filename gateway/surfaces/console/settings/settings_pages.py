@@ -1,8 +1,10 @@
-"""`/console/settings`: name, credits, compliance policy, key caps and access rules of an organization."""
+"""`/console/settings`: name, credits, compliance policy, key caps, access rules and managed settings of an
+organization."""
 
 from typing import Any
 
 from gateway.surfaces.console.limit_forms import read_words
+from gateway.surfaces.console.managed_settings_form import ORGANIZATION, ManagedSettingsForm
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
@@ -59,6 +61,7 @@ def show(call: PageCall) -> Outbound:
         history=call.run(HISTORY, {"limit": ENTRIES}, organization_id=choice.id),
         caps=call.run(CAPS, organization_id=choice.id),
         rules=list_rules(call, _place_of(call)),
+        managed_settings=MANAGED_SETTINGS.text(call),
         path=PATH,
         **rule_fields(call),
     )
@@ -86,7 +89,13 @@ def _place_of(call: PageCall) -> RulePlace:
     return RulePlace(organization_id, "organization", organization_id)
 
 
+def _path_of(call: PageCall) -> dict[str, Any]:
+    return {"organization_id": choose_organization(call).id}
+
+
+MANAGED_SETTINGS = ManagedSettingsForm(ORGANIZATION, _path_of)
 ACTIONS: dict[str, PageAction] = {
+    **MANAGED_SETTINGS.actions,
     "rename": _rename,
     "policy": _set_policy,
     "create": _create,

@@ -1,9 +1,11 @@
-"""`/console/teams`: the teams of an organization, with their members, limits and access rules."""
+"""`/console/teams`: the teams of an organization, with their members, limits, access rules and managed settings."""
 
 from typing import Any
 
 from gateway.surfaces.console.limit_forms import read_limit_fields
 from gateway.surfaces.console.lists import Column, arrange
+from gateway.surfaces.console.managed_settings_form import TEAM as SETTINGS_OF_TEAM
+from gateway.surfaces.console.managed_settings_form import ManagedSettingsForm
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations, show_instead
@@ -38,7 +40,7 @@ def show_list(call: PageCall) -> Outbound:
 
 
 def show_team(call: PageCall) -> Outbound:
-    """Show a team with its members, limits and access rules."""
+    """Show a team with its members, limits, access rules and managed settings."""
     place = _place_of(call)
     team = _show_row(call.run(FIND, **_path(call)))
     is_owner = call.visitor.member(place.organization_id).role == "owner"
@@ -54,6 +56,7 @@ def show_team(call: PageCall) -> Outbound:
         others=[one for one in people if one["changeable"] and one["id"] not in team["memberIds"]],
         rules=list_rules(call, place),
         organization_id=place.organization_id,
+        managed_settings=MANAGED_SETTINGS.text(call),
         path=PATH,
         **rule_fields(call),
     )
@@ -102,7 +105,9 @@ def _show_row(team: dict[str, Any]) -> dict[str, Any]:
     return {**team, "size": len(team["memberIds"]), "spent": float(team["usage"])}
 
 
+MANAGED_SETTINGS = ManagedSettingsForm(SETTINGS_OF_TEAM, _path)
 OF_TEAM: dict[str, PageAction] = {
+    **MANAGED_SETTINGS.actions,
     "rename": _rename,
     "limits": _set_limits,
     "join": _join,

@@ -16,6 +16,7 @@ from gateway.accounts.audit import list_entries
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.second_factor import code_at
 from gateway.admin import sign_in as module
+from gateway.admin.agent_sign_in import Workspace
 from gateway.admin.funding import Funding
 from gateway.admin.sign_in import Place
 from gateway.clock import SECOND_US
@@ -98,7 +99,9 @@ def test_a_password_that_the_operator_sets_ends_every_session(tenants: Tenants) 
 def test_a_device_that_was_approved_before_a_password_change_gets_no_session(tenants: Tenants) -> None:
     token = sign_in(tenants)[1]["token"]
     grant = tenants.ok("POST", "/auth/device/code", body={"client_id": "llmgateway-cli"})
-    tenants.services.management.decide_device(grant["user_code"], root(tenants).user_id, True)
+    tenants.services.management.approve_device(
+        grant["user_code"], root(tenants).user_id, Workspace("", "", frozenset(), "")
+    )
     body = {"currentPassword": PASSWORD, "newPassword": "another long one"}
     tenants.ok("POST", "/auth/change-password", token, body)
     ask = {
