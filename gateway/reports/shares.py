@@ -60,35 +60,84 @@ def read_shares(database: Database, question: ShareQuestion) -> list[Share]:
     return sorted(shares, key=lambda share: (-share.figures.cost_nusd, share.id))
 
 
-def _sum_rows(database: Database, question: ShareQuestion) -> list[Share]:
-    """Sum usage rows: sessions and tags are in no rollup, since there may be as many as requests."""
+class ShareStep(NamedTuple):
+    """The usage of one value in one hour or day, which is its number since the epoch (UTC)."""
+
+    step: int
+    id: str
+    figures: ActivityFigures
+
+
+class RowSelection(NamedTuple):
+    """SQL of the usage rows of a question, and of the value by which they are grouped, with their parameters."""
+
+    value: str
+    name: list[str]
+    rows: str
+    bounds: list[Any]
+
+
+def read_share_steps(
+    database: Database, question: ShareQuestion, values: Sequence[str], step_us: int
+) -> list[ShareStep]:
+    """Return the usage of some tags or sessions by steps of `step_us`."""
+    return database.report(lambda: _sum_steps(database, question, values, step_us))
+
+
+def _sum_steps(database: Database, question: ShareQuestion, values: Sequence[str], step_us: int) -> list[ShareStep]:
+    chosen = _select(database, question)
+    if chosen is None or not values:
+        return []
+    shown = f"COALESCE({chosen.value}, '')"
+    sql = (
+        f"SELECT u.at / {step_us} AS step, {shown} AS value, {_sums(database)} {chosen.rows} "
+        f"AND {shown} IN ({', '.join('?' * len(values))}) GROUP BY 1, 2"
+    )
+    rows = fetch_exact(database, sql, [*chosen.name, *chosen.bounds, *chosen.name, *values])
+    return [ShareStep(int(step), ident, _read_figures(amounts)) for step, ident, *amounts in rows]
+
+
+def _sums(database: Database) -> str:
+    return f"SUM(CASE WHEN u.attempt = 0 AND u.kind = 0 THEN 1 ELSE 0 END), {sums_sql(database, SUMMED)}"
+
+
+def _select(database: Database, question: ShareQuestion) -> RowSelection | None:
+    """Return the rows of a question about tags or sessions; None without projects and keys."""
     span = question.span
     columns = (("project", question.owners.project_ids), ("api_key", question.owners.key_ids))
     owned = " OR ".join(f"u.{column} IN ({', '.join('?' * len(ids))})" for column, ids in columns if ids)
     if not owned:
-        return []
+        return None
     if question.group == "tag":
         value = TAG_VALUE[database.kind]
         name = [_quoted(question.tag) if database.kind == "sqlite" else question.tag]
     else:
         value = "u.session"
         name = []
-    sums = f"SUM(CASE WHEN u.attempt = 0 AND u.kind = 0 THEN 1 ELSE 0 END), {sums_sql(database, SUMMED)}"
     rows = f"FROM usage u WHERE ({owned}) AND u.request >= ? AND u.request < ? AND u.at >= ? AND u.at < ?"
     owners = [raw_id(ident) for _, ids in columns for ident in ids]
     bounds = [id_at(span.start_us - LONGEST_US), id_at(span.end_us), span.start_us, span.end_us]
+    return RowSelection(value, name, rows, [*owners, *bounds])
+
+
+def _sum_rows(database: Database, question: ShareQuestion) -> list[Share]:
+    """Sum usage rows: sessions and tags are in no rollup, since there may be as many as requests."""
+    chosen = _select(database, question)
+    if chosen is None:
+        return []
+    sums = _sums(database)
     grouped = (
-        f"SELECT COALESCE({value}, '') AS value, {sums} {rows} "
+        f"SELECT COALESCE({chosen.value}, '') AS value, {sums} {chosen.rows} "
         f"GROUP BY 1 ORDER BY {COST_COLUMN} DESC LIMIT {MOST_VALUES + 1}"
     )
     shares = [
         Share(ident, _read_figures(amounts))
-        for ident, *amounts in fetch_exact(database, grouped, [*name, *owners, *bounds])
+        for ident, *amounts in fetch_exact(database, grouped, [*chosen.name, *chosen.bounds])
     ]
     if len(shares) <= MOST_VALUES:
         return shares
     shares.pop()
-    everything = fetch_exact(database, f"SELECT {sums} {rows}", [*owners, *bounds])[0]
+    everything = fetch_exact(database, f"SELECT {sums} {chosen.rows}", chosen.bounds)[0]
     return [*shares, Share(OTHER, _subtract(_read_figures(everything), total([share.figures for share in shares])))]
 
 

@@ -18,7 +18,8 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ShownList:
-    """The rows of one page. `total` counts the rows that match the search."""
+    """The rows of one page. `total` counts the rows that match the search; `page_name` is the parameter of the query
+    that selects the page."""
 
     rows: list[dict[str, Any]]
     columns: tuple[Column, ...]
@@ -26,6 +27,7 @@ class ShownList:
     page: int
     sort: str
     arguments: Mapping[str, str]
+    page_name: str = "page"
 
     @property
     def search(self) -> str:
@@ -44,11 +46,19 @@ class ShownList:
         given = {**self.arguments, **changes}
         return "?" + urlencode({name: value for name, value in given.items() if value != ""})
 
+    def page_link(self, page: int) -> str:
+        """Return the query that shows another page; 0 for the first one."""
+        return self.link(**{self.page_name: page or ""})
+
     def sort_link(self, key: str) -> str:
         """Return the query that sorts by a column; another click reverses the order."""
         if self.sort == key:
             key = f"-{key}"
-        return self.link(sort=key, page="")
+        return self.link(**{"sort": key, self.page_name: ""})
+
+    def clear_link(self) -> str:
+        """Return the query without the search."""
+        return self.link(**{"q": "", self.page_name: ""})
 
     def order(self, key: str) -> str:
         """Return the value of aria-sort of a column."""
@@ -62,10 +72,11 @@ def arrange(
     *,
     searched: tuple[str, ...],
     sort: str,
+    page_name: str = "page",
 ) -> ShownList:
     """Return the page of `rows` that the query names. `searched` are the members in which its words are searched,
     `sort` is the order without a parameter: a key, with "-" for the highest first. Rows without a value (None)
-    come last."""
+    come last. A page with several lists gives each a `page_name`."""
     words = arguments.get("q", "").lower().split()
     found = [row for row in rows if _matches(row, words, searched)]
     keys = {column.key for column in columns if column.key}
@@ -77,9 +88,9 @@ def arrange(
     known.sort(key=lambda row: _order(row[key]), reverse=sort.startswith("-"))
     found = [*known, *(row for row in found if row[key] is None)]
     pages = max(1, -(-len(found) // PAGE))
-    number = min(pages, max(1, _read_number(arguments.get("page", ""))))
+    number = min(pages, max(1, _read_number(arguments.get(page_name, ""))))
     shown = found[(number - 1) * PAGE : number * PAGE]
-    return ShownList(shown, columns, len(found), number, sort, arguments)
+    return ShownList(shown, columns, len(found), number, sort, arguments, page_name)
 
 
 def _matches(row: Mapping[str, Any], words: Sequence[str], searched: tuple[str, ...]) -> bool:

@@ -5,6 +5,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from gateway.errors import InvalidRequest
+from gateway.surfaces.console.lists import Column, ShownList, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.models.model_rows import MILLION, read_price, show_price
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
@@ -22,17 +23,44 @@ ADD_KEY = ManagementCall("POST /keys/provider")
 # Field of the form → price of the catalogue.
 PRICES = {"input_price": "prompt", "output_price": "completion", "cached_price": "input_cache_read"}
 SIZES = ("context_length", "max_output")
+COLUMNS = (
+    Column("Model", "id"),
+    Column("Input, $ / M", "input_price", numeric=True),
+    Column("Cached, $ / M", "cached_price", numeric=True),
+    Column("Output, $ / M", "output_price", numeric=True),
+    Column("Context", "context_length", numeric=True),
+    Column("Longest answer", "max_output", numeric=True),
+    Column("Action"),
+)
 
 
 def show(call: PageCall) -> Outbound:
-    """Show the custom providers of each organization that the visitor manages."""
+    """Show the custom providers of each organization that the visitor manages, each with a page of its models. A search
+    finds models, and providers by their names."""
     organizations = []
+    lists = []
     for organization in call.visitor.organizations():
         if call.visitor.memberships[organization.id].role in MANAGERS:
             providers = call.run(LIST, organization_id=organization.id)
-            shown = [{**one, "models": [_show_model(model) for model in one["models"]]} for one in providers]
+            shown = [{**provider, "models": _list_models(call, organization.id, provider)} for provider in providers]
+            lists += [provider["models"] for provider in shown]
+            if call.arguments.get("q"):
+                shown = [provider for provider in shown if provider["models"].total]
             organizations.append({"id": organization.id, "name": organization.name, "providers": shown})
-    return call.page("models/custom.html", TITLE, path=PATH, organizations=organizations, price=show_price)
+    searched = next(iter(lists), None)
+    return call.page(
+        "models/custom.html", TITLE, path=PATH, organizations=organizations, searched=searched, price=show_price
+    )
+
+
+def _list_models(call: PageCall, organization_id: str, provider: dict[str, Any]) -> ShownList:
+    """Return a page of the provider's models. Without models it is one row while its name matches the search."""
+    name = provider["name"]
+    rows = [{**_show_model(model), "provider": name} for model in provider["models"]]
+    if not rows and call.arguments.get("q"):
+        rows = [{"id": "", "provider": name, **dict.fromkeys((*PRICES, *SIZES)), "dated": False}]
+    page_name = f"page-{organization_id}-{name}"
+    return arrange(rows, COLUMNS, call.arguments, searched=("id", "provider"), sort="id", page_name=page_name)
 
 
 def _add_provider(call: PageCall) -> str:

@@ -1,9 +1,11 @@
 """`/console/providers/keys`: the provider keys of organizations, and the projects that use them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.accounts.access import CUSTOM
 from gateway.errors import InvalidRequest
+from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
 from gateway.surfaces.console.providers.provider_states import list_cooldowns, list_own_keys
@@ -28,6 +30,15 @@ PROJECTS = ManagementCall("GET /orgs/<organization_id>/projects")
 CUSTOM_PROVIDERS = ManagementCall("GET /orgs/<organization_id>/custom-providers")
 SET_PROJECT = ManagementCall("PATCH /projects/<project_id>")
 TEXTS = ("name", "baseUrl", "region")
+COLUMNS = (
+    Column("Provider", "providerName"),
+    Column("Key", "maskedToken"),
+    Column("Models", "models"),
+    Column("Spent", numeric=True),
+    Column("State", "status"),
+    Column("Actions"),
+)
+SEARCHED = ("providerName", "provider", "name", "maskedToken", "baseUrl", "region", "models", "status")
 
 
 def show(call: PageCall) -> Outbound:
@@ -52,21 +63,30 @@ def _show(call: PageCall, unused: list[dict[str, Any]]) -> Outbound:
                 *((one, one) for one in own),
             ]
             shown["providers"].append((CUSTOM, "Any address (custom)"))
-            shown["own_keys"] = [
-                {**key, "providerName": names.get(key["provider"], key["provider"])}
-                for key in call.run(LIST, {"organizationId": organization.id})
-            ]
+            keys = [_row_of(key, names) for key in call.run(LIST, {"organizationId": organization.id})]
+            page_name = f"page-{organization.id}"
+            shown["own_keys"] = arrange(
+                keys, COLUMNS, call.arguments, searched=SEARCHED, sort="providerName", page_name=page_name
+            )
         organizations.append(shown)
+    listed = [shown["own_keys"] for shown in organizations if shown["manages"]]
     return call.page(
         "providers/provider_keys.html",
         TITLE,
         path=PATH,
         organizations=organizations,
+        searched=next(iter(listed), None),
         unused=unused,
         cooldowns=cooldowns,
         modes=MODES,
         chosen=call.arguments.get("provider", "") or call.form.get("provider", ""),
     )
+
+
+def _row_of(key: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a key as a row, with the members by which it is sorted and searched."""
+    provider = names.get(key["provider"], key["provider"])
+    return {**key, "providerName": provider, "models": ", ".join(key["allowedModels"]) or "all"}
 
 
 def _add(call: PageCall) -> Outbound:

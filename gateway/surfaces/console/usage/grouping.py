@@ -6,12 +6,18 @@ from typing import Any, NamedTuple
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.projects import list_projects
 from gateway.accounts.teams import list_teams
+from gateway.reports.shares import OTHER
+from gateway.surfaces.console.usage.row_steps import PARTS
 from gateway.surfaces.usage_report import BREAKDOWNS, visible_keys
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
 NO_APP = "No app named"
 NO_TEAM = "No team"
+NO_SESSION = "No session"
+NO_TAG = "Without this tag"
+OTHERS = {OTHER: "All others"}
 APPS = "appBreakdown"
+ROWS = ("tag", "session")
 
 
 class GroupName(NamedTuple):
@@ -23,15 +29,23 @@ class GroupName(NamedTuple):
 
 
 class Grouping(NamedTuple):
-    """A way to group. `report` is the breakdown of the usage report that it is made of, "app" for that by app."""
+    """A way to group. `report` is the breakdown of the usage report that it is made of, "app" for that by app, "tag"
+    and "session" for those of usage rows."""
 
     label: str
     report: str
     find_name: Callable[[Visitor], Callable[[dict[str, Any]], GroupName]]
 
     @property
+    def is_of_rows(self) -> bool:
+        """Return whether it is summed from usage rows, which are not kept for ever."""
+        return self.report in ROWS
+
+    @property
     def parts(self) -> str:
         """Return the member of a step that holds the parts."""
+        if self.is_of_rows:
+            return PARTS
         return BREAKDOWNS.get(self.report, APPS)
 
 
@@ -57,6 +71,24 @@ def _by_person(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
 
 def _by_app(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
     return lambda part: GroupName(part["id"], part["id"] or NO_APP, {"source": part["id"] or "unknown"})
+
+
+def _by_session(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
+    def name(part: dict[str, Any]) -> GroupName:
+        if part["id"] in ("", OTHER):
+            return GroupName(part["id"], OTHERS.get(part["id"], NO_SESSION))
+        return GroupName(part["id"], part["id"], {"session": part["id"]})
+
+    return name
+
+
+def _by_tag(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
+    def name(part: dict[str, Any]) -> GroupName:
+        if part["id"] in ("", OTHER):
+            return GroupName(part["id"], OTHERS.get(part["id"], NO_TAG))
+        return GroupName(part["id"], part["id"], {"metadata": f"{part['tag']}:{part['id']}"})
+
+    return name
 
 
 def _by_project(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
@@ -99,4 +131,6 @@ GROUPS: dict[str, Grouping] = {
     "team": Grouping("Team", "apiKey", _by_team),
     "project": Grouping("Project", "apiKey", _by_project),
     "app": Grouping("App", "app", _by_app),
+    "tag": Grouping("Tag", "tag", _by_tag),
+    "session": Grouping("Session", "session", _by_session),
 }

@@ -6,6 +6,8 @@ import pytest
 from support.console import open_page, press_button
 from support.management import Tenants
 
+from gateway.surfaces.console import lists
+
 CUSTOM = "/console/models/custom"
 
 
@@ -77,3 +79,19 @@ def test_only_managers_change_custom_models(shared_tenants: Tenants, who: str) -
     place = {"organization": shared_tenants["acme owner"].organization_id}
     given = {**place, "name": "x", "base_url": "https://x.example"}
     assert press_button(shared_tenants, shared_tenants[who], CUSTOM, "add", **given).status_code == 403
+
+
+def test_custom_models_are_searched_and_paged(tenants: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = tenants["acme owner"]
+    path = f"/orgs/{owner.organization_id}/custom-providers"
+    for provider in ("house", "plain"):
+        tenants.ok("POST", path, owner, {"name": provider, "baseUrl": "https://llm.example.com/v1"})
+    models = [{"id": name} for name in ("large", "medium", "small")]
+    tenants.ok("PATCH", f"{path}/house", owner, {"models": models})
+    page = open_page(tenants, owner, f"{CUSTOM}?q=small")
+    assert "small" in page and ">medium<" not in page and ">plain<" not in page
+    assert ">plain<" in open_page(tenants, owner, f"{CUSTOM}?q=plain")
+    assert "Nothing matches" in open_page(tenants, owner, f"{CUSTOM}?q=nothing-of-this-name")
+    monkeypatch.setattr(lists, "PAGE", 2)
+    assert "1–2 of 3" in open_page(tenants, owner, CUSTOM)
+    assert ">small<" in open_page(tenants, owner, f"{CUSTOM}?page-{owner.organization_id}-house=2")

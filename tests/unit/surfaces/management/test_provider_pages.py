@@ -7,6 +7,8 @@ from fakes.openai import Answer, FakeOpenAI
 from support.console import open_page, press_button
 from support.management import Person, Tenants
 
+from gateway.surfaces.console import lists
+
 KEYS = "/console/providers/keys"
 SECRET = "sk-very-secret-provider-key-0123456789"
 
@@ -94,3 +96,16 @@ def test_the_list_counts_keys_and_searches(tenants: Tenants) -> None:
     page = open_page(tenants, owner, "/console/providers?q=openai&state=keys")
     assert "1 own" in page and len(re.findall(r'<a class="open"', page)) == 1
     assert "1 own" not in open_page(tenants, tenants["acme developer"], "/console/providers")
+
+
+def test_provider_keys_are_searched_sorted_and_paged(tenants: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = tenants["acme owner"]
+    for name in ("Research", "Sales", "Support"):
+        add(tenants, owner, name=name)
+    page = open_page(tenants, owner, f"{KEYS}?q=openai+sales")
+    assert "Sales" in page and "Research" not in page and 'id="list"' in page
+    assert "Nothing matches" in open_page(tenants, owner, f"{KEYS}?q=nothing-of-this-name")
+    monkeypatch.setattr(lists, "PAGE", 2)
+    first = open_page(tenants, owner, f"{KEYS}?sort=maskedToken")
+    assert "1–2 of 3" in first and f"page-{owner.organization_id}=2" in first and "Support" not in first
+    assert "Support" in open_page(tenants, owner, f"{KEYS}?sort=maskedToken&page-{owner.organization_id}=2")

@@ -129,3 +129,27 @@ def test_a_period_of_days_is_compared_with_the_one_before(used: Tenants) -> None
     of_key = read(used, used["acme developer"], f"?apiKeyId={key.id}")
     assert requests_of(of_key) == 2 and f'<option value="{key.id}" selected>' in of_key
     assert used.client.get(f"/console/usage?apiKeyId={key.id}", headers=cookie(used["rival owner"])).status_code == 403
+
+
+def test_usage_is_stacked_by_tag_and_session_with_links_to_the_requests(open_tenants) -> None:
+    with open_tenants() as tenants:
+        owner = tenants["acme owner"]
+        tenants.services.billing.ledger.grant(owner.organization_id, 10**9, "pages")
+        sent = (
+            {"X-LLMGateway-Team": "search", "X-LLMGateway-Session": "first"},
+            {"X-LLMGateway-Team": "search", "X-LLMGateway-Session": "second"},
+            {},
+        )
+        for headers in sent:
+            headers = {**headers, "Authorization": f"Bearer {owner.key.token}"}
+            assert tenants.client.post("/v1/chat/completions", json=BODY, headers=headers).status_code == 200
+        tenants.services.store.journal.flush(60)
+        tenants.services.billing.rollups.catch_up()
+        by_tag = read(tenants, owner, "?groupBy=tag")
+        assert requests_of(by_tag) == 3 and '<option value="team">' in by_tag and 'value="team"' in by_tag
+        assert "metadata=team%3Asearch" in by_tag and "Without this tag" in by_tag
+        by_session = read(tenants, owner, "?groupBy=session&timeRange=24h")
+        assert "session=first" in by_session and "session=second" in by_session and "No session" in by_session
+        assert 'value="365d"' not in by_session
+        assert "session=first" not in read(tenants, tenants["acme developer"], "?groupBy=session")
+        assert requests_of(read(tenants, owner, "?groupBy=tag&tag=nothing-of-this-name")) == 3
