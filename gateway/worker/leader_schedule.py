@@ -38,6 +38,7 @@ class LeaderSchedule:
         self._scheduler: Any = None
         self._running: set[str] = set()
         self._frequent: list[ScheduledJob] = []
+        self._tick_s = 1.0
         self._ticks = 0
 
     def start(self, make_jobs: Callable[[], Iterable[ScheduledJob]]) -> None:
@@ -47,12 +48,13 @@ class LeaderSchedule:
         # The first use imports the package, which takes 30 ms: not in the event loop, which serves requests by now.
         scheduler = compute(getattr, scheduling, "GeventScheduler")(timezone="UTC")
         # Jobs wake the process only at its ticks.
-        first = self._clock.now() + timedelta(seconds=until_tick(1.0))
+        first = self._clock.now() + timedelta(seconds=until_tick())
         jobs = list(make_jobs())
         self._frequent = [job for job in jobs if job.every_s <= FREQUENT_S]
         planned = [job for job in jobs if job.every_s > FREQUENT_S]
         if self._frequent:
-            planned.append(ScheduledJob(TICK, 1.0, 0.0, self._tick))
+            self._tick_s = min(1.0, *(job.every_s for job in self._frequent))
+            planned.append(ScheduledJob(TICK, self._tick_s, 0.0, self._tick))
         for job in planned:
             scheduler.add_job(
                 partial(self._run, job),
@@ -79,11 +81,12 @@ class LeaderSchedule:
             pause(POLL_S)
 
     def _tick(self) -> None:
-        """Start the frequent jobs that are due in this second. A run that is due while the last one continues is left
-        out."""
+        """Start the frequent jobs that are due. A run that is due while the last one continues is left out."""
         self._ticks += 1
         for job in self._frequent:
-            if (self._ticks - int(job.delay_s)) % max(1, round(job.every_s)) == 0 and job.name not in self._running:
+            delay = round(job.delay_s / self._tick_s)
+            due = (self._ticks - delay) % round(job.every_s / self._tick_s) == 0
+            if due and job.name not in self._running:
                 spawn(self._run, job)
 
     def _run(self, job: ScheduledJob) -> None:
