@@ -3,8 +3,9 @@
 from collections import Counter
 from typing import Any
 
-from gateway.clock import MINUTE_US, to_datetime
+from gateway.clock import DAY_US, HOUR_US, MINUTE_US, to_datetime
 from gateway.errors import NotFound
+from gateway.reports.provider_latency import read_latency
 from gateway.routing.health_history import read_history
 from gateway.routing.sliding_window import MINUTES
 from gateway.surfaces.console.lists import Column, arrange
@@ -13,7 +14,8 @@ from gateway.surfaces.console.plots import build_plot
 from gateway.surfaces.console.providers.provider_states import list_cooldowns, list_own_keys, sum_figures
 from gateway.surfaces.console.shown_figures import round_count
 from gateway.surfaces.http import Operation, Outbound
-from gateway.surfaces.usage_report import usage_of
+from gateway.surfaces.report_windows import read_window
+from gateway.surfaces.usage_report import owners_of, usage_of
 
 TITLE = "Providers"
 PATH = "/console/providers"
@@ -28,6 +30,9 @@ COLUMNS = (
     Column("State", "ailing"),
 )
 COLOURS = {"Failed": "s4"}
+# Value of the field → its label; the first is the default, of the live figures of all requests.
+LIVE = "1h"
+TIMES = {"1h": "1 hour", "24h": "24 hours", "7d": "7 days", "30d": "30 days"}
 STATES = (("", "All providers"), ("keys", "With keys"), ("cooldown", "Avoided now"))
 
 
@@ -56,6 +61,13 @@ def show_provider(call: PageCall) -> Outbound:
     if row is None:
         raise NotFound("There is no provider with this name.")
     provider = call.services.routing.catalogue.current().providers[row["id"]]
+    chosen = call.arguments.get("timeRange", "")
+    if chosen not in TIMES:
+        chosen = LIVE
+    if chosen == LIVE:
+        plots = _draw_hour(call, row["id"])
+    else:
+        plots = _draw_calls(call, row["id"], chosen)
     return call.page(
         "providers/provider.html",
         row["name"],
@@ -64,7 +76,11 @@ def show_provider(call: PageCall) -> Outbound:
         provider=provider,
         policy=_list_policy(provider),
         manages=call.visitor.manages,
-        plots=_draw_hour(call, row["id"]),
+        times=TIMES.items(),
+        chosen=chosen,
+        live=chosen == LIVE,
+        period=TIMES[chosen],
+        plots=plots,
         days=_draw_days(call, row["id"]),
     )
 
@@ -115,6 +131,33 @@ def _draw_hour(call: PageCall, provider_id: str) -> list[dict[str, Any]]:
     return [
         {"title": "Requests by minute", "plot": build_plot(steps, outcomes, round_count, COLOURS)},
         {"title": "Time to the first token by minute", "plot": build_plot(steps, latency, _write_ms)},
+    ]
+
+
+def _draw_calls(call: PageCall, provider_id: str, time_range: str) -> list[dict[str, Any]]:
+    """Return the plots of the visitor's upstream calls by hour or day: outcomes, and times of answers. Empty without
+    calls."""
+    window = read_window({"timeRange": time_range}, call.services.clock.now_us())
+    if window.span.step == "day":
+        size, unit = DAY_US, "day"
+    else:
+        size, unit = HOUR_US, "hour"
+    owners = owners_of(call.visitor, None)
+    rows = read_latency(call.services.store.database, owners, provider_id, window.span, size)
+    if not rows:
+        return []
+    found = {window.label(row.step): row for row in rows}
+    steps = [found.get(label) for label in window.padding]
+    outcomes = {
+        "Answered": [row.answered if row else 0 for row in steps],
+        "Failed": [row.failed if row else 0 for row in steps],
+    }
+    waits = {"First token": [round(row.wait_ms or 0) if row else 0 for row in steps]}
+    durations = {"Whole answer": [round(row.duration_ms or 0) if row else 0 for row in steps]}
+    return [
+        {"title": f"Your requests by {unit}", "plot": build_plot(window.padding, outcomes, round_count, COLOURS)},
+        {"title": f"Time to the first token by {unit}", "plot": build_plot(window.padding, waits, _write_ms)},
+        {"title": f"Time to the end of the answer by {unit}", "plot": build_plot(window.padding, durations, _write_ms)},
     ]
 
 

@@ -109,3 +109,20 @@ def test_provider_keys_are_searched_sorted_and_paged(tenants: Tenants, monkeypat
     first = open_page(tenants, owner, f"{KEYS}?sort=maskedToken")
     assert "1–2 of 3" in first and f"page-{owner.organization_id}=2" in first and "Support" not in first
     assert "Support" in open_page(tenants, owner, f"{KEYS}?sort=maskedToken&page-{owner.organization_id}=2")
+
+
+@pytest.mark.parametrize(("time_range", "unit"), [("24h", "hour"), ("7d", "day"), ("30d", "day")])
+def test_a_provider_shows_requests_and_latency_of_a_longer_time(
+    shared_tenants: Tenants, time_range: str, unit: str
+) -> None:
+    owner = shared_tenants["acme owner"]
+    shared_tenants.services.billing.ledger.grant(owner.organization_id, 10**9, "latency")
+    body = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+    shared_tenants.ok("POST", "/v1/chat/completions", owner.key.token, body)
+    shared_tenants.services.store.journal.flush(60)
+    place = f"/console/providers/sandbox?timeRange={time_range}"
+    page = open_page(shared_tenants, owner, place)
+    assert f"Your requests by {unit}" in page and f"Time to the first token by {unit}" in page
+    assert f'value="{time_range}" selected' in page
+    assert "None of your requests" in open_page(shared_tenants, shared_tenants["rival owner"], place)
+    assert 'value="1h" selected' in open_page(shared_tenants, owner, "/console/providers/sandbox?timeRange=x")
