@@ -233,23 +233,30 @@ def update_member(
         check_role(role)
 
     def work(now: int) -> MemberInfo:
-        before = _load(member_id)
-        if before.organization_id != organization_id:
-            raise NotFound(f"There is no member {member_id} in this organization.")
-        if active is None:
-            status = before.status
-        else:
-            status = "active" if active else "inactive"
-        values = {"role": role or before.role, "status": status}
-        _check_break_glass(before, values)
-        Member.update(updated_at=now, **values).where(Member.id == member_id).execute()
-        if status != "active":  # access tokens of their keys do not come back with them
-            ApiKey.update(generation=ApiKey.generation + 1).where(ApiKey.member == member_id).execute()
-        _check_owner_left(organization_id)
-        _audit("member.update", member_id, organization_id, values, actor, now)
-        return _load(member_id)
+        return change_member(organization_id, member_id, role=role, active=active, actor=actor, now=now)
 
     return commit(database, control, work)
+
+
+def change_member(
+    organization_id: str, member_id: str, *, role: Role | None = None, active: bool | None = None, actor: str, now: int
+) -> MemberInfo:
+    """The part of `update_member` that runs within a transaction."""
+    before = _load(member_id)
+    if before.organization_id != organization_id:
+        raise NotFound(f"There is no member {member_id} in this organization.")
+    if active is None:
+        status = before.status
+    else:
+        status = "active" if active else "inactive"
+    values = {"role": role or before.role, "status": status}
+    _check_break_glass(before, values)
+    Member.update(updated_at=now, **values).where(Member.id == member_id).execute()
+    if status != "active":  # access tokens of their keys do not come back with them
+        ApiKey.update(generation=ApiKey.generation + 1).where(ApiKey.member == member_id).execute()
+    _check_owner_left(organization_id)
+    _audit("member.update", member_id, organization_id, values, actor, now)
+    return _load(member_id)
 
 
 def read_email(text: str) -> str:

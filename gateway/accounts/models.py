@@ -7,6 +7,7 @@ import peewee
 
 from gateway.accounts.group_models import GROUP_MODELS
 from gateway.accounts.managed_settings_table import ManagedSettings
+from gateway.accounts.provisioning.models import PROVISIONING_MODELS
 from gateway.accounts.sso_models import SSO_MODELS
 from gateway.accounts.tokens import Kind
 from gateway.store.database import Base, NanoField, TimeField
@@ -384,4 +385,5 @@ MODELS: Sequence[type[Base]] = (
     *(ManagedSettings, Invitation, Skill),
     *GROUP_MODELS,
     *SSO_MODELS,
+    *PROVISIONING_MODELS,
 )

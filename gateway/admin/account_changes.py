@@ -12,6 +12,8 @@ from gateway.accounts.invitations import InvitationInfo, Invitations
 from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.provisioning.provisioned_groups import ProvisionedGroups
+from gateway.accounts.provisioning.provisioned_users import ProvisionedUsers
 from gateway.accounts.second_factor import INVALID_CODE, SecondFactors
 from gateway.accounts.service_accounts import ServiceAccounts
 from gateway.accounts.sessions import NewSession, Sessions
@@ -36,6 +38,7 @@ from gateway.store.documents import Documents
 from gateway.store.installation_identity import Secrets
 
 MINUTE_S = 60
+PROVISIONING = "scim"  # the source of groups that an identity provider states over SCIM
 DAY_S = 86_400
 # Each leaves an entry in the audit log.
 # By one user in a day.
@@ -82,6 +85,8 @@ class Management:
         self.invitations = Invitations(database, control, secrets)
         self.service_accounts = ServiceAccounts(database, control, secrets.hash_keys)
         self.throttle = throttle
+        self.provisioned_users = ProvisionedUsers(database, control, self._state_groups)
+        self.provisioned_groups = ProvisionedGroups(database, control, self._state_groups)
         self._pace = ChangePace(self.throttle, limits.max_changes)
         self.provider_keys = provider_keys
         self.custom_providers = custom_providers
@@ -98,6 +103,10 @@ class Management:
         )
         self.sign_in_links = SignInLinks(database, self.sessions, self.second_factors, throttle, secrets.hash_keys[0])
         self.letters = Letters(database, control, passwords, throttle, mail, secrets.hash_keys[0], public_url)
+
+    def _state_groups(self, organization_id: str, member_id: str, groups: list[str], actor: str, now: int) -> None:
+        """Store the provisioned groups of a member and apply the group rules, within a transaction."""
+        self.group_grants.write_groups(organization_id, member_id, PROVISIONING, groups, actor=actor, now=now)
 
     def count_change(self, member: members.MemberInfo) -> None:
         """Count a change by a member in their organization. Raises RateLimited (code too_many_changes)."""

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "members": ("member_commands", "members", "Members of organizations, and passwords."),
     "teams": ("derived_commands", "teams", "Teams: shared access rules and limits."),
     "rules": ("derived_commands", "rules", "Access rules."),
+    "scim-tokens": ("derived_commands", "scim_tokens", "Tokens of identity providers."),
     "service-accounts": ("derived_commands", "service_accounts", "Tokens for automation, with scopes."),
     "provider-keys": ("provider_key_commands", "provider_keys", "An organization's own provider keys."),
     "custom-providers": ("derived_commands", "custom_providers", "Custom providers of one organization."),

@@ -7,6 +7,7 @@ kilobytes.
 
 from collections.abc import Mapping
 
+from gateway.accounts.provisioning.scim_tokens import is_scim_token
 from gateway.accounts.service_account_login import is_service_account_token
 from gateway.accounts.sessions import PREFIX
 from gateway.oauth.access_tokens import is_access_token
@@ -48,6 +49,8 @@ class EarlyAuth:
             return visit(services, token).user_id
         if is_service_account_token(token):  # the handler checks scope and address
             return services.accounts.service_accounts.check(token).info.organization_id
+        if is_scim_token(token):
+            return services.accounts.scim_tokens.find(token).organization_id
         if is_access_token(token):  # the handler checks whether the session may use this path
             return services.accounts.oauth.callers.caller(token).organization_id
         return caller_of(services, inbound).organization_id

@@ -111,7 +111,8 @@ class ErrorFormat:
     """The error format of a surface: `body` writes an (error, request id), `schema` is its JSON schema, and `id_header`
     is the header beside x-request-id in which clients of the format read the request's id ("": none). `frame` writes an
     error within a stream; None: an event named error with that body. `mend` converts an error raised before the handler
-    ran, with its headers; `about` returns the format for one request, where errors repeat a part of it."""
+    ran, with its headers; `about` returns the format for one request, where errors repeat a part of it. `media` is the
+    media type of the body."""
 
     name: str
     body: Callable[[GatewayError, str], dict[str, Any]]
@@ -120,6 +121,7 @@ class ErrorFormat:
     frame: Callable[[GatewayError, str], bytes] | None = None
     mend: Callable[[GatewayError, Inbound], GatewayError] | None = None
     about: Callable[[Inbound], "ErrorFormat"] | None = None
+    media: str = "application/json"
 
     def of(self, inbound: Inbound) -> "ErrorFormat":
         """Return the format of an error in response to `inbound`."""
@@ -144,10 +146,10 @@ class About:
     validate body and parameters (marshmallow schemas, or a msgspec struct; for a body also a JSON schema), `headers`
     the further request headers, `answer` the class or JSON schema of the successful response; None: not described
     further. `success` are its statuses, `errors` the others. `access`: "session" (management), "key" (API key),
-    "optional" (works without), "operator" (the token of a setting) or "none". `form` is the JSON schema of a form,
-    where one is accepted, and `form_media` its media type. `also`: other media types of the successful response;
-    `events`: the JSON schema of the data of each event, where the response can be streamed. `alike`: failures that
-    respond in the form of a success."""
+    "optional" (works without), "operator" (the token of a setting), "provisioning" (a SCIM token) or "none". `form` is
+    the JSON schema of a form, where one is accepted, and `form_media` its media type. `also`: other media types of the
+    successful response; `events`: the JSON schema of the data of each event, where the response can be streamed.
+    `alike`: failures that respond in the form of a success."""
 
     summary: str
     tag: str = ""
@@ -156,7 +158,7 @@ class About:
     answer: type | dict[str, Any] | None = None
     success: tuple[int, ...] = (200,)
     errors: tuple[int, ...] = ()
-    access: Literal["session", "key", "optional", "operator", "none"] = "key"
+    access: Literal["session", "key", "optional", "operator", "provisioning", "none"] = "key"
     media: str = "application/json"
     form: dict[str, Any] | None = None
     form_media: str = "multipart/form-data"

@@ -125,7 +125,10 @@ def error_reply(error: GatewayError, errors: ErrorFormat, request_id: str = "") 
         headers.append(("Retry-After", str(max(1, round(error.retry_after)))))
     if errors.id_header:
         headers.append((errors.id_header, request_id))
-    return json_reply(errors.body(error, request_id), request_id, error.status, headers)
+    outbound = json_reply(errors.body(error, request_id), request_id, error.status, headers)
+    if errors.media != JSON[1]:
+        outbound.headers[0] = ("Content-Type", errors.media)
+    return outbound
 
 
 def crash_reply(inbound: Inbound, error: BaseException, errors: ErrorFormat, request_id: str = "") -> Outbound:

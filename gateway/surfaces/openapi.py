@@ -45,12 +45,14 @@ SECURITY: dict[str, list[dict[str, list[str]]]] = {
     "key": KEY_SECURITY,
     "optional": [{}, *KEY_SECURITY],
     "operator": [{"operatorToken": []}],
+    "provisioning": [{"scimToken": []}],
     "none": [],
 }
 SCHEMES = {
     "bearerKey": {"type": "http", "scheme": "bearer", "description": "A project's API key."},
     "headerKey": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "A project's API key."},
     "operatorToken": {"type": "http", "scheme": "bearer", "description": "The token set in GATEWAY_METRICS_TOKEN."},
+    "scimToken": {"type": "http", "scheme": "bearer", "description": "A SCIM token of an organization."},
     "session": {"type": "http", "scheme": "bearer", "description": "A session token."},
 }
 
@@ -220,7 +222,7 @@ def _refusal(spec: APISpec, errors: ErrorFormat, status: int, known: set[str]) -
         else:
             text = HTTPStatus(status).phrase
         schema = {"$ref": f"#/components/schemas/{kind}"}
-        spec.components.response(name, {"description": text, "content": {"application/json": {"schema": schema}}})
+        spec.components.response(name, {"description": text, "content": {errors.media: {"schema": schema}}})
     return name
 
 

@@ -17,6 +17,7 @@ from gateway.surfaces.mcp import routes as mcp
 from gateway.surfaces.oauth import routes as oauth
 from gateway.surfaces.openai import table as openai
 from gateway.surfaces.responses import routes as responses
+from gateway.surfaces.scim import routes as scim
 
 SURFACES: tuple[Surface, ...] = (
     health.SURFACE,
@@ -30,6 +31,7 @@ SURFACES: tuple[Surface, ...] = (
     google.SHORT,
     mcp.SURFACE,
     oauth.SURFACE,
+    scim.SURFACE,
     management.SURFACE,
     console.SURFACE,
     openapi.surface(lambda: described()),

@@ -13,6 +13,7 @@ from gateway.accounts.discounts import Discounts
 from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.provisioning.scim_tokens import ScimTokens
 from gateway.accounts.realtime_secrets import RealtimeSecrets
 from gateway.accounts.service_account_login import ServiceAccountTokens
 from gateway.accounts.throttle import Throttle
@@ -128,6 +129,7 @@ class AccountServices:
     oauth: OAuth
     realtime_secrets: RealtimeSecrets
     service_accounts: ServiceAccountTokens
+    scim_tokens: ScimTokens
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from gateway.accounts.cleanup import AccountCleanup
 from gateway.accounts.custom_providers import CustomProviders, read_provider_caps
 from gateway.accounts.discounts import Discounts
 from gateway.accounts.provider_keys import ProviderKeys
+from gateway.accounts.provisioning.scim_tokens import ScimTokens
 from gateway.accounts.realtime_secrets import RealtimeSecrets
 from gateway.accounts.service_account_login import ServiceAccountTokens
 from gateway.accounts.throttle import Throttle
@@ -155,6 +156,7 @@ def _open_accounts(base: WorkerBase) -> AccountServices:
             throttle,
         ),
         service_accounts=ServiceAccountTokens(database, authentication, control, base.store.secrets, base.clock),
+        scim_tokens=ScimTokens(database, control, base.store.secrets, authentication, base.clock),
     )
 
 

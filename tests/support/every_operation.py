@@ -376,6 +376,42 @@ DOORS = (
          {"session": "token"}, access="none"),
     Step("POST", "/auth/sign-out"),
 )  # fmt: skip
+SCIM = "/scim/v2"
+NEW_USER = {"userName": "grace@example.com", "name": {"givenName": "Grace"}, "emails": [{"value": "grace@example.com"}]}
+PATCH_NAME = {"Operations": [{"op": "replace", "path": "displayName", "value": "Compilers"}]}
+
+
+def provision(method: str, path: str, body: Any = None, save: Mapping[str, str] | None = None, **more: Any) -> Step:
+    """Return a step of an identity provider; `path` is below the address of SCIM."""
+    return Step(method, SCIM + path, body, save or {}, access="scim_token", **more)
+
+
+PROVISIONING = (
+    Step("POST", f"{ORGANIZATION}/scim/tokens", {"name": "Identity provider"},
+         {"scim_token": "token.token", "scim_token_id": "token.id"}, status=201),
+    Step("GET", f"{ORGANIZATION}/scim/tokens"),
+    provision("GET", "/ServiceProviderConfig"),
+    provision("GET", "/ResourceTypes"),
+    provision("GET", "/ResourceTypes/User", of=f"{SCIM}/ResourceTypes/{{resource_id}}"),
+    provision("GET", "/Schemas"),
+    provision("GET", "/Schemas/urn:ietf:params:scim:schemas:core:2.0:User", of=f"{SCIM}/Schemas/{{resource_id}}"),
+    provision("POST", "/Users", NEW_USER, {"resource_id": "id"}, status=201),
+    provision("GET", "/Users", query='filter=userName eq "grace@example.com"'),
+    provision("GET", "/Users/{resource_id}"),
+    provision("PUT", "/Users/{resource_id}", NEW_USER),
+    provision("PATCH", "/Users/{resource_id}", PATCH_NAME),
+    provision("POST", "/Users/.search", {"count": 1}),
+    provision("DELETE", "/Users/{resource_id}", status=204),
+    provision("POST", "/Groups", {"displayName": "Engineers"}, {"resource_id": "id"}, status=201),
+    provision("GET", "/Groups"),
+    provision("GET", "/Groups/{resource_id}"),
+    provision("PUT", "/Groups/{resource_id}", {"displayName": "Engineers"}),
+    provision("PATCH", "/Groups/{resource_id}", PATCH_NAME),
+    provision("POST", "/Groups/.search", {"count": 1}),
+    provision("POST", "/.search", {"count": 1}),
+    provision("DELETE", "/Groups/{resource_id}", status=204),
+    Step("DELETE", f"{ORGANIZATION}/scim/tokens/{{scim_token_id}}", of=f"{ORGANIZATION}/scim/tokens/{{token_id}}"),
+)  # fmt: skip
 WELL_KNOWN = "/.well-known"
 CLIENT = {"client_id": "{client}", "client_secret": "{client_secret}"}
 APPLICATIONS = (
@@ -432,7 +468,7 @@ APPLICATIONS = (
     Step("GET", "/keys/api/{first_key}/applications", of="/keys/api/{key_id}/applications"),
     Step("DELETE", "/auth/applications/{application_id}"),
 )
-STEPS = (*PEOPLE, *MODELS, *SERVICE, *WORK, *MONEY, *APPLICATIONS, *DOORS)
+STEPS = (*PEOPLE, *MODELS, *SERVICE, *WORK, *MONEY, *APPLICATIONS, *PROVISIONING, *DOORS)
 
 
 class Tour:

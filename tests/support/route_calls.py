@@ -11,7 +11,9 @@ from gateway.accounts import keys
 from gateway.limits.budgets import Limits
 from gateway.surfaces.http import Operation
 
-REFUSED = frozenset(("invalid_api_key", "session_invalid", "permission_denied", "metrics_token", "scope_missing"))
+REFUSED = frozenset(
+    ("invalid_api_key", "session_invalid", "permission_denied", "metrics_token", "scope_missing", "invalid_scim_token")
+)
 LAST = ("PATCH /projects/<project_id>", "DELETE /projects/<project_id>", "DELETE /orgs/<organization_id>")
 
 
@@ -62,6 +64,8 @@ def send(client: Client, operation: Operation, ids: dict[str, str], target: Any,
         inner = said.get("error") if isinstance(said, dict) else None
         inner = inner.get("data", inner) if isinstance(inner, dict) else said  # of JSON-RPC it stands in there
         code = inner.get("code", "")
+        if operation.path.startswith("/scim/") and answer.status_code == 401:
+            code = "invalid_scim_token"  # errors of SCIM have no code
         if isinstance(code, int):  # the HTTP status, in Gemini's errors
             code = inner["details"][0]["metadata"]["code"]
     except (orjson.JSONDecodeError, AttributeError):

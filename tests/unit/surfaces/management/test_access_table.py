@@ -32,8 +32,9 @@ This table shows which credentials each route accepts: ● means accepted, · me
 sign-in page). Keys and sessions belong to the organization that the route names; a stranger's session to another
 organization. The operator is an owner of the first organization. The metrics token is the value of
 `GATEWAY_METRICS_TOKEN`. For some routes, the permissions of developers depend on the owner of the key or request
-([roles](management.md#roles)); in this table it is the developer. [Access rules](access-rules.md) restrict models,
-providers and prices. A test generates this page, and fails if a route is missing.
+([roles](management.md#roles)); in this table it is the developer. Routes below `/scim`
+accept [SCIM tokens](scim.md) only. [Access rules](access-rules.md) restrict models, providers and prices. A test
+generates this page, and fails if a route is missing.
 
 """
 

@@ -1,0 +1,230 @@
+"""Users of provisioning: an identity provider creates, changes, deactivates and deletes members of an organization."""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from gateway import ids
+from gateway.accounts import audit, members
+from gateway.accounts.changes import commit
+from gateway.accounts.members import change_member, end_sign_ins, insert_member
+from gateway.accounts.models import ApiKey, Member, User
+from gateway.accounts.provisioning import user_rows
+from gateway.accounts.provisioning.models import ScimGroupMember, ScimUser
+from gateway.accounts.provisioning.provisioning_client import GroupEffect, ProvisioningClient, StaleVersion
+from gateway.accounts.provisioning.user_rows import ProvisionedUser, UserLookup, UserValues
+from gateway.control.version import Control
+from gateway.errors import Conflict, NotFound
+from gateway.store.database import Database
+
+SCAN_ROWS = 500
+
+
+class ProvisionedUsers:
+    """Reads and changes the members of an organization. Changes are audited. A person who loses access is refused by
+    every worker when the change returns."""
+
+    def __init__(self, database: Database, control: Control, effect: GroupEffect) -> None:
+        self._database = database
+        self._control = control
+        self._effect = effect
+
+    def find(self, organization_id: str, member_id: str) -> ProvisionedUser:
+        """Return one user. Raises NotFound."""
+        return self._database.read(partial(_find, organization_id, member_id))
+
+    def page(self, organization_id: str, lookup: UserLookup, offset: int, limit: int) -> tuple[int, list[Any]]:
+        """Return the number of users that match a lookup, and at most `limit` of them after the first `offset`."""
+        query = user_rows.narrow(user_rows.select_users(organization_id), lookup)
+
+        def read() -> tuple[int, list[Any]]:
+            return query.count(), _load(query.offset(offset).limit(limit)) if limit else []
+
+        return self._database.report(read)
+
+    def scan(self, organization_id: str, lookup: UserLookup) -> Iterator[list[ProvisionedUser]]:
+        """Return all users that match a lookup in pieces, oldest first."""
+        last = ""
+        while True:
+            query = user_rows.narrow(user_rows.select_users(organization_id), lookup)
+            piece = self._database.report(partial(_load, query.where(Member.id > last).limit(SCAN_ROWS)))
+            if piece:
+                yield piece
+            if len(piece) < SCAN_ROWS:
+                return
+            last = piece[-1].id
+
+    def create(self, client: ProvisioningClient, values: UserValues) -> ProvisionedUser:
+        """Create a user: a new member, or one who has no values of provisioning yet. A person without an account gets
+        one without a password. Raises InvalidRequest (address), Conflict (code user_exists) or Forbidden."""
+        email = members.read_email(values.email)
+        new_ids = (ids.new("member"), ids.new("user"))
+
+        def work(now: int) -> ProvisionedUser:
+            organization_id = client.organization_id
+            rows = user_rows.select_members(organization_id).where(User.email == email)
+            known = next(iter(_load(rows)), None)
+            _check_name_free(organization_id, values.user_name, known.id if known is not None else "")
+            account = User.get_or_none(User.email == email)
+            if account is not None and account.kind != "person":
+                raise Conflict(f"There is already an account with the address {email}.", code="user_exists")
+            if known is None:
+                member_id = self._add(client, new_ids, email, values, now)
+            else:
+                member_id = self._adopt(client, known, values, now)
+            _insert(organization_id, member_id, values, account is None, now)
+            detail = {"user_name": values.user_name, "external_id": values.external_id, "active": values.active}
+            _audit("scim_user.create", member_id, client, detail, now)
+            return _find(organization_id, member_id)
+
+        user = commit(self._database, self._control, work, confirm=not values.active)
+        return user
+
+    def update(self, client: ProvisioningClient, before: ProvisionedUser, values: UserValues) -> ProvisionedUser:
+        """Replace the values of a user that was read as `before`. A deactivated person loses access on every worker
+        before this returns. Raises StaleVersion, NotFound, Conflict (user_exists, last_owner) or Forbidden."""
+        members.read_email(values.email)
+
+        def work(now: int) -> ProvisionedUser:
+            current = _find(client.organization_id, before.id)
+            if current.version != before.version:
+                raise StaleVersion
+            _check_name_free(client.organization_id, values.user_name, before.id)
+            if current.active != values.active:
+                self._switch(client, current, values.active, now)
+            if current.managed:
+                _update(current, values, now)
+            else:
+                _insert(client.organization_id, current.id, values, False, now)
+            self._update_account(current, values, now)
+            detail = {"user_name": values.user_name, "external_id": values.external_id, "active": values.active}
+            _audit("scim_user.update", current.id, client, detail, now)
+            return _find(client.organization_id, current.id)
+
+        return commit(self._database, self._control, work, confirm=before.active != values.active)
+
+    def delete(self, client: ProvisioningClient, member_id: str, version: str = "") -> None:
+        """Remove a user: the membership becomes inactive, and the person's API keys of the organization are revoked for
+        good. Raises NotFound, StaleVersion (another version than `version`), Conflict (last_owner) or Forbidden."""
+
+        def work(now: int) -> None:
+            current = _find(client.organization_id, member_id)
+            if version and current.version != version:
+                raise StaleVersion
+            self._switch(client, current, False, now)
+            ScimGroupMember.delete().where(ScimGroupMember.member == member_id).execute()
+            self._effect(client.organization_id, member_id, [], client.actor, now)
+            ScimUser.delete().where(ScimUser.member == member_id).execute()
+            live = (ApiKey.member == member_id) & ApiKey.status.in_(("active", "inactive"))
+            revoked = ApiKey.update(status="revoked", updated_at=now).where(live).execute()
+            detail = {"user_name": current.user_name, "revoked_keys": revoked}
+            _audit("scim_user.delete", member_id, client, detail, now)
+
+        commit(self._database, self._control, work)
+
+    def _add(
+        self, client: ProvisioningClient, new_ids: tuple[str, str], email: str, values: UserValues, now: int
+    ) -> str:
+        member = insert_member(
+            new_ids,
+            client.organization_id,
+            email,
+            "developer",
+            name=values.name,
+            password_hash="",
+            actor=client.actor,
+            now=now,
+        )
+        if not values.active:
+            change_member(client.organization_id, member.id, active=False, actor=client.actor, now=now)
+        return member.id
+
+    def _adopt(self, client: ProvisioningClient, known: ProvisionedUser, values: UserValues, now: int) -> str:
+        """Take over a member without values of provisioning. A member who was deactivated returns as a developer."""
+        if known.managed:
+            raise Conflict(f"There is already a user with the address {known.account_email}.", code="user_exists")
+        if not known.active:
+            client.check_owner_change(known.role, "developer")
+            actor = client.actor
+            change_member(
+                client.organization_id, known.id, role="developer", active=values.active, actor=actor, now=now
+            )
+        elif not values.active:
+            self._switch(client, known, False, now)
+        return known.id
+
+    def _switch(self, client: ProvisioningClient, user: ProvisionedUser, active: bool, now: int) -> None:
+        """Activate or deactivate a member. The sign-ins of a person without another active membership end."""
+        client.check_owner_change(user.role, user.role)
+        change_member(client.organization_id, user.id, active=active, actor=client.actor, now=now)
+        if active:
+            return
+        elsewhere = Member.select().where(Member.user == user.user_id, Member.status == "active")
+        if not elsewhere.exists():
+            ended = end_sign_ins(user.user_id)
+            _audit("session.delete_others", user.user_id, client, {"sessions": ended}, now)
+
+    def _update_account(self, user: ProvisionedUser, values: UserValues, now: int) -> None:
+        """Change the name and address of an account that belongs to the organization alone: provisioning created it, it
+        has no password, and its person is a member of no other organization. Raises Conflict."""
+        email = members.read_email(values.email)
+        name = values.name or user.account_name
+        if (email, name) == (user.account_email, user.account_name) or not _owns_account(user):
+            return
+        if User.select().where(User.email == email, User.id != user.user_id).exists():
+            raise Conflict("Another account has this e-mail address.", code="user_exists")
+        User.update(email=email, name=name[:255], updated_at=now).where(User.id == user.user_id).execute()
+
+
+def _owns_account(user: ProvisionedUser) -> bool:
+    elsewhere = Member.select().where(Member.user == user.user_id, Member.id != user.id).exists()
+    made = ScimUser.select().where(ScimUser.member == user.id, ScimUser.made_account == True).exists()  # noqa: E712
+    without_password = User.select().where(User.id == user.user_id, User.password_hash == "").exists()
+    return made and without_password and not elsewhere
+
+
+def _find(organization_id: str, member_id: str) -> ProvisionedUser:
+    found = _load(user_rows.select_users(organization_id).where(Member.id == member_id))
+    if not found:
+        raise NotFound(f"There is no user {member_id[:80]} in this organization.")
+    return found[0]
+
+
+def _load(query: Any) -> list[ProvisionedUser]:
+    rows = list(query)
+    return user_rows.read_users(rows, user_rows.groups_of([row["id"] for row in rows]))
+
+
+def _check_name_free(organization_id: str, user_name: str, member_id: str) -> None:
+    """Raise Conflict if another user has the name, or another member without a name has it as e-mail address."""
+    lookup = UserLookup(user_name=user_name)
+    same = user_rows.narrow(user_rows.select_users(organization_id), lookup).where(Member.id != member_id)
+    if same.first() is not None:
+        raise Conflict(f"There is already a user with the userName {user_name}.", code="user_exists")
+
+
+def _insert(organization_id: str, member_id: str, values: UserValues, made_account: bool, now: int) -> None:
+    ScimUser.insert(
+        member=member_id, organization=organization_id, made_account=made_account, created_at=now, **_row(values, now)
+    ).execute()
+
+
+def _update(user: ProvisionedUser, values: UserValues, now: int) -> None:
+    row = _row(values, now)
+    ScimUser.update(version=ScimUser.version + 1, **row).where(ScimUser.member == user.id).execute()
+
+
+def _row(values: UserValues, now: int) -> dict[str, Any]:
+    return {
+        "user_name": values.user_name,
+        "user_name_key": values.user_name.lower(),
+        "external_id": values.external_id,
+        "email": members.read_email(values.email),
+        "attributes": json.dumps(dict(values.attributes), separators=(",", ":")),
+        "updated_at": now,
+    }
+
+
+def _audit(action: str, subject: str, client: ProvisioningClient, detail: Mapping[str, object], now: int) -> None:
+    audit.append(action, subject, actor=client.actor, at_us=now, organization_id=client.organization_id, detail=detail)

@@ -1,0 +1,102 @@
+"""Lists of users and groups: filters, paging and the selection of attributes."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.errors import InvalidRequest
+from gateway.runtime.threads import compute
+from gateway.surfaces.http import Outbound
+from gateway.surfaces.scim.attributes import ScimResourceType
+from gateway.surfaces.scim.filters import FilterNode, equalities, matches, parse_filter
+from gateway.surfaces.scim.scim_call import ScimCall
+
+LIST_URN = "urn:ietf:params:scim:api:messages:2.0:ListResponse"
+MOST_RESULTS = 200  # resources of one page
+USUAL_RESULTS = 100
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ScimQuery:
+    """The query of a list. `start` counts from 1; `node` is the filter, None without."""
+
+    node: FilterNode | None
+    start: int
+    count: int
+    attributes: str
+    excluded: str
+
+    def equalities(self) -> dict[str, str]:
+        """Return the texts that attributes must equal, by lower-case path."""
+        if self.node is None:
+            return {}
+        return equalities(self.node)
+
+
+def read_query(call: ScimCall) -> ScimQuery:
+    """Return the query of a list: the parameters of a GET, or the body of a search. Raises InvalidRequest."""
+    given: dict[str, Any] = {}
+    source = call.inbound.arguments() if call.inbound.method == "GET" else call.body()
+    for name, value in source.items():
+        given[name.lower()] = value
+    text = _read_text(given, "filter").strip()
+    node = parse_filter(text) if text else None
+    start = max(1, _read_number(given, "startindex", 1))
+    count = min(MOST_RESULTS, max(0, _read_number(given, "count", USUAL_RESULTS)))
+    return ScimQuery(node, start, count, _read_text(given, "attributes"), _read_text(given, "excludedattributes"))
+
+
+def select(
+    kind: ScimResourceType, query: ScimQuery, pieces: Iterable[Sequence[Any]], show: Callable[[Any], Json]
+) -> tuple[int, list[Any]]:
+    """Return how many resources of all pieces fulfil the filter, and those of the page."""
+    node = query.node
+    total = 0
+    page: list[Any] = []
+    for piece in pieces:
+        if node is None:
+            matching = list(piece)
+        else:
+            matching = compute(_filter, kind, node, piece, show)
+        for resource in matching:
+            total += 1
+            if total >= query.start and len(page) < query.count:
+                page.append(resource)
+    return total, page
+
+
+def reply_list(call: ScimCall, query: ScimQuery, total: int, shown: list[Json]) -> Outbound:
+    """Return the response with a page of resources."""
+    body = {
+        "schemas": [LIST_URN],
+        "totalResults": total,
+        "startIndex": query.start,
+        "itemsPerPage": len(shown),
+        "Resources": shown,
+    }
+    return call.reply(body)
+
+
+def _filter(kind: ScimResourceType, node: FilterNode, piece: Sequence[Any], show: Callable[[Any], Json]) -> list[Any]:
+    return [resource for resource in piece if matches(node, kind, show(resource))]
+
+
+def _read_text(given: dict[str, Any], name: str) -> str:
+    """Return a text, or the names in a list joined by commas."""
+    value = given.get(name) or ""
+    if isinstance(value, list):
+        value = ",".join(one for one in value if isinstance(one, str))
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{name} must be a text.", param=name)
+    return value
+
+
+def _read_number(given: dict[str, Any], name: str, usual: int) -> int:
+    value = given.get(name)
+    if value is None or value == "":
+        return usual
+    try:
+        return int(str(value)[:12])
+    except ValueError:
+        raise InvalidRequest(f"{name} must be a whole number.", param=name) from None

@@ -1,0 +1,194 @@
+"""Users and groups as SCIM resources, and the values of users that requests state."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gateway.accounts.provisioning.provisioned_groups import ProvisionedGroup
+from gateway.accounts.provisioning.user_rows import ProvisionedUser, UserValues
+from gateway.clock import to_iso
+from gateway.errors import InvalidRequest
+from gateway.surfaces.scim import values
+from gateway.surfaces.scim.attributes import (
+    COMMON,
+    CORE_GROUP,
+    CORE_USER,
+    EMAILS,
+    ENTERPRISE,
+    USER,
+    ScimResourceType,
+    resolve,
+)
+
+LONGEST_NAME = 255
+LONGEST_ATTRIBUTES = 16_384  # characters of the stored attributes of a user
+# Attributes with a column. All others are stored as JSON.
+COLUMNS = ("userName", "externalId", "active")
+# Attributes that are returned whatever the query excludes (RFC 7644, section 3.9).
+ALWAYS = ("schemas", "id")
+
+
+def document_of(user: ProvisionedUser) -> dict[str, Any]:
+    """Return the attributes of a user that a client may change."""
+    document: dict[str, Any] = {"userName": user.user_name, "active": user.active}
+    if user.external_id:
+        document["externalId"] = user.external_id
+    if user.managed:
+        return {**document, **user.attributes}
+    if user.account_name:
+        document["displayName"] = user.account_name
+    return {**document, "emails": [{"value": user.account_email, "type": "work", "primary": True}]}
+
+
+def values_of(document: Mapping[str, Any]) -> UserValues:
+    """Return the values that a changed document states. Raises InvalidRequest."""
+    user_name = document.get("userName")
+    if not isinstance(user_name, str) or not user_name.strip():
+        raise values.refuse(USER.by_name["username"], "it is required")
+    values.check_text(USER.by_name["username"], user_name, LONGEST_NAME)
+    external_id = document.get("externalId", "")
+    values.check_text(COMMON["externalid"], external_id, LONGEST_NAME)
+    attributes = {name: value for name, value in document.items() if name not in COLUMNS}
+    if len(str(attributes)) > LONGEST_ATTRIBUTES:
+        text = f"The attributes of a user have at most {LONGEST_ATTRIBUTES:,} characters."
+        raise InvalidRequest(text, code="invalid_value")
+    return UserValues(
+        user_name=user_name.strip(),
+        email=_email_of(document),
+        active=document.get("active", True),
+        external_id=external_id,
+        name=_shown_name(document)[:LONGEST_NAME],
+        attributes=attributes,
+    )
+
+
+def show_user(user: ProvisionedUser, base_url: str) -> dict[str, Any]:
+    """Return a user as a resource."""
+    document = document_of(user)
+    schemas = [CORE_USER, *([ENTERPRISE] if ENTERPRISE in document else [])]
+    shown: dict[str, Any] = {"schemas": schemas, "id": user.id, **document}
+    if user.groups:
+        shown["groups"] = [
+            {"value": group_id, "$ref": f"{base_url}/Groups/{group_id}", "display": name}
+            for group_id, name in user.groups
+        ]
+    shown["meta"] = _meta("User", f"{base_url}/Users/{user.id}", user)
+    return shown
+
+
+def show_group(group: ProvisionedGroup, base_url: str) -> dict[str, Any]:
+    """Return a group as a resource."""
+    shown: dict[str, Any] = {"schemas": [CORE_GROUP], "id": group.id, "displayName": group.name}
+    if group.external_id:
+        shown["externalId"] = group.external_id
+    shown["members"] = [
+        {"value": member_id, "$ref": f"{base_url}/Users/{member_id}", "type": "User"} for member_id in group.member_ids
+    ]
+    shown["meta"] = _meta("Group", f"{base_url}/Groups/{group.id}", group)
+    return shown
+
+
+def etag_of(resource: ProvisionedUser | ProvisionedGroup) -> str:
+    """Return the entity tag of a resource; it is weak, because the JSON may change while the resource does not."""
+    return f'W/"{resource.version}"'
+
+
+def project(kind: ScimResourceType, shown: dict[str, Any], wanted: str, excluded: str) -> dict[str, Any]:
+    """Return the attributes of a resource that a query selects by `attributes` or `excludedAttributes`."""
+    if wanted:
+        return _select(kind, shown, _names(wanted))
+    for name in _names(excluded):
+        shown = _without(kind, shown, name)
+    return shown
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")[:200] if name.strip()]
+
+
+def _select(kind: ScimResourceType, shown: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    selected: dict[str, Any] = {name: shown[name] for name in ALWAYS}
+    for name in names:
+        path = resolve(kind, name)
+        source = shown.get(path.extension, {}) if path.extension else shown
+        target = selected.setdefault(path.extension, {}) if path.extension else selected
+        if path.attribute is None:
+            target |= source if path.extension else {}
+        elif path.attribute.name in source:
+            found = source[path.attribute.name]
+            if path.part is not None:
+                before = target.get(path.attribute.name)
+                found = _pick(found, path.part.name, before)
+            target[path.attribute.name] = found
+    return selected
+
+
+def _pick(found: Any, part: str, before: Any) -> Any:
+    """Return a complex value with one sub-attribute, beside those that were selected before."""
+    if isinstance(found, list):
+        kept = before if isinstance(before, list) else [{} for _ in found]
+        return [
+            {**chosen, part: one[part]} if part in one else chosen for chosen, one in zip(kept, found, strict=False)
+        ]
+    return {**(before or {}), **({part: found[part]} if part in found else {})}
+
+
+def _without(kind: ScimResourceType, shown: dict[str, Any], name: str) -> dict[str, Any]:
+    path = resolve(kind, name)
+    attribute = path.attribute
+    if attribute is None:
+        return {key: value for key, value in shown.items() if key != (path.extension or None)}
+    if attribute.name in ALWAYS:
+        return shown
+    if path.extension:
+        inner = {key: value for key, value in shown.get(path.extension, {}).items() if key != attribute.name}
+        return {**shown, path.extension: inner} if path.extension in shown else shown
+    part = path.part
+    if part is None or attribute.name not in shown:
+        return {key: value for key, value in shown.items() if key != attribute.name}
+    found = shown[attribute.name]
+    if isinstance(found, list):
+        return {**shown, attribute.name: [_dropped(one, part.name) for one in found]}
+    return {**shown, attribute.name: _dropped(found, part.name)}
+
+
+def _dropped(value: dict[str, Any], part: str) -> dict[str, Any]:
+    return {key: one for key, one in value.items() if key != part}
+
+
+def _meta(kind: str, location: str, resource: ProvisionedUser | ProvisionedGroup) -> dict[str, Any]:
+    return {
+        "resourceType": kind,
+        "created": to_iso(resource.created_at_us),
+        "lastModified": to_iso(resource.updated_at_us),
+        "location": location,
+        "version": etag_of(resource),
+    }
+
+
+def _email_of(document: Mapping[str, Any]) -> str:
+    """Return the address of the account: the primary one, else that of type work, else the first, else userName."""
+    stated = [one for one in document.get("emails", []) if one.get("value")]
+    ranked = sorted(stated, key=_email_rank)
+    if ranked:
+        address: str = ranked[0]["value"]
+    else:
+        address = document["userName"]
+    if "@" not in address:
+        raise values.refuse(EMAILS, "the user needs an e-mail address, as emails or as userName")
+    return address
+
+
+def _email_rank(email: Mapping[str, Any]) -> int:
+    if email.get("primary"):
+        return 0
+    if str(email.get("type", "")).lower() == "work":
+        return 1
+    return 2
+
+
+def _shown_name(document: Mapping[str, Any]) -> str:
+    """Return the name for the console: displayName, else the full name, else given and family name."""
+    name = document.get("name", {})
+    parts = (name.get("givenName", ""), name.get("familyName", ""))
+    shown: str = document.get("displayName") or name.get("formatted") or " ".join(part for part in parts if part)
+    return shown

@@ -1,0 +1,174 @@
+"""Requests and responses of SCIM: the token, the body, preconditions, and errors in the form of RFC 7644."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from gateway.accounts.provisioning.provisioning_client import ProvisioningClient, StaleVersion
+from gateway.accounts.provisioning.scim_tokens import is_scim_token
+from gateway.accounts.throttle import ThrottleGate
+from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, Unauthenticated, UnsupportedMediaType
+from gateway.neutral.json_parts import has_more_parts
+from gateway.runtime.threads import compute_if, work_for
+from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
+from gateway.surfaces.http_responses import PRIVATE
+from gateway.worker.services import Services
+
+MEDIA = "application/scim+json"
+ERROR_URN = "urn:ietf:params:scim:api:messages:2.0:Error"
+REQUESTS = 1_500  # of one token in a minute: identity providers expect 25 a second
+MINUTE_S = 60
+CHANGES = 100_000  # of an organization in a day: each leaves an entry in the audit log
+DAY_S = 86_400
+LARGEST_BODY = 2 << 20
+MOST_PARTS = 60_000  # of a body: 10,000 members with three attributes each
+LONG = 8_192  # bytes of a body that is read in a thread
+CHANGING = frozenset(("POST", "PUT", "PATCH", "DELETE"))
+CHALLENGE = ("WWW-Authenticate", 'Bearer realm="scim"')
+# Error codes of the gateway → scimType (RFC 7644, table 9).
+SCIM_TYPES = {
+    "invalid_filter": "invalidFilter",
+    "invalid_path": "invalidPath",
+    "no_target": "noTarget",
+    "read_only": "mutability",
+    "invalid_value": "invalidValue",
+    "invalid_parameters": "invalidValue",
+    "invalid_json": "invalidSyntax",
+    "too_many": "tooMany",
+    "user_exists": "uniqueness",
+    "member_exists": "uniqueness",
+    "group_exists": "uniqueness",
+}
+
+
+def error_body(error: GatewayError, request_id: str) -> dict[str, Any]:
+    """Return an error in the form of SCIM."""
+    body: dict[str, Any] = {"schemas": [ERROR_URN], "status": str(error.status), "detail": error.message}
+    if error.code in SCIM_TYPES:
+        body["scimType"] = SCIM_TYPES[error.code]
+    return body
+
+
+ERRORS = ErrorFormat(
+    "scim",
+    error_body,
+    {
+        "type": "object",
+        "required": ["schemas", "status"],
+        "properties": {
+            "schemas": {"type": "array", "items": {"type": "string", "enum": [ERROR_URN]}},
+            "status": {"type": "string"},
+            "scimType": {"type": "string", "enum": sorted(set(SCIM_TYPES.values()))},
+            "detail": {"type": "string"},
+        },
+    },
+    media=MEDIA,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ScimCall:
+    """A request with a valid token. `base_url` is the address of the surface."""
+
+    services: Services
+    inbound: Inbound
+    client: ProvisioningClient
+    base_url: str
+
+    @property
+    def organization_id(self) -> str:
+        return self.client.organization_id
+
+    @property
+    def resource_id(self) -> str:
+        """Return the id in the path."""
+        return self.inbound.params["resource_id"]
+
+    def body(self) -> dict[str, Any]:
+        """Return the JSON object of the body. Raises UnsupportedMediaType, RequestTooLarge or InvalidRequest."""
+        kind = self.inbound.header("content-type").lower()
+        if MEDIA not in kind and "application/json" not in kind:
+            raise UnsupportedMediaType(f"Send the body as {MEDIA}.")
+        raw = self.inbound.body
+        if len(raw) > LARGEST_BODY:
+            raise RequestTooLarge(f"The body has at most {LARGEST_BODY:,} bytes.")
+        if has_more_parts(raw, MOST_PARTS):
+            raise RequestTooLarge(f"The body has more than {MOST_PARTS:,} parts; split it into several requests.")
+        return compute_if(len(raw) > LONG, _read_object, raw)
+
+    def is_long(self) -> bool:
+        """Return whether work on the body belongs into a thread."""
+        return len(self.inbound.body) > LONG
+
+    def check_precondition(self, etag: str) -> bool:
+        """Compare If-Match with the entity tag of the resource; return whether the header is present. Raises
+        StaleVersion."""
+        stated = self.inbound.header("if-match")
+        if stated and not _names_tag(stated, etag):
+            raise StaleVersion
+        return bool(stated)
+
+    def reply(self, shown: Any, status: int = 200, etag: str = "", location: str = "") -> Outbound:
+        """Return a resource or a message. A GET whose If-None-Match names the entity tag gets 304."""
+        headers = [("Content-Type", MEDIA), *PRIVATE, ("x-request-id", self.inbound.shown_id)]
+        if etag:
+            headers.append(("ETag", etag))
+        if location:
+            headers.append(("Location", location))
+        known = self.inbound.header("if-none-match")
+        if etag and known and self.inbound.method == "GET" and _names_tag(known, etag):
+            return Outbound(304, headers[1:], b"")
+        if shown is None:
+            return Outbound(status, headers[1:], b"")
+        return Outbound(status, headers, orjson.dumps(shown))
+
+
+def answer_client(respond: Callable[[ScimCall], Outbound]) -> Callable[[Services, Inbound], Outbound]:
+    """Return a handler that checks the token and its rate before it calls `respond`."""
+
+    def handle(services: Services, inbound: Inbound) -> Outbound:
+        token = _token_of(inbound)
+        try:
+            info = services.accounts.scim_tokens.find(token)
+        except Unauthenticated as error:
+            error.headers = (CHALLENGE,)
+            raise
+        work_for(info.organization_id)
+        gates = [ThrottleGate("SCIM requests", info.id, REQUESTS, MINUTE_S)]
+        if inbound.method in CHANGING:
+            gates.append(ThrottleGate("SCIM changes in a day", info.organization_id, CHANGES, DAY_S))
+        services.accounts.throttle.take(*gates)
+        services.accounts.scim_tokens.note_use(info)
+        client = ProvisioningClient(info.organization_id, info.id, info.by_owner)
+        return respond(ScimCall(services, inbound, client, f"{inbound.base_url.rstrip('/')}/scim/v2"))
+
+    handle.__doc__ = respond.__doc__
+    return handle
+
+
+def _token_of(inbound: Inbound) -> str:
+    """Return the SCIM token. Raises Unauthenticated for another credential: each works on its surface only."""
+    scheme, _, token = inbound.header("authorization").partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not is_scim_token(token):
+        text = "Send a SCIM token of your organization as 'Authorization: Bearer llmgscim_…'."
+        raise Unauthenticated(text, code="invalid_scim_token", headers=(CHALLENGE,))
+    return token
+
+
+def _names_tag(header: str, etag: str) -> bool:
+    """Return whether a list of entity tags names this one; weak and strong ones are compared alike."""
+    stated = [one.strip().removeprefix("W/") for one in header.split(",")[:100]]
+    return "*" in stated or etag.removeprefix("W/") in stated
+
+
+def _read_object(raw: bytes) -> dict[str, Any]:
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise InvalidRequest("The body is not valid JSON.", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
+    return body

@@ -1,0 +1,111 @@
+"""JSON schemas of SCIM messages, for the API description. Those of users and groups come from the attribute table."""
+
+from typing import Any
+
+from gateway.surfaces.scim.attributes import (
+    CORE_GROUP,
+    CORE_USER,
+    ENTERPRISE,
+    ENTERPRISE_USER,
+    GROUP,
+    USER,
+    ScimAttribute,
+    ScimSchema,
+)
+from gateway.surfaces.scim.list_queries import LIST_URN
+from gateway.surfaces.shapes import named, one_of
+
+TYPES = {"boolean": "boolean", "complex": "object"}
+PATCH_URN = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
+
+
+def describe_value(attribute: ScimAttribute) -> dict[str, Any]:
+    """Return the JSON schema of an attribute."""
+    described: dict[str, Any] = {
+        "type": TYPES.get(attribute.type, "string"),
+        "description": attribute.description,
+    }
+    if attribute.parts:
+        described["properties"] = {part.name: describe_value(part) for part in attribute.parts}
+    if attribute.multi:
+        return {"type": "array", "items": described}
+    return described
+
+
+def _resource(schema: ScimSchema, urns: tuple[str, ...]) -> dict[str, Any]:
+    members: dict[str, Any] = {attribute.name: describe_value(attribute) for attribute in schema.attributes}
+    members["externalId"] = "string"
+    members["meta"] = {"type": "object"}
+    required = {attribute.name: members.pop(attribute.name) for attribute in schema.attributes if attribute.required}
+    return named(f"Scim{schema.name}", members, schemas=[one_of(*urns)], id="string", **required)
+
+
+USER_SHAPE = _resource(USER, (CORE_USER, ENTERPRISE))
+USER_SHAPE["properties"][ENTERPRISE] = {
+    "type": "object",
+    "properties": {attribute.name: describe_value(attribute) for attribute in ENTERPRISE_USER.attributes},
+}
+GROUP_SHAPE = _resource(GROUP, (CORE_GROUP,))
+
+
+def _request(shape: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a request with a resource: the gateway chooses the id."""
+    required = sorted({*shape["required"]} - {"id", "schemas"})
+    kept = dict(shape["properties"])
+    for chosen in ("id", "meta", "groups"):
+        kept.pop(chosen, None)
+    return {**shape, "title": f"{shape['title']}Request", "properties": kept, "required": required}
+
+
+USER_REQUEST = _request(USER_SHAPE)
+GROUP_REQUEST = _request(GROUP_SHAPE)
+
+
+def _list(title: str, item: Any) -> dict[str, Any]:
+    return named(
+        title,
+        schemas=[one_of(LIST_URN)],
+        totalResults="integer",
+        startIndex="integer",
+        itemsPerPage="integer",
+        Resources=[item],
+    )
+
+
+# Queries select the attributes of listed resources, so none of them is required there.
+USER_LIST = _list("ScimUserList", {**USER_SHAPE, "title": "ScimListedUser", "required": ["id"]})
+GROUP_LIST = _list("ScimGroupList", {**GROUP_SHAPE, "title": "ScimListedGroup", "required": ["id"]})
+RESOURCE_LIST = _list("ScimResourceList", named("ScimListedResource", schemas=["string"], id="string"))
+SEARCH_URN = "urn:ietf:params:scim:api:messages:2.0:SearchRequest"
+SEARCH = named(
+    "ScimSearch",
+    {
+        "schemas": [one_of(SEARCH_URN)],
+        "filter": "string",
+        "startIndex": "integer",
+        "count": "integer",
+        "attributes": ["string"],
+        "excludedAttributes": ["string"],
+    },
+)
+PATCH_OPERATION = named(
+    "ScimPatchOperation",
+    {"path": "string", "value": {"description": "The value, or an object with attributes where there is no path."}},
+    op=one_of("add", "replace", "remove", "Add", "Replace", "Remove"),
+)
+PATCH = named("ScimPatch", {"schemas": [one_of(PATCH_URN)]}, Operations=[PATCH_OPERATION])
+SCHEMA = named("ScimSchema", schemas=["string"], id="string", name="string", attributes=[{"type": "object"}])
+RESOURCE_TYPE = named("ScimResourceType", schemas=["string"], id="string", endpoint="string", schema="string")
+SCHEMA_LIST = _list("ScimSchemaList", SCHEMA)
+RESOURCE_TYPE_LIST = _list("ScimResourceTypeList", RESOURCE_TYPE)
+CONFIG = named(
+    "ScimServiceProviderConfig",
+    schemas=["string"],
+    patch={"type": "object"},
+    bulk={"type": "object"},
+    filter={"type": "object"},
+    changePassword={"type": "object"},
+    sort={"type": "object"},
+    etag={"type": "object"},
+    authenticationSchemes=[{"type": "object"}],
+)
