@@ -15,6 +15,8 @@ class DatabaseSettings:
     when_away: Literal["refuse", "serve"] = "refuse"
     away_s: Annotated[float, Between(1, 86_400)] = 60.0
     away_usd: Annotated[float, Between(0, 1_000_000)] = 1.0
+    replica_url: str = ""
+    replica_lag_s: Annotated[float, Between(5, 86_400)] = 30.0
 
     @property
     def coast_s(self) -> float:
@@ -26,5 +28,10 @@ class DatabaseSettings:
     @property
     def scheme(self) -> str:
         """Return the kind of database in `url`: "sqlite" (also for ""), "postgresql", or an unknown scheme."""
-        named = self.url.partition("://")[0].partition("+")[0]
-        return {"": "sqlite", "postgres": "postgresql"}.get(named, named)
+        return scheme_of(self.url)
+
+
+def scheme_of(url: str) -> str:
+    """Return the kind of database at an address, as `DatabaseSettings.scheme`."""
+    named = url.partition("://")[0].partition("+")[0]
+    return {"": "sqlite", "postgres": "postgresql"}.get(named, named)

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from gateway.configuration.configured_providers import VARIABLE as IDENTITY_PROVIDERS
 from gateway.configuration.configured_providers import ConfiguredProvider, SingleSignOn, load_providers
 from gateway.configuration.database_settings import DatabaseSettings as DatabaseSettings
+from gateway.configuration.database_settings import scheme_of as scheme_of
 from gateway.configuration.file import ConfigFile
 from gateway.configuration.mail_settings import MAIL_PASSWORD, MailSettings
 from gateway.configuration.secrets import SettingsError as SettingsError

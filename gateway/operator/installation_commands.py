@@ -13,8 +13,9 @@ from gateway.accounts.vault import Vault
 from gateway.admin.bootstrap import Administration, Grant
 from gateway.billing.ledger_close import LedgerClose
 from gateway.catalogue.catalogue import Catalogue
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.configuration import settings
+from gateway.control.leadership import TERM_S
 from gateway.control.version import Control
 from gateway.errors import Conflict, NotFound
 from gateway.limits.ledger import LedgerBook
@@ -26,7 +27,7 @@ from gateway.operator import running
 from gateway.runtime.state_changes import StateLog
 from gateway.runtime.threads import Threads
 from gateway.store import migrations
-from gateway.store.database import Database, open_database
+from gateway.store.database import Database, open_database, open_replica
 from gateway.store.documents import Documents
 from gateway.store.installation_identity import Secrets, load_secrets
 from gateway.worker import accepted_configuration as accepted
@@ -77,7 +78,10 @@ class Installation:
     def raw_database(self) -> Database:
         """The store, whether or not it is migrated."""
         running.announce(self.settings.database)
-        database = open_database(self.settings.database, self.clock, self.threads, self._states)
+        chosen = self.settings.database
+        states = self._states or StateLog()
+        database = open_database(chosen, self.clock, self.threads, states)
+        database.replica = open_replica(chosen, round(TERM_S * SECOND_US), self.clock, states)
         database.bind([*MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
         return database
 

@@ -15,12 +15,14 @@ from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.output import AS_JSON, is_json, print_json, print_table, show_time
 from gateway.operator.running import describe
 from gateway.store import migrations
+from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.store.outage_journal import kept_bytes
 from gateway.telemetry.presence import WorkerFacts, read_presence
 from gateway.worker import accepted_configuration
 from gateway.worker.recurring_jobs import read_reports
 
+DAY_S = 86_400
 SHOWN = 16  # hex digits of a catalogue version
 
 
@@ -100,11 +102,30 @@ def _database(installation: Installation) -> dict[str, Any]:
         "kind": chosen.scheme,
         "address": describe(chosen),
         "error": error,
+        "replica": _replica(installation.existing_database) if not error else None,
         "kept_bytes": kept_bytes(Path(chosen.data_dir) / "journal"),
         "migration": state.newest or None,
         "pending": list(state.pending),
         "ahead": list(state.ahead),
     }
+
+
+def _replica(database: Database) -> dict[str, Any] | None:
+    """Return whether reports are read from the replica, and its lag in seconds (null: it does not answer); null without
+    a replica."""
+    if database.replica is None:
+        return None
+    return {"used": database.replica.is_usable(), "lag_s": database.replica.measured_s}
+
+
+def _describe_replica(replica: dict[str, Any]) -> str:
+    if replica["lag_s"] is None:
+        return "does not answer; reports are read from the primary"
+    if replica["lag_s"] > DAY_S:
+        return "far behind, or no worker runs; reports are read from the primary"
+    if not replica["used"]:
+        return f"{replica['lag_s']:.0f} s behind; reports are read from the primary"
+    return f"{replica['lag_s']:.0f} s behind; reports are read from it"
 
 
 def _providers(installation: Installation) -> list[dict[str, Any]]:
@@ -175,6 +196,8 @@ def _describe_migration(database: dict[str, Any]) -> str:
 
 def _show(report: dict[str, Any], every: bool) -> None:
     facts = [("version", report["version"]), ("database", report["database"]["address"])]
+    if report["database"]["replica"]:
+        facts.append(("replica", _describe_replica(report["database"]["replica"])))
     facts += [("migration", _describe_migration(report["database"])), ("catalogue", report["catalogue"])]
     print_table(("WHAT", "IS"), facts, "")
     if report["database"]["error"]:

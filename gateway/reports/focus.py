@@ -136,7 +136,7 @@ def _read_usage(database: Database, project_id: str, month: Month) -> Iterator[l
     high = id_at(month.end_us)
     while True:
         params = (raw_id(project_id), low, high, PAGE)
-        page = [_Usage(*row) for row in database.report(partial(database.fetch, PAGE_SQL, params))]
+        page = [_Usage(*row) for row in database.view(partial(database.fetch, PAGE_SQL, params))]
         full = len(page) == PAGE
         if full:
             # The page may end within the attempts of its last request, so the next one begins with this request.

@@ -54,7 +54,7 @@ def read_shares(database: Database, question: ShareQuestion) -> list[Share]:
     """Return the shares, the most expensive first. Usage of a person in several teams counts in each of them; all other
     shares add up to the usage of the projects."""
     if question.group in ("tag", "session"):
-        shares = database.report(lambda: _sum_rows(database, question))
+        shares = database.view(lambda: _sum_rows(database, question))
     else:
         shares = at_once(database, lambda: READERS[question.group](database, question))
     return sorted(shares, key=lambda share: (-share.figures.cost_nusd, share.id))

@@ -1,5 +1,6 @@
 """The only access to the relational store: a pool, repeatable reads and writes, and the base of every model."""
 
+import dataclasses
 import functools
 import logging
 import random
@@ -17,6 +18,7 @@ from gateway.runtime.state_changes import ERROR, INFO, StateChange, StateLog
 from gateway.runtime.threads import Threads, pause
 from gateway.store.faults import Verdict, is_full, judge
 from gateway.store.pool import DRIVER_ERRORS
+from gateway.store.read_replica import ReadReplica
 from gateway.store.sqlite import Sqlite
 from gateway.store.statement_batch import StatementBatch
 
@@ -27,6 +29,7 @@ MEANWHILE = "requests that need it are answered 503; settlements are written whe
 REMEDY = f"start it, or check DATABASE_URL, the disk and the number of connections; {MEANWHILE}"
 MAKE_ROOM = f"make room on its disk; {MEANWHILE}"
 BACK = StateChange("database.back", SUBJECT, "the database answers again", INFO)
+REPLICA = "GATEWAY_DATABASE_REPLICA_URL"
 SCHEMES = ("sqlite", "postgresql")
 KNOWN_URLS = "sqlite:///path or postgresql://user:password@host/database"
 ATTEMPTS = 6
@@ -34,6 +37,7 @@ BACKOFF_S = 0.01
 QUIET_S = 1.0  # time without a failure before a store counts as back: on a full disk small writes still succeed
 
 log = logging.getLogger(__name__)
+Models = Sequence[type[peewee.Model]]
 postgresql = LazyImport("gateway.store.postgresql")
 
 
@@ -87,14 +91,24 @@ class Database:
         self._away = not self._states.is_healthy(SUBJECT)
         self._unwritable = False
         self._failed_at = 0.0
+        self._primary = backend.peewee
         self.kind = backend.kind
-        self.peewee = backend.peewee
+        self.replica: ReadReplica | None = None
 
-    def bind(self, models: Sequence[type[peewee.Model]]) -> None:
-        self.peewee.bind(models, bind_refs=False, bind_backrefs=False)
+    @property
+    def peewee(self) -> peewee.Database:
+        """The ORM's database: that of the replica inside a report that the replica serves."""
+        if self.replica is not None and self.replica.is_reading():
+            return self.replica.peewee
+        return self._primary
+
+    def bind(self, models: Models) -> None:
+        self._primary.bind(models, bind_refs=False, bind_backrefs=False)
 
     def read(self, work: Callable[[], T]) -> T:
         """Return the result of `work`, run with a pooled connection or with that of an outer read or write."""
+        if self.replica is not None and self.replica.is_reading():
+            return work()
         result = self._guard(self._backend.read, work, self._patience_s)
         if self.peewee.is_closed():
             # SQLite reads without waiting: a report of ten reads would hold the event loop for some milliseconds.
@@ -104,6 +118,15 @@ class Database:
     def report(self, work: Callable[[], T]) -> T:
         """Like `read`, for long queries: off the event loop on SQLite, with a longer timeout on PostgreSQL."""
         return self._guard(self._backend.report, work)
+
+    def view(self, work: Callable[[], T]) -> T:
+        """Like `report`, from the replica if there is one, whose rows may be some seconds old. Nothing that decides
+        about money may depend on it."""
+        if self.replica is None:
+            return self.report(work)
+        if self.replica.is_reading():
+            return work()
+        return self.replica.report(work, self.report)
 
     def write(self, work: Callable[[], T], patient: bool = False) -> T:
         """Run `work` in one transaction, repeated after a conflict with another; inside a write it joins that one.
@@ -180,6 +203,8 @@ class Database:
 
     def close(self) -> None:
         self._backend.close()
+        if self.replica is not None:
+            self.replica.close()
 
     def _fetch_row(self, sql: str, params: Sequence[Any]) -> Any:
         return self.execute(sql, params).fetchone()
@@ -238,6 +263,14 @@ def _split_sums(sql: str) -> str:
     return f"{before}(sum(({inner}) >> 31) * 2147483648 + sum(({inner}) & 2147483647)){_split_sums(rest)}"
 
 
+def open_replica(config: settings.DatabaseSettings, term_us: int, clock: Clock, states: StateLog) -> ReadReplica | None:
+    """Return the replica of the settings, if there is one; does not connect yet. `term_us` as in ReadReplica."""
+    if not config.replica_url:
+        return None
+    backend = postgresql.Postgresql(dataclasses.replace(config, url=config.replica_url))
+    return ReadReplica(backend, config.replica_lag_s, term_us, config.pool_wait_s, clock, states)
+
+
 def open_database(
     config: settings.DatabaseSettings, clock: Clock, threads: Threads, states: StateLog | None = None
 ) -> Database:
@@ -258,6 +291,16 @@ def check_scheme(config: settings.DatabaseSettings) -> None:
     if config.scheme not in SCHEMES:
         # Only the scheme is quoted, since the rest of the URL may contain a password.
         raise settings.SettingsError(f"DATABASE_URL: {config.scheme[:20]}:// is not known; use {KNOWN_URLS}")
-    if config.scheme == "postgresql" and config.url.partition("://")[2].partition("/")[0].count("@") > 1:
-        # The driver would parse a part of the password as the host, and print it in errors.
-        raise settings.SettingsError("DATABASE_URL: write an @ in the user or password as %40")
+    if config.scheme == "postgresql":
+        _check_password("DATABASE_URL", config.url)
+    if not config.replica_url:
+        return
+    if config.scheme != "postgresql" or settings.scheme_of(config.replica_url) != "postgresql":
+        raise settings.SettingsError(f"{REPLICA}: a replica and its primary must both be postgresql://…")
+    _check_password(REPLICA, config.replica_url)
+
+
+def _check_password(name: str, url: str) -> None:
+    """SettingsError for a URL of which the driver would parse a part of the password as the host, and print it."""
+    if url.partition("://")[2].partition("/")[0].count("@") > 1:
+        raise settings.SettingsError(f"{name}: write an @ in the user or password as %40")

@@ -14,7 +14,7 @@ from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.errors import Forbidden, InvalidRequest, NotFound
 from gateway.metering.log.records import LoggedRequest, find_request
-from gateway.metering.log.search import LogFilter, LogPage, LogScope, search
+from gateway.metering.log.search import LogFilter, LogPage, LogScope, search, search_current
 from gateway.metering.usage_table import raw_id
 from gateway.surfaces.http import LABEL_LENGTH, Inbound
 from gateway.surfaces.validation_schemas import Body, Counted, Moment, OneOf, TextField
@@ -136,8 +136,7 @@ def read_page(visitor: Visitor, fields: Mapping[str, Any], inbound: Inbound, lim
 
 def find_newest(visitor: Visitor) -> LoggedRequest | None:
     """Return the newest request that the visitor may see; None without any."""
-    requests = search(visitor.services.store.database, scopes_of(visitor), LogFilter(), None, 1).requests
-    return next(iter(requests), None)
+    return search_current(visitor.services.store.database, scopes_of(visitor), LogFilter())
 
 
 def find_one(visitor: Visitor, ident: str) -> LoggedRequest:
@@ -149,8 +148,7 @@ def find_one(visitor: Visitor, ident: str) -> LoggedRequest:
     else:
         request = None
     if request is None and len(ident) <= LABEL_LENGTH:
-        labelled = search(database, scopes_of(visitor), LogFilter(label=ident), None, 1).requests
-        request = labelled[0] if labelled else None
+        request = search_current(database, scopes_of(visitor), LogFilter(label=ident))
     if request:
         membership = visitor.memberships.get(f"org_{request.owner.organization.hex()}")
     else:

@@ -10,9 +10,10 @@ from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.vault import Vault
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.configuration.mail_settings import MAIL_PASSWORD
 from gateway.configuration.settings import Settings, SettingsError
+from gateway.control.leadership import TERM_S
 from gateway.control.version import Control, node_name
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.counters import Counters
@@ -25,7 +26,7 @@ from gateway.runtime.fair_threads import FairSlots
 from gateway.runtime.state_changes import StateChange, StateLog
 from gateway.runtime.threads import Threads
 from gateway.store import migrations
-from gateway.store.database import Database, open_database
+from gateway.store.database import Database, open_database, open_replica
 from gateway.store.documents import Documents
 from gateway.store.installation_identity import load_secrets
 from gateway.store.journal import Journal
@@ -86,6 +87,7 @@ def open_base(settings: Settings, before: StateLog | None) -> WorkerBase:
         threads.close()
         raise
     try:
+        database.replica = open_replica(settings.database, round(TERM_S * SECOND_US), clock, states)
         database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS, *METERING_MODELS, *OAUTH_MODELS])
         return _fill_base(settings, clock, threads, database, states)
     except BaseException:

@@ -64,8 +64,8 @@ class PostgresServer:
         """Make a standby the primary."""
         self._control("promote")
 
-    def start_standby(self) -> "PostgresServer":
-        """Start a standby with streaming replication from this server, and make commits wait for it."""
+    def start_standby(self, *, synchronous: bool = True) -> "PostgresServer":
+        """Start a standby with streaming replication from this server; `synchronous`: commits wait for it."""
         standby = PostgresServer(self.folder)
         source = ("-h", "127.0.0.1", "-p", self.port, "-U", "postgres")
         run_as(
@@ -81,6 +81,8 @@ class PostgresServer:
             standby._data,
         )
         standby.start()
+        if not synchronous:
+            return standby
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
             connection.execute("SELECT pg_reload_conf()")

@@ -80,7 +80,7 @@ class SessionPage(NamedTuple):
 def list_sessions(database: Database, scopes: Sequence[LogScope], before: bytes | None, limit: int) -> SessionPage:
     """Return the sessions with the newest requests older than `before`, newest first. A page examines a bounded number
     of rows, so it may be short and still have a following page."""
-    return database.report(partial(_list, database, scopes, before or NEWEST, limit))
+    return database.view(partial(_list, database, scopes, before or NEWEST, limit))
 
 
 def find_session(database: Database, scopes: Sequence[LogScope], session: str) -> AgentSession | None:
@@ -89,7 +89,7 @@ def find_session(database: Database, scopes: Sequence[LogScope], session: str) -
     def read() -> list[AgentSession]:
         return [summary for scope in scopes for summary in _sum(database, scope, [session])]
 
-    return max(database.report(read), key=lambda summary: summary.newest, default=None)
+    return max(database.view(read), key=lambda summary: summary.newest, default=None)
 
 
 def _list(database: Database, scopes: Sequence[LogScope], before: bytes, limit: int) -> SessionPage:

@@ -73,8 +73,14 @@ class _Source(NamedTuple):
 def search(
     database: Database, scopes: Sequence[LogScope], filters: LogFilter, before: bytes | None, limit: int
 ) -> LogPage:
-    """Return the newest `limit` matches of `filters` that are older than `before`."""
-    return database.report(partial(_search, database, scopes, filters, before or NEWEST, limit))
+    """Return the newest `limit` matches of `filters` that are older than `before`. A replica may lack the newest."""
+    return database.view(partial(_search, database, scopes, filters, before or NEWEST, limit))
+
+
+def search_current(database: Database, scopes: Sequence[LogScope], filters: LogFilter) -> LoggedRequest | None:
+    """Return the newest match of `filters`, also if it has only just ended; None without any."""
+    page = database.report(partial(_search, database, scopes, filters, NEWEST, 1))
+    return next(iter(page.requests), None)
 
 
 def _search(database: Database, scopes: Sequence[LogScope], filters: LogFilter, before: bytes, limit: int) -> LogPage:

@@ -113,7 +113,7 @@ def at_once(database: Database, work: Callable[[], T]) -> T:
         with database.peewee.transaction(AT_ONCE[database.kind]):
             return work()
 
-    return database.report(read)
+    return database.view(read)
 
 
 def fetch_rows(database: Database, question: RollupQuestion) -> list[Row]:

@@ -16,7 +16,7 @@ from gateway.configuration.settings import ROOT, SettingsError
 from gateway.configuration.settings import DatabaseSettings as Config
 from gateway.runtime.loop_turns import low_priority
 from gateway.store import sqlite
-from gateway.store.database import Base, NanoField, open_database
+from gateway.store.database import Base, NanoField, check_scheme, open_database
 from gateway.store.pool import DRIVER_ERRORS
 
 
@@ -337,3 +337,18 @@ def test_writes_that_may_have_succeeded_are_not_repeated(database):
     with pytest.raises(errors.Unavailable):
         database.write(work)
     assert len(runs) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "replica", "refusal"),
+    [
+        ("", "postgresql://one@replica/gateway", "must both be postgresql"),
+        ("postgresql://one@primary/gateway", "sqlite:///copy.db", "must both be postgresql"),
+        ("postgresql://one@primary/gateway", "postgresql://one:sec@ret@replica/gateway", "write an @"),
+    ],
+)
+def test_a_replica_that_cannot_be_one_is_refused(tmp_path, url: str, replica: str, refusal: str) -> None:
+    config = Config(url, str(tmp_path), 2, 1.0, replica_url=replica)
+    with pytest.raises(SettingsError, match=f"GATEWAY_DATABASE_REPLICA_URL: .*{refusal}") as caught:
+        check_scheme(config)
+    assert "sec" not in str(caught.value)
