@@ -89,7 +89,7 @@ class PostgresServer:
         return standby
 
     def _control(self, *arguments: object) -> None:
-        run_as(self._user, self._binaries / "pg_ctl", "-w", "-D", self._data, *arguments)
+        run_as(self._user, self._binaries / "pg_ctl", "-w", "-t", "300", "-D", self._data, *arguments)
 
 
 @contextlib.contextmanager
