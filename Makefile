@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PARALLEL = --processes=$(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() + 3))")
 
 # The whole suite; it includes `architecture` and `types`.
-test: lint .venv/tools.stamp
+test: lint .venv/tools.stamp .venv/clickhouse.stamp
 	$(BIN)/pytest $(PARALLEL)
 
 # Between two edits: `make test` also runs slow tests and those that need their own server.
@@ -169,6 +169,12 @@ COMPILED = _pytest cryptography flask gevent httpx httpx2 hypothesis jinja2 jose
 		dpkg-deb --fsys-tarfile $${pair%%:*}_*.deb 2>/dev/null | tar -xO ./usr/$${pair#*:} >program 2>/dev/null \
 			&& install -m 755 program "$(CURDIR)/$(BIN)/$$name" || echo "$$name is not here: what needs it is skipped"; \
 	done; cd /; rm -rf "$$folder"
+	@touch $@
+
+# The engine of ClickHouse, which only its own tests load. They are skipped where it does not exist.
+.venv/clickhouse.stamp: requirements-clickhouse.txt .venv/test.stamp
+	@$(BIN)/uv pip install --quiet --no-deps --require-hashes --target .venv/clickhouse -r requirements-clickhouse.txt \
+		|| echo "chdb-core is not here: the tests with ClickHouse are skipped"
 	@touch $@
 
 # Regenerate the requirement files from pyproject.toml, including hashes.

@@ -134,6 +134,15 @@ class Metering:
 
 
 @dataclass(frozen=True, slots=True)
+class Analytics:
+    clickhouse_url: str
+    table: str
+    batch_rows: Annotated[int, Between(100, 100_000)]
+    backlog_days: Annotated[int, Between(0, 400)]
+    reports: Literal["database", "clickhouse"]
+
+
+@dataclass(frozen=True, slots=True)
 class RetentionSettings:
     audit_days: int
     invitation_days: int
@@ -252,6 +261,7 @@ class Settings:
     cache: Cache
     responses: Responses
     metering: Metering
+    analytics: Analytics
     retention: RetentionSettings
     limits: LimitSettings
     organizations: OrganizationDefaults

@@ -123,6 +123,12 @@ def sums_sql(database: Database, names: Iterable[str] = FIGURES) -> str:
     return ", ".join(f"SUM({_summed(name, inside)})" for name in names)
 
 
+def figures_sql(database: Database) -> str:
+    """Return SQL for the figures of each row of `u`, in the order of FIGURES."""
+    inside = INSIDE[database.kind]
+    return ", ".join(_summed(name, inside) for name in FIGURES)
+
+
 def column_sums_sql(names: Iterable[str] = COLUMNAR) -> str:
     """Return SQL for the sums of figures from columns."""
     return ", ".join(f"SUM({COUNTED.get(name) or SUMMED[name]})" for name in names)

@@ -19,7 +19,8 @@ from gateway.store.installation_identity import key_beside_data
 @FORCE
 @click.pass_context
 def doctor(ctx: click.Context, force: bool) -> int:
-    """Update the rollups and close past hours, then compare ledger, balances, counters, leases, usage rows and rollups.
+    """Update the rollups and close past hours, then compare ledger, balances, counters, leases, usage rows and rollups;
+    and usage rows with those in ClickHouse, if there is one.
 
     The exit status is 1 if there is any difference.
     """
@@ -35,6 +36,8 @@ def doctor(ctx: click.Context, force: bool) -> int:
     installation.rollups.catch_up()
     installation.hours.close()
     differences = examine(installation.database)
+    if installation.settings.analytics.clickhouse_url:
+        differences += installation.services.billing.usage_sink.check()
     if is_json():
         print_json({"agree": not differences, "differences": differences})
     else:

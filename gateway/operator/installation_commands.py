@@ -104,6 +104,13 @@ class Installation:
             raise Conflict(f"The database is not ready: {problems[0]}")
         return self.raw_database
 
+    @property
+    def report_database(self) -> Database:
+        """The store for usage reports, which ClickHouse answers if the settings say so. Raises as `database`."""
+        if self.settings.analytics.reports == "clickhouse":
+            return self.services.store.database
+        return self.database
+
     @cached_property
     def services(self) -> Services:
         """The services of a worker that is not started: it has no row among the workers and runs no jobs. Raises

@@ -48,7 +48,7 @@ class SpendQuery:
 
     def ask(self, owners: Owners, dimension: Dimension, step: str = "all") -> list[Row]:
         """Return the rows of one series."""
-        database = self.installation.database
+        database = self.installation.report_database
         return at_once(database, partial(measure, database, owners, self.span(step), dimension, NEEDED))
 
 
@@ -139,11 +139,12 @@ def _by_share(query: SpendQuery, by: str, tag: str) -> Spent:
     keys = {key.id: key for key in list_keys(database, project_ids=list(query.projects), deleted=True)}
     owners = Owners(project_ids=tuple(query.projects))
     question = ShareQuestion(owners, query.span("all"), by, tag.lower(), keys, teams)
-    return [(share.id, names.get(share.id, ""), share.figures) for share in read_shares(database, question)]
+    shares = read_shares(query.installation.report_database, question)
+    return [(share.id, names.get(share.id, ""), share.figures) for share in shares]
 
 
 def _print_forecast(installation: Installation, owners: Owners) -> None:
-    expected = forecast_month(installation.database, owners, installation.clock.now_us())
+    expected = forecast_month(installation.report_database, owners, installation.clock.now_us())
     amounts = (expected.spent_nusd, expected.daily_nusd, expected.expected_nusd)
     print_table(FORECAST, [(expected.month.name, *map(format_usd, amounts))], "")
 

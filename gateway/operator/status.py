@@ -8,9 +8,12 @@ import click
 
 from gateway import __version__
 from gateway.catalogue.environment_credentials import is_configured, missing_variables
+from gateway.clock import SECOND_US
 from gateway.configuration.settings import MANAGE
 from gateway.control.version import Control
 from gateway.errors import Unavailable
+from gateway.metering.clickhouse.client import read_address
+from gateway.metering.clickhouse.sink import read_progress
 from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.output import AS_JSON, is_json, print_json, print_table, show_time
 from gateway.operator.running import describe
@@ -74,6 +77,7 @@ def examine(installation: Installation) -> dict[str, Any]:
     return {
         "version": installation.settings.server.version or __version__,
         "database": database,
+        "analytics": None if behind else _sink(installation),
         "catalogue": installation.catalogue.version[:SHOWN],
         "mistakes": list(installation.accepted.problems),
         "nodes": dict(sorted(Counter(workers.values()).items())),
@@ -126,6 +130,26 @@ def _describe_replica(replica: dict[str, Any]) -> str:
     if not replica["used"]:
         return f"{replica['lag_s']:.0f} s behind; reports are read from the primary"
     return f"{replica['lag_s']:.0f} s behind; reports are read from it"
+
+
+def _sink(installation: Installation) -> dict[str, Any] | None:
+    """Return where usage rows are delivered, and until when they were (null: nothing yet); null without a place."""
+    chosen = installation.settings.analytics
+    if not chosen.clickhouse_url:
+        return None
+    address = read_address(chosen.clickhouse_url)
+    database = installation.database
+    state = read_progress(Documents(database), address, chosen.table)
+    if state is None:
+        return {"address": address.shown, "delivered_until": None, "behind_s": None}
+    behind_s = max(0, database.now_us() - state.cursor_us) // SECOND_US
+    return {"address": address.shown, "delivered_until": show_time(state.cursor_us), "behind_s": behind_s}
+
+
+def _describe_sink(sink: dict[str, Any]) -> str:
+    if sink["delivered_until"] is None:
+        return f"{sink['address']}; nothing was delivered yet"
+    return f"{sink['address']}; usage rows delivered until {sink['delivered_until']}, {sink['behind_s']} s ago"
 
 
 def _providers(installation: Installation) -> list[dict[str, Any]]:
@@ -196,6 +220,8 @@ def _describe_migration(database: dict[str, Any]) -> str:
 
 def _show(report: dict[str, Any], every: bool) -> None:
     facts = [("version", report["version"]), ("database", report["database"]["address"])]
+    if report["analytics"]:
+        facts.append(("clickhouse", _describe_sink(report["analytics"])))
     if report["database"]["replica"]:
         facts.append(("replica", _describe_replica(report["database"]["replica"])))
     facts += [("migration", _describe_migration(report["database"])), ("catalogue", report["catalogue"])]

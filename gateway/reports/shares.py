@@ -1,14 +1,15 @@
 """Shares of a project's usage by tag, session, team, person, provider, model, key or app, for chargeback."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.accounts.keys import KeyInfo
 from gateway.clock import DAY_US
 from gateway.metering.activity import Owners, Span, measure
 from gateway.metering.figures import ActivityFigures, sums_sql
-from gateway.metering.rollups.queries import Row, at_once
+from gateway.metering.rollups.queries import Row, StatisticsEngine, ValueQuestion, answer_or, at_once
 from gateway.metering.rollups.rollup_table import fetch_exact
 from gateway.metering.usage_table import raw_id
 from gateway.reports.report_metrics import NEEDED, total
@@ -54,7 +55,7 @@ def read_shares(database: Database, question: ShareQuestion) -> list[Share]:
     """Return the shares, the most expensive first. Usage of a person in several teams counts in each of them; all other
     shares add up to the usage of the projects."""
     if question.group in ("tag", "session"):
-        shares = database.view(lambda: _sum_rows(database, question))
+        shares = answer_or(database, partial(_ask_engine, question), partial(_sum_rows, database, question))
     else:
         shares = at_once(database, lambda: READERS[question.group](database, question))
     return sorted(shares, key=lambda share: (-share.figures.cost_nusd, share.id))
@@ -81,7 +82,7 @@ def read_share_steps(
     database: Database, question: ShareQuestion, values: Sequence[str], step_us: int
 ) -> list[ShareStep]:
     """Return the usage of some tags or sessions by steps of `step_us`."""
-    return database.report(lambda: _sum_steps(database, question, values, step_us))
+    return database.view(lambda: _sum_steps(database, question, values, step_us))
 
 
 def _sum_steps(database: Database, question: ShareQuestion, values: Sequence[str], step_us: int) -> list[ShareStep]:
@@ -134,11 +135,33 @@ def _sum_rows(database: Database, question: ShareQuestion) -> list[Share]:
         Share(ident, _read_figures(amounts))
         for ident, *amounts in fetch_exact(database, grouped, [*chosen.name, *chosen.bounds])
     ]
+    return _with_rest(shares, lambda: fetch_exact(database, f"SELECT {sums} {chosen.rows}", chosen.bounds)[0])
+
+
+def _ask_engine(question: ShareQuestion, engine: StatisticsEngine) -> list[Share]:
+    """Ask another engine for what `_sum_rows` returns."""
+    columns = (("project", question.owners.project_ids), ("api_key", question.owners.key_ids))
+    owners = [(column, raw_id(ident)) for column, ids in columns for ident in ids]
+    if not owners:
+        return []
+    span = question.span
+    asked = ValueQuestion(question.group, owners, span.first, span.end, question.tag, SUMMED, MOST_VALUES + 1)
+    shares = [Share(str(ident), _read_figures(amounts)) for ident, *amounts in engine.sum_shares(asked)]
+
+    def read_everything() -> Sequence[Any]:
+        _, *amounts = engine.sum_shares(replace(asked, group="all"))[0]
+        return amounts
+
+    return _with_rest(shares, read_everything)
+
+
+def _with_rest(shares: list[Share], read_everything: Callable[[], Sequence[Any]]) -> list[Share]:
+    """Return the most expensive shares, of which there is at most one too many, and one for all others."""
     if len(shares) <= MOST_VALUES:
         return shares
     shares.pop()
-    everything = fetch_exact(database, f"SELECT {sums} {chosen.rows}", chosen.bounds)[0]
-    return [*shares, Share(OTHER, _subtract(_read_figures(everything), total([share.figures for share in shares])))]
+    everything = _read_figures(read_everything())
+    return [*shares, Share(OTHER, _subtract(everything, total([share.figures for share in shares])))]
 
 
 def _read_figures(amounts: Sequence[Any]) -> ActivityFigures:

@@ -94,6 +94,8 @@ class Database:
         self._primary = backend.peewee
         self.kind = backend.kind
         self.replica: ReadReplica | None = None
+        # Answers the questions of reports instead of the tables (metering/rollups/queries.py), if one is configured.
+        self.statistics: Any = None
 
     @property
     def peewee(self) -> peewee.Database:

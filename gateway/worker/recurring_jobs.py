@@ -357,6 +357,7 @@ TABLE = (
     # Rows of the installation.
     RecurringJob("lost_leases", 15.0, Scope.INSTALLATION, _steps("billing.recovery.sweep_lost")),
     RecurringJob("rollups", 20.0, Scope.INSTALLATION, _steps("billing.rollups.advance"), first_s=0.5),
+    RecurringJob("usage_sink", 5.0, Scope.INSTALLATION, _steps("billing.usage_sink.run"), first_s=1.0),
     RecurringJob("usage_rows", 600.0, Scope.INSTALLATION, _steps("billing.usage_purge.run"), first_s=0.5),
     RecurringJob("documents", 600.0, Scope.INSTALLATION, _sweep_documents),
     RecurringJob("decisions", 600.0, Scope.INSTALLATION, _steps("routing.decisions.purge")),

@@ -50,6 +50,7 @@ from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.rate_rules import RateLimits
 from gateway.limits.spending import Spending
+from gateway.metering.clickhouse.sink import UsageSink
 from gateway.metering.counters import Counters, GaugeRow
 from gateway.metering.payload_quota import PayloadQuota
 from gateway.metering.rollups.job import Rollups
@@ -169,6 +170,7 @@ class BillingServices:
     ledger_close: LedgerClose
     rollups: Rollups
     usage_purge: UsagePurge
+    usage_sink: UsageSink
     reports: Reports
     reconciliation_gauge: ReconciliationGauge
 

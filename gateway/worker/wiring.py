@@ -1,7 +1,6 @@
 """The wiring: builds every long-lived object of a worker."""
 
 import random
-from functools import partial
 
 from gateway.accounts.authentication import Authentication
 from gateway.accounts.cleanup import AccountCleanup
@@ -23,6 +22,7 @@ from gateway.billing.reconciliation_gauge import ReconciliationGauge
 from gateway.billing.recovery import Recovery
 from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
+from gateway.clock import DAY_US
 from gateway.configuration.settings import Settings
 from gateway.engine.cache import ResponseCache
 from gateway.engine.chat import ChatEngine
@@ -45,6 +45,9 @@ from gateway.limits.lease_keeping import OutageLimits
 from gateway.limits.rate_limits import RateLimiter
 from gateway.limits.rate_rules import RateLimits
 from gateway.limits.spending import Spending
+from gateway.metering.clickhouse.answers import ClickHouseAnswers
+from gateway.metering.clickhouse.client import open_client
+from gateway.metering.clickhouse.sink import UsageSink
 from gateway.metering.payload_quota import PayloadQuota
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
@@ -222,6 +225,14 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
     rate_limits = RateLimits(database, control)
     rates = RateLimiter(rate_limits, clock, store.redis)
     rollups = Rollups(database)
+    sink = _open_sink(base)
+    metering = base.settings.metering
+
+    def kept_from_us() -> int:
+        """The ledger and ClickHouse have everything from before this time."""
+        days = metering.usage_days + base.settings.analytics.backlog_days
+        return min(closed_until_us(database), sink.kept_from_us(database.now_us() - days * DAY_US))
+
     return BillingServices(
         budgets=funding.budgets,
         ledger=funding.ledger,
@@ -231,12 +242,23 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
         recovery=Recovery(database, folder, control, clock, base.settings.timeouts.request_s, base.telemetry.states),
         ledger_close=LedgerClose(database, store.documents, funding.ledger),
         rollups=rollups,
-        usage_purge=UsagePurge(
-            database, clock, base.settings.metering.usage_days, MARKED, partial(closed_until_us, database)
-        ),
+        usage_purge=UsagePurge(database, clock, metering.usage_days, MARKED, kept_from_us),
+        usage_sink=sink,
         reports=Reports(database, clock, funding.budgets, funding.ledger, catalogue.current, accounts.sources),
         reconciliation_gauge=ReconciliationGauge(database, store.documents, clock, rollups, base.telemetry.states),
     )
+
+
+def _open_sink(base: WorkerBase) -> UsageSink:
+    """Return the delivery of usage to ClickHouse, and let it answer reports if the settings say so. SettingsError."""
+    store = base.store
+    chosen = base.settings.analytics
+    client = open_client(base.transport, chosen.clickhouse_url, chosen.table)
+    states = base.telemetry.states
+    sink = UsageSink(store.database, store.documents, base.clock, states, client, chosen.table, chosen.batch_rows)
+    if client is not None and chosen.reports == "clickhouse":
+        store.database.statistics = ClickHouseAnswers(sink, client, base.clock)
+    return sink
 
 
 def _open_engine(

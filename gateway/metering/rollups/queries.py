@@ -3,11 +3,13 @@ series."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import orjson
 
+from gateway.errors import Unavailable
 from gateway.metering.figures import FIGURES, ActivityFigures
 from gateway.metering.rollups.days import BLOCK, DAY, SumStep, list_blocks
 from gateway.metering.rollups.rollup_table import HOURS, Series, State, fetch_sums, read_state
@@ -61,6 +63,20 @@ class RollupQuestion:
     shifts: Shifts = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ValueQuestion:
+    """The usage of each value of a tag, or of each session ("all": together), in the hours [first, end); only the `most`
+    most expensive ones. `owners` are pairs of a column (project, api_key) and a raw id."""
+
+    group: str
+    owners: Sequence[tuple[str, bytes]]
+    first: int
+    end: int
+    tag: str
+    figures: tuple[str, ...]
+    most: int
+
+
 class HourRun(NamedTuple):
     """The hours [first, end), read as sums of `step`s. `minutes` is the constant offset of the time zone, None if it
     does not matter."""
@@ -106,18 +122,62 @@ class RollupQuery(NamedTuple):
     order: str
 
 
+class StatisticsEngine(Protocol):
+    """Another engine that answers questions, from the same usage rows. Its methods raise NotCovered and Unavailable;
+    then the rollups answer."""
+
+    def is_usable(self) -> bool: ...
+    def leave(self) -> None: ...
+    def fetch_rows(self, question: RollupQuestion) -> list[Row]: ...
+    def fetch_columns(self, question: RollupQuestion) -> list[StepColumns]: ...
+    def sum_shares(self, question: ValueQuestion) -> list[list[Any]]: ...
+
+
+class NotCovered(Exception):
+    """An engine does not have all rows of the time in question."""
+
+
+# The engine that answers in the running greenlet, inside `at_once`.
+_CHOSEN: ContextVar[StatisticsEngine | None] = ContextVar("statistics engine", default=None)
+
+
 def at_once(database: Database, work: Callable[[], T]) -> T:
-    """Return the result of `work`, a long read of one snapshot of the store. Unavailable."""
+    """Return the result of `work`, a long read of one snapshot of the store; or of another engine, where one is
+    configured and usable. Unavailable."""
 
     def read() -> T:
         with database.peewee.transaction(AT_ONCE[database.kind]):
             return work()
 
+    def ask(engine: StatisticsEngine) -> T:
+        token = _CHOSEN.set(engine)
+        try:
+            return work()
+        finally:
+            _CHOSEN.reset(token)
+
+    return answer_or(database, ask, read)
+
+
+def answer_or(database: Database, ask: Callable[[StatisticsEngine], T], read: Callable[[], T]) -> T:
+    """Return what `ask` gets from another engine, where one is configured, usable and has the rows; else what `read`
+    gets from the store. Unavailable."""
+    engine: StatisticsEngine | None = database.statistics
+    if engine is not None and engine.is_usable():
+        try:
+            return ask(engine)
+        except NotCovered:
+            pass
+        except Unavailable:
+            engine.leave()
     return database.view(read)
 
 
 def fetch_rows(database: Database, question: RollupQuestion) -> list[Row]:
     """Return the rows with usage, in no order. Inside `at_once`."""
+    engine = _CHOSEN.get()
+    if engine is not None:
+        return engine.fetch_rows(question)
     rows: dict[tuple[int, tuple[Any, ...]], Row] = {}
     width = 1 + len(question.dimensions)
     moments = ("MAX(hour)", "MAX(updated_at)"), ("hour", "updated_at")
@@ -136,6 +196,9 @@ def fetch_rows(database: Database, question: RollupQuestion) -> list[Row]:
 def fetch_columns(database: Database, question: RollupQuestion) -> list[StepColumns]:
     """Return the same figures as columns and without times, for tens of thousands of rows: the store builds the lists.
     A step may be split. Inside `at_once`."""
+    engine = _CHOSEN.get()
+    if engine is not None:
+        return engine.fetch_columns(question)
     wide = len(question.dimensions)
     listed = LIST[database.kind]
     names = (HEX[database.kind] if name == "owner" else name for name in question.dimensions)
@@ -158,7 +221,9 @@ def _read_numbers(text: str) -> list[int]:
 
 
 def is_filled(database: Database) -> bool:
-    """Return whether all rows from before the rollups are counted. Inside a read."""
+    """Return whether all rows from before the rollups are counted. Inside `at_once`."""
+    if _CHOSEN.get() is not None:
+        return True
     state = read_state(database)
     return state is not None and not state.filling
 

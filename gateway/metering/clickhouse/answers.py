@@ -1,0 +1,148 @@
+"""Reports from ClickHouse: the answers to the questions of the rollups, and shares by tag and session.
+
+It answers while reports are configured to use it, its rows are at most a few minutes old, and it has all rows of the
+time in question; otherwise the rollups and usage rows of the database do.
+"""
+
+from typing import Any
+
+from gateway.clock import HOUR_US, MINUTE_US, Clock
+from gateway.errors import Unavailable
+from gateway.metering.clickhouse.client import ClickHouse
+from gateway.metering.clickhouse.sink import SinkState, UsageSink
+from gateway.metering.figures import ActivityFigures
+from gateway.metering.rollups.queries import DAY_MINUTES, NotCovered, RollupQuestion, Row, StepColumns, ValueQuestion
+from gateway.metering.rollups.rollup_table import HOURS, Series
+
+CHECK_S = 5.0  # how long a known progress counts
+RETRY_S = 10.0  # how long ClickHouse is not asked after a failure
+MOST_LAG_US = 5 * MINUTE_US
+HOUR_SQL = f"intDiv(at_us, {HOUR_US})"
+
+OWNER = {
+    Series.PROJECT: "project",
+    Series.PROJECT_MODEL: "project",
+    Series.PROJECT_SOURCE: "project",
+    Series.KEY: "api_key",
+    Series.KEY_MODEL: "api_key",
+    Series.KEY_SOURCE: "api_key",
+}
+NAME = {Series.PROJECT_SOURCE: "source", Series.KEY_SOURCE: "source"}
+VALUE = {"tag": "JSONExtractString(tags, {tag:String})", "session": "session", "all": "''"}
+
+
+class ClickHouseAnswers:
+    """Answers from the table that `sink` fills."""
+
+    def __init__(self, sink: UsageSink, client: ClickHouse, clock: Clock) -> None:
+        self._sink = sink
+        self._client = client
+        self._clock = clock
+        self._asked_at = float("-inf")
+        self._state: SinkState | None = None
+
+    def is_usable(self) -> bool:
+        """Return whether questions should be asked here."""
+        now = self._clock.monotonic()
+        if now >= self._asked_at:
+            self._asked_at = now + CHECK_S
+            try:
+                self._state = self._sink.state()
+            except Unavailable:
+                self._state = None
+        return self._state is not None and self._state.cursor_us > self._clock.now_us() - MOST_LAG_US
+
+    def leave(self) -> None:
+        """Ask nothing for a moment, because ClickHouse failed."""
+        self._state = None
+        self._asked_at = self._clock.monotonic() + RETRY_S
+
+    def fetch_rows(self, question: RollupQuestion) -> list[Row]:
+        """Return the rows with usage, as the function of the rollups. NotCovered, Unavailable."""
+        rows = []
+        wide = len(question.dimensions)
+        for line in self._ask(question):
+            figures = ActivityFigures()
+            values = zip(question.figures, line[wide + 3 :], strict=True)
+            vars(figures).update({name: int(value) for name, value in values if int(value)})
+            value = tuple(map(_read_value, question.dimensions, line[1 : wide + 1]))
+            rows.append(Row(int(line[0]), value, figures, int(line[wide + 1]), int(line[wide + 2])))
+        return rows
+
+    def fetch_columns(self, question: RollupQuestion) -> list[StepColumns]:
+        """Return the same figures as columns, as the function of the rollups. NotCovered, Unavailable."""
+        wide = len(question.dimensions)
+        steps: dict[int, StepColumns] = {}
+        for line in self._ask(question):
+            step = int(line[0])
+            columns = steps.get(step)
+            if columns is None:
+                columns = steps[step] = StepColumns(step, [[] for _ in range(wide)], [[] for _ in question.figures])
+            for values, value in zip(columns.dimensions, line[1:], strict=False):
+                values.append(value)
+            for numbers, number in zip(columns.figures, line[wide + 3 :], strict=True):
+                numbers.append(int(number))
+        return list(steps.values())
+
+    def sum_shares(self, question: ValueQuestion) -> list[list[Any]]:
+        """Return the value, the number of requests and the sums of the figures for each value. NotCovered,
+        Unavailable."""
+        group = question.group
+        start_us = question.first * HOUR_US
+        end_us = question.end * HOUR_US
+        self._check_covered(start_us)
+        owned = " OR ".join(f"{column} = '{owner.hex()}'" for column, owner in question.owners)
+        sums = ", ".join(_sum(name) for name in question.figures)
+        sql = (
+            f"SELECT {VALUE[group]} AS value, countIf(attempt = 0 AND kind = 0), {sums} FROM {self._sink.table} FINAL "
+            f"WHERE ({owned}) AND at_us >= {start_us} AND at_us < {end_us} GROUP BY value "
+            f"ORDER BY {_sum('cost_nusd')} DESC, value LIMIT {question.most}"
+        )
+        return self._client.query(sql, **({"tag": question.tag} if group == "tag" else {}))
+
+    def _ask(self, question: RollupQuestion) -> list[list[Any]]:
+        """Return step, dimensions, newest hour, time of delivery and figures."""
+        self._check_covered(question.first * HOUR_US)
+        names = {"owner": OWNER[question.series], "provider": "provider", "name": NAME.get(question.series, "served")}
+        dimensions = "".join(f", {names[one]} AS dimension_{one}" for one in question.dimensions)
+        groups = "".join(f", dimension_{one}" for one in question.dimensions)
+        sums = "".join(f", {_sum(name)}" for name in question.figures)
+        owners = ", ".join(f"'{owner.hex()}'" for owner in question.owners)
+        return self._client.query(
+            f"SELECT {_step_sql(question)} AS step{dimensions}, max({HOUR_SQL}), max(version){sums} "
+            f"FROM {self._sink.table} FINAL WHERE {OWNER[question.series]} IN ({owners}) "
+            f"AND at_us >= {question.first * HOUR_US} AND at_us < {question.end * HOUR_US} GROUP BY step{groups}"
+        )
+
+    def _check_covered(self, start_us: int) -> None:
+        state = self._state
+        if state is None or start_us < state.since_us:
+            raise NotCovered
+
+
+def _step_sql(question: RollupQuestion) -> str:
+    if question.bucket == "all":
+        return "0"
+    if question.bucket == "hour":
+        return HOUR_SQL
+    if not question.shifts:
+        return f"intDiv({HOUR_SQL}, {HOURS})"
+    days = [(hour, f"intDiv({HOUR_SQL} * 60 + {minutes}, {DAY_MINUTES})") for hour, minutes in question.shifts]
+    sql = days[0][1]
+    for hour, day in days[1:]:
+        sql = f"if({HOUR_SQL} >= {hour}, {day}, {sql})"
+    return sql
+
+
+def _sum(name: str) -> str:
+    """Return the sum of a figure; money may exceed 64 bits."""
+    if name.endswith("_nusd"):
+        return f"sum(toInt128({name}))"
+    return f"sum({name})"
+
+
+def _read_value(dimension: str, value: Any) -> Any:
+    """Return a value as the rollups do: ids as bytes."""
+    if dimension == "owner":
+        return bytes.fromhex(value)
+    return value

@@ -1,0 +1,271 @@
+"""The job that delivers usage rows to ClickHouse: in the order in which they were posted, then those that were late.
+
+Each row arrives at least once and counts once (usage_rows.py). What is not delivered yet stays in `usage`, which is
+the backlog: rows are not removed before their delivery, for at most `backlog_days` more than otherwise. The progress is
+a document, written after each batch; after a crash the last batch is delivered again.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import orjson
+
+from gateway.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US, Clock, to_iso
+from gateway.errors import Unavailable
+from gateway.metering.clickhouse import usage_rows
+from gateway.metering.clickhouse.client import ClickHouse, ClickHouseAddress
+from gateway.metering.rollups.queries import rows_begin_us
+from gateway.metering.rollups.row_sums import MARGIN_US
+from gateway.money import format_usd
+from gateway.runtime.state_changes import INFO, WARNING, StateChange, StateLog
+from gateway.runtime.threads import compute
+from gateway.store.database import Database
+from gateway.store.documents import Documents
+from gateway.store.partitions import id_at, time_of
+
+KIND = "usage_sink"
+KEPT_S = 10 * 365 * 86_400.0
+SUBJECT = "clickhouse"
+REMEDY = "check analytics.clickhouse_url; usage rows wait in the database and are delivered later"
+BACK = StateChange("analytics.back", SUBJECT, "ClickHouse takes usage rows again", INFO)
+# A commit normally takes less than this after its rows are created; others are found by counting.
+LAG_US = 10 * SECOND_US
+# The rows of this long ago are counted at intervals of half of it.
+COUNTED_US = 20 * MINUTE_US
+# Hours with late rows are compared this long after they were marked, when that transaction has ended.
+MARKED_US = 10 * SECOND_US
+FOR_EVER_US = 1 << 62
+NEW = "w.request IN (SELECT b.request FROM usage b WHERE b.posted_at >= ? AND b.posted_at < ?)"
+OF_TIME = "w.at >= ? AND w.at < ? AND w.request >= ? AND w.request < ?"
+
+ShouldContinue = Callable[[], bool]
+
+
+class SinkState(NamedTuple):
+    """The progress. Rows posted before `cursor_us` were delivered, and late hours marked before `late_us`; rows up to
+    `counted_us` were counted on both sides. ClickHouse has all rows of requests from `since_us` on."""
+
+    cursor_us: int
+    late_us: int
+    counted_us: int
+    since_us: int
+
+
+class TimeDifference(NamedTuple):
+    """A step of time with different rows or costs: here, and in ClickHouse."""
+
+    start_us: int
+    here: tuple[int, int]
+    there: tuple[int, int]
+
+
+class UsageSink:
+    """Delivers the usage rows of `database` to a table of `client` (None: there is no ClickHouse)."""
+
+    def __init__(
+        self,
+        database: Database,
+        documents: Documents,
+        clock: Clock,
+        states: StateLog,
+        client: ClickHouse | None,
+        table: str,
+        batch_rows: int,
+    ) -> None:
+        self._database = database
+        self._documents = documents
+        self._clock = clock
+        self._states = states
+        self.client = client
+        self.table = table
+        self._batch_rows = batch_rows
+        self._prepared = False
+
+    def run(self, go_on: ShouldContinue, lag_us: int = LAG_US, thorough: bool = False) -> None:
+        """Deliver everything that was posted until `lag_us` ago. `thorough`: count the last rows at once. Unavailable
+        when the database or ClickHouse is away: the next run continues."""
+        if self.client is None:
+            return
+        try:
+            self._run(self.client, go_on, lag_us, thorough)
+        except Unavailable as error:
+            if error.message.startswith("ClickHouse"):
+                self._states.fire(StateChange("analytics.away", SUBJECT, error.message, WARNING, REMEDY))
+            raise
+        self._states.resolve(BACK)
+
+    def state(self) -> SinkState | None:
+        """Return the progress; None before the first run. Unavailable."""
+        if self.client is None:
+            return None
+        return read_progress(self._documents, self.client.address, self.table)
+
+    def kept_from_us(self, least_us: int) -> int:
+        """Return the time from which rows must be kept for their delivery: `least_us` if they wait for longer, and the
+        end of time without ClickHouse."""
+        if self.client is None:
+            return FOR_EVER_US
+        state = self.state()
+        if state is None:
+            return least_us
+        return max(least_us, state.cursor_us - DAY_US)
+
+    def compare(self, from_us: int, until_us: int, step_us: int) -> list[TimeDifference]:
+        """Return the steps of [from, until), by the times of attempts, in which ClickHouse has other rows or costs."""
+        assert self.client is not None
+        sql = (
+            f"SELECT w.at / {step_us}, COUNT(*), COALESCE(SUM(w.cost_nusd), 0) FROM usage w WHERE {OF_TIME} GROUP BY 1"
+        )
+        params = (from_us, until_us, id_at(from_us - MARGIN_US), id_at(until_us + MARGIN_US))
+        here = {int(row[0]): (int(row[1]), int(row[2])) for row in self._fetch(sql, params)}
+        found = self.client.query(
+            f"SELECT intDiv(at_us, {step_us}), count(), sum(cost_nusd) FROM {self.table} FINAL "
+            f"WHERE at_us >= {from_us} AND at_us < {until_us} GROUP BY 1"
+        )
+        there = {int(row[0]): (int(row[1]), int(row[2])) for row in found}
+        nothing = (0, 0)
+        return [
+            TimeDifference(step * step_us, here.get(step, nothing), there.get(step, nothing))
+            for step in sorted({*here, *there})
+            if here.get(step, nothing) != there.get(step, nothing)
+        ]
+
+    def check(self) -> list[str]:
+        """Deliver everything, then return a line for each hour in which ClickHouse has other rows or costs. Hours from
+        which rows were removed here are left out. Unavailable."""
+        self.run(lambda: True, 0, thorough=True)
+        state = self.state()
+        if state is None:
+            return []
+        begin_us = max(state.since_us, self._database.read(partial(rows_begin_us, self._database)))
+        if begin_us:
+            begin_us = (begin_us + MARGIN_US) // HOUR_US * HOUR_US + HOUR_US
+        differences = []
+        end_us = state.cursor_us
+        # Days one after the other, because a statement has a time limit.
+        first_us = max(begin_us, self._oldest_us(end_us))
+        for start_us in range(first_us // HOUR_US * HOUR_US, end_us, DAY_US):
+            for step in self.compare(start_us, min(start_us + DAY_US, end_us), HOUR_US):
+                differences.append(_describe(step))
+        return differences
+
+    def _oldest_us(self, until_us: int) -> int:
+        """Return the time of the oldest attempt on either side."""
+        assert self.client is not None
+        here = self._fetch("SELECT MIN(request) FROM usage", ())[0][0]
+        there = self.client.query(f"SELECT min(at_us) FROM {self.table} HAVING count() > 0")
+        oldest = [] if here is None else [time_of(bytes(here)) - MARGIN_US]
+        return max(0, min([until_us, *oldest, *(int(row[0]) for row in there)]))
+
+    def _run(self, client: ClickHouse, go_on: ShouldContinue, lag_us: int, thorough: bool) -> None:
+        if not self._prepared:
+            for statement in usage_rows.table_sql(self.table):
+                client.execute(statement)
+            self._prepared = True
+        now_us = self._database.now_us()
+        state = self.state() or self._first(now_us)
+        # A clock that was ahead and was corrected: new rows have earlier times than delivered ones.
+        state = state._replace(cursor_us=min(state.cursor_us, now_us - lag_us))
+        state = self._deliver_new(client, state, now_us - lag_us, go_on)
+        state = self._deliver_late(client, state, now_us - MARKED_US, go_on)
+        if go_on() and (thorough or state.cursor_us >= state.counted_us + COUNTED_US // 2):
+            self._deliver_missing(client, state.counted_us - COUNTED_US // 2, state.cursor_us, go_on)
+            self._save(client, state._replace(counted_us=state.cursor_us))
+
+    def _first(self, now_us: int) -> SinkState:
+        """Return the state before the first delivery, which begins with the oldest row."""
+        begin_us = self._database.read(partial(rows_begin_us, self._database))
+        rows = self._fetch("SELECT MIN(posted_at) FROM usage", ())
+        oldest_us = rows[0][0]
+        return SinkState(now_us - LAG_US if oldest_us is None else int(oldest_us), now_us, now_us, begin_us)
+
+    def _deliver_new(self, client: ClickHouse, state: SinkState, until_us: int, go_on: ShouldContinue) -> SinkState:
+        while state.cursor_us < until_us and go_on():
+            end_us = self._end_of_batch(state.cursor_us, until_us)
+            rows = self._rows(NEW, (state.cursor_us, end_us))
+            self._insert(client, rows, repeatable=True)
+            state = state._replace(cursor_us=end_us)
+            self._save(client, state)
+        return state
+
+    def _deliver_late(self, client: ClickHouse, state: SinkState, until_us: int, go_on: ShouldContinue) -> SinkState:
+        """Deliver what the rollups found to be committed late (a record of an outage, a slow clock)."""
+        if until_us <= state.late_us:
+            return state
+        sql = "SELECT hour FROM rollup_hour WHERE late_at >= ? AND late_at < ? ORDER BY hour"
+        for (hour,) in self._fetch(sql, (state.late_us, until_us)):
+            if not go_on():
+                return state
+            self._deliver_missing(client, int(hour) * HOUR_US, (int(hour) + 1) * HOUR_US, go_on)
+        state = state._replace(late_us=until_us)
+        self._save(client, state)
+        return state
+
+    def _deliver_missing(self, client: ClickHouse, from_us: int, until_us: int, go_on: ShouldContinue) -> None:
+        """Deliver the minutes of [from, until) again that ClickHouse does not have as a whole."""
+        from_us = from_us // MINUTE_US * MINUTE_US
+        for start_us, here, there in self.compare(from_us, until_us, MINUTE_US):
+            if not go_on():
+                return
+            if here[0] < there[0]:
+                continue  # rows were removed here, or delivered between the two counts
+            end_us = start_us + MINUTE_US
+            params = (start_us, end_us, id_at(start_us - MARGIN_US), id_at(end_us + MARGIN_US))
+            rows = self._rows(OF_TIME, params)
+            for first in range(0, len(rows), self._batch_rows):
+                self._insert(client, rows[first : first + self._batch_rows], repeatable=False)
+
+    def _end_of_batch(self, start_us: int, until_us: int) -> int:
+        sql = "SELECT posted_at FROM usage WHERE posted_at >= ? AND posted_at < ? ORDER BY posted_at LIMIT 1 OFFSET ?"
+        rows = self._fetch(sql, (start_us, until_us, self._batch_rows))
+        if rows:
+            return max(start_us + 1, int(rows[0][0]))
+        return until_us
+
+    def _rows(self, condition: str, params: Sequence[Any]) -> list[Sequence[Any]]:
+        return self._database.report(partial(usage_rows.fetch, self._database, condition, params, FOR_EVER_US))
+
+    def _insert(self, client: ClickHouse, rows: list[Sequence[Any]], repeatable: bool) -> None:
+        """Insert rows; if they are `repeatable`, the same block is ignored when it arrived before."""
+        if not rows:
+            return
+        version = self._clock.now_us()
+        lines, token = compute(_write, rows, version)
+        client.insert(self.table, lines, token if repeatable else "")
+
+    def _fetch(self, sql: str, params: Sequence[Any]) -> list[Any]:
+        return self._database.report(partial(self._database.fetch, sql, params))
+
+    def _save(self, client: ClickHouse, state: SinkState) -> None:
+        key = _key(client.address, self.table)
+        self._documents.put(KIND, key, orjson.dumps(state._asdict()), KEPT_S)
+
+
+def _describe(step: TimeDifference) -> str:
+    rows, cost = step.here
+    found, found_cost = step.there
+    return (
+        f"ClickHouse has {found} usage rows of {format_usd(found_cost)} USD for the hour {to_iso(step.start_us)[:13]}, "
+        f"the database {rows} of {format_usd(cost)} USD"
+    )
+
+
+def read_progress(documents: Documents, address: ClickHouseAddress, table: str) -> SinkState | None:
+    """Return the progress of deliveries to a table; None before the first. Unavailable."""
+    stored = documents.get(KIND, _key(address, table))
+    if stored:
+        return SinkState(**orjson.loads(stored))
+    return None
+
+
+def _key(address: ClickHouseAddress, table: str) -> str:
+    """Return the key of the progress: another server or table begins anew."""
+    return hashlib.sha256(f"{address.shown} {table}".encode()).hexdigest()[:32]
+
+
+def _write(rows: list[Sequence[Any]], version: int) -> tuple[bytes, str]:
+    """Return rows as lines, and a token for these rows."""
+    content = usage_rows.write(rows, 0)
+    return usage_rows.write(rows, version), hashlib.sha256(content).hexdigest()

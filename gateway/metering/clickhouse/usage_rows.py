@@ -1,0 +1,68 @@
+"""The table of usage in ClickHouse: its columns, its rows as JSON, and the SQL that reads them from the database.
+
+A row is one attempt, as in `usage`, with all figures of reports computed. Rows with equal keys are one row: the newest
+`version` counts, so a row may be delivered any number of times.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from gateway.metering.figures import FIGURES, figures_sql, last_params, rows_sql
+from gateway.store.database import Database
+
+IDS = ("request", "organization", "project", "api_key", "member")
+TEXTS = ("operation", "provider", "asked", "served", "source", "finish", "error")
+FREE_TEXTS = ("price_version", "label", "session", "tags")
+NUMBERS = ("attempt", "kind", "status", "mode", "basis", "flags", "duration_ms", "ttft_ms")
+TIMES = ("at", "posted_at")
+SELECTED = (*IDS, *TEXTS, *FREE_TEXTS, *NUMBERS, *TIMES)
+# How many blocks of inserts a table remembers, to ignore repeated ones.
+REMEMBERED = 1_000
+
+TYPES = {
+    **dict.fromkeys(IDS, "String"),
+    **dict.fromkeys(TEXTS, "LowCardinality(String)"),
+    **dict.fromkeys(FREE_TEXTS, "String"),
+    **dict.fromkeys(NUMBERS, "Int32"),
+    "at_us": "Int64",
+    "posted_us": "Int64",
+    **dict.fromkeys(FIGURES, "Int64"),
+    "version": "UInt64",
+}
+NAMES = (*IDS, *TEXTS, *FREE_TEXTS, *NUMBERS, "at_us", "posted_us", *FIGURES)
+
+
+def table_sql(table: str) -> tuple[str, ...]:
+    """Return the statements that create the table, and add the columns that an earlier release did not have."""
+    columns = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
+    added = ", ".join(f"ADD COLUMN IF NOT EXISTS {name} {kind}" for name, kind in TYPES.items())
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table} ({columns}, "
+        "at DateTime64(6, 'UTC') ALIAS fromUnixTimestamp64Micro(at_us)) "
+        "ENGINE = ReplacingMergeTree(version) PARTITION BY toYYYYMM(fromUnixTimestamp64Micro(at_us, 'UTC')) "
+        "ORDER BY (project, at_us, request, attempt, kind) "
+        f"SETTINGS non_replicated_deduplication_window = {REMEMBERED}",
+        f"ALTER TABLE {table} {added}",
+    )
+
+
+def fetch(database: Database, condition: str, params: Sequence[Any], horizon_us: int) -> list[Sequence[Any]]:
+    """Return the usage rows `w` that meet a condition; rows posted before `horizon_us` decide which attempt is the
+    last of its request. Inside a report."""
+    columns = ", ".join(f"u.{name}" for name in SELECTED)
+    sql = f"SELECT {columns}, {figures_sql(database)} FROM {rows_sql(condition)}"
+    return database.fetch(sql, (*last_params(horizon_us, b""), *params))
+
+
+def write(rows: Sequence[Sequence[Any]], version: int) -> bytes:
+    """Return rows of `fetch` as JSONEachRow."""
+    lines = []
+    for row in rows:
+        values: list[Any] = [bytes(value).hex() for value in row[: len(IDS)]]
+        values += ["" if value is None else value for value in row[len(IDS) :]]
+        line: dict[str, Any] = dict(zip(NAMES, values, strict=True))
+        line["version"] = version
+        lines.append(orjson.dumps(line))
+    return b"\n".join(lines)
