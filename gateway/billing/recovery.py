@@ -7,18 +7,19 @@ from pathlib import Path
 
 from gateway.billing.session_budgets import forget_old
 from gateway.billing.usage_rows import IntentDetails, interrupted, read_intent
-from gateway.clock import SECOND_US, Clock
+from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.control.version import Control
 from gateway.limits.lease_sweep import charge, forget_returned, give_up, list_lost
 from gateway.limits.models import group_of
 from gateway.metering.rollups.rollup_table import read_state
 from gateway.metering.usage_table import RECORD, UsageRecord, known, write_teams
-from gateway.runtime.state_changes import StateChange, StateLog
+from gateway.runtime.state_changes import ERROR, StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.intents import Intent, Orphan, orphans
-from gateway.store.outage_journal import path_of, post_orphans
+from gateway.store.outage_journal import KEPT_US, path_of, post_orphans
 
 AT_ONCE = 200
+EXPIRED = "compare the file with your providers' invoices, credit or charge the difference, and delete it"
 DIED = "see the log from before it ended; its open requests are recorded as interrupted"
 LOST = "keep GATEWAY_DATA_DIR of each node across restarts: without it, requests in progress are lost from the records"
 
@@ -68,11 +69,15 @@ class Recovery:
 
     def _post_kept(self) -> None:
         """Post what ended workers kept while the database was away."""
-        count = post_orphans(self._database, self._directory, self._clock.now_us())
+        count = post_orphans(self._database, self._directory, self._clock.now_us(), self._note_expired)
         if count:
             message = f"{count} records that ended workers kept while the database was away were posted"
             facts: dict[str, object] = {"records": count}
             self._states.publish(StateChange("recovery.posted", "recovery", message, remedy=DIED, facts=facts))
+
+    def _note_expired(self, path: Path) -> None:
+        message = f"records that waited for more than {KEPT_US // DAY_US} days were not posted: {path}"
+        self._states.publish(StateChange("recovery.expired", "recovery", message, ERROR, EXPIRED))
 
     def _replay(self, orphan: Orphan) -> int:
         intents = list(orphan.intents.values())

@@ -6,14 +6,12 @@ Leases of holds are skipped: they belong to a job, which ends them (holds.py).
 from collections.abc import Sequence
 from functools import partial
 
-from gateway.clock import SECOND_US
 from gateway.limits.lease_folding import LeaseChange, fold_inside
 from gateway.limits.leases import SPEND, lock_budgets
 from gateway.store.database import Database
+from gateway.store.outage_journal import REMEMBERED_US
 
 AT_ONCE = 200
-# How long a lost worker may still come back and settle; afterwards its rows are deleted.
-FORGET_S = 7 * 24 * 3600
 
 
 def charge(database: Database, costs: Sequence[tuple[int, str, int]]) -> None:
@@ -55,7 +53,7 @@ def list_lost(database: Database, longest_us: int) -> list[int]:
 
 def forget_returned(database: Database) -> int:
     """Delete the rows of lost workers that did not come back."""
-    before = f"{database.moment_sql()} - {FORGET_S * SECOND_US}"
+    before = f"{database.moment_sql()} - {REMEMBERED_US}"
     sql = f"DELETE FROM lease WHERE returned_at < {before} AND spent_nusd = 0 AND granted_nusd = 0"
     any_returned = "SELECT 1 FROM lease WHERE returned_at IS NOT NULL LIMIT 1"
     if database.read(lambda: database.execute(any_returned).fetchone()) is None:

@@ -185,10 +185,11 @@ def check_scope(installation: Installation, organization: str = "", project: str
 def address_of(installation: Installation) -> str:
     """Return the URL of the gateway, without a trailing slash."""
     server = installation.settings.server
-    return server.public_url.rstrip("/") or f"http://{_reachable(server.host)}:{server.port}"
+    return server.public_url.rstrip("/") or f"http://{reachable(server.host)}:{server.port}"
 
 
-def _reachable(host: str) -> str:
+def reachable(host: str) -> str:
+    """Return an address at which a server that listens at `host` can be reached from here."""
     if host in ("", "0.0.0.0", "::", "[::]"):
         return "127.0.0.1"
     if ":" in host and not host.startswith("["):

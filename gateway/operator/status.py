@@ -1,6 +1,7 @@
 """`status`: the state of the installation, from the reports of its workers and jobs in the database."""
 
 from collections import Counter
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from gateway.errors import Unavailable
 from gateway.metering.clickhouse.client import read_address
 from gateway.metering.clickhouse.sink import read_progress
 from gateway.operator.installation_commands import Installation, opened
+from gateway.operator.node_probe import read_readiness
 from gateway.operator.output import AS_JSON, is_json, print_json, print_table, show_time
 from gateway.operator.running import describe
 from gateway.store import migrations
 from gateway.store.database import Database
 from gateway.store.documents import Documents
-from gateway.store.outage_journal import kept_bytes
+from gateway.store.outage_journal import kept_bytes, list_set_aside
 from gateway.telemetry.presence import WorkerFacts, read_presence
 from gateway.worker import accepted_configuration
 from gateway.worker.recurring_jobs import read_reports
@@ -77,6 +79,7 @@ def examine(installation: Installation) -> dict[str, Any]:
     return {
         "version": installation.settings.server.version or __version__,
         "database": database,
+        "node": _node(installation) if database["error"] else None,
         "analytics": None if behind else _sink(installation),
         "catalogue": installation.catalogue.version[:SHOWN],
         "mistakes": list(installation.accepted.problems),
@@ -108,6 +111,7 @@ def _database(installation: Installation) -> dict[str, Any]:
         "error": error,
         "replica": _replica(installation.existing_database) if not error else None,
         "kept_bytes": kept_bytes(Path(chosen.data_dir) / "journal"),
+        "expired_files": [str(path) for path in list_set_aside(Path(chosen.data_dir) / "journal")],
         "migration": state.newest or None,
         "pending": list(state.pending),
         "ahead": list(state.ahead),
@@ -130,6 +134,21 @@ def _describe_replica(replica: dict[str, Any]) -> str:
     if not replica["used"]:
         return f"{replica['lag_s']:.0f} s behind; reports are read from the primary"
     return f"{replica['lag_s']:.0f} s behind; reports are read from it"
+
+
+def _node(installation: Installation) -> dict[str, Any]:
+    """Return what the gateway of this node answers to readiness probes; `ready` is null if none answers."""
+    answer = read_readiness(installation.settings.server)
+    if answer is None:
+        return {"ready": None, "says": None}
+    return {"ready": answer[0] == HTTPStatus.OK, "says": answer[1]}
+
+
+def _describe_node(node: dict[str, Any]) -> str:
+    if node["ready"] is None:
+        return "No gateway answers on this host at its port."
+    state = "serves" if node["ready"] else "does not serve"
+    return f"The gateway of this host {state}: {'; '.join(node['says'].splitlines())}"
 
 
 def _sink(installation: Installation) -> dict[str, Any] | None:
@@ -228,8 +247,11 @@ def _show(report: dict[str, Any], every: bool) -> None:
     print_table(("WHAT", "IS"), facts, "")
     if report["database"]["error"]:
         click.echo("The database is away: workers, jobs and cooldowns are unknown.")
+        click.echo(_describe_node(report["node"]))
     if report["database"]["kept_bytes"]:
         click.echo("Workers of this node keep usage records in local files until the database is back.")
+    for path in report["database"]["expired_files"]:
+        click.echo(f"Usage records that waited for too long were not posted: {path}")
     if report["mistakes"]:
         count = accepted_configuration.count_of(report["mistakes"])
         click.echo(

@@ -9,14 +9,14 @@ import fcntl
 import logging
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from msgspec import DecodeError, Struct, msgpack
 
-from gateway.clock import Clock
+from gateway.clock import DAY_US, Clock
 from gateway.errors import Unavailable
 from gateway.runtime.threads import OwnThread, pause, spawn
 from gateway.store.database import Database
@@ -24,6 +24,11 @@ from gateway.store.intents import FRAME, lock_orphan
 from gateway.store.journal import BACKOFF_CAP_S, BACKOFF_S, Row, Statement, commit_groups, gather, marks_of
 
 SUFFIX = ".outage"
+SET_ASIDE = ".outage-expired"
+# Records may wait this long. The store keeps for longer what it needs to post each of them once: the marks of journals,
+# and the empty leases of lost workers.
+KEPT_US = 90 * DAY_US
+REMEMBERED_US = KEPT_US + DAY_US
 # A file of this size refuses further records; then answers wait for the database as without a file.
 MOST_BYTES = 256 << 20
 
@@ -149,15 +154,22 @@ def post(database: Database, record: KeptRecord, now_us: int) -> None:
         database.write(partial(_post_each, database, marks, entries))
 
 
-def post_orphans(database: Database, directory: Path, now_us: int) -> int:
-    """Post and delete the files of workers that have ended; return the number of records. Unavailable: the next call
-    continues."""
+def post_orphans(
+    database: Database, directory: Path, now_us: int, set_aside: Callable[[Path], object] = log.error
+) -> int:
+    """Post and delete the files of workers that have ended; return the number of records. A file that waited for longer
+    than KEPT_US gets the suffix SET_ASIDE instead, and `set_aside` is called. Unavailable: the next call continues."""
     count = 0
     for path in sorted(directory.glob(f"*{SUFFIX}")):
         handle = lock_orphan(path)
         if handle < 0:
             continue
         try:
+            if next((record.since_us for record in records(handle)), now_us) < now_us - KEPT_US:
+                expired = path.with_suffix(SET_ASIDE)
+                path.rename(expired)
+                set_aside(expired)
+                continue
             for record in records(handle):
                 post(database, record, now_us)
                 count += 1
@@ -170,6 +182,11 @@ def post_orphans(database: Database, directory: Path, now_us: int) -> int:
 def path_of(directory: Path, owner: str) -> Path:
     """Return the path of the outage journal of a worker, named as its intents."""
     return directory / f"{owner}{SUFFIX}"
+
+
+def list_set_aside(directory: Path) -> list[Path]:
+    """Return the files of this node that waited for too long."""
+    return sorted(directory.glob(f"*{SET_ASIDE}"))
 
 
 def kept_bytes(directory: Path) -> int:

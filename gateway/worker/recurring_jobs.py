@@ -22,13 +22,14 @@ import orjson
 
 from gateway import errors
 from gateway.admin.sso_sign_in import KIND as SSO_FLOWS
-from gateway.clock import DAY_US, Clock
+from gateway.clock import Clock
 from gateway.control.leadership import Leadership
 from gateway.oauth.client_documents import KIND as CLIENT_DOCUMENTS
 from gateway.runtime.threads import spawn
 from gateway.runtime.ticks import TICK_S, until_tick
 from gateway.store.documents import Documents
 from gateway.store.journal import forget_writers
+from gateway.store.outage_journal import REMEMBERED_US
 from gateway.worker.leader_schedule import LeaderSchedule, ScheduledJob
 from gateway.worker.services import Services
 
@@ -40,7 +41,6 @@ FIRST_S = 10.0
 JOBS_EVERY_S = 2 * TICK_S
 # How long a stopping worker waits for runs in progress.
 STOP_S = 5.0
-WRITERS_KEPT_US = 7 * DAY_US
 # Reports of rarer jobs are published to the other processes, in documents.
 RARE_S = 15.0
 KIND = "job"
@@ -335,7 +335,7 @@ def _report_presence(services: Services, should_continue: ShouldContinue) -> Non
 
 def _forget_journals(services: Services, should_continue: ShouldContinue) -> None:
     """Remove the marks of journals that ended long ago."""
-    forget_writers(services.store.database, services.store.database.now_us() - WRITERS_KEPT_US)
+    forget_writers(services.store.database, services.store.database.now_us() - REMEMBERED_US)
 
 
 # Kinds of documents that anyone can create, and how many are kept.

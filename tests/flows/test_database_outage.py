@@ -23,12 +23,14 @@ Start = Callable[..., GatewayProcess]
 class Installation:
     """A gateway with a way to PostgreSQL that can be shut, and a provider that counts its calls."""
 
-    def __init__(self, process: Start, gate: Gate, url: str, upstream: FakeOpenAI, **more: str) -> None:
+    def __init__(
+        self, process: Start, gate: Gate, url: str, upstream: FakeOpenAI, workers: int = 1, **more: str
+    ) -> None:
         self.gate = gate
         self.upstream = upstream
         self._url = url
         self.gateway = process(
-            1,
+            workers,
             **SECRETS,
             DATABASE_URL=f"postgresql://postgres@127.0.0.1:{gate.port}{urlsplit(url).path}",
             GATEWAY_BOOTSTRAP_CREDITS_USD="100",
@@ -57,6 +59,11 @@ class Installation:
             return 0, ""
         return answer.status_code, answer.text
 
+    def ready_anew(self) -> int:
+        """Return the status of a readiness probe on a new connection."""
+        with httpx.Client(trust_env=False, timeout=60) as http:
+            return http.get(f"{self.gateway.address}/readyz").status_code
+
     def status(self) -> str:
         """Return what `status` prints; it ends with 1 while the database is away."""
         command = [*MANAGE, "status"]
@@ -81,7 +88,7 @@ def begin(process: Start, postgresql_url: str) -> Iterator[Callable[..., Install
     folder = Path(parse_qs(urlsplit(postgresql_url).query)["host"][0])
     gate = Gate(str(next(folder.glob(".s.PGSQL.*[0-9]")))).open()
     with FakeOpenAI() as upstream:
-        yield lambda **more: Installation(process, gate, postgresql_url, upstream, **more)
+        yield lambda workers=1, **more: Installation(process, gate, postgresql_url, upstream, workers, **more)
     gate.shut()
 
 
@@ -105,6 +112,43 @@ def test_known_keys_are_served_without_the_database_and_each_answer_is_counted_o
     assert until(lambda: here.ready() == (200, "ready\n"))
     assert until(lambda: len(here.rows()) >= 25)
     assert [here.ask() for _ in range(3)] == [200] * 3
+    here.check_books()
+
+
+def test_a_worker_that_starts_meanwhile_waits_and_loses_nothing(begin: Callable[..., Installation]) -> None:
+    here = begin(GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_AWAY_S="600", GATEWAY_DATABASE_POOL_WAIT_S="2")
+    assert here.ask() == 200
+    here.gate.shut()
+    assert until(lambda: "the database is away: known keys are served" in here.ready()[1])
+    assert [here.ask() for _ in range(5)] == [200] * 5
+    assert "The gateway of this host serves: ready; the database is away: known keys are served" in here.status()
+    (worker,) = here.gateway.workers()
+    os.kill(worker, signal.SIGKILL)
+    # The next worker has no leases of budgets, which only the database gives.
+    assert until(lambda: "database" in here.ready()[1] and here.ready()[0] == 503)
+    assert here.ask() == 503
+    said = here.status()
+    assert "The gateway of this host does not serve: The database" in said and "keep usage records" in said
+    here.gate.open()
+    assert until(lambda: here.ready() == (200, "ready\n") and len(here.rows()) == 6)
+    assert here.ask() == 200
+    here.check_books()
+
+
+def test_a_worker_that_waits_takes_no_requests_from_one_that_serves(begin: Callable[..., Installation]) -> None:
+    here = begin(2, GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_AWAY_S="600", GATEWAY_DATABASE_POOL_WAIT_S="2")
+    assert here.ask() == 200
+    here.gate.shut()
+    assert until(lambda: "the database is away: known keys are served" in here.ready()[1])
+    workers = here.gateway.workers()
+    os.kill(workers[0], signal.SIGKILL)
+    assert until(lambda: len(here.gateway.workers()) == 2 and here.gateway.workers() != workers)
+    assert until(lambda: "the worker is not ready and tries again" in here.gateway.log())
+    # Each on a new connection, which any worker could accept.
+    assert until(lambda: {here.ready_anew() for _ in range(20)} == {200})
+    assert {here.ready_anew() for _ in range(60)} == {200}
+    here.gate.open()
+    assert until(lambda: here.ready() == (200, "ready\n"))
     here.check_books()
 
 

@@ -65,8 +65,8 @@ class RollupQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ValueQuestion:
-    """The usage of each value of a tag, or of each session ("all": together), in the hours [first, end); only the `most`
-    most expensive ones. `owners` are pairs of a column (project, api_key) and a raw id."""
+    """The usage of each value of a tag, or of each session ("all": together), in the hours [first, end); only of the
+    `most` most expensive ones. `owners` are pairs of a column (project, api_key) and a raw id."""
 
     group: str
     owners: Sequence[tuple[str, bytes]]

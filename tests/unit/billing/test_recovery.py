@@ -254,7 +254,8 @@ def away(*given):
     raise Unavailable("injected")
 
 
-def test_a_node_cut_off_for_an_hour_settles_into_leases_that_were_given_back(start_billing, account, monkeypatch):
+@pytest.mark.parametrize("hours", [1, 8 * 24, 90 * 24])
+def test_a_node_that_was_cut_off_settles_into_leases_that_were_given_back(start_billing, account, monkeypatch, hours):
     one, other = start_billing(), start_billing()
     one.ledger.grant(account.organization, DOLLAR, "start")
     one.journal.fall_back(OutageJournal(one.money, one.clock, one.intents.directory, one.intents.owner))
@@ -272,13 +273,16 @@ def test_a_node_cut_off_for_an_hour_settles_into_leases_that_were_given_back(sta
             settlement.close()
         epoch = one.control.epoch
 
-        def pass_an_hour():
-            hour_us = 3600 * 10**6
+        def pass_time():
+            hour_us = hours * 3600 * 10**6
             other.database.execute("UPDATE worker SET expires_at = expires_at - ? WHERE epoch = ?", (hour_us, epoch))
             other.database.execute("UPDATE lease SET taken_at = taken_at - ? WHERE worker = ?", (hour_us, epoch))
+            other.database.execute("UPDATE lease SET returned_at = returned_at - ?", (hour_us,))
 
-        other.database.write(pass_an_hour)
+        other.database.write(pass_time)
         other.recovery.sweep_lost()
+        other.database.write(pass_time)
+        other.recovery.sweep_lost()  # which forgets old leases
         assert query(other, "SELECT SUM(leased_nusd) FROM budget") == (0,)
         assert query(other, "SELECT COUNT(*) FROM usage") == (0,)
     one.journal.flush(60)

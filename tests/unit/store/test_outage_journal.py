@@ -172,3 +172,21 @@ def test_a_worker_that_ends_leaves_its_records_to_the_next(store, start, clock, 
     store.away = False
     assert post_orphans(store, tmp_path, clock.now_us()) == 1
     assert read(store) == ([1], 10)
+
+
+@pytest.mark.parametrize(
+    ("waited_us", "posted"), [(outage_journal.KEPT_US - 60 * 10**6, 2), (outage_journal.KEPT_US, 0)]
+)
+def test_records_that_waited_for_too_long_are_set_aside(store, start, clock, tmp_path, waited_us, posted):
+    worker = start()
+    store.away = True
+    for number in (1, 2):
+        worker.settle(number)
+    worker.die()
+    store.away = False
+    expired = []
+    assert post_orphans(store, tmp_path, clock.now_us() + waited_us, expired.append) == posted
+    assert read(store)[0] == [1, 2][:posted]
+    assert expired == outage_journal.list_set_aside(tmp_path) and len(expired) == (0 if posted else 1)
+    assert outage_journal.kept_bytes(tmp_path) == 0
+    assert post_orphans(store, tmp_path, clock.now_us() + waited_us, expired.append) == 0
