@@ -17,6 +17,8 @@ from gateway.configuration.database_settings import DatabaseSettings as Database
 from gateway.configuration.database_settings import scheme_of as scheme_of
 from gateway.configuration.file import ConfigFile
 from gateway.configuration.mail_settings import MAIL_PASSWORD, MailSettings
+from gateway.configuration.metering_settings import Analytics as Analytics
+from gateway.configuration.metering_settings import Metering as Metering
 from gateway.configuration.secrets import SettingsError as SettingsError
 from gateway.configuration.secrets import read_secret as read_secret
 from gateway.configuration.setting_sources import CONFIG_NAME, ENVIRONMENT_NAME, SettingsReader, long_names
@@ -124,22 +126,6 @@ class Responses:
     max_organization_mb: int
     max_conversation_mb: int
     socket_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Metering:
-    drain_s: float
-    log_days: int
-    usage_days: int
-
-
-@dataclass(frozen=True, slots=True)
-class Analytics:
-    clickhouse_url: str
-    table: str
-    batch_rows: Annotated[int, Between(100, 100_000)]
-    backlog_days: Annotated[int, Between(0, 400)]
-    reports: Literal["database", "clickhouse"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from gateway.clock import SECOND_US
 from gateway.configuration.settings import MANAGE
 from gateway.control.version import Control
 from gateway.errors import Unavailable
-from gateway.metering.clickhouse.client import read_address
+from gateway.metering.clickhouse.clickhouse_http import read_address
 from gateway.metering.clickhouse.sink import read_progress
 from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.node_probe import read_readiness

@@ -45,8 +45,8 @@ from gateway.limits.lease_keeping import OutageLimits
 from gateway.limits.rate_limits import RateLimiter
 from gateway.limits.rate_rules import RateLimits
 from gateway.limits.spending import Spending
-from gateway.metering.clickhouse.answers import ClickHouseAnswers
-from gateway.metering.clickhouse.client import open_client
+from gateway.metering.clickhouse.clickhouse_http import open_client
+from gateway.metering.clickhouse.clickhouse_reports import ClickHouseAnswers
 from gateway.metering.clickhouse.sink import UsageSink
 from gateway.metering.payload_quota import PayloadQuota
 from gateway.metering.rollups.job import Rollups

@@ -1,6 +1,6 @@
 """The job that delivers usage rows to ClickHouse: in the order in which they were posted, then those that were late.
 
-Each row arrives at least once and counts once (usage_rows.py). What is not delivered yet stays in `usage`, which is
+Each row arrives at least once and counts once (delivered_rows.py). What is not delivered yet stays in `usage`, which is
 the backlog: rows are not removed before their delivery, for at most `backlog_days` more than otherwise. The progress is
 a document, written after each batch; after a crash the last batch is delivered again.
 """
@@ -14,8 +14,8 @@ import orjson
 
 from gateway.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US, Clock, to_iso
 from gateway.errors import Unavailable
-from gateway.metering.clickhouse import usage_rows
-from gateway.metering.clickhouse.client import ClickHouse, ClickHouseAddress
+from gateway.metering.clickhouse import delivered_rows
+from gateway.metering.clickhouse.clickhouse_http import ClickHouse, ClickHouseAddress
 from gateway.metering.rollups.queries import rows_begin_us
 from gateway.metering.rollups.row_sums import MARGIN_US
 from gateway.money import format_usd
@@ -161,7 +161,7 @@ class UsageSink:
 
     def _run(self, client: ClickHouse, go_on: ShouldContinue, lag_us: int, thorough: bool) -> None:
         if not self._prepared:
-            for statement in usage_rows.table_sql(self.table):
+            for statement in delivered_rows.table_sql(self.table):
                 client.execute(statement)
             self._prepared = True
         now_us = self._database.now_us()
@@ -225,7 +225,7 @@ class UsageSink:
         return until_us
 
     def _rows(self, condition: str, params: Sequence[Any]) -> list[Sequence[Any]]:
-        return self._database.report(partial(usage_rows.fetch, self._database, condition, params, FOR_EVER_US))
+        return self._database.report(partial(delivered_rows.fetch, self._database, condition, params, FOR_EVER_US))
 
     def _insert(self, client: ClickHouse, rows: list[Sequence[Any]], repeatable: bool) -> None:
         """Insert rows; if they are `repeatable`, the same block is ignored when it arrived before."""
@@ -267,5 +267,5 @@ def _key(address: ClickHouseAddress, table: str) -> str:
 
 def _write(rows: list[Sequence[Any]], version: int) -> tuple[bytes, str]:
     """Return rows as lines, and a token for these rows."""
-    content = usage_rows.write(rows, 0)
-    return usage_rows.write(rows, version), hashlib.sha256(content).hexdigest()
+    content = delivered_rows.write(rows, 0)
+    return delivered_rows.write(rows, version), hashlib.sha256(content).hexdigest()

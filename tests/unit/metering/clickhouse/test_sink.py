@@ -14,8 +14,8 @@ from support.usage import insert_rows, usage_row
 from gateway.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from gateway.errors import Unavailable
 from gateway.metering.activity import Owners, Span
-from gateway.metering.clickhouse.answers import ClickHouseAnswers
-from gateway.metering.clickhouse.client import open_client
+from gateway.metering.clickhouse.clickhouse_http import open_client
+from gateway.metering.clickhouse.clickhouse_reports import ClickHouseAnswers
 from gateway.metering.clickhouse.sink import LAG_US, UsageSink
 from gateway.metering.figures import FIGURES
 from gateway.metering.models import BYOK, CACHED, CREDITS, LATE

@@ -21,7 +21,7 @@ SHOWN = 300  # characters of an error
 SETTINGS = {"wait_end_of_query": "1", "output_format_json_quote_64bit_integers": "0"}
 
 
-class HttpClient(Protocol):
+class StatementTransport(Protocol):
     """The part of the transport that is used."""
 
     def request(
@@ -71,7 +71,7 @@ def read_address(url: str) -> ClickHouseAddress:
     return ClickHouseAddress(f"{parts.scheme}://{host}{port}", user, unquote(parts.password or ""), database)
 
 
-def open_client(http: HttpClient, url: str, table: str) -> "ClickHouse | None":
+def open_client(http: StatementTransport, url: str, table: str) -> "ClickHouse | None":
     """Return a client for the URL of the settings, None without one. SettingsError."""
     if not url:
         return None
@@ -83,7 +83,7 @@ def open_client(http: HttpClient, url: str, table: str) -> "ClickHouse | None":
 class ClickHouse:
     """A client for one database. Every method raises Unavailable when ClickHouse is away or refuses."""
 
-    def __init__(self, http: HttpClient, address: ClickHouseAddress) -> None:
+    def __init__(self, http: StatementTransport, address: ClickHouseAddress) -> None:
         self._http = http
         self.address = address
         self._headers = {"content-type": "text/plain; charset=utf-8", "user-agent": "llmgateway"}

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.clock import HOUR_US, MINUTE_US, Clock
 from gateway.errors import Unavailable
-from gateway.metering.clickhouse.client import ClickHouse
+from gateway.metering.clickhouse.clickhouse_http import ClickHouse
 from gateway.metering.clickhouse.sink import SinkState, UsageSink
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.queries import DAY_MINUTES, NotCovered, RollupQuestion, Row, StepColumns, ValueQuestion

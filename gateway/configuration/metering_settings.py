@@ -1,0 +1,22 @@
+"""The settings of usage rows: how long they are kept, and their delivery to ClickHouse."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from gateway.configuration.value_parsing import Between
+
+
+@dataclass(frozen=True, slots=True)
+class Metering:
+    drain_s: float
+    log_days: int
+    usage_days: int
+
+
+@dataclass(frozen=True, slots=True)
+class Analytics:
+    clickhouse_url: str
+    table: str
+    batch_rows: Annotated[int, Between(100, 100_000)]
+    backlog_days: Annotated[int, Between(0, 400)]
+    reports: Literal["database", "clickhouse"]
