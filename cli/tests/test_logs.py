@@ -1,6 +1,7 @@
 """`logs`: requests of the account, newest first, or new ones as they end."""
 
 import json
+import time
 
 import pytest
 import requests
@@ -17,6 +18,15 @@ def call(account: Account, prompt: str = "Hello", model: str = "sandbox-echo", *
 
 def models(client: Client, *arguments: str) -> list[str]:
     return [entry["model"] for entry in client.document("logs", *arguments)]
+
+
+def wait_for_entries(client: Client, count: int) -> None:
+    """Wait until the gateway has written the newest requests to its log, shortly after their answers."""
+    for _ in range(600):
+        if len(models(client)) >= count:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"the log has no {count} entries")
 
 
 @pytest.fixture
@@ -89,6 +99,7 @@ def test_the_log_needs_a_sign_in(signed_out: Client) -> None:
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_following_prints_requests_as_they_end(columns: int, busy: Account, client: Client) -> None:
+    wait_for_entries(client, 3)
     with client.terminal("logs", "--follow", "-n", "2", columns=columns) as terminal:
         terminal.expect("gpt-99")
         for number in range(3):
@@ -102,6 +113,7 @@ def test_following_prints_requests_as_they_end(columns: int, busy: Account, clie
 
 
 def test_following_as_one_document_a_line(busy: Account, client: Client) -> None:
+    wait_for_entries(client, 3)
     with client.terminal("logs", "-f", "--json", columns=2000) as terminal:
         terminal.expect('"gpt-99"')
         call(busy, model="gpt-100")

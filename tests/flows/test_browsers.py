@@ -31,7 +31,7 @@ def ask(gateway: LocalGateway, method: str, path: str, origin: str = ORIGIN, **m
 def preflight(gateway: LocalGateway, path: str, origin: str = ORIGIN) -> httpx.Response:
     wanted = "authorization,content-type,x-stainless-lang,x-session-id"
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": wanted}
-    with httpx.Client(trust_env=False) as http:
+    with httpx.Client(trust_env=False, timeout=60) as http:
         return http.options(gateway.address + path, headers={"Origin": origin, **asked})
 
 

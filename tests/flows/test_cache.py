@@ -44,7 +44,7 @@ def switch(gateway: LocalGateway, project_id: str, **more: Any) -> None:
 def raw(gateway: LocalGateway, key: str = "", messages: list | None = None, **more: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {key or gateway.key}", **more.pop("headers", {})}
     body = {"model": MODEL, "messages": messages or HELLO, **more}
-    with httpx.Client(trust_env=False) as http:
+    with httpx.Client(trust_env=False, timeout=60) as http:
         return http.post(f"{gateway.url}/chat/completions", json=body, headers=headers, timeout=20)
 
 

@@ -270,7 +270,7 @@ def test_relayed_is_what_is_built_anew(gateway, upstream, monkeypatch) -> None:
 
 def test_mistrals_client_reads_the_answer(gateway):
     with (
-        httpx.Client(trust_env=False) as http,
+        httpx.Client(trust_env=False, timeout=60) as http,
         mistralai.client.Mistral(api_key=gateway.key, server_url=gateway.address, client=http) as own,
     ):
         answer = own.embeddings.create(model="mistral/codestral-embed-2505", inputs=TEXTS, output_dimension=4)

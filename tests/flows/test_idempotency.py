@@ -7,6 +7,7 @@ import gevent
 import httpx
 import pytest
 from fakes.openai import Answer, FakeOpenAI
+from support.fleet import wait_until
 from support.gateways import GatewayProcess, LocalGateway
 
 BODY = {"model": "openai/gpt-4o-mini", "messages": [{"role": "user", "content": "Hello"}]}
@@ -72,7 +73,7 @@ def test_the_same_request_twice_at_once_is_done_once(gateway: LocalGateway, upst
     upstream.script(Answer("Slow.", silence_s=0.6))
     first = gevent.spawn(send, gateway, http)
     gevent.sleep(0.3)
-    with httpx.Client(trust_env=False) as other:
+    with httpx.Client(trust_env=False, timeout=60) as other:
         second = send(gateway, other)
     assert second.status_code == 409 and second.json()["error"]["code"] == "idempotency_in_flight"
     assert second.headers["retry-after"] == "1"
@@ -188,10 +189,10 @@ def test_a_restart_forgets_no_answer(process) -> None:
 def test_a_crash_in_the_middle_is_reported_and_nothing_is_done_twice(process) -> None:
     with FakeOpenAI() as upstream:
         gateway = process(LLM_OPENAI_API_KEY="sk-x", LLM_OPENAI_BASE_URL=upstream.url)
-        upstream.script(Answer("Never read.", silence_s=5.0))
+        upstream.script(Answer("Never read.", silence_s=15.0))
         asking = threading.Thread(target=lambda: pytest.raises(httpx.HTTPError, until_answered, gateway, BODY))
         asking.start()
-        gevent.sleep(0.8)
+        wait_until(lambda: upstream.calls)
         gateway.kill()
         asking.join()
         gateway.start()

@@ -68,7 +68,7 @@ def leave(connection: http.client.HTTPConnection, after: bytes) -> bytes:
 
 def read_on(port: int) -> float:
     """How many answers are read on, by the gateway's metrics."""
-    text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+    text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
     return float(re.findall(r"^llmgateway_answers_read_on (\S+)", text, re.M)[0])
 
 

@@ -333,7 +333,7 @@ def test_a_chat_costs_what_it_costs_elsewhere(gateway: LocalGateway, visitor: Vi
     visitor.call("chat", model=MODEL, messages=TALK, temperature=1, max_tokens=400)
     body = {"model": MODEL, "messages": TALK, "temperature": 1, "max_tokens": 400}
     headers = {"Authorization": f"Bearer {gateway.key}", "x-no-cache": "true"}
-    with httpx.Client(trust_env=False) as http:
+    with httpx.Client(trust_env=False, timeout=60) as http:
         assert http.post(f"{gateway.url}/chat/completions", json=body, headers=headers).status_code == 200
     first, second = usage_of(gateway)
     assert first.cost_nusd == second.cost_nusd > 0

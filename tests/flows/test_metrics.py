@@ -127,10 +127,10 @@ def test_an_endless_number_of_models_is_a_bounded_number_of_series(gateway: Loca
 
 def test_the_port_of_its_own_needs_no_token_and_serves_nothing_else(gateway: LocalGateway, text: str) -> None:
     address = f"http://127.0.0.1:{gateway.services.settings.metrics.port}"
-    answer = httpx.get(f"{address}/metrics")
+    answer = httpx.get(f"{address}/metrics", timeout=60)
     assert answer.status_code == 200 and "llmgateway_requests_total" in answer.text
-    assert httpx.get(f"{address}/v1/models").status_code == 404
-    assert httpx.get(f"{gateway.address}/metrics").status_code == 404
+    assert httpx.get(f"{address}/v1/models", timeout=60).status_code == 404
+    assert httpx.get(f"{gateway.address}/metrics", timeout=60).status_code == 404
 
 
 def test_gauges_and_counters_of_all_workers_of_a_node_come_together(process: Callable[..., GatewayProcess]) -> None:
@@ -141,7 +141,9 @@ def test_gauges_and_counters_of_all_workers_of_a_node_come_together(process: Cal
         assert gateway.post("/v1/chat/completions", body)[0] == 200
     wanted = 'llmgateway_requests_total{operation="POST /v1/chat/completions",status="200"} 6.0'
     until = 40
-    while wanted not in (text := httpx.get(f"http://127.0.0.1:{port}/metrics").text) and (until := until - 1):
+    while wanted not in (text := httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text) and (
+        until := until - 1
+    ):
         time.sleep(0.25)
     assert wanted in text
     resident = float(re.findall(r"^llmgateway_resident_bytes (\S+)", text, re.M)[0])

@@ -107,7 +107,7 @@ def test_a_client_with_untouched_defaults_gets_each_event_before_the_next_is_sen
 ) -> None:
     nginx, gateway = front
     upstream.script(Answer("One two three four five.", gap_s=0.3))
-    with httpx.Client(verify=trust(nginx)) as own:
+    with httpx.Client(verify=trust(nginx), timeout=60) as own:
         client = OpenAI(base_url=f"{nginx.address}/v1", api_key=gateway.key, http_client=own)
         stream = client.chat.completions.create(**chat(), stream=True)
         sent = [upstream.calls[-1].sent for part in stream if part.choices]
@@ -179,7 +179,7 @@ def test_metrics_are_closed_however_they_are_spelled(http: httpx.Client, front: 
     status, body = say(front[0], f"GET {path} HTTP/1.1", "Host: localhost", "Authorization: Bearer scraper")
     assert status == 404 and body["error"]["code"] == "not_found"
     # It is nginx that closes them: the gateway would tell the scraper.
-    answer = httpx.get(f"{front[1].address}/metrics", headers={"Authorization": "Bearer scraper"})
+    answer = httpx.get(f"{front[1].address}/metrics", headers={"Authorization": "Bearer scraper"}, timeout=60)
     assert answer.status_code == 200
 
 
@@ -215,9 +215,11 @@ def test_a_head_that_cannot_be_read_is_a_json_error(front: Front) -> None:
 
 def test_without_tls_nothing_is_answered(front: Front) -> None:
     plain = f"http://127.0.0.1:{front[0].plain_port}"
-    looked = httpx.get(f"{plain}/console?x=1")
+    looked = httpx.get(f"{plain}/console?x=1", timeout=60)
     assert looked.status_code == 308 and looked.headers["location"] == "https://127.0.0.1/console?x=1"
-    sent = httpx.post(f"{plain}/v1/chat/completions", json=chat(), headers={"Authorization": "Bearer secret"})
+    sent = httpx.post(
+        f"{plain}/v1/chat/completions", json=chat(), headers={"Authorization": "Bearer secret"}, timeout=60
+    )
     assert sent.status_code == 403 and error_of(sent)["code"] == "https_required"
 
 
@@ -244,7 +246,7 @@ def test_a_gateway_that_is_away_is_a_json_error_that_clients_try_again(tmp_path:
     away = Nginx(tmp_path, [free_port()])
     try:
         wait_until(lambda: listens(away.port))
-        with httpx.Client(base_url=away.address, verify=trust(away), trust_env=False) as http:
+        with httpx.Client(base_url=away.address, verify=trust(away), trust_env=False, timeout=60) as http:
             for path, kind in (("/v1/chat/completions", None), ("/v1/messages", "error")):
                 answer = http.post(path, json=chat())
                 assert answer.status_code == 502 and error_of(answer)["code"] == "service_unavailable"
@@ -263,7 +265,7 @@ def test_one_that_is_silent_and_a_caller_with_too_many_connections_are_json_erro
         nginx = Nginx(tmp_path, [silent.getsockname()[1]], edit=hurry)
         try:
             wait_until(lambda: listens(nginx.port))
-            with httpx.Client(base_url=nginx.address, verify=trust(nginx), trust_env=False) as http:
+            with httpx.Client(base_url=nginx.address, verify=trust(nginx), trust_env=False, timeout=60) as http:
                 waiting = gevent.spawn(http.post, "/v1/chat/completions", json=chat())
                 accepted = silent.accept()
                 refused = http.post("/v1/chat/completions", json=chat())

@@ -57,7 +57,9 @@ def test_a_token_is_a_wrong_key_everywhere_else(gateway: LocalGateway) -> None:
     token = issue(gateway).access
     body = {"model": "openai/gpt-4o-mini", "messages": [{"role": "user", "content": "Hi"}]}
     # On one connection, so that what is remembered of it is tried as well.
-    with httpx.Client(trust_env=False, base_url=gateway.address, headers={"Authorization": f"Bearer {token}"}) as http:
+    with httpx.Client(
+        trust_env=False, base_url=gateway.address, headers={"Authorization": f"Bearer {token}"}, timeout=60
+    ) as http:
         assert http.post("/mcp", json=PING).status_code == 200
         for path in ("/v1/chat/completions", "/v1/messages", "/v1/embeddings", "/v1/responses", "/chat/completions"):
             answer = http.post(path, json=body)

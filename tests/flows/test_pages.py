@@ -32,6 +32,7 @@ from support.signed_in_owner import PASSWORD
 
 from gateway.accounts import keys
 from gateway.accounts.members import list_members
+from gateway.accounts.service_accounts import ServiceAccountDraft
 from gateway.catalogue import loader
 from gateway.configuration import settings
 
@@ -85,11 +86,16 @@ class Installation:
     session: str
     folder: Path
     spare: str  # the id of a key that no block asks with
+    service_token: str
 
     def fill(self, text: str) -> str:
         """The block with this gateway's address, key, password and session."""
         text = OURS.sub(self.gateway.address, text).replace("llmgtwy_…", self.gateway.key)
-        text = text.replace("llmgses_…", self.session).replace("sk-…", "sk-of-the-tests")
+        text = (
+            text.replace("llmgses_…", self.session)
+            .replace("llmgsa_…", self.service_token)
+            .replace("sk-…", "sk-of-the-tests")
+        )
         text = text.replace("org_…", self.gateway.organization_id).replace("proj_…", self.gateway.project_id)
         text = text.replace("key_…", self.spare).replace(PASSWORD_BLANK, f'"password": "{PASSWORD}"')
         for written, tried in SECONDS.items():
@@ -129,7 +135,9 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         for name, does in PROGRAMS.items():
             (programs / name).write_text(f"#!/bin/sh\n{does}\n")
             (programs / name).chmod(0o755)
-        yield Installation(gateway, session, folder, make_key(gateway))
+        draft = ServiceAccountDraft("Automation", ["keys:read"])
+        account = gateway.services.management.service_accounts.create(gateway.organization_id, draft, actor="test")
+        yield Installation(gateway, session, folder, make_key(gateway), account.token)
 
 
 def make_key(gateway: LocalGateway) -> str:

@@ -225,7 +225,7 @@ def test_rate_limits_of_the_providers_account_are_hidden_from_callers(gateway, f
 def test_requests_for_calls_or_older_endpoints_are_told_the_current_ones(gateway) -> None:
     def told(method: str, path: str, **headers: str) -> tuple[int, str]:
         headers |= {"authorization": f"Bearer {gateway.key}", "content-type": "application/sdp"}
-        answer = httpx.request(method, f"{gateway.url}/realtime{path}", headers=headers)
+        answer = httpx.request(method, f"{gateway.url}/realtime{path}", headers=headers, timeout=60)
         return answer.status_code, answer.json()["error"]["message"]
 
     for path in ("/calls", "/calls/rtc_1/hangup"):

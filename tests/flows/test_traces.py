@@ -96,7 +96,12 @@ def test_every_failed_call_and_every_refusal_is_a_span_with_its_error(
     upstream.script(*[Answer(status=500)] * 3)
     with pytest.raises(APIStatusError):
         client.chat.completions.create(**ASK)
-    httpx.post(f"{gateway.url}/chat/completions", json=ASK, headers={"Authorization": "Bearer llmgtwy_unknown_token"})
+    httpx.post(
+        f"{gateway.url}/chat/completions",
+        json=ASK,
+        headers={"Authorization": "Bearer llmgtwy_unknown_token"},
+        timeout=60,
+    )
     told(gateway)
     calls = [span for span in collector.spans if span.kind == CLIENT]
     assert calls and all(span.status.code == ERROR for span in calls)

@@ -185,7 +185,7 @@ def test_each_bad_input_has_its_error_and_reaches_nobody(gateway, upstream, file
 
 
 def test_json_where_a_form_is_needed_is_told_so(gateway):
-    with httpx.Client(trust_env=False) as http:
+    with httpx.Client(trust_env=False, timeout=60) as http:
         headers = {"Authorization": f"Bearer {gateway.key}"}
         answer = http.post(f"{gateway.url}/audio/transcriptions", json={"model": TOKENS}, headers=headers)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_content_type")
@@ -230,7 +230,7 @@ def test_a_price_by_the_hour_is_billed_where_the_provider_tells_tokens_alone(gat
 @pytest.mark.parametrize("model", [MISTRAL, TOKENS])
 def test_mistrals_client_reads_the_answer(gateway, model):
     with (
-        httpx.Client(trust_env=False) as http,
+        httpx.Client(trust_env=False, timeout=60) as http,
         mistralai.client.Mistral(api_key=gateway.key, server_url=gateway.address, client=http) as own,
     ):
         file = {"content": SOUND, "file_name": "a.wav"}

@@ -37,7 +37,7 @@ def test_an_unlimited_organization_is_served_counted_and_said_to_be_so(gateway: 
     services.billing.settlements.tend()
     state = services.billing.ledger.balance(caller.organization_id)
     assert state.unlimited and state.spent_nusd > 0 and doctor(services.store.database) == []
-    shown = httpx.get(f"{gateway.url}/credits", headers={"Authorization": f"Bearer {gateway.key}"}).json()
+    shown = httpx.get(f"{gateway.url}/credits", headers={"Authorization": f"Bearer {gateway.key}"}, timeout=60).json()
     assert shown["unlimited"] is True and float(shown["balance"]) > 9e8 and float(shown["totalUsed"]) > 0
 
 

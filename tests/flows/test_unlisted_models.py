@@ -46,7 +46,7 @@ def unlimited(
 
 def call(gateway: LocalGateway, path: str, **body: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {gateway.key}", "x-goog-api-key": gateway.key}
-    return httpx.post(f"{gateway.address}{path}", headers=headers, json=body)
+    return httpx.post(f"{gateway.address}{path}", headers=headers, json=body, timeout=60)
 
 
 def chat(gateway: LocalGateway, model: str) -> httpx.Response:
@@ -131,7 +131,9 @@ def test_the_surface_of_the_ai_sdk_passes_it_on(
         "ai-language-model-streaming": streaming,
     }
     body = {"prompt": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]}
-    answer = httpx.post(f"{unlimited_once.address}/v{version}/ai/language-model", headers=headers, json=body)
+    answer = httpx.post(
+        f"{unlimited_once.address}/v{version}/ai/language-model", headers=headers, json=body, timeout=60
+    )
     assert answer.status_code == 200 and upstream.calls[-1].body["model"] == NEW, answer.text
     assert usage_of(unlimited_once)[-1].price_version == PROVISIONAL
 

@@ -64,7 +64,7 @@ def test_a_customer_key_sees_the_videos_of_that_key_alone(gateway, sdk):
             with pytest.raises(openai.NotFoundError):
                 refused(ident)
         log = f"{gateway.url}/videos/logs/{ident.removeprefix('video_')}/content"
-        assert httpx.get(log, headers={"Authorization": f"Bearer {first.api_key}"}).status_code == 404
+        assert httpx.get(log, headers={"Authorization": f"Bearer {first.api_key}"}, timeout=60).status_code == 404
     assert first.videos.download_content(made[0]).read()[4:8] == b"ftyp"
     assert second.videos.delete(made[1]).deleted and sdk.videos.delete(made[0]).deleted
 
