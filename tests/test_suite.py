@@ -50,6 +50,8 @@ TRIED_THROUGH = {
     "accounts/change_quota.py": ("unit/surfaces/management/test_change_quota.py",),
     "accounts/member_callers.py": ("unit/surfaces/management/test_model_pages.py",),
     "accounts/managed_settings_table.py": ("unit/accounts/test_managed_settings.py",),
+    "accounts/automation_models.py": ("unit/accounts/test_client_ids.py", "unit/accounts/test_workload_callers.py"),
+    "accounts/machine_members.py": ("unit/surfaces/management/test_service_accounts.py",),
     "accounts/group_models.py": ("unit/admin/test_group_grants.py",),
     "accounts/group_rules.py": ("unit/admin/test_group_grants.py",),
     "accounts/identities.py": ("flows/test_sso.py",),

@@ -12,6 +12,7 @@ import peewee
 from gateway.accounts import tokens
 from gateway.accounts.access import Level
 from gateway.accounts.compliance import read_policy
+from gateway.accounts.issuer_keys import is_signed_token
 from gateway.accounts.models import (
     AccessRule,
     ApiKey,
@@ -32,6 +33,8 @@ from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets
 
 T = TypeVar("T")
+# read(token, control version) → the caller of a signed token, or a refusal that may be cached.
+SignedTokenReader = Callable[[str, int], "Caller | Refused"]
 
 REMEMBERED = 50_000  # callers a worker remembers, about 1 KB each
 REFUSALS = 10_000
@@ -47,6 +50,7 @@ MANAGING = "The token of a service account cannot call models; create an API key
 EXPIRED = "The API key has expired; activate it with a new expiry or use another one."
 OWN = tuple(tokens.PREFIXES.values())
 
+TOKEN_EXPIRED = "The token has expired. Request a new one from the identity provider."
 KEY_REFUSALS = {
     "inactive": "The API key is inactive; activate it or use another one.",
     "revoked": "The API key was revoked; use another one.",
@@ -62,7 +66,8 @@ class Caller:
     are (id, name) of the caller's teams that have spending limits, in the order of their ids. `retention` is none or
     retain, `cache_markers` automatic, client or disabled, `mode` credits, api-keys or hybrid. `grant_id` and `scopes`
     are those of the access token that a request came with; "" and () where it came with the API key itself. `team_id`
-    is the team that the person chose when they signed in a device, "" without. `session_nusd` and `run_nusd` are the
+    is the team that the person chose when they signed in a device, "" without. `identity_id` is the workload identity
+    of a signed token, and `tags` the metadata that its claims give to requests. `session_nusd` and `run_nusd` are the
     budgets of each session and run: the lower one of key and project, None without. `version` is the control version
     under which it was read. `kept` is what others worked out of all this for the next request: it ends with the
     caller, and so with the version.
@@ -92,6 +97,8 @@ class Caller:
     team_id: str = ""
     session_nusd: int | None = None
     run_nusd: int | None = None
+    identity_id: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
     memo: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -123,13 +130,18 @@ class Authentication:
         self._control = control
         self._hash_keys = secrets.hash_keys
         self._clock = clock
-        self._memory: VersionedCache[bytes, Caller | Refused] = VersionedCache(
-            control, REMEMBERED, lambda value: isinstance(value, Refused), REFUSALS
-        )
+        self._memory: VersionedCache[bytes, Caller | Refused] = VersionedCache(control, REMEMBERED, _is_minor, REFUSALS)
         self._lookups = threading.BoundedSemaphore(LOOKUPS)
+        self._read_signed: SignedTokenReader | None = None
+
+    def accept_signed_tokens(self, read: SignedTokenReader) -> None:
+        """Let `read` find the callers of signed tokens (JWT), which are no API keys."""
+        self._read_signed = read
 
     def caller(self, token: str) -> Caller:
         """The caller of `token`.
+
+        A signed token of an identity provider (JWT) gives the caller of the workload identity that accepts it.
 
         Unauthenticated (401, invalid_api_key): missing, unknown, inactive, expired, revoked or deleted key, or one
         whose member or user was deactivated. Gone (410): archived project, blocked organization. Unavailable (503):
@@ -152,6 +164,8 @@ class Authentication:
         if isinstance(caller, Refused):
             raise caller.error()
         if caller.expires_at_us is not None and self._clock.now_us() >= caller.expires_at_us:
+            if caller.identity_id:
+                raise Refused(Unauthenticated, TOKEN_EXPIRED, "invalid_token", _whose(caller)).error()
             raise Refused(Unauthenticated, EXPIRED, None, _whose(caller)).error()
         return caller
 
@@ -163,6 +177,8 @@ class Authentication:
     def _read(self, token: str, version: int) -> Caller | Refused:
         if not token:
             return Refused(Unauthenticated, MISSING)
+        if self._read_signed is not None and is_signed_token(token):
+            return self._read_signed(token, version)
         unknown = Refused(Unauthenticated, _explain_unknown(token))
         if not tokens.well_formed(token):
             return unknown
@@ -181,6 +197,11 @@ class Authentication:
             return self._database.read(read)
         finally:
             self._lookups.release()
+
+
+def _is_minor(value: Caller | Refused) -> bool:
+    """Return whether a flood of such values must not evict the callers of API keys: refusals, and signed tokens."""
+    return isinstance(value, Refused) or bool(value.identity_id)
 
 
 def _explain_unknown(token: str) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from gateway.accounts import tokens
-from gateway.accounts.models import ClientId
+from gateway.accounts.automation_models import ClientId
 from gateway.accounts.quotas import MOST_CLIENT_IDS, check_quota
 from gateway.errors import Conflict
 from gateway.store.database import Database

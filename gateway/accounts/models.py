@@ -5,6 +5,7 @@ from typing import Literal, cast
 
 import peewee
 
+from gateway.accounts.automation_models import AUTOMATION_MODELS
 from gateway.accounts.group_models import GROUP_MODELS
 from gateway.accounts.managed_settings_table import ManagedSettings
 from gateway.accounts.provisioning.models import PROVISIONING_MODELS
@@ -260,21 +261,6 @@ class ServiceAccount(Base):
         table_name = "service_account"
 
 
-class ClientId(Base):
-    """An id that a client chose for an organization's object. `digest` is the keyed hash of the creating request."""
-
-    organization = peewee.CharField(40)
-    kind = peewee.CharField(40)
-    client_id = peewee.CharField(80)
-    object_id = peewee.CharField(80)
-    digest = peewee.CharField(64)
-    created_at = TimeField()
-
-    class Meta:
-        table_name = "client_id"
-        primary_key = peewee.CompositeKey("organization", "kind", "client_id")
-
-
 class AuditHead(Base):
     """The one row (id 1) that appends lock; it names the newest entry, so a cut-off tail shows."""
 
@@ -381,9 +367,10 @@ class Skill(Base):
 MODELS: Sequence[type[Base]] = (
     *(Organization, Project, User, Member, Team, TeamMember),
     *(ApiKey, SessionBudget, ProviderKey, CustomProvider, AccessRule, Discount),
-    *(ServiceAccount, ClientId, AuditHead, Audit, Session, DeviceCode),
+    *(ServiceAccount, AuditHead, Audit, Session, DeviceCode),
     *(ManagedSettings, Invitation, Skill),
     *GROUP_MODELS,
+    *AUTOMATION_MODELS,
     *SSO_MODELS,
     *PROVISIONING_MODELS,
 )

@@ -8,12 +8,13 @@ import peewee
 
 from gateway.errors import InvalidRequest
 
-MOST_TEAMS = 2000  # of an organization, as the next eight
+MOST_TEAMS = 2000  # of an organization, as the next nine
 MOST_PROVIDER_KEYS = 1000
 MOST_KEYS = 100_000  # API keys in any state but deleted; active ones have a lower cap
 MOST_PROJECTS = 5000  # archived ones among them
 MOST_MEMBERS = 20_000  # inactive ones among them
 MOST_SERVICE_ACCOUNTS = 500
+MOST_WORKLOAD_IDENTITIES = 500
 MOST_CLIENT_IDS = 100_000  # of one kind of object
 MOST_INVITATIONS = 10_000  # pending, and those that were over not so long ago
 MOST_RULES = 100  # at one place: an organization, a team, a member or a key

@@ -1,6 +1,6 @@
 """Service accounts: credentials of an organization for the management API, with scopes, expiry and address rules.
 
-A service account is a user and a member of its organization that never signs in. API keys that it creates belong to
+A service account is a member of its organization that never signs in. API keys that it creates belong to
 that member; as a member it is a developer, so that these keys read no more than their own usage.
 """
 
@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any
 
 from gateway import ids
-from gateway.accounts import audit, client_ids, tokens
+from gateway.accounts import audit, client_ids, machine_members, tokens
 from gateway.accounts.changes import commit
 from gateway.accounts.client_ids import ClientIdClaim
-from gateway.accounts.members import insert_member
-from gateway.accounts.models import AccessRule, ApiKey, Member, MemberStatus, ServiceAccount, User
+from gateway.accounts.models import AccessRule, MemberStatus, ServiceAccount
 from gateway.accounts.organizations import read_name
 from gateway.accounts.quotas import MOST_SERVICE_ACCOUNTS, check_quota
 from gateway.accounts.rule_values import RuleInfo, read_value
@@ -22,9 +21,6 @@ from gateway.accounts.rules import insert_rule
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
-
-# Addresses that nobody can register or receive mail at (RFC 2606).
-EMAIL_HOST = "service-account.invalid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +97,7 @@ class ServiceAccounts:
             _check_expiry(draft.expires_at_us, now)
             own = ServiceAccount.select().where(ServiceAccount.organization == organization_id)
             check_quota(own, MOST_SERVICE_ACCOUNTS, "service accounts")
-            email = f"{account_id}@{EMAIL_HOST}"
-            insert_member(
-                (member_id, account_id),
-                organization_id,
-                email,
-                "developer",
-                name=name,
-                password_hash="",
-                actor=actor,
-                now=now,
-                kind="service",
-            )
+            machine_members.insert((member_id, account_id), organization_id, name, actor=actor, now=now)
             ServiceAccount.insert(
                 id=account_id,
                 organization=organization_id,
@@ -165,7 +150,7 @@ class ServiceAccounts:
                 _check_expiry(change.expires_at_us, now)
             _set(account_id, values, now)
             if change.name is not None:
-                User.update(name=values["name"], updated_at=now).where(User.id == account_id).execute()
+                machine_members.rename(account_id, values["name"], now)
             _audit("service_account.update", account_id, organization_id, values, actor, now)
             return _load(organization_id, account_id)
 
@@ -190,7 +175,7 @@ class ServiceAccounts:
         def work(now: int) -> None:
             account = _load(organization_id, account_id)
             ServiceAccount.delete().where(ServiceAccount.id == account_id).execute()
-            _end_member(account, now)
+            machine_members.end(account.member_id, account.id, now)
             AccessRule.delete().where(
                 AccessRule.scope == "service_account", AccessRule.scope_id == account_id
             ).execute()
@@ -238,18 +223,6 @@ def _join_scopes(scopes: Sequence[str]) -> str:
 def _check_expiry(expires_at_us: int | None, now: int) -> None:
     if expires_at_us is not None and expires_at_us <= now:
         raise InvalidRequest("expiresAt must lie in the future.", param="expiresAt")
-
-
-def _end_member(account: ServiceAccountInfo, now: int) -> None:
-    """Deactivate the member with its keys, which stay for the history; remove it if it has none."""
-    keys = ApiKey.member == account.member_id
-    if not ApiKey.select().where(keys).exists():
-        Member.delete().where(Member.id == account.member_id).execute()
-        User.delete().where(User.id == account.id).execute()
-        return
-    Member.update(status="inactive", updated_at=now).where(Member.id == account.member_id).execute()
-    User.update(status="inactive", updated_at=now).where(User.id == account.id).execute()
-    ApiKey.update(generation=ApiKey.generation + 1).where(keys).execute()
 
 
 def _set(account_id: str, values: dict[str, Any], now: int) -> None:

@@ -20,6 +20,7 @@ from gateway.accounts.sessions import NewSession, Sessions
 from gateway.accounts.teams import TeamInfo
 from gateway.accounts.throttle import Throttle, ThrottleGate
 from gateway.accounts.vault import Vault
+from gateway.accounts.workload_identities import WorkloadIdentities, WorkloadIdentityDraft, WorkloadIdentityInfo
 from gateway.admin import agent_sign_in
 from gateway.admin.funding import Funding, LimitEdit, Posting
 from gateway.admin.group_grants import GroupGrants
@@ -84,6 +85,7 @@ class Management:
         self.agent_sign_in = agent_sign_in.AgentSignIn(database, secrets, self.devices, grants, self._caps)
         self.invitations = Invitations(database, control, secrets)
         self.service_accounts = ServiceAccounts(database, control, secrets.hash_keys)
+        self.workload_identities = WorkloadIdentities(database, control, secrets.hash_keys, self._caps)
         self.throttle = throttle
         self.provisioned_users = ProvisionedUsers(database, control, self._state_groups)
         self.provisioned_groups = ProvisionedGroups(database, control, self._state_groups)
@@ -252,6 +254,17 @@ class Management:
             return key
 
         return commit(self._database, self._control, work, confirm=False)
+
+    def create_workload_identity(
+        self, draft: WorkloadIdentityDraft, limits: Limits, *, actor: str, claim: ClientIdClaim | None = None
+    ) -> WorkloadIdentityInfo:
+        """Create a workload identity with the limits of its key. Raises as `WorkloadIdentities.create`."""
+
+        def write_limits(key_id: str) -> None:
+            if limits != Limits():
+                self.budgets.write_limits(KEY, key_id, limits)
+
+        return self.workload_identities.create(draft, write_limits, actor=actor, claim=claim)
 
     def update_key(self, key: keys.KeyInfo, change: keys.Change, *, actor: str) -> keys.KeyInfo:
         return keys.update(self._database, self._control, key.id, change, actor=actor, caps=self._caps)

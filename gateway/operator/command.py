@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "teams": ("derived_commands", "teams", "Teams: shared access rules and limits."),
     "rules": ("derived_commands", "rules", "Access rules."),
     "scim-tokens": ("derived_commands", "scim_tokens", "Tokens of identity providers."),
+    "workload-identities": ("derived_commands", "workload_identities", "Tokens of identity providers as credentials."),
     "service-accounts": ("derived_commands", "service_accounts", "Tokens for automation, with scopes."),
     "provider-keys": ("provider_key_commands", "provider_keys", "An organization's own provider keys."),
     "custom-providers": ("derived_commands", "custom_providers", "Custom providers of one organization."),

@@ -107,6 +107,7 @@ managed_settings = make_group("managed-settings", "Settings that Claude Code get
 rules = make_group("rules", "Access rules.")
 custom_providers = make_group("custom-providers", "Custom providers of one organization.")
 scim_tokens = make_group("scim-tokens", "Tokens with which an identity provider manages an organization over SCIM.")
+workload_identities = make_group("workload-identities", "Rules by which tokens of identity providers call models.")
 service_accounts = make_group("service-accounts", "Tokens for automation that belong to an organization.")
 discounts = make_group("discounts", "Discounts on the list price for usage that credits pay.")
 credits = make_group("credits", "Prepaid credits of organizations.")

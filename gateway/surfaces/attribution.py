@@ -22,12 +22,13 @@ LONGEST_NAME = 64
 LONGEST_VALUE = 256
 MOST_CHARACTERS = 2048
 MOST_READ = 64  # members of an object that are read
+NOTHING: Mapping[str, str] = {}
 Pairs = Iterable[tuple[str, str]]
 
 
-def read_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the metadata in headers: `X-LLMGateway-Team: search` is {"team": "search"}."""
-    return _bounded({}, ((name[len(PREFIX) :], _as_text(text)) for name, text in headers.items() if _is_own(name)))
+def read_headers(headers: Mapping[str, str], given: Mapping[str, str] = NOTHING) -> dict[str, str]:
+    """Return the metadata in headers beside `given`: `X-LLMGateway-Team: search` is {"team": "search"}."""
+    return _bounded(given, ((name[len(PREFIX) :], _as_text(text)) for name, text in headers.items() if _is_own(name)))
 
 
 def add_body(context: RequestContext, user: str | None, metadata: Any = None) -> None:

@@ -101,6 +101,9 @@ def _begin(
     )
     if services.telemetry.tracing is not None:
         context.trace = services.telemetry.tracing.begin(inbound.request_id, inbound.headers)
+    if caller.tags:
+        context.metadata = dict(caller.tags)
+        context.attribute()
     if caller.retention == RETAIN:
         inbound.payload = context.payload = services.engine.retention.begin(context, inbound.path, inbound.body)
     return context
@@ -122,7 +125,7 @@ def _read_options(services: Services, context: RequestContext, inbound: Inbound)
     context.debug = header("x-debug").lower() == "true"
     context.idempotency_key = header("idempotency-key")
     context.models = header(MODELS_HEADER)
-    context.metadata = attribution.read_headers(inbound.headers)
+    context.metadata = attribution.read_headers(inbound.headers, context.metadata)
     attribution.read_session(context, inbound.headers)
     context.attribute()
 

@@ -6,11 +6,13 @@ from gateway.accounts.authentication import Authentication
 from gateway.accounts.cleanup import AccountCleanup
 from gateway.accounts.custom_providers import CustomProviders, read_provider_caps
 from gateway.accounts.discounts import Discounts
+from gateway.accounts.issuer_keys import IssuerKeys, fetch_over
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.provisioning.scim_tokens import ScimTokens
 from gateway.accounts.realtime_secrets import RealtimeSecrets
 from gateway.accounts.service_account_login import ServiceAccountTokens
 from gateway.accounts.throttle import Throttle
+from gateway.accounts.workload_callers import WorkloadCallers
 from gateway.admin.account_changes import Management
 from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.funding import Funding
@@ -127,6 +129,8 @@ def _open_accounts(base: WorkerBase) -> AccountServices:
     provider_keys = ProviderKeys(database, control, base.store.vault, funding.budgets.write_bound)
     custom_providers = CustomProviders(database, control, read_provider_caps(base.settings.limits))
     authentication = Authentication(database, control, base.store.secrets, base.clock)
+    issuer_keys = IssuerKeys(fetch_over(base.transport), base.store.documents, base.clock)
+    authentication.accept_signed_tokens(WorkloadCallers(authentication, issuer_keys, control, base.clock).read)
     throttle = Throttle(database, base.hash_key)
     return AccountServices(
         authentication=authentication,

@@ -44,6 +44,15 @@ BODIES = {
     "Unlimited": lambda p: {"unlimited": False},
     "Password": lambda p: {"password": "x"},
     "Code": lambda p: {"code": "000000"},
+    "NewWorkloadIdentity": lambda p: {
+        "name": "x",
+        "projectId": p.project_id,
+        "issuer": "https://issuer.example",
+        "audience": p.organization_id,
+        "claims": {"sub": "x"},
+    },
+    "WorkloadIdentitySettings": lambda p: {"status": "inactive"},
+    "TokenCheck": lambda p: {"token": "x"},
     "ServiceAccountBody": lambda p: {"name": "x", "scopes": ["keys:read"]},
     "ServiceAccountSettings": lambda p: {"status": "inactive"},
     "NewTeam": lambda p: {"name": "Spies"},
@@ -84,6 +93,9 @@ def furnish(tenants, name: str) -> dict[str, str]:
         "account_id": tenants.ok("POST", f"{org}/service-accounts", owner, {"name": "Robot", "scopes": ["keys:read"]})[
             "serviceAccount"
         ]["id"],
+        "workload_identity_id": tenants.ok(
+            "POST", f"{org}/workload-identities", owner, BODIES["NewWorkloadIdentity"](owner)
+        )["workloadIdentity"]["id"],
         "session_id": tenants.services.management.sessions.list_sessions(owner.user_id)[0].id,
         "provider_key": tenants.ok("POST", "/keys/provider", owner, provider_key)["providerKey"]["id"],
     }

@@ -262,27 +262,6 @@ class CustomProviderAnswer(Answer):
     models: Sequence[Mapping[str, Any]]
 
 
-class ServiceAccountAnswer(Answer):
-    """`last_used_at` is accurate to some minutes; null before the first use."""
-
-    columns = ("id", "status", "expires_at", "last_used_at", "name", "scopes")
-    id: str
-    organization_id: str
-    name: str
-    scopes: Sequence[str]
-    masked_token: str
-    status: str
-    expires_at: Time | None
-    last_used_at: Time | None
-    created_by: str
-    created_at: Time
-    iam_rules: list[AccessRuleAnswer]
-
-
-class NewServiceAccountAnswer(ServiceAccountAnswer):
-    token: str | None
-
-
 class SkillAnswer(Answer):
     id: str
     name: str

@@ -17,7 +17,7 @@ from gateway.accounts.service_accounts import (
     ServiceAccountInfo,
 )
 from gateway.surfaces.http import Operation
-from gateway.surfaces.management.answers import NewServiceAccountAnswer, ServiceAccountAnswer
+from gateway.surfaces.management.automation_answers import NewServiceAccountAnswer, ServiceAccountAnswer
 from gateway.surfaces.management.managed_operation import Creating, Creation, ManagedCall, managed
 from gateway.surfaces.management.management_scopes import SCOPES
 from gateway.surfaces.management.rule_routes import show_rule

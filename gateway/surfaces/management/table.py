@@ -29,6 +29,7 @@ from gateway.surfaces.management import (
     session_routes,
     sign_in_routes,
     team_routes,
+    workload_identity_routes,
 )
 from gateway.surfaces.visitor import MANAGEMENT
 
@@ -51,6 +52,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *provider_key_routes.OPERATIONS,
     *rule_routes.OPERATIONS,
     *service_account_routes.OPERATIONS,
+    *workload_identity_routes.OPERATIONS,
     *credit_routes.OPERATIONS,
     *discount_routes.OPERATIONS,
     *alert_routes.OPERATIONS,
