@@ -45,6 +45,9 @@ class Caller:
             "session": self.sign_in(),
             "bearerKey": gateway.key,
             "operatorToken": METRICS_TOKEN,
+            "scimToken": services.accounts.scim_tokens.create(
+                owner.organization_id, "Identity provider", by_owner=True, actor=owner.user_id
+            ).token,
         }
         key = keys.list_keys(services.store.database)[0]
         project = projects.list_projects(services.store.database)[0]
@@ -53,6 +56,7 @@ class Caller:
             "project_id": project.id,
             "key_id": key.id,
             "member_id": owner.id,
+            "resource_id": owner.id,
         }
         self.dice = random.Random(11)
 

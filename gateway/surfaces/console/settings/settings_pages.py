@@ -1,5 +1,5 @@
-"""`/console/settings`: name, credits, compliance policy, key caps, access rules and managed settings of an
-organization."""
+"""`/console/settings`: name, credits, compliance policy, key caps, access rules, managed settings and provisioning of
+an organization."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
 from gateway.surfaces.console.rule_actions import RulePlace, list_rules, rule_actions, rule_fields
+from gateway.surfaces.console.settings.scim_token_actions import create_token, revoke_token, scim_fields
 from gateway.surfaces.http import Operation, Outbound
 
 TITLE = "Settings"
@@ -46,8 +47,9 @@ CAPS = ManagementCall("GET /orgs/<organization_id>/key-caps")
 CREATE = ManagementCall("POST /orgs")
 
 
-def show(call: PageCall) -> Outbound:
-    """Show the settings of an organization that the visitor manages."""
+def show(call: PageCall, new_token: dict[str, Any] | None = None) -> Outbound:
+    """Show the settings of an organization that the visitor manages. `new_token` is a SCIM token that was just
+    created."""
     choice = choose_organization(call)
     policy = call.run(POLICY, organization_id=choice.id)
     return call.page(
@@ -63,6 +65,8 @@ def show(call: PageCall) -> Outbound:
         rules=list_rules(call, _place_of(call)),
         managed_settings=MANAGED_SETTINGS.text(call),
         path=PATH,
+        new_token=new_token,
+        **scim_fields(call, choice.id),
         **rule_fields(call),
     )
 
@@ -84,6 +88,10 @@ def _create(call: PageCall) -> str:
     return f"The organization {made['name']} was created; you are its owner."
 
 
+def _create_token(call: PageCall) -> Outbound:
+    return show(call, create_token(call))
+
+
 def _place_of(call: PageCall) -> RulePlace:
     organization_id = choose_organization(call).id
     return RulePlace(organization_id, "organization", organization_id)
@@ -99,6 +107,8 @@ ACTIONS: dict[str, PageAction] = {
     "rename": _rename,
     "policy": _set_policy,
     "create": _create,
+    "create-scim-token": _create_token,
+    "revoke-scim-token": revoke_token,
     **rule_actions(_place_of),
 }
 OPERATIONS: tuple[Operation, ...] = page_operations(PATH, show, ACTIONS)

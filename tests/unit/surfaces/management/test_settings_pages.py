@@ -1,5 +1,6 @@
 """The pages of an organization's settings and audit log: for its managers, with names instead of ids."""
 
+import re
 from html import unescape
 
 import pytest
@@ -52,3 +53,20 @@ def press(tenants: Tenants, path: str, action: str, **fields: str) -> str:
     answer = press_button(tenants, tenants["rival owner"], path, action, **fields)
     assert answer.status_code == 200, unescape(answer.text)
     return str(answer.text)
+
+
+def test_a_scim_token_is_created_shown_once_and_revoked(open_tenants) -> None:
+    with open_tenants() as tenants:
+        admin = tenants["acme admin"]
+        path = f"/console/settings?organization={admin.organization_id}"
+        made = press_button(tenants, admin, path, "create-scim-token", scim_name="Entra ID", lifetime="90").text
+        assert "is shown only now" in made and "/scim/v2</code>" in made
+        token = re.findall(r'<pre id="scim-token">(llmgscim_[\w-]+)</pre>', made)[0]
+        (info,) = tenants.services.accounts.scim_tokens.list_tokens(admin.organization_id)
+        assert tenants.services.accounts.scim_tokens.find(token) == info and not info.by_owner
+        page = open_page(tenants, admin, path)
+        assert "Entra ID" in page and "never used" in page and token not in page
+        refused = press_button(tenants, admin, path, "create-scim-token", scim_name="Okta", lifetime="9999")
+        assert refused.status_code == 400
+        assert "was revoked" in press_button(tenants, admin, path, "revoke-scim-token", token=info.id).text
+        assert tenants.services.accounts.scim_tokens.list_tokens(admin.organization_id) == []
