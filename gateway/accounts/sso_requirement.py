@@ -57,9 +57,9 @@ def set_requirement(
 
     def work(now: int) -> SsoRequirement:
         if requirement.required:
-            _check_break_glass(organization_id, requirement.break_glass_member_id)
             if not any_configured and not _own_providers(organization_id):
                 raise InvalidRequest("Add an identity provider before you require single sign-on.", param="required")
+            _check_break_glass(organization_id, requirement.break_glass_member_id)
         values = {"sso_required": requirement.required, "break_glass": requirement.break_glass_member_id}
         changed = Organization.update(updated_at=now, **values).where(Organization.id == organization_id).execute()
         if not changed:

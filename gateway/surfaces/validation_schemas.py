@@ -83,6 +83,13 @@ class WholeNumber(fields.Integer):
         super().__init__(strict=True, validate=validate.Range(least, most), metadata=metadata, **more)
 
 
+class Switch(fields.Boolean):
+    """True or false; texts and numbers that look like them are rejected."""
+
+    def __init__(self, about: str = "", **more: Any) -> None:
+        super().__init__(truthy={True}, falsy={False}, metadata=describe_field(about), **more)
+
+
 class Counted(fields.Integer):
     """A whole number within bounds in a query, where everything is a string."""
 

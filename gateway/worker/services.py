@@ -10,6 +10,7 @@ from gateway.accounts.authentication import Authentication
 from gateway.accounts.cleanup import AccountCleanup
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.discounts import Discounts
+from gateway.accounts.identity_domains import IdentityDomains
 from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.provider_keys import ProviderKeys
@@ -139,6 +140,7 @@ class SsoServices:
 
     service: SingleSignOnService
     checks: SsoChecks
+    domains: IdentityDomains
 
 
 @dataclass(slots=True)

@@ -1,6 +1,8 @@
 """The wiring of single sign-on."""
 
+from gateway.accounts.identity_domains import IdentityDomains
 from gateway.accounts.identity_providers import IdentityProviders
+from gateway.accounts.issuer_keys import fetch_over
 from gateway.accounts.sso_logins import SsoLogins
 from gateway.admin.account_changes import Management
 from gateway.admin.sso_accounts import SsoAccounts
@@ -40,4 +42,5 @@ def open_single_sign_on(base: WorkerBase, accounts: AccountServices, management:
         SsoAccounts(store.database, store.control, management.second_factors, management.group_grants),
         parts,
     )
-    return SsoServices(service, SsoChecks(service, logins, accounts.oauth.grants))
+    domains = IdentityDomains(store.database, store.control, fetch_over(base.transport))
+    return SsoServices(service, SsoChecks(service, logins, accounts.oauth.grants), domains)

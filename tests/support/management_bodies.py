@@ -37,6 +37,12 @@ BODIES = {
     "Token": lambda p: {"token": "llmginv_unknown"},
     "UserCode": lambda p: {"userCode": "BCDF-GHJK"},
     "NewRate": lambda p: {"scope": "model", "subject": "gpt-4o", "kind": "requests", "amount": 5},
+    "NewProvider": lambda p: {"name": "x", "issuer": "https://issuer.example", "clientId": "x"},
+    "ProviderChange": lambda p: {"name": "Taken over"},
+    "NewDomain": lambda p: {"domain": "spies.example"},
+    "Requirement": lambda p: {"required": False},
+    "NewGroupRule": lambda p: {"group": f"spies of {p.user_id}", "role": "admin"},
+    "GroupRuleChange": lambda p: {"role": "admin"},
     "NewDiscount": lambda p: {"fraction": "0.5"},
     "NewPosting": lambda p: {"amount": "5"},
     "NewScimTokenBody": lambda p: {"name": "Identity provider"},
@@ -70,7 +76,18 @@ def furnish(tenants, name: str) -> dict[str, str]:
     invited = tenants.ok("POST", f"{org}/invitations", owner, {"email": f"guest@{name}.example"})
     tenants.ok("POST", f"{org}/custom-providers", owner, BODIES["NewCustomProvider"](owner))
     grant = allow(tenants, owner)
+    provider_id = tenants.ok("POST", f"{org}/identity-providers", owner, BODIES["NewProvider"](owner))[
+        "identityProvider"
+    ]["id"]
+    tenants.ok("PATCH", f"{org}/identity-providers/{provider_id}", owner, {"status": "inactive"})
+    domain = f"{name}.example"
+    domains = tenants.services.sso.domains
+    domains.claim(owner.organization_id, provider_id, domain, verified=True, actor=owner.user_id)
+    group_rule = tenants.ok("POST", f"{org}/group-rules", owner, {"group": "engineers"})["groupRule"]
     return {
+        "provider_id": provider_id,
+        "domain": domain,
+        "group_rule_id": group_rule["id"],
         "application_id": grant,
         "place": "mcp",
         "organization_id": owner.organization_id,

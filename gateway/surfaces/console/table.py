@@ -27,7 +27,7 @@ from gateway.surfaces.console.providers import provider_key_pages, provider_page
 from gateway.surfaces.console.requests import request_pages
 from gateway.surfaces.console.routing import routing_pages
 from gateway.surfaces.console.settings import settings_pages
-from gateway.surfaces.console.single_sign_on import sso_pages
+from gateway.surfaces.console.single_sign_on import sso_pages, sso_settings_pages
 from gateway.surfaces.console.teams import team_pages
 from gateway.surfaces.console.usage import usage_pages
 from gateway.surfaces.http import Surface
@@ -62,6 +62,7 @@ SURFACE = Surface(
         *settings_pages.OPERATIONS,
         *sign_in_pages.OPERATIONS,
         *sso_pages.OPERATIONS,
+        *sso_settings_pages.OPERATIONS,
         *team_pages.OPERATIONS,
         *usage_pages.OPERATIONS,
         *old_addresses.OPERATIONS,

@@ -1,0 +1,168 @@
+"""`/console/settings/sso`: identity providers, required single sign-on and group rules of an organization."""
+
+from typing import Any
+
+from gateway.surfaces.console.limit_forms import read_limit_fields, read_number, read_words
+from gateway.surfaces.console.management_calls import ManagementCall
+from gateway.surfaces.console.organization_choice import choose_organization
+from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
+from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.management.limit_routes import PERIOD
+
+TITLE = "Single sign-on"
+PATH = "/console/settings/sso"
+ORG = "/orgs/<organization_id>"
+PROVIDER = f"{ORG}/identity-providers/<provider_id>"
+LIST = ManagementCall(f"GET {ORG}/identity-providers")
+CREATE = ManagementCall(f"POST {ORG}/identity-providers")
+UPDATE = ManagementCall(f"PATCH {PROVIDER}")
+DELETE = ManagementCall(f"DELETE {PROVIDER}")
+TEST = ManagementCall(f"POST {PROVIDER}/test")
+ADD_DOMAIN = ManagementCall(f"POST {PROVIDER}/domains")
+VERIFY_DOMAIN = ManagementCall(f"POST {PROVIDER}/domains/<domain>/verify")
+REMOVE_DOMAIN = ManagementCall(f"DELETE {PROVIDER}/domains/<domain>")
+REQUIREMENT = ManagementCall(f"GET {ORG}/sso")
+REQUIRE = ManagementCall(f"PUT {ORG}/sso")
+RULES = ManagementCall(f"GET {ORG}/group-rules")
+ADD_RULE = ManagementCall(f"POST {ORG}/group-rules")
+DELETE_RULE = ManagementCall(f"DELETE {ORG}/group-rules/<group_rule_id>")
+TEAMS = ManagementCall(f"GET {ORG}/teams")
+MEMBERS = ManagementCall(f"GET {ORG}/members")
+# Field of the provider's form → label.
+FLAGS = {
+    "createPeople": "Create accounts at the first sign-in",
+    "linkByEmail": "Connect members by their verified e-mail address",
+    "trustEmail": "Trust e-mail addresses that are not marked as verified",
+}
+
+
+def show(call: PageCall) -> Outbound:
+    """Show the single sign-on of an organization that the visitor manages."""
+    choice = choose_organization(call)
+    role = call.visitor.member(choice.id).role
+    teams = call.run(TEAMS, organization_id=choice.id)
+    names = {team["id"]: team["name"] for team in teams}
+    rules = [
+        {**rule, "teams": ", ".join(names.get(team, team) for team in rule["teamIds"])}
+        for rule in call.run(RULES, organization_id=choice.id)
+    ]
+    members = call.run(MEMBERS, organization_id=choice.id)
+    return call.page(
+        "single_sign_on/settings.html",
+        TITLE,
+        choice=choice,
+        is_owner=role == "owner",
+        providers=call.run(LIST, organization_id=choice.id),
+        requirement=call.run(REQUIREMENT, organization_id=choice.id),
+        owners=[(one["id"], one["email"]) for one in members if one["role"] == "owner" and one["status"] == "active"],
+        rules=rules,
+        teams=[(team["id"], team["name"]) for team in teams],
+        flags=FLAGS,
+        no_limits=dict.fromkeys(("usageLimit", *PERIOD)),
+        path=PATH,
+    )
+
+
+def _add(call: PageCall) -> str:
+    form = call.form
+    fields: dict[str, Any] = {
+        "name": form.get("name", "").strip(),
+        "issuer": form.get("issuer", "").strip(),
+        "clientId": form.get("clientId", "").strip(),
+        "clientSecret": form.get("clientSecret", "").strip(),
+        "groupsClaim": form.get("groupsClaim", "").strip(),
+        **{name: form.get(name) == "on" for name in FLAGS},
+    }
+    if form.get("scopes", "").strip():
+        fields["scopes"] = read_words(form["scopes"])
+    made = call.run(CREATE, fields, organization_id=choose_organization(call).id)
+    return f"The identity provider was added. Register {made['callbackUrl']} there as a redirect URI."
+
+
+def _test(call: PageCall) -> str:
+    result = call.run(TEST, None, **_provider(call))
+    if result["usable"]:
+        return "The identity provider answers, and its keys were loaded."
+    return str(result["problem"])
+
+
+def _switch(call: PageCall) -> str:
+    status = call.form.get("status", "")
+    call.run(UPDATE, {"status": status}, **_provider(call))
+    if status == "active":
+        return "The identity provider is active."
+    return "The identity provider signs nobody in any more, and its sessions have ended."
+
+
+def _replace_secret(call: PageCall) -> str:
+    call.run(UPDATE, {"clientSecret": call.form.get("clientSecret", "").strip()}, **_provider(call))
+    return "The client secret was replaced."
+
+
+def _delete(call: PageCall) -> str:
+    call.run(DELETE, None, **_provider(call))
+    return "The identity provider was deleted, and its sessions have ended."
+
+
+def _add_domain(call: PageCall) -> str:
+    domain = call.form.get("domain", "").strip()
+    call.run(ADD_DOMAIN, {"domain": domain}, **_provider(call))
+    return f"The domain {domain} was added."
+
+
+def _verify_domain(call: PageCall) -> str:
+    call.run(VERIFY_DOMAIN, None, domain=call.form.get("domain", ""), **_provider(call))
+    return "The domain was verified. People with addresses of this domain find the identity provider by them."
+
+
+def _remove_domain(call: PageCall) -> str:
+    call.run(REMOVE_DOMAIN, None, domain=call.form.get("domain", ""), **_provider(call))
+    return "The domain was removed."
+
+
+def _require(call: PageCall) -> str:
+    required = call.form.get("required") == "on"
+    fields: dict[str, Any] = {"required": required, "breakGlassMemberId": call.form.get("breakGlass", "")}
+    call.run(REQUIRE, fields, organization_id=choose_organization(call).id)
+    if required:
+        return "Single sign-on is required. Sessions by password no longer reach this organization."
+    return "Single sign-on is not required."
+
+
+def _add_rule(call: PageCall) -> str:
+    form = call.form
+    fields: dict[str, Any] = {
+        "group": form.get("group", "").strip(),
+        "role": form.get("role") or None,
+        "teamIds": [form["team"]] if form.get("team") else [],
+        "priority": read_number(form, "priority", "priority"),
+        "limits": {name: value for name, value in read_limit_fields(form).items() if value is not None},
+    }
+    call.run(ADD_RULE, fields, organization_id=choose_organization(call).id)
+    return "The group rule was added. It applies to members whose groups are known, and to others at their sign-in."
+
+
+def _delete_rule(call: PageCall) -> str:
+    organization_id = choose_organization(call).id
+    call.run(DELETE_RULE, organization_id=organization_id, group_rule_id=call.form.get("rule", ""))
+    return "The group rule was deleted. Its members lost what it gave."
+
+
+def _provider(call: PageCall) -> dict[str, str]:
+    return {"organization_id": choose_organization(call).id, "provider_id": call.form.get("provider", "")}
+
+
+ACTIONS: dict[str, PageAction] = {
+    "add": _add,
+    "test": _test,
+    "switch": _switch,
+    "secret": _replace_secret,
+    "delete": _delete,
+    "add-domain": _add_domain,
+    "verify-domain": _verify_domain,
+    "remove-domain": _remove_domain,
+    "require": _require,
+    "add-rule": _add_rule,
+    "delete-rule": _delete_rule,
+}
+OPERATIONS: tuple[Operation, ...] = page_operations(PATH, show, ACTIONS)

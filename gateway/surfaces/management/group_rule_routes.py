@@ -1,0 +1,166 @@
+"""`/orgs/…/group-rules`: what people get for the groups that an identity provider or provisioning states."""
+
+from typing import Any
+
+from marshmallow import fields
+
+from gateway.accounts import group_rules
+from gateway.accounts.group_rules import (
+    FIRST_PRIORITY,
+    LAST_PRIORITY,
+    LONGEST_GROUP,
+    MOST_RULE_TEAMS,
+    NORMAL_PRIORITY,
+    GroupRule,
+    RuleDraft,
+)
+from gateway.accounts.members import ROLES
+from gateway.admin.group_grants import read_limits as stored_limits
+from gateway.admin.group_grants import store_limits
+from gateway.errors import Forbidden
+from gateway.surfaces.answer_structs import Answer, Time, Usd
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, read_limits
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import MANAGER, Values, Who
+from gateway.surfaces.validation_schemas import Names, OneOf, StrictBody, TextField, WholeNumber, describe_field
+from gateway.surfaces.visitor import MANAGERS, Visitor
+
+TAG = "Single sign-on"
+AT_ONCE = 200  # members whose grants are computed again before the answer; the others follow in seconds
+
+
+class RuleLimits(LimitChange):
+    class Meta:
+        exclude = ("alertThresholds",)
+
+
+class NewGroupRule(StrictBody):
+    """`limits` are spending limits of each member of the group. Of several matching rules, the highest role counts, all
+    teams, and the limits of the rule with the smallest `priority`."""
+
+    group = TextField(1, LONGEST_GROUP, required=True, about="The name of the group, compared exactly.")
+    role = OneOf(ROLES, allow_none=True, load_default=None)
+    teamIds = Names(MOST_RULE_TEAMS, 40, load_default=list)
+    limits = fields.Nested(RuleLimits, load_default=dict, metadata=describe_field("Spending limits of the member."))
+    priority = WholeNumber(FIRST_PRIORITY, LAST_PRIORITY, load_default=NORMAL_PRIORITY)
+
+
+class GroupRuleChange(StrictBody):
+    """Absent members stay unchanged; `limits` replaces all limits."""
+
+    group = TextField(1, LONGEST_GROUP)
+    role = OneOf(ROLES, allow_none=True)
+    teamIds = Names(MOST_RULE_TEAMS, 40)
+    limits = fields.Nested(RuleLimits, metadata=describe_field("Spending limits of the member."))
+    priority = WholeNumber(FIRST_PRIORITY, LAST_PRIORITY)
+
+
+class GroupRuleAnswer(Answer):
+    columns = ("id", "group", "role", "priority")
+    id: str
+    organization_id: str
+    group: str
+    role: str | None
+    team_ids: list[str]
+    usage_limit: Usd | None
+    period_usage_limit: Usd | None
+    period: str | None
+    priority: int
+    created_at: Time
+
+
+def _find_rule(visitor: Visitor, values: Values) -> GroupRule:
+    organization_id = values["organization_id"]
+    visitor.member(organization_id, *MANAGERS)
+    return group_rules.find_rule(visitor.services.store.database, organization_id, values["group_rule_id"])
+
+
+RULE_MANAGER = Who("For owners and admins; only an owner changes a rule that makes owners.", _find_rule)
+
+
+def list_rules(call: ManagedCall[str]) -> list[GroupRuleAnswer]:
+    """The rules in the order in which their limits count."""
+    return [_show(rule) for rule in group_rules.list_rules(call.database, call.subject)]
+
+
+def create(call: ManagedCall[str]) -> GroupRuleAnswer:
+    """Add a rule for a group. It applies at once to members whose groups are known, to others at their next sign-in."""
+    content = call.fields
+    _check_owner(call, call.subject, content["role"])
+    draft = RuleDraft(
+        content["group"],
+        content["role"] or "",
+        tuple(content["teamIds"]),
+        _read_limits(content["limits"]),
+        content["priority"],
+    )
+    rule = group_rules.create_rule(*call.stores, call.subject, draft, actor=call.actor)
+    return _applied(call, rule)
+
+
+def update(call: ManagedCall[GroupRule]) -> GroupRuleAnswer:
+    """Change a rule. It applies to the members of the group at once."""
+    before = call.subject
+    content = call.fields
+    _check_owner(call, before.organization_id, before.role)
+    _check_owner(call, before.organization_id, content.get("role"))
+    draft = RuleDraft(
+        content.get("group", before.group),
+        content.get("role", before.role) or "",
+        tuple(content.get("teamIds", before.team_ids)),
+        _read_limits(content["limits"]) if "limits" in content else before.limits,
+        content.get("priority", before.priority),
+    )
+    rule = group_rules.update_rule(*call.stores, before.organization_id, before.id, draft, actor=call.actor)
+    return _applied(call, rule)
+
+
+def delete(call: ManagedCall[GroupRule]) -> None:
+    """Delete a rule; the members of the group lose what it gave."""
+    before = call.subject
+    _check_owner(call, before.organization_id, before.role)
+    group_rules.delete_rule(*call.stores, before.organization_id, before.id, actor=call.actor)
+    call.management.group_grants.refresh(before.organization_id, AT_ONCE)
+
+
+def _check_owner(call: ManagedCall[Any], organization_id: str, role: str | None) -> None:
+    if role == "owner" and call.visitor.member(organization_id).role != "owner":
+        raise Forbidden("Only an owner may write a rule that makes owners.")
+
+
+def _read_limits(content: dict[str, Any]) -> dict[str, Any]:
+    given = {name: content.get(name) for name in FIELDS}
+    return store_limits(read_limits({name: value for name, value in given.items() if value is not None}).checked())
+
+
+def _applied(call: ManagedCall[Any], rule: GroupRule) -> GroupRuleAnswer:
+    call.management.group_grants.refresh(rule.organization_id, AT_ONCE)
+    return _show(rule)
+
+
+def _show(rule: GroupRule) -> GroupRuleAnswer:
+    limits = stored_limits(rule.limits)
+    return GroupRuleAnswer.of(
+        rule,
+        role=rule.role or None,
+        team_ids=list(rule.team_ids),
+        usage_limit=limits.total_nusd,
+        period_usage_limit=limits.period_nusd,
+        period=str(limits.period) if limits.period else None,
+    )
+
+
+RULES = "/orgs/<organization_id>/group-rules"
+RULE = f"{RULES}/<group_rule_id>"
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", RULES, list_rules, "List group rules", tag=TAG, who=MANAGER, answer=[GroupRuleAnswer],
+            inside="groupRules"),
+    managed("POST", RULES, create, "Add a group rule", tag=TAG, who=MANAGER, request=NewGroupRule,
+            answer=GroupRuleAnswer, inside="groupRule", success=201, audit="group_rule.create"),
+    managed("PATCH", RULE, update, "Change a group rule", tag=TAG, who=RULE_MANAGER, request=GroupRuleChange,
+            answer=GroupRuleAnswer, inside="groupRule", audit="group_rule.update"),
+    managed("DELETE", RULE, delete, "Delete a group rule", tag=TAG, who=RULE_MANAGER, message="Group rule deleted.",
+            audit="group_rule.delete"),
+)  # fmt: skip

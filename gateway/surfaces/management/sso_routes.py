@@ -1,0 +1,286 @@
+"""`/orgs/…/identity-providers` and `/orgs/…/sso`: single sign-on of an organization."""
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from gateway.accounts.identity_domains import ClaimedDomain
+from gateway.accounts.identity_providers import IdentityProvider, ProviderDraft
+from gateway.accounts.sso_requirement import SsoRequirement, find_requirement, set_requirement
+from gateway.accounts.throttle import ThrottleGate
+from gateway.configuration.configured_providers import DEFAULT_SCOPES
+from gateway.errors import Unavailable
+from gateway.surfaces.answer_structs import Answer, Time
+from gateway.surfaces.http import Operation
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.management.who import MANAGER, OWNER, Values, Who
+from gateway.surfaces.validation_schemas import Names, OneOf, StrictBody, Switch, TextField
+from gateway.surfaces.visitor import MANAGERS, Visitor
+
+TAG = "Single sign-on"
+FETCHES = 20  # a minute, because the organization chose the address
+MINUTE_S = 60
+ROLES = ("developer", "admin")
+CALLBACK = "/console/sso/{}/callback"
+LOGOUT = "/oauth/back-channel-logout/{}"
+# Fields of bodies → options of a provider.
+OPTIONS = {
+    "scopes": "scopes",
+    "groupsClaim": "groups_claim",
+    "role": "role",
+    "trustEmail": "trust_email",
+    "linkByEmail": "link_by_email",
+    "createPeople": "create_people",
+}
+
+
+class NewProvider(StrictBody):
+    """`trustEmail` accepts e-mail addresses of tokens that do not say whether they are verified. `linkByEmail` connects
+    members by their verified address, `createPeople` creates accounts and memberships with the `role`."""
+
+    name = TextField(1, 80, required=True)
+    issuer = TextField(1, 512, required=True, about="The exact issuer of the discovery document.")
+    clientId = TextField(1, 255, required=True, about="The id of the client at the provider.")
+    clientSecret = TextField(0, 1024, load_default="", about="- reads it from standard input.")
+    scopes = Names(20, 80, load_default=lambda: list(DEFAULT_SCOPES))
+    groupsClaim = TextField(0, 255, load_default="", about="The claim with the person's groups.")
+    role = OneOf(ROLES, load_default="developer", about="The role of new members.")
+    trustEmail = Switch(load_default=False)
+    linkByEmail = Switch(load_default=False)
+    createPeople = Switch(load_default=False)
+
+
+class ProviderChange(StrictBody):
+    """Absent members stay unchanged. An inactive provider signs nobody in, and its sessions end."""
+
+    name = TextField(1, 80)
+    issuer = TextField(1, 512)
+    clientId = TextField(1, 255)
+    clientSecret = TextField(0, 1024)
+    scopes = Names(20, 80)
+    groupsClaim = TextField(0, 255)
+    role = OneOf(ROLES)
+    trustEmail = Switch()
+    linkByEmail = Switch()
+    createPeople = Switch()
+    status = OneOf(("active", "inactive"))
+
+
+class NewDomain(StrictBody):
+    domain = TextField(3, 80, required=True)
+
+
+class Requirement(StrictBody):
+    """`breakGlassMemberId`: the owner who may still sign in by password."""
+
+    required = Switch(required=True)
+    breakGlassMemberId = TextField(0, 40, load_default="")
+
+
+class DomainAnswer(Answer):
+    """`token` is what `address` must show for the verification."""
+
+    domain: str
+    token: str
+    address: str
+    verified_at: Time | None
+
+
+class ProviderAnswer(Answer):
+    """`callback_url` and `back_channel_logout_url` are to be registered at the provider."""
+
+    columns = ("id", "status", "issuer", "name")
+    id: str
+    organization_id: str
+    name: str
+    issuer: str
+    client_id: str
+    status: str
+    scopes: Annotated[list[str], Meta(examples=[["openid", "email", "profile"]])]
+    groups_claim: str
+    role: str
+    trust_email: bool
+    link_by_email: bool
+    create_people: bool
+    domains: list[DomainAnswer]
+    callback_url: str
+    back_channel_logout_url: str
+    created_at: Time
+
+
+class ProviderTestAnswer(Answer):
+    """Whether discovery document and keys could be loaded; `problem` says why not."""
+
+    usable: bool
+    problem: str | None
+    authorization_endpoint: str | None
+    token_endpoint: str | None
+    jwks_uri: str | None
+
+
+class RequirementAnswer(Answer):
+    required: bool
+    break_glass_member_id: str | None
+
+
+def _find_provider(visitor: Visitor, values: Values) -> IdentityProvider:
+    organization_id = values["organization_id"]
+    visitor.member(organization_id, *MANAGERS)
+    return visitor.services.sso.service.providers.find_of(organization_id, values["provider_id"])
+
+
+PROVIDER_MANAGER = Who("For owners and admins.", _find_provider)
+
+
+def list_providers(call: ManagedCall[str]) -> list[ProviderAnswer]:
+    """The identity providers of the organization, without their secrets."""
+    return [_show(call, provider) for provider in call.services.sso.service.providers.list_providers(call.subject)]
+
+
+def create(call: ManagedCall[str]) -> ProviderAnswer:
+    """Add an OpenID provider. Register the callback URL of the answer at the provider."""
+    fields = call.fields
+    draft = ProviderDraft(
+        fields["name"],
+        fields["issuer"],
+        fields["clientId"],
+        fields["clientSecret"],
+        options={option: fields[field] for field, option in OPTIONS.items()},
+    )
+    return _show(call, call.services.sso.service.providers.create(call.subject, draft, actor=call.actor))
+
+
+def update(call: ManagedCall[IdentityProvider]) -> ProviderAnswer:
+    """Change a provider. Another issuer or client ends its sessions."""
+    before = call.subject
+    fields = call.fields
+    draft = ProviderDraft(
+        fields.get("name", before.name),
+        fields.get("issuer", before.issuer),
+        fields.get("clientId", before.client_id),
+        fields.get("clientSecret"),
+        fields.get("status", "active" if before.active else "inactive") == "active",
+        {option: fields.get(field, getattr(before, option)) for field, option in OPTIONS.items()},
+    )
+    providers = call.services.sso.service.providers
+    return _show(call, providers.update(before.organization_id, before.id, draft, actor=call.actor))
+
+
+def delete(call: ManagedCall[IdentityProvider]) -> None:
+    """Delete a provider with its domains, connected identities and sessions."""
+    providers = call.services.sso.service.providers
+    providers.delete(call.subject.organization_id, call.subject.id, actor=call.actor)
+
+
+def test(call: ManagedCall[IdentityProvider]) -> ProviderTestAnswer:
+    """Load the discovery document and the keys of a provider now."""
+    _throttle(call)
+    try:
+        endpoints = call.services.sso.service.check(call.subject)
+    except Unavailable as error:
+        return ProviderTestAnswer(False, error.message, None, None, None)
+    return ProviderTestAnswer(True, None, endpoints.authorization, endpoints.token, endpoints.keys)
+
+
+def add_domain(call: ManagedCall[IdentityProvider]) -> ProviderAnswer:
+    """Add a domain of e-mail addresses. It counts once it is verified; at once if an operator adds it."""
+    provider = call.subject
+    call.services.sso.domains.claim(
+        provider.organization_id,
+        provider.id,
+        call.fields["domain"],
+        verified=call.visitor.is_operator(),
+        actor=call.actor,
+    )
+    return _show(call, provider)
+
+
+def verify_domain(call: ManagedCall[IdentityProvider]) -> ProviderAnswer:
+    """Verify a domain: its address must show the token now, unless an operator verifies it."""
+    _throttle(call)
+    provider = call.subject
+    domain = call.params["domain"]
+    confirmed = call.visitor.is_operator()
+    domains = call.services.sso.domains
+    domains.verify(provider.organization_id, provider.id, domain, confirmed=confirmed, actor=call.actor)
+    return _show(call, provider)
+
+
+def remove_domain(call: ManagedCall[IdentityProvider]) -> None:
+    """The provider no longer connects or creates accounts with addresses of the domain."""
+    provider = call.subject
+    domain = call.params["domain"]
+    call.services.sso.domains.remove(provider.organization_id, provider.id, domain, actor=call.actor)
+
+
+def show_requirement(call: ManagedCall[str]) -> RequirementAnswer:
+    """Whether the organization requires single sign-on, and its break-glass account."""
+    return _show_requirement(find_requirement(call.database, call.subject))
+
+
+def require(call: ManagedCall[str]) -> RequirementAnswer:
+    """Require single sign-on, or not. Sessions by password do not reach the organization from the next request on,
+    except those of the break-glass account: an owner with a password."""
+    wanted = SsoRequirement(call.fields["required"], call.fields["breakGlassMemberId"])
+    if not wanted.required:
+        wanted = replace(wanted, break_glass_member_id="")
+    any_configured = bool(call.services.sso.service.providers.configured)
+    made = set_requirement(*call.stores, call.subject, wanted, any_configured=any_configured, actor=call.actor)
+    return _show_requirement(made)
+
+
+def _throttle(call: ManagedCall[IdentityProvider]) -> None:
+    organization_id = call.subject.organization_id
+    call.management.throttle.take(ThrottleGate("identity providers tried", organization_id, FETCHES, MINUTE_S))
+
+
+def _show(call: ManagedCall[Any], provider: IdentityProvider) -> ProviderAnswer:
+    base = call.inbound.base_url
+    return ProviderAnswer.of(
+        provider,
+        status="active" if provider.active else "inactive",
+        scopes=list(provider.scopes),
+        domains=[_show_domain(domain) for domain in call.services.sso.domains.list_domains(provider.id)],
+        callback_url=base + CALLBACK.format(provider.id),
+        back_channel_logout_url=base + LOGOUT.format(provider.id),
+    )
+
+
+def _show_domain(domain: ClaimedDomain) -> DomainAnswer:
+    return DomainAnswer.of(domain)
+
+
+def _show_requirement(requirement: SsoRequirement) -> RequirementAnswer:
+    return RequirementAnswer(requirement.required, requirement.break_glass_member_id or None)
+
+
+ORG = "/orgs/<organization_id>"
+PROVIDERS = f"{ORG}/identity-providers"
+PROVIDER = f"{PROVIDERS}/<provider_id>"
+DOMAIN = f"{PROVIDER}/domains/<domain>"
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", PROVIDERS, list_providers, "List identity providers", tag=TAG, who=MANAGER, answer=[ProviderAnswer],
+            inside="identityProviders"),
+    managed("POST", PROVIDERS, create, "Add an identity provider", tag=TAG, who=MANAGER, request=NewProvider,
+            answer=ProviderAnswer, inside="identityProvider", success=201, audit="identity_provider.create"),
+    managed("PATCH", PROVIDER, update, "Change an identity provider", tag=TAG, who=PROVIDER_MANAGER,
+            request=ProviderChange, answer=ProviderAnswer, inside="identityProvider",
+            audit="identity_provider.update"),
+    managed("DELETE", PROVIDER, delete, "Delete an identity provider", tag=TAG, who=PROVIDER_MANAGER,
+            message="Identity provider deleted.", audit="identity_provider.delete"),
+    managed("POST", f"{PROVIDER}/test", test, "Test an identity provider", tag=TAG, who=PROVIDER_MANAGER,
+            answer=ProviderTestAnswer),
+    managed("POST", f"{PROVIDER}/domains", add_domain, "Add a domain to an identity provider", tag=TAG,
+            who=PROVIDER_MANAGER, request=NewDomain, answer=ProviderAnswer, inside="identityProvider", success=201,
+            audit="identity_domain.create"),
+    managed("POST", f"{DOMAIN}/verify", verify_domain, "Verify a domain", tag=TAG, who=PROVIDER_MANAGER,
+            answer=ProviderAnswer, inside="identityProvider", audit="identity_domain.verify"),
+    managed("DELETE", DOMAIN, remove_domain, "Remove a domain", tag=TAG, who=PROVIDER_MANAGER,
+            message="Domain removed.", audit="identity_domain.delete"),
+    managed("GET", f"{ORG}/sso", show_requirement, "Whether single sign-on is required", tag=TAG, who=MANAGER,
+            answer=RequirementAnswer, inside="sso"),
+    managed("PUT", f"{ORG}/sso", require, "Require single sign-on", tag=TAG, who=OWNER, request=Requirement,
+            answer=RequirementAnswer, inside="sso", audit="organization.update_sso"),
+)  # fmt: skip

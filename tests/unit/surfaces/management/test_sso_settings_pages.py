@@ -1,0 +1,128 @@
+"""The page of an organization's single sign-on: identity providers, domains, the requirement and group rules."""
+
+from html import unescape
+
+import pytest
+from support.console import open_page, press_button
+from support.management import Tenants
+
+from gateway.accounts import teams
+from gateway.accounts.models import User
+from gateway.errors import Conflict
+
+PATH = "/console/settings/sso"
+PROVIDER = {
+    "name": "Rival SSO",
+    "issuer": "https://id.rival.example",
+    "clientId": "gateway",
+    "clientSecret": "very-secret",
+}
+
+
+def press(tenants: Tenants, action: str, expected: int = 200, who: str = "rival owner", **fields: str) -> str:
+    path = f"{PATH}?organization={tenants[who].organization_id}"
+    answer = press_button(tenants, tenants[who], path, action, **fields)
+    assert answer.status_code == expected, unescape(answer.text)
+    return unescape(answer.text)
+
+
+def test_an_owner_adds_changes_and_deletes_an_identity_provider(open_tenants) -> None:
+    with open_tenants() as tenants:
+        owner = tenants["rival owner"]
+        added = press(tenants, "add", **PROVIDER, groupsClaim="groups", createPeople="on")
+        (provider,) = tenants.ok("GET", f"/orgs/{owner.organization_id}/identity-providers", owner)["identityProviders"]
+        assert provider["callbackUrl"] in added and "very-secret" not in added and "clientSecret" not in provider
+        assert provider["createPeople"] is True and provider["linkByEmail"] is False
+        assert provider["scopes"] == ["openid", "email", "profile"]
+        claimed = press(tenants, "add-domain", provider=provider["id"], domain="Rival.example")
+        assert "llmgateway-domain=" in claimed and "https://rival.example/.well-known/llmgateway-domain" in claimed
+        assert "cannot be loaded" in press(
+            tenants, "verify-domain", 400, provider=provider["id"], domain="rival.example"
+        )
+        assert "was removed" in press(tenants, "remove-domain", provider=provider["id"], domain="rival.example")
+        assert "cannot be used now" in press(tenants, "test", provider=provider["id"])
+        assert "secret was replaced" in press(tenants, "secret", provider=provider["id"], clientSecret="another")
+        assert "signs nobody in" in press(tenants, "switch", provider=provider["id"], status="inactive")
+        press(tenants, "delete", 404, provider="idp_unknown")
+        assert "No identity providers yet" in press(tenants, "delete", provider=provider["id"])
+
+
+def test_invalid_providers_are_refused(open_tenants, monkeypatch) -> None:
+    with open_tenants() as tenants:
+        monkeypatch.setattr(tenants.services.sso.service.providers, "_allow_private", False)
+        for issuer in (
+            "http://id.example",
+            "https://10.0.0.1",
+            "https://localhost",
+            "ftp://x",
+            "https://a:b@id.example",
+        ):
+            press(tenants, "add", 400, **{**PROVIDER, "issuer": issuer})
+        press(tenants, "add", 400, **{**PROVIDER, "clientId": " "})
+        press(tenants, "add-domain", 404, provider="idp_unknown", domain="a.example")
+
+
+def test_an_operators_domain_counts_at_once_and_for_one_organization(open_tenants) -> None:
+    with open_tenants() as tenants:
+        acme, rival = tenants["acme owner"], tenants["rival owner"]
+        for who in ("acme owner", "rival owner"):
+            press(tenants, "add", who=who, **PROVIDER)
+        own = tenants.ok("GET", f"/orgs/{acme.organization_id}/identity-providers", acme)["identityProviders"][0]
+        other = tenants.ok("GET", f"/orgs/{rival.organization_id}/identity-providers", rival)["identityProviders"][0]
+        domains = tenants.services.sso.domains
+        domains.claim(acme.organization_id, own["id"], "acme.example", verified=True, actor="test")
+        press(tenants, "add-domain", provider=other["id"], domain="acme.example")
+        with pytest.raises(Conflict) as refused:
+            domains.verify(rival.organization_id, other["id"], "acme.example", confirmed=True, actor="test")
+        assert refused.value.code == "domain_taken"
+        providers = tenants.services.sso.service.providers
+        assert [one.id for one in providers.for_domain("ACME.example")] == [own["id"]]
+
+
+def test_single_sign_on_is_required_with_a_provider_and_a_break_glass_account(open_tenants) -> None:
+    with open_tenants() as tenants:
+        owner, admin = tenants["acme owner"], tenants["acme admin"]
+        assert "Add an identity provider" in press(
+            tenants, "require", 400, who="acme owner", required="on", breakGlass=owner.member_id
+        )
+        press(tenants, "add", who="acme owner", **PROVIDER)
+        press(tenants, "require", 400, who="acme owner", required="on", breakGlass=owner.member_id)
+        database = tenants.services.store.database
+        database.write(User.update(password_hash="$argon2").where(User.id == owner.user_id).execute)
+        for member in ("", admin.member_id, tenants["rival owner"].member_id):
+            press(tenants, "require", 400, who="acme owner", required="on", breakGlass=member)
+        press(tenants, "require", 403, who="acme admin", required="on", breakGlass=owner.member_id)
+        assert "is required" in press(tenants, "require", who="acme owner", required="on", breakGlass=owner.member_id)
+        open_page(tenants, admin, f"{PATH}?organization={owner.organization_id}", 403)
+        path = f"/orgs/{owner.organization_id}/members/{owner.member_id}"
+        status, refused = tenants.call("PATCH", path, owner, {"role": "admin"})
+        assert status == 409 and refused["code"] == "break_glass_account"
+        assert "is not required" in press(tenants, "require", who="acme owner", breakGlass=owner.member_id)
+        open_page(tenants, admin, f"{PATH}?organization={owner.organization_id}")
+
+
+def test_group_rules_are_written_and_only_owners_make_owners(open_tenants) -> None:
+    with open_tenants() as tenants:
+        owner = tenants["acme owner"]
+        stores = tenants.services.store.database, tenants.services.store.control
+        team = teams.create_team(*stores, owner.organization_id, "Research", actor="test").id
+        shown = press(
+            tenants, "add-rule", who="acme admin", group="eng", role="admin", team=team, priority="5", usageLimit="20"
+        )
+        assert "Teams: Research." in shown and "$20" in shown
+        press(tenants, "add-rule", 409, who="acme admin", group="eng", priority="5")
+        press(tenants, "add-rule", 403, who="acme admin", group="bosses", role="owner", priority="5")
+        press(tenants, "add-rule", who="acme owner", group="bosses", role="owner", priority="5")
+        rules = tenants.ok("GET", f"/orgs/{owner.organization_id}/group-rules", owner)["groupRules"]
+        assert [rule["group"] for rule in rules] == ["eng", "bosses"]
+        press(tenants, "delete-rule", 403, who="acme admin", rule=rules[1]["id"])
+        path = f"/orgs/{owner.organization_id}/group-rules/{rules[1]['id']}"
+        assert tenants.call("PATCH", path, tenants["acme admin"], {"priority": 1})[0] == 403
+        assert "No rules" not in press(tenants, "delete-rule", who="acme owner", rule=rules[1]["id"])
+
+
+def test_only_managers_open_the_page(shared_tenants: Tenants) -> None:
+    acme = shared_tenants["acme owner"].organization_id
+    for who in ("acme developer", "rival owner"):
+        open_page(shared_tenants, shared_tenants[who], f"{PATH}?organization={acme}", 403)
+    assert "Single sign-on" in open_page(shared_tenants, shared_tenants["acme admin"], f"{PATH}?organization={acme}")
