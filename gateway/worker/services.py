@@ -10,7 +10,6 @@ from gateway.accounts.authentication import Authentication
 from gateway.accounts.cleanup import AccountCleanup
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.discounts import Discounts
-from gateway.accounts.identity_domains import IdentityDomains
 from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.provider_keys import ProviderKeys
@@ -22,8 +21,7 @@ from gateway.accounts.vault import Vault
 from gateway.admin.account_changes import Management
 from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.funding import Funding
-from gateway.admin.sso_checks import SsoChecks
-from gateway.admin.sso_sign_in import SingleSignOnService
+from gateway.admin.sso_services import SsoServices
 from gateway.billing.admission import Settlements
 from gateway.billing.ledger_close import LedgerClose
 from gateway.billing.reconciliation_gauge import ReconciliationGauge
@@ -132,15 +130,6 @@ class AccountServices:
     realtime_secrets: RealtimeSecrets
     service_accounts: ServiceAccountTokens
     scim_tokens: ScimTokens
-
-
-@dataclass(slots=True)
-class SsoServices:
-    """Sign-in with identity providers, and the recurring checks of these sign-ins."""
-
-    service: SingleSignOnService
-    checks: SsoChecks
-    domains: IdentityDomains
 
 
 @dataclass(slots=True)

@@ -7,10 +7,11 @@ from gateway.accounts.sso_logins import SsoLogins
 from gateway.admin.account_changes import Management
 from gateway.admin.sso_accounts import SsoAccounts
 from gateway.admin.sso_checks import SsoChecks
+from gateway.admin.sso_services import SsoServices
 from gateway.admin.sso_sign_in import SingleSignOnService
 from gateway.sso.client_parts import make_client_parts
 from gateway.worker.service_base import WorkerBase
-from gateway.worker.services import AccountServices, SsoServices
+from gateway.worker.services import AccountServices
 
 
 def open_single_sign_on(base: WorkerBase, accounts: AccountServices, management: Management) -> SsoServices:
