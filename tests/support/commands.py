@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import prepared
 from support.prepared import ENVIRONMENT
 from support.prepared import SECRETS as SECRETS
 
@@ -24,6 +25,7 @@ def command_runner(
 ) -> Run:
     """Return run(*arguments, status=0, typed=""), which returns the output of a command. The command must exit with
     `status`; `typed` is its standard input. `notes`: also return the notes beside its result."""
+    prepared.keep_catalogue()  # in a run with several processes it is already there
     for name, value in {**ENVIRONMENT, "GATEWAY_DATA_DIR": str(folder / "data"), **environment}.items():
         monkeypatch.setenv(name, value)
 

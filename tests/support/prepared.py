@@ -25,6 +25,8 @@ _kept: list[Any] = []
 
 def keep_catalogue() -> None:
     """Hold the product's layers and catalogue, so that further loads in this process share them."""
+    if _kept:
+        return
     _kept[:] = [
         layers.read_snapshot(loader.FOLDER / loader.SNAPSHOT),
         layers.read_folder(loader.FOLDER),
