@@ -1,6 +1,7 @@
 """Commands that only repeat a management operation, derived from its row: arguments from its request, output from its
 answer. They run in this process as the operator, whether or not the gateway runs."""
 
+import json
 import re
 from typing import Any
 
@@ -55,8 +56,9 @@ def _make_command(name: str, usages: list[CommandUsage]) -> click.Command:
             parameters["organization"] = click.Option(["--organization"], help=OTHER_OPTIONS[ORGANIZATION])
         for option, members in usage.options.items():
             parameters[option] = _make_option(option, members, usage)
-        for option in usage.switches:
-            parameters[option] = click.Option([f"--{option}"], is_flag=True, flag_value=True, default=None)
+        for option, (member, constant) in usage.switches.items():
+            about = f"Set {member} to {json.dumps(constant)}."
+            parameters[option] = click.Option([f"--{option}"], is_flag=True, flag_value=True, default=None, help=about)
     command = click.Command(name, params=list(parameters.values()), callback=run, help=_describe(usages))
     return AS_JSON(command)
 
