@@ -23,7 +23,7 @@ from gateway.surfaces.http import Inbound
 from gateway.surfaces.management.answers import DoneAnswer
 
 # The prefix of an id decides which operation a command with several runs.
-PREFIXES = {"key_id": "key_", "member_id": "member_", "team_id": "team_"}
+PREFIXES = {"key_id": "key_", "member_id": "member_", "team_id": "team_", ORGANIZATION: "org_"}
 SECRETS = ("token", "secret")
 
 
@@ -187,6 +187,8 @@ def _find_parts(plain: Any, path: Sequence[str]) -> list[str]:
         return _find_parts(plain[path[0]], path[1:])
     if plain is None:
         return []
+    if isinstance(plain, dict):
+        return [json.dumps(plain, ensure_ascii=False)]
     return [str(plain)]
 
 

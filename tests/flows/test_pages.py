@@ -31,8 +31,10 @@ from support.shared import load
 from support.signed_in_owner import PASSWORD
 
 from gateway.accounts import keys
+from gateway.accounts.managed_settings import read_settings
 from gateway.accounts.members import list_members
 from gateway.accounts.service_accounts import ServiceAccountDraft
+from gateway.accounts.teams import create_team
 from gateway.catalogue import loader
 from gateway.configuration import settings
 
@@ -87,6 +89,7 @@ class Installation:
     folder: Path
     spare: str  # the id of a key that no block asks with
     service_token: str
+    team_id: str
 
     def fill(self, text: str) -> str:
         """The block with this gateway's address, key, password and session."""
@@ -97,7 +100,11 @@ class Installation:
             .replace("sk-…", "sk-of-the-tests")
         )
         text = text.replace("org_…", self.gateway.organization_id).replace("proj_…", self.gateway.project_id)
-        text = text.replace("key_…", self.spare).replace(PASSWORD_BLANK, f'"password": "{PASSWORD}"')
+        text = (
+            text.replace("team_…", self.team_id)
+            .replace("key_…", self.spare)
+            .replace(PASSWORD_BLANK, f'"password": "{PASSWORD}"')
+        )
         for written, tried in SECONDS.items():
             text = text.replace(written, tried)
         assert "…" not in re.sub(r"#.*", "", text), f"nobody knows what stands for …:\n{text}"
@@ -137,7 +144,9 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
             (programs / name).chmod(0o755)
         draft = ServiceAccountDraft("Automation", ["keys:read"])
         account = gateway.services.management.service_accounts.create(gateway.organization_id, draft, actor="test")
-        yield Installation(gateway, session, folder, make_key(gateway), account.token)
+        store = gateway.services.store
+        team = create_team(store.database, store.control, gateway.organization_id, "Research", actor="test")
+        yield Installation(gateway, session, folder, make_key(gateway), account.token, team.id)
 
 
 def make_key(gateway: LocalGateway) -> str:
@@ -265,7 +274,10 @@ def check_addresses(installation: Installation, block: Block, value: Any) -> Non
 
 
 def run_json(installation: Installation, block: Block, folder: Path) -> None:
-    check_addresses(installation, block, json.loads(installation.fill(block.text)))
+    if block.page == "docs/claude-code.md":
+        assert json.loads(read_settings(json.loads(block.text))), block
+    else:
+        check_addresses(installation, block, json.loads(installation.fill(block.text)))
 
 
 def run_yaml(installation: Installation, block: Block, folder: Path) -> None:

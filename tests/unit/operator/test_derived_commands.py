@@ -57,6 +57,12 @@ def test_commands_of_one_name_run_the_operation_that_the_arguments_fit(run) -> N
     member = json.loads(run("members", "list", "--json"))[0]["id"]
     for subject in (key["id"], member):
         assert json.loads(run("limits", "set", subject, "--total", "5", "--json"))["usageLimit"] == "5"
+    team = run("teams", "create", organization, "Research")
+    for number, subject in enumerate((organization, team)):
+        run("managed-settings", "set", subject, json.dumps({"number": number}))
+    assert json.loads(run("managed-settings", "show", organization)) == {"number": 0}
+    run("managed-settings", "remove", organization)
+    assert json.loads(run("managed-settings", "show", team)) == {"number": 1}
 
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
