@@ -160,12 +160,13 @@ class FakeIdentityProvider(FakeServer):
             if granted["code_challenge"] != challenge:
                 return send_json(start, 400, {"error": "invalid_grant"})
             return self._answer(start, granted["account"], granted["nonce"])
-        granted = self._refresh_tokens.pop(form.get("refresh_token", ""), None)
+        granted = self._refresh_tokens.get(form.get("refresh_token", ""))
         if form.get("grant_type") != "refresh_token" or granted is None or granted["account"].disabled:
             return send_json(start, 400, {"error": "invalid_grant"})
-        return self._answer(start, granted["account"], "")
+        return self._answer(start, granted["account"], "", form["refresh_token"])
 
-    def _answer(self, start: Start, account: Account, nonce: str) -> Iterable[bytes]:
+    def _answer(self, start: Start, account: Account, nonce: str, used: str = "") -> Iterable[bytes]:
+        """Send tokens; the refresh token `used` counts no more, unless an error is sent instead."""
         now = int(time.time())
         claims = account.write_claims()
         shown = {"sub": account.subject} if self.thin_tokens else claims
@@ -180,6 +181,8 @@ class FakeIdentityProvider(FakeServer):
             tokens["refresh_token"] = secrets.token_urlsafe(16)
             self._refresh_tokens[tokens["refresh_token"]] = {"account": account}
         status, body = self.answer(tokens)
+        if status == 200:
+            self._refresh_tokens.pop(used, None)
         return send_json(start, status, body)
 
     def _sign(self, claims: Json) -> str:
