@@ -127,12 +127,15 @@ browser: .venv/test.stamp
 		tests/flows/test_chromium_playground.py \
 		tests/flows/test_console_screens.py tests/media_clients/test_chromium.py -rs
 
-# Each page of the console at three widths, light and dark, in .screenshots/; two of them are in the documentation.
+# Each page of the console at three widths, light and dark, in .screenshots/; five of them are in the documentation.
 screenshots: .venv/test.stamp
 	SCREENSHOTS=.screenshots $(BIN)/pytest tests/flows/test_console_screens.py -q -rs
 	mkdir -p docs/images
 	cp .screenshots/overview-1400-light.png docs/images/console-overview.png
 	cp .screenshots/usage-1400-dark.png docs/images/console-usage.png
+	cp .screenshots/logs-log-id-1400-light.png docs/images/console-request.png
+	cp .screenshots/provider-days-1400-light.png docs/images/console-provider.png
+	cp .screenshots/models-1400-dark.png docs/images/console-models.png
 
 # Fetch the files of npm packages that the console serves, in the versions of assets/vendored.toml.
 console-assets:

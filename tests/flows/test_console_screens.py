@@ -28,6 +28,8 @@ FOLDER = os.environ.get("SCREENSHOTS", "")
 SIGNED_IN = {
     "overview": "/console",
     "usage": "/console/usage?timeRange=30d",
+    "usage-by-tag": "/console/usage?groupBy=tag&timeRange=30d",
+    "usage-by-session": "/console/usage?groupBy=session&measure=tokens",
     "requests": "/console/logs",
     "playground": "/console/playground",
     "models": "/console/models",
@@ -36,6 +38,7 @@ SIGNED_IN = {
     "custom-models": "/console/models/custom",
     "providers": "/console/providers",
     "provider": "/console/providers/openai",
+    "provider-days": "/console/providers/openai?timeRange=30d",
     "provider-keys": "/console/providers/keys",
     "routing": "/console/routing?model=gpt-4o-mini",
     "live": "/console/logs?live=1",

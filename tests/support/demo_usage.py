@@ -1,7 +1,9 @@
 """A month of usage of a small company, so that the console's pages have something to show."""
 
 import random
+from typing import Any
 
+import orjson
 from support.demo_providers import add_demo_providers
 from support.gateways import LocalGateway
 from support.usage import insert_rows, usage_row
@@ -25,8 +27,10 @@ MODELS = (
     ("mistral-large-latest", "mistral", 0.0052, 8),
 )
 SOURCES = ("claude-code", "support-bot", "cursor", "search.acme.example", "")
+AGENTS = "Coding agents"
+TEAMS = ("search", "support", "platform", "research")
 # Description, spending limit in dollars, share of the requests.
-KEYS = (("Support bot", 400, 40), ("Search ranking", 120, 25), ("Coding agents", 90, 20), ("Evaluation", None, 10))
+KEYS = (("Support bot", 400, 40), ("Search ranking", 120, 25), (AGENTS, 90, 20), ("Evaluation", None, 10))
 PEOPLE = ("ada@acme.example", "grace@acme.example", "alan@acme.example", "edsger@acme.example")
 DAYS = 45
 
@@ -54,12 +58,16 @@ def add_demo_usage(gateway: LocalGateway, a_day: int = 60) -> str:
             key, member = dice.choices(made, [one[2] for one in KEYS])[0]
             failed = dice.random() < 0.02
             cost = 0 if failed else round(dollars * dice.lognormvariate(0, 0.7) * 12 * NANO)
-            values = {
+            values: dict[str, Any] = {
                 "organization": raw_id(organization),
                 "project": raw_id(project.id),
                 "api_key": raw_id(key.id),
                 "member": raw_id(member.id),
             }
+            if key.description == AGENTS:
+                values |= {"session": f"refactoring-{day:02}-{dice.randrange(3)}", "cache_read": dice.randrange(9_000)}
+            if dice.random() < 0.8:
+                values["tags"] = orjson.dumps({"team": dice.choice(TEAMS)}).decode()
             tokens = dice.randrange(200, 6_000)
             rows.append(
                 usage_row(

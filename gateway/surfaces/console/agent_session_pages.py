@@ -6,7 +6,6 @@ from urllib.parse import urlencode
 from msgspec import to_builtins
 
 from gateway.accounts.projects import list_projects
-from gateway.clock import to_datetime
 from gateway.metering.log.agent_sessions import AgentSession, list_sessions
 from gateway.surfaces import request_log_reader
 from gateway.surfaces.console.pages import page
@@ -51,10 +50,10 @@ def _show_row(session: AgentSession, projects: dict[str, str]) -> dict[str, Any]
     used = sorted({f"{part.provider}/{part.model}" for part in session.parts})
     return {
         **row,
-        "time": to_datetime(session.last_us).strftime("%Y-%m-%d %H:%M:%S"),
+        "last_us": session.last_us,
         "project": projects.get(session.project_id, session.project_id),
         "source": next((part.source for part in session.parts if part.source), ""),
-        "models": ", ".join(used),
+        "models": used,
         "requests": urlencode({"projectId": session.project_id, "session": session.session}),
     }
 

@@ -21,13 +21,13 @@ TITLE = "Providers"
 PATH = "/console/providers"
 COLUMNS = (
     Column("Provider", "name"),
+    Column("State", "ailing"),
     Column("Keys", "keyless"),
     Column("Models", "models", numeric=True),
     Column("Requests, 1 h", "requests", numeric=True),
     Column("Uptime, 1 h", "uptime", numeric=True),
     Column("First token", "latency", numeric=True),
     Column("Tokens / s", "throughput", numeric=True),
-    Column("State", "ailing"),
 )
 COLOURS = {"Failed": "s4"}
 # Value of the field → its label; the first is the default, of the live figures of all requests.
@@ -155,7 +155,7 @@ def _draw_calls(call: PageCall, provider_id: str, time_range: str) -> list[dict[
     waits = {"First token": [round(row.wait_ms or 0) if row else 0 for row in steps]}
     durations = {"Whole answer": [round(row.duration_ms or 0) if row else 0 for row in steps]}
     return [
-        {"title": f"Your requests by {unit}", "plot": build_plot(window.padding, outcomes, round_count, COLOURS)},
+        {"title": f"Your upstream calls by {unit}", "plot": build_plot(window.padding, outcomes, round_count, COLOURS)},
         {"title": f"Time to the first token by {unit}", "plot": build_plot(window.padding, waits, _write_ms)},
         {"title": f"Time to the end of the answer by {unit}", "plot": build_plot(window.padding, durations, _write_ms)},
     ]
