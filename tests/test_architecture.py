@@ -413,7 +413,7 @@ def test_the_check_finds_an_upward_import() -> None:
     assert not import_violations("gateway.engine.chat", "gateway.neutral.chat")
 
 
-def test_no_file_names_a_folder_of_somebodys_machine() -> None:
+def test_no_file_names_a_folder_of_a_developers_machine() -> None:
     homes = re.compile(r"/(home|root|Users)/\w")
     kinds = {".py", ".md", ".toml", ".txt", ".conf", ".c", ".html"}
     skipped = {".venv", "data", ".git", "node_modules"}

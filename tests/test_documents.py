@@ -166,7 +166,7 @@ def test_the_page_of_the_management_api_has_all_operations() -> None:
     assert tables == operation_tables()
 
 
-def test_every_setting_is_told_what_it_is() -> None:
+def test_every_setting_has_a_comment() -> None:
     comments = read_comments((ROOT / "config" / "default.toml").read_text())
     names = settings.known_names()
     assert {key for key in settings.known_keys() if not without_names(comments.get(key, ""), names)} == set()

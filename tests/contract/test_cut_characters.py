@@ -129,7 +129,7 @@ def test_a_character_cut_between_two_frames_is_whole_again() -> None:
     assert "".join(event.text for event in events if type(event) is TextDelta) == "Hi 😀 there"
 
 
-def test_a_stream_that_is_cut_within_a_piece_is_none_that_ended() -> None:
+def test_a_stream_cut_within_a_piece_counts_as_unfinished() -> None:
     wire = sse({"choices": [{"index": 0, "delta": {"content": PIECES[0]}}]})
     events = [event for batch in ChatStreamReader(False).read(MemoryReply(wire[:-6])) for event in batch]
     assert type(events[-1]) is Failed

@@ -103,7 +103,7 @@ def test_a_stream_shows_what_the_whole_answer_tells(
 @pytest.mark.parametrize("name", cases_ai.STEPS)
 @pytest.mark.parametrize("vendor", list(VENDORS))
 @pytest.mark.parametrize("surface", list(cases_ai.OLDER))
-def test_older_versions_say_and_are_told_what_the_newest_is(
+def test_older_versions_carry_the_same_content_as_the_newest(
     stage: ContractGateway, surface: str, vendor: str, name: str, streamed: bool
 ) -> None:
     case = cases_ai.OLDER[surface][name]

@@ -56,7 +56,9 @@ def test_a_loose_address_is_served_by_the_worker_as_the_exact_one(process: Calla
         ("DELETE", "/messages/", "OPTIONS, POST"),
     ],
 )
-def test_a_wrong_method_is_told_the_right_ones(lane: LocalGateway, method: str, path: str, allowed: str) -> None:
+def test_a_wrong_method_is_refused_with_the_allowed_methods(
+    lane: LocalGateway, method: str, path: str, allowed: str
+) -> None:
     with httpx.Client(trust_env=False, timeout=60) as http:
         answer = http.request(method, lane.address + path)
         options = http.options(lane.address + path)

@@ -207,7 +207,7 @@ def test_four_workers_make_one_upstream_call_where_redis_is(process, upstream, r
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_response_that_is_given_again_is_stored_under_an_id_of_its_own(cached, stream: bool) -> None:
+def test_a_replayed_response_is_stored_under_a_new_id(cached, stream: bool) -> None:
     text, headers = unique()[0]["content"], {"Authorization": f"Bearer {cached.key}"}
     with httpx.Client(trust_env=False, base_url=cached.url, headers=headers, timeout=20) as http:
 

@@ -61,7 +61,7 @@ def test_every_answer_has_one_durable_usage_row_when_its_last_byte_leaves(
     assert (row.input, row.output, row.cost_nusd) == (1000, 500, 450_000)
 
 
-def test_a_stream_ends_in_usage_and_metadata_without_being_asked_for(client: OpenAI, upstream: FakeOpenAI) -> None:
+def test_a_stream_ends_with_usage_and_metadata_by_default(client: OpenAI, upstream: FakeOpenAI) -> None:
     upstream.script(Answer("Good day to you.", prompt=10, completion=5, piece=3))
     chunks = list(client.chat.completions.create(model=MODEL, messages=HELLO, stream=True))
     assert "".join(c.choices[0].delta.content or "" for c in chunks) == "Good day to you."
@@ -90,7 +90,7 @@ def test_a_tool_loop_goes_round(client: OpenAI, upstream: FakeOpenAI) -> None:
     assert upstream.calls[1].body["messages"][2]["tool_call_id"] == call.id
 
 
-def test_a_parsed_answer_is_the_class_that_was_asked_for(client: OpenAI, upstream: FakeOpenAI) -> None:
+def test_a_parsed_answer_has_the_requested_class(client: OpenAI, upstream: FakeOpenAI) -> None:
     upstream.script(Answer('{"name": "Oslo", "people": 700000}'))
     parsed = client.chat.completions.parse(model=MODEL, messages=HELLO, response_format=City)
     assert parsed.choices[0].message.parsed == City(name="Oslo", people=700000)
@@ -178,7 +178,7 @@ BAD_REQUESTS = [
 
 
 @pytest.mark.parametrize(("body", "headers", "status", "code", "param"), BAD_REQUESTS)
-def test_bad_input_is_told_what_is_wrong(
+def test_invalid_input_is_refused_with_the_reason(
     gateway: LocalGateway, upstream: FakeOpenAI, body: bytes, headers: dict, status: int, code: str, param: str
 ) -> None:
     answer = raw(gateway, body, **headers)

@@ -72,7 +72,7 @@ def test_usage_reaches_clickhouse_and_reports_come_from_there(
     assert PASSWORD not in gateway.log() and PASSWORD not in manage(gateway, "config", "show")[1]
 
 
-def test_an_address_that_is_none_ends_the_start_with_the_name_of_its_setting(
+def test_an_invalid_address_ends_the_start_with_the_name_of_its_setting(
     process: Callable[..., GatewayProcess],
 ) -> None:
     gateway = process(1, **SECRETS)

@@ -304,7 +304,7 @@ def test_an_extension_that_cannot_be_taken_ends_the_start(outside, settings, tex
         pass
 
 
-def test_a_protocol_that_nobody_speaks_ends_the_start(outside, settings) -> None:
+def test_an_unknown_protocol_ends_the_start(outside, settings) -> None:
     Example("A protocol").write(outside)
     with (
         pytest.raises(CatalogueError, match="unknown protocol 'acme'"),

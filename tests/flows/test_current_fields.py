@@ -125,9 +125,7 @@ CLAUDE = {"model": "anthropic/claude-opus-4-8", "max_tokens": 100, "messages": T
 SERVER = {"type": "url", "url": "https://tools.example/mcp", "name": "tools"}
 
 
-def test_a_set_of_tools_without_a_name_of_its_own_reaches_the_provider(
-    claude: anthropic.Anthropic, maker: FakeAnthropic
-) -> None:
+def test_an_unnamed_set_of_tools_reaches_the_provider(claude: anthropic.Anthropic, maker: FakeAnthropic) -> None:
     tools = [{"type": "browser_toolset_20260801"}]
     claude.messages.create(**CLAUDE, tools=tools)
     assert maker.calls[-1].body["tools"] == tools

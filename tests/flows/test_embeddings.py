@@ -120,7 +120,7 @@ def test_one_call_that_fails_fails_them_all_and_what_was_used_is_paid(gateway, u
     assert row.input in (0, 8 * TOKENS, 96 * TOKENS) and row.cost_nusd == row.input * 120
 
 
-def test_vectors_of_one_size_are_told_so_before_any_call(gateway, upstream) -> None:
+def test_a_model_with_one_vector_size_refuses_dimensions_before_any_call(gateway, upstream) -> None:
     answer = post(gateway, model="mistral/mistral-embed", dimensions=8)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"], error["code"]) == (400, "dimensions", "unsupported_parameter")
@@ -173,7 +173,7 @@ def test_an_answer_that_lacks_a_vector_is_passed_over(settings, upstream) -> Non
         assert [one["succeeded"] for one in answer.json()["metadata"]["routing"]] == [False, True]
 
 
-def test_a_request_is_explained_without_calling_anybody(gateway, upstream) -> None:
+def test_a_request_is_explained_without_an_upstream_call(gateway, upstream) -> None:
     sent = {"json": {"model": MODEL, "input": TEXTS}, "headers": {"Authorization": f"Bearer {gateway.key}"}}
     with httpx.Client(trust_env=False, timeout=20) as http:
         found = http.post(f"{gateway.url}/route/explain?operation=embeddings", **sent).json()

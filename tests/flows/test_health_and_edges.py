@@ -170,7 +170,9 @@ def test_a_wrong_path_or_method_has_the_error_envelope(
     assert named.get(path, "") in answer.json()["error"]["message"]
 
 
-def test_a_prompt_that_cannot_fit_is_told_with_its_size_in_words_that_coding_agents_know(gateway: LocalGateway) -> None:
+def test_a_prompt_that_cannot_fit_is_refused_with_its_size_in_words_that_coding_agents_parse(
+    gateway: LocalGateway,
+) -> None:
     messages = [{"role": "user", "content": "word " * 300_000}]
     body = {"model": "sandbox-echo", "messages": messages, "max_tokens": 10}
     with httpx.Client(trust_env=False, headers={"Authorization": f"Bearer {gateway.key}"}, timeout=60) as http:

@@ -39,7 +39,7 @@ def own_provider(desk: SignedInOwner, url: str, price: str) -> Any:
     return answer
 
 
-def test_counts_beyond_every_column_cost_no_row_and_nobody_elses_books(gateway: LocalGateway) -> None:
+def test_counts_beyond_every_column_lose_no_row_and_leave_other_books_intact(gateway: LocalGateway) -> None:
     desk = SignedInOwner(gateway.address)
     with FakeOpenAI() as upstream:
         assert own_provider(desk, upstream.url, "1000").status_code < 300

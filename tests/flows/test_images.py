@@ -91,7 +91,7 @@ def test_several_pictures_and_a_mask_go_where_they_are_taken(gateway, sdk, upstr
     assert (caught.value.param, caught.value.code) == ("mask", "unsupported_input")
 
 
-def test_a_markup_lies_over_the_picture_and_is_none_itself(sdk, upstream):
+def test_a_markup_lies_over_the_picture_and_is_not_counted_as_one(sdk, upstream):
     sdk.images.edit(model=OPENAI, prompt="As drawn", image=("a.png", PNG), markup=("m.png", PNG))
     assert set(upstream.calls[-1].files) == {"image", "markup"}
     with pytest.raises(openai.BadRequestError) as caught:
@@ -181,7 +181,7 @@ def test_a_vendor_that_does_not_stream_gives_the_completed_events_alone(sdk, ups
     assert "stream" not in upstream.calls[-1].body
 
 
-def test_a_failure_before_the_first_event_is_an_answer_of_its_own(sdk, upstream):
+def test_a_failure_before_the_first_event_is_a_plain_error_response(sdk, upstream):
     upstream.script(500)
     with pytest.raises(openai.InternalServerError):
         sdk.images.generate(model=OPENAI, prompt="A fox", stream=True)
@@ -247,7 +247,7 @@ CHANGED = [("/images/edits", *one) for one in LACKING if one[0] != IMAGEN]
 
 
 @pytest.mark.parametrize(("path", "model", "wishes"), [("/images/generations", *one) for one in LACKING] + CHANGED)
-def test_wishes_that_a_model_lacks_are_left_out_with_a_warning(gateway, upstream, path, model, wishes):
+def test_unsupported_preferences_are_left_out_with_a_warning(gateway, upstream, path, model, wishes):
     given = {"images": [{"image_url": DATA_URL}]} if path == "/images/edits" else {}
     answer = post(gateway, path, model=model, **given, **wishes)
     assert answer.status_code == 200, answer.text
@@ -284,7 +284,7 @@ def test_a_filtered_image_is_an_empty_response(gateway, upstream, monkeypatch):
         ({"images": [{"image_url": "http://127.0.0.1:1/a.png"}]}, "images.0.image_url", "media_not_loaded"),
     ],
 )
-def test_each_bad_input_is_named_and_reaches_nobody(gateway, upstream, body, param, code):
+def test_each_invalid_input_is_named_and_reaches_no_provider(gateway, upstream, body, param, code):
     before = len(upstream.calls)
     answer = post(gateway, "/images/edits" if "images" in body else "/images/generations", **body)
     error = answer.json()["error"]
@@ -301,7 +301,7 @@ def test_a_file_that_is_no_picture_is_refused(sdk, file, code):
 
 
 @pytest.mark.parametrize("number", ["²", "9" * 5_000])
-def test_a_number_of_a_form_that_is_none_is_named(gateway: LocalGateway, number: str) -> None:
+def test_an_invalid_number_in_a_form_is_named(gateway: LocalGateway, number: str) -> None:
     with httpx.Client(trust_env=False, timeout=20, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
         form = {"model": OPENAI, "prompt": "x", "n": number}
         answer = http.post(f"{gateway.url}/images/edits", data=form, files={"image": ("a.png", PNG)})
@@ -309,7 +309,7 @@ def test_a_number_of_a_form_that_is_none_is_named(gateway: LocalGateway, number:
 
 
 @pytest.mark.parametrize("size", ["²x³", "1024x²"])
-def test_a_size_that_is_none_is_no_fault_of_ours(gateway: LocalGateway, size: str) -> None:
+def test_an_invalid_size_is_not_an_internal_error(gateway: LocalGateway, size: str) -> None:
     assert post(gateway, model=GOOGLE, size=size).status_code in (200, 400)
 
 

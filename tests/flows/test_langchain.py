@@ -77,9 +77,7 @@ def test_a_tool_loop_goes_round(gateway: LocalGateway, upstream: FakeOpenAI, wea
 
 
 @pytest.mark.parametrize("method", ["json_schema", "function_calling"])
-def test_structured_output_is_the_class_that_was_asked_for(
-    gateway: LocalGateway, upstream: FakeOpenAI, method: str
-) -> None:
+def test_structured_output_has_the_requested_class(gateway: LocalGateway, upstream: FakeOpenAI, method: str) -> None:
     text = '{"name": "Oslo", "people": 700000}'
     upstream.script(Answer(text) if method == "json_schema" else Answer(tools=(("City", text),)))
     assert chain(gateway).with_structured_output(City, method=method).invoke("Oslo?") == City(

@@ -66,7 +66,7 @@ def test_information_is_public(visitor: Visitor, method: str) -> None:
         assert told["capabilities"] == {"tools": {}} and told["transport"] == "streamable-http"
 
 
-def test_each_wrong_thing_is_told_before_the_next(visitor: Visitor) -> None:
+def test_errors_are_reported_in_the_order_of_the_checks(visitor: Visitor) -> None:
     version, origin = {"MCP_Protocol_Version": "1999-01-01"}, {"Origin": "http://evil.example", "Host": "evil.example"}
     batch = {"body": [PING]}
     assert refusal(visitor.send(key="", **batch, **version, **origin)) == (403, -32000)
@@ -96,7 +96,7 @@ def test_there_are_no_streams_and_no_sessions(visitor: Visitor, method: str, hea
     assert refusal(answer) == (405, -32000) and answer.headers["allow"] == "POST"
 
 
-def test_options_show_what_can_be_asked_for(visitor: Visitor) -> None:
+def test_options_return_the_allowed_methods(visitor: Visitor) -> None:
     answer = visitor.send("OPTIONS", key="")
     assert answer.status_code == 204 and answer.headers["allow"] == "GET, HEAD, OPTIONS, POST"
 
@@ -114,7 +114,7 @@ def test_the_challenge_leads_to_the_metadata(visitor: Visitor) -> None:
     assert refusal(large) == (401, -32001)
 
 
-def test_every_answer_says_that_nobody_may_keep_it(visitor: Visitor) -> None:
+def test_every_answer_forbids_caching(visitor: Visitor) -> None:
     large = b'"' + b"x" * (1 << 20) + b'"'
     answers = [
         visitor.send(),
@@ -340,7 +340,7 @@ def test_a_chat_costs_what_it_costs_elsewhere(gateway: LocalGateway, visitor: Vi
     assert upstream.calls[0].body == upstream.calls[1].body
 
 
-def test_a_refusal_by_a_limit_is_a_tool_error_and_calls_nobody(
+def test_a_refusal_by_a_limit_is_a_tool_error_without_an_upstream_call(
     gateway: LocalGateway, visitor: Visitor, upstream: FakeOpenAI
 ) -> None:
     own = gateway.services.accounts.authentication.caller(gateway.key)

@@ -222,7 +222,7 @@ ROUTES: list[tuple[str, Json | None, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize("credential", NOBODY)
-def test_a_credential_that_is_none_opens_nothing_but_the_information(gateway: LocalGateway, credential: str) -> None:
+def test_an_invalid_credential_only_gets_the_server_information(gateway: LocalGateway, credential: str) -> None:
     token = NOBODY[credential](gateway)
     visitor = Visitor(gateway)
     for method, body, headers in ROUTES:

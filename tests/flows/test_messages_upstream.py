@@ -179,7 +179,7 @@ def set_policy(installation: LocalGateway, policy: str) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_json_object_is_nothing_but_json_where_it_is_asked_for_in_words(
+def test_a_json_object_requested_by_an_instruction_is_only_json(
     openai: OpenAI, vendor: FakeAnthropic, stream: bool
 ) -> None:
     vendor.script(Answer('Here you are:\n```json\n{"city": "Oslo"}\n```'))

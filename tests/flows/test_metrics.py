@@ -125,7 +125,7 @@ def test_an_endless_number_of_models_is_a_bounded_number_of_series(gateway: Loca
     assert len(series) == MOST_SERIES + 1 and series[OTHER, OTHER].value == 50
 
 
-def test_the_port_of_its_own_needs_no_token_and_serves_nothing_else(gateway: LocalGateway, text: str) -> None:
+def test_the_metrics_port_needs_no_token_and_serves_only_metrics(gateway: LocalGateway, text: str) -> None:
     address = f"http://127.0.0.1:{gateway.services.settings.metrics.port}"
     answer = httpx.get(f"{address}/metrics", timeout=60)
     assert answer.status_code == 200 and "llmgateway_requests_total" in answer.text

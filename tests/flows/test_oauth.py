@@ -71,7 +71,7 @@ def test_a_token_is_a_wrong_key_everywhere_else(gateway: LocalGateway) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["none", "rolled", "deleted", "audience", "unknown", "refresh"])
-def test_a_token_that_does_not_hold_is_told_so_and_where_to_get_another(gateway: LocalGateway, wrong: str) -> None:
+def test_an_invalid_token_is_refused_with_the_address_of_the_metadata(gateway: LocalGateway, wrong: str) -> None:
     services, issued = gateway.services, issue(gateway)
     key_id = services.accounts.authentication.caller(gateway.key).key_id
     stores = services.store.database, services.store.control
@@ -94,7 +94,7 @@ def test_a_token_that_does_not_hold_is_told_so_and_where_to_get_another(gateway:
     assert answer.json()["error"]["code"] == -32001 and answer.json()["id"] == PING["id"]
 
 
-def test_a_token_without_the_scope_of_tools_is_told_what_it_lacks(gateway: LocalGateway) -> None:
+def test_a_token_without_the_tools_scope_is_refused_with_the_missing_scope(gateway: LocalGateway) -> None:
     answer = ask(gateway, issue(gateway, scope="mcp:prompts").access)
     told = answer.headers["www-authenticate"]
     assert answer.status_code == 403 and told.startswith('Bearer error="insufficient_scope", scope="mcp:tools"')

@@ -331,7 +331,7 @@ def test_every_mark_is_needed_and_every_kind_has_blocks() -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "mystery"])
-def test_a_block_that_nobody_can_try_fails(installation: Installation, tmp_path: Path, kind: str) -> None:
+def test_a_block_without_a_way_to_run_it_fails(installation: Installation, tmp_path: Path, kind: str) -> None:
     with pytest.raises(AssertionError, match="nobody knows how to try"):
         test_a_block_of_the_documents_runs(installation, Block("docs/new.md", 1, kind, "", "x"), tmp_path)
 

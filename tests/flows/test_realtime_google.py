@@ -189,7 +189,7 @@ def test_speech_during_a_response_interrupts_it_and_both_turns_are_billed(gatewa
     ]
 
 
-def test_push_to_talk_is_answered_when_it_is_asked_for(gateway, fake) -> None:
+def test_push_to_talk_is_answered_on_request(gateway, fake) -> None:
     with talk(gateway) as caller:
         caller.session.session.update(session={"type": "realtime", "audio": {"input": {"turn_detection": None}}})
         caller.until("session.updated")
@@ -512,7 +512,7 @@ def test_a_key_that_is_refused_when_the_session_is_set_up_is_followed_by_the_nex
     assert [row.cost_nusd for row in usage_of(gateway) if row.cost_nusd] == [USAGE_NUSD] * 2
 
 
-def test_a_call_is_told_of_in_time_while_the_microphone_is_open(gateway, fake) -> None:
+def test_a_call_is_reported_in_time_while_the_microphone_is_open(gateway, fake) -> None:
     fake.turns = [Turn("", calls=(("look", {}),))]
     with talk(gateway) as caller:
         caller.session.session.update(session={"type": "realtime", "tools": [LOOK]})

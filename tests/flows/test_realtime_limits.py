@@ -262,7 +262,7 @@ def test_a_response_without_usage_is_estimated_by_what_came(gateway, fake) -> No
     assert (row.basis, row.output, row.finish) == (2, 101, "stop")
 
 
-def test_a_provider_that_begins_more_than_was_asked_for_is_counted_all_the_same(gateway, fake) -> None:
+def test_responses_that_a_provider_begins_unrequested_are_counted(gateway, fake) -> None:
     fake.listens = True
     with session(gateway) as connection:
         for _ in range(3):
@@ -336,7 +336,7 @@ def test_the_sandbox_answers_in_sound_without_any_key(gateway) -> None:
     assert row.cost_nusd > 0 and row.served == "sandbox-realtime"
 
 
-def test_the_items_of_a_session_with_the_sandbox_can_be_asked_for_and_taken_away(gateway) -> None:
+def test_items_of_a_sandbox_session_can_be_retrieved_and_deleted(gateway) -> None:
     with session(gateway, model="sandbox-realtime") as connection:
         connection.send({"type": "conversation.item.create", "item": 5})
         assert code_of(connection.recv()) == "invalid_value"

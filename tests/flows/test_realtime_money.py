@@ -89,7 +89,7 @@ def sound(seconds: float) -> str:
     return base64.b64encode(bytes(round(seconds * SECOND))).decode()
 
 
-def test_an_end_that_is_told_twice_is_billed_once(gateway, fake) -> None:
+def test_an_end_reported_twice_is_billed_once(gateway, fake) -> None:
     def play(talk: Conversation) -> None:
         talk.hear("response.create")
         for _ in range(2):
@@ -241,7 +241,7 @@ def test_an_answer_that_is_longer_than_was_foreseen_is_reserved_as_it_comes(gate
     assert overran(gateway) == [False] * 2
 
 
-def test_a_response_that_was_asked_for_in_the_last_moment_is_waited_for_and_billed(gateway, fake) -> None:
+def test_a_response_requested_at_the_last_moment_is_awaited_and_billed(gateway, fake) -> None:
     left = threading.Event()
 
     def play(talk: Conversation) -> None:

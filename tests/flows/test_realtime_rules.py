@@ -115,7 +115,7 @@ def test_responses_beyond_sixteen_at_once_are_refused_and_the_session_goes_on(ga
     assert len(fake.last.named("response.create")) == 17
 
 
-def test_each_response_that_a_rate_limit_refuses_is_told(gateway, fake) -> None:
+def test_each_response_refused_by_a_rate_limit_is_reported(gateway, fake) -> None:
     caller = gateway.services.accounts.authentication.caller(gateway.key)
     RateLimits(*stores(gateway)).set_limit("key", caller.key_id, "requests", 1)  # which the handshake is
     with session(gateway) as connection:
@@ -222,7 +222,7 @@ def test_rate_limits_of_the_providers_account_are_hidden_from_callers(gateway, f
         assert connection.recv().type == "input_audio_buffer.cleared"
 
 
-def test_requests_for_calls_or_older_endpoints_are_told_the_current_ones(gateway) -> None:
+def test_requests_to_older_endpoints_are_refused_with_the_current_ones(gateway) -> None:
     def told(method: str, path: str, **headers: str) -> tuple[int, str]:
         headers |= {"authorization": f"Bearer {gateway.key}", "content-type": "application/sdp"}
         answer = httpx.request(method, f"{gateway.url}/realtime{path}", headers=headers, timeout=60)

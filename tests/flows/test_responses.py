@@ -81,7 +81,7 @@ def test_parallel_tool_calls_stream_in_fragments_and_go_round(client: OpenAI, up
     assert [message["role"] for message in upstream.calls[1].body["messages"]] == ["user", "assistant", "tool", "tool"]
 
 
-def test_a_parsed_answer_is_the_class_that_was_asked_for(client: OpenAI, upstream: FakeOpenAI) -> None:
+def test_a_parsed_answer_has_the_requested_class(client: OpenAI, upstream: FakeOpenAI) -> None:
     upstream.script(Answer('{"name": "Oslo", "people": 700000}'))
     parsed = client.responses.parse(model=MODEL, input="Hello", text_format=City)
     assert parsed.output_parsed == City(name="Oslo", people=700000)
@@ -226,7 +226,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("body", "status", "code", "param"), BAD)
-def test_bad_input_is_told_what_is_wrong(
+def test_invalid_input_is_refused_with_the_reason(
     gateway: LocalGateway, upstream: FakeOpenAI, body: dict, status: int, code: str, param: str
 ) -> None:
     answer = http(gateway, "POST", "/responses", json=body)

@@ -283,7 +283,7 @@ def test_items_of_the_vendors_tools_go_back_to_it_in_the_next_turn(sdk: OpenAI, 
     ]
 
 
-def test_an_end_without_a_word_of_ours_is_reported_as_it_is(sdk: OpenAI, vendor: FakeVendor) -> None:
+def test_an_unknown_end_reason_is_passed_on(sdk: OpenAI, vendor: FakeVendor) -> None:
     vendor.responses.script(*[Answer(said("x"), incomplete="max_messages")] * 2)
     whole = sdk.responses.create(model=MODEL, input="Hello")
     *_, last = sdk.responses.create(model=MODEL, input="Hello", stream=True)

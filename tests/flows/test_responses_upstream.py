@@ -131,7 +131,7 @@ def test_a_providers_refusal_never_looks_like_the_callers_fault(
     assert caught.value.status_code == (429 if status == 429 else 502)
 
 
-def test_a_fault_of_the_request_is_passed_on_as_it_is(sdk: OpenAI, service: FakeResponses) -> None:
+def test_a_provider_error_about_the_request_is_passed_on(sdk: OpenAI, service: FakeResponses) -> None:
     service.script(Answer(failed="invalid_prompt"))
     with pytest.raises(openai.BadRequestError) as caught:
         sdk.responses.create(model=MODEL, input="x")

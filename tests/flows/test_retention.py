@@ -188,7 +188,7 @@ def test_own_provider_keys_cost_the_fee_and_nothing_else(gateway) -> None:
     assert (row.mode, row.cost_nusd, row.storage_nusd) == (1, 100 * TOKEN_NUSD, FEE_NUSD)
 
 
-def test_own_provider_keys_without_credits_are_told_what_to_do(gateway, mint: FakeUpstream) -> None:
+def test_own_provider_keys_without_credits_get_a_remedy(gateway, mint: FakeUpstream) -> None:
     use_own_key(gateway)
     set_credits(gateway, 0)
     refused = send(gateway)
@@ -318,7 +318,7 @@ def test_the_sent_part_of_an_abandoned_stream_is_retained(running, mint: FakeUps
     assert "The books agree." in running.manage("doctor")
 
 
-def test_a_whole_answer_that_nobody_waited_for_is_kept_as_such(running, mint: FakeUpstream) -> None:
+def test_a_complete_answer_of_a_caller_who_left_is_retained_as_complete(running, mint: FakeUpstream) -> None:
     connection = begin(running, "wait:2")
     assert until(lambda: len(mint.calls) == 1)
     connection.close()

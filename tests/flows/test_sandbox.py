@@ -86,7 +86,7 @@ def test_a_broken_stream_raises_in_the_sdk(sandboxed: OpenAI, fault: str) -> Non
         list(sandboxed.chat.completions.create(model="sandbox-template", messages=messages, stream=True))
 
 
-def test_a_callers_own_fault_is_passed_through_as_it_is(sandboxed: OpenAI) -> None:
+def test_an_error_about_the_callers_request_is_passed_through(sandboxed: OpenAI) -> None:
     messages = ask("[[sandbox: status=400 code=context_length_exceeded]]")
     with pytest.raises(openai.BadRequestError) as caught:
         sandboxed.chat.completions.create(model="sandbox-echo", messages=messages)

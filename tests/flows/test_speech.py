@@ -183,7 +183,7 @@ def test_a_failing_provider_is_the_providers_failure(gateway, sdk, upstream):
     assert caught.value.status_code == 502
 
 
-def test_a_model_without_events_is_told_what_is_left_out(gateway):
+def test_a_model_without_events_warns_of_left_out_fields(gateway):
     answer = post(gateway, model="elevenlabs/eleven-flash-v2.5", instructions="whisper", speed=3)
     assert "instructions" in answer.headers["x-llmgateway-warnings"]
     assert "speed was changed to 1.2" in answer.headers["x-llmgateway-warnings"]

@@ -182,7 +182,7 @@ FALSE_CLAIMS: dict[str, Callable[[Json], Json]] = {
 
 
 @pytest.mark.parametrize("name", FALSE_CLAIMS)
-def test_false_claims_sign_nobody_in(
+def test_false_claims_are_refused(
     tenant: Tenant, browser: Browser, provider: FakeIdentityProvider, alice: Account, name: str
 ) -> None:
     provider.falsify = FALSE_CLAIMS[name]
@@ -194,7 +194,7 @@ def unsigned(claims: Json, **header: Any) -> str:
     return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts) + "."
 
 
-def test_tokens_without_a_proper_signature_sign_nobody_in(
+def test_tokens_without_a_valid_signature_are_refused(
     tenant: Tenant, browser: Browser, provider: FakeIdentityProvider, alice: Account
 ) -> None:
     public = provider.keys[0].as_pem(private=False)
@@ -258,7 +258,7 @@ def test_a_response_counts_once_and_in_the_browser_that_asked(
     assert "begun in another browser" in refused(tenant, browser, callback)
 
 
-def test_a_changed_state_code_provider_or_issuer_signs_nobody_in(
+def test_a_changed_state_code_provider_or_issuer_is_refused(
     tenant: Tenant, browser: Browser, provider: FakeIdentityProvider, alice: Account
 ) -> None:
     changes = {

@@ -165,7 +165,7 @@ def test_the_sandbox_ranks_and_decides_by_words(installation, model):
         ),
     ],
 )
-def test_each_bad_input_is_named_and_reaches_nobody(installation, upstream, path, body, param):
+def test_each_invalid_input_is_named_and_reaches_no_provider(installation, upstream, path, body, param):
     before = len(upstream.calls)
     models = {"/rerank": "rerank-v3.5", "/ocr": "mistral-ocr-latest", "/systemone": "jev"}
     answer = post(installation, path, **{"model": models.get(path, "omni-moderation-latest")}, **body)
@@ -174,7 +174,7 @@ def test_each_bad_input_is_named_and_reaches_nobody(installation, upstream, path
     assert len(upstream.calls) == before
 
 
-def test_scores_of_documents_that_nobody_sent_are_the_providers_fault(installation, upstream, monkeypatch):
+def test_scores_of_unsent_documents_are_a_provider_error(installation, upstream, monkeypatch):
     monkeypatch.setattr(upstream, "_rerank", lambda path, body: {"results": [{"index": 9, "relevance_score": 1.0}]})
     answer = post(installation, "/rerank", model="jina/jina-reranker-v3", query="q", documents=DOCUMENTS)
     assert answer.status_code == 502

@@ -105,7 +105,7 @@ def own_key(installation: Installation) -> str:
     return re.findall(r"key_[0-9a-f]{32}", installation.gateway.manage("keys", "list"))[0]
 
 
-def test_redis_that_is_away_is_reported_and_harms_nobody(installation: Installation, own_key: str) -> None:
+def test_an_unavailable_redis_is_reported_and_fails_no_request(installation: Installation, own_key: str) -> None:
     line = installation.request(installation.ask())
     assert line["status"] == 200 and line["key"] == own_key
     assert "REDIS_URL" in installation.event("redis.away")["remedy"] and installation.metric("redis_up") == 0

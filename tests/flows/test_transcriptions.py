@@ -99,7 +99,7 @@ def test_a_transcript_billed_by_tokens_is_never_free(gateway, upstream, reported
 
 
 @pytest.mark.parametrize("format", ["json", "text", "verbose_json"])
-def test_whisper_is_asked_for_the_duration_that_it_bills(gateway, upstream, format):
+def test_whisper_is_requested_to_report_the_billed_duration(gateway, upstream, format):
     """A container says what its sender likes: this one says three seconds, and the provider heard four hours."""
     upstream.reported, upstream.duration = {}, 4 * 3600.0
     answer = post(gateway, model=WHISPER, response_format=format)
@@ -137,7 +137,7 @@ def test_a_sound_is_translated(gateway, sdk, upstream, model, path):
     assert answer.text == HEARD and upstream.calls[-1].path == f"{path}/audio/translations"
 
 
-def test_a_model_that_does_not_translate_is_told_so_before_any_call(gateway, sdk, upstream):
+def test_a_model_without_translation_is_refused_before_any_call(gateway, sdk, upstream):
     with pytest.raises(openai.BadRequestError) as caught:
         sdk.audio.translations.create(model=TURBO, file=("talk.wav", SOUND))
     assert caught.value.code == "model_not_supported" and upstream.calls == []
@@ -175,7 +175,7 @@ def test_the_sandbox_accepts_its_own_speech(gateway, sdk, format):
         (SOUND, {f"f{n}": "x" for n in range(200)}, 400, "", "too_many_parts"),
     ],
 )
-def test_each_bad_input_has_its_error_and_reaches_nobody(gateway, upstream, file, fields, status, param, code):
+def test_each_invalid_input_has_its_error_and_reaches_no_provider(gateway, upstream, file, fields, status, param, code):
     before = len(upstream.calls)
     answer = post(gateway, file, **fields)
     error = answer.json()["error"]
@@ -184,7 +184,7 @@ def test_each_bad_input_has_its_error_and_reaches_nobody(gateway, upstream, file
     assert len(upstream.calls) == before
 
 
-def test_json_where_a_form_is_needed_is_told_so(gateway):
+def test_json_instead_of_a_form_is_refused(gateway):
     with httpx.Client(trust_env=False, timeout=60) as http:
         headers = {"Authorization": f"Bearer {gateway.key}"}
         answer = http.post(f"{gateway.url}/audio/transcriptions", json={"model": TOKENS}, headers=headers)

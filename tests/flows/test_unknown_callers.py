@@ -211,7 +211,7 @@ def test_callers_without_a_key_hold_no_memory(running, connect) -> None:
     assert all(reply(caller)[0] == 401 for caller in callers)
 
 
-def test_sixty_thousand_empty_members_hold_the_loop_for_nobody(running, connect) -> None:
+def test_sixty_thousand_empty_members_do_not_block_the_event_loop(running, connect) -> None:
     members = gzip.compress(b"") * 60_000
     for line in ("X-Nothing: 1", f"Authorization: Bearer {running.key}"):
         caller = connect()
@@ -286,7 +286,7 @@ def test_a_stream_to_a_caller_that_reads_too_slowly_ends_and_is_settled_once(run
     assert running.post("/v1/chat/completions", CHAT)[0] == 200
 
 
-def test_large_bodies_of_every_surface_hold_the_loop_for_nobody(running, connect) -> None:
+def test_large_bodies_of_every_surface_do_not_block_the_event_loop(running, connect) -> None:
     """By the watchdog's own figure: CPU time in one turn of the loop, of which a beat of 50 ms is no fault."""
     talk = [{"role": ("user", "assistant")[n % 2], "content": "x"} for n in range(19_999)]
     parts = [{"role": "user", "content": [{"type": "text", "text": "x"}] * 60_000}]

@@ -70,7 +70,7 @@ def check(secret: str, headers: dict[str, str], body: bytes) -> bool:
     return f"v1,{wanted}" in headers["webhook_signature"].split(" ")
 
 
-def test_the_end_of_a_video_is_told_once_it_is_accepted_after_five_failures(gateway, receiver, address):
+def test_the_callback_of_a_video_is_delivered_after_five_failures(gateway, receiver, address):
     receiver.answers = ["500 Broken"] * 5
     job = begin(gateway, SOON, callback_url=address, callback_secret=OWN)
     assert gateway.services.engine.videos.callbacks.of(job["id"]) is None
@@ -88,7 +88,7 @@ def test_the_end_of_a_video_is_told_once_it_is_accepted_after_five_failures(gate
     assert [one.status for one in tried] == [500] * 5 + [200] and len(receiver.calls) == 6
 
 
-def test_a_video_that_failed_is_told_with_the_secret_of_the_project(gateway, receiver, address):
+def test_the_callback_of_a_failed_video_is_signed_with_the_project_secret(gateway, receiver, address):
     job = begin(gateway, REFUSED, callback_url=address)
     end_of(gateway, job["id"])
     deliver(gateway, job["id"])

@@ -95,7 +95,7 @@ def test_a_video_is_made_paid_and_played_at_its_provider(gateway, services, mode
     assert answer.headers["content-type"] == "video/mp4"
 
 
-def test_a_video_whose_place_is_asked_for_is_played(gateway, services):
+def test_a_video_whose_address_is_requested_separately_is_played(gateway, services):
     done = end_of(gateway, begin(gateway, "minimax/hailuo-2.3", seconds=6, size="1366x768")["id"])
     assert done["status"] == "completed"
     path = f"/videos/{done['id']}/content"
@@ -105,7 +105,7 @@ def test_a_video_whose_place_is_asked_for_is_played(gateway, services):
     assert (loaded.path, loaded.part) == ("/films/1.mp4", "bytes=4-7")
 
 
-def test_a_large_video_that_comes_along_is_on_the_disk_alone_and_asked_for_once(gateway, services):
+def test_a_large_inline_video_is_only_on_disk_and_fetched_once(gateway, services):
     services.inline = FILM[:16] + bytes(range(256)) * 2000
     done = end_of(gateway, begin(gateway, "google-vertex/veo-3.1-generate-001", seconds=4)["id"])
     path, asked = f"/videos/{done['id']}/content", len(services.calls)
@@ -151,7 +151,7 @@ def test_videos_that_no_provider_generates_are_refused_by_name_without_a_call(ga
     assert services.calls == [] and left_of(gateway) == (0, 0)
 
 
-def test_a_wish_that_is_left_out_is_named(gateway, services):
+def test_a_left_out_preference_is_named(gateway, services):
     body = {"model": "atlascloud/atlas-film", "prompt": "A kettle boils.", "audio": False}
     answer = call(gateway, "POST", "/videos", json=body)
     assert answer.status_code == 200 and "audio" in answer.headers["x-llmgateway-warnings"]
@@ -165,7 +165,7 @@ def test_a_job_that_waits_is_canceled_at_its_provider(gateway, services, model):
     assert task.canceled and left_of(gateway) == (0, 0)
 
 
-def test_odd_answers_are_asked_for_again_and_never_a_500(gateway, services):
+def test_malformed_answers_are_polled_again_and_never_a_500(gateway, services):
     services.script((200, b"<html>"), (200, {"id": 7}), (502, b"bad gateway"))
     answer = call(gateway, "POST", "/videos", json={"model": "bytedance/seedance-1-5-pro", "prompt": "A kettle boils."})
     assert answer.status_code == 502, answer.text

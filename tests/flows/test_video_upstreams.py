@@ -157,7 +157,7 @@ def test_without_the_store_no_provider_is_asked(gateway, studios, monkeypatch):
 
 
 @pytest.mark.parametrize("made", [True, False])
-def test_a_commit_that_nobody_heard_of_begins_a_video_or_none(gateway, studios, monkeypatch, made):
+def test_a_commit_with_a_lost_reply_begins_one_video_or_none(gateway, studios, monkeypatch, made):
     jobs, lost = gateway.services.engine.videos.jobs, Unavailable("The connection was lost.")
     change, write, moved = jobs.change, Database.write, []
 
@@ -181,7 +181,7 @@ def test_a_commit_that_nobody_heard_of_begins_a_video_or_none(gateway, studios, 
     assert (answer.status_code, len(shown)) == ((200, 1) if made else (503, 0)), answer.text
 
 
-def test_where_nobody_takes_it_nothing_is_left_of_it(gateway, studios):
+def test_a_job_refused_by_all_providers_leaves_nothing_behind(gateway, studios):
     studios.broken = {"cheap", "dear"}
     answer = begin(gateway)
     assert (answer.status_code, answer.json()["error"]["code"]) == (529, "overloaded")
@@ -242,7 +242,7 @@ def test_an_organizations_own_server_makes_videos_with_its_own_key(gateway, stud
     assert {path.split("/")[1] for _, path, *_ in studios.calls} == {"house"}
 
 
-def test_a_video_costs_what_was_told_when_it_began_whatever_prices_are_by_then(gateway, studios, monkeypatch):
+def test_a_video_is_billed_at_the_prices_of_its_start(gateway, studios, monkeypatch):
     job = begin(gateway).json()
     targets = gateway.services.engine.videos.targets
     find = targets.find

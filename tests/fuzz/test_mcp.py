@@ -65,7 +65,7 @@ def test_bodies_that_are_nested_too_deeply_are_refused() -> None:
 
 
 @given(st.sampled_from(KINDS), st.data())
-def test_any_arguments_are_taken_or_told_what_is_wrong(kind: type, data: st.DataObject) -> None:
+def test_any_arguments_are_accepted_or_refused_with_the_reason(kind: type, data: st.DataObject) -> None:
     known = st.dictionaries(st.sampled_from([*tool_schemas.schema_of(kind)["properties"], "other"]), JSON, max_size=5)
     try:
         tool_schemas.read(kind, data.draw(known | JSON))

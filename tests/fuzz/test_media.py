@@ -46,7 +46,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 
 @given(FROM_SCRATCH | damaged() | st.binary(max_size=100))
-def test_a_sound_of_any_bytes_has_a_length_or_is_none(data: bytes) -> None:
+def test_a_sound_of_any_bytes_has_a_length_or_is_not_a_sound(data: bytes) -> None:
     looks: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
         read = frame_counting.Bytes.at

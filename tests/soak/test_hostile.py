@@ -85,7 +85,9 @@ def crowd(gateway: GatewayProcess, count: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("count", "rounds", "seconds"), [(100, 1, 2), pytest.param(1000, 4, 10, marks=pytest.mark.soak)]
 )
-def test_hostile_callers_disturb_nobody(gateway: GatewayProcess, count: int, rounds: int, seconds: float) -> None:
+def test_hostile_callers_do_not_disturb_others(
+    gateway: GatewayProcess, count: int, rounds: int, seconds: float
+) -> None:
     """The machine's other load varies. The usual durations are therefore measured before each visit of the crowd, for
     twice as long: both sides of the comparison see the same machine. A small crowd is not compared."""
     compared = count >= 1000

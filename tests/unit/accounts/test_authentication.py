@@ -164,7 +164,7 @@ def test_an_unknown_token_asks_the_store_once_and_a_malformed_one_never(small_co
     assert database.reads == 1
 
 
-def test_a_key_made_after_it_was_asked_for_is_found(company, worker) -> None:
+def test_a_key_created_after_a_failed_lookup_is_found(company, worker) -> None:
     authentication, token = company.authentication(worker), "llmgtwy_brought_along_by_the_operator"
     with pytest.raises(Unauthenticated):
         authentication.caller(token)
@@ -229,7 +229,7 @@ def test_a_key_hashed_under_an_older_hash_key_is_still_known(company) -> None:
         Authentication(company.database, company.control, forgotten, company.clock).caller(made.token)
 
 
-def test_a_customer_key_is_told_from_a_user_key(company) -> None:
+def test_a_customer_key_is_distinguished_from_a_user_key(company) -> None:
     made = company.make_key(kind="customer")
     assert made.token.startswith(tokens.PREFIXES["customer"])
     assert company.authentication().caller(made.token).key_kind == "customer"

@@ -59,7 +59,7 @@ def test_sessions_that_are_over_go_in_steps_and_live_ones_stay(company, ended, u
     assert sessions.find(live.token).user_id == user_id and ended.forget_sessions() == 0
 
 
-def test_a_round_that_nobody_wants_any_more_stops(company, ended, user_id) -> None:
+def test_a_cancelled_round_stops(company, ended, user_id) -> None:
     now = company.database.now_us()
     write(
         company,

@@ -54,7 +54,7 @@ def test_a_code_is_decided_once(devices, user_id) -> None:
         devices.decide(grant.user_code, user_id, True)
 
 
-def test_polling_without_pause_is_told_to_slow_down(devices) -> None:
+def test_polling_without_pause_gets_slow_down(devices) -> None:
     grant = devices.start(CLIENT)
     polls = [devices.collect(grant.device_code, CLIENT)[0] for _ in range(3)]
     assert polls == ["pending", "slow_down", "slow_down"]

@@ -50,7 +50,7 @@ def test_a_discount_counts_from_its_start_until_before_its_end(company, discount
     assert found == [5, 7, 7, 5]
 
 
-def test_without_any_discount_nobody_needs_to_ask(company, discounts) -> None:
+def test_without_any_discount_no_lookup_is_made(company, discounts) -> None:
     assert discounts.fraction(company.organization_id, "alpha", "small", AT) == 0 and not discounts.any
     made = put(discounts, EVERY)
     assert discounts.any and discounts.fraction(company.organization_id, "alpha", "small", AT) == 100_000

@@ -84,7 +84,7 @@ def test_an_address_has_a_form(email: str) -> None:
         members.read_email(email)
 
 
-def test_a_password_lets_its_owner_in_and_nobody_else(company, password_threads) -> None:
+def test_a_password_only_signs_in_its_owner(company, password_threads) -> None:
     user_id = members.list_members(company.database)[0].user_id
     members.set_password(company.database, company.control, password_threads, user_id, PASSWORD, **BY)
     assert members.sign_in(company.database, password_threads, "Owner@example.com ", PASSWORD).id == user_id
@@ -118,7 +118,7 @@ def test_a_password_has_bounds(password_threads, password: str) -> None:
         password_threads.hash(password)
 
 
-def test_a_team_takes_members_of_its_own_organization_only(company) -> None:
+def test_a_team_only_accepts_members_of_its_organization(company) -> None:
     at = (company.database, company.control)
     team = teams.create_team(*at, company.organization_id, "Research", **BY)
     other = organizations.create_organization(*at, "Other", **BY)

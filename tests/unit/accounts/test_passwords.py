@@ -25,7 +25,7 @@ def real() -> Iterator[ModuleType]:
 
 
 @pytest.mark.slow
-def test_a_password_and_nobodys_are_equally_slow_to_check(real: ModuleType) -> None:
+def test_checking_a_password_takes_as_long_for_unknown_accounts(real: ModuleType) -> None:
     checked = real.Passwords()
     stored = checked.hash("correct horse battery")
     assert stored.startswith(COST) and real.UNKNOWN_USER_HASH.startswith(COST)

@@ -30,7 +30,7 @@ def test_a_bound_is_kept_in_the_transaction_of_its_key(company, provider_keys) -
     assert company.bounds == {made.id: None}
 
 
-def test_a_bound_that_nobody_would_keep_is_not_taken(company) -> None:
+def test_an_unenforceable_bound_is_refused(company) -> None:
     keys = ProviderKeys(company.database, company.control, vault_of(company))
     with pytest.raises(Internal):
         keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET, max_spend_nusd=7), **BY)
@@ -196,7 +196,7 @@ def test_a_custom_name_is_taken_once(company) -> None:
         custom.add(company.organization_id, "own", "https://example.org", **BY)
 
 
-def test_keys_of_one_provider_are_told_apart_by_their_last_characters(company, provider_keys) -> None:
+def test_keys_of_one_provider_are_distinguished_by_their_last_characters(company, provider_keys) -> None:
     organization = company.organization_id
     first = provider_keys.add(organization, ProviderKeyDraft("alpha", "sk-proj-abcdefghijklmnopqrstuvwxyz-1111"), **BY)
     second = provider_keys.add(organization, ProviderKeyDraft("alpha", "sk-proj-abcdefghijklmnopqrstuvwxyz-2222"), **BY)
@@ -205,7 +205,7 @@ def test_keys_of_one_provider_are_told_apart_by_their_last_characters(company, p
     assert provider_keys.add(organization, ProviderKeyDraft("alpha", "abcdefghij"), **BY).mask == "ab…"
 
 
-def test_documents_of_service_accounts_are_told_apart(company, provider_keys) -> None:
+def test_documents_of_service_accounts_are_distinguished(company, provider_keys) -> None:
     drafts = [ProviderKeyDraft("alpha", f'{{"private_key_id": "{n}"}}') for n in range(2)]
     first, second = [provider_keys.add(company.organization_id, draft, **BY).mask for draft in drafts]
     assert first != second and first.startswith("{…")

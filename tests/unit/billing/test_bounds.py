@@ -150,7 +150,7 @@ def test_the_prompt_is_reserved_for_each_of_several_calls() -> None:
     assert compute_bound(request(1000, 10, n=3), (all_in_one, one_a_call), 0, 0).fixed_nusd == 3 * single.fixed_nusd
 
 
-def test_the_bound_of_a_video_is_that_of_its_own_length_at_any_mapping_that_supports_it() -> None:
+def test_the_bound_of_a_video_uses_its_length_at_any_supporting_mapping() -> None:
     def mapping_at(provider: str, cents: int, *durations: int) -> Mapping:
         rates = TokenRates(per_second={"default": cents * 10**7 * MILLION})
         return Mapping(provider, "m", "m", prices=(Prices(rates),), operations=("videos",), video_durations=durations)

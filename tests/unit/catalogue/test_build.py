@@ -59,7 +59,7 @@ def test_two_vendors_or_two_kinds_under_one_id_need_a_rule():
     assert join_offers(vendors, {"b/one-7b": "one-7b-of-y"}) == []
 
 
-def test_a_join_only_provider_brings_no_model_of_its_own():
+def test_a_join_only_provider_adds_no_models():
     offers = [offer("a", "known"), offer("many", "known", join_only=True), offer("many", "odd", join_only=True)]
     join_offers(offers, {})
     assert [(o.provider, o.model) for o in keep_known(offers)] == [("a", "known"), ("many", "known")]

@@ -21,7 +21,7 @@ MOST_UNKNOWN = 0.45
         ("moonshot/kimi-k3", ("low", "high", "max")),
     ],
 )
-def test_levels_follow_from_how_reasoning_is_asked_for(key, levels):
+def test_effort_levels_follow_from_the_provider_field_for_reasoning(key, levels):
     provider, _, model = key.partition("/")
     (mapping,) = [one for one in CATALOGUE.models[model].mappings if one.key == key]
     assert shown_efforts(mapping, CATALOGUE.providers[provider]) == levels

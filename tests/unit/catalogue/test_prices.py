@@ -54,12 +54,12 @@ def test_each_bucket_is_charged_at_its_own_rate():
 
 
 @pytest.mark.parametrize("bucket", ["input", "cache_read", "cache_write", "cache_write_1h", "input_audio"])
-def test_input_without_a_rate_of_its_own_costs_the_prompt_rate(bucket):
+def test_input_without_a_separate_rate_costs_the_prompt_rate(bucket):
     assert cost_of(Usage(**{bucket: 7}), PLAIN, NOON).total == 7_000
 
 
 @pytest.mark.parametrize("bucket", ["output", "output_audio", "output_image"])
-def test_output_without_a_rate_of_its_own_costs_the_completion_rate(bucket):
+def test_output_without_a_separate_rate_costs_the_completion_rate(bucket):
     assert cost_of(Usage(**{bucket: 7}), PLAIN, NOON).total == 14_000
 
 
@@ -99,7 +99,7 @@ def test_a_daily_peak_may_span_midnight(clock, cost):
 
 
 @pytest.mark.parametrize(("thought", "cost"), [(0, 10 * 1_200), (1, 10 * 4_000), (10, 10 * 4_000)])
-def test_all_of_an_answer_that_reasoned_may_have_a_price_of_its_own(thought, cost):
+def test_answers_with_reasoning_may_have_a_separate_price(thought, cost):
     mapping = priced({"prompt": "0.0000004", "completion": "0.0000012", "thinking_completion": "0.000004"})
     charge = cost_of(Usage(output=10, reasoning=thought), mapping, NOON)
     assert (charge.output, charge.reasoning, charge.total) == (cost, 0, cost)
@@ -334,7 +334,7 @@ def test_a_discounted_charge_adds_up_and_is_never_above_the_list_price(amounts, 
     assert discounted(listed, ppm) == less
 
 
-def test_without_a_discount_a_charge_stays_as_it_is():
+def test_without_a_discount_a_charge_is_unchanged():
     charge = cost_of(Usage(input=100), FULL, NOON)
     assert discounted(charge, 0) is charge and charge.saved == 0
 

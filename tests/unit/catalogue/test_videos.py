@@ -35,7 +35,7 @@ def test_unset_video_options_are_chosen_from_those_of_the_mapping():
     assert fit(VideosInput("a cat"), silent).seconds == 6
 
 
-def test_a_mapping_that_lists_nothing_makes_what_is_asked_for():
+def test_a_mapping_without_listed_values_accepts_any_request():
     made = fit(VideosInput("a cat", 7, "3840x2160", False), mapping_of())
     assert (made.seconds, made.price_key) == (7, "4k_video")
 

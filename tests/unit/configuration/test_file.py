@@ -195,7 +195,7 @@ def test_a_file_of_a_key_that_is_not_there_is_a_mistake(load: Load, tmp_path: Pa
     assert "GROQ_API_KEY_FILE" in told and "did you mean two?" in told
 
 
-def test_variables_that_platforms_set_and_that_the_file_refers_to_are_none(load: Load) -> None:
+def test_variables_of_platforms_and_of_file_references_are_no_unknown_settings(load: Load) -> None:
     platform = {"GATEWAY_SERVICE_HOST": "10.0.0.1", "GATEWAY_PORT_4001_TCP_ADDR": "10.0.0.1", "LLM_PORT": "tcp://x"}
     text = "[providers.openai]\napi_key = 'env:LLM_TEAM_KEY'"
     loader.load_from(loader.sources_of(load(text, LLM_TEAM_KEY="sk-team", **platform)))

@@ -25,7 +25,7 @@ def test_the_envelope_has_type_message_param_and_code(error):
     assert inner["message"] == "x" and inner["code"] == error.code and inner["param"] == error.param
 
 
-def test_a_prompt_that_is_too_long_is_told_in_the_words_that_agents_of_this_format_know():
+def test_a_too_long_prompt_is_refused_in_words_that_agents_parse():
     said = "This model's maximum context length is 10 tokens."
     inner = dialect.error_body(InvalidRequest(said, code="context_length_exceeded"), "r1")["error"]
     assert inner["message"] == f"prompt is too long: {said}"
@@ -52,7 +52,7 @@ def test_written_tokens_without_a_lifetime_count_for_five_minutes():
 
 
 @pytest.mark.parametrize("wire", [None, {}, [], {"service_tier": "standard"}])
-def test_no_usage_is_none(wire):
+def test_absent_usage_is_read_as_none(wire):
     assert dialect.read_usage(wire) is None
 
 

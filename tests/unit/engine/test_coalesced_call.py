@@ -50,7 +50,7 @@ def test_readers_do_not_share_their_events(shared_call):
     assert first == second and first[0] is not second[0]
 
 
-def test_silence_is_told_to_each_reader_and_not_kept(shared_call):
+def test_heartbeats_reach_each_reader_and_are_not_stored(shared_call):
     launch(shared_call, words("a", gap_s=0.12))
     seen = list(shared_call.batches(0.05))
     assert seen[0] == [Heartbeat()] and [Heartbeat()] not in list(shared_call.batches(0.05))
@@ -95,7 +95,7 @@ def test_without_readers_the_answer_is_given_up(shared_call):
     assert ended
 
 
-def test_a_waiting_reader_has_a_deadline_of_its_own(shared_call):
+def test_a_waiting_reader_has_a_separate_deadline(shared_call):
     shared_call.join()
     with pytest.raises(UpstreamTimeout):
         shared_call.wait(0.05)

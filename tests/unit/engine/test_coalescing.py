@@ -129,7 +129,7 @@ def test_a_kept_answer_is_given_for_nothing_and_has_its_row(open_desk):
     assert is_free(row) and (row.input, row.finish) == (3, "stop")
 
 
-def test_an_answer_is_made_and_kept_where_there_is_none(open_desk):
+def test_a_missing_answer_is_generated_and_stored(open_desk):
     desk = open_desk()
     result, outcome = desk.generate()
     assert result.vectors == [[1.0]] and not outcome.cached and desk.rows == []

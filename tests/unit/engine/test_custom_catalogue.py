@@ -46,7 +46,7 @@ def test_models_are_those_of_the_callers_organization_alone(custom_catalogue):
 
 
 @pytest.mark.parametrize(("mode", "seen"), [("credits", []), ("api-keys", ["house/big"])])
-def test_a_project_that_spends_credits_has_no_models_of_its_own(custom_catalogue, mode, seen):
+def test_a_project_that_spends_credits_has_no_custom_models(custom_catalogue, mode, seen):
     assert idents(custom_catalogue, "org", mode) == seen
 
 

@@ -51,7 +51,7 @@ def test_own_keys_are_enough(mode):
     assert make_routes(mode).custom_model("open", "x")
 
 
-def test_a_project_that_spends_credits_is_told_what_to_change():
+def test_a_project_that_spends_credits_gets_a_remedy():
     with pytest.raises(InvalidRequest, match="api-keys or hybrid"):
         make_routes("credits").custom_model("open", "x")
 

@@ -101,7 +101,7 @@ def test_unsent_news_is_sent_when_the_store_is_back(clock):
     assert len(board.posted) == 1 and b"unreachable" in board.posted[0]
 
 
-def test_a_worker_that_is_alone_notifies_nobody(clock):
+def test_a_single_worker_sends_no_notifications(clock):
     health = Health(clock)
     health.sample(MAPPING, KEY, error=GONE)
     Gossip(health, None).beat()
@@ -148,7 +148,7 @@ class Slow:
         gevent.sleep(SLOW_S)
 
 
-def test_a_slow_store_delays_a_request_for_a_moment_and_then_nobody(clock):
+def test_a_slow_store_delays_one_request_briefly_and_then_none(clock):
     slow = Slow()
     pins = Pins(slow, clock, read_s=0.05)
     began = clock.monotonic()

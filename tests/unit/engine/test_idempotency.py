@@ -139,7 +139,7 @@ def test_another_request_under_the_key_is_refused(shop: Shop) -> None:
     assert not shop.ask(lambda: GOOD, key="k2", body=b'{"b": 2}').replayed
 
 
-def test_a_second_one_in_flight_is_told_so_by_every_worker(shop: Shop, other: Shop) -> None:
+def test_a_second_request_in_flight_is_refused_by_every_worker(shop: Shop, other: Shop) -> None:
     started = gevent.event.Event()
     release = gevent.event.Event()
 

@@ -113,7 +113,7 @@ def test_a_key_without_a_bound_has_no_budget(one, account):
     assert doctor(one.database) == []
 
 
-def test_a_bound_that_nobody_wrote_lets_nothing_through(one, account):
+def test_a_bound_without_a_row_admits_nothing(one, account):
     with pytest.raises(SpendingLimitReached):
         begun(one, account)
 
@@ -131,7 +131,7 @@ def test_a_new_bound_is_in_force_at_once_and_goes_on_counting(one, account):
     assert spent(one) == 40_000 and doctor(one.database) == []
 
 
-def test_the_bound_caps_an_answer_that_nobody_limited(one, account):
+def test_the_bound_caps_an_answer_without_a_limit(one, account):
     bind(one, 2_000_000)
     settlement = begun(one, account, cost_bound=CostBound(0, 2000 * MILLION, 4096, False))
     assert (settlement.output_cap, settlement.output_length_foreseen) == (500, 2000)
@@ -181,7 +181,7 @@ def test_a_call_that_was_never_sent_gives_everything_back(one, account):
     assert spent(one) == 20_000
 
 
-def test_a_failed_call_that_is_billed_counts_and_the_next_one_has_a_reservation_of_its_own(one, account):
+def test_a_billed_failed_call_counts_and_the_next_one_has_a_new_reservation(one, account):
     bind(one, 330_000)
     settlement = begun(one, account)
     settlement.failed(attempt_at(own(), usage=USED, error=UpstreamFailed("no"), finish="error"))

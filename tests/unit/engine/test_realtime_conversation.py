@@ -22,7 +22,7 @@ def test_reported_usage_replaces_the_estimate_of_earlier_items() -> None:
     assert talk.most_tokens == OVERHEAD_TOKENS + 1_000 + 50 + 600
 
 
-def test_an_answer_that_was_asked_for_earlier_changes_nothing_that_is_known_by_now() -> None:
+def test_usage_of_an_earlier_answer_only_adds_its_output() -> None:
     talk = ConversationLength(LIMIT)
     first = talk.place
     talk.add(said(text=500))

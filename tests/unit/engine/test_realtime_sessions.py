@@ -136,7 +136,7 @@ def test_a_session_without_an_event_of_its_caller_ends(run) -> None:
     assert one.end()["code"] == "session_idle"
 
 
-def test_a_provider_that_takes_nothing_is_told_as_one_that_is_gone(run) -> None:
+def test_a_provider_that_accepts_nothing_is_reported_as_disconnected(run) -> None:
     one = run()
     one.upstream.deaf = True
     one.caller.gives.put('{"type": "input_audio_buffer.clear"}')

@@ -73,7 +73,7 @@ def test_a_plain_answer_that_takes_as_long_elsewhere_counts_where_it_was_not_wai
     assert learned == ["south", "south", "north"]
 
 
-def test_the_callers_budget_caps_what_the_provider_is_asked_for(run):
+def test_the_callers_budget_caps_the_requested_output(run):
     run.settlement.output_cap = 77
     assert run.begin(run.walk.first()).target.output_cap == 77
 
@@ -139,7 +139,7 @@ def test_nothing_is_sent_to_a_place_where_nothing_answers(clock):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_the_caller_is_reported_when_nobody_is_left_or_the_time_is_over(run, clock, late):
+def test_the_last_error_is_raised_without_further_candidates_or_time(run, clock, late):
     attempt = run.begin(run.walk.first())
     if late:
         clock.advance(DEADLINE_S)
@@ -158,14 +158,14 @@ def test_a_good_end_is_settled_with_its_decision_before_routing_hears_of_it(run)
     assert attempt.status == 200 and attempt.ended
 
 
-def test_an_answer_that_cannot_be_settled_counts_for_nobody(run):
+def test_an_unsettled_answer_is_not_counted_as_a_success(run):
     run.settlement.refuse = UpstreamFailed("no store")
     with pytest.raises(UpstreamFailed):
         run.finished(run.begin(run.walk.first()))
     assert "succeeded" not in run.settlement.words()
 
 
-def test_a_hang_up_is_nobodys_failure(run):
+def test_a_hang_up_is_not_counted_as_a_failure(run):
     attempt = run.begin(run.walk.first())
     run.hung_up(attempt)
     assert (attempt.finish, attempt.status) == ("client_disconnect", 499)

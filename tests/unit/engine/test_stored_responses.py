@@ -142,7 +142,7 @@ def test_a_turn_whose_predecessor_went_while_it_was_answered_keeps_what_was_said
     assert texts_of(stored.find(caller(), "resp_1")) == ["First", "Fine.", "Second", "Fine."]
 
 
-def test_an_organization_that_is_full_is_told_before_it_pays(
+def test_an_organization_with_full_storage_is_refused_before_it_pays(
     open_responses: Callable[..., StoredResponses],
 ) -> None:
     stored = open_responses(most_mb=1)

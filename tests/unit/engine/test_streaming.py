@@ -58,14 +58,14 @@ def test_a_failure_before_the_first_content_is_not_seen_by_the_caller(clock, sta
     assert [attempt.succeeded for attempt in run.outcome.attempts] == [False, True]
 
 
-def test_when_nobody_begins_the_error_is_raised(clock):
+def test_the_error_is_raised_if_no_provider_begins(clock):
     run = make_run(clock, Providers(north=BROKEN), NORTH)
     with pytest.raises(UpstreamFailed):
         read(run)
     assert run.settlement.words()[-1] == "close"
 
 
-def test_a_failure_after_content_ends_the_stream_with_its_error_and_asks_nobody_else(clock):
+def test_a_failure_after_content_ends_the_stream_with_its_error_and_no_failover(clock):
     run = make_run(clock, Providers(north=[BEGUN, HELLO, [Failed(BROKEN, USED)]], south=GOOD), NORTH, SOUTH)
     assert read(run)[-1] == [Failed(BROKEN, USED)] and len(run.outcome.attempts) == 1
     assert "abandon" in run.settlement.words() and run.outcome.serving.usage == USED
@@ -117,7 +117,7 @@ def test_usage_that_is_reported_midway_counts_when_the_caller_leaves(clock):
 
 
 @pytest.mark.parametrize("leaves", [True, False])
-def test_a_stream_that_ends_before_its_provider_tells_of_the_tier_is_billed_at_the_one_asked_for(clock, leaves):
+def test_a_stream_without_a_reported_tier_is_billed_at_the_requested_tier(clock, leaves):
     run = make_run(
         clock, Providers(north=[BEGUN, HELLO, [Progress(USED)], HELLO, [Failed(BROKEN)]]), NORTH, request=FAST
     )
@@ -147,7 +147,7 @@ def test_after_a_hang_up_a_stream_is_read_on_for_its_exact_usage(clock):
 
 
 @pytest.mark.parametrize("told", ["", "default"])
-def test_a_stream_that_is_read_on_is_billed_at_the_tier_that_its_end_tells_of_or_else_the_one_asked_for(clock, told):
+def test_a_drained_stream_is_billed_at_its_reported_tier_else_the_requested_one(clock, told):
     def slowly():
         yield from (BEGUN, HELLO)
         gevent.sleep(0.01)
@@ -162,7 +162,7 @@ def test_a_stream_that_is_read_on_is_billed_at_the_tier_that_its_end_tells_of_or
 
 
 @pytest.mark.parametrize("event", [TextDelta(5), TextDelta({"a": 1}), TextDelta(None), ToolCallDelta(0, ["x"])])
-def test_a_text_that_is_none_is_the_providers_fault(clock, event):
+def test_a_text_of_another_type_is_a_provider_error(clock, event):
     """It used to end the stream as an internal fault of the gateway, without a fallback to another provider."""
     run = make_run(clock, Providers(north=[BEGUN, [event], DONE], south=GOOD), NORTH, SOUTH)
     assert texts(read(run)) == ["Hello"]

@@ -47,7 +47,7 @@ def test_a_closed_hour_is_booked_once_and_late_usage_as_an_adjustment(books, org
     assert sorted(kinds) == [("adjustment", -20), ("usage", -500)]
 
 
-def test_storage_of_a_closed_hour_is_an_entry_of_its_own(books, organization):
+def test_storage_of_a_closed_hour_is_a_separate_entry(books, organization):
     assert books.ledger.close_hour(organization, "2026-01-31T14", 500, 30) == 530
     assert books.ledger.close_hour(organization, "2026-01-31T14", 500, 30) == 0
     assert books.ledger.close_hour(organization, "2026-01-31T14", 500, 35) == 5

@@ -69,7 +69,7 @@ def test_policy_of_the_client_changes_nothing():
     assert apply_policy(request, "client") is request
 
 
-def test_native_body_stays_and_is_told_what_to_do():
+def test_the_cache_policy_marks_the_conversation_and_keeps_the_native_body():
     native = Native("x", {})
     request = ChatRequest("m", Requirements(prompt_bytes=LONG), lambda: talk(("user", BIG)), native=native, user="u")
     changed = apply_policy(request, "automatic")

@@ -103,7 +103,7 @@ def test_no_address_inside_the_network_is_asked(small_office, clock, host) -> No
     transport.close()
 
 
-def test_a_host_that_is_away_signs_nobody_out_and_a_document_that_is_gone_does(found, web, clock) -> None:
+def test_an_unreachable_host_keeps_sessions_and_a_removed_document_ends_them(found, web, clock) -> None:
     client = found.find(ADDRESS)
     clock.advance(TTL_S + 1)
     web.body, kept = b"", web.body

@@ -106,7 +106,7 @@ def test_a_client_is_found_as_it_registered_and_its_secret_is_kept_nowhere(clien
     assert clients.find(by_older.id).check_client_secret(secret)
 
 
-def test_unknown_ids_are_of_nobody(clients) -> None:
+def test_unknown_ids_have_no_client(clients) -> None:
     assert [clients.find(one) for one in ("", "client_x", "ä", "x" * 500, "a\0", "https://a.example/c")] == [None] * 6
 
 
@@ -135,7 +135,7 @@ def test_the_oldest_unused_gives_way_where_there_is_no_room(clients, clock, monk
     assert [clients.find(one.id) is not None for one in (first, second, third)] == [False, True, True]
 
 
-def test_used_ones_give_way_once_nobody_allows_them_anything(small_office, clients, clock, monkeypatch) -> None:
+def test_used_clients_without_grants_are_replaced(small_office, clients, clock, monkeypatch) -> None:
     """Twenty thousand clients, allowed by one person in turn, used to keep all others out for three months."""
     office = small_office
     monkeypatch.setattr(module, "MOST_CLIENTS", 3)

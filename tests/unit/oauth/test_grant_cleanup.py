@@ -42,7 +42,7 @@ def test_grants_of_ended_keys_are_deleted_at_once(office) -> None:
     assert OAuthCleanup(office.database).forget() == 1 and counts(office) == (1, 0, 0, 0)
 
 
-def test_applications_that_nobody_uses_go_and_the_others_stay(small_office, clock) -> None:
+def test_unused_applications_are_removed_and_others_stay(small_office, clock) -> None:
     office, cleanup = small_office, OAuthCleanup(small_office.database)
     clients = Clients(office.database, SECRETS, lambda address, ask: None)
     unused, used = (clients.register({"redirect_uris": ["https://a.example/"]})[0] for _ in range(2))

@@ -45,7 +45,7 @@ def test_a_newcomer_gets_address_key_and_a_first_request_once(run) -> None:
     assert token not in again and token[:12] in again and "keys create" in again
 
 
-def test_a_newcomer_is_told_where_people_sign_in_and_how_the_first_one_gets_a_password(run) -> None:
+def test_the_first_start_prints_the_sign_in_address_and_how_to_set_a_password(run) -> None:
     shown = run("serve-info")
     assert (
         "/console (sign in as owner@localhost; set a password first: " in shown
@@ -55,7 +55,7 @@ def test_a_newcomer_is_told_where_people_sign_in_and_how_the_first_one_gets_a_pa
     assert "/console (to set a password: ./manage members set-password <e-mail>)" in again
 
 
-def test_owners_with_their_own_password_are_told_to_sign_in_with_it(run, monkeypatch) -> None:
+def test_owners_with_a_password_are_asked_to_sign_in_with_it(run, monkeypatch) -> None:
     monkeypatch.setenv("GATEWAY_BOOTSTRAP_PASSWORD", "a-long-pass-phrase")
     monkeypatch.setenv("GATEWAY_BOOTSTRAP_EMAIL", "ada@example.com")
     shown = run("serve-info")
@@ -211,7 +211,7 @@ def test_an_id_that_means_nothing_is_no_empty_list(run, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
-def test_the_version_is_told_where_no_package_is_installed_too(run, monkeypatch) -> None:
+def test_the_version_is_shown_without_an_installed_package(run, monkeypatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda name: 1 / 0)
     assert run("--version") == f"python -m gateway.operator.command, version {__version__}"
 

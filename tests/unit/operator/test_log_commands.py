@@ -66,7 +66,7 @@ def ident(number: int) -> str:
     ],
     ids=str,
 )
-def test_requests_are_listed_by_what_was_asked_for(run, filled, filters: tuple[str, ...], numbers: list[int]) -> None:
+def test_requests_are_listed_by_the_given_filters(run, filled, filters: tuple[str, ...], numbers: list[int]) -> None:
     assert [one["id"] for one in json.loads(run("logs", "--json", *filters))] == [ident(n) for n in numbers]
 
 

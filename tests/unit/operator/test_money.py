@@ -66,7 +66,7 @@ def test_improper_limits_are_refused(run, options: list[str]) -> None:
     assert run("limits", "set", ident(run, "keys"), *options, status=1).startswith("error: ")
 
 
-def test_limits_of_nobody_are_refused(run) -> None:
+def test_limits_of_unknown_subjects_are_refused(run) -> None:
     for nobody in ("key_" + "0" * 32, "member_" + "0" * 32):
         assert "error: " in run("limits", "set", nobody, "--total", "1", status=1)
     assert "is not the id of a key (key_…), member" in run("limits", "set", "CI", "--total", "1", status=1)
@@ -86,7 +86,7 @@ def test_rates_are_set_shown_and_cleared(run) -> None:
     assert run("rates", "show") == "There are no rates."
 
 
-def test_a_rate_of_nobody_is_refused_and_an_unknown_model_is_reported(run) -> None:
+def test_rates_of_unknown_subjects_are_refused_and_unknown_models_reported(run) -> None:
     for scope, subject in (("organization", "org_x"), ("project", "proj_x"), ("key", "key_x"), ("operation", "chatt")):
         assert run("rates", "set", scope, subject, "requests", "1", status=1).startswith("error: There is no "), scope
     assert "did you mean gpt-4o-mini" in run("rates", "set", "model", "gpt-4o-mimi", "requests", "1")

@@ -108,7 +108,7 @@ def test_the_command_says_its_database_on_standard_error_but_not_beside_json(tmp
     assert (listed.returncode, listed.stderr, json.loads(listed.stdout)) == (0, "", [])
 
 
-def test_the_script_is_there_for_everybody() -> None:
+def test_the_script_and_the_console_command_exist() -> None:
     script = ROOT / "manage"
     assert os.access(script, os.X_OK) and script.read_text().startswith("#!/bin/sh")
     assert 'llmgateway-manage = "gateway.operator.command:command"' in (ROOT / "pyproject.toml").read_text()

@@ -76,7 +76,7 @@ class Choices:
 
 
 @pytest.mark.parametrize("relayed", [True, False])
-def test_more_choices_than_can_be_asked_for_are_refused(relayed: bool) -> None:
+def test_more_choices_than_can_be_requested_are_refused(relayed: bool) -> None:
     """80,000 of them under 128 numbers were passed on in 0.09 s of the event loop."""
     body = bytes(offload.LARGE)
     assert offload.read(Choices(128), MemoryReply(body, headers={}), relayed).choices  # type: ignore[arg-type]
@@ -193,7 +193,7 @@ def test_invalid_vectors_are_the_providers_fault(vector: object) -> None:
 
 
 @pytest.mark.parametrize("part", [Text(5), Text({"a": 1}), Text(None), ToolCall("c", "f", ["x"])])  # type: ignore[arg-type]
-def test_a_text_that_is_none_is_the_providers_fault(part: Text | ToolCall) -> None:
+def test_a_text_of_another_type_is_a_provider_error(part: Text | ToolCall) -> None:
     """It used to be an internal fault of the gateway, without a fallback to another provider."""
 
     class Odd:

@@ -181,7 +181,7 @@ def test_an_error_event_ends_the_stream_with_what_is_owed():
     assert isinstance(last.error, UpstreamRateLimited)
 
 
-def test_an_error_event_that_is_no_json_is_told_in_the_providers_words():
+def test_an_error_event_without_json_keeps_the_providers_text():
     last = events(stream_of(Answer("Hello", stop=False)) + b"event: error\ndata: overrun\n\n")[-1]
     assert last.error.details["responseText"] == "overrun"
 

@@ -149,7 +149,7 @@ def test_a_call_id_of_another_vendor_is_made_fit_and_stays_one():
     assert other["messages"][1]["content"][0]["id"] != ident
 
 
-def test_arguments_that_are_no_object_are_told_all_the_same():
+def test_arguments_other_than_objects_are_passed_on():
     body = written(user("go"), assistant(ToolCall("t1", "a", '{"x": ')), results("t1"))
     assert body["messages"][1]["content"][0]["input"] == {"input": '{"x": '}
 
@@ -377,7 +377,7 @@ def test_a_schema_of_the_answer_is_native_and_closed_or_not_supported():
         PROTOCOL.write(asking(response_format=wanted), target(Mapping("p", "m", "m")))
 
 
-def test_a_bare_json_answer_is_asked_for_in_words():
+def test_a_bare_json_answer_is_requested_by_an_instruction():
     assert "JSON" in written(response_format=ResponseFormat("json_object"))["system"][-1]["text"]
 
 

@@ -156,7 +156,7 @@ def test_usage_is_disjoint_and_split_by_lifetime(ask, upstream, answer, usage, s
         ("something_new", "stop"),
     ],
 )
-def test_stop_reasons_are_told_alike_in_both_forms(ask, reason, finish):
+def test_stop_reasons_are_the_same_in_both_forms(ask, reason, finish):
     assert ask(Answer("Hi", reason=reason)).choices[0].finish == finish
     assert ask(Answer("Hi", reason=reason), stream=True)[-1].reason == finish
 

@@ -258,7 +258,7 @@ def test_schema_of_the_answer_is_sent_as_closed_text():
     assert orjson.loads(found["schema"])["additionalProperties"] is False
 
 
-def test_bare_json_is_asked_for_in_the_instructions():
+def test_bare_json_is_requested_in_the_instructions():
     assert "JSON object" in body(asking(response_format=ResponseFormat("json_object")))["system"][0]["text"]
 
 
@@ -331,7 +331,7 @@ def test_answer_without_thinking_brings_none_along():
         (LLAMA, ReasoningOptions(effort="high"), None),
     ],
 )  # fmt: skip
-def test_each_family_is_asked_for_reasoning_in_its_own_words(model, ask, extra):
+def test_each_family_gets_its_fields_for_reasoning(model, ask, extra):
     assert body(asking(reasoning=ask), target(model, max_output=32_000)).get("additionalModelRequestFields") == extra
 
 
@@ -393,7 +393,7 @@ def test_budget_of_the_caller_caps_the_output():
     assert body(asking(sampling=Sampling(max_tokens=9)), target(output_cap=300))["inferenceConfig"] == {"maxTokens": 9}
 
 
-def test_service_tier_is_asked_for_where_it_is_offered():
+def test_the_service_tier_is_requested_where_it_is_offered():
     request = asking(options=Options(service_tier="flex"))
     assert body(request, target(tiers={"flex": "0.5"}))["serviceTier"] == {"type": "flex"}
     assert "serviceTier" not in body(request)

@@ -72,7 +72,7 @@ def test_another_body_another_signature():
         ("a:b:c:d", None),
     ],
 )
-def test_access_keys_are_told_from_api_keys(text, parts):
+def test_access_keys_are_distinguished_from_api_keys(text, parts):
     key = read_access_key(text)
     assert (key and (key.ident, key.secret, key.session)) == parts
 

@@ -150,7 +150,7 @@ def test_tool_loop_goes_back_with_its_thinking(ask, upstream):
     assert turn["tool_calls"][0]["id"] == result["tool_call_id"] and result["content"] == "42"
 
 
-def test_model_that_does_not_think_is_told_its_plan(ask, upstream):
+def test_a_model_without_reasoning_gets_its_tool_plan(ask, upstream):
     ask(HI, CALL, RESULT, tools=(TOOL,), model="command-a-03-2025", reasoning=ReasoningOptions(effort="high"))
     assert sent(upstream)["messages"][1]["tool_plan"] == "I will look."
     assert "thinking" not in sent(upstream)
@@ -173,7 +173,7 @@ def test_instructions_alone_are_the_users(ask, upstream):
     assert [message["role"] for message in sent(upstream)["messages"]] == ["user"]
 
 
-def test_every_wish_at_once_is_taken(ask, upstream):
+def test_all_options_together_are_accepted(ask, upstream):
     sampling = Sampling(9, 1.7, 1.0, 900, 0.5, 0.2, stop=tuple("abcdefg"), parallel_tool_calls=False, verbosity="low")
     result = ask(HI, tools=(TOOL, OTHER), tool_choice=ToolChoice("tool", "see"), sampling=sampling)
     body = sent(upstream)
@@ -200,7 +200,7 @@ def test_schema_of_an_answer_is_in_the_services_grammar(ask, upstream):
         (ReasoningOptions(), None),
     ],
 )
-def test_reasoning_is_asked_for_in_tokens(ask, upstream, ask_for, expected):
+def test_reasoning_is_requested_in_tokens(ask, upstream, ask_for, expected):
     ask(reasoning=ask_for)
     assert sent(upstream).get("thinking") == expected
 

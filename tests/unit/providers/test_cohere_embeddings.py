@@ -21,7 +21,7 @@ def request(dimensions: int | None = None, token_ids: int = 0) -> EmbeddingsRequ
     return EmbeddingsRequest("m", Requirements(messages=2), lambda: wanted, token_ids=token_ids)
 
 
-def test_texts_are_asked_for_as_numbers_of_documents() -> None:
+def test_texts_are_requested_as_float_vectors_of_documents() -> None:
     call = CODEC.write(request(8), TARGET)
     assert (call.method, call.url) == ("POST", "https://cohere.example/v2/embed")
     assert orjson.loads(call.body) == {

@@ -40,7 +40,7 @@ def found(current: CurrentCatalogue, ident: str) -> Model:
     return model
 
 
-def test_models_of_an_engine_can_be_asked_for_and_cost_nothing(find, ollama):
+def test_models_of_an_engine_can_be_called_and_are_free(find, ollama):
     discovery, current = find(LLM_OLLAMA_BASE_URL=ollama.url)
     assert discovery.refresh()
     model = found(current, "ollama/qwen3:8b")

@@ -111,7 +111,7 @@ def test_status_has_its_class(status, kind):
     assert type(failure(status)) is kind
 
 
-def test_empty_account_is_told_from_a_rate_limit():
+def test_an_empty_account_is_distinguished_from_a_rate_limit():
     assert type(failure(429, {"message": "x", "code": "insufficient_quota"})) is UpstreamRefused
 
 

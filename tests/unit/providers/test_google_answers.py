@@ -39,7 +39,7 @@ def read(body: dict):
     return PROTOCOL.read(MemoryReply(orjson.dumps(body), headers={}), False)
 
 
-def test_an_error_event_that_is_no_json_is_told_in_the_providers_words():
+def test_an_error_event_without_json_keeps_the_providers_text():
     last = events(chunk({"text": "x"}), b"event: error\r\ndata: overrun\r\n\r\n")[-1]
     assert type(last) is Failed and last.error.details["responseText"] == "overrun"
 
@@ -96,7 +96,7 @@ def test_signature_stays_on_the_part_that_it_came_with():
     )
 
 
-def test_text_after_a_signature_is_a_part_of_its_own():
+def test_text_after_a_signature_is_a_separate_part():
     parts = read(answer({"text": "a", "thoughtSignature": SIGNATURE}, {"text": "b"})).choices[0].parts
     assert parts == (Text("a", signature=SIGNATURE, vendor="google"), Text("b"))
 

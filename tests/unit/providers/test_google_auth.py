@@ -98,7 +98,7 @@ def test_failure_is_not_remembered(clock):
     assert tokens.token(account()) == "ya29.2"
 
 
-def test_access_token_is_used_as_it_is(clock):
+def test_an_access_token_is_used_unchanged(clock):
     service = Service()
     assert AccessTokens(service, clock).token("ya29.mine") == "ya29.mine" and not service.asked
 

@@ -35,7 +35,7 @@ def test_vertex_is_asked_to_predict():
     assert "parameters" not in orjson.loads(write(VERTEX).body)
 
 
-def test_the_studio_is_asked_for_a_batch():
+def test_the_studio_gets_a_batch_request():
     call = write(STUDIO, dimensions=8)
     assert call.url == f"{STUDIO}/models/text-embedding-005:batchEmbedContents"
     first = orjson.loads(call.body)["requests"][0]

@@ -64,7 +64,7 @@ def test_a_session_is_opened_where_each_of_the_two_services_has_them(base, url, 
         codec.write(request_of("live", RealtimeInput("transcription"), 0, 0), at(base))
 
 
-def test_counts_of_either_service_are_told_apart_by_what_they_are_of() -> None:
+def test_counts_of_both_services_are_distinguished_by_their_modality() -> None:
     expected = Usage(input=120, input_audio=100, input_image=10, output=30, output_audio=70)
     assert read_usage(USAGE) == expected
     renamed = {name.replace("response", "candidates"): value for name, value in USAGE.items()}
@@ -252,7 +252,7 @@ def test_a_provider_that_always_drops_is_not_connected_to_for_ever() -> None:
     assert len(opened) == 1 + MOST_SHORT and all(link.closed for link in opened)
 
 
-def test_a_connection_is_not_replaced_while_somebody_presses_to_speak() -> None:
+def test_a_connection_is_not_replaced_during_push_to_talk() -> None:
     links = [Link(RESUMABLE, '{"goAway": {}}', ends=False), Link(ends=False)]
     left = iter(links[1:])
     given = LiveSettings(at(), "sess_1").changed({"audio": {"input": {"turn_detection": None}}})

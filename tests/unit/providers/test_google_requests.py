@@ -377,7 +377,7 @@ def test_limits_hold():
     assert "top_k is not supported" in warnings_of(request, target) and "stop" in warnings_of(request, target)
 
 
-def test_image_models_are_asked_for_images():
+def test_image_models_get_the_image_modality():
     options = Options(image_config={"aspect_ratio": "16:9", "image_size": "2K", "seed": 7, "image_quality": "high"})
     target = at(operations=("chat", "images"), reasoning=False)
     config = write(ask(options=options), target)["generationConfig"]

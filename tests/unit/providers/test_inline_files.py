@@ -47,7 +47,7 @@ def test_unused_files_keep_their_beginning() -> None:
     ),
     st.integers(1, 9),
 )
-def test_an_answer_without_files_is_left_as_it_is(value: object, size: int) -> None:
+def test_an_answer_without_files_is_unchanged(value: object, size: int) -> None:
     body = orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATACLASS) if _fits(value) else b"{}"
     assert InlineFiles().read(pieces_of(body, size)) == body
 

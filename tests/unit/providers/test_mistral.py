@@ -87,7 +87,7 @@ def test_ids_of_a_tool_loop_are_nine_letters_alike_in_call_and_result(ask, upstr
     assert upstream.calls[0].body["tools"][0]["function"]["parameters"] == {"type": "object", "properties": {}}
 
 
-def test_ids_of_its_own_making_stay_as_they_are(ask, upstream):
+def test_ids_that_the_provider_generated_are_unchanged(ask, upstream):
     ask(
         HI,
         Message("assistant", (ToolCall("callid007", "look", "{}"),)),

@@ -20,7 +20,7 @@ def test_a_service_account_goes_out_as_its_access_token_only() -> None:
     assert headers["authorization"] == f"Bearer token-of-{len(ACCOUNT)}"
 
 
-def test_an_access_token_goes_out_as_it_is() -> None:
+def test_an_access_token_is_sent_unchanged() -> None:
     assert address_of(target("ya29.own"), "/chat/completions")[1]["authorization"] == "Bearer ya29.own"
 
 

@@ -145,7 +145,7 @@ def test_error_inside_a_stream_fails_it_with_what_is_owed():
 
 
 @pytest.mark.parametrize("relayed", [True, False])
-def test_an_error_event_that_is_no_json_is_told_in_the_providers_words(relayed):
+def test_an_error_event_without_json_keeps_the_providers_text(relayed):
     told = b"event: error\ndata: upstream pool is empty, sk-abcdefgh12345678\n\n"
     last = events(chunk({"content": "x"}), told, relayed=relayed)[-1]
     assert last.error.details["responseText"] == "upstream pool is empty, [hidden]"
@@ -381,7 +381,7 @@ def test_choices_that_are_read_late_are_values_like_others(message):
         MemoryReply(b'{"choices": []}', headers={}),
     ],
 )
-def test_relayed_answer_that_is_none_is_refused_at_once(reply):
+def test_an_invalid_relayed_answer_is_refused_at_once(reply):
     with pytest.raises(UpstreamFailed):
         PROTOCOL.read(reply, True)
 

@@ -212,7 +212,7 @@ def test_effort_none_goes_only_to_models_that_know_it():
     assert accepted(PROTOCOL.write(request, knowing))["reasoning_effort"] == "none"
 
 
-def test_tier_is_asked_for_where_the_provider_has_it():
+def test_the_tier_is_requested_where_the_provider_has_it():
     request = asking(options=Options(service_tier="flex"))
     assert accepted(PROTOCOL.write(request, target(service_tiers={"flex": "0.5"})))["service_tier"] == "flex"
     assert "service_tier" not in accepted(PROTOCOL.write(request, target()))

@@ -28,7 +28,7 @@ def write(*quirks: str, user: str = "", **wanted: object) -> tuple[str, dict]:
     return call.url, orjson.loads(call.body)
 
 
-def test_a_request_is_asked_for_as_it_was_meant() -> None:
+def test_a_request_keeps_its_encoding_and_dimensions() -> None:
     url, body = write(dimensions=8, encoding="base64", user="me")
     assert url == "https://acme.example/v1/embeddings"
     assert body == {
@@ -44,7 +44,7 @@ def test_unset_options_are_not_sent() -> None:
     assert set(write()[1]) == {"model", "input", "encoding_format"}
 
 
-def test_a_compatible_server_is_asked_for_numbers_which_all_of_them_have() -> None:
+def test_a_compatible_server_gets_no_encoding_format() -> None:
     assert "encoding_format" not in write("compatible", encoding="base64")[1]
 
 
@@ -76,5 +76,5 @@ def test_base64_that_is_no_vector_is_the_providers_fault(vector: str) -> None:
         encode(vector, "float")
 
 
-def test_a_number_beyond_32_bits_is_infinite_where_they_are_asked_for() -> None:
+def test_a_number_beyond_32_bits_becomes_infinite_in_base64() -> None:
     assert b64decode(encode([1e39, 1.0], "base64")) == struct.pack("<2f", float("inf"), 1.0)

@@ -113,12 +113,12 @@ def test_everything_that_a_conversation_may_hold_is_taken_by_the_strict_service(
     assert body["tools"][1]["format"] == {"type": "grammar", "syntax": "lark", "definition": "start: A"}
 
 
-def test_nothing_is_stored_upstream_and_sealed_reasoning_is_asked_for() -> None:
+def test_nothing_is_stored_upstream_and_encrypted_reasoning_is_requested() -> None:
     body = sent(PROTOCOL.write(request(), target()))
     assert (body["store"], body["include"]) == (False, [dialect.ENCRYPTED])
 
 
-def test_a_model_without_reasoning_is_not_asked_for_any() -> None:
+def test_reasoning_is_not_requested_from_models_without_it() -> None:
     body = sent(PROTOCOL.write(request(reasoning=ReasoningOptions("none")), target(PLAIN)))
     assert "include" not in body and "reasoning" not in body
 
@@ -161,7 +161,7 @@ def test_options_without_a_field_in_the_format_skip_the_target(fields: dict, mes
         PROTOCOL.write(request(*messages, **fields), target())
 
 
-def test_a_needed_search_is_refused_where_there_is_none() -> None:
+def test_a_required_search_is_refused_by_providers_without_one() -> None:
     with pytest.raises(NotSupported):
         PROTOCOL.write(request(tools=(WebSearch(),)), target(PLAIN))
 
@@ -206,7 +206,7 @@ def test_a_compaction_is_opened_for_its_account_when_the_body_is_written_anew() 
         OpenAIResponses().write(asked, target(ident="b"))
 
 
-def test_an_offered_search_is_taken_out_where_there_is_none() -> None:
+def test_an_optional_search_is_removed_for_providers_without_one() -> None:
     tools = [{"type": "web_search", "external_web_access": False}]
     call = relay({"tools": tools, "tool_choice": "auto"}, PLAIN)
     assert not {"tools", "tool_choice"} & sent(call).keys()

@@ -126,6 +126,6 @@ def test_items_that_only_the_terminal_event_brings_are_read() -> None:
     assert [type(part) for part in parts] == [Reasoning, Text, ToolCall]
 
 
-def test_an_error_event_that_is_no_json_is_told_in_the_providers_words() -> None:
+def test_an_error_event_without_json_keeps_the_providers_text() -> None:
     failed = last(Answer(raw=b"event: error\ndata: overrun\n\ndata: {}\n\n"))
     assert failed.error.details["responseText"] == "overrun"

@@ -88,7 +88,7 @@ def test_names_of_messages_stay_behind_where_they_are_refused(provider):
         ("xiaomi", "mimo-v2.5-pro", "high", {"thinking": {"type": "enabled"}}),
     ],
 )
-def test_reasoning_is_asked_for_in_the_providers_words(provider, model, effort, expected):
+def test_reasoning_is_requested_with_the_providers_fields(provider, model, effort, expected):
     names = ("thinking", "reasoning_effort", "reasoning_format", "enable_thinking", "thinking_budget")
     body = written(provider, model, effort)
     assert {name: body[name] for name in names if name in body} == expected
@@ -107,7 +107,7 @@ def test_stop_sequences_go_where_they_are_taken():
     assert written("xai", "grok-4.20-0309-non-reasoning")["stop"] == ["a", "b"]
 
 
-def test_arguments_of_calls_are_streamed_where_that_must_be_asked_for():
+def test_streaming_of_call_arguments_is_requested_where_needed():
     assert written("zai", "glm-5.2")["tool_stream"] is True
     assert "tool_stream" not in written("zai", "glm-5.2", stream=False)
 
@@ -130,5 +130,5 @@ def test_engines_pass_the_switch_on_to_the_template(effort):
     assert body["chat_template_kwargs"] == {"enable_thinking": effort != "none"}
 
 
-def test_reasoning_is_asked_for_apart_from_the_text_where_it_would_be_mixed():
+def test_separate_reasoning_is_requested_where_it_would_be_mixed_with_text():
     assert written("minimax", "minimax-m3")["reasoning_split"] is True

@@ -88,7 +88,7 @@ def test_cache_breakpoints_are_taken_out_where_a_request_has_them():
     assert body["messages"][0]["content"] == [{"type": "text", "text": "x"}]
 
 
-def test_prompt_cache_fields_are_sent_only_where_asked_for():
+def test_prompt_cache_fields_are_sent_on_request_only():
     request = msgspec.structs.replace(PLAIN, options=Options(prompt_cache_key="h", prompt_cache_retention="24h"))
     assert adjusted("sends_prompt_cache", {}, request) == {"prompt_cache_key": "h", "prompt_cache_retention": "24h"}
     assert adjusted("compatible", {"messages": []}, request) == {"messages": []}

@@ -88,7 +88,7 @@ def test_usage_counts_four_bytes_a_token_rounded_up():
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (2, 2, 4)
 
 
-def test_streamed_usage_comes_last_and_only_when_asked_for():
+def test_streamed_usage_comes_last_and_on_request_only():
     assert all(chunk.usage is None for chunk in stream("hello"))
     chunks = stream("hello", stream_options={"include_usage": True})
     assert chunks[-1].choices == []

@@ -40,7 +40,7 @@ def test_reasoning_that_the_template_opened_ends_at_its_tag():
     assert whole("Hm.</think>42") == (Reasoning("Hm."), Text("42"))
 
 
-def test_call_behind_the_text_keeps_a_block_of_its_own():
+def test_a_call_after_the_text_keeps_a_separate_block():
     call = ToolCallDelta(1, "{}", "c1", "look")
     assert streamed("<think>Hm.</think>", 4, call, BlockDone(1)) == (Reasoning("Hm."), ToolCall("c1", "look", "{}"))
     assert streamed("<think>Hm.</think>Now", 4, call)[1:] == (Text("Now"), ToolCall("c1", "look", "{}"))

@@ -17,6 +17,6 @@ def test_a_segment_without_a_time_is_the_providers_fault(seconds: bytes) -> None
         CODEC.read(MemoryReply(body, headers={}), False)
 
 
-def test_a_segment_whose_end_is_not_told_is_shown_from_its_start() -> None:
+def test_a_segment_without_an_end_is_shown_from_its_start() -> None:
     found = CODEC.read(json_reply({"text": "Hi", "segments": [{"start": 1.5, "end": None, "text": "Hi"}]}), False)
     assert "00:00:01.500 --> 00:00:00.000\nHi" in write_subtitles("vtt", found.segments)

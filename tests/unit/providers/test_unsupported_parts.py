@@ -20,7 +20,7 @@ def test_messages_without_a_context_are_not_made_anew() -> None:
     assert spell_out(messages, []) is messages
 
 
-def test_wished_citations_are_reported_once() -> None:
+def test_unsupported_citations_are_reported_once() -> None:
     warnings: list[str] = []
     spell_out(
         (Message("user", (File(Media(data="x"), citations=True), File(Media(data="y"), citations=True))),), warnings

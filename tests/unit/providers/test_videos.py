@@ -171,7 +171,7 @@ def test_options_without_a_field_are_refused_even_if_the_mapping_lists_them(way,
 
 
 @EVERY_WAY
-def test_a_filters_refusal_is_told_apart_from_a_failure_and_neither_shows_the_key(way, services):
+def test_content_filter_refusals_differ_from_failures_and_neither_shows_the_key(way, services):
     services.ending = "refused"
     refused = Client(way, services).finish()
     assert (refused.state, refused.error_code, refused.files) == ("failed", REFUSED, ())
@@ -235,7 +235,7 @@ def test_a_provider_that_cannot_cancel_is_not_asked_to(way):
         ("minimax", "canceled", "canceled"),
     ],
 )
-def test_other_ends_are_told_by_name(way, ending, state, services):
+def test_other_end_states_are_named(way, ending, state, services):
     services.ending = ending
     assert Client(way, services).finish().state == state
 
@@ -247,7 +247,7 @@ def test_reported_usage_is_in_the_outcome(services):
     assert {way: one.tokens for way, one in counted.items() if one.tokens} == {"bytedance": TOKENS}
 
 
-def test_resolution_ratio_length_and_sound_are_those_of_the_size_that_was_asked_for(services):
+def test_resolution_ratio_length_and_sound_follow_the_requested_size(services):
     wish = {"seconds": 8, "size": "1080x1920", "audio": False}
     Client("vertex", services).begin(**wish)
     assert services.calls[-1].body["parameters"] == {
@@ -284,7 +284,7 @@ def test_a_video_of_an_image_has_its_ratio_unless_a_size_was_named(way):
     assert ratios[1] == "16:9" if way != "minimax" else "ratio" in told[0]
 
 
-def test_a_wish_for_sound_that_cannot_be_passed_on_is_named():
+def test_an_unsupported_sound_option_is_named():
     for way in ("openai", "xai", "alibaba", "atlas"):
         (warning,) = Client(way).write(audio=False).warnings
         assert "audio" in warning
@@ -311,7 +311,7 @@ def test_a_video_in_the_operators_bucket_is_loaded_with_the_same_credential(serv
     assert client.begin() == OPERATION
 
 
-def test_a_video_under_way_may_be_told_without_a_body():
+def test_a_running_video_may_be_reported_without_a_body():
     client = Client("xai")
     assert client.codec.read_status(MemoryReply(b"", status=202), client.target).state == "in_progress"
 
@@ -327,7 +327,7 @@ def test_a_video_under_way_may_be_told_without_a_body():
         ("alibaba", {"output": {"task_status": "UNKNOWN"}}, "expired", FAILED),
     ],
 )
-def test_a_failure_is_told_in_the_providers_words_where_it_has_some(way, wire, code, message):
+def test_a_failure_keeps_the_providers_message_if_there_is_one(way, wire, code, message):
     client = Client(way)
     found = client.codec.read_status(json_reply(wire), client.target)
     assert (found.error_code, found.error_message, found.files) == (code, message, ())

@@ -79,7 +79,7 @@ def test_output_limit_is_the_mappings_else_the_models(lacking):
     assert lacking(Requirements(max_tokens=101), model=Model("m", max_output=100)) == ("max_tokens",)
 
 
-def test_a_prompt_that_cannot_fit_is_told_from_one_that_may_not(lacking):
+def test_prompts_that_cannot_fit_differ_from_prompts_that_may_not_fit(lacking):
     assert lacking(Requirements(prompt_bytes=4_000, max_tokens=10), context_length=1010) == ()
     room = "room for max_tokens"
     assert lacking(Requirements(prompt_bytes=4_004, max_tokens=10), context_length=1010) == (room,)

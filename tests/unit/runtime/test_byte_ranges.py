@@ -24,6 +24,6 @@ def test_a_range_is_read_as_servers_do(text: str, part: tuple[int, int] | None) 
     assert read_range(text, 100) == part
 
 
-def test_a_part_behind_the_end_is_none() -> None:
+def test_a_range_after_the_end_is_unsatisfiable() -> None:
     with pytest.raises(NoSuchRange):
         read_range("bytes=100-", 100)

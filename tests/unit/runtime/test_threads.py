@@ -77,7 +77,7 @@ def test_an_own_thread_that_is_closed_ends_what_it_does() -> None:
     assert done == [1, "after"], "once"
 
 
-def test_a_child_of_a_fork_has_an_own_thread_of_its_own(own_thread: OwnThread) -> None:
+def test_a_forked_child_has_a_separate_own_thread(own_thread: OwnThread) -> None:
     assert own_thread.finish(lambda: 1, int) == 1
     child = os.fork()
     if not child:

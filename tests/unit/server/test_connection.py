@@ -128,7 +128,7 @@ def test_chunks_cut_anywhere_give_the_same_body(pair):
         assert reading.get() == b"hello world" and connection.take(4) == b"NEXT"
 
 
-def test_bytes_that_come_while_nobody_reads_are_there_for_the_next_read(pair):
+def test_bytes_that_arrive_between_reads_are_returned_by_the_next_read(pair):
     connection, caller = pair
     caller.sendall(b"GET /a HTTP/1.1\r\n\r\n")
     assert connection.take_head().startswith(b"GET /a ")

@@ -156,7 +156,7 @@ def test_many_small_chunks_leave_the_others_their_turn(pair):
 @pytest.mark.parametrize(
     "host", ["[", "[::1", "[abc]", "[::1]x", "a b", "a/b", "a@b", "a#b", "a?b", "a:b", "é", "a:123456"]
 )
-def test_a_host_that_is_none_is_refused(host: str) -> None:
+def test_an_invalid_host_is_refused(host: str) -> None:
     """It would be part of addresses: of those that answers tell, and of the one that a browser's origin is held to."""
     with pytest.raises(GatewayError) as caught:
         read_head(b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host.encode("latin-1"), {})

@@ -20,7 +20,7 @@ def test_json_lines_hold_time_level_and_the_exception(capsys: pytest.CaptureFixt
     assert line["at"].endswith("Z") and "ValueError: broken" in line["error"]
 
 
-def test_debug_lines_are_left_out_unless_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_debug_lines_are_left_out_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     logging_setup.set_up(Log("warning", "text"))
     logging.getLogger("gateway").info("a detail")
     assert capsys.readouterr().err == ""

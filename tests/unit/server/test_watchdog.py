@@ -88,7 +88,7 @@ def test_blocking_work_outside_of_requests_is_reported_by_its_place():
     assert found[0].startswith("background work at ")
 
 
-def test_a_machine_that_stood_still_is_not_told_as_work_of_the_gateway(caplog, monkeypatch):
+def test_a_pause_without_cpu_time_is_reported_as_the_machines(caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("gateway"), "propagate", True)
     made = Watchdog(0.1)
     with caplog.at_level(logging.WARNING):

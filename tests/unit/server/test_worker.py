@@ -125,13 +125,13 @@ def test_largest_allowed_body_passes(caller):
     assert caller.reply()[2] == b"300000 300000"
 
 
-def test_caller_that_waits_is_told_to_continue(caller):
+def test_a_caller_with_expect_continue_gets_100(caller):
     caller.post("/size", b"", "Content-Length: 2", "Expect: 100-continue")
     assert caller.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     assert caller.send(b"hi").reply()[2] == b"2 2"
 
 
-def test_caller_that_did_not_wait_is_not_told_to_continue(caller):
+def test_a_caller_that_already_sent_its_body_gets_no_100(caller):
     caller.post("/size", b"hi", "Content-Length: 2", "Expect: 100-continue")
     assert caller.reply()[0] == 200
 
@@ -254,7 +254,7 @@ def test_websocket_takes_the_socket_over(server, caller):
     server.wait_for("socket ended")
 
 
-def test_half_sent_request_holds_nobody_up(server):
+def test_a_half_sent_request_does_not_delay_others(server):
     slow, quick = server.call().send(b"POST /echo HTTP/1.1\r\nHost: here\r\n"), server.call()
     assert quick.get("/ready").reply()[0] == 200
     slow.socket.shutdown(socket.SHUT_WR)

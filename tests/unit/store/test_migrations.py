@@ -150,7 +150,7 @@ def test_nothing_to_do_is_one_look_and_no_write(database, monkeypatch):
     assert said == ["SELECT name, checksum, state FROM migration"]
 
 
-def test_a_user_who_may_make_no_tables_is_told_what_is_missing(postgresql_url, open_store, steps):
+def test_a_database_user_without_create_permission_gets_the_missing_permission(postgresql_url, open_store, steps):
     owner = open_store(postgresql_url)
     owner.write(lambda: owner.execute("DROP TABLE IF EXISTS migration"))
     for sql in ("CREATE ROLE reader LOGIN", "REVOKE CREATE ON SCHEMA public FROM PUBLIC"):

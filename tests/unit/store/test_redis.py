@@ -28,7 +28,7 @@ def wait_until(done):
         time.sleep(0.005)
 
 
-def test_without_a_url_there_is_none(clock):
+def test_without_a_url_redis_is_not_used(clock):
     assert redis.open_redis(Config("", 0.5), clock) is None
 
 

@@ -45,7 +45,7 @@ def test_a_refused_take_does_not_wait_for_the_writer_of_the_store(workers, monke
         slots.give()
 
 
-def test_one_that_is_not_renewed_lapses_and_its_holder_takes_nobody_elses(workers, database, clock):
+def test_an_unrenewed_slot_lapses_and_its_holder_takes_no_other(workers, database, clock):
     here, there = workers
     documents = Documents(database)
     kept, dead = here.take(["org_1"]), here.take(["org_1"])
@@ -64,7 +64,7 @@ def test_one_that_is_not_renewed_lapses_and_its_holder_takes_nobody_elses(worker
     assert here.take(["org_1"]) is not None
 
 
-def test_a_store_that_is_away_keeps_nobody_from_ending(workers, monkeypatch):
+def test_an_unavailable_store_does_not_prevent_the_end_of_a_session(workers, monkeypatch):
     held = workers[0].take(["org_1"])
 
     def away(*given):

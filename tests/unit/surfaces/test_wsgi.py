@@ -109,7 +109,7 @@ def test_bytes_are_sent_with_their_length_once():
     assert begin(Outbound(204, []))[1] == []
 
 
-def test_iterator_is_handed_on_as_it_is():
+def test_an_iterator_is_passed_on_unchanged():
     items = iter([b"a"])
     assert begin(Outbound(529, [], items)) == ("529 Overloaded", [], items)
 

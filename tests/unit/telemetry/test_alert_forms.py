@@ -66,7 +66,7 @@ def test_teams_gets_an_adaptive_card_that_its_library_accepts(change: StateChang
 
 
 @pytest.mark.parametrize("change", [SPENT, HOSTILE])
-def test_discord_gets_an_embed_within_its_limits_that_mentions_nobody(change: StateChange) -> None:
+def test_discord_gets_an_embed_within_its_limits_without_mentions(change: StateChange) -> None:
     body = written("discord", change)
     [embed] = body["embeds"]
     assert body["allowed_mentions"] == {"parse": []} and 0 <= embed["color"] <= 0xFFFFFF
@@ -93,6 +93,6 @@ def test_names_stand_beside_ids() -> None:
     assert data["message"] == "key CI (key_1) spent 100 %"
 
 
-def test_a_webhook_gets_the_event_as_it_is() -> None:
+def test_a_webhook_gets_the_event_unchanged() -> None:
     body = written("webhook")
     assert body["object"] == "event" and body["level"] == "error" and body["data"]["subject"] == "key key_1 total"

@@ -147,7 +147,7 @@ def test_a_policy_against_logging_keeps_the_providers_text_out_of_the_line(polic
     assert "Incorrect API key" not in written("json", finished) + written("text", finished)
 
 
-def test_the_id_of_a_path_that_nobody_knows_is_the_callers_own_and_quoted() -> None:
+def test_the_id_of_an_unknown_path_is_the_callers_and_quoted() -> None:
     chosen = 'x" status=200 key=stolen'
     unknown = ended(operation="unmatched", status=404, context=None, caller=None, request_id=chosen, shown_id=chosen)
     assert written("text", unknown).count(' request_id="x\\" status=200 key=stolen" ') == 1

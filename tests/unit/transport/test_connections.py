@@ -43,7 +43,7 @@ def wait_until(condition):
             gevent.sleep(0.005)
 
 
-def test_data_that_nobody_reads_yet_does_not_spin_the_loop(upstream, kept):
+def test_unread_data_does_not_spin_the_event_loop(upstream, kept):
     upstream.answer(LONG, b"x" * 1000, 0.02, b"x" * 199_000)
     chunks = call(kept, upstream, stream=True).chunks()
     size = len(next(chunks))

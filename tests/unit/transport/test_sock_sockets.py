@@ -114,7 +114,7 @@ def test_pings_and_answers_to_them_are_heard(pair: tuple[SockSocket, Peer]) -> N
     assert isinstance(peer.received()[0], Pong) and served.received_count > before
 
 
-def test_a_close_frame_is_told_and_nothing_is_sent_behind_it(pair: tuple[SockSocket, Peer]) -> None:
+def test_a_close_frame_is_reported_and_nothing_is_sent_after_it(pair: tuple[SockSocket, Peer]) -> None:
     served, peer = pair
     peer.send(CloseConnection(code=4001, reason="enough"))
     assert served.receive() is None and (served.code, served.reason) == (4001, "enough")

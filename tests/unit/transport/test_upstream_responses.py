@@ -216,7 +216,7 @@ def test_reader_whose_reply_another_greenlet_closes_hears_of_it(upstream, make_t
         reader.get(timeout=60)
 
 
-def test_body_of_an_answer_that_nobody_asked_for_is_not_taken_for_ours(upstream, make_transport):
+def test_the_body_of_an_unrequested_answer_is_not_read_as_ours(upstream, make_transport):
     upstream.answer(FIXED + FIXED.replace(b"hello world", b"HELLO WORLD"))
     assert call(make_transport(), upstream).read_all() == b"hello world"
 

@@ -77,7 +77,7 @@ def test_messages_go_both_ways_whole_however_they_were_cut(pair) -> None:
     assert [event.data for event in received()] == ["three"]
 
 
-def test_a_ping_is_answered_and_a_close_frame_told_and_answered(pair) -> None:
+def test_pings_are_answered_and_close_frames_reported_and_answered(pair) -> None:
     served, (_, send, received) = pair
     send(Ping(payload=b"1"), TextMessage(data="x"))
     assert served.receive() == "x" and received()[0].payload == b"1"
@@ -112,7 +112,7 @@ def test_invalid_messages_close_the_socket_with_the_reason(pair, frames, code) -
     assert served.receive() is None and received()[0].code == code
 
 
-def test_a_long_message_is_held_until_the_next_is_asked_for_or_refused_where_there_is_no_room(pair) -> None:
+def test_a_long_message_counts_until_the_next_is_requested_or_is_refused_without_room(pair) -> None:
     served, (_, send, received) = pair
     told: list[int] = []
 
@@ -156,7 +156,7 @@ def test_others_have_their_turn_between_frames_that_come_thousands_at_once(pair,
     assert turns >= 5_000 // 64
 
 
-def test_a_peer_that_is_gone_is_told_as_lost(pair) -> None:
+def test_a_disconnected_peer_is_reported_as_lost(pair) -> None:
     served, (theirs, _, _) = pair
     theirs.close()
     assert served.receive() is None and served.code == LOST

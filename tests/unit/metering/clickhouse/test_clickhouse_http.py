@@ -92,7 +92,7 @@ def test_every_failure_is_unavailable_with_its_reason(answer: Any, text: str) ->
         "http://user:secret@host/da-ta",
     ],
 )
-def test_an_address_that_is_none_is_refused_without_its_password(url: str) -> None:
+def test_an_invalid_address_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(SettingsError, match="GATEWAY_ANALYTICS_CLICKHOUSE_URL") as caught:
         open_client(FakeTransport(), url, "usage")
     assert "secret" not in str(caught.value)

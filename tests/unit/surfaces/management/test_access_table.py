@@ -119,7 +119,7 @@ def test_the_table_of_access_is_what_the_gateway_does(lines: dict[str, dict[str,
     assert PAGE.read_text() == text
 
 
-def test_no_management_route_lets_a_key_or_nobody_in(lines: dict[str, dict[str, bool]]) -> None:
+def test_management_routes_refuse_keys_and_missing_credentials(lines: dict[str, dict[str, bool]]) -> None:
     for operation in surface_table.operations():
         if operation.about is not None and operation.about.access == "session":
             row = lines[f"{operation.method} {operation.path}"]
@@ -155,7 +155,7 @@ def test_each_operation_lets_in_the_people_of_its_row(lines: dict[str, dict[str,
     assert set(listed.values()) == set(LET_IN)
 
 
-def test_no_paid_route_lets_anybody_in_without_a_living_key(lines: dict[str, dict[str, bool]]) -> None:
+def test_paid_routes_refuse_all_but_active_keys(lines: dict[str, dict[str, bool]]) -> None:
     for operation in (one for one in surface_table.operations() if one.paid):
         row = lines[f"{operation.method} {operation.path}"]
         assert [name for name, good in row.items() if good] == ["customer key", "developer's key", "owner's key"]

@@ -79,7 +79,7 @@ def test_alerts_by_mail_go_to_members_alone(tenants) -> None:
     assert tenants.ok("POST", path, rival, {"url": f"mailto:{email}"})["alert"]["form"] == "email"
 
 
-def test_a_limit_has_thresholds_of_its_own(shared_tenants) -> None:
+def test_a_limit_may_have_its_own_thresholds(shared_tenants) -> None:
     owner = shared_tenants["acme owner"]
     path = f"/keys/api/limit/{owner.key.info.id}"
     given = {"usageLimit": "10", "alertThresholds": [95, 50]}

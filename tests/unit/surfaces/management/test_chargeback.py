@@ -186,7 +186,7 @@ def test_the_charges_of_a_month_equal_the_ledger(case: Case, monkeypatch: pytest
     assert all(row["BillingPeriodStart"] <= row["ChargePeriodStart"] < row["BillingPeriodEnd"] for row in rows)
 
 
-def test_adjustments_are_charges_of_their_month_and_grants_are_none(case: Case) -> None:
+def test_adjustments_are_charges_of_their_month_and_grants_are_not(case: Case) -> None:
     month = to_datetime(case.tenants.services.clock.now_us()).strftime("%Y-%m")
     before = billed(charges(case, month))
     case.tenants.services.billing.ledger.post(case.owner.organization_id, "adjustment", -25, "re-rate:1", "re-rated")

@@ -25,7 +25,7 @@ def test_the_flow_ends_in_a_session_of_who_approved(shared_tenants) -> None:
     assert poll(shared_tenants, grant["device_code"])[1]["error"] == "expired_token"
 
 
-def test_a_denied_request_is_told_to_the_client(shared_tenants) -> None:
+def test_a_denied_request_is_reported_to_the_client(shared_tenants) -> None:
     grant = shared_tenants.ok("POST", "/auth/device/code", body=CLIENT)
     shared_tenants.ok("POST", "/auth/device/deny", shared_tenants["acme admin"], {"userCode": grant["user_code"]})
     assert poll(shared_tenants, grant["device_code"])[1]["error"] == "access_denied"

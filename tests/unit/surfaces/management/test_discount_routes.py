@@ -67,12 +67,12 @@ def test_an_improper_discount_is_refused_with_its_field(tenants, root, body: dic
 
 
 @pytest.mark.parametrize("fraction", ["2", "a fifth", "0.0000001", True])
-def test_an_improper_fraction_is_told_once_what_is_wanted(tenants, root, fraction) -> None:
+def test_an_invalid_fraction_is_refused_once_with_the_expected_form(tenants, root, fraction) -> None:
     _, answer = tenants.call("PUT", ALL, root, {"fraction": fraction})
     assert answer["message"].count("between 0 and 1") == 1 and '"0.2"' in answer["message"]
 
 
-def test_a_discount_for_nobody_is_not_found(tenants, root) -> None:
+def test_a_discount_of_an_unknown_organization_is_not_found(tenants, root) -> None:
     body = {"organizationId": "org_" + "0" * 32, "fraction": "0.1"}
     assert tenants.refused("PUT", ALL, root, body) == "404 not_found"
 

@@ -69,7 +69,7 @@ def test_many_at_once_do_not_pass_the_cap(tenants, root) -> None:
     assert told.count(200) == 3 and told.count("400 key_cap_reached") == 9
 
 
-def test_the_installations_caps_hold_where_the_organization_has_none_of_its_own(make_tenants) -> None:
+def test_the_installations_caps_apply_to_organizations_without_caps(make_tenants) -> None:
     with make_tenants(GATEWAY_LIMITS_MAX_MEMBER_KEYS="1") as gateway:
         tenants = Tenants(gateway)
         root, dev = tenants.open(next(iter(tenants.services.management.operators()))), tenants["acme developer"]

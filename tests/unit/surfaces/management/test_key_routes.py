@@ -61,7 +61,7 @@ def test_a_key_with_impossible_limits_or_dates_is_a_400(shared_tenants, given) -
 
 
 @pytest.mark.parametrize("blank", ["", "  ", None])
-def test_a_blank_limit_is_none(shared_tenants, blank) -> None:
+def test_a_blank_limit_means_no_limit(shared_tenants, blank) -> None:
     assert made(shared_tenants, shared_tenants["acme developer"], usageLimit=blank)["usageLimit"] is None
 
 
@@ -78,7 +78,7 @@ def test_limits_are_merged_and_cleared_by_null(shared_tenants) -> None:
     assert [key[name] for name in cleared] == [None] * 4
 
 
-def test_a_change_of_limits_keeps_what_somebody_else_set_a_moment_before(shared_tenants, monkeypatch) -> None:
+def test_a_change_of_limits_keeps_a_concurrent_change(shared_tenants, monkeypatch) -> None:
     dev, services = shared_tenants["acme developer"], shared_tenants.services
     ident = made(shared_tenants, dev)["id"]
     bump = services.store.control.bump

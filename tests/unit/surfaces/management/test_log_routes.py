@@ -166,7 +166,7 @@ def test_one_id_of_two_tenants_leads_each_to_their_own_request(paying: Tenants) 
     assert tenants.refused("GET", "/logs/same", tenants["acme colleague"]) == "404 not_found"
 
 
-def test_the_key_of_somebody_else_is_like_one_that_there_is_not(paying: Tenants) -> None:
+def test_the_key_of_another_person_is_like_an_unknown_one(paying: Tenants) -> None:
     tenants = paying
     owner, developer = tenants["acme owner"], tenants["acme developer"]
     ident = ask(tenants, owner)

@@ -122,7 +122,7 @@ def test_a_key_of_a_provider_without_a_chat_model_is_tried_too(shared_tenants, p
             assert refused["ok"] is False and refused["error"]["upstreamStatus"] == 401
 
 
-def test_a_provider_that_does_not_answer_is_told_without_the_secret(shared_tenants) -> None:
+def test_a_provider_that_does_not_answer_is_reported_without_the_secret(shared_tenants) -> None:
     owner = shared_tenants["rival owner"]
     made = add(shared_tenants, owner, baseUrl="http://127.0.0.1:9/v1")
     result = shared_tenants.ok("POST", f"/keys/provider/{made['id']}/test", owner, {})

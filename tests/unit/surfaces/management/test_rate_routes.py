@@ -13,7 +13,7 @@ def of_project(who) -> str:
     return f"/projects/{who.project_id}/rate-limits"
 
 
-def test_there_are_none_by_default(shared_tenants) -> None:
+def test_there_are_no_rate_limits_by_default(shared_tenants) -> None:
     owner = shared_tenants["acme owner"]
     nothing = {"limit": None, "operatorLimit": None, "inForce": None, "used": 0}
     for path in (of_key(owner), of_project(owner)):

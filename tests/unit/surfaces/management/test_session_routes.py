@@ -114,9 +114,7 @@ def test_a_device_that_was_approved_before_a_password_change_gets_no_session(ten
 
 
 @pytest.mark.parametrize("change", [{"active": False}, {"role": "developer"}])
-def test_an_invitation_by_who_may_invite_no_more_makes_nobody_a_member(
-    tenants: Tenants, change: dict[str, Any]
-) -> None:
+def test_invitations_of_people_who_lost_the_permission_are_refused(tenants: Tenants, change: dict[str, Any]) -> None:
     admin, services = tenants["acme admin"], tenants.services
     body = {"email": "friend@example.com", "role": "admin"}
     path = f"/orgs/{admin.organization_id}/invitations"
@@ -199,7 +197,7 @@ def test_a_limit_is_lifted_by_who_set_it_or_stands_above(tenants: Tenants) -> No
     assert set_limit(tenants, "acme developer", key, usageLimit="500")[0] == 200
 
 
-def test_a_limit_of_the_operator_is_lifted_by_nobody_below(tenants: Tenants) -> None:
+def test_a_limit_of_the_operator_is_not_lifted_by_owners_or_admins(tenants: Tenants) -> None:
     key, services = tenants["acme owner"].key.info, tenants.services
     funding = Funding(services.store.database, services.store.control)
     funding.set_limits(KEY, key.id, key.organization_id, lambda before: Limits(total_nusd=DOLLAR), actor=OPERATOR)
@@ -422,7 +420,7 @@ def test_an_unknown_session_of_others_is_not_found(tenants: Tenants) -> None:
         tenants.services.management.sessions.close_one(root(tenants).user_id, "ses_0")
 
 
-def test_reports_of_one_user_are_made_one_after_the_other_and_keep_nobody_else_waiting(tenants: Tenants) -> None:
+def test_reports_of_one_user_run_one_after_the_other_and_do_not_delay_others(tenants: Tenants) -> None:
     first, second = tenants["acme owner"], tenants["rival owner"]
     body = {"organizationId": first.organization_id, "name": "changes do not wait"}
     with tenants.services.background.reports.turn(first.user_id):

@@ -62,7 +62,7 @@ def test_guessing_passwords_is_slowed_down_even_with_the_right_one_at_last(tenan
     assert answer.status_code == 429 and int(answer.headers["Retry-After"]) > 60
 
 
-def test_a_deactivated_account_is_told_so(tenants) -> None:
+def test_a_deactivated_account_is_refused_with_the_reason(tenants) -> None:
     database = tenants.services.store.database
     database.write(lambda: database.execute("UPDATE \"user\" SET status = 'inactive' WHERE email = ?", (EMAIL,)))
     status, answer = tenants.call("POST", SIGN_IN, body=RIGHT)
@@ -120,7 +120,7 @@ def test_a_program_at_another_address_needs_a_trusted_origin(shared_tenants) -> 
     assert shared_tenants.refused("POST", SIGN_IN, body=RIGHT, **other) == "403 untrusted_origin"
 
 
-def test_behind_https_a_cookie_that_a_neighbour_could_set_is_none(make_tenants) -> None:
+def test_behind_https_a_cookie_without_the_host_prefix_is_ignored(make_tenants) -> None:
     with make_tenants(GATEWAY_SERVER_PUBLIC_URL="https://llm.example.com") as gateway:
         client = gateway.app.flask.test_client(use_cookies=False)
         token = client.post(SIGN_IN, json=RIGHT).get_json()["token"]

@@ -76,7 +76,7 @@ def test_leaving_a_team_without_budget_allows_requests_at_once(tenants) -> None:
     assert ask(tenants, dev) == "402 team_limit_reached"
 
 
-def test_a_deleted_team_limits_nobody_and_is_gone_with_its_rules(tenants) -> None:
+def test_a_deleted_team_limits_no_member_and_its_rules_are_gone(tenants) -> None:
     owner, dev = tenants["acme owner"], tenants["acme developer"]
     path, team = spent_team(tenants, owner, dev)
     rule = {"ruleType": "deny_models", "ruleValue": {"models": ["auto"]}, "scope": "team", "scopeId": team["id"]}

@@ -47,7 +47,7 @@ def test_managers_see_what_all_spent_and_developers_what_their_own_keys_did(used
     assert requests_of(page) == 0 and "No requests in this period." in page
 
 
-def test_usage_is_told_by_key_and_person_and_for_a_time_and_project(used: Tenants) -> None:
+def test_usage_is_shown_by_key_and_person_and_filtered_by_time_and_project(used: Tenants) -> None:
     owner, developer = used["acme owner"], used["acme developer"]
     by_key = read(used, owner, f"?groupBy=apiKey&timeRange=24h&projectId={owner.project_id}")
     assert requests_of(by_key) == 3 and developer.key.info.description in by_key

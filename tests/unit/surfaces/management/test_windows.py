@@ -105,6 +105,6 @@ def test_366_days_are_the_longest() -> None:
     assert len(read_window({"first": "2025-01-01", "last": "2026-01-01"}, NOW).padding) == 366
 
 
-def test_a_date_that_is_none_is_said_so_whatever_its_length(shared_tenants) -> None:
+def test_an_invalid_date_is_refused_at_any_length(shared_tenants) -> None:
     status, answer = shared_tenants.call("GET", "/activity?from=2026-1-1", shared_tenants["acme owner"])
     assert status == 400 and answer["message"] == "'2026-1-1' is not a date such as 2027-01-31."

@@ -215,7 +215,7 @@ def test_the_invalid_field_is_named(fields: dict, param: str) -> None:
 
 
 @pytest.mark.parametrize("image", ["ftp://x", "data:image/png,raw", ""])
-def test_a_picture_that_is_none_is_named(image: str) -> None:
+def test_an_invalid_picture_is_named(image: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         talk({"role": "user", "content": [{"type": "input_image", "image_url": image}]})
     assert caught.value.param.startswith("input.0.content.0")
