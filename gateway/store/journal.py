@@ -25,6 +25,9 @@ STIR_S = 0.5
 # How long a busy process gathers appends at most: greenlets that are ready to run join the commit, which costs the same
 # for many rows.
 LINGER_S = 0.005
+# Entries of a lone request, its decision and its usage row. After such a batch the next one as small begins at once,
+# because there is hardly another request that it could wait for.
+LONE = 2
 # The first statement of each transaction. It changes no row when this group was committed before and only the response
 # was lost; a commit still running on a lost connection holds the row, so this statement waits for it.
 MARK = (
@@ -133,8 +136,9 @@ class Journal:
     """Writes the appends of all greenlets of a process in one greenlet.
 
     A batch is everything that was queued while the previous batch was committed and while other greenlets were ready to
-    run; an idle process commits at once. Each group of rows is written exactly once, even when the response to a commit
-    is lost. All callers must list the statements of an entry in the same order, in which they lock rows.
+    run; an idle process commits at once, and so does one whose requests come one by one. Each group of rows is written
+    exactly once, even when the response to a commit is lost. All callers must list the statements of an entry in the
+    same order, in which they lock rows.
     """
 
     def __init__(self, database: Database, clock: Clock, capacity: int = CAPACITY) -> None:
@@ -220,13 +224,15 @@ class Journal:
 
     def _run(self) -> None:
         others = IdleWait(LINGER_S)
+        lone = False
         while self._queue or not self._closing:
             self._wake.wait()
             self._wake.clear()
             while self._queue:
-                if not self._closing:
+                if not self._closing and not (lone and len(self._queue[0].entries) <= LONE):
                     others.wait()
                 batch = self._take_batch()
+                lone = len(batch.entries) <= LONE
                 if not self._post(batch.entries):
                     return
                 self.pending -= len(batch.entries)

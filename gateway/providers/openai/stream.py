@@ -220,7 +220,7 @@ class ChatStreamReader(WireStream):
                     flatten_content(delta)
                 size += len(delta.get("content") or "")
             else:
-                has_content = has_content or any(delta.get(name) for name in CONTENT_FIELDS)
+                has_content = has_content or any(map(delta.get, CONTENT_FIELDS))
                 size += len(delta.get("reasoning_content") or delta.get("reasoning") or delta.get("refusal") or "")
             if delta.get("tool_calls"):
                 for call in delta["tool_calls"]:

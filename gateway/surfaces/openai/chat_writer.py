@@ -1,6 +1,6 @@
 """Writes a neutral answer as a chat completion: one body, or the frames of a stream."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 from typing import Protocol as Interface
@@ -221,7 +221,7 @@ class _Stream:
         self._bare: set[tuple[int, int]] = set()  # calls without any arguments so far
         self._hidden: set[tuple[int, int]] = set()  # calls that the provider executed
         self._reasoning: dict[tuple[int, int], int] = {}
-        self._count: Counter[tuple[str, int]] = Counter()  # calls and reasoning blocks of each choice
+        self._count: defaultdict[tuple[str, int], int] = defaultdict(int)  # calls and reasoning blocks of each choice
         self._warnings: list[str] = []
 
     def write(self, batch: Batch) -> bytes:

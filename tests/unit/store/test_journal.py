@@ -74,6 +74,23 @@ def test_those_who_are_ready_to_run_join_the_commit(store, journal, monkeypatch)
     assert journal.commits == 1
 
 
+def test_a_lone_entry_after_a_lone_commit_waits_for_no_other_greenlet(store, journal, monkeypatch):
+    monkeypatch.setattr("gateway.store.journal.LINGER_S", 600.0)
+    journal.append((INSERT, (0, 1))).wait(60)
+    ended = []
+
+    def stay_busy():
+        while not ended:
+            gevent.sleep(0)
+
+    busy = gevent.spawn(stay_busy)
+    gevent.sleep(0)
+    journal.append((INSERT, (1, 1))).wait(60)
+    ended.append(True)
+    busy.join()
+    assert journal.commits == 2 and _sum(store) == 2
+
+
 def test_a_process_that_is_never_idle_commits_all_the_same(fickle, shaky):
     fickle.away = True
     shaky.append((INSERT, (1, 1)))
