@@ -22,7 +22,8 @@ def read_value(attribute: ScimAttribute, value: Any) -> Any:
             raise refuse(attribute, f"it has at most {MOST_VALUES} values")
         values = [read_single(attribute, one) for one in given]
         return keep_one_primary([one for one in values if one])
-    return read_single(attribute, value)
+    read = read_single(attribute, value)
+    return None if read == {} else read
 
 
 def read_single(attribute: ScimAttribute, value: Any) -> Any:

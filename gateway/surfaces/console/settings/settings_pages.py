@@ -89,7 +89,8 @@ def _create(call: PageCall) -> str:
 
 
 def _create_token(call: PageCall) -> Outbound:
-    return show(call, create_token(call))
+    created = create_token(call)
+    return show(PageCall(call.visitor, call.inbound, message="The SCIM token was created; see Provisioning."), created)
 
 
 def _place_of(call: PageCall) -> RulePlace:

@@ -1,0 +1,154 @@
+"""A deactivation over SCIM ends a person's access on every worker of two nodes, with PostgreSQL and Redis."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import pytest
+import requests
+import websockets.sync.client
+from support import postgres
+from support.gateways import GatewayProcess
+from support.scim_client import IdentityProvider
+from support.signed_in_owner import PASSWORD, SignedInOwner
+from support.spending import SECRETS
+from support.worker_connections import Line, open_lines
+
+from gateway.accounts.sessions import PREFIX
+
+NODES = WORKERS = 2
+EVERY = NODES * WORKERS
+PATIENCE_S = 60
+RESOURCE = "https://llm.example"
+BODY = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 50}
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+ADA, ADAS = "ada@corp.example", "a long enough one"
+OFF = {"op": "Replace", "path": "active", "value": "False"}
+
+
+class Cluster:
+    """Two nodes of two workers, an owner and an identity provider at the first, and a connection to each worker."""
+
+    def __init__(self, nodes: list[GatewayProcess]) -> None:
+        self.nodes = nodes
+        self.owner = SignedInOwner(nodes[0].address)
+        self.organization = self.owner("GET", "/orgs")["organizations"][0]["id"]
+        self.project = self.owner("GET", f"/orgs/{self.organization}/projects")["projects"][0]["id"]
+        made = self.owner("POST", f"/orgs/{self.organization}/scim/tokens", {"name": "Entra ID"})["token"]
+        self.provider = IdentityProvider(nodes[0].address, made["token"])
+        self.lines: list[Line] = [line for node in nodes for line in open_lines(node)]
+
+    def invite(self, email: str) -> "Person":
+        """Let a person join by an invitation."""
+        path = f"/orgs/{self.organization}/invitations"
+        invitation = self.owner("POST", path, {"email": email, "role": "developer"})["invitation"]["token"]
+        body = {"token": invitation, "password": ADAS, "name": "Ada"}
+        web = requests.post(f"{self.nodes[1].address}/auth/sign-up/email", json=body, timeout=PATIENCE_S)
+        assert web.status_code == 200, web.text
+        return Person(self, web.json()["token"])
+
+
+class Person:
+    """A member with a session, an API key and an access token of the key."""
+
+    def __init__(self, cluster: Cluster, session: str) -> None:
+        self._cluster = cluster
+        self.session = session
+        key = {"description": "Ada's", "projectId": cluster.project}
+        self.key: str = self.call("POST", "/keys/api", session, key)["apiKey"]["token"]
+        grant = "client_credentials"
+        made = self.call("POST", "/oauth/register", self.key, {"client_name": "Editor", "grant_types": [grant]})
+        secret = {"client_id": made["client_id"], "client_secret": made["client_secret"]}
+        self.access: str = self.call("POST", "/oauth/token", "", {"grant_type": grant, **secret})["access_token"]
+
+    def call(self, method: str, path: str, token: str, body: Any = None, node: int = 0) -> Any:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        url = self._cluster.nodes[node].address + path
+        answer = requests.request(method, url, json=body, headers=headers, timeout=PATIENCE_S)
+        assert answer.status_code < 300, (path, answer.status_code, answer.text)
+        return answer.json()
+
+    def statuses(self, path: str, body: dict[str, Any], token: str) -> set[int]:
+        """Return the statuses that all workers answer."""
+        return {line.post(path, body, token)[0] for line in self._cluster.lines}
+
+    def session_statuses(self) -> set[int]:
+        headers = {"Authorization": f"Bearer {self.session}"}
+        addresses = [node.address for node in self._cluster.nodes]
+        return {requests.get(f"{one}/user/me", headers=headers, timeout=PATIENCE_S).status_code for one in addresses}
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    postgres_databases: postgres.Databases, redis_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    folder, url = tmp_path_factory.mktemp("nodes"), postgres_databases.take()
+    environment = {"DATABASE_URL": url, "REDIS_URL": redis_url, "GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD}
+    environment |= {**SECRETS, "GATEWAY_SERVER_PUBLIC_URL": RESOURCE}  # access tokens are issued for one address
+    nodes: list[GatewayProcess] = []
+    try:
+        for number in range(NODES):
+            nodes.append(GatewayProcess(folder / f"node{number}", WORKERS, **environment).start())
+            environment["GATEWAY_BOOTSTRAP_API_KEY"] = nodes[0].key
+        yield Cluster(nodes)
+    finally:
+        for node in nodes:
+            with suppress(Exception):
+                node.discard()
+        postgres_databases.give(url)
+
+
+def open_sockets(cluster: Cluster, person: Person, stack: ExitStack) -> list[Any]:
+    """Open realtime sessions and WebSockets of /v1/responses at both nodes, more than each has workers."""
+    sockets = []
+    for node in cluster.nodes:
+        address = node.address.replace("http", "ws", 1)
+        for path in ("/v1/realtime?model=sandbox-realtime", "/v1/responses") * 4:
+            headers = {"Authorization": f"Bearer {person.key}"}
+            socket = websockets.sync.client.connect(
+                address + path, additional_headers=headers, open_timeout=PATIENCE_S, close_timeout=PATIENCE_S
+            )
+            sockets.append(stack.enter_context(socket))
+            if "realtime" in path:
+                assert json.loads(socket.recv(PATIENCE_S))["type"] == "session.created"
+    return sockets
+
+
+def last_error(socket: Any) -> str:
+    """Return the code of the last error before the gateway closes a socket."""
+    code = ""
+    with suppress(websockets.ConnectionClosed):
+        while True:
+            event = json.loads(socket.recv(PATIENCE_S))
+            code = event.get("error", {}).get("code", code)
+    return code
+
+
+def test_a_deactivation_ends_keys_tokens_sign_ins_and_open_sessions_everywhere(cluster: Cluster) -> None:
+    ada = cluster.invite(ADA)
+    (listed,) = cluster.provider.find("Users", f'userName eq "{ADA}"')
+    assert ada.session.startswith(PREFIX) and ada.session_statuses() == {200}
+    assert ada.statuses("/v1/chat/completions", BODY, ada.key) == {200}
+    assert ada.statuses("/mcp", PING, ada.access) == {200}
+    with ExitStack() as stack:
+        sockets = open_sockets(cluster, ada, stack)
+        assert cluster.provider.patch(f"/Users/{listed['id']}", OFF)["active"] is False
+        assert ada.statuses("/v1/chat/completions", BODY, ada.key) == {401}
+        assert ada.statuses("/mcp", PING, ada.access) == {401}
+        assert ada.session_statuses() == {401}
+        assert {last_error(socket) for socket in sockets} == {"invalid_api_key"}
+    cluster.provider.patch(f"/Users/{listed['id']}", {"op": "Replace", "path": "active", "value": "True"})
+    assert ada.statuses("/v1/chat/completions", BODY, ada.key) == {200}
+    assert ada.statuses("/mcp", PING, ada.access) == {401}
+    cluster.provider("DELETE", f"/Users/{listed['id']}")
+    assert ada.statuses("/v1/chat/completions", BODY, ada.key) == {401}
+
+
+def test_a_revoked_token_is_refused_by_every_worker(cluster: Cluster) -> None:
+    path = f"/orgs/{cluster.organization}/scim/tokens"
+    made = cluster.owner("POST", path, {"name": "Short-lived"})["token"]
+    search = ("/scim/v2/Users/.search", {"count": 1}, made["token"])
+    assert {line.post(*search)[0] for line in cluster.lines} == {200}
+    cluster.owner("DELETE", f"{path}/{made['id']}")
+    assert {line.post(*search)[0] for line in cluster.lines} == {401}
