@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test check lint types architecture bench bench-quick bench-statistics profile wheel release container soak fuzz templates public-client agents ai-sdk gemini media realtime mcp stock-server drills browser screenshots console-assets clean requirements catalogue
+.PHONY: serve test check lint types architecture bench bench-quick bench-statistics profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp stock-server drills browser screenshots console-assets clean requirements catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.operator.command serve
@@ -69,6 +69,12 @@ container: .venv/test.stamp
 soak: .venv/test.stamp
 	$(BIN)/pytest tests -m soak
 	$(BIN)/python -m bench.flat_memory
+
+# Send REQUESTS through two nodes while a random worker is killed every ten seconds, on both stores, with ClickHouse:
+# minutes for the default, hours for a million.
+REQUESTS ?= 20000
+kills: .venv/test.stamp .venv/clickhouse.stamp
+	REQUESTS=$(REQUESTS) $(BIN)/pytest tests/soak/test_many_requests.py -m soak -s
 
 # Run the parsers of callers' and providers' data, requests that the API description allows, and requests to the OAuth
 # endpoints on new examples for FUZZ_S seconds; `make test` runs a few of each.

@@ -82,10 +82,17 @@ def read_share_steps(
     database: Database, question: ShareQuestion, values: Sequence[str], step_us: int
 ) -> list[ShareStep]:
     """Return the usage of some tags or sessions by steps of `step_us`."""
-    return database.view(lambda: _sum_steps(database, question, values, step_us))
+    rows = answer_or(
+        database,
+        partial(_ask_engine_for_steps, question, values, step_us),
+        partial(_sum_steps, database, question, values, step_us),
+    )
+    return [ShareStep(int(step), str(ident), _read_figures(amounts)) for step, ident, *amounts in rows]
 
 
-def _sum_steps(database: Database, question: ShareQuestion, values: Sequence[str], step_us: int) -> list[ShareStep]:
+def _sum_steps(
+    database: Database, question: ShareQuestion, values: Sequence[str], step_us: int
+) -> Sequence[Sequence[Any]]:
     chosen = _select(database, question)
     if chosen is None or not values:
         return []
@@ -94,8 +101,7 @@ def _sum_steps(database: Database, question: ShareQuestion, values: Sequence[str
         f"SELECT u.at / {step_us} AS step, {shown} AS value, {_sums(database)} {chosen.rows} "
         f"AND {shown} IN ({', '.join('?' * len(values))}) GROUP BY 1, 2"
     )
-    rows = fetch_exact(database, sql, [*chosen.name, *chosen.bounds, *chosen.name, *values])
-    return [ShareStep(int(step), ident, _read_figures(amounts)) for step, ident, *amounts in rows]
+    return fetch_exact(database, sql, [*chosen.name, *chosen.bounds, *chosen.name, *values])
 
 
 def _sums(database: Database) -> str:
@@ -138,14 +144,31 @@ def _sum_rows(database: Database, question: ShareQuestion) -> list[Share]:
     return _with_rest(shares, lambda: fetch_exact(database, f"SELECT {sums} {chosen.rows}", chosen.bounds)[0])
 
 
-def _ask_engine(question: ShareQuestion, engine: StatisticsEngine) -> list[Share]:
-    """Ask another engine for what `_sum_rows` returns."""
+def _value_question(question: ShareQuestion) -> ValueQuestion | None:
+    """Return a question about tags or sessions for another engine; None without projects and keys."""
     columns = (("project", question.owners.project_ids), ("api_key", question.owners.key_ids))
     owners = [(column, raw_id(ident)) for column, ids in columns for ident in ids]
     if not owners:
-        return []
+        return None
     span = question.span
-    asked = ValueQuestion(question.group, owners, span.first, span.end, question.tag, SUMMED, MOST_VALUES + 1)
+    return ValueQuestion(question.group, owners, span.first, span.end, question.tag, SUMMED, MOST_VALUES + 1)
+
+
+def _ask_engine_for_steps(
+    question: ShareQuestion, values: Sequence[str], step_us: int, engine: StatisticsEngine
+) -> Sequence[Sequence[Any]]:
+    """Ask another engine for what `_sum_steps` returns."""
+    asked = _value_question(question)
+    if asked is None or not values:
+        return []
+    return engine.sum_share_steps(asked, values, step_us)
+
+
+def _ask_engine(question: ShareQuestion, engine: StatisticsEngine) -> list[Share]:
+    """Ask another engine for what `_sum_rows` returns."""
+    asked = _value_question(question)
+    if asked is None:
+        return []
     shares = [Share(str(ident), _read_figures(amounts)) for ident, *amounts in engine.sum_shares(asked)]
 
     def read_everything() -> Sequence[Any]:

@@ -56,6 +56,9 @@ class Front(ThreadingHTTPServer):
         self.engine = engine
         self.account = account
 
+    def handle_error(self, *_: object) -> None:
+        """Ignore callers that were killed."""
+
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"

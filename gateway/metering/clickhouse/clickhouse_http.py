@@ -13,7 +13,8 @@ from gateway.runtime.threads import compute_if
 from gateway.transport.upstream_responses import Answer
 
 NAME = "GATEWAY_ANALYTICS_CLICKHOUSE_URL"
-TIMEOUT_S = 60.0
+INSERT_S = 60.0
+QUERY_S = 30.0  # then the database answers a report
 MOST_ANSWER = 64 << 20
 LARGE = 1 << 16  # bytes of an answer that is decoded in a thread
 SHOWN = 300  # characters of an error
@@ -105,14 +106,14 @@ class ClickHouse:
     def query(self, sql: str, **params: str) -> list[list[Any]]:
         """Return the rows of a query; `{name:Type}` in it stands for a parameter."""
         options = {f"param_{name}": _escape(value) for name, value in params.items()}
-        body = self._post(options, f"{sql} FORMAT JSONCompactEachRow".encode())
+        body = self._post(options, f"{sql} FORMAT JSONCompactEachRow".encode(), QUERY_S)
         return compute_if(len(body) > LARGE, _read_rows, body)
 
-    def _post(self, options: Mapping[str, str], body: bytes) -> bytes:
+    def _post(self, options: Mapping[str, str], body: bytes, timeout_s: float = INSERT_S) -> bytes:
         url = f"{self.address.origin}/?{urlencode({'database': self.address.database, **SETTINGS, **options})}"
         try:
             answer = self._http.request(
-                "POST", url, self._headers, body, timeout_s=TIMEOUT_S, max_bytes=MOST_ANSWER, trusted=True
+                "POST", url, self._headers, body, timeout_s=timeout_s, max_bytes=MOST_ANSWER, trusted=True
             )
         except GatewayError as error:
             raise Unavailable(f"ClickHouse does not answer: {error.message}") from error

@@ -4,6 +4,7 @@ It answers while reports are configured to use it, its rows are at most a few mi
 time in question; otherwise the rollups and usage rows of the database do.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from gateway.clock import HOUR_US, MINUTE_US, Clock
@@ -15,7 +16,7 @@ from gateway.metering.rollups.queries import DAY_MINUTES, NotCovered, RollupQues
 from gateway.metering.rollups.rollup_table import HOURS, Series
 
 CHECK_S = 5.0  # how long a known progress counts
-RETRY_S = 10.0  # how long ClickHouse is not asked after a failure
+RETRY_S = 60.0  # how long ClickHouse is not asked after a failure
 MOST_LAG_US = 5 * MINUTE_US
 HOUR_SQL = f"intDiv(at_us, {HOUR_US})"
 
@@ -87,18 +88,33 @@ class ClickHouseAnswers:
     def sum_shares(self, question: ValueQuestion) -> list[list[Any]]:
         """Return the value, the number of requests and the sums of the figures for each value. NotCovered,
         Unavailable."""
-        group = question.group
+        sql = (
+            f"SELECT {VALUE[question.group]} AS value, {self._sum_values(question)} GROUP BY value "
+            f"ORDER BY {_sum('cost_nusd')} DESC, value LIMIT {question.most}"
+        )
+        return self._client.query(sql, **_tag_of(question))
+
+    def sum_share_steps(self, question: ValueQuestion, values: Sequence[str], step_us: int) -> list[list[Any]]:
+        """Return the step of time before the columns of `sum_shares`, for each step and each of `values`. NotCovered,
+        Unavailable."""
+        given = {f"value_{number}": value for number, value in enumerate(values)}
+        listed = ", ".join(f"{{{name}:String}}" for name in given)
+        sql = (
+            f"SELECT intDiv(at_us, {step_us}) AS step, {VALUE[question.group]} AS value, {self._sum_values(question)} "
+            f"AND value IN ({listed}) GROUP BY step, value"
+        )
+        return self._client.query(sql, **_tag_of(question), **given)
+
+    def _sum_values(self, question: ValueQuestion) -> str:
+        """Return the sums of a question about values, and the rows that it is about. NotCovered."""
         start_us = question.first * HOUR_US
-        end_us = question.end * HOUR_US
         self._check_covered(start_us)
         owned = " OR ".join(f"{column} = '{owner.hex()}'" for column, owner in question.owners)
         sums = ", ".join(_sum(name) for name in question.figures)
-        sql = (
-            f"SELECT {VALUE[group]} AS value, countIf(attempt = 0 AND kind = 0), {sums} FROM {self._sink.table} FINAL "
-            f"WHERE ({owned}) AND at_us >= {start_us} AND at_us < {end_us} GROUP BY value "
-            f"ORDER BY {_sum('cost_nusd')} DESC, value LIMIT {question.most}"
+        return (
+            f"countIf(attempt = 0 AND kind = 0), {sums} FROM {self._sink.table} FINAL "
+            f"WHERE ({owned}) AND at_us >= {start_us} AND at_us < {question.end * HOUR_US}"
         )
-        return self._client.query(sql, **({"tag": question.tag} if group == "tag" else {}))
 
     def _ask(self, question: RollupQuestion) -> list[list[Any]]:
         """Return step, dimensions, newest hour, time of delivery and figures."""
@@ -132,6 +148,12 @@ def _step_sql(question: RollupQuestion) -> str:
     for hour, day in days[1:]:
         sql = f"if({HOUR_SQL} >= {hour}, {day}, {sql})"
     return sql
+
+
+def _tag_of(question: ValueQuestion) -> dict[str, str]:
+    if question.group == "tag":
+        return {"tag": question.tag}
+    return {}
 
 
 def _sum(name: str) -> str:

@@ -22,7 +22,7 @@ from gateway.metering.models import BYOK, CACHED, CREDITS, LATE
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.queries import RollupQuestion, StepColumns, at_once, fetch_columns, fetch_rows
 from gateway.metering.rollups.rollup_table import Series
-from gateway.reports.shares import ShareQuestion, read_shares
+from gateway.reports.shares import ShareQuestion, ShareStep, read_share_steps, read_shares
 from gateway.runtime.state_changes import StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
@@ -283,6 +283,10 @@ def test_reports_are_those_of_the_rollups(site: Site) -> None:
             assert as_cells(columns) == as_cells(kept_columns)
 
 
+def as_steps(steps: list[ShareStep]) -> list[Any]:
+    return sorted((one.step, one.id, sorted(vars(one.figures).items())) for one in steps)
+
+
 @pytest.mark.parametrize("most", [1_000, 1])
 def test_shares_by_tag_and_session_are_those_of_the_rows(
     site: Site, monkeypatch: pytest.MonkeyPatch, most: int
@@ -304,6 +308,11 @@ def test_shares_by_tag_and_session_are_those_of_the_rows(
         site.database.statistics = engine
         found = read_shares(site.database, question)
         assert [(one.id, vars(one.figures)) for one in found] == [(one.id, vars(one.figures)) for one in kept] != []
+        values = [one.id for one in kept if one.id != "(other)"]
+        site.database.statistics = None
+        steps = as_steps(read_share_steps(site.database, question, values, DAY_US))
+        site.database.statistics = engine
+        assert as_steps(read_share_steps(site.database, question, values, DAY_US)) == steps != []
 
 
 def test_the_rollups_answer_while_clickhouse_fails_lags_or_lacks_rows(site: Site) -> None:

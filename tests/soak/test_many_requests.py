@@ -1,0 +1,118 @@
+"""Many requests through two nodes while random workers are killed: the rows are the provider's calls, and the books and
+ClickHouse agree. `make kills REQUESTS=1000000` runs a million; the default is 20,000."""
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import count
+
+import gevent
+import httpx
+import pytest
+from fakes.upstream import FakeUpstream
+from support.clickhouse_server import ENGINE, ClickHouseServer, run_clickhouse
+from support.gateways import GatewayProcess, Start
+from support.spending import TOKEN_NUSD, at_once, query, reserved_nusd, until
+
+pytestmark = pytest.mark.soak
+
+REQUESTS = int(os.environ.get("REQUESTS", "20000"))
+KILL_EVERY_S = 10.0
+CALLERS = 16
+WORKERS = 2
+TOKENS = 100  # of each answer
+# SQLite serves the nodes of one host, whose data folder is that of the database.
+NODES = {"sqlite": 1, "postgresql": 2}
+
+
+@pytest.fixture
+def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseServer | None]:
+    """ClickHouse, where its engine is installed."""
+    if not (ENGINE / "chdb").exists():
+        yield None
+        return
+    with run_clickhouse(tmp_path_factory.mktemp("clickhouse")) as server:
+        yield server
+
+
+def send(nodes: list[GatewayProcess], marks: Iterator[int], whole: set[str]) -> None:
+    """Send requests until enough marks were taken; a caller whose node fails goes to the next one."""
+    place = random.Random(id(whole)).randrange(len(nodes))
+    headers = {"Authorization": f"Bearer {nodes[0].key}"}
+    http = httpx.Client(trust_env=False, timeout=60)
+    for number in marks:
+        if number >= REQUESTS:
+            break
+        mark = f"m{number}"
+        body = {
+            "model": "mint/coin",
+            "messages": [{"role": "user", "content": f"mark:{mark} tokens:{TOKENS}"}],
+            "max_tokens": TOKENS,
+        }
+        try:
+            address = nodes[place].address
+            answer = http.post(f"{address}/v1/chat/completions", json=body, headers=headers | {"x-request-id": mark})
+            if answer.status_code == 200:
+                whole.add(mark)
+                continue
+        except httpx.HTTPError:
+            http.close()
+            http = httpx.Client(trust_env=False, timeout=60)
+        place = (place + 1) % len(nodes)
+        gevent.sleep(0.05)
+    http.close()
+
+
+def kill_regularly(nodes: list[GatewayProcess], stopping: list[bool], kills: list[int]) -> None:
+    """Kill a random worker of a random node every KILL_EVERY_S seconds."""
+    chance = random.Random(5)
+    while not stopping:
+        gevent.sleep(KILL_EVERY_S)
+        alive = chance.choice(nodes).workers()
+        if alive:
+            victim = chance.choice(alive)
+            os.kill(victim, signal.SIGKILL)
+            kills.append(victim)
+
+
+def test_rows_are_the_calls_of_the_provider_although_workers_are_killed(
+    start: Start, mint: FakeUpstream, clickhouse: ClickHouseServer | None, request: pytest.FixtureRequest
+) -> None:
+    store = request.node.callspec.params["start"]
+    more = {"GATEWAY_ANALYTICS_CLICKHOUSE_URL": clickhouse.url} if clickhouse else {}
+    nodes = [start(workers=WORKERS, GATEWAY_BOOTSTRAP_CREDITS_USD="1000000", **more) for _ in range(NODES[store])]
+    stopping: list[bool] = []
+    kills: list[int] = []
+    whole: set[str] = set()
+    marks = count()
+    killing = gevent.spawn(kill_regularly, nodes, stopping, kills)
+    began = time.monotonic()
+    at_once(CALLERS, lambda _: send(nodes, marks, whole), 30 + REQUESTS)
+    took_s = time.monotonic() - began
+    stopping.append(True)
+    killing.join()
+    assert until(lambda: all(len(node.workers()) == WORKERS for node in nodes))
+    assert until(lambda: reserved_nusd(nodes[0]) == 0, 120)
+    rows = query(nodes[0], "SELECT label, finish, cost_nusd FROM usage")
+    labels = Counter(label for label, _, _ in rows)
+    called = Counter(mint.marks())
+    interrupted = {label for label, finish, _ in rows if finish == "interrupted"}
+    exact = {label for label, finish, cost in rows if finish == "stop" and cost == TOKENS * TOKEN_NUSD}
+    print(
+        f"{store}: {REQUESTS} requests in {took_s:.0f} s, {len(kills)} kills, {len(whole)} whole, "
+        f"{called.total()} calls, {len(rows)} rows, {len(interrupted)} interrupted"
+    )
+    assert kills and max(labels.values()) == 1
+    assert called.items() <= labels.items()  # each call has exactly one row
+    # A row without a call was killed between the record that it starts and its first byte to the provider.
+    assert set(labels) - set(called) <= interrupted
+    assert whole <= exact
+    assert len(whole) >= REQUESTS * 0.9
+    assert query(nodes[0], "SELECT count(*) FROM lease WHERE granted_nusd > spent_nusd") == [(0,)]
+    assert "The books agree." in nodes[0].manage("doctor")
+    if clickhouse:
+        ((delivered, cost),) = clickhouse.query("SELECT count(), sum(cost_nusd) FROM llmgateway_usage FINAL")
+        assert (delivered, cost) == (len(rows), sum(one for _, _, one in rows))
