@@ -62,7 +62,7 @@ def test_usage_reaches_clickhouse_and_reports_come_from_there(
     status = manage(gateway, "status")[1]
     assert f"{server.origin}/statistics; usage rows delivered until" in status and PASSWORD not in status
     assert manage(gateway, "doctor") == (0, "The books agree.\n")
-    # What only ClickHouse has shows where a report came from.
+    # A row that only ClickHouse has shows where a report came from.
     extra = f"SELECT * REPLACE ('other-model' AS served, request || 'ff' AS request) FROM {TABLE} FINAL LIMIT 1"
     server.execute(f"INSERT INTO {TABLE} {extra}")
     code, lines = manage(gateway, "spend", "--by", "model")

@@ -24,7 +24,7 @@ KILL_EVERY_S = 10.0
 CALLERS = 16
 WORKERS = 2
 TOKENS = 100  # of each answer
-# SQLite serves the nodes of one host, whose data folder is that of the database.
+# SQLite is the database of one node, in its data folder.
 NODES = {"sqlite": 1, "postgresql": 2}
 
 
@@ -39,7 +39,7 @@ def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseS
 
 
 def send(nodes: list[GatewayProcess], marks: Iterator[int], whole: set[str]) -> None:
-    """Send requests until enough marks were taken; a caller whose node fails goes to the next one."""
+    """Send requests until enough marks were taken; after a failure, to the next node."""
     place = random.Random(id(whole)).randrange(len(nodes))
     headers = {"Authorization": f"Bearer {nodes[0].key}"}
     http = httpx.Client(trust_env=False, timeout=60)
