@@ -112,7 +112,9 @@ NAMED = {
     "maxSpend": "5", "usageLimit": "5", "periodUsageLimit": "5", "periodUsageDurationValue": "1",
     "ruleValue": "gpt-4o-mini", "email": "new@acme.example", "url": "https://alerts.acme.example/hook", "base_url": "https://llm.acme.example/v1",
     "input_price": "1", "output_price": "1", "cached_price": "1", "context_length": "100", "max_output": "100",
-    "max_tokens": "10", "allowedModels": "gpt-4o-mini", "baseUrl": "", "region": "", "models": "",
+    "max_tokens": "10", "allowedModels": "gpt-4o-mini", "issuer": "https://issuer.example",
+    "claims": "sub = repo:acme/*", "attribution": "user = actor", "jwksUrl": "", "jwks": "",
+    "networks": "203.0.113.0/24", "baseUrl": "", "region": "", "models": "",
     "weight-price": "1", "weight-uptime": "1", "weight-throughput": "1", "weight-latency": "1", "retentionDays": "10",
     "cacheDurationSeconds": "60", "expiresAt": "2031-01-31T12:00",
 }  # fmt: skip

@@ -57,6 +57,9 @@ GROUPS: tuple[tuple[str, tuple[PageLink, ...]], ...] = (
                 managers=True,
             ),
             PageLink("/console/projects", "Projects", "M4 6h6l2 2h8v11H4z", managers=True),
+            PageLink(
+                "/console/automation", "Automation", "M5 9h14v10H5zM12 4v5M9 13h.01M15 13h.01M9 16h6", managers=True
+            ),
             PageLink("/console/alerts", "Alerts", "M6 16V11a6 6 0 0 1 12 0v5l1.5 2h-15zM10 21h4", managers=True),
             PageLink("/console/audit", "Audit log", "M6 3h9l4 4v14H6zM14 3v5h5M9 12h7M9 16h7", managers=True),
             PageLink("/console/settings", "Settings", SLIDERS, managers=True),

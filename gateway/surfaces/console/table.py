@@ -17,6 +17,7 @@ from gateway.surfaces.console import (
     sign_in_pages,
 )
 from gateway.surfaces.console.audit_log import audit_pages
+from gateway.surfaces.console.automation import automation_pages
 from gateway.surfaces.console.first_run import first_run_pages
 from gateway.surfaces.console.keys import key_pages
 from gateway.surfaces.console.models import custom_model_pages, model_pages
@@ -42,6 +43,7 @@ SURFACE = Surface(
         *alert_pages.OPERATIONS,
         *assets.OPERATIONS,
         *audit_pages.OPERATIONS,
+        *automation_pages.OPERATIONS,
         *authorize.OPERATIONS,
         *device.OPERATIONS,
         *first_run_pages.OPERATIONS,

@@ -59,6 +59,11 @@ def furnish(tenants: Tenants, owner: Person) -> None:
     teams = f"/orgs/{organization}/teams"
     team = tenants.ok("POST", teams, owner, {"name": "Research"})["team"]
     tenants.ok("PUT", f"{teams}/{team['id']}/members/{owner.member_id}", owner)
+    account = {"name": "Terraform", "scopes": ["keys:write"]}
+    tenants.ok("POST", f"/orgs/{organization}/service-accounts", owner, account)
+    identity = {"name": "CI", "projectId": owner.project_id, "issuer": "https://issuer.example", "claims": {"sub": "x"}}
+    identities = f"/orgs/{organization}/workload-identities"
+    tenants.ok("POST", identities, owner, {**identity, "audience": organization})
     body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
     for person in (owner, tenants[f"{'acme' if owner is tenants['acme owner'] else 'rival'} developer"]):
         tenants.ok("POST", "/v1/chat/completions", person.key.token, body)

@@ -1,0 +1,1 @@
+"""The pages for automation: service accounts, and tokens of identity providers as credentials."""
