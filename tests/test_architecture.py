@@ -192,6 +192,7 @@ LIBRARIES = {
     "argon2": ("gateway.accounts",),
     "apscheduler": ("gateway.worker.leader_schedule",),
     "segno": ("gateway.surfaces.console",),
+    "webauthn": ("gateway.accounts.passkey_ceremonies",),
     "prometheus_client": ("gateway.surfaces.metrics",),
     "genai_prices": ("gateway.catalogue.built_prices",),
     "wsproto": ("gateway.transport.websockets", "gateway.transport.sock_sockets"),

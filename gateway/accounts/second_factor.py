@@ -40,11 +40,13 @@ class Enrolment:
 
 @dataclass(frozen=True, slots=True)
 class FactorStatus:
-    """The state of a second factor: whether it is in force, since when, and how many recovery codes are left."""
+    """The state of a second factor: whether it is in force, since when, and how many recovery codes are left.
+    `by_passkey`: it was enabled for passkeys, without an authenticator app."""
 
     active: bool = False
     since_us: int = 0
     codes_left: int = 0
+    by_passkey: bool = False
 
 
 class SecondFactors:
@@ -60,7 +62,7 @@ class SecondFactors:
         row = self._read(user_id)
         if row is None or row[1] is None:
             return FactorStatus()
-        return FactorStatus(True, row[1], len(json.loads(row[3])))
+        return FactorStatus(True, row[1], len(json.loads(row[3])), bool(row[4]))
 
     def begin(self, user_id: str, email: str) -> Enrolment:
         """A new secret, which counts once a code of it is confirmed. Conflict when one is in force."""
@@ -101,6 +103,30 @@ class SecondFactors:
                 raise Conflict("Another request changed the second factor. Start again.")
             end_sign_ins(user_id, current_session)
             audit.append("second_factor.create", user_id, actor=user_id, at_us=now)
+
+        self._database.write(work)
+        return codes
+
+    def enable_for_passkeys(self, user_id: str, current_session: str = "") -> list[str]:
+        """Put a second factor in force that passkeys answer, without an authenticator app; recovery codes, shown once.
+        Other sessions of the user end. Conflict when one is in force."""
+        codes = _make_codes()
+        hashes = json.dumps([self._hash(user_id, recovery_code) for recovery_code in codes])
+        # The secret is random and discarded, so no code of an app is valid.
+        sealed = self._vault.seal(base64.b32encode(secrets.token_bytes(SECRET_BYTES)).decode())
+        now = self._database.now_us()
+        sql = (
+            "INSERT INTO second_factor (user_id, secret, confirmed_at, last_step, codes, created_at, by_passkey) "
+            "VALUES (?, ?, ?, 0, ?, ?, 1) ON CONFLICT (user_id) DO UPDATE SET secret = excluded.secret, "
+            "confirmed_at = excluded.confirmed_at, codes = excluded.codes, by_passkey = 1 "
+            "WHERE second_factor.confirmed_at IS NULL"
+        )
+
+        def work() -> None:
+            if not self._database.execute(sql, (user_id, sealed, now, hashes, now)).rowcount:
+                raise Conflict("A second factor is already enabled.", code="second_factor_exists")
+            end_sign_ins(user_id, current_session)
+            audit.append("second_factor.create", user_id, actor=user_id, at_us=now, detail={"by": "passkey"})
 
         self._database.write(work)
         return codes
@@ -162,8 +188,8 @@ class SecondFactors:
         return hash_token(f"recovery\n{user_id}\n{code}", self._hash_keys[0])
 
     def _read(self, user_id: str) -> tuple | None:
-        """Sealed secret, when it was confirmed, the last step that was used, hashes of recovery codes."""
-        sql = "SELECT secret, confirmed_at, last_step, codes FROM second_factor WHERE user_id = ?"
+        """Sealed secret, when it was confirmed, the last step that was used, hashes of recovery codes, by passkey."""
+        sql = "SELECT secret, confirmed_at, last_step, codes, by_passkey FROM second_factor WHERE user_id = ?"
         return self._database.read(lambda: self._database.execute(sql, (user_id,)).fetchone())
 
 

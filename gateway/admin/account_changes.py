@@ -10,6 +10,7 @@ from gateway.accounts.device_codes import DeviceRequest, Devices
 from gateway.accounts.discounts import Discounts
 from gateway.accounts.invitations import InvitationInfo, Invitations
 from gateway.accounts.mail_queue import MailQueue
+from gateway.accounts.passkeys import Passkeys
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.provisioning.provisioned_groups import ProvisionedGroups
@@ -30,7 +31,7 @@ from gateway.admin.sign_in import KNOWN, SPAN_S, SignInService
 from gateway.admin.sign_in_links import SignInLinks
 from gateway.configuration import settings
 from gateway.control.version import Control
-from gateway.errors import InvalidRequest, NotFound, Unauthenticated
+from gateway.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
 from gateway.limits.budgets import Limits
 from gateway.limits.models import KEY, MEMBER, TEAM
 from gateway.oauth.grants import Grants
@@ -100,8 +101,16 @@ class Management:
         self.group_grants = GroupGrants(database, control, funding)
         self.vault = vault
         self.second_factors = SecondFactors(database, self.vault, secrets.hash_keys)
+        self.passkeys = Passkeys(database, secrets.hash_keys)
         self.sign_in = SignInService(
-            database, passwords, self.sessions, self.throttle, self.second_factors, secrets.hash_keys[0], documents
+            database,
+            passwords,
+            self.sessions,
+            self.throttle,
+            self.second_factors,
+            self.passkeys,
+            secrets.hash_keys[0],
+            documents,
         )
         self.sign_in_links = SignInLinks(database, self.sessions, self.second_factors, throttle, secrets.hash_keys[0])
         self.letters = Letters(database, control, passwords, throttle, mail, secrets.hash_keys[0], public_url)
@@ -177,6 +186,20 @@ class Management:
         codes = self.second_factors.confirm(user_id, code, current_session)
         self.throttle.forgive(gate)
         return codes
+
+    def remove_passkey(self, user_id: str, passkey_id: str) -> None:
+        """Remove a passkey. Raises NotFound, or Conflict for the last one while it is the second factor."""
+        own = self.passkeys.list_passkeys(user_id)
+        if [one.id for one in own] == [passkey_id] and self.second_factors.find(user_id).by_passkey:
+            raise Conflict("This passkey is your second factor. Remove the second factor first.")
+        self.passkeys.remove(user_id, passkey_id)
+
+    def enable_passkey_factor(self, user_id: str, current_session: str) -> list[str]:
+        """Ask for a passkey after the password from now on, and return the recovery codes. Raises NotFound (no
+        passkey) or Conflict."""
+        if not self.passkeys.list_passkeys(user_id):
+            raise NotFound("Add a passkey first.")
+        return self.second_factors.enable_for_passkeys(user_id, current_session)
 
     def find_device(self, user_code: str, user_id: str) -> DeviceRequest:
         """Return the request of a device by its code. Raises NotFound, or RateLimited against guessing."""

@@ -1,4 +1,5 @@
-"""Sign-in with password and second factor, throttled against guessing. Known devices have their own counters."""
+"""Sign-in with password and second factor, or with a passkey, throttled against guessing. Known devices have their own
+counters."""
 
 import hmac
 import secrets
@@ -8,6 +9,7 @@ from typing import NamedTuple
 
 from gateway.accounts import audit, members
 from gateway.accounts.models import User
+from gateway.accounts.passkeys import Browser, Passkeys
 from gateway.accounts.passwords import Passwords, PasswordsBusy
 from gateway.accounts.second_factor import INVALID_CODE, SecondFactors
 from gateway.accounts.sessions import NewSession, Sessions
@@ -30,6 +32,7 @@ KNOWN_S = 180 * DAY_US / SECOND_US
 TICKET_S = 300
 DAY_S = 86_400
 OPENED = 2000  # sessions of one user in a day; each is an entry in the audit trail
+PASSKEY_TRIES = 100  # within SPAN_S, from one client address
 NOTED = 100  # audit entries for unknown e-mail addresses within SPAN_S
 
 
@@ -66,6 +69,7 @@ class SignInService:
         sessions: Sessions,
         throttle: Throttle,
         factors: SecondFactors,
+        passkeys: Passkeys,
         hash_key: bytes,
         documents: Documents,
     ) -> None:
@@ -74,6 +78,7 @@ class SignInService:
         self._sessions = sessions
         self._throttle = throttle
         self._factors = factors
+        self._passkeys = passkeys
         self._hash_key = hash_key
         self._documents = documents
 
@@ -114,6 +119,31 @@ class SignInService:
             raise Unauthenticated(INVALID_CODE, code="second_factor_wrong")
         self._throttle.forgive(gate)
         return self._open(user.id, place)
+
+    def begin_with_passkey(self, browser: Browser, place: Place, ticket: str = "") -> str:
+        """Return the options for the browser as JSON: for any passkey or, with a ticket, for those of its person.
+        Raises Unauthenticated, RateLimited, InvalidRequest or NotFound."""
+        self._throttle.take(ThrottleGate("passkey sign-in, begun", place.peer, PASSKEY_TRIES, SPAN_S))
+        user_id = self._read_ticket(ticket).id if ticket else ""
+        return self._passkeys.begin_sign_in(browser, user_id)
+
+    def finish_with_passkey(self, browser: Browser, answer: str, place: Place, ticket: str = "") -> SignedIn:
+        """Return a session for the browser's answer, which replaces password and code or, with a ticket, the code.
+        Raises Unauthenticated, Forbidden (single sign-on is required), RateLimited or InvalidRequest."""
+        gate = ThrottleGate("passkey sign-in", place.peer, PASSKEY_TRIES, SPAN_S)
+        self._throttle.take(gate)
+        expected = self._read_ticket(ticket).id if ticket else ""
+        try:
+            user_id = self._passkeys.check(browser, answer, expected)
+        except Unauthenticated:
+            spawn(self._note, expected, place.peer, "passkey_refused")
+            raise
+        self._throttle.forgive(gate)
+        user = self._database.read(partial(User.get_or_none, User.id == user_id, User.status == "active"))
+        if user is None:
+            raise Unauthenticated("This account was deactivated.", code="passkey_refused")
+        check_password_sign_in(self._database, user_id)
+        return self._open(user_id, place)
 
     def _open(self, user_id: str, place: Place) -> SignedIn:
         self._throttle.take(ThrottleGate("sign in, in a day", user_id, OPENED, DAY_S))

@@ -7,6 +7,7 @@ import click
 from gateway.accounts import members as accounts
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.models import Role
+from gateway.accounts.passkeys import Passkeys
 from gateway.accounts.second_factor import SecondFactors
 from gateway.errors import NotFound
 from gateway.operator.derived_commands import make_group
@@ -58,16 +59,19 @@ def set_password(ctx: click.Context, email: str) -> None:
 @click.argument("email")
 @click.pass_context
 def reset_second_factor(ctx: click.Context, email: str) -> None:
-    """Remove the second factor of a person who lost it and the recovery codes. The password then suffices."""
+    """Remove the second factor and the passkeys of a person who lost them. The password then suffices."""
     installation = ctx.with_resource(opened())
     user_id, address = _user(installation, email)
     factors = SecondFactors(installation.database, installation.vault, installation.secrets.hash_keys)
     removed = factors.remove(user_id, actor=OPERATOR)
+    passkeys = Passkeys(installation.database, installation.secrets.hash_keys).remove_all(user_id, actor=OPERATOR)
     if removed:
         text = f"The second factor of {address} was removed."
     else:
         text = f"{address} has no second factor."
-    print_result(text, email=address, user=user_id, removed=removed)
+    if passkeys:
+        text += f" Removed passkeys: {passkeys}."
+    print_result(text, email=address, user=user_id, removed=removed, passkeys=passkeys)
 
 
 def _user(installation: Installation, email: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Claude Code signs in to the gateway by itself: device flow, managed settings, a model, telemetry, and its end."""
+"""Claude Code signs in to the gateway by itself: device flow, managed settings, models, telemetry and sign-out."""
 
 import json
 import os
@@ -32,7 +32,7 @@ SETTINGS = {
 
 
 class SignedInAgent:
-    """Claude Code with a home folder of its own."""
+    """Claude Code with a separate home folder."""
 
     def __init__(self, program: Path, work: Path, gateway: str, model: str) -> None:
         self.program = program

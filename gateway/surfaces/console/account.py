@@ -1,4 +1,4 @@
-"""`/console/account`: the visitor's sessions, applications with access, password and second factor."""
+"""`/console/account`: the visitor's sessions, applications with access, password, passkeys and second factor."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from gateway.oauth.grant_values import GrantInfo
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.threads import compute
 from gateway.surfaces.console.pages import page, redirect
+from gateway.surfaces.console.passkey_pages import are_offered, browser_of
 from gateway.surfaces.console.sign_in_pages import SIGN_OUT
 from gateway.surfaces.console.single_sign_on.sso_pages import CONNECT
 from gateway.surfaces.console.visits import LOGIN, as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
@@ -142,6 +143,33 @@ def _connections(services: Services, visitor: Visitor) -> dict[str, Any]:
     }
 
 
+def _add_passkey(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
+    visitor.check_account_access()
+    browser = browser_of(inbound, visitor.session.id)
+    credential = form.get("credential", "")
+    services.management.passkeys.register(browser, visitor.user_id, credential, form.get("name", ""))
+    return redirect(inbound, PATH)
+
+
+def _rename_passkey(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
+    services.management.passkeys.rename(visitor.user_id, form.get("passkey", "")[:80], form.get("name", ""))
+    return redirect(inbound, PATH)
+
+
+def _remove_passkey(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
+    visitor.check_account_access()
+    services.management.remove_passkey(visitor.user_id, form.get("passkey", "")[:80])
+    return redirect(inbound, PATH)
+
+
+def _enable_passkey_factor(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
+    visitor.check_account_access()
+    session = visitor.session
+    services.management.check_password(session.user_id, session.email, form.get("password", ""))
+    codes = services.management.enable_passkey_factor(session.user_id, session.id)
+    return page(inbound, "recovery_codes.html", FACTOR, visitor=visitor, codes="\n".join(codes))
+
+
 def _change_password(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
     session = visitor.session
     services.management.change_password(
@@ -201,6 +229,8 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
         sessions=sessions,
         applications=applications,
         factor=management.second_factors.find(visitor.user_id),
+        passkeys=management.passkeys.list_passkeys(visitor.user_id),
+        passkeys_offered=are_offered(inbound),
         **_connections(services, visitor),
     )
 
@@ -213,6 +243,10 @@ BUTTONS = {
     "confirm": _confirm_second_factor,
     "remove": _remove_second_factor,
     "leave": _revoke_application,
+    "add_passkey": _add_passkey,
+    "rename_passkey": _rename_passkey,
+    "remove_passkey": _remove_passkey,
+    "passkey_factor": _enable_passkey_factor,
     "disconnect": _disconnect,
 }
 OPERATIONS: tuple[Operation, ...] = (

@@ -22,6 +22,7 @@ MEDIA_TYPES = {
     "console.css": "text/css; charset=utf-8",
     "console.js": SCRIPT,
     "htmx.min.js": SCRIPT,
+    "passkeys.js": SCRIPT,
     "playground.js": SCRIPT,
     "icon.svg": "image/svg+xml",
     "rapidoc-min.js": SCRIPT,

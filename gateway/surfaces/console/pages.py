@@ -59,13 +59,15 @@ def page(
     status: int = 0,
     error: GatewayError | None = None,
     form_redirects: bool = False,
+    scripts: bool = False,
     visitor: Visitor | None = None,
     sources: str = "img-src 'self'",
     **values: Any,
 ) -> Outbound:
     """Render `template` as a response.
 
-    With a `visitor`, the page has the navigation of this person and the console's scripts. `sources` are the directives
+    With a `visitor`, the page has the navigation of this person and the console's scripts; `scripts` allows a page
+    without a visitor to load its own. `sources` are the directives
     of the content security policy for images and sound.
 
     The page shows an `error` above its content and has the error's status unless `status` is given. Set
@@ -78,15 +80,17 @@ def page(
         status = status or error.status
     values = {"wide": False, "message": "", "title": title, "problem": problem, "base": inbound.base_url, **values}
     values["asset"] = functools.partial(asset_path, base_url=inbound.base_url)
-    scripts = ""
+    script_sources = ""
+    if visitor is not None or scripts:
+        script_sources = "script-src 'self'; connect-src 'self'; "
     if visitor is not None:
-        scripts = "script-src 'self'; connect-src 'self'; "
         values |= {"link_groups": list_links(visitor), "current": find_current(inbound.path)}
     text = templates().get_template(template).render(values)
     forms = "form-action 'self'; "
     if form_redirects:
         forms = ""
-    policy = f"default-src 'none'; style-src 'self'; {sources}; {scripts}{forms}frame-ancestors 'none'; base-uri 'none'"
+    ends = "frame-ancestors 'none'; base-uri 'none'"
+    policy = f"default-src 'none'; style-src 'self'; {sources}; {script_sources}{forms}{ends}"
     return Outbound(status or 200, [HTML, *SAFE, ("Content-Security-Policy", policy)], text.encode())
 
 

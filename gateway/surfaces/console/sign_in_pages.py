@@ -5,6 +5,7 @@ from urllib.parse import quote, urlencode
 from gateway.admin.sign_in import PendingSignIn, SignedIn
 from gateway.errors import GatewayError
 from gateway.surfaces.console.pages import AFTER_SIGN_IN, own_path, page, redirect
+from gateway.surfaces.console.passkey_pages import are_offered, signing_in
 from gateway.surfaces.console.visits import (
     LOGIN,
     PROVIDER_COOKIE,
@@ -20,6 +21,7 @@ from gateway.surfaces.visitor import device_cookie, place_of, read_cookie, write
 from gateway.worker.services import Services
 
 SIGN_OUT = "logout"
+SECOND_FACTOR_REFUSALS = ("second_factor_wrong", "passkey_refused")
 
 
 def show_login(services: Services, inbound: Inbound) -> Outbound:
@@ -41,22 +43,25 @@ def sign_in(services: Services, inbound: Inbound) -> Outbound:
     target = own_path(form.get("redirect", ""))
     email = form.get("email", "")
     ticket = form.get("ticket", "")
+    credential = form.get("credential", "")
     service = services.management.sign_in
     place = place_of(inbound)
     result: SignedIn | PendingSignIn
     try:
-        if ticket:
+        if credential:
+            result = service.finish_with_passkey(signing_in(inbound), credential, place, ticket)
+        elif ticket:
             result = service.finish(ticket, form.get("code", ""), place)
         else:
             result = service.begin(email, form.get("password", ""), place)
     except GatewayError as error:
         if error.blame != "caller":
             raise
-        if error.code == "second_factor_wrong":
-            return page(inbound, "second_factor.html", "Second factor", error=error, ticket=ticket, redirect=target)
+        if ticket and error.code in SECOND_FACTOR_REFUSALS:
+            return _second_factor_page(inbound, ticket, target, error)
         return _login_page(services, inbound, target, email, error)
     if isinstance(result, PendingSignIn):
-        return page(inbound, "second_factor.html", "Second factor", ticket=result.ticket, redirect=target)
+        return _second_factor_page(inbound, result.ticket, target)
     cookies = [write_cookie(inbound, result.session.token), device_cookie(inbound, result.device)]
     return redirect(inbound, target, cookies)
 
@@ -72,6 +77,19 @@ def sign_out(services: Services, inbound: Inbound) -> Outbound:
     return redirect(inbound, own_path(form.get("redirect", LOGIN)), cookies)
 
 
+def _second_factor_page(inbound: Inbound, ticket: str, target: str, error: GatewayError | None = None) -> Outbound:
+    return page(
+        inbound,
+        "second_factor.html",
+        "Second factor",
+        error=error,
+        scripts=True,
+        ticket=ticket,
+        redirect=target,
+        passkeys=are_offered(inbound),
+    )
+
+
 def _login_page(
     services: Services, inbound: Inbound, target: str, email: str, error: GatewayError | None = None
 ) -> Outbound:
@@ -83,8 +101,10 @@ def _login_page(
         "login.html",
         "Sign in",
         error=error,
+        scripts=True,
         email=email,
         redirect=target,
+        passkeys=are_offered(inbound),
         providers=[(one.name, f"{SSO}/{one.id}{query}") for one in providers.of_installation],
         single_sign_on=f"/sso{query}" if providers.any_exists() else "",
     )

@@ -13,6 +13,7 @@ from gateway.surfaces.console import (
     not_found,
     old_addresses,
     overview,
+    passkey_pages,
     reference_page,
     sign_in_pages,
 )
@@ -57,6 +58,7 @@ SURFACE = Surface(
         *provider_key_pages.OPERATIONS,
         *provider_pages.OPERATIONS,
         *model_pages.OPERATIONS,
+        *passkey_pages.OPERATIONS,
         *people_pages.OPERATIONS,
         *playground_pages.OPERATIONS,
         *project_pages.OPERATIONS,

@@ -1,0 +1,233 @@
+"""Passkeys of people: their rows, and the challenges that make each answer of a browser valid once.
+
+A challenge is for one purpose, one browser and, except at a sign-in, one person. It is deleted when it is used, so an
+answer that is replayed finds none.
+"""
+
+import base64
+import secrets
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from gateway import ids
+from gateway.accounts import audit, passkey_ceremonies
+from gateway.accounts.passkey_ceremonies import NewCredential, Site, StoredPasskey
+from gateway.accounts.tokens import candidates, hash_token
+from gateway.clock import SECOND_US
+from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, Unauthenticated
+from gateway.runtime.threads import compute
+from gateway.store.database import Database
+
+REGISTER = "register"
+SIGN_IN = "sign-in"
+SECOND_FACTOR = "second-factor"
+CHALLENGE_S = 300
+MOST_CHALLENGES = 20_000  # of the installation
+MOST_PASSKEYS = 20  # of a person
+LONGEST_NAME = 120
+EXPIRED = "This attempt has expired or was used. Try again."
+UNAVAILABLE = "Passkeys need an https address with a host name. Open the gateway at its public address."
+COLUMNS = "id, user_id, credential, public_key, sign_count, name, transports, synced, created_at, used_at"
+
+
+@dataclass(frozen=True, slots=True)
+class PasskeyInfo:
+    """A passkey as its person sees it. `used_at_us` is 0 before the first sign-in."""
+
+    id: str
+    name: str
+    synced: bool
+    created_at_us: int
+    used_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Browser:
+    """The browser of a ceremony: the gateway's address in it, and a secret that only this browser has."""
+
+    site: Site
+    secret: str
+
+
+class Passkeys:
+    """Kept in the store: a passkey works at every worker as soon as it is registered."""
+
+    def __init__(self, database: Database, hash_keys: tuple[bytes, ...]) -> None:
+        self._database = database
+        self._hash_keys = hash_keys
+
+    def list_passkeys(self, user_id: str) -> list[PasskeyInfo]:
+        """Return the passkeys of a person, oldest first."""
+        return [PasskeyInfo(row[0], row[5], bool(row[7]), row[8], row[9]) for row in self._rows(user_id)]
+
+    def begin_registration(self, browser: Browser, user_id: str, email: str) -> str:
+        """Return the options for a new passkey as JSON. Raises InvalidRequest or RateLimited."""
+        known = [_credential(row) for row in self._rows(user_id)]
+        if len(known) >= MOST_PASSKEYS:
+            raise InvalidRequest(f"You may have {MOST_PASSKEYS} passkeys. Remove one first.")
+        challenge = self._make_challenge(REGISTER, browser, user_id)
+        return compute(passkey_ceremonies.creation_options, browser.site, challenge, (user_id, email), known)
+
+    def register(self, browser: Browser, user_id: str, text: str, name: str) -> PasskeyInfo:
+        """Store the passkey of a browser's answer. Raises InvalidRequest or Conflict."""
+        name = " ".join(name.split())[:LONGEST_NAME] or "Passkey"
+        answer, challenge = compute(passkey_ceremonies.read_answer, text)
+        self._use_challenge(REGISTER, browser, user_id, challenge)
+        created = compute(passkey_ceremonies.check_creation, browser.site, answer, challenge)
+        return self._insert(user_id, name, created)
+
+    def begin_sign_in(self, browser: Browser, user_id: str = "") -> str:
+        """Return the options of a sign-in as JSON, for the passkeys of a person, or ("") any. Raises InvalidRequest,
+        RateLimited, NotFound (the person has none)."""
+        known: list[StoredPasskey] = []
+        if user_id:
+            known = [_credential(row) for row in self._rows(user_id)]
+            if not known:
+                raise NotFound("You have no passkey.")
+        challenge = self._make_challenge(_purpose(user_id), browser, user_id)
+        return compute(passkey_ceremonies.request_options, browser.site, challenge, known)
+
+    def check(self, browser: Browser, text: str, user_id: str = "") -> str:
+        """Return the person whose passkey signed the browser's answer; with `user_id` it must be this one. Raises
+        Unauthenticated or InvalidRequest."""
+        answer, challenge = compute(passkey_ceremonies.read_answer, text)
+        self._use_challenge(_purpose(user_id), browser, user_id, challenge)
+        row = self._find(answer["id"])
+        if row is None or (user_id and row[1] != user_id):
+            raise Unauthenticated(passkey_ceremonies.REFUSED, code="passkey_refused")
+        handle = compute(passkey_ceremonies.user_of, answer)
+        if handle and handle != row[1]:
+            raise Unauthenticated(passkey_ceremonies.REFUSED, code="passkey_refused")
+        known = _credential(row)
+        count = compute(passkey_ceremonies.check_request, browser.site, answer, challenge, known)
+        now = self._database.now_us()
+        # Of two answers with the same counter, one is a copy.
+        sql = "UPDATE passkey SET sign_count = ?, used_at = ? WHERE id = ? AND sign_count = ?"
+        values = (count, now, row[0], known.sign_count)
+        if not self._database.write(lambda: self._database.execute(sql, values).rowcount):
+            raise Unauthenticated(passkey_ceremonies.REFUSED, code="passkey_refused")
+        owner: str = row[1]
+        return owner
+
+    def rename(self, user_id: str, passkey_id: str, name: str) -> None:
+        """Give a passkey another name. Raises NotFound or InvalidRequest."""
+        name = " ".join(name.split())
+        if not 1 <= len(name) <= LONGEST_NAME:
+            raise InvalidRequest(f"A name has 1 to {LONGEST_NAME} characters.", param="name")
+        sql = "UPDATE passkey SET name = ? WHERE id = ? AND user_id = ?"
+        self._change(sql, (name, passkey_id, user_id), "passkey.rename", user_id)
+
+    def remove(self, user_id: str, passkey_id: str) -> None:
+        """Remove a passkey. Raises NotFound."""
+        sql = "DELETE FROM passkey WHERE id = ? AND user_id = ?"
+        self._change(sql, (passkey_id, user_id), "passkey.delete", user_id)
+
+    def remove_all(self, user_id: str, *, actor: str) -> int:
+        """Remove all passkeys of a person; return their number."""
+
+        def work() -> int:
+            count: int = self._database.execute("DELETE FROM passkey WHERE user_id = ?", (user_id,)).rowcount
+            if count:
+                now = self._database.now_us()
+                audit.append("passkey.delete", user_id, actor=actor, at_us=now, detail={"count": count})
+            return count
+
+        return self._database.write(work)
+
+    def _insert(self, user_id: str, name: str, created: NewCredential) -> PasskeyInfo:
+        info_id = ids.new("passkey")
+        hashed = self._hash(created.id)
+        transports = ",".join(created.transports)[:255]
+        key = base64.b64encode(created.public_key).decode()
+
+        def work() -> int:
+            now = self._database.now_us()
+            count = self._database.execute("SELECT COUNT(*) FROM passkey WHERE user_id = ?", (user_id,)).fetchone()[0]
+            if count >= MOST_PASSKEYS:
+                raise InvalidRequest(f"You may have {MOST_PASSKEYS} passkeys. Remove one first.")
+            sql = f"INSERT INTO passkey ({COLUMNS}, credential_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            sql += " ON CONFLICT (credential_hash) DO NOTHING"
+            values = (info_id, user_id, created.id, key, created.sign_count, name, transports, int(created.synced))
+            if not self._database.execute(sql, (*values, now, 0, hashed)).rowcount:
+                raise Conflict("This passkey is already registered.", code="passkey_exists")
+            audit.append("passkey.create", user_id, actor=user_id, at_us=now, detail={"passkey": info_id})
+            return now
+
+        now = self._database.write(work)
+        return PasskeyInfo(info_id, name, created.synced, now, 0)
+
+    def _change(self, sql: str, values: tuple[str, ...], action: str, user_id: str) -> None:
+        passkey_id = values[-2]
+
+        def work() -> None:
+            if not self._database.execute(sql, values).rowcount:
+                raise NotFound("You have no such passkey.")
+            now = self._database.now_us()
+            audit.append(action, user_id, actor=user_id, at_us=now, detail={"passkey": passkey_id})
+
+        self._database.write(work)
+
+    def _make_challenge(self, purpose: str, browser: Browser, user_id: str) -> bytes:
+        if not browser.site.rp_id:
+            raise InvalidRequest(UNAVAILABLE)
+        challenge = secrets.token_bytes(32)
+        text = base64.urlsafe_b64encode(challenge).rstrip(b"=").decode()
+        row = (self._hash(text), purpose, self._hash(browser.secret), user_id)
+
+        def work() -> None:
+            now = self._database.now_us()
+            execute = self._database.execute
+            execute("DELETE FROM passkey_challenge WHERE expires_at <= ?", (now,))
+            if execute("SELECT COUNT(*) FROM passkey_challenge").fetchone()[0] >= MOST_CHALLENGES:
+                raise RateLimited("Too many people sign in with passkeys. Try again later.", retry_after=60.0)
+            sql = "INSERT INTO passkey_challenge (hash, purpose, binding, user_id, expires_at) VALUES (?, ?, ?, ?, ?)"
+            execute(sql, (*row, now + CHALLENGE_S * SECOND_US))
+
+        self._database.write(work)
+        return challenge
+
+    def _use_challenge(self, purpose: str, browser: Browser, user_id: str, challenge: str) -> None:
+        """Delete the challenge. Raises Unauthenticated if it is unknown, expired, used, or of another browser."""
+        now = self._database.now_us()
+        hashes = candidates(challenge, self._hash_keys)
+        bindings = candidates(browser.secret, self._hash_keys)
+
+        def work() -> int:
+            marks = ", ".join("?" * len(hashes))
+            sql = (
+                f"DELETE FROM passkey_challenge WHERE hash IN ({marks}) AND binding IN ({marks}) "
+                "AND purpose = ? AND user_id = ? AND expires_at > ?"
+            )
+            count: int = self._database.execute(sql, (*hashes, *bindings, purpose, user_id, now)).rowcount
+            return count
+
+        if not self._database.write(work):
+            raise Unauthenticated(EXPIRED, code="passkey_refused")
+
+    def _find(self, credential_id: str) -> tuple[Any, ...] | None:
+        hashes = candidates(credential_id.rstrip("="), self._hash_keys)
+        marks = ", ".join("?" * len(hashes))
+        sql = f"SELECT {COLUMNS} FROM passkey WHERE credential_hash IN ({marks})"
+        return self._database.read(lambda: self._database.execute(sql, tuple(hashes)).fetchone())
+
+    def _rows(self, user_id: str) -> list[tuple[Any, ...]]:
+        sql = f"SELECT {COLUMNS} FROM passkey WHERE user_id = ? ORDER BY id"
+        return self._database.read(partial(self._fetch_all, sql, (user_id,)))
+
+    def _fetch_all(self, sql: str, values: tuple[str, ...]) -> list[tuple[Any, ...]]:
+        return list(self._database.execute(sql, values).fetchall())
+
+    def _hash(self, text: str) -> str:
+        return hash_token(text, self._hash_keys[0])
+
+
+def _purpose(user_id: str) -> str:
+    if user_id:
+        return SECOND_FACTOR
+    return SIGN_IN
+
+
+def _credential(row: tuple[Any, ...]) -> StoredPasskey:
+    transports = tuple(name for name in row[6].split(",") if name)
+    return StoredPasskey(row[2], base64.b64decode(row[3]), row[4], transports)
