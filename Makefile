@@ -126,6 +126,10 @@ stock-server: .venv/test.stamp
 mcp: .venv/test.stamp
 	$(BIN)/pytest tests/mcp_clients
 
+# Single sign-on with a published OpenID provider (from npm, pinned).
+identity-providers: .venv/test.stamp
+	$(BIN)/pytest tests/identity_providers
+
 # In a real Chromium (Debian: apt-get install chromium) a page calls the gateway from another origin, a person authorizes
 # an application and reads the console, and a video is played.
 browser: .venv/test.stamp

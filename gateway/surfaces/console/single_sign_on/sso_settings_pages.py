@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gateway.limits.periods import read_period
 from gateway.surfaces.console.limit_forms import read_limit_fields, read_number, read_words
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import choose_organization
@@ -43,7 +44,11 @@ def show(call: PageCall) -> Outbound:
     teams = call.run(TEAMS, organization_id=choice.id)
     names = {team["id"]: team["name"] for team in teams}
     rules = [
-        {**rule, "teams": ", ".join(names.get(team, team) for team in rule["teamIds"])}
+        {
+            **rule,
+            "teams": ", ".join(names.get(team, team) for team in rule["teamIds"]),
+            "each": _describe_period(rule["period"]),
+        }
         for rule in call.run(RULES, organization_id=choice.id)
     ]
     members = call.run(MEMBERS, organization_id=choice.id)
@@ -61,6 +66,16 @@ def show(call: PageCall) -> Outbound:
         no_limits=dict.fromkeys(("usageLimit", *PERIOD)),
         path=PATH,
     )
+
+
+def _describe_period(text: str | None) -> str:
+    """Return a period such as 1mo in words."""
+    if not text:
+        return ""
+    period = read_period(text)
+    if period.amount == 1:
+        return period.unit
+    return f"{period.amount} {period.unit}s"
 
 
 def _add(call: PageCall) -> str:
