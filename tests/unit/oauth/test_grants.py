@@ -109,8 +109,9 @@ def test_only_keys_of_ones_own_that_are_in_force_can_be_chosen(office) -> None:
     customer = office.make_key(kind="customer")
     off = office.make_key()
     keys.update(office.database, office.control, off.info.id, keys.Change("deactivate"), actor="operator")
-    assert [key_id for key_id, _, _ in office.grants.keys_of(own)] == [office.key.id]
-    assert office.grants.keys_of("somebody") == []
+    reached = [office.organization_id]
+    assert [key_id for key_id, _, _ in office.grants.keys_of(own, reached)] == [office.key.id]
+    assert office.grants.keys_of(own, ["org_other"]) == office.grants.keys_of("somebody", reached) == []
     wrong = [{"key_id": customer.info.id}, {"key_id": off.info.id}, {"key_id": "key_x"}, {"user_id": "somebody"}]
     for more in wrong:
         with pytest.raises(NotFound):
