@@ -59,7 +59,7 @@ def show(call: PageCall) -> Outbound:
         project.id: project.name for project in list_projects(call.services.store.database, list(visitor.memberships))
     }
     steps = _read_steps(visitor, {**scope, "timeRange": time_range}, grouping, tag)
-    before = _find_period_before(call, time_range)
+    before = {} if grouping.is_of_rows else _find_period_before(call, time_range)
     earlier = _read_steps(visitor, {**scope, **before}, grouping, tag) if before else []
     many = sum(len(step[grouping.parts]) for step in (*steps, *earlier)) > MANY
     name = grouping.find_name(visitor)
