@@ -7,6 +7,7 @@ import dataclasses
 import tomllib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ def long_names(sections: Mapping[str, type]) -> dict[str, Key]:
         for section, kind in sections.items()
         for field in dataclasses.fields(kind)
     }
+
+
+@lru_cache(maxsize=4)  # a process reads the files of config/ several times, and parsing takes most of that
+def _parse(text: str) -> dict[str, Any]:
+    """Return the content of a TOML file; the caller copies it before a change."""
+    return tomllib.loads(text)
 
 
 class SettingsReader:
@@ -97,7 +104,7 @@ class SettingsReader:
 
     def _load(self, path: Path) -> dict[str, Any]:
         try:
-            return tomllib.loads(path.read_text())
+            return copy.deepcopy(_parse(path.read_text()))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             self.problems.append(f"{path.name}: {error}")
             return {}

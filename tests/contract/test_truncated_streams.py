@@ -134,7 +134,8 @@ def test_a_stream_cut_at_any_byte_never_looks_whole(callers: Callers, surface: s
     stage, call_model = callers.stage, SURFACES[surface]
     since = id_at(stage.gateway.services.clock.now_us())
     begin = list(SURFACES).index(surface) * STEP // len(SURFACES)
-    cuts, whole = offsets(length_of(callers, vendor, call_model), SPARE[vendor], begin), []
+    cuts = offsets(length_of(callers, vendor, call_model), SPARE[vendor], begin)
+    whole = []
     for cut in cuts:
         stage.script(vendor, *[Say(TOLD.text, TOLD.tools, cut=cut)] * 2)
         try:

@@ -164,7 +164,8 @@ def test_the_database_is_away_while_a_worker_dies(
         wait_until(lambda: all(probe(node)[0] == 200 for node in fleet.nodes))
         gevent.sleep(6)
     fleet.wait_for_workers(2)
-    during, after = asked.between(away, back), asked.between(back, time.monotonic())
+    during = asked.between(away, back)
+    after = asked.between(back, time.monotonic())
     assert not {text for text in during.failures() if text.startswith(("401", "403", "404"))}
     # Some requests that were under way at that moment could not be settled any more.
     before = asked.between(0, away - UNDER_WAY_S)
@@ -350,7 +351,8 @@ def test_the_disk_is_full(small_disk: Path, table: list[Drilled]) -> None:
             wait_until(lambda: probe(node) == (200, "ready\n"))
             gevent.sleep(5)
         wait_until(lambda: len(node.workers()) == 2)
-        during, after = asked.between(full, free), asked.between(free, time.monotonic())
+        during = asked.between(full, free)
+        after = asked.between(free, time.monotonic())
         assert "full" in health[1] and after.recovered_s(free) < 8, after.failures()
         assert not {text for text in during.failures() if text.startswith("4")}
         books = node.manage("doctor")

@@ -44,7 +44,8 @@ def sole(settings, tmp_path):
 
 def note(report: Report, name: str, stream: bool, tally: Tally, direct: Tally) -> None:
     waits = [sum(one.good) / len(one.good) if one.good else float("nan") for one in (tally, direct)]
-    asked, worst = len(tally.good) + len(tally.bad), max(tally.good, default=0) * 1000
+    asked = len(tally.good) + len(tally.bad)
+    worst = max(tally.good, default=0) * 1000
     added = (waits[0] - waits[1]) * 1000
     report.rows.append(Row(name, WAYS[stream], asked, len(tally.good), added, worst, len(direct.good)))
 

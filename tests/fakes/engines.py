@@ -60,7 +60,9 @@ class FakeEngine(FakeServer):
 
     def serve(self, environ: dict[str, Any], start: Callable) -> Iterator[bytes]:
         headers = headers_of(environ)
-        method, path, payload = environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["wsgi.input"].read()
+        method = environ["REQUEST_METHOD"]
+        path = environ["PATH_INFO"]
+        payload = environ["wsgi.input"].read()
         self.calls.append((method, path, headers))
         body = None if self.away else self.routes.get((method, path))
         if callable(body):

@@ -114,7 +114,8 @@ class FakeImageServices(FakeServer):
 
     def _events(self, call: Recorded, start: Any) -> Iterator[bytes]:
         """Return OpenAI's stream events: the previews, then the image with the usage."""
-        whole, kind = self._openai(call), "image_edit" if call.files else "image_generation"
+        whole = self._openai(call)
+        kind = "image_edit" if call.files else "image_generation"
         assert int(call.body.get("n", 1)) == 1, "one image"
         shared = {name: whole[name] for name in ("quality", "size", "output_format")}
         shared |= {"b64_json": PIXEL, "created_at": 1, "background": "opaque"}

@@ -157,7 +157,9 @@ def _whole(call: Call) -> dict[str, Any]:
 
 
 def _stream(call: Call, words: dict[str, str]) -> Iterator[bytes]:
-    gap_s, piece, cut = float(words.get("gap", 0)), int(words.get("piece", PIECE)), int(words.get("cut", 0))
+    gap_s = float(words.get("gap", 0))
+    piece = int(words.get("piece", PIECE))
+    cut = int(words.get("cut", 0))
     for at in range(0, call.tokens, piece):
         if cut and at >= cut * piece:
             return

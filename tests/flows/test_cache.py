@@ -208,7 +208,8 @@ def test_four_workers_make_one_upstream_call_where_redis_is(process, upstream, r
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_replayed_response_is_stored_under_a_new_id(cached, stream: bool) -> None:
-    text, headers = unique()[0]["content"], {"Authorization": f"Bearer {cached.key}"}
+    text = unique()[0]["content"]
+    headers = {"Authorization": f"Bearer {cached.key}"}
     with httpx.Client(trust_env=False, base_url=cached.url, headers=headers, timeout=20) as http:
 
         def ask() -> tuple[str, str]:

@@ -226,7 +226,8 @@ def test_a_speed_or_place_that_is_not_offered_is_left_out_in_words(
 def test_a_cached_response_is_not_given_to_who_asks_for_more(
     client: OpenAI, gateway: LocalGateway, vendor: FakeVendor, field: str, value: Any
 ) -> None:
-    store, change = gateway.services.store, ProjectChange(cache_enabled=True, cache_ttl_s=60)
+    store = gateway.services.store
+    change = ProjectChange(cache_enabled=True, cache_ttl_s=60)
     update_project(store.database, store.control, gateway.project_id, change, actor="test")
     asked = {"model": MODEL, "input": "Hello"}
     for more in ({}, {"user": "somebody"}, {field: value}):
@@ -237,7 +238,8 @@ def test_a_cached_response_is_not_given_to_who_asks_for_more(
 def test_a_cached_message_is_not_given_to_who_asks_for_citations(
     claude: anthropic.Anthropic, gateway: LocalGateway, maker: FakeAnthropic
 ) -> None:
-    store, change = gateway.services.store, ProjectChange(cache_enabled=True, cache_ttl_s=60)
+    store = gateway.services.store
+    change = ProjectChange(cache_enabled=True, cache_ttl_s=60)
     update_project(store.database, store.control, gateway.project_id, change, actor="test")
     paper = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "It rains."}}
     for more in ({}, {}, {"citations": {"enabled": True}}):

@@ -104,7 +104,8 @@ def test_structured_content_satisfies_its_schema(
 def test_a_tool_costs_what_its_request_costs_and_stops_at_every_limit(
     gateway: LocalGateway, visitor: Visitor, mint: FakeUpstream, tool: str
 ) -> None:
-    services, caller = gateway.services, gateway.services.accounts.authentication.caller(gateway.key)
+    services = gateway.services
+    caller = gateway.services.accounts.authentication.caller(gateway.key)
 
     def refused(code: str) -> None:
         result = visitor.call(tool, **PAID[tool])
@@ -166,7 +167,8 @@ def test_an_image_that_may_not_be_kept_is_not_saved(share: Share, mint: FakeUpst
         return given | {"GATEWAY_MEDIA_ALT_IMAGE_MODEL": "mint/brush", "UPLOAD_DIR": str(kept)}
 
     gateway = share.gateway(environment, name="saving")
-    visitor, stores = Visitor(gateway), (gateway.services.store.database, gateway.services.store.control)
+    visitor = Visitor(gateway)
+    stores = (gateway.services.store.database, gateway.services.store.control)
     assert text(visitor.call("generate-alt-image", prompt="A boat", filename="a.png")) == f"Saved: {kept / 'a.png'}"
     set_policy(*stores, gateway.organization_id, {"zeroDataRetention": True}, actor="test")
     made = visitor.call("generate-alt-image", prompt="A boat", filename="b.png")
@@ -185,7 +187,8 @@ def _make(gateway: LocalGateway, kind: str = "user", **more: Any) -> keys.NewKey
 
 
 def _changed(gateway: LocalGateway, state: Any) -> str:
-    stores, made = (gateway.services.store.database, gateway.services.store.control), _make(gateway)
+    stores = (gateway.services.store.database, gateway.services.store.control)
+    made = _make(gateway)
     if state in ("deactivate", "revoke"):
         keys.update(*stores, made.info.id, Change(action=state), actor="test")
     elif state == "expired":

@@ -92,7 +92,8 @@ def limit(gateway: LocalGateway, usd: float, scope: str = "key", **more: Any) ->
 
 
 def set_credits(gateway: LocalGateway, usd: float) -> None:
-    ledger, organization = gateway.services.billing.ledger, caller(gateway).organization_id
+    ledger = gateway.services.billing.ledger
+    organization = caller(gateway).organization_id
     change = round(usd * NANO) - ledger.balance(organization).balance_nusd
     ledger.post(organization, "adjustment", change, f"{organization} to {usd}")
 

@@ -273,7 +273,8 @@ def test_a_client_that_registers_with_a_key_has_tokens_of_it_until_it_is_rolled(
 
 
 def test_broken_bodies_are_reported_as_such(gateway: Tenant, person: Person) -> None:
-    web, form = httpx.Client(trust_env=False, timeout=60), "application/x-www-form-urlencoded"
+    web = httpx.Client(trust_env=False, timeout=60)
+    form = "application/x-www-form-urlencoded"
     cases = [
         ("/oauth/token", b"grant_type=a&grant_type=b", form),
         ("/oauth/token", b"\xff\xfe", form),

@@ -171,7 +171,8 @@ def test_plain_text_of_an_earlier_release_is_still_read(gateway: LocalGateway, h
 
 
 def forbid(gateway: LocalGateway, kind: str, value: dict[str, Any]) -> None:
-    services, own = gateway.services, gateway.services.accounts.authentication.caller(gateway.key)
+    services = gateway.services
+    own = gateway.services.accounts.authentication.caller(gateway.key)
     place = ("organization", own.organization_id)
     add_rule(services.store.database, services.store.control, *place, kind, value, actor="test")
 

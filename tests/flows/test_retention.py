@@ -106,7 +106,8 @@ def logs(gateway: LocalGateway) -> list[payload_table.LogInfo]:
 
 
 def set_credits(gateway: LocalGateway, nusd: int) -> None:
-    ledger, organization = gateway.services.billing.ledger, caller(gateway).organization_id
+    ledger = gateway.services.billing.ledger
+    organization = caller(gateway).organization_id
     change = nusd - ledger.balance(organization).balance_nusd
     ledger.post(organization, "adjustment", change, f"{organization} to {nusd}")
 

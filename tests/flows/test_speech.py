@@ -137,7 +137,8 @@ def test_sound_ends_with_the_budget_that_pays_for_it(gateway, upstream, monkeypa
     limit_nusd = 10_000_000  # some 41 seconds
     monkeypatch.setattr(upstream, "silent", True)
     monkeypatch.setattr(upstream, "sound", audio_files.make("mp3", 218.0))
-    budgets, caller = gateway.services.billing.budgets, gateway.services.accounts.authentication.caller(gateway.key)
+    budgets = gateway.services.billing.budgets
+    caller = gateway.services.accounts.authentication.caller(gateway.key)
     budgets.set_limits("key", caller.key_id, Limits(total_nusd=limit_nusd))
     answer = post(gateway, model=STREAMED[0], input="A", stream_format="sse")
     assert "budget_exhausted_mid_stream" in answer.text and "speech.audio.done" not in answer.text

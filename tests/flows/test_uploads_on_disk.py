@@ -123,7 +123,8 @@ BAD_PICTURES = {
 @pytest.mark.parametrize("field", ["images.1.image_url", "mask"])
 def test_a_picture_that_came_before_a_bad_one(gateway, bad, field):
     known = spooled_files()
-    good, last = {"image_url": data_url(LARGE_PICTURE)}, {"image_url": f"data:image/png;base64,{BAD_PICTURES[bad]}"}
+    good = {"image_url": data_url(LARGE_PICTURE)}
+    last = {"image_url": f"data:image/png;base64,{BAD_PICTURES[bad]}"}
     sent = {"images": [good], "mask": last} if field == "mask" else {"images": [good, last]}
     with httpx.Client(trust_env=False, timeout=20) as http:
         headers = {"Authorization": f"Bearer {gateway.key}"}

@@ -158,7 +158,8 @@ def test_without_the_store_no_provider_is_asked(gateway, studios, monkeypatch):
 
 @pytest.mark.parametrize("made", [True, False])
 def test_a_commit_with_a_lost_reply_begins_one_video_or_none(gateway, studios, monkeypatch, made):
-    jobs, lost = gateway.services.engine.videos.jobs, Unavailable("The connection was lost.")
+    jobs = gateway.services.engine.videos.jobs
+    lost = Unavailable("The connection was lost.")
     change, write, moved = jobs.change, Database.write, []
 
     def change_or_fail(job, **values):
@@ -191,7 +192,8 @@ def test_a_job_refused_by_all_providers_leaves_nothing_behind(gateway, studios):
 
 def test_an_own_keys_bound_is_held_until_the_end_and_one_that_is_used_up_is_passed_over(gateway, studios):
     own_keys(gateway)
-    full, empty = add_key(gateway, "dear", DEAR + 1000), add_key(gateway, "cheap", 1000)
+    full = add_key(gateway, "dear", DEAR + 1000)
+    empty = add_key(gateway, "cheap", 1000)
     job = begin(gateway).json()
     refused = begin(gateway)
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "budget_in_use")
@@ -279,7 +281,8 @@ def test_content_comes_in_parts_from_wherever_the_provider_has_it(gateway, studi
     done = end_of(gateway, begin(gateway).json()["id"])
     studios.elsewhere = elsewhere
     path = f"/videos/{done['id']}/content"
-    whole, part = call(gateway, "GET", path), call(gateway, "GET", path, headers={"Range": "bytes=5-99"})
+    whole = call(gateway, "GET", path)
+    part = call(gateway, "GET", path, headers={"Range": "bytes=5-99"})
     assert whole.content == FILM and (whole.status_code, whole.headers["etag"]) == (200, '"film"')
     assert (part.status_code, part.content) == (206, FILM[5:100])
     assert part.headers["content-range"] == f"bytes 5-99/{len(FILM)}"

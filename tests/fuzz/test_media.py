@@ -41,7 +41,8 @@ FROM_SCRATCH = st.tuples(st.sampled_from(STARTS), ANY).map(b"".join)
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
     data = draw(st.sampled_from(WELL_MADE))
-    at, spoilt = draw(st.integers(0, len(data))), draw(st.sampled_from(CRUMBS) | st.binary(max_size=8))
+    at = draw(st.integers(0, len(data)))
+    spoilt = draw(st.sampled_from(CRUMBS) | st.binary(max_size=8))
     return data[:at] + spoilt + data[at + draw(st.integers(0, 12)) :]
 
 

@@ -70,7 +70,9 @@ class Handler(BaseHTTPRequestHandler):
         if (self.headers.get("x-clickhouse-user"), self.headers.get("x-clickhouse-key")) != self.server.account:
             return self.refuse(403, REFUSED_USER, "Authentication failed")
         params = {name[6:]: given.pop(name) for name in list(given) if name.startswith("param_")}
-        database, sql, token = given.pop("database"), given.pop("query", ""), given.pop(TOKEN, "")
+        database = given.pop("database")
+        sql = given.pop("query", "")
+        token = given.pop(TOKEN, "")
         if given != SETTINGS:
             return self.refuse(404, UNKNOWN_SETTING, f"Unknown settings {given}")
         fault = self.server.engine.fault() if sql.startswith("INSERT") else ""

@@ -141,7 +141,8 @@ class Share:
 
 def usage_of(gateway: LocalGateway) -> list[UsageRecord]:
     """Return the usage rows of the gateway's first organization, oldest first."""
-    database, own = gateway.services.store.database, raw_id(gateway.organization_id)
+    database = gateway.services.store.database
+    own = raw_id(gateway.organization_id)
     gateway.services.store.journal.flush(60)
     sql = "SELECT request FROM usage WHERE organization = ? GROUP BY request ORDER BY request"
     requests = database.read(lambda: database.execute(sql, (own,)).fetchall())

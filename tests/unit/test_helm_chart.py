@@ -285,7 +285,8 @@ def test_memory_is_what_was_measured_and_what_workers_may_hold(render: Callable[
     )
     assert measured is not None
     told, resources = environment(made), container(made)["resources"]
-    workers, bodies = int(told["WEB_CONCURRENCY"]), int(told["GATEWAY_SERVER_BODIES_MB"])
+    workers = int(told["WEB_CONCURRENCY"])
+    bodies = int(told["GATEWAY_SERVER_BODIES_MB"])
     megabytes = {where: int(resources[where]["memory"].removesuffix("Mi")) * 1.048576 for where in resources}
     assert megabytes["limits"] >= math.ceil(workers * (int(measured[1]) + bodies) + 64)
     assert megabytes["requests"] >= workers * int(measured[1])

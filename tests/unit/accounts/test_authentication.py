@@ -165,7 +165,8 @@ def test_an_unknown_token_asks_the_store_once_and_a_malformed_one_never(small_co
 
 
 def test_a_key_created_after_a_failed_lookup_is_found(company, worker) -> None:
-    authentication, token = company.authentication(worker), "llmgtwy_brought_along_by_the_operator"
+    authentication = company.authentication(worker)
+    token = "llmgtwy_brought_along_by_the_operator"
     with pytest.raises(Unauthenticated):
         authentication.caller(token)
     company.database.write(
@@ -187,7 +188,8 @@ def test_a_key_created_after_a_failed_lookup_is_found(company, worker) -> None:
 
 
 def test_a_store_that_is_away_is_503_and_never_401(small_company) -> None:
-    made, database = small_company.make_key(), CountingDatabase(small_company.database)
+    made = small_company.make_key()
+    database = CountingDatabase(small_company.database)
     authentication = Authentication(database, Steady(), small_company.secrets, small_company.clock)
     database.away = True
     with pytest.raises(Unavailable) as caught:

@@ -85,7 +85,8 @@ def test_invitations_stay_some_days_after_their_end(company, ended) -> None:
     made = invitations.Invitations(company.database, company.control, company.secrets)
     for number in range(3):
         made.invite(company.organization_id, f"guest{number}@example.com", "developer", actor="operator")
-    now, one = company.database.now_us(), made.list_invitations(company.organization_id)[0]
+    now = company.database.now_us()
+    one = made.list_invitations(company.organization_id)[0]
     write(company, lambda: Invitation.update(expires_at=now - 6 * DAY_US).where(Invitation.id == one.id).execute())
     assert ended.forget_invitations() == 1 and count(company, Invitation) == 2
 

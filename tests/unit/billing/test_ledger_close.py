@@ -69,7 +69,8 @@ def test_a_row_that_waited_for_hours_on_a_node_that_was_cut_off_is_booked(one, h
     rollups, since_us = Rollups(one.database), one.clock.now_us() - 5 * HOUR_US
     rollups.catch_up()
     hours.close()
-    settlement, attempt = one.admit(account), attempt_at(target(), usage=used, finish="stop")
+    settlement = one.admit(account)
+    attempt = attempt_at(target(), usage=used, finish="stop")
     settlement.begin(0, target())
     one.clock.set(since_us)
     attempt.at_us = since_us

@@ -6,7 +6,8 @@ from gateway.errors import UpstreamRateLimited
 
 def test_attempts_at_one_target_have_entries_of_their_own() -> None:
     place = target()
-    good, bad = attempt_at(place, status=200), attempt_at(place, status=429, error=UpstreamRateLimited("slow down"))
+    good = attempt_at(place, status=200)
+    bad = attempt_at(place, status=429, error=UpstreamRateLimited("slow down"))
     entries = [trail_entry(one) for one in (good, bad, good)]
     assert [(one["status_code"], one["error_type"], one["succeeded"]) for one in entries] == [
         (200, "none", True),

@@ -59,7 +59,8 @@ def test_measuring_rests_in_proportion_to_what_it_took(one):
 
 def test_a_row_of_a_slow_clock_is_no_difference(one, account, used):
     Rollups(one.database).catch_up()
-    settlement, attempt = one.admit(account), attempt_at(target(), usage=used, finish="stop")
+    settlement = one.admit(account)
+    attempt = attempt_at(target(), usage=used, finish="stop")
     attempt.at_us = one.clock.now_us() - 2 * HOUR_US
     settlement.begin(0, target())
     settlement.settle(attempt)
@@ -99,7 +100,9 @@ def test_a_difference_is_logged_once_with_what_to_do(one, caplog):
 
 
 def test_how_far_statistics_are_behind_is_reported_by_every_worker(one, start_billing):
-    leader, other, rollups = drift_of(one), drift_of(start_billing()), Rollups(one.database)
+    leader = drift_of(one)
+    other = drift_of(start_billing())
+    rollups = Rollups(one.database)
     assert "rollups_lag_seconds" not in other.gauges()
     rollups.catch_up()
     now_us = one.database.now_us

@@ -140,7 +140,9 @@ def test_an_answer_without_usage_costs_what_was_delivered_at_the_documented_rate
     """The rates of docs/limits.md, counted here from the answer and the request alone."""
     attempt = without_usage(one, account, wires, sample)
     usage, charge = attempt.usage, attempt.charge
-    asked, answer, request = sample.get("asked", {}), sample["answer"], request_of(sample)
+    asked = sample.get("asked", {})
+    answer = sample["answer"]
+    request = request_of(sample)
     operation = sample["operation"]
     if operation in ("images", "image_edits"):
         assert usage.images == images_in(answer)

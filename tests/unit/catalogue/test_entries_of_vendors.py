@@ -35,7 +35,8 @@ def test_deepseek_costs_twice_as_much_in_the_hours_of_work_of_working_days(
     catalogue: Catalogue, model: str, moment: str, times: int
 ) -> None:
     (mapping,) = mappings(catalogue, model, "deepseek")
-    usage, night = Usage(input=1_000_000, output=1_000_000, cache_read=1_000_000), "2026-11-22T20:00"
+    usage = Usage(input=1_000_000, output=1_000_000, cache_read=1_000_000)
+    night = "2026-11-22T20:00"
     at, then = (from_datetime(datetime.fromisoformat(text).replace(tzinfo=UTC)) for text in (moment, night))
     assert cost_of(usage, mapping, at).total == times * cost_of(usage, mapping, then).total
 

@@ -80,7 +80,8 @@ def test_sound_images_and_prompts_alone_are_refused_where_the_mapping_lacks_them
     ],
 )
 def test_the_price_of_a_second_is_that_of_the_first_key_that_is_listed(table, nusd):
-    mapping, wanted = mapping_of({"per_second": table}, **VEO), VideosInput("a cat")
+    mapping = mapping_of({"per_second": table}, **VEO)
+    wanted = VideosInput("a cat")
     reserved = most_usage(wanted, mapping)
     cost = cost_of(finished_usage(reserved, VideoStatus("completed")), mapping, NOON)
     assert cost.video_output == cost.total == nusd
@@ -89,7 +90,8 @@ def test_the_price_of_a_second_is_that_of_the_first_key_that_is_listed(table, nu
 
 @pytest.mark.parametrize("status", [VideoStatus("completed", video_ms=0), VideoStatus("completed", tokens=0)])
 def test_a_video_whose_provider_counted_zero_costs_what_was_ordered(status):
-    mapping, wanted = mapping_of({"per_second": {"default": "0.1"}}, **VEO), VideosInput("a cat")
+    mapping = mapping_of({"per_second": {"default": "0.1"}}, **VEO)
+    wanted = VideosInput("a cat")
     cost = cost_of(finished_usage(most_usage(wanted, mapping), status), mapping, NOON)
     assert cost.total == 400_000_000
 

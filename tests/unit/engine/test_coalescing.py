@@ -164,7 +164,8 @@ def test_a_failed_shared_call_is_tried_again(open_desk):
 
 def test_callers_without_access_to_the_provider_share_no_call_and_no_cached_response(open_desk):
     desk = open_desk(slow)
-    first, second = gevent.spawn(desk.generate), gevent.spawn(desk.generate, denied=True)
+    first = gevent.spawn(desk.generate)
+    second = gevent.spawn(desk.generate, denied=True)
     assert not first.get(timeout=60)[1].cached and not second.get(timeout=60)[1].cached
     assert len(desk.runs) == 2 and desk.rows == []
     assert not desk.generate(denied=True)[1].cached

@@ -58,7 +58,8 @@ def test_repeated_transcripts_of_an_item_are_billed_once() -> None:
 def test_a_turn_that_ends_while_more_is_reserved_for_it_holds_nothing_of_its_session() -> None:
     books = SessionAccounting(PARTS, None, None)  # type: ignore[arg-type]
     books._bound = lambda request, place: CostBound(100, 0, 0, True)  # type: ignore[method-assign]
-    settlement, attempt = SimpleNamespace(close=lambda: None), SimpleNamespace(charge=SimpleNamespace(total=0))
+    settlement = SimpleNamespace(close=lambda: None)
+    attempt = SimpleNamespace(charge=SimpleNamespace(total=0))
     turn = Turn(None, settlement, attempt, PLACE, 10, 0)  # type: ignore[arg-type]
     books._held_nusd = 10
     settlement.enlarge = lambda nusd: books._end(turn)

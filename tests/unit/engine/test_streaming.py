@@ -29,7 +29,9 @@ from gateway.runtime.disconnects import dismiss
 NORTH, SOUTH = target_at("north"), target_at("south")
 USED = Usage(input=3, output=2)
 BROKEN = UpstreamFailed("It broke.", upstream_status=500)
-BEGUN, HELLO, DONE = [Started("m-1", "up-1")], [TextDelta("Hello")], [Finished("stop", USED)]
+BEGUN = [Started("m-1", "up-1")]
+HELLO = [TextDelta("Hello")]
+DONE = [Finished("stop", USED)]
 GOOD = [BEGUN, HELLO, DONE]
 STREAMED = EmbeddingsRequest("m", Requirements(stream=True, max_tokens=9), lambda: EmbeddingsInput(("Hello",)))
 FAST = EmbeddingsRequest(

@@ -70,7 +70,8 @@ def test_all_kinds_of_blocks_are_read_in_order():
 
 @pytest.mark.parametrize("size", [0, 1, 7, 100])
 def test_a_stream_in_pieces_of_any_size_is_the_same_answer(size: int):
-    streamed, plain = collect(iter(batches(stream_of(RICH), size=size))), whole(RICH)
+    streamed = collect(iter(batches(stream_of(RICH), size=size)))
+    plain = whole(RICH)
     assert streamed.usage == plain.usage and streamed.choices[0].finish == "tool_calls"
     for mine, theirs in zip(streamed.choices[0].parts, plain.choices[0].parts, strict=True):
         if isinstance(mine, ToolCall):
@@ -105,7 +106,8 @@ ODD_DELTAS = (
 
 @pytest.mark.parametrize("index", [b"0", b'"0"', b"1.0", b"null", b"99999999999999999999", b"-1"])
 def test_deltas_bring_the_same_whether_they_are_read_as_pieces_or_in_full(index: bytes):
-    begun, delta = stream_of(RICH).split(b"event: content_block_delta", 1)[0], b'{"type":"text_delta","text":"a"}'
+    begun = stream_of(RICH).split(b"event: content_block_delta", 1)[0]
+    delta = b'{"type":"text_delta","text":"a"}'
     for odd in (delta, *ODD_DELTAS):
         wire = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%b,"delta":%b}\n\n'
         body = begun + wire % (b"0", delta) + wire % (index, odd)

@@ -52,7 +52,8 @@ def ask() -> Iterator[Callable]:
     upstreams = Upstreams({"openai": chat_wire("openai", OpenAIChat())}, Network(transport), {}, 1)
 
     def send(where: Target, stream=False):
-        request, deadline = ChatRequest("m", Requirements(stream=stream), lambda: TALK), Clock().monotonic() + 60
+        request = ChatRequest("m", Requirements(stream=stream), lambda: TALK)
+        deadline = Clock().monotonic() + 60
         if not stream:
             return upstreams.send(request, where, deadline)
         return [event for batch in upstreams.stream(request, where, deadline).batches for event in batch]

@@ -162,7 +162,8 @@ def test_odd_events_are_refused_and_send_nothing_odd(events) -> None:
 
 def test_repeated_requests_before_the_response_are_answered_once() -> None:
     ours, sent = state(), []
-    commands, answers = LiveCommands(ours, sent.append, lambda settings: None), ModelOutput(ours)
+    commands = LiveCommands(ours, sent.append, lambda settings: None)
+    answers = ModelOutput(ours)
     for kind in ("response.create", "response.cancel", "response.create"):
         commands.take({"type": kind, "event_id": kind})
     answers.take({"serverContent": {"interrupted": True}})

@@ -35,7 +35,8 @@ def test_a_bearer_key_that_looks_like_json_is_no_service_account() -> None:
 
 def test_a_way_is_made_once_for_a_target_and_never_shared_with_another() -> None:
     one, other = target("k1", auth="bearer"), target("k2", auth="bearer")
-    plain, streamed = endpoint_of(one, "/chat/completions", False), endpoint_of(one, "/chat/completions", True)
+    plain = endpoint_of(one, "/chat/completions", False)
+    streamed = endpoint_of(one, "/chat/completions", True)
     assert endpoint_of(one, "/chat/completions", False) is plain
     assert (plain.headers["accept"], streamed.headers["accept"]) == ("application/json", "text/event-stream")
     assert endpoint_of(other, "/chat/completions", False).headers["authorization"] == "Bearer k2"

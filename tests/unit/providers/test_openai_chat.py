@@ -234,7 +234,8 @@ def test_failure_is_read_from_the_answer():
 
 
 def test_calls_of_one_target_share_neither_body_nor_manner():
-    at, native = target(), Native("openai", {"messages": [{"role": "user", "content": "hi"}]})
+    at = target()
+    native = Native("openai", {"messages": [{"role": "user", "content": "hi"}]})
     for stream in (False, True, False):
         request = ChatRequest("gpt-5", Requirements(stream=stream), lambda: Conversation(()), native=native)
         call = PROTOCOL.relay(native, request, at)

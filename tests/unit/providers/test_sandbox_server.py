@@ -174,7 +174,8 @@ def test_closed_stream_ends_cleanly_but_without_finish(bench):
 
 
 def test_stalled_stream_beats_until_the_deadline(bench):
-    reply, chunks = bench.open("a text [[sandbox: stall=1]]", wait=35, stream=True), []
+    reply = bench.open("a text [[sandbox: stall=1]]", wait=35, stream=True)
+    chunks = []
     with pytest.raises(UpstreamTimeout):
         chunks.extend(iter(reply.chunks().__next__, None))
     assert bench.passed() == 35

@@ -24,7 +24,9 @@ QUESTION = orjson.dumps(
         "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Say hello."}],
     }
 )
-ANTHROPIC, GOOGLE, OPENAI = AnthropicMessages(), GoogleGenerate(lambda secret: secret), OpenAIChat()
+ANTHROPIC = AnthropicMessages()
+GOOGLE = GoogleGenerate(lambda secret: secret)
+OPENAI = OpenAIChat()
 
 
 def target_of(protocol: str, model: str) -> Target:

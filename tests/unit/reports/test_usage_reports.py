@@ -76,7 +76,8 @@ def case(tenants: Tenants) -> Case:
 
 
 def plain(rows) -> dict:
-    cost, byok = sum(r.cost_nusd for r in rows), sum(r.cost_nusd for r in rows if r.mode == BYOK)
+    cost = sum(r.cost_nusd for r in rows)
+    byok = sum(r.cost_nusd for r in rows if r.mode == BYOK)
     tokens_in, tokens_out = sum(r.input for r in rows), sum(r.output for r in rows)
     return {
         "requestCount": len(rows),
@@ -160,7 +161,8 @@ def test_a_breakdown_is_ranked_with_ties_by_id_and_paged(case: Case, name: str, 
 
 @pytest.mark.parametrize("days", [30, 40])
 def test_apps_come_by_cost_under_their_names_of_today_with_their_last_hour(case: Case, days: int) -> None:
-    owner, first = case.tenants["acme owner"], case.today - timedelta(days=days - 1)
+    owner = case.tenants["acme owner"]
+    first = case.today - timedelta(days=days - 1)
     found = defaultdict(list)
     for row in case.seen("acme owner", first, case.today):
         found[app_of(row)].append(row)
@@ -213,7 +215,8 @@ def test_a_report_was_updated_with_the_newest_sum_of_its_period(case: Case, newe
 
 def test_the_account_shows_the_owner_of_the_key_and_the_balance_to_managers_alone(case: Case) -> None:
     for name in ("acme owner", "acme developer"):
-        person, report = case.tenants[name], case.reports.get_account(case.scope(name))
+        person = case.tenants[name]
+        report = case.reports.get_account(case.scope(name))
         assert report["apiKey"]["id"] == person.key.info.id and report["role"] == name.split()[1]
         assert report["apiKey"]["name"] == person.key.info.description and report["apiKey"]["usageLimitUsd"] is None
         assert set(report["apiKey"]) == {"id", "name", "usageUsd", "usageLimitUsd", "periodUsageUsd",

@@ -5,7 +5,8 @@ import pytest
 from gateway.neutral.request import Requirements
 from gateway.routing.answer_times import LEAST_SEEN, MOST_KINDS, MOST_SEEN, AnswerTimes
 
-SHORT, LONG = Requirements(max_tokens=100, prompt_bytes=50), Requirements(max_tokens=16_000, prompt_bytes=50)
+SHORT = Requirements(max_tokens=100, prompt_bytes=50)
+LONG = Requirements(max_tokens=16_000, prompt_bytes=50)
 
 
 def learned(requirements: Requirements, *seconds: float) -> AnswerTimes:

@@ -25,7 +25,8 @@ def test_plan_of_a_short_grace_keeps_its_order():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_cuts_no_stream_and_closes_the_idle(leaving_server, number):
-    idle, stream = leaving_server.call(), leaving_server.call().get("/stream?12,0.1")
+    idle = leaving_server.call()
+    stream = leaving_server.call().get("/stream?12,0.1")
     idle.get("/ready").reply()
     stream.until(b"item 0")
     leaving_server.signal(number)
@@ -52,7 +53,8 @@ def test_readiness_turns_before_the_listener_closes(leaving_server):
 
 
 def test_long_request_is_settled_before_the_worker_leaves(hasty_server):
-    stream, held = hasty_server.call().get("/stream?1000,0.1"), hasty_server.call().get("/silent?60")
+    stream = hasty_server.call().get("/stream?1000,0.1")
+    held = hasty_server.call().get("/silent?60")
     hasty_server.wait_for("began")
     hasty_server.signal(signal.SIGQUIT)
     assert held.reply()[0] == 503

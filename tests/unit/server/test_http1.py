@@ -60,7 +60,8 @@ def read_all(wire: list[bytes], shared: bool) -> list:
                 connection.close()
                 theirs.close()
                 ours, theirs = socketpair()
-                connection, heads = CallerConnection(ours, "", WorkerState(Clock())), HeadCache(lambda environ: None)
+                connection = CallerConnection(ours, "", WorkerState(Clock()))
+                heads = HeadCache(lambda environ: None)
             theirs.sendall(data)
             with gevent.Timeout(60):
                 found.append(outcome(heads, connection))

@@ -15,7 +15,8 @@ FREE = 10
 
 def test_bodies_of_one_organization_leave_room_for_others():
     bodies = ByteBudget(100, 60)
-    first, second = BodyReservation(bodies, lambda: "one", FREE), BodyReservation(bodies, lambda: "one", FREE)
+    first = BodyReservation(bodies, lambda: "one", FREE)
+    second = BodyReservation(bodies, lambda: "one", FREE)
     first.grow(60)
     with pytest.raises(Overloaded) as caught:
         second.grow(11)

@@ -255,7 +255,8 @@ def test_websocket_takes_the_socket_over(server, caller):
 
 
 def test_a_half_sent_request_does_not_delay_others(server):
-    slow, quick = server.call().send(b"POST /echo HTTP/1.1\r\nHost: here\r\n"), server.call()
+    slow = server.call().send(b"POST /echo HTTP/1.1\r\nHost: here\r\n")
+    quick = server.call()
     assert quick.get("/ready").reply()[0] == 200
     slow.socket.shutdown(socket.SHUT_WR)
     assert slow.rest() == b""

@@ -42,7 +42,8 @@ def failure(code: int, text: str) -> peewee.OperationalError:
     return error
 
 
-FULL, BROKEN = failure(13, "database or disk is full"), failure(10, "disk I/O error")
+FULL = failure(13, "database or disk is full")
+BROKEN = failure(10, "disk I/O error")
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ def threads():
 
 
 def test_a_turn_that_comes_as_its_greenlet_is_killed_goes_to_the_next(tmp_path, threads):
-    holder, next_one = FairFileLock(tmp_path / "writer", threads), FairFileLock(tmp_path / "writer", threads)
+    holder = FairFileLock(tmp_path / "writer", threads)
+    next_one = FairFileLock(tmp_path / "writer", threads)
 
     class KilledAtOnce:
         def run(self, work):

@@ -112,14 +112,16 @@ def test_a_bad_entry_sinks_alone(store, journal):
 
 
 def test_a_value_that_the_driver_cannot_take_sinks_alone(store, journal):
-    bad, good = journal.append((INSERT, (1, object()))), journal.append((INSERT, (2, 1)))
+    bad = journal.append((INSERT, (1, object())))
+    good = journal.append((INSERT, (2, 1)))
     good.wait(60)
     with pytest.raises(errors.Unavailable):
         bad.wait(60)
 
 
 def test_an_exact_statement_refuses_a_row_that_is_gone(store, journal):
-    lost, found = journal.append((INSERT, (1, 7)), (SPEND, (7, 99))), journal.append((INSERT, (2, 3)), (SPEND, (3, 0)))
+    lost = journal.append((INSERT, (1, 7)), (SPEND, (7, 99)))
+    found = journal.append((INSERT, (2, 3)), (SPEND, (3, 0)))
     found.wait(60)
     with pytest.raises(errors.Unavailable):
         lost.wait(60)

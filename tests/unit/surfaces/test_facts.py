@@ -68,5 +68,6 @@ def test_the_cost_details_have_the_same_members_whatever_was_used():
     plain = attempt(target())
     rare = attempt(target())
     rare.charge = Charge(input=7, web_search=2, total=9)
-    usual, other = facts_of(plain).cost()["cost_details"], facts_of(rare).cost()["cost_details"]
+    usual = facts_of(plain).cost()["cost_details"]
+    other = facts_of(rare).cost()["cost_details"]
     assert list(usual) == list(other) and usual["web_search_cost"] == 0 and other["web_search_cost"] == 2e-9

@@ -40,7 +40,8 @@ class Receiver:
 
     def __call__(self, environ: dict[str, Any], start: Any) -> list[bytes]:
         body = environ["wsgi.input"].read()
-        ident, at = environ["HTTP_WEBHOOK_ID"], int(environ["HTTP_WEBHOOK_TIMESTAMP"])
+        ident = environ["HTTP_WEBHOOK_ID"]
+        at = int(environ["HTTP_WEBHOOK_TIMESTAMP"])
         assert (
             environ["HTTP_WEBHOOK_SIGNATURE"]
             == webhook_signatures.sign(self.secret, ident, at, body)["webhook-signature"]

@@ -20,7 +20,8 @@ def requests(tmp_path: Path) -> RequestObservers:
 
 
 def test_an_end_is_counted_by_status_kind_of_error_and_time(requests: RequestObservers) -> None:
-    end, request = requests.of(OPERATION), Inbound("POST", "/v1/chat/completions", {})
+    end = requests.of(OPERATION)
+    request = Inbound("POST", "/v1/chat/completions", {})
     end(request, 200, Clock.monotonic() - 0.2)
     end(request, 402, Clock.monotonic(), OutOfCredits("none left"))
     totals, rows = requests.counters.totals(), requests.counters.histograms()
@@ -33,7 +34,8 @@ def test_an_end_is_counted_by_status_kind_of_error_and_time(requests: RequestObs
 def test_observers_of_failures_hear_of_nothing_else(requests: RequestObservers) -> None:
     failed: list[FinishedRequest] = []
     requests.observe_failures(failed.append)
-    end, request = requests.of(OPERATION), Inbound("POST", "/v1/chat/completions", {"x-request-id": "theirs"})
+    end = requests.of(OPERATION)
+    request = Inbound("POST", "/v1/chat/completions", {"x-request-id": "theirs"})
     end(request, 200, 0.0)
     end(request, 402, 0.0, OutOfCredits("none left"))
     (told,) = failed

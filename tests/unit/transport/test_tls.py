@@ -70,7 +70,8 @@ def test_kept_tls_connection_that_ended_is_replaced(secure, make_transport, cert
 
 
 def test_answer_of_many_tls_records_comes_whole_however_slowly_it_is_read(secure, make_transport, certificate):
-    transport, body = make_transport(options=options(certificate), silence_s=0.3), b"x" * 300_000
+    transport = make_transport(options=options(certificate), silence_s=0.3)
+    body = b"x" * 300_000
     for pause in (0.0, 0.02):
         secure.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n" + body)
         url = f"https://api.test:{secure.port}/"

@@ -173,7 +173,8 @@ def test_an_hour_of_two_partitions_goes_with_the_second_and_is_right_in_between(
     postgresql_url, open_store, clock
 ) -> None:
     database = open_store(postgresql_url)
-    rollups, going = Rollups(database), UsagePurge(database, clock, 3, "%never%", lambda: database.now_us())
+    rollups = Rollups(database)
+    going = UsagePurge(database, clock, 3, "%never%", lambda: database.now_us())
     going.partitions.keep_ready()
     high = going.partitions.ranges()[0].high
     assert high is not None

@@ -74,7 +74,8 @@ def test_sources_are_citations_of_the_text():
 
 
 def test_parts_unknown_to_the_format_become_text_or_are_hidden():
-    image, made = Image(Media("image/png", data="aGk=")), Image(Media(url="https://a/b.png"))
+    image = Image(Media("image/png", data="aGk="))
+    made = Image(Media(url="https://a/b.png"))
     hidden = ToolCall("ws", "web_search", "{}", vendor="responses", executed="provider")
     body = written(Refusal("No."), image, made, hidden, VendorPart("google", "x", {}))
     texts = [block["text"] for block in body["content"]]

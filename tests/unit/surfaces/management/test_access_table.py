@@ -196,7 +196,9 @@ def test_credentials_that_ended_and_tokens_elsewhere_get_what_an_unknown_key_get
 ) -> None:
     with make_tenants(GATEWAY_METRICS_TOKEN=METRICS_TOKEN) as gateway:
         tenants = Tenants(gateway)
-        things, dead, target = furnish(tenants, "acme"), make_dead(tenants), tenants["acme owner"]
+        things = furnish(tenants, "acme")
+        dead = make_dead(tenants)
+        target = tenants["acme owner"]
         things["developer_key"] = make_key(tenants)
         client = Client(gateway.app.flask, use_cookies=False)
         hidden = {target.organization_id, target.project_id, target.key.info.id, "owner@acme.example"}

@@ -35,7 +35,8 @@ def test_people_who_may_change_the_key_may_revoke_an_application(tenants: Tenant
 
 def test_the_page_of_the_account_ends_an_application(tenants: Tenants) -> None:
     developer = tenants["acme developer"]
-    own, other = allow(tenants, developer), allow(tenants, tenants["acme colleague"])
+    own = allow(tenants, developer)
+    other = allow(tenants, tenants["acme colleague"])
     browser = tenants.gateway.app.flask.test_client()
     browser.set_cookie("llmgateway.session_token", developer.token)
     page = browser.get("/console/account").text

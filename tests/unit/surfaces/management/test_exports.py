@@ -35,7 +35,8 @@ def export(tenants: Tenants, who: Person, query: str) -> str:
 @pytest.fixture
 def used(tenants: Tenants) -> Tenants:
     """Tenants with an owner and a developer who made requests of every kind today."""
-    database, now_us = tenants.services.store.database, tenants.services.clock.now_us()
+    database = tenants.services.store.database
+    now_us = tenants.services.clock.now_us()
     extra = json.dumps({"units": {"input_audio": 7, "output_image": 3}, "nusd": {"request": 5, "images": 11}})
     for place, person in enumerate((tenants["acme owner"], tenants["acme developer"])):
         mine = told_by(person)

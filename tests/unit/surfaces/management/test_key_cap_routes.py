@@ -72,7 +72,8 @@ def test_many_at_once_do_not_pass_the_cap(tenants, root) -> None:
 def test_the_installations_caps_apply_to_organizations_without_caps(make_tenants) -> None:
     with make_tenants(GATEWAY_LIMITS_MAX_MEMBER_KEYS="1") as gateway:
         tenants = Tenants(gateway)
-        root, dev = tenants.open(next(iter(tenants.services.management.operators()))), tenants["acme developer"]
+        root = tenants.open(next(iter(tenants.services.management.operators())))
+        dev = tenants["acme developer"]
         assert make(tenants, dev) == "400 key_cap_reached"
         tenants.ok("PATCH", caps_of(dev), root, {"maxKeysPerMember": 0})
         assert make(tenants, dev) == 200

@@ -51,7 +51,8 @@ def test_an_impossible_grant_is_a_400(shared_tenants, given) -> None:
 
 
 def test_granted_credits_are_spendable_and_what_they_bought_is_in_the_activity(tenants) -> None:
-    root, owner = tenants.open(next(iter(tenants.services.management.operators()))), tenants["acme owner"]
+    root = tenants.open(next(iter(tenants.services.management.operators())))
+    owner = tenants["acme owner"]
     body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "Hello"}]}
     models = tenants.ok("GET", "/v1/models?mapped=true")["data"]
     body["model"] = next(one["id"] for one in models if one["id"].startswith("sandbox/"))
@@ -252,7 +253,8 @@ def test_members_are_listed_with_their_limits(shared_tenants) -> None:
 
 
 def test_a_spent_members_limit_refuses_their_keys(tenants) -> None:
-    owner, root = tenants["acme owner"], tenants.open(next(iter(tenants.services.management.operators())))
+    owner = tenants["acme owner"]
+    root = tenants.open(next(iter(tenants.services.management.operators())))
     tenants.ok("POST", f"{org(owner)}/credits", root, {"amount": "5"})
     path = f"{org(owner)}/members/{owner.member_id}/limit"
     tenants.ok("PATCH", path, owner, {"usageLimit": "0"})

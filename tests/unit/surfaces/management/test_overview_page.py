@@ -42,7 +42,8 @@ def requests_of(page: str) -> str:
 
 
 def test_managers_see_everything_and_developers_their_own_keys(used: Tenants) -> None:
-    owner, developer = read(used, used["acme owner"]), read(used, used["acme developer"])
+    owner = read(used, used["acme owner"])
+    developer = read(used, used["acme developer"])
     assert (requests_of(owner), requests_of(developer)) == ("3", "2")
     assert "sandbox-echo" in owner and used["acme colleague"].key.info.description in unescape(owner)
     assert used["acme colleague"].key.info.description not in unescape(developer)

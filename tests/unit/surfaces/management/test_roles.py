@@ -18,6 +18,7 @@ OPERATORS_ONLY = (
     "POST /orgs/<organization_id>/credits",
     "PATCH /orgs/<organization_id>/credits",
     "DELETE /discounts/<discount_id>",
+    "DELETE /rate-limits/<scope>/<path:subject>",
     "PATCH /orgs/<organization_id>/key-caps",
 )
 
@@ -141,7 +142,8 @@ def test_only_owners_make_and_change_owners(tenants) -> None:
 
 
 def test_a_project_key_reads_its_own_account_only(tenants) -> None:
-    root, acme = tenants.open(next(iter(tenants.services.management.operators()))), tenants["acme owner"]
+    root = tenants.open(next(iter(tenants.services.management.operators())))
+    acme = tenants["acme owner"]
     tenants.ok("POST", f"/orgs/{acme.organization_id}/credits", root, {"amount": "5"})
     own = tenants.ok("GET", "/v1/key", tenants["rival developer"].key.token)
     assert own["data"]["label"] == "Key of developer@rival.example"

@@ -43,7 +43,8 @@ def test_plain_request_is_relayed_as_it_came():
 def test_a_plain_request_reads_as_one_with_something_rare_that_says_nothing(fields):
     messages = [{"role": "system", "content": "kürz"}, {"role": "user", "content": "hello"}]
     messages.append({"role": "assistant", "content": "yes"})
-    plain, other = read(messages, **fields), read(messages, parallel_tool_calls=False, **fields)
+    plain = read(messages, **fields)
+    other = read(messages, parallel_tool_calls=False, **fields)
     assert plain.requirements == other.requirements and plain.requirements.prompt_bytes == 13
     assert plain.options is other.options and sent(plain) == sent(other)
     assert plain.conversation() == other.conversation()
