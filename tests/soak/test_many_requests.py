@@ -24,6 +24,7 @@ KILL_EVERY_S = 10.0
 CALLERS = 16
 WORKERS = 2
 TOKENS = 100  # of each answer
+LONGEST_S = 60  # of a request
 # SQLite is the database of one node, in its data folder.
 NODES = {"sqlite": 1, "postgresql": 2}
 
@@ -82,7 +83,9 @@ def test_rows_are_the_calls_of_the_provider_although_workers_are_killed(
     start: Start, mint: FakeUpstream, clickhouse: ClickHouseServer | None, request: pytest.FixtureRequest
 ) -> None:
     store = request.node.callspec.params["start"]
-    more = {"GATEWAY_ANALYTICS_CLICKHOUSE_URL": clickhouse.url} if clickhouse else {}
+    more = {"GATEWAY_TIMEOUT_MS": str(LONGEST_S * 1000)}
+    if clickhouse:
+        more["GATEWAY_ANALYTICS_CLICKHOUSE_URL"] = clickhouse.url
     nodes = [start(workers=WORKERS, GATEWAY_BOOTSTRAP_CREDITS_USD="1000000", **more) for _ in range(NODES[store])]
     stopping: list[bool] = []
     kills: list[int] = []
@@ -95,7 +98,8 @@ def test_rows_are_the_calls_of_the_provider_although_workers_are_killed(
     stopping.append(True)
     killing.join()
     assert until(lambda: all(len(node.workers()) == WORKERS for node in nodes))
-    assert until(lambda: reserved_nusd(nodes[0]) == 0, 120)
+    # Leases that no file of a node names are returned when no request can be running any more.
+    assert until(lambda: reserved_nusd(nodes[0]) == 0, 4 * LONGEST_S)
     rows = query(nodes[0], "SELECT label, finish, cost_nusd FROM usage")
     labels = Counter(label for label, _, _ in rows)
     called = Counter(mint.marks())
