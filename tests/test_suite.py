@@ -55,7 +55,6 @@ TRIED_THROUGH = {
     "accounts/group_models.py": ("unit/admin/test_group_grants.py",),
     "accounts/group_rules.py": ("unit/admin/test_group_grants.py",),
     "accounts/identity_domains.py": ("unit/surfaces/management/test_sso_settings_pages.py",),
-    "accounts/identities.py": ("flows/test_sso.py",),
     "accounts/identity_providers.py": ("flows/test_sso.py",),
     "accounts/sso_": ("flows/test_sso.py",),
     "admin/sso_": ("flows/test_sso.py",),

@@ -11,6 +11,7 @@ from gateway.accounts import group_rules, identities, members
 from gateway.accounts.changes import commit
 from gateway.accounts.identity_providers import IdentityProvider
 from gateway.accounts.models import Member, Organization, Role, User
+from gateway.accounts.provisioning.provisioned_accounts import organization_of_account
 from gateway.accounts.second_factor import SecondFactors
 from gateway.admin.group_grants import GroupGrants
 from gateway.control.version import Control
@@ -124,7 +125,9 @@ class SsoAccounts:
                 "This e-mail address belongs to a person who signs in with another identity provider.",
                 code="sso_conflict",
             )
-        if not provider.link_by_email or self._factors.find(user.id).active:
+        if self._factors.find(user.id).active:
+            raise Conflict(CONNECT, code="sso_conflict")
+        if not provider.link_by_email and organization_of_account(user.id) not in provider.organizations:
             raise Conflict(CONNECT, code="sso_conflict")
         if provider.organization_id:
             member = _member(provider.organization_id, user.id)

@@ -6,6 +6,7 @@ import httpx
 import pytest
 from support.identity_provider import CLIENT_ID, CLIENT_SECRET, Account, Browser, FakeIdentityProvider, write_settings
 from support.oauth import App, Person, parameters
+from support.scim_client import IdentityProvider
 from support.shared import Share, Tenant
 
 from gateway.accounts import audit, group_rules, members
@@ -452,3 +453,27 @@ def test_device_and_consent_pages_lead_through_the_provider(company: Company, te
         back = browser.get(callback)
         assert back.headers["location"] == page
         assert browser.get(page).status_code == 200
+
+
+def test_provisioned_people_sign_in_at_once_and_others_cannot_take_their_accounts(company: Company) -> None:
+    directory = IdentityProvider.of(company.tenant, company.id)
+    address = f"alice@{company.domain}"
+    alice = directory("POST", "/Users", {"userName": address, "displayName": "Alice"})
+    browser = company.sign_in()
+    assert company.reached(browser) == {company.id}
+    assert company.member("alice").id == alice["id"]
+    # The account is connected now, so that another subject with the same address is refused.
+    company.provider.account = Account("another-subject", address, name="Mallory")
+    company.refuse()
+    directory.patch(f"/Users/{alice['id']}", {"op": "Replace", "path": "active", "value": "False"})
+    assert browser.me() is None
+    company.provider.account = company.account("alice")
+    company.refuse()
+
+
+def test_an_account_with_a_password_is_not_connected_by_provisioning(company: Company) -> None:
+    person = company.add_person("alice")
+    directory = IdentityProvider.of(company.tenant, company.id)
+    adopted = directory("POST", "/Users", {"userName": person.email})
+    assert adopted["id"] == person.id
+    company.refuse()

@@ -12,6 +12,7 @@ from gateway.accounts.members import change_member, end_sign_ins, insert_member
 from gateway.accounts.models import ApiKey, Member, User
 from gateway.accounts.provisioning import user_rows
 from gateway.accounts.provisioning.models import ScimGroupMember, ScimUser
+from gateway.accounts.provisioning.provisioned_accounts import organization_of_account
 from gateway.accounts.provisioning.provisioning_client import GroupEffect, ProvisioningClient, StaleVersion
 from gateway.accounts.provisioning.user_rows import ProvisionedUser, UserLookup, UserValues
 from gateway.control.version import Control
@@ -166,22 +167,16 @@ class ProvisionedUsers:
             _audit("session.delete_others", user.user_id, client, {"sessions": ended}, now)
 
     def _update_account(self, user: ProvisionedUser, values: UserValues, now: int) -> None:
-        """Change the name and address of an account that belongs to the organization alone: provisioning created it, it
-        has no password, and its person is a member of no other organization. Raises Conflict."""
+        """Change the name and address of an account that belongs to the organization alone. Raises Conflict."""
         email = members.read_email(values.email)
         name = values.name or user.account_name
-        if (email, name) == (user.account_email, user.account_name) or not _owns_account(user):
+        if (email, name) == (user.account_email, user.account_name):
+            return
+        if organization_of_account(user.user_id) != user.organization_id:
             return
         if User.select().where(User.email == email, User.id != user.user_id).exists():
             raise Conflict("Another account has this e-mail address.", code="user_exists")
         User.update(email=email, name=name[:255], updated_at=now).where(User.id == user.user_id).execute()
-
-
-def _owns_account(user: ProvisionedUser) -> bool:
-    elsewhere = Member.select().where(Member.user == user.user_id, Member.id != user.id).exists()
-    made = ScimUser.select().where(ScimUser.member == user.id, ScimUser.made_account == True).exists()  # noqa: E712
-    without_password = User.select().where(User.id == user.user_id, User.password_hash == "").exists()
-    return made and without_password and not elsewhere
 
 
 def _find(organization_id: str, member_id: str) -> ProvisionedUser:

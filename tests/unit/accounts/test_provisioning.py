@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gateway.accounts import audit, keys, members, organizations
+from gateway.accounts import audit, identities, keys, members, organizations
 from gateway.accounts.models import ApiKey, Member, User
-from gateway.accounts.provisioning import models, user_rows
+from gateway.accounts.provisioning import models, provisioned_accounts, user_rows
 from gateway.accounts.provisioning.provisioned_groups import GroupChange, GroupLookup, ProvisionedGroups
 from gateway.accounts.provisioning.provisioned_users import ProvisionedUsers
 from gateway.accounts.provisioning.provisioning_client import ProvisioningClient, StaleVersion
@@ -318,3 +318,26 @@ def test_a_token_needs_a_future_expiry_and_an_active_organization(company: Any) 
     with pytest.raises(InvalidRequest) as many:
         tokens.create(company.organization_id, "One more", by_owner=False, actor="user_1")
     assert many.value.code == "too_many"
+
+
+def test_an_account_belongs_to_its_organization_until_a_foreign_identity_provider_is_connected(
+    directory: Directory,
+) -> None:
+    company = directory.company
+    ada = directory.users.create(directory.client, ADA)
+
+    def connect(organization_id: str, subject: str) -> None:
+        place = (organization_id, "provider", "https://issuer.example", subject, ada.user_id, "ada@example.com")
+        now = company.database.now_us()
+        company.database.write(lambda: identities.insert_identity(*place, actor="x", now=now))
+
+    def owner() -> str:
+        return directory.read(lambda: provisioned_accounts.organization_of_account(ada.user_id))
+
+    assert owner() == company.organization_id
+    connect(company.organization_id, "ada")
+    assert owner() == company.organization_id
+    connect("", "ada-of-the-installation")
+    assert owner() == ""
+    assert directory.change(ada.id, email="stolen@example.com").account_email == "ada@example.com"
+    assert directory.read(lambda: provisioned_accounts.organization_of_account("user_unknown")) == ""
