@@ -15,7 +15,8 @@ from werkzeug.test import TestResponse
 from gateway.surfaces.console.table import SURFACE
 
 # Pages that need no session, or that end it.
-PUBLIC = re.compile(r"/console/(login|logout|forgot|reset|invitation|assets|device|first|sso)\b.*|/console/<path:place>")
+OPEN = "login|logout|forgot|reset|invitation|assets|device|first|sso"
+PUBLIC = re.compile(rf"/console/({OPEN})\b.*|/console/<path:place>")
 EXAMPLES = 2  # pages of one row of the table that a walk opens
 IDENT = re.compile(r"(org|key|pkey|proj|mem|team)_")
 LINK = re.compile(r'href="http://[^/"]+(/console[^"#]*)')
