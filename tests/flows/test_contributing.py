@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gevent
@@ -313,21 +314,28 @@ def test_an_unknown_protocol_ends_the_start(outside, settings) -> None:
         pass
 
 
-def test_a_setting_is_read_from_its_default_and_the_environment(tmp_path: Path) -> None:
+def test_a_setting_is_read_from_its_default_and_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(ROOT / "config", tmp_path / "config", ignore=shutil.ignore_patterns("catalogue"))
     Example("A setting").write(tmp_path)
-    spec = importlib.util.spec_from_file_location("changed_settings", tmp_path / "gateway/configuration/settings.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
+    folder = tmp_path / "gateway/configuration"
+    shutil.copy(ROOT / "gateway/configuration/settings.py", folder)
+
+    def load_copy(name: str, replaced: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(replaced, folder / f"{name}.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, replaced, module)
         spec.loader.exec_module(module)
-        assert module.load({}).metering.acme_report_s == 60
-        assert module.load({"GATEWAY_METERING_ACME_REPORT_S": "5"}).metering.acme_report_s == 5
-        with pytest.raises(module.SettingsError, match="acme_report_s"):
-            module.load({"GATEWAY_METERING_ACME_REPORT_S": "often"})
-    finally:
-        del sys.modules[spec.name]
+        return module
+
+    load_copy("metering_settings", "gateway.configuration.metering_settings")
+    changed = load_copy("settings", "changed_settings")
+    assert changed.load({}).metering.acme_report_s == 60
+    assert changed.load({"GATEWAY_METERING_ACME_REPORT_S": "5"}).metering.acme_report_s == 5
+    with pytest.raises(changed.SettingsError, match="acme_report_s"):
+        changed.load({"GATEWAY_METERING_ACME_REPORT_S": "often"})
 
 
 def test_a_migration_is_applied_to_an_empty_and_to_a_running_database(

@@ -28,5 +28,8 @@ class ProvisioningClient:
 class StaleVersion(Conflict):
     """The resource changed after its version was read."""
 
-    def __init__(self) -> None:
-        super().__init__("The resource was changed meanwhile. Read it again.", code="precondition_failed", status=412)
+    status = 412
+    code = "precondition_failed"
+
+    def __init__(self, message: str = "The resource was changed meanwhile. Read it again.") -> None:
+        super().__init__(message)

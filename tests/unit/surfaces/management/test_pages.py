@@ -78,7 +78,7 @@ def test_every_form_is_taken_from_a_page_of_this_site_and_of_this_session(browse
     sign_in(browser)
     for headers in ({}, {"Origin": "https://evil.example"}):
         assert browser.post(path, data={"csrf": ""}, headers=headers).status_code == 403
-    if path != "/console/login":
+    if path not in ("/console/login", "/console/passkeys/sign-in"):  # these need no session
         assert browser.post(path, data={"csrf": "0" * 64}, headers=OWN).status_code in (400, 403, 404)
         assert browser.get("/console/account").status_code == 200  # nothing was done
 
@@ -123,7 +123,7 @@ def test_a_wrong_password_shows_the_form_again_with_a_401(browser) -> None:
 
 def test_typed_text_is_escaped(browser) -> None:
     answer = browser.get("/console/login?email=%22%3E%3Cscript%3Ealert(1)%3C/script%3E")
-    assert "<script" not in answer.text and "&lt;script&gt;" in answer.text
+    assert "<script>" not in answer.text and "&lt;script&gt;" in answer.text
 
 
 def test_an_unknown_code_asks_for_another_one(browser) -> None:
