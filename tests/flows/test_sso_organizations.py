@@ -351,7 +351,10 @@ def test_false_logout_tokens_end_nothing(company: Company) -> None:
     assert [log_out(company, token) for token in false_tokens] == [400] * len(false_tokens)
     assert browser.me() is not None
     unknown = company.tenant.address + "/oauth/back-channel-logout/idp_unknown"
-    assert httpx.post(unknown, data={"logout_token": provider.logout_token()}, trust_env=False).status_code == 400
+    assert (
+        httpx.post(unknown, data={"logout_token": provider.logout_token()}, trust_env=False, timeout=60).status_code
+        == 400
+    )
 
 
 def test_a_session_that_ended_is_renewed_without_a_page_while_the_provider_knows_the_person(company: Company) -> None:
