@@ -70,11 +70,27 @@ def until(check: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def pause_replay(standby: PostgresServer, paused: bool) -> None:
+EXCLUSIVE = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted"
+
+
+def pause_replay(standby: PostgresServer) -> None:
+    """Pause the replay where it holds no table: a new partition is locked until the end of its transaction."""
     with psycopg.connect(standby.url, autocommit=True) as connection:
-        connection.execute(f"SELECT pg_wal_replay_{'pause' if paused else 'resume'}()")
-        state = "paused" if paused else "not paused"
-        until(lambda: connection.execute("SELECT pg_get_wal_replay_pause_state()").fetchone() == (state,))
+
+        def is_paused() -> bool:
+            connection.execute("SELECT pg_wal_replay_pause()")
+            until(lambda: connection.execute("SELECT pg_get_wal_replay_pause_state()").fetchone() == ("paused",))
+            if connection.execute(EXCLUSIVE).fetchone() == (0,):
+                return True
+            connection.execute("SELECT pg_wal_replay_resume()")
+            return False
+
+        until(is_paused)
+
+
+def resume_replay(standby: PostgresServer) -> None:
+    with psycopg.connect(standby.url, autocommit=True) as connection:
+        connection.execute("SELECT pg_wal_replay_resume()")
 
 
 @pytest.fixture
@@ -104,13 +120,13 @@ def test_reports_read_the_replica_and_money_the_primary(
         reader = Reader(gateway)
         first = reader.ask()
         until(lambda: first in reader.listed())
-        pause_replay(standby, True)
+        pause_replay(standby)
         second = reader.ask()
         assert reader.listed() == {first}
         # One request by its id, and money, are current.
         assert reader.read(f"/logs/{second}")["log"]["id"] == second
         assert len(gateway.services.store.database.query_rows("SELECT request FROM usage")) == 2
-        pause_replay(standby, False)
+        resume_replay(standby)
         until(lambda: reader.listed() == {first, second})
         gateway.services.billing.rollups.advance(lambda: True)
         until(lambda: bool(reader.read("/activity", timeRange="24h")["activity"]))
@@ -125,11 +141,11 @@ def test_a_replica_that_lags_or_is_away_is_not_read(
         states = gateway.services.telemetry.states
         until(replica.is_usable)
         reader = Reader(gateway)
-        pause_replay(standby, True)
+        pause_replay(standby)
         asked = reader.ask()
         until(lambda: asked in reader.listed())
         assert states.firing("database replica") == "replica.lags" and replica.measured_s > 5
-        pause_replay(standby, False)
+        resume_replay(standby)
         until(replica.is_usable)
         standby.stop()
         assert asked in reader.listed()
