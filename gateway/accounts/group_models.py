@@ -42,8 +42,8 @@ class MemberGroup(Base):
 
 
 class GroupGrant(Base):
-    """What the rules gave a member, so that it can be taken back. `stale`: a rule of one of the member's groups has
-    changed since."""
+    """Grants of the rules to a member, so that they can be taken back. `stale`: a rule of one of the member's groups
+    has changed since."""
 
     member = peewee.CharField(40, primary_key=True)
     role = peewee.CharField(16, default="")

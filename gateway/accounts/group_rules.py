@@ -1,4 +1,4 @@
-"""Group rules: what people get in an organization for the groups that an identity provider or provisioning states.
+"""Group rules: roles, teams and limits by the groups that an identity provider or provisioning states.
 
 A group without a rule gives nothing, also when its name is that of a role. Of several rules that match a person, the
 highest role counts, the teams of all, and the spending limits of the matching rule with the smallest `priority`.
@@ -58,8 +58,8 @@ class GroupRule:
 
 @dataclass(frozen=True, slots=True)
 class Entitlement:
-    """What the rules give a person. `limits` {} stands for none; `limits_set_by` is the actor of the rule with them.
-    `matched` is true if there is a rule for at least one of the person's groups."""
+    """The grants of the rules to a person. `limits` {} stands for none; `limits_set_by` is the actor of the rule with
+    them. `matched` is true if there is a rule for at least one of the person's groups."""
 
     role: str = ""
     team_ids: tuple[str, ...] = ()

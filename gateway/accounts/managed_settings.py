@@ -41,7 +41,7 @@ class StoredSettings:
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What an agent gets. `uuid` names the place of the settings, `checksum` their content."""
+    """The settings of an agent. `uuid` names the place of the settings, `checksum` their content."""
 
     uuid: str
     checksum: str

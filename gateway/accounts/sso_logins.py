@@ -27,7 +27,7 @@ LEASE_S = 120  # a worker that claimed a check has this time; then another one r
 
 @dataclass(frozen=True, slots=True)
 class NewLogin:
-    """What the provider stated at a sign-in."""
+    """Statements of the provider at a sign-in."""
 
     user_id: str
     organization_id: str

@@ -90,7 +90,7 @@ class Creating(Body):
 
 @dataclass(frozen=True, slots=True)
 class Creation(Generic[T]):
-    """What an operation creates: the kind of object, and the content of the answer for an existing one. `show` raises
+    """The creation of an object: its kind, and the content of the answer for an existing one. `show` raises
     NotFound for an object that exists no longer."""
 
     kind: str

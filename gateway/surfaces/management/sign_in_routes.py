@@ -164,7 +164,7 @@ OPERATIONS: tuple[Operation, ...] = (
            errors=(401, 429)),
     public("POST", "/auth/sign-up/email", sign_up, "Sign up by invitation", request=SignUp, answer=SignedInAnswer,
            errors=(404, 409, 429)),
-    public("POST", "/auth/invitation", find_invitation, "What an invitation is for", request=Token,
+    public("POST", "/auth/invitation", find_invitation, "Show an invitation", request=Token,
            answer=shape(invitation=InvitationAnswer), errors=(404, 429)),
     public("GET", "/auth/get-session", get_session, "Who is signed in",
            answer={"anyOf": [SessionAnswer, {"type": "null"}]}, errors=(403,)),
