@@ -87,7 +87,7 @@ def test_redis_keeps_secrets_where_there_is_one_and_the_store_while_it_is_away(
     small_company, redis_url, tmp_path
 ) -> None:
     company = small_company
-    there = open_redis(RedisSettings(redis_url, 0.5), company.clock)
+    there = open_redis(RedisSettings(redis_url, 30.0), company.clock)
     away = open_redis(RedisSettings(f"unix://{tmp_path}/none.sock", 0.2), company.clock)
     caller = company.authentication().caller(company.make_key().token)
     kept, _ = secrets_of(company, there).make(caller, LOCK, 60)

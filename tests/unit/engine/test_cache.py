@@ -195,7 +195,7 @@ def test_an_entry_ends_with_its_time(sqlite_database, clock):
 
 
 def test_redis_lets_one_worker_make_an_answer_at_a_time(redis_url, clock):
-    client = open_redis(RedisSettings(redis_url, 1.0), clock)
+    client = open_redis(RedisSettings(redis_url, 30.0), clock)
     one, two = (ResponseCache(RedisCacheStore(client), b"s", SIZES) for _ in range(2))
     assert one.lock("cache-lock") and not two.lock("cache-lock")
     one.put("cache-lock", ENTRY, 60)

@@ -19,7 +19,7 @@ GONE = ConnectFailed("connection refused")
 
 @pytest.fixture
 def client(redis_url, clock):
-    found = open_redis(RedisSettings(redis_url, 1.0), clock)
+    found = open_redis(RedisSettings(redis_url, 30.0), clock)
     yield found
     found._client.flushall()
     found.close()

@@ -15,7 +15,7 @@ def pair(books, redis_url, clock):
     limits = RateLimits(books.worker.database, books.worker.control)
     limits.set_limit("key", "key_1", "requests", 4)
     clock.freeze()
-    return [RateLimiter(limits, clock, open_redis(RedisSettings(redis_url, 1.0), clock)) for _ in range(2)]
+    return [RateLimiter(limits, clock, open_redis(RedisSettings(redis_url, 30.0), clock)) for _ in range(2)]
 
 
 def test_workers_count_together_over_redis(pair):
