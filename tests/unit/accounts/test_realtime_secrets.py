@@ -31,6 +31,7 @@ def secrets_of(company: Any, redis: Any = None) -> RealtimeSecrets:
 
 
 def test_a_secret_gives_back_its_key_and_what_it_settles_until_its_end(company) -> None:
+    company.clock.freeze()
     made, secrets = company.make_key(), secrets_of(company)
     caller = company.authentication().caller(made.token)
     token, ends_at = secrets.make(caller, LOCK, None)
