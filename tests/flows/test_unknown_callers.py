@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
+from support.fleet import wait_until
 from support.gateways import GatewayProcess
 from support.spending import query
 
@@ -180,11 +181,9 @@ def test_heads_and_short_bodies_that_stop_halfway_count_among_the_bytes_of_bodie
     time.sleep(0.3)
     short = connect()
     short.sendall(head("/v1/chat/completions", 16_000) + b"{")
-    time.sleep(0.1)
-    assert figure(running, "bodies_bytes") == 16_000
+    wait_until(lambda: figure(running, "bodies_bytes") == 16_000)
     short.close()
-    time.sleep(0.1)
-    assert figure(running, "bodies_bytes") == 0
+    wait_until(lambda: figure(running, "bodies_bytes") == 0)
 
 
 def _is_answered(caller: socket.socket, status: bytes) -> bool:
