@@ -178,7 +178,7 @@ def delete_rule(database: Database, control: Control, organization_id: str, rule
 
 
 def mark_stale(organization_id: str, group: str) -> None:
-    """Mark the members of a group, whose grants are to be computed again. Within a write."""
+    """Mark the members of a group: their grants must be computed again. Within a write."""
     members = MemberGroup.select(MemberGroup.member).where(
         MemberGroup.organization == organization_id, MemberGroup.name == group
     )

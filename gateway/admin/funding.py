@@ -97,7 +97,7 @@ class Funding:
     def write_limits(
         self, scope: str, scope_id: str, organization_id: str, edit: LimitEdit, *, setter: str, actor: str, now: int
     ) -> None:
-        """The part of `set_limits` that runs within a transaction. `setter` is the person whose rank counts."""
+        """The part of `set_limits` that runs within a transaction. The rank of `setter` decides."""
         before = self.budgets.status(scope_id).limits
         limits = edit(before)
         rank = setter_of(setter, organization_id)

@@ -145,7 +145,7 @@ class SsoAccounts:
 
     def _join(self, provider: IdentityProvider, identity: ProviderIdentity, user_id: str, now: int) -> None:
         """Add the memberships that the provider's settings give. Raises Forbidden if an organization's own provider
-        signs in somebody who is no member."""
+        signs in a person who is not a member."""
         if provider.create_people:
             user = User.get_by_id(user_id)
             for organization_id in _to_join(provider, identity, user_id):

@@ -1,4 +1,4 @@
-"""What the gateway of this node says about itself, for commands that cannot reach the database."""
+"""The status of the gateway on this node, for commands that cannot reach the database."""
 
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
