@@ -58,14 +58,14 @@ def with_pictures(value: Any) -> Any:
 
 
 def with_files(body: dict[str, Any]) -> dict[str, Any]:
-    """The form with a real file in the place of each, and of an address; without empty texts, since the client in
-    process leaves out the blank line before these."""
+    """The form with a real file in the place of each, and of an address. Empty texts and names with line breaks are left
+    out, since the client in process writes neither correctly."""
     if "url" in body:
         body = {"file": b""} | {name: value for name, value in body.items() if name != "url"}
     real = {name: [FILES[name]] * len(one) if isinstance(one, list) else FILES[name]
             for name, one in body.items() if name in FILES}  # fmt: skip
     said = {name: [text for text in one if text != ""] if isinstance(one, list) else one for name, one in body.items()}
-    return {name: one for name, one in {**said, **real}.items() if one != ""}
+    return {name: one for name, one in {**said, **real}.items() if one != "" and not {*name} & {"\r", "\n"}}
 
 
 def events_of(answer: "schemathesis.Response") -> Iterator[Any]:

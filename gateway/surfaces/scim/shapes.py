@@ -33,11 +33,11 @@ def describe_value(attribute: ScimAttribute) -> dict[str, Any]:
 
 
 def _resource(schema: ScimSchema, urns: tuple[str, ...]) -> dict[str, Any]:
+    """Return the schema of an answer. Queries select its attributes, so only those that every answer has are required."""
     members: dict[str, Any] = {attribute.name: describe_value(attribute) for attribute in schema.attributes}
     members["externalId"] = "string"
     members["meta"] = {"type": "object"}
-    required = {attribute.name: members.pop(attribute.name) for attribute in schema.attributes if attribute.required}
-    return named(f"Scim{schema.name}", members, schemas=[one_of(*urns)], id="string", **required)
+    return named(f"Scim{schema.name}", members, schemas=[one_of(*urns)], id="string")
 
 
 USER_SHAPE = _resource(USER, (CORE_USER, ENTERPRISE))
@@ -48,17 +48,17 @@ USER_SHAPE["properties"][ENTERPRISE] = {
 GROUP_SHAPE = _resource(GROUP, (CORE_GROUP,))
 
 
-def _request(shape: dict[str, Any]) -> dict[str, Any]:
+def _request(shape: dict[str, Any], schema: ScimSchema) -> dict[str, Any]:
     """Return the schema of a request with a resource: the gateway chooses the id."""
-    required = sorted({*shape["required"]} - {"id", "schemas"})
+    required = sorted(attribute.name for attribute in schema.attributes if attribute.required)
     kept = dict(shape["properties"])
     for chosen in ("id", "meta", "groups"):
         kept.pop(chosen, None)
     return {**shape, "title": f"{shape['title']}Request", "properties": kept, "required": required}
 
 
-USER_REQUEST = _request(USER_SHAPE)
-GROUP_REQUEST = _request(GROUP_SHAPE)
+USER_REQUEST = _request(USER_SHAPE, USER)
+GROUP_REQUEST = _request(GROUP_SHAPE, GROUP)
 
 
 def _list(title: str, item: Any) -> dict[str, Any]:
@@ -72,9 +72,8 @@ def _list(title: str, item: Any) -> dict[str, Any]:
     )
 
 
-# Queries select the attributes of listed resources, so none of them is required there.
-USER_LIST = _list("ScimUserList", {**USER_SHAPE, "title": "ScimListedUser", "required": ["id"]})
-GROUP_LIST = _list("ScimGroupList", {**GROUP_SHAPE, "title": "ScimListedGroup", "required": ["id"]})
+USER_LIST = _list("ScimUserList", USER_SHAPE)
+GROUP_LIST = _list("ScimGroupList", GROUP_SHAPE)
 RESOURCE_LIST = _list("ScimResourceList", named("ScimListedResource", schemas=["string"], id="string"))
 SEARCH_URN = "urn:ietf:params:scim:api:messages:2.0:SearchRequest"
 SEARCH = named(
