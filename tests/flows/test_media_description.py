@@ -58,8 +58,8 @@ def with_pictures(value: Any) -> Any:
 
 
 def with_files(body: dict[str, Any]) -> dict[str, Any]:
-    """The form with a real file in the place of each, and of an address. Empty texts and names with line breaks are left
-    out, since the client in process writes neither correctly."""
+    """The form with a real file in the place of each, and of an address, without empty texts and names with line
+    breaks: the client in process writes neither correctly."""
     if "url" in body:
         body = {"file": b""} | {name: value for name, value in body.items() if name != "url"}
     real = {name: [FILES[name]] * len(one) if isinstance(one, list) else FILES[name]

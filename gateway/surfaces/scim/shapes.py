@@ -33,7 +33,7 @@ def describe_value(attribute: ScimAttribute) -> dict[str, Any]:
 
 
 def _resource(schema: ScimSchema, urns: tuple[str, ...]) -> dict[str, Any]:
-    """Return the schema of an answer. Queries select its attributes, so only those that every answer has are required."""
+    """Return the schema of an answer. Only the attributes that no query can leave out are required."""
     members: dict[str, Any] = {attribute.name: describe_value(attribute) for attribute in schema.attributes}
     members["externalId"] = "string"
     members["meta"] = {"type": "object"}
