@@ -20,6 +20,7 @@ SQLITE_AWAY = {3, 7, 8, 10, 11, 13, 14, 15, 22, 23, 26}
 SQLITE_FULL = 13
 DISK_FULL = "53100"
 INSUFFICIENT_PRIVILEGE = "42501"
+LOCK_NOT_AVAILABLE = "55P03"
 
 
 class Verdict(enum.Enum):
@@ -55,6 +56,11 @@ def is_full(error: Exception) -> bool:
 def is_denied(error: Exception) -> bool:
     """Return whether the error means that the store's user lacks a privilege."""
     return getattr(_cause_of(error), "sqlstate", "") == INSUFFICIENT_PRIVILEGE
+
+
+def is_locked(error: Exception) -> bool:
+    """Return whether a wait for a locked table ended."""
+    return getattr(_cause_of(error), "sqlstate", "") == LOCK_NOT_AVAILABLE
 
 
 def _cause_of(error: Exception) -> BaseException | None:

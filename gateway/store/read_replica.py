@@ -5,6 +5,7 @@ decides about money is read from it.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, TypeVar
 
 import peewee
@@ -12,7 +13,7 @@ import peewee
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import Unavailable
 from gateway.runtime.state_changes import INFO, WARNING, StateChange, StateLog
-from gateway.store.faults import Verdict, judge
+from gateway.store.faults import Verdict, is_locked, judge
 from gateway.store.pool import DRIVER_ERRORS
 
 T = TypeVar("T")
@@ -22,6 +23,10 @@ REMEDY = "check database.replica_url and the replication; meanwhile reports are 
 BACK = StateChange("replica.back", SUBJECT, "reports are read from the replica again", INFO)
 CHECK_S = 2.0  # how long a measured lag counts
 RETRY_S = 5.0  # how long a replica that failed is not asked
+# A replica repeats the locks of the primary's table changes and holds them while its replay is paused or behind.
+LOCK_WAIT_S = 2
+LOCKED_RETRY_S = 30.0  # how long a replica with a locked table is not asked
+BOUND_LOCKS = f"SET LOCAL lock_timeout = '{LOCK_WAIT_S}s'"  # a session belongs to the pooler, if there is one
 # The leader's row is renewed every two seconds, by the primary's clock: the age of its copy is the replica's lag.
 HEARTBEAT = "SELECT COALESCE(MAX(expires_at), 0), {now} FROM leader"
 
@@ -64,13 +69,15 @@ class ReadReplica:
         if not self.is_usable():
             return otherwise(work)
         try:
-            return self._backend.report(work)
+            return self._backend.report(partial(self._bound_locks, work))
         except Unavailable:  # every connection is busy
             return otherwise(work)
         except peewee.PeeweeException as error:
             # Not only a lost connection: a replica cancels queries that conflict with changes, and it may still lack a
             # new column. A fault of the query itself is repeated, and reported, by the primary.
-            if judge(error) is Verdict.AWAY:
+            if is_locked(error):
+                self._leave_locked()
+            elif judge(error) is Verdict.AWAY:
                 self._leave(error)
             return otherwise(work)
 
@@ -106,9 +113,22 @@ class ReadReplica:
             row = self.peewee.execute_sql(HEARTBEAT.format(now=self._backend.moment_sql())).fetchone()
         return int(row[0]), int(row[1])
 
+    def _bound_locks(self, work: Callable[[], T]) -> T:
+        with self.peewee.transaction():
+            self.peewee.execute_sql(BOUND_LOCKS)
+            return work()
+
     def _leave(self, error: Exception) -> None:
-        self._usable = False
-        self.measured_s = None
-        self._asked_at = self._clock.monotonic() + RETRY_S
+        self._stop_asking(RETRY_S)
         message = f"the database replica is unavailable: {str(error).strip()}"
         self._states.fire(StateChange("replica.away", SUBJECT, message, WARNING, REMEDY))
+
+    def _leave_locked(self) -> None:
+        self._stop_asking(LOCKED_RETRY_S)
+        message = f"a report waited for {LOCK_WAIT_S} s for a table that the database replica has locked"
+        self._states.fire(StateChange("replica.locked", SUBJECT, message, WARNING, REMEDY))
+
+    def _stop_asking(self, seconds: float) -> None:
+        self._usable = False
+        self.measured_s = None
+        self._asked_at = self._clock.monotonic() + seconds

@@ -154,3 +154,32 @@ def test_a_replica_that_lags_or_is_away_is_not_read(
         standby.start()
         until(replica.is_usable)
         assert states.is_healthy("database replica")
+
+
+def pause_replay_with_locked_usage(primary: PostgresServer, standby: PostgresServer) -> None:
+    """Pause the replay inside a change of the usage table, which the standby keeps locked."""
+    locked = f"{EXCLUSIVE} AND relation = 'usage'::regclass"
+    with (
+        psycopg.connect(primary.url) as change,
+        psycopg.connect(standby.url, autocommit=True) as copy,
+        psycopg.connect(primary.url, autocommit=True) as other,
+    ):
+        change.execute("LOCK TABLE usage IN ACCESS EXCLUSIVE MODE")
+        change.execute("SELECT pg_current_xact_id()")  # only a transaction with an id is in the log
+        other.execute("SELECT pg_log_standby_snapshot()")
+        until(lambda: copy.execute(locked).fetchone() == (1,))
+        copy.execute("SELECT pg_wal_replay_pause()")
+        until(lambda: copy.execute("SELECT pg_get_wal_replay_pause_state()").fetchone() == ("paused",))
+
+
+def test_a_table_that_the_replica_has_locked_is_read_from_the_primary(
+    start: Callable[[str], Any], servers: tuple[PostgresServer, PostgresServer]
+) -> None:
+    with start(MUCH_S) as gateway:
+        states = gateway.services.telemetry.states
+        until(gateway.services.store.database.replica.is_usable)
+        reader = Reader(gateway)
+        asked = reader.ask()
+        pause_replay_with_locked_usage(*servers)
+        assert asked in reader.listed()
+        assert states.firing("database replica") == "replica.locked" and states.is_healthy("database")
