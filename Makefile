@@ -86,7 +86,7 @@ fuzz: .venv/test.stamp
 
 # Measure success rates and delays for one provider fault after the other, and then for outages of an installation:
 # database, Redis, disk, catalogue, restarts.
-drills: .venv/test.stamp .venv/tools.stamp
+drills: .venv/test.stamp .venv/tools.stamp .venv/pgbouncer.stamp
 	$(BIN)/pytest tests/drills -s -m "soak or not soak"
 
 # Each template of the command-line client: made, installed from the package registries, tested, and run once.
@@ -182,6 +182,14 @@ COMPILED = _pytest cryptography flask gevent httpx httpx2 hypothesis jinja2 jose
 		dpkg-deb --fsys-tarfile $${pair%%:*}_*.deb 2>/dev/null | tar -xO ./usr/$${pair#*:} >program 2>/dev/null \
 			&& install -m 755 program "$(CURDIR)/$(BIN)/$$name" || echo "$$name is not here: what needs it is skipped"; \
 	done; cd /; rm -rf "$$folder"
+	@touch $@
+
+# Debian's PgBouncer with its libraries, unpacked for the drills, which are skipped without it.
+.venv/pgbouncer.stamp: | .venv/bin/python
+	@folder=$$(mktemp -d); cd "$$folder"; packages="pgbouncer libc-ares2 libevent-2.1-7"; \
+		{ apt-get download $$packages || { timeout 60 apt-get update && apt-get download $$packages; }; } >/dev/null 2>&1; \
+		for package in *.deb; do dpkg-deb -x "$$package" "$(CURDIR)/.venv/pgbouncer" 2>/dev/null; done; cd /; rm -rf "$$folder"
+	@test -x .venv/pgbouncer/usr/sbin/pgbouncer || echo "PgBouncer is not here: its drill is skipped"
 	@touch $@
 
 # The engine of ClickHouse, which only its own tests load. They are skipped where it does not exist.

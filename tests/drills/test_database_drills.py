@@ -1,7 +1,7 @@
-"""Faults of the database around two nodes under load: what callers see, and whether rows and money are whole.
+"""Faults of the database and of Redis around two nodes under load: what callers see, and whether rows and money are whole.
 
-Real PostgreSQL servers with streaming replication; a strict stand-in for PgBouncer, which no package registry has.
-`make drills`; docs/reliability.md has the table, which WRITE_GOLDENS=1 writes.
+PostgreSQL with streaming replication, PgBouncer, and Redis with a Sentinel are real. `make drills`; docs/reliability.md
+has the table, which WRITE_GOLDENS=1 writes.
 """
 
 import os
@@ -11,7 +11,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +22,10 @@ import pytest
 from fakes.openai import FakeOpenAI
 from support.fleet import Fleet, probe, wait_until
 from support.gateways import ROOT
+from support.pgbouncer import PgBouncer
 from support.postgres_servers import PostgresServer, open_folder
+from support.redis_servers import HOST, MASTER, PASSWORD, RedisServers, wait_for
 from support.spending import SECRETS
-from support.transaction_pooler import TransactionPooler
 
 pytestmark = pytest.mark.soak
 
@@ -33,6 +34,7 @@ MARKS = re.compile(r"(<!-- database drills -->\n).*?(<!-- end of database drills
 BODY = {"model": "openai/gpt-4o-mini", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 20}
 AWAY_S = 20.0
 CALLERS = 8
+DRILLS = 5
 PAUSE_S = 0.1
 COLUMNS = (
     "Drill",
@@ -98,7 +100,7 @@ def table() -> Iterator[list[str]]:
     yield lines
     text = "\n".join([HEAD, "|---|---|---|---|---|---|", *lines])
     print("\n" + text)
-    if os.environ.get("WRITE_GOLDENS") and len(lines) == 4:
+    if os.environ.get("WRITE_GOLDENS") and len(lines) == DRILLS:
         page = PAGE.read_text()
         PAGE.write_text(MARKS.sub(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", page))
 
@@ -233,7 +235,7 @@ def test_a_standby_takes_over(
 def test_a_pooler_restarts(
     server: PostgresServer, start: Callable[..., tuple[Fleet, FakeOpenAI]], table: list[str]
 ) -> None:
-    pooler = TransactionPooler(server.socket_url)
+    pooler = PgBouncer(server.folder, server)
     try:
         fleet, upstream = start(pooler.url)
         with load_on(fleet) as load:
@@ -245,7 +247,33 @@ def test_a_pooler_restarts(
             back = time.monotonic()
             gevent.sleep(5)
         books = check_books(server.url, fleet, load, upstream)
-        name = "A pooler in transaction mode restarts five times in five seconds"
+        name = "PgBouncer in transaction mode restarts five times in five seconds"
         add_row(table, name, load, (away, back), books)
     finally:
-        pooler.close()
+        pooler.stop()
+
+
+def test_the_master_of_redis_crashes_and_a_sentinel_promotes_its_replica(
+    server: PostgresServer, start: Callable[..., tuple[Fleet, FakeOpenAI]], table: list[str]
+) -> None:
+    with ExitStack() as stack:
+        servers = RedisServers(stack)
+        master, replica, sentinel = servers.start_replicated()
+        url = f"redis+sentinel://:{PASSWORD}@{HOST}:{sentinel}/{MASTER}/0"
+        fleet, upstream = start(server.url, REDIS_URL=url)
+        promoted = servers.client(replica, PASSWORD)
+        with load_on(fleet) as load:
+            gevent.sleep(5)
+            away = time.monotonic()
+            servers.processes[master].kill()
+            wait_until(lambda: any("Redis is away" in probe(node)[1] for node in fleet.nodes))
+            wait_for(lambda: promoted.role()[0] == b"master" and promoted.dbsize())
+            wait_until(lambda: all(probe(node) == (200, "ready\n") for node in fleet.nodes))
+            back = time.monotonic()
+            gevent.sleep(5)
+        assert not [one for one in load.asked if one.error]
+        books = check_books(server.url, fleet, load, upstream)
+        name = (
+            f"The master of Redis crashes; used again after {back - away:.1f} s, when a Sentinel promoted the replica"
+        )
+        add_row(table, name, load, (away, back), books)

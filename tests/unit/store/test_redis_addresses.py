@@ -1,15 +1,11 @@
 """REDIS_URL with a real Sentinel that promotes a replica, and with a real cluster of two nodes."""
 
-import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from subprocess import Popen
 
 import pytest
-import redis as library
 from support.gateways import free_port
-from support.servers import run_redis_process
+from support.redis_servers import HOST, MASTER, PASSWORD, RedisServers, wait_for
 
 from gateway import errors
 from gateway.clock import Clock
@@ -17,42 +13,9 @@ from gateway.configuration.effective_values import mask
 from gateway.configuration.settings import RedisSettings, SettingsError
 from gateway.store import redis
 
-HOST = "127.0.0.1"
-WAIT_S = 15.0
 
-
-def wait_for(done: Callable[[], object]) -> None:
-    until = time.monotonic() + WAIT_S
-    while True:
-        try:
-            if done():
-                return
-        except (library.RedisError, errors.Unavailable):
-            pass
-        assert time.monotonic() < until, "the servers did not get ready"
-        time.sleep(0.05)
-
-
-def is_open(port: int) -> bool:
-    with socket.socket() as connection:
-        return connection.connect_ex((HOST, port)) == 0
-
-
-class Servers:
-    """Redis processes on ports of this host."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self.processes: dict[int, Popen[bytes]] = {}
-
-    def start(self, *options: str) -> int:
-        port = free_port()
-        self.processes[port] = self._stack.enter_context(run_redis_process("--port", str(port), *options))
-        wait_for(lambda: is_open(port))
-        return port
-
-    def client(self, port: int) -> library.Redis:
-        return self._stack.enter_context(library.Redis(HOST, port))
+class Servers(RedisServers):
+    """Redis processes, and the gateway's clients of them."""
 
     def open(self, url: str) -> redis.Redis:
         opened = redis.open_redis(RedisSettings(url, 2.0), Clock())
@@ -69,23 +32,13 @@ def servers() -> Iterator[Servers]:
 
 @pytest.mark.slow
 def test_the_replica_that_a_sentinel_promotes_is_used(servers: Servers) -> None:
-    secret = ("--requirepass", "secret", "--masterauth", "secret")
-    first = servers.start(*secret)
-    second = servers.start(*secret, "--replicaof", HOST, str(first))
-    sentinel = servers.start("--sentinel")
-    control = servers.client(sentinel)
-    control.execute_command("SENTINEL MONITOR", "main", HOST, first, 1)
-    for name, value in (("auth-pass", "secret"), ("down-after-milliseconds", 300), ("failover-timeout", 3000)):
-        control.execute_command("SENTINEL SET", "main", name, value)
-    client = servers.open(f"redis+sentinel://:secret@{HOST}:{free_port()},{HOST}:{sentinel}/main/1")
+    first, second, sentinel = servers.start_replicated()
+    client = servers.open(f"redis+sentinel://:{PASSWORD}@{HOST}:{free_port()},{HOST}:{sentinel}/{MASTER}/1")
     client.put("a", b"1", 60)
     assert client.get("a") == b"1"
-    wait_for(lambda: control.sentinel_slaves("main"))
     servers.processes[first].kill()
     wait_for(lambda: client.connected() and client.put_if_absent("b", b"2", 60))
-    replica = library.Redis(HOST, second, db=1, password="secret")
-    assert replica.get("b") == b"2"
-    replica.close()
+    assert servers.client(second, PASSWORD, db=1).get("b") == b"2"
 
 
 @pytest.mark.slow
