@@ -23,6 +23,7 @@ from gateway.accounts.models import (
     Team,
     TeamMember,
     User,
+    is_suspended,
 )
 from gateway.accounts.rule_values import RuleInfo, compile_levels
 from gateway.accounts.versioned_cache import VersionedCache
@@ -50,6 +51,10 @@ MANAGING = "The token of a service account cannot call models; create an API key
 EXPIRED = "The API key has expired; activate it with a new expiry or use another one."
 OWN = tuple(tokens.PREFIXES.values())
 
+SUSPENDED = (
+    "The identity provider of the organization refuses the member who owns the API key. The key works again after the "
+    "member signs in."
+)
 TOKEN_EXPIRED = "The token has expired. Request a new one from the identity provider."
 KEY_REFUSALS = {
     "inactive": "The API key is inactive; activate it or use another one.",
@@ -266,6 +271,7 @@ COLUMNS = (
     Member.id.alias("member_id"),
     Member.role.alias("role"),
     Member.status.alias("member_status"),
+    is_suspended().alias("member_suspended"),
     User.id.alias("user_id"),
     User.status.alias("user_status"),
     AccessRule.id.alias("rule_id"),
@@ -320,6 +326,8 @@ def _refusal_of(row: Mapping[str, Any]) -> Refused | None:
         return Refused(Unauthenticated, KEY_REFUSALS[row["key_status"]])
     if row["member_status"] != "active" or row["user_status"] != "active":
         return Refused(Unauthenticated, "The member who owns the API key was deactivated.")
+    if row["member_suspended"]:
+        return Refused(Unauthenticated, SUSPENDED)
     if row["organization_status"] != "active":
         return Refused(Gone, "The organization of this API key is blocked.", "organization_blocked")
     if row["project_status"] != "active":

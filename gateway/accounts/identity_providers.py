@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from gateway import ids
 from gateway.accounts import audit, organizations, quotas
 from gateway.accounts.changes import commit
-from gateway.accounts.models import Role
+from gateway.accounts.models import Organization, Role
 from gateway.accounts.sso_logins import delete_logins
 from gateway.accounts.sso_models import IdentityDomain, IdentityProviderRow, SsoLogin, UserIdentity
 from gateway.accounts.vault import Vault
@@ -132,6 +132,19 @@ class IdentityProviders:
             return [self._load(row.id) for row in rows.order_by(IdentityProviderRow.id)]
 
         return [replace(provider, client_secret="") for provider in self._database.read(read)]
+
+    def list_required(self) -> list[IdentityProvider]:
+        """Return the active providers with which organizations require single sign-on; without secrets."""
+        rows: Any = Organization.select(Organization.id).where(Organization.sso_required == True)  # noqa: E712
+        required: list[IdentityProvider] = []
+        needs_installation = False
+        for row in self._database.read(partial(list, rows)):
+            own = [provider for provider in self.list_providers(row.id) if provider.active]
+            required += own
+            needs_installation = needs_installation or not own
+        if needs_installation:
+            required += self.configured
+        return required
 
     def find_of(self, organization_id: str, provider_id: str) -> IdentityProvider:
         """Return a provider of an organization, active or not. Raises NotFound."""

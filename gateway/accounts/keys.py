@@ -14,7 +14,7 @@ from gateway import ids
 from gateway.accounts import audit, quotas, tokens
 from gateway.accounts.changes import commit
 from gateway.accounts.key_caps import NO_CAPS, KeyCaps, check_quota
-from gateway.accounts.models import ApiKey, Member, Project, User
+from gateway.accounts.models import ApiKey, Member, Organization, Project, User, is_suspended
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.ids import mask
@@ -67,7 +67,7 @@ LONGEST_DESCRIPTION = 255
 @dataclass(frozen=True, slots=True)
 class KeyInfo:
     """A key as it may be shown. `state` is the effective one; times in µs, `expires_at_us` None = never. Whatever its
-    state, it is refused while the member who owns it is not active (`owner_active`)."""
+    state, it is refused while the member who owns it is inactive or suspended (`owner_active`)."""
 
     id: str
     organization_id: str
@@ -352,8 +352,10 @@ def _select() -> "peewee.ModelSelect[Any]":
             User.email,
             User.name,
             Member.status.alias("membership"),
+            is_suspended().alias("suspended"),
         )
         .join(Project)
+        .join(Organization)
         .switch(ApiKey)
         .join(Member)
         .join(User)
@@ -382,7 +384,7 @@ def _info(row: Any, now: int) -> KeyInfo:
         description=row.description,
         mask=row.mask,
         state=state_of(row.status, row.expires_at, now),
-        owner_active=row.membership == "active",
+        owner_active=row.membership == "active" and not row.suspended,
         expires_at_us=row.expires_at,
         created_at_us=row.created_at,
         updated_at_us=row.updated_at,

@@ -20,6 +20,7 @@ from gateway.accounts.models import (
     Session,
     User,
     UserKind,
+    is_suspended,
 )
 from gateway.accounts.passwords import Passwords
 from gateway.control.version import Control
@@ -40,7 +41,8 @@ class UserInfo:
 
 @dataclass(frozen=True, slots=True)
 class MemberInfo:
-    """A user in an organization; `role` decides what the management surfaces let them do."""
+    """A user in an organization; `role` decides what the management surfaces let them do. `suspended`: the identity
+    provider that the organization requires refuses the person."""
 
     id: str
     organization_id: str
@@ -49,6 +51,7 @@ class MemberInfo:
     name: str
     role: Role
     status: MemberStatus
+    suspended: bool = False
 
 
 def sign_in(
@@ -296,7 +299,13 @@ def _audit(action: str, subject: str, organization_id: str, detail: Mapping[str,
 
 
 def _select() -> "peewee.ModelSelect[Any]":
-    return Member.select(Member, User.email, User.name).join(User).objects()
+    return (
+        Member.select(Member, User.email, User.name, is_suspended().alias("suspended"))
+        .join(User)
+        .switch(Member)
+        .join(Organization)
+        .objects()
+    )
 
 
 def _load(member_id: str) -> MemberInfo:
@@ -308,7 +317,9 @@ def _load(member_id: str) -> MemberInfo:
 
 def _info(row: Any) -> MemberInfo:
     """Convert a row of `_select` to a member with the displayed fields of the user."""
-    return MemberInfo(row.id, row.organization_id, row.user_id, row.email, row.name, row.role, row.status)
+    return MemberInfo(
+        row.id, row.organization_id, row.user_id, row.email, row.name, row.role, row.status, bool(row.suspended)
+    )
 
 
 def _user(row: User) -> UserInfo:

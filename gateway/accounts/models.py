@@ -1,7 +1,7 @@
 """The tables of the accounts: organizations, people, keys, rules and the audit trail."""
 
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import peewee
 
@@ -82,7 +82,8 @@ class User(Base):
 
 
 class Member(Base):
-    """A user in an organization."""
+    """A user in an organization. `suspended_at`: since when the identity provider that the organization requires
+    refuses the person, null = it does not."""
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
@@ -91,12 +92,19 @@ class Member(Base):
     user_id: str
     role = cast("peewee.CharField[Role]", peewee.CharField(16, default="developer"))
     status = cast("peewee.CharField[MemberStatus]", peewee.CharField(16, default="active"))
+    suspended_at = TimeField(null=True)
     created_at = TimeField()
     updated_at = TimeField()
 
     class Meta:
         table_name = "member"
         indexes = ((("organization", "user"), True),)
+
+
+def is_suspended() -> Any:
+    """Return the condition that a row's member is suspended. The query joins Member and Organization."""
+    is_required = (Organization.sso_required == True) & (Organization.break_glass != Member.id)  # noqa: E712
+    return Member.suspended_at.is_null(False) & is_required
 
 
 class Team(Base):

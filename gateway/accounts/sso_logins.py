@@ -4,10 +4,12 @@ A sign-in holds the provider's refresh token. With it the provider is asked at i
 sign in; until `valid_until` an unavailable provider ends nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+import peewee
 
 from gateway import ids
 from gateway.accounts import audit
@@ -20,6 +22,7 @@ from gateway.store.database import Database
 
 NEVER = 0
 LONGEST_ID = 255
+LONGEST_HINT = 6000  # an ID token in the query of an address
 FIRST_RETRY_S = 60
 MOST_DOUBLINGS = 6
 LEASE_S = 120  # a worker that claimed a check has this time; then another one repeats it
@@ -36,6 +39,7 @@ class NewLogin:
     subject: str
     sid: str = ""
     refresh_token: str = field(default="", repr=False)
+    id_token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,9 @@ class SsoLogins:
         """Store a sign-in and return its id."""
         login_id = ids.new("sso")
         sealed = self._vault.seal(login.refresh_token)
+        hint = ""
+        if len(login.id_token) <= LONGEST_HINT:
+            hint = self._vault.seal(login.id_token)
 
         def work() -> None:
             now = self._database.now_us()
@@ -76,6 +83,7 @@ class SsoLogins:
                 subject=login.subject,
                 sid=login.sid[:LONGEST_ID],
                 refresh_token=sealed,
+                id_token_hint=hint,
                 created_at=now,
                 checked_at=now,
                 **self._times(now, bool(sealed)),
@@ -130,21 +138,39 @@ class SsoLogins:
 
         self._database.write(work)
 
+    def id_token_of(self, login_id: str) -> str:
+        """Return the ID token of a sign-in, "" if it is unknown or over."""
+        row = self._database.read(partial(SsoLogin.get_or_none, SsoLogin.id == login_id))
+        return self._vault.open(row.id_token_hint) if row is not None else ""
+
+    def end_unused(self, login_id: str) -> None:
+        """Delete a sign-in without sessions."""
+
+        def work() -> None:
+            if not Session.select().where(Session.sso_login == login_id).exists():
+                delete_logins(SsoLogin.id == login_id)
+
+        self._database.write(work)
+
     def end(self, login_id: str, reason: str, *, actor: str) -> int:
         """End a sign-in with its sessions; how many sessions ended."""
         return self._database.write(partial(self._end, SsoLogin.id == login_id, reason, actor))
 
     def end_matching(self, provider_id: str, issuer: str, subject: str, sid: str, reason: str, *, actor: str) -> int:
-        """End the sign-ins of a provider with this subject and session id; "" matches any. How many sessions ended."""
+        """End the sessions and devices of the sign-ins with this subject and session id; "" matches any. How many
+        sessions ended. Checks of the person continue where they are watched (see `forget`)."""
         chosen = (SsoLogin.provider == provider_id) & (SsoLogin.issuer == issuer)
         if subject:
             chosen &= SsoLogin.subject == subject
         if sid:
             chosen &= SsoLogin.sid == sid
-        return self._database.write(partial(self._end, chosen, reason, actor))
+        return self._database.write(partial(self._end, chosen, reason, actor, is_kept=True))
 
-    def forget(self, go_on: Any = None) -> int:
-        """Delete sign-ins that are over or have neither a session nor a device waiting for one."""
+    def forget(self, watched: Collection[str] = ()) -> int:
+        """Delete sign-ins that are over or have neither a session nor a device waiting for one.
+
+        The last one of each person at the `watched` providers stays, so that the checks of the person continue.
+        """
 
         def work() -> int:
             now = self._database.now_us()
@@ -152,15 +178,22 @@ class SsoLogins:
             devices = DeviceCode.select(DeviceCode.sso_login).where(DeviceCode.sso_login.is_null(False))
             unused = SsoLogin.id.not_in(sessions) & SsoLogin.id.not_in(devices)
             settled = SsoLogin.created_at < now - 3600 * SECOND_US
-            return delete_logins((SsoLogin.valid_until <= now) | (unused & settled))[0]
+            last = (
+                SsoLogin.select(peewee.fn.MAX(SsoLogin.id))
+                .where(SsoLogin.provider.in_(list(watched)), SsoLogin.check_at > NEVER)
+                .group_by(SsoLogin.provider, SsoLogin.user_id)
+            )
+            is_over = (SsoLogin.valid_until <= now) | (unused & settled)
+            return delete_logins(is_over & SsoLogin.id.not_in(last))[0]
 
         return self._database.write(work)
 
-    def _end(self, chosen: Any, reason: str, actor: str) -> int:
+    def _end(self, chosen: Any, reason: str, actor: str, is_kept: bool = False) -> int:
         rows = list(SsoLogin.select().where(chosen))
-        if not rows:
-            return 0
-        _, count = delete_logins(SsoLogin.id.in_([row.id for row in rows]))
+        login_ids = [row.id for row in rows]
+        count = end_sessions(login_ids)
+        if not is_kept:
+            SsoLogin.delete().where(SsoLogin.id.in_(login_ids)).execute()
         now = self._database.now_us()
         for row in rows:
             detail = {"reason": reason, "provider": row.provider}
@@ -181,9 +214,13 @@ def delete_logins(chosen: Any) -> tuple[int, int]:
     """Delete the sign-ins that match, with their sessions and approved devices; the numbers of sign-ins and of
     sessions. Within a write."""
     login_ids: Sequence[str] = [row.id for row in SsoLogin.select(SsoLogin.id).where(chosen)]
-    if not login_ids:
-        return 0, 0
-    DeviceCode.delete().where(DeviceCode.sso_login.in_(login_ids)).execute()
-    sessions = Session.delete().where(Session.sso_login.in_(login_ids)).execute()
+    sessions = end_sessions(login_ids)
     SsoLogin.delete().where(SsoLogin.id.in_(login_ids)).execute()
     return len(login_ids), sessions
+
+
+def end_sessions(login_ids: Sequence[str]) -> int:
+    """End the sessions and approved devices of sign-ins; how many sessions ended. Within a write."""
+    DeviceCode.delete().where(DeviceCode.sso_login.in_(login_ids)).execute()
+    count: int = Session.delete().where(Session.sso_login.in_(login_ids)).execute()
+    return count

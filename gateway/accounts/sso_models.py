@@ -84,4 +84,10 @@ class SsoLogin(Base):
         table_name = "sso_login"
 
 
+def has_own_provider(organization_id: str) -> bool:
+    """Return whether an organization has an active identity provider of its own. Within a read or write."""
+    own = IdentityProviderRow.organization == organization_id
+    return IdentityProviderRow.select().where(own, IdentityProviderRow.active == True).exists()  # noqa: E712
+
+
 SSO_MODELS: Sequence[type[Base]] = (IdentityProviderRow, IdentityDomain, UserIdentity, SsoLogin)

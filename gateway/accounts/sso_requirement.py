@@ -12,7 +12,7 @@ from gateway.accounts.changes import commit
 from gateway.accounts.members import MemberInfo, list_members
 from gateway.accounts.models import Member, Organization, User
 from gateway.accounts.sessions import SessionInfo
-from gateway.accounts.sso_models import IdentityProviderRow
+from gateway.accounts.sso_models import has_own_provider
 from gateway.control.version import Control
 from gateway.errors import Forbidden, InvalidRequest, NotFound
 from gateway.store.database import Database
@@ -57,7 +57,7 @@ def set_requirement(
 
     def work(now: int) -> SsoRequirement:
         if requirement.required:
-            if not any_configured and not _own_providers(organization_id):
+            if not any_configured and not has_own_provider(organization_id):
                 raise InvalidRequest("Add an identity provider before you require single sign-on.", param="required")
             _check_break_glass(organization_id, requirement.break_glass_member_id)
         values = {"sso_required": requirement.required, "break_glass": requirement.break_glass_member_id}
@@ -123,15 +123,9 @@ def _shut(organization_ids: list[str], by_installation: bool) -> dict[str, str]:
     required = {row.id: row.break_glass for row in rows}
     if not by_installation:
         return required
-    return {organization_id: member for organization_id, member in required.items() if _own_providers(organization_id)}
-
-
-def _own_providers(organization_id: str) -> bool:
-    return (
-        IdentityProviderRow.select()
-        .where(IdentityProviderRow.organization == organization_id, IdentityProviderRow.active == True)  # noqa: E712
-        .exists()
-    )
+    return {
+        organization_id: member for organization_id, member in required.items() if has_own_provider(organization_id)
+    }
 
 
 def _check_break_glass(organization_id: str, member_id: str) -> None:

@@ -13,6 +13,7 @@ from gateway.accounts.identity_providers import IdentityProvider
 from gateway.accounts.models import Member, Organization, Role, User
 from gateway.accounts.provisioning.provisioned_accounts import organization_of_account
 from gateway.accounts.second_factor import SecondFactors
+from gateway.accounts.sso_suspension import SsoSuspensions
 from gateway.admin.group_grants import GroupGrants
 from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden
@@ -43,6 +44,7 @@ class SsoAccounts:
         self._control = control
         self._factors = factors
         self._grants = grants
+        self.suspensions = SsoSuspensions(database, control)
 
     def sign_in(self, provider: IdentityProvider, identity: ProviderIdentity) -> str:
         """Return the id of the person's user. Raises Forbidden (code sso_failed or account_deactivated) or Conflict
@@ -55,7 +57,7 @@ class SsoAccounts:
             user_id = known.user_id
         else:
             user_id = self._settle(provider, identity)
-        self.apply_groups(provider, user_id, identity.groups)
+        self.confirm(provider, user_id, identity.groups)
         return user_id
 
     def connect(self, provider: IdentityProvider, identity: ProviderIdentity, user_id: str) -> None:
@@ -69,6 +71,11 @@ class SsoAccounts:
 
         commit(self._database, self._control, work, confirm=False)
         self.apply_groups(provider, user_id, identity.groups)
+
+    def confirm(self, provider: IdentityProvider, user_id: str, groups: tuple[str, ...] | None) -> None:
+        """Record that the provider accepts a person: suspended memberships are restored, and group rules applied."""
+        self.suspensions.restore(provider, user_id, actor=actor_of(provider))
+        self.apply_groups(provider, user_id, groups)
 
     def apply_groups(self, provider: IdentityProvider, user_id: str, groups: tuple[str, ...] | None) -> None:
         """Apply the group rules of the organizations of a provider; None: the groups are unknown and stay."""

@@ -1,7 +1,8 @@
 """Checks of sign-ins: the identity provider is asked at intervals whether each person may still sign in.
 
 A person whom the provider refuses loses the sessions of this sign-in, and the applications that they connected to the
-organizations of the provider. An unavailable provider is asked again; its sign-ins end when they are too old.
+organizations of the provider. Organizations that require the provider suspend the member instead, with all keys.
+An unavailable provider is asked again; its sign-ins end when they are too old.
 """
 
 import logging
@@ -11,7 +12,7 @@ from functools import partial
 from gateway.accounts.identity_providers import IdentityProvider
 from gateway.accounts.sso_logins import DueLogin, SsoLogins
 from gateway.admin.sso_accounts import actor_of
-from gateway.admin.sso_sign_in import SingleSignOnService
+from gateway.admin.sso_sign_in import OFFLINE, SingleSignOnService
 from gateway.errors import GatewayError, NotFound
 from gateway.oauth.grants import Grants
 from gateway.runtime.lazy_import import LazyImport
@@ -49,8 +50,9 @@ class SsoChecks:
                 return
 
     def forget(self, go_on: Callable[[], bool]) -> None:
-        """Delete sign-ins that are over."""
-        self._logins.forget()
+        """Delete sign-ins that are over, but go on checking people whose keys depend on their provider."""
+        required = self._service.providers.list_required()
+        self._logins.forget([provider.id for provider in required if OFFLINE in provider.scopes])
 
     def check(self, login: DueLogin) -> None:
         """Ask the provider about one sign-in, and end it if the person is refused."""
@@ -69,10 +71,13 @@ class SsoChecks:
             self._logins.postpone(login)
             return
         self._logins.confirm(login.id, answer.refresh_token)
-        self._service.accounts.apply_groups(provider, login.user_id, answer.groups)
+        self._service.accounts.confirm(provider, login.user_id, answer.groups)
 
     def _end(self, login: DueLogin, provider: IdentityProvider) -> None:
         actor = actor_of(provider)
+        suspended: list[str] = []
+        if OFFLINE in provider.scopes:
+            suspended = self._service.accounts.suspensions.suspend(provider, login.user_id, actor=actor)
         self._logins.end(login.id, REFUSED, actor=actor)
-        for grant_id in self._grants.ids_of_person(login.user_id, login.organization_id):
+        for grant_id in self._grants.ids_of_person(login.user_id, login.organization_id, besides=suspended):
             self._grants.end(grant_id, REFUSED, actor=actor)

@@ -6,6 +6,7 @@ secret in a cookie, of which the flow has the hash. A response that an attacker 
 
 import hmac
 import json
+import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.accounts import audit
 from gateway.accounts.identity_providers import IdentityProvider, IdentityProviders
-from gateway.accounts.sessions import NewSession, Sessions
+from gateway.accounts.sessions import NewSession, SessionInfo, Sessions
 from gateway.accounts.sso_logins import NewLogin, SsoLogins
 from gateway.accounts.throttle import Throttle, ThrottleGate
 from gateway.accounts.tokens import hash_token
@@ -43,9 +44,13 @@ LOGOUT_S = 900.0
 BACK_CHANNEL = "back-channel logout"
 # Errors of a provider that was asked without a page for the person (prompt=none).
 SILENT_ERRORS = frozenset(("login_required", "interaction_required", "consent_required", "account_selection_required"))
+# Only refresh tokens of this scope are valid without a session at the provider (OpenID Connect Core, section 11), so
+# only with it a refused refresh token means that the person may no longer sign in.
+OFFLINE = "offline_access"
 EXPIRED = "This sign-in has expired or was begun in another browser. Sign in again."
 
 client = LazyImport("gateway.sso.openid_client")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +200,29 @@ class SingleSignOnService:
                 identity.subject,
                 identity.sid,
                 signed_in.refresh_token,
+                signed_in.id_token,
             )
         )
         return SsoResult(self._sessions.open(signed_in_user, place.agent, login_id), flow["target"])
+
+    def sign_out(self, session: SessionInfo, return_uri: str) -> str:
+        """Sign a person out of a session, and return the URL at which the identity provider signs the person out too:
+        "" if the session or the provider has none, or the provider is unavailable."""
+        id_token = ""
+        if session.sso_login:
+            id_token = self.logins.id_token_of(session.sso_login)
+        self._sessions.close(session.id, actor=session.user_id)
+        if not session.sso_login:
+            return ""
+        try:
+            provider = self.providers.find(session.provider_id)
+            if OFFLINE not in provider.scopes:
+                # The refresh token ends at the provider now, which says nothing about the person.
+                self.logins.end_unused(session.sso_login)
+            return self.client.logout_url(provider, id_token, return_uri)
+        except GatewayError as error:
+            log.info("the identity provider %s cannot sign a person out: %s", session.provider_id, error)
+            return ""
 
     def log_out(self, provider_id: str, logout_token: str) -> int:
         """End the sessions that a logout token of the provider names; how many ended. Raises Forbidden (an invalid or

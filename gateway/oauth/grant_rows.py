@@ -1,10 +1,10 @@
 """Queries for rows of grants, and changes of them within an open transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from gateway.accounts import audit
-from gateway.accounts.models import ApiKey, Member, Organization, Project, User
+from gateway.accounts.models import ApiKey, Member, Organization, Project, User, is_suspended
 from gateway.errors import InvalidRequest
 from gateway.oauth.grant_values import Consent, GrantInfo
 from gateway.oauth.models import OAuthCode, OAuthGrant, OAuthToken
@@ -34,6 +34,7 @@ def usable_keys(now: int, *conditions: Any) -> Any:
             Project.status == "active",
             Organization.status == "active",
             Member.status == "active",
+            ~is_suspended(),
             User.status == "active",
             *conditions,
         )
@@ -101,9 +102,10 @@ def insert_grant(grant_id: str, consent: Consent, key: Any, now: int, end: int) 
     audit.append("oauth.grant", grant_id, actor=consent.user_id, at_us=now, organization_id=key.owner, detail=detail)
 
 
-def ids_of_person(user_id: str, organization_id: str) -> list[str]:
-    """Return the ids of a person's grants for keys of one or ("") all organizations."""
-    rows = OAuthGrant.select(OAuthGrant.id).join(ApiKey).join(Project).where(OAuthGrant.user_id == user_id)
+def ids_of_person(user_id: str, organization_id: str, besides: Collection[str]) -> list[str]:
+    """Return the ids of a person's grants for keys of one or ("") all organizations, without those `besides`."""
+    rows = OAuthGrant.select(OAuthGrant.id).join(ApiKey).join(Project)
+    rows = rows.where(OAuthGrant.user_id == user_id, Project.organization.not_in(list(besides)))
     if organization_id:
         rows = rows.where(Project.organization == organization_id)
     return [row.id for row in rows]

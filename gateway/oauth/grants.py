@@ -274,9 +274,9 @@ class Grants:
 
         return self._database.read(read)
 
-    def ids_of_person(self, user_id: str, organization_id: str = "") -> list[str]:
-        """Return the ids of a person's grants for keys of one or ("") all organizations."""
-        return self._database.read(partial(grant_rows.ids_of_person, user_id, organization_id))
+    def ids_of_person(self, user_id: str, organization_id: str = "", besides: Collection[str] = ()) -> list[str]:
+        """Return the ids of a person's grants for keys of one or ("") all organizations, without those `besides`."""
+        return self._database.read(partial(grant_rows.ids_of_person, user_id, organization_id, besides))
 
     def find(self, grant_id: str) -> GrantInfo:
         """Return a grant. Raises NotFound."""

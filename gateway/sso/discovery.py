@@ -49,6 +49,7 @@ class Endpoints:
     token: str
     keys: str
     userinfo: str = ""
+    end_session: str = ""
     auth_methods: tuple[str, ...] = ()
     states_issuer: bool = False
 
@@ -144,10 +145,16 @@ class ProviderDiscovery:
             self._address(provider, document, "authorization_endpoint"),
             self._address(provider, document, "token_endpoint"),
             self._address(provider, document, "jwks_uri"),
-            self._address(provider, document, "userinfo_endpoint") if document.get("userinfo_endpoint") else "",
+            self._optional(provider, document, "userinfo_endpoint"),
+            self._optional(provider, document, "end_session_endpoint"),
             tuple(text for text in methods if isinstance(text, str)) if isinstance(methods, list) else (),
             document.get("authorization_response_iss_parameter_supported") is True,
         )
+
+    def _optional(self, provider: IdentityProvider, document: Mapping[str, Any], name: str) -> str:
+        if not document.get(name):
+            return ""
+        return self._address(provider, document, name)
 
     def _address(self, provider: IdentityProvider, document: Mapping[str, Any], name: str) -> str:
         """Return an endpoint; it must be an https address, like the issuer."""

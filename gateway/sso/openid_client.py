@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote_plus
 
+from authlib.common.urls import add_params_to_uri
 from authlib.oauth2.auth import ClientAuth
 from authlib.oauth2.claims import JWTClaims
 from authlib.oauth2.rfc6749.parameters import prepare_grant_uri, prepare_token_request
@@ -42,10 +43,11 @@ class PersonRefused(SignInRefused):
 
 @dataclass(frozen=True, slots=True)
 class SignedInIdentity:
-    """The identity after a sign-in, and the refresh token ("" without one)."""
+    """The identity after a sign-in, the refresh token ("" without one), and the ID token."""
 
     identity: ProviderIdentity
     refresh_token: str = field(repr=False)
+    id_token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,21 @@ class OpenIdClient:
         )
         claims = self._read_id_token(provider, endpoints, answer, nonce)
         claims = self._with_userinfo(provider, endpoints, answer, claims)
-        return SignedInIdentity(read_identity(provider, claims), _text(answer.get("refresh_token")))
+        return SignedInIdentity(
+            read_identity(provider, claims), _text(answer.get("refresh_token")), _text(answer.get("id_token"))
+        )
+
+    def logout_url(self, provider: IdentityProvider, id_token: str, return_uri: str) -> str:
+        """Return the URL at which the browser ends the person's session at the provider, "" if the provider has none
+        (OpenID Connect RP-Initiated Logout 1.0). Raises Unavailable."""
+        endpoint = self._discovery.find(provider).end_session
+        if not endpoint:
+            return ""
+        fields = {"client_id": provider.client_id, "post_logout_redirect_uri": return_uri}
+        if id_token:
+            fields["id_token_hint"] = id_token
+        url: str = add_params_to_uri(endpoint, list(fields.items()))
+        return url
 
     def refresh(self, provider: IdentityProvider, refresh_token: str, subject: str) -> RefreshedIdentity:
         """Ask the provider whether a person may still sign in. Raises PersonRefused, SignInRefused (an invalid answer)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
+import httpx
 import pytest
 from joserfc import jwk, jwt
 from support.identity_provider import (
@@ -319,6 +320,47 @@ def test_no_secret_reaches_the_browser_or_the_audit_log(
     assert {"session.create", "identity.link"} <= {entry.action for entry in entries}
     hidden = [CLIENT_SECRET, provider.authorizations[-1]["nonce"], provider.authorizations[-1]["state"]]
     assert not any(text in entry.detail for entry in entries for text in hidden)
+
+
+def sign_out(browser: Browser) -> httpx.Response:
+    csrf = (
+        browser.get("/console/account").text.split('/console/logout"')[1].split('name="csrf" value="')[1].split('"')[0]
+    )
+    return browser.post("/console/logout", csrf=csrf)
+
+
+def test_sign_out_ends_the_session_at_the_provider_too(
+    tenant: Tenant, browser: Browser, provider: FakeIdentityProvider, alice: Account
+) -> None:
+    browser.sign_in("linking")
+    answer = sign_out(browser)
+    assert answer.status_code == 200 and browser.me() is None
+    address = answer.headers["refresh"].partition("url=")[2]
+    assert address.startswith(f"{provider.address}/logout?theme=dark&client_id=gateway+client%2B1&")
+    back = browser.get(address)
+    assert back.headers["location"] == f"{tenant.address}/console/login" and provider.account is None
+    assert browser.get(back.headers["location"]).status_code == 200
+
+
+def test_sign_out_needs_no_provider(
+    tenant: Tenant, browser: Browser, provider: FakeIdentityProvider, alice: Account
+) -> None:
+    browser.sign_in("linking")
+    discovery = tenant.services.sso.service.client._discovery
+    provider.change_document = lambda document: {**document, "end_session_endpoint": None}
+    discovery._memory.clear()
+    answer = sign_out(browser)
+    assert answer.headers["location"] == f"{tenant.address}/console/login" and browser.me() is None
+    provider.change_document = lambda document: document
+    discovery._memory.clear()
+    browser.sign_in("linking")
+    discovery._memory.clear()
+    with provider.away():
+        assert sign_out(browser).status_code == 303
+    discovery._memory.clear()
+    assert browser.me() is None
+    browser.web.cookies.set(COOKIE, tenant.services.management.sessions.open(find_user_id(tenant, alice.email)).token)
+    assert sign_out(browser).headers["location"] == f"{tenant.address}/console/login"
 
 
 def test_a_person_connects_and_disconnects_an_identity_on_the_account_page(

@@ -9,7 +9,7 @@ from support.oauth import App, Person, parameters
 from support.scim_client import IdentityProvider
 from support.shared import Share, Tenant
 
-from gateway.accounts import audit, group_rules, members
+from gateway.accounts import audit, group_rules, keys, members
 from gateway.accounts.group_rules import RuleDraft
 from gateway.accounts.identity_providers import ProviderDraft
 from gateway.accounts.keys import Draft
@@ -212,8 +212,8 @@ def test_the_sign_in_page_finds_the_provider_by_the_address(company: Company) ->
     assert browser.get("/sso?email=alice@unknown.example").status_code == 404
 
 
-def require(company: Company, member_id: str) -> None:
-    requirement = SsoRequirement(True, member_id)
+def require(company: Company, member_id: str, required: bool = True) -> None:
+    requirement = SsoRequirement(required, member_id)
     set_requirement(*company.stores, company.id, requirement, any_configured=True, actor="test")
 
 
@@ -273,6 +273,72 @@ def test_a_person_who_was_disabled_loses_sessions_devices_and_applications_at_th
     assert not device_works(tenant, device) and not application_works(tenant, application)
     entries = audit.list_entries(company.stores[0], company.id)
     assert {"sso.sign_out", "oauth.revoke"} <= {entry.action for entry in entries}
+
+
+def test_a_refused_person_is_suspended_where_the_provider_is_required_until_the_next_sign_in(
+    company: Company, tenant: Tenant
+) -> None:
+    keeper = company.add_person("keeper", "owner")
+    browser = company.sign_in()
+    alice = company.member("alice")
+    key = make_key(tenant, tenant.project_id, alice.id, alice.user_id, "of alice")
+    keeper_key = make_key(tenant, tenant.project_id, keeper.id, keeper.user_id, "of the keeper")
+    require(company, keeper.id)
+    application = connect_application(tenant, browser)
+    account = company.provider.account
+    assert account is not None
+    account.disabled = True
+    company.check()
+    assert browser.me() is None
+    answer = use_key(tenant, key)
+    assert answer.status_code == 401 and "identity provider of the organization refuses" in answer.text
+    assert not application_works(tenant, application)
+    assert company.member("alice").suspended and use_key(tenant, keeper_key).status_code == 200
+    (listed,) = keys.list_keys(company.stores[0], member_id=alice.id)
+    assert (listed.state, listed.owner_active) == ("active", False)
+    account.disabled = False
+    company.sign_in()
+    assert use_key(tenant, key).status_code == 200 and application_works(tenant, application)
+    assert not company.member("alice").suspended
+    actions = [entry.action for entry in audit.list_entries(company.stores[0], company.id)]
+    assert (actions.count("member.suspend"), actions.count("member.restore")) == (1, 1)
+
+
+def test_a_person_is_checked_after_sign_out_where_the_provider_is_required(company: Company, tenant: Tenant) -> None:
+    keeper = company.add_person("keeper", "owner")
+    company.sign_in()
+    alice = company.member("alice")
+    key = make_key(tenant, tenant.project_id, alice.id, alice.user_id, "of alice")
+    assert log_out(company, company.provider.logout_token()) == 200
+    database = company.stores[0]
+    make_older = "UPDATE sso_login SET created_at = 1"
+    require(company, keeper.id)
+    database.write(lambda: database.execute(make_older))
+    tenant.services.sso.checks.forget(lambda: True)
+    company.check()
+    assert use_key(tenant, key).status_code == 200
+    account = company.provider.account
+    assert account is not None
+    account.disabled = True
+    company.check()
+    assert use_key(tenant, key).status_code == 401
+    require(company, keeper.id, required=False)
+    assert use_key(tenant, key).status_code == 200
+
+
+def test_a_refresh_token_that_ends_with_the_session_at_the_provider_suspends_nobody(
+    tenant: Tenant, provider: FakeIdentityProvider
+) -> None:
+    company = Company(tenant, provider, scopes=["openid", "email"])
+    keeper = company.add_person("keeper", "owner")
+    browser = company.sign_in()
+    alice = company.member("alice")
+    key = make_key(tenant, tenant.project_id, alice.id, alice.user_id, "of alice")
+    require(company, keeper.id)
+    assert provider.account is not None
+    provider.account.disabled = True
+    company.check()
+    assert browser.me() is None and use_key(tenant, key).status_code == 200
 
 
 def test_an_unavailable_provider_ends_sessions_only_when_they_are_too_old(company: Company) -> None:
@@ -393,8 +459,14 @@ def identity_of(company: Company, name: str) -> Any:
     return ProviderIdentity(company.provider.address, account.subject, account.email, name, None)
 
 
-def make_key(tenant: Tenant, project_id: str, member_id: str, user_id: str, name: str) -> None:
-    tenant.services.management.create_key(Draft(project_id, member_id, name), Limits(), actor=user_id)
+def make_key(tenant: Tenant, project_id: str, member_id: str, user_id: str, name: str) -> str:
+    draft = Draft(project_id, member_id, name)
+    return tenant.services.management.create_key(draft, Limits(), actor=user_id).token
+
+
+def use_key(tenant: Tenant, key: str) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx.get(f"{tenant.address}/v1/key", headers=headers, trust_env=False, timeout=60)
 
 
 def log_out(company: Company, token: str) -> int:

@@ -31,10 +31,10 @@ class PublishedProvider:
         self._process = subprocess.Popen([npm.node(CACHE), program], stdin=pipe, stdout=pipe, text=True, bufsize=1)
         self.address = f"http://127.0.0.1:{self._read()}"
 
-    def serve(self, callback: str, logout: str) -> None:
+    def serve(self, callback: str, logout: str, home: str) -> None:
         """Accept the gateway with these addresses as a client."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"callback": callback, "logout": logout}) + "\n")
+        self._process.stdin.write(json.dumps({"callback": callback, "logout": logout, "home": home}) + "\n")
         assert self._read() == "ready"
 
     def close(self) -> None:

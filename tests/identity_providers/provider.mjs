@@ -16,13 +16,14 @@ const server = http.createServer((request, response) => {
 server.listen(0, '127.0.0.1', () => console.log(server.address().port))
 
 readline.createInterface({ input: process.stdin }).on('line', (line) => {
-  const { callback, logout } = JSON.parse(line)
+  const { callback, logout, home } = JSON.parse(line)
   const provider = new Provider(`http://127.0.0.1:${server.address().port}`, {
     clients: [
       {
         client_id: 'gateway',
         client_secret: 'a secret / with+signs',
         redirect_uris: [callback],
+        post_logout_redirect_uris: [home],
         grant_types: ['authorization_code', 'refresh_token'],
         backchannel_logout_uri: logout,
         backchannel_logout_session_required: true,

@@ -28,7 +28,9 @@ def set_up(gateway: LocalGateway, provider: Any) -> str:
     made = services.sso.service.providers.create(gateway.organization_id, draft, actor="test").id
     services.sso.domains.claim(gateway.organization_id, made, "acme.example", verified=True, actor="test")
     provider.serve(
-        f"{gateway.address}/console/sso/{made}/callback", f"{gateway.address}/oauth/back-channel-logout/{made}"
+        f"{gateway.address}/console/sso/{made}/callback",
+        f"{gateway.address}/oauth/back-channel-logout/{made}",
+        f"{gateway.address}/console/login",
     )
     rule = RuleDraft("engineers", role="admin")
     group_rules.create_rule(
@@ -94,3 +96,17 @@ def test_a_logout_at_the_provider_ends_the_sessions_of_the_gateway(
     assert alice.me() is None and bob.me() is not None
     names = {one.email for one in members.list_members(gateway.services.store.database, gateway.organization_id)}
     assert {"alice@acme.example", "bob@acme.example"} <= names
+
+
+def test_sign_out_at_the_gateway_ends_the_session_at_the_provider(
+    gateway: LocalGateway, published_provider: Any
+) -> None:
+    provider_id = set_up(gateway, published_provider)
+    alice = sign_in(gateway, provider_id, "alice")
+    csrf = alice.get("/console/account").text.split('/console/logout"')[1].split('name="csrf" value="')[1].split('"')[0]
+    signed_out = alice.post("/console/logout", csrf=csrf)
+    page = alice.get(signed_out.headers["refresh"].partition("url=")[2])
+    done = submit(alice.web, page, logout="yes")
+    assert done.headers["location"] == f"{gateway.address}/console/login"
+    silent = alice.get(alice.to_provider(provider_id, "?silent=1"))
+    assert "error=login_required" in silent.headers["location"]

@@ -85,6 +85,8 @@ class FakeIdentityProvider(FakeServer):
             return send_json(start, 200, {"keys": [key.as_dict(private=False) for key in self.keys]})
         if path == "/authorize":
             return self._authorize(start, query)
+        if path == "/logout":
+            return self._end_session(start, query)
         if path == "/token":
             return self._token(start, headers_of(environ), dict(parse_qsl(body)))
         if path == "/userinfo":
@@ -118,6 +120,7 @@ class FakeIdentityProvider(FakeServer):
             "token_endpoint": f"{self.address}/token",
             "jwks_uri": f"{self.address}/jwks",
             "userinfo_endpoint": f"{self.address}/userinfo",
+            "end_session_endpoint": f"{self.address}/logout?theme=dark",
             "response_types_supported": ["code"],
             "id_token_signing_alg_values_supported": ["RS256"],
             "authorization_response_iss_parameter_supported": self.sends_issuer,
@@ -145,6 +148,15 @@ class FakeIdentityProvider(FakeServer):
             answer["code"] = secrets.token_urlsafe(16)
             self._codes[answer["code"]] = {**query, "account": self.account}
         return send_redirect(start, f"{query['redirect_uri']}?{urlencode(answer)}")
+
+    def _end_session(self, start: Start, query: Json) -> Iterable[bytes]:
+        """Sign the account out (OpenID Connect RP-Initiated Logout 1.0)."""
+        key_set = jwk.KeySet(self.keys)
+        hint = jwt.decode(query["id_token_hint"], key_set).claims
+        if self.account is None or hint["sub"] != self.account.subject or query["client_id"] != CLIENT_ID:
+            return send_json(start, 400, {"error": "invalid_request"})
+        self.account = None
+        return send_redirect(start, query["post_logout_redirect_uri"])
 
     def _token(self, start: Start, headers: dict[str, str], form: Json) -> Iterable[bytes]:
         scheme, _, value = headers.get("authorization", "").partition(" ")

@@ -67,14 +67,21 @@ def sign_in(services: Services, inbound: Inbound) -> Outbound:
 
 
 def sign_out(services: Services, inbound: Inbound) -> Outbound:
-    """Close the session and redirect to the path in the form."""
+    """Close the session, at the identity provider too, and redirect to the path in the form."""
     form = submitted(services, inbound)
     visitor = find_visitor(services, inbound)
+    provider_url = ""
     if visitor is not None:
         check_csrf(services, visitor, SIGN_OUT, form)
-        services.management.sessions.close(visitor.session.id, actor=visitor.user_id)
+        provider_url = services.sso.service.sign_out(visitor.session, inbound.base_url + LOGIN)
     cookies = [write_cookie(inbound, "", 0), write_cookie(inbound, "", 0, PROVIDER_COOKIE)]
-    return redirect(inbound, own_path(form.get("redirect", LOGIN)), cookies)
+    target = form.get("redirect", LOGIN)
+    if target == LOGIN and provider_url:
+        # No redirect: browsers block the redirect of a form to another site.
+        response = page(inbound, "signed_out.html", "Signed out", provider_url=provider_url)
+        response.headers += [*cookies, ("Refresh", f"0; url={provider_url}")]
+        return response
+    return redirect(inbound, own_path(target), cookies)
 
 
 def _second_factor_page(inbound: Inbound, ticket: str, target: str, error: GatewayError | None = None) -> Outbound:

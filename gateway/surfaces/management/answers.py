@@ -70,12 +70,15 @@ def limits_of(status: Status) -> dict[str, Any]:
 
 
 class MemberAnswer(LimitedAnswer):
+    """`suspended`: the identity provider that the organization requires refuses the person."""
+
     columns = ("id", "role", "status", "email", "user_id")
     user_id: str
     email: str
     name: str
     role: str
     status: str
+    suspended: bool
 
 
 class TeamAnswer(LimitedAnswer):

@@ -24,6 +24,7 @@ MINUTE_S = 60
 ROLES = ("developer", "admin")
 CALLBACK = "/console/sso/{}/callback"
 LOGOUT = "/oauth/back-channel-logout/{}"
+AFTER_LOGOUT = "/console/login"
 # Fields of bodies → options of a provider.
 OPTIONS = {
     "scopes": "scopes",
@@ -88,7 +89,7 @@ class DomainAnswer(Answer):
 
 
 class ProviderAnswer(Answer):
-    """`callback_url` and `back_channel_logout_url` are to be registered at the provider."""
+    """`callback_url`, `back_channel_logout_url` and `post_logout_url` are to be registered at the provider."""
 
     columns = ("id", "status", "issuer", "name")
     id: str
@@ -106,6 +107,7 @@ class ProviderAnswer(Answer):
     domains: list[DomainAnswer]
     callback_url: str
     back_channel_logout_url: str
+    post_logout_url: str
     created_at: Time
 
 
@@ -244,6 +246,7 @@ def _show(call: ManagedCall[Any], provider: IdentityProvider) -> ProviderAnswer:
         domains=[_show_domain(domain) for domain in call.services.sso.domains.list_domains(provider.id)],
         callback_url=base + CALLBACK.format(provider.id),
         back_channel_logout_url=base + LOGOUT.format(provider.id),
+        post_logout_url=base + AFTER_LOGOUT,
     )
 
 
