@@ -138,7 +138,7 @@ class IdentityProviders:
         rows: Any = Organization.select(Organization.id).where(Organization.sso_required == True)  # noqa: E712
         required: list[IdentityProvider] = []
         needs_installation = False
-        for row in self._database.read(partial(list, rows)):
+        for row in self._database.read(lambda: list(rows)):
             own = [provider for provider in self.list_providers(row.id) if provider.active]
             required += own
             needs_installation = needs_installation or not own
