@@ -55,7 +55,7 @@ def read_value(member: fields.Field, value: Any, now_us: int) -> Any:
         return _read_number(value)
     if isinstance(member, fields.List) and isinstance(member.inner, fields.Integer):
         return [_read_number(part.strip(" %")) for part in value.split(",")]
-    if isinstance(member, fields.List | fields.Dict | fields.Raw):
+    if isinstance(member, fields.List | fields.Dict | fields.Nested | fields.Raw):
         return read_json(value)
     return value
 

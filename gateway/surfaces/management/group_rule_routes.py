@@ -35,25 +35,32 @@ class RuleLimits(LimitChange):
         exclude = ("alertThresholds",)
 
 
+GROUP = "The name of the group, compared exactly."
+ROLE = "The role of its members."
+TEAM = "Ids of teams that its members join."
+LIMITS = "Spending limits of each member, such as usageLimit."
+PRIORITY = "Of several matching rules, the limits of the smallest count."
+
+
 class NewGroupRule(StrictBody):
     """`limits` are spending limits of each member of the group. Of several matching rules, the highest role counts, all
     teams, and the limits of the rule with the smallest `priority`."""
 
-    group = TextField(1, LONGEST_GROUP, required=True, about="The name of the group, compared exactly.")
-    role = OneOf(ROLES, allow_none=True, load_default=None)
-    teamIds = Names(MOST_RULE_TEAMS, 40, load_default=list)
-    limits = fields.Nested(RuleLimits, load_default=dict, metadata=describe_field("Spending limits of the member."))
-    priority = WholeNumber(FIRST_PRIORITY, LAST_PRIORITY, load_default=NORMAL_PRIORITY)
+    group = TextField(1, LONGEST_GROUP, required=True, about=GROUP)
+    role = OneOf(ROLES, allow_none=True, load_default=None, about=ROLE)
+    teamIds = Names(MOST_RULE_TEAMS, 40, load_default=list, about=TEAM)
+    limits = fields.Nested(RuleLimits, load_default=dict, metadata=describe_field(LIMITS))
+    priority = WholeNumber(FIRST_PRIORITY, LAST_PRIORITY, load_default=NORMAL_PRIORITY, about=PRIORITY)
 
 
 class GroupRuleChange(StrictBody):
     """Absent members stay unchanged; `limits` replaces all limits."""
 
-    group = TextField(1, LONGEST_GROUP)
-    role = OneOf(ROLES, allow_none=True)
-    teamIds = Names(MOST_RULE_TEAMS, 40)
-    limits = fields.Nested(RuleLimits, metadata=describe_field("Spending limits of the member."))
-    priority = WholeNumber(FIRST_PRIORITY, LAST_PRIORITY)
+    group = TextField(1, LONGEST_GROUP, about=GROUP)
+    role = OneOf(ROLES, allow_none=True, about=ROLE)
+    teamIds = Names(MOST_RULE_TEAMS, 40, about=TEAM)
+    limits = fields.Nested(RuleLimits, metadata=describe_field(LIMITS))
+    priority = WholeNumber(FIRST_PRIORITY, LAST_PRIORITY, about=PRIORITY)
 
 
 class GroupRuleAnswer(Answer):
@@ -153,14 +160,17 @@ def _show(rule: GroupRule) -> GroupRuleAnswer:
 
 RULES = "/orgs/<organization_id>/group-rules"
 RULE = f"{RULES}/<group_rule_id>"
+GRANTS = "--role=role --team=teamIds --limits=limits --priority=priority"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", RULES, list_rules, "List group rules", tag=TAG, who=MANAGER, answer=[GroupRuleAnswer],
-            inside="groupRules"),
+            inside="groupRules", commands=("group-rules list",)),
     managed("POST", RULES, create, "Add a group rule", tag=TAG, who=MANAGER, request=NewGroupRule,
-            answer=GroupRuleAnswer, inside="groupRule", success=201, audit="group_rule.create"),
+            answer=GroupRuleAnswer, inside="groupRule", success=201, audit="group_rule.create",
+            commands=(f"group-rules create <group> {GRANTS} -> id",)),
     managed("PATCH", RULE, update, "Change a group rule", tag=TAG, who=RULE_MANAGER, request=GroupRuleChange,
-            answer=GroupRuleAnswer, inside="groupRule", audit="group_rule.update"),
+            answer=GroupRuleAnswer, inside="groupRule", audit="group_rule.update",
+            commands=(f"group-rules set <group_rule_id> --group=group {GRANTS}",)),
     managed("DELETE", RULE, delete, "Delete a group rule", tag=TAG, who=RULE_MANAGER, message="Group rule deleted.",
-            audit="group_rule.delete"),
+            audit="group_rule.delete", commands=("group-rules delete <group_rule_id>",)),
 )  # fmt: skip

@@ -36,35 +36,46 @@ OPTIONS = {
 }
 
 
-class NewProvider(StrictBody):
-    """`trustEmail` accepts e-mail addresses of tokens that do not say whether they are verified. `linkByEmail` connects
-    members by their verified address, `createPeople` creates accounts and memberships with the `role`."""
+NAME = "The text of its button on the sign-in page."
+ISSUER = "The exact issuer of the discovery document."
+CLIENT = "The id of the client at the provider."
+SECRET = "The secret of the client; commands read it from standard input for -."
+SCOPES = "Requested scopes; offline_access gives refresh tokens."
+GROUPS = "The claim with the person's groups."
+ROLE = "The role of new members."
+TRUST = "Accept e-mail addresses of tokens that do not say whether they are verified."
+LINK = "Connect members by their verified e-mail address."
+CREATE = "Create accounts and memberships at the first sign-in."
 
-    name = TextField(1, 80, required=True)
-    issuer = TextField(1, 512, required=True, about="The exact issuer of the discovery document.")
-    clientId = TextField(1, 255, required=True, about="The id of the client at the provider.")
-    clientSecret = TextField(0, 1024, load_default="", about="- reads it from standard input.")
-    scopes = Names(20, 80, load_default=lambda: list(DEFAULT_SCOPES))
-    groupsClaim = TextField(0, 255, load_default="", about="The claim with the person's groups.")
-    role = OneOf(ROLES, load_default="developer", about="The role of new members.")
-    trustEmail = Switch(load_default=False)
-    linkByEmail = Switch(load_default=False)
-    createPeople = Switch(load_default=False)
+
+class NewProvider(StrictBody):
+    """The role is that of people for whom `createPeople` creates accounts and memberships."""
+
+    name = TextField(1, 80, required=True, about=NAME)
+    issuer = TextField(1, 512, required=True, about=ISSUER)
+    clientId = TextField(1, 255, required=True, about=CLIENT)
+    clientSecret = TextField(0, 1024, load_default="", about=SECRET)
+    scopes = Names(20, 80, load_default=lambda: list(DEFAULT_SCOPES), about=SCOPES)
+    groupsClaim = TextField(0, 255, load_default="", about=GROUPS)
+    role = OneOf(ROLES, load_default="developer", about=ROLE)
+    trustEmail = Switch(load_default=False, about=TRUST)
+    linkByEmail = Switch(load_default=False, about=LINK)
+    createPeople = Switch(load_default=False, about=CREATE)
 
 
 class ProviderChange(StrictBody):
     """Absent members stay unchanged. An inactive provider signs nobody in, and its sessions end."""
 
-    name = TextField(1, 80)
-    issuer = TextField(1, 512)
-    clientId = TextField(1, 255)
-    clientSecret = TextField(0, 1024)
-    scopes = Names(20, 80)
-    groupsClaim = TextField(0, 255)
-    role = OneOf(ROLES)
-    trustEmail = Switch()
-    linkByEmail = Switch()
-    createPeople = Switch()
+    name = TextField(1, 80, about=NAME)
+    issuer = TextField(1, 512, about=ISSUER)
+    clientId = TextField(1, 255, about=CLIENT)
+    clientSecret = TextField(0, 1024, about=SECRET)
+    scopes = Names(20, 80, about=SCOPES)
+    groupsClaim = TextField(0, 255, about=GROUPS)
+    role = OneOf(ROLES, about=ROLE)
+    trustEmail = Switch(about=TRUST)
+    linkByEmail = Switch(about=LINK)
+    createPeople = Switch(about=CREATE)
     status = OneOf(("active", "inactive"))
 
 
@@ -262,28 +273,41 @@ ORG = "/orgs/<organization_id>"
 PROVIDERS = f"{ORG}/identity-providers"
 PROVIDER = f"{PROVIDERS}/<provider_id>"
 DOMAIN = f"{PROVIDER}/domains/<domain>"
+SETTINGS = (
+    "--client-secret=clientSecret --scope=scopes --groups-claim=groupsClaim --role=role --trust-email=trustEmail "
+    "--link-by-email=linkByEmail --create-people=createPeople"
+)
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", PROVIDERS, list_providers, "List identity providers", tag=TAG, who=MANAGER, answer=[ProviderAnswer],
-            inside="identityProviders"),
+            inside="identityProviders", commands=("identity-providers list",)),
     managed("POST", PROVIDERS, create, "Add an identity provider", tag=TAG, who=MANAGER, request=NewProvider,
-            answer=ProviderAnswer, inside="identityProvider", success=201, audit="identity_provider.create"),
+            answer=ProviderAnswer, inside="identityProvider", success=201, audit="identity_provider.create",
+            commands=(f"identity-providers add <name> --issuer=issuer! --client-id=clientId! {SETTINGS} "
+                      "-> id callbackUrl",)),
     managed("PATCH", PROVIDER, update, "Change an identity provider", tag=TAG, who=PROVIDER_MANAGER,
             request=ProviderChange, answer=ProviderAnswer, inside="identityProvider",
-            audit="identity_provider.update"),
+            audit="identity_provider.update",
+            commands=("identity-providers set <provider_id> --name=name --issuer=issuer --client-id=clientId "
+                      f"{SETTINGS}",
+                      "identity-providers switch <provider_id> <status>")),
     managed("DELETE", PROVIDER, delete, "Delete an identity provider", tag=TAG, who=PROVIDER_MANAGER,
-            message="Identity provider deleted.", audit="identity_provider.delete"),
+            message="Identity provider deleted.", audit="identity_provider.delete",
+            commands=("identity-providers delete <provider_id>",)),
     managed("POST", f"{PROVIDER}/test", test, "Test an identity provider", tag=TAG, who=PROVIDER_MANAGER,
-            answer=ProviderTestAnswer),
+            answer=ProviderTestAnswer, commands=("identity-providers test <provider_id> ?usable",)),
     managed("POST", f"{PROVIDER}/domains", add_domain, "Add a domain to an identity provider", tag=TAG,
             who=PROVIDER_MANAGER, request=NewDomain, answer=ProviderAnswer, inside="identityProvider", success=201,
-            audit="identity_domain.create"),
+            audit="identity_domain.create", commands=("identity-providers add-domain <provider_id> <domain>",)),
     managed("POST", f"{DOMAIN}/verify", verify_domain, "Verify a domain", tag=TAG, who=PROVIDER_MANAGER,
-            answer=ProviderAnswer, inside="identityProvider", audit="identity_domain.verify"),
+            answer=ProviderAnswer, inside="identityProvider", audit="identity_domain.verify",
+            commands=("identity-providers verify-domain <provider_id> <domain>",)),
     managed("DELETE", DOMAIN, remove_domain, "Remove a domain", tag=TAG, who=PROVIDER_MANAGER,
-            message="Domain removed.", audit="identity_domain.delete"),
+            message="Domain removed.", audit="identity_domain.delete",
+            commands=("identity-providers remove-domain <provider_id> <domain>",)),
     managed("GET", f"{ORG}/sso", show_requirement, "Whether single sign-on is required", tag=TAG, who=MANAGER,
-            answer=RequirementAnswer, inside="sso"),
+            answer=RequirementAnswer, inside="sso", commands=("sso show",)),
     managed("PUT", f"{ORG}/sso", require, "Require single sign-on", tag=TAG, who=OWNER, request=Requirement,
-            answer=RequirementAnswer, inside="sso", audit="organization.update_sso"),
+            answer=RequirementAnswer, inside="sso", audit="organization.update_sso",
+            commands=("sso require <breakGlassMemberId> required=true", "sso make-optional required=false")),
 )  # fmt: skip

@@ -66,6 +66,38 @@ def test_commands_of_one_name_run_the_operation_that_the_arguments_fit(run) -> N
 
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
+def test_single_sign_on_of_an_organization_is_set_up_by_commands(run) -> None:
+    organization = json.loads(run("organizations", "list", "--json"))[0]["id"]
+    client = ("--issuer", "https://id.example.com", "--client-id", "gateway", "--client-secret", "-")
+    settings = (*client, "--create-people", "--scope", "offline_access")
+    added = json.loads(run("identity-providers", "add", "Acme", *settings, "--json", typed="a client secret\n"))
+    provider = added["id"]
+    assert added["scopes"] == ["openid", "offline_access"] and added["createPeople"] is True
+    assert "a client secret" not in json.dumps(added)
+    domains = json.loads(run("identity-providers", "add-domain", provider, "acme.example", "--json"))["domains"]
+    assert domains[0]["verifiedAt"]
+    run("identity-providers", "set", provider, "--groups-claim", "groups", "--no-create-people")
+    run("identity-providers", "test", provider, status=1)
+    owner = run("members", "add", organization, "keeper@acme.example", "--role", "owner")
+    assert "break-glass account must be" in run("sso", "require", owner, status=1)
+    (seeded,) = [one for one in json.loads(run("members", "list", "--json")) if one["email"] == "owner@localhost"]
+    run("members", "set-password", "owner@localhost", typed="correct horse battery\n")
+    run("sso", "require", seeded["id"])
+    assert json.loads(run("sso", "show", "--json")) == [{"required": True, "breakGlassMemberId": seeded["id"]}]
+    run("sso", "make-optional")
+    assert json.loads(run("sso", "show", "--json"))[0]["required"] is False
+    rule = run("group-rules", "create", "engineers", "--role", "admin", "--limits", '{"usageLimit": "20"}')
+    run("group-rules", "set", rule, "--priority", "5")
+    (shown,) = json.loads(run("group-rules", "list", "--json"))
+    assert (shown["group"], shown["role"], shown["usageLimit"], shown["priority"]) == ("engineers", "admin", "20", 5)
+    run("group-rules", "delete", rule)
+    run("identity-providers", "switch", provider, "inactive")
+    assert "inactive" in run("identity-providers", "list")
+    run("identity-providers", "delete", provider)
+    assert json.loads(run("identity-providers", "list", "--json")) == []
+
+
+@pytest.mark.parametrize("run", ["sqlite"], indirect=True)
 def test_a_list_leaves_the_rows_of_workers_alone(run, open_store) -> None:
     store = open_store(os.environ["DATABASE_URL"])
     store.write(
