@@ -98,8 +98,8 @@ public-client: .venv/test.stamp
 	$(BIN)/python tests/public_client/walk.py
 
 # Claude Code, Codex and opencode (from npm, pinned) write a file through the gateway on every family of upstreams, set up
-# by hand and started by the command-line client.
-agents: .venv/test.stamp
+# by hand and started by the command-line client. Codex and the OpenAI SDK hold conversations over WebSockets.
+agents: .venv/test.stamp .venv/tools.stamp
 	$(BIN)/pytest tests/agents
 
 # The AI SDK's major versions 5, 6 and 7 (from npm, pinned, with their own node) over fakes of every upstream format.

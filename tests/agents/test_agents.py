@@ -1,25 +1,17 @@
 """Real coding agents at work through the gateway: each client on every upstream format."""
 
 import json
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from agents.clients import CLIENTS, PACKAGES, Gateway, Run
+from agents.rows import usage_of
 from agents.upstreams import DONE, LESSER_PLACES, PLACES, Job, Model, ModelAtResponses, Place
 from support.gateways import GatewayProcess
 
 ALL_PLACES = PLACES | LESSER_PLACES
 Serve = Callable[..., tuple[GatewayProcess, list[Model]]]
-
-
-def usage_of(gateway: GatewayProcess) -> list[tuple]:
-    """(provider, tokens, nano-dollars) of every settled attempt."""
-    store = sqlite3.connect(f"file:{gateway.data}/gateway.db?mode=ro", uri=True)
-    rows = store.execute('SELECT provider, input + output, cost_nusd FROM "usage" ORDER BY at').fetchall()
-    store.close()
-    return rows
 
 
 def account(models: list[Model], run: Run, gateway: GatewayProcess) -> str:

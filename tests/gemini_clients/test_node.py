@@ -14,7 +14,7 @@ from support.gateways import GatewayProcess
 
 HERE = Path(__file__).parent
 CACHE = HERE.parent.parent / "data" / "gemini-clients"
-PACKAGES = {"ai": "6.0.326", "@ai-sdk/google": "3.0.141", "@google/genai": "2.32.0"}
+PACKAGES = {"ai": "7.0.173", "@ai-sdk/google": "4.0.121", "@google/genai": "3.1.0"}
 MODELS = ("openai/gpt-4o-mini", "anthropic/claude-sonnet-5", "google-ai-studio/gemini-3.8-flash")
 STEPS = ("ai", "ai stream", "genai", "genai stream")
 RUN_S = 120
