@@ -2,6 +2,9 @@
 
 The sum of `BilledCost` is what the ledger took from the organization's credits in the month, to the nano-dollar: usage
 and storage of its hours, and adjustments. Rows are read page by page, each page in a short read of its own.
+
+The specification requires times in whole seconds, and a quantity, unit and SKU for each charge of usage. A SKU price id
+stays the same when the price changes, so it is the SKU's own; `x_PriceVersion` has the version of the price.
 """
 
 import calendar
@@ -9,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from gateway.accounts.keys import list_keys
@@ -25,10 +28,17 @@ from gateway.store.database import Database
 from gateway.store.partitions import id_at
 
 PAGE = 500
+PIECE = 40  # charges yielded at once: the event loop needs about a millisecond to write them
 # How long after a request arrived it may still make attempts.
 LONGEST_US = 2 * DAY_US
 MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
 ISSUER = "LLM Gateway"
+STORAGE = "payload-storage"
+# Kind of removed spending → description and SKU.
+REMOVED = {
+    "credits": ("Usage whose rows were removed", "removed-usage"),
+    "storage": ("Storage of retained payloads", STORAGE),
+}
 MANDATORY = (
     *("BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd"),
     *("BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargePeriodEnd"),
@@ -41,15 +51,16 @@ COLUMNS = (
     *("SkuPriceId", "SubAccountId", "SubAccountName", "SubAccountType", "Tags"),
     # Columns of this product begin with x_, as the specification requires.
     *("x_ApiKeyId", "x_ApiKeyName", "x_MemberId", "x_Session", "x_Operation", "x_App", "x_OwnKeyCost", "x_RequestId"),
+    "x_PriceVersion",
 )
 READ = (
-    *("request", "at", "cost_nusd", "discount_nusd", "storage_nusd", "input", "cache_read", "cache_write", "output"),
-    *("mode", "api_key", "member", "operation", "provider", "served", "source", "price_version", "label", "session"),
-    "tags",
+    *("request", "attempt", "kind", "at", "cost_nusd", "discount_nusd", "storage_nusd"),
+    *("input", "cache_read", "cache_write", "output", "mode", "api_key", "member", "operation", "provider", "served"),
+    *("source", "price_version", "label", "session", "tags"),
 )
 PAGE_SQL = (
     f"SELECT {', '.join(READ)} FROM usage WHERE project = ? AND request >= ? AND request < ? "
-    "ORDER BY request, attempt, kind LIMIT ?"
+    "AND (request, attempt, kind) > (?, ?, ?) ORDER BY request, attempt, kind LIMIT ?"
 )
 REMOVED_SQL = "SELECT kind, hour, nusd FROM removed_spend WHERE owner = ? AND hour >= ? AND hour < ? AND kind IN (?, ?)"
 ADJUSTED_SQL = (
@@ -64,6 +75,8 @@ class _Usage(NamedTuple):
     """A row of READ."""
 
     request: bytes
+    attempt: int
+    kind: int
     at: int
     cost_nusd: int
     discount_nusd: int | None
@@ -108,15 +121,15 @@ def read_month(text: str) -> Month:
 
 
 def read_charges(database: Database, organization_id: str, month: Month) -> Iterator[list[Row]]:
-    """Yield the charges of an organization in pages."""
+    """Yield the charges of an organization in small pieces."""
     organization = find_organization(database, organization_id)
     common: Row = {
         "BillingAccountId": organization_id,
         "BillingAccountName": organization.name,
         "BillingAccountType": "Organization",
         "BillingCurrency": "USD",
-        "BillingPeriodStart": to_iso(month.start_us),
-        "BillingPeriodEnd": to_iso(month.end_us),
+        "BillingPeriodStart": _to_second(month.start_us),
+        "BillingPeriodEnd": _to_second(month.end_us),
         "ChargeFrequency": "Usage-Based",
         "InvoiceIssuerName": ISSUER,
         "ServiceCategory": "AI and Machine Learning",
@@ -125,26 +138,26 @@ def read_charges(database: Database, organization_id: str, month: Month) -> Iter
     for project in list_projects(database, [organization_id]):
         names = {key.id: key.description for key in list_keys(database, project_ids=[project.id], deleted=True)}
         place = {"SubAccountId": project.id, "SubAccountName": project.name, "SubAccountType": "Project"}
+        shared = {**common, **place}
         for rows in _read_usage(database, project.id, month):
-            yield [charge for row in rows for charge in _charges_of(row, {**common, **place}, names)]
+            for start in range(0, len(rows), PIECE):
+                yield [charge for row in rows[start : start + PIECE] for charge in _charges_of(row, shared, names)]
     yield _read_removed(database, organization_id, month, common)
     yield _read_adjustments(database, organization_id, month, common)
 
 
 def _read_usage(database: Database, project_id: str, month: Month) -> Iterator[list[_Usage]]:
+    owner = raw_id(project_id)
     low = id_at(month.start_us - LONGEST_US)
     high = id_at(month.end_us)
+    place: tuple[bytes, int, int] = (low, -1, -1)
     while True:
-        params = (raw_id(project_id), low, high, PAGE)
+        params = (owner, place[0], high, *place, PAGE)
         page = [_Usage(*row) for row in database.view(partial(database.fetch, PAGE_SQL, params))]
-        full = len(page) == PAGE
-        if full:
-            # The page may end within the attempts of its last request, so the next one begins with this request.
-            low = bytes(page[-1].request)
-            page = [row for row in page if bytes(row.request) < low]
         yield [row for row in page if month.start_us <= row.at < month.end_us]
-        if not full:
+        if len(page) < PAGE:
             return
+        place = (bytes(page[-1].request), page[-1].attempt, page[-1].kind)
 
 
 def _charges_of(row: _Usage, common: Row, names: dict[str, str]) -> Iterator[Row]:
@@ -156,8 +169,7 @@ def _charges_of(row: _Usage, common: Row, names: dict[str, str]) -> Iterator[Row
     shared = {
         **common,
         "ChargeCategory": "Usage",
-        "ChargePeriodStart": to_iso(row.at // HOUR_US * HOUR_US),
-        "ChargePeriodEnd": to_iso((row.at // HOUR_US + 1) * HOUR_US),
+        **_period(row.at // HOUR_US),
         "Tags": row.tags,
         "x_ApiKeyId": key_id,
         "x_ApiKeyName": names.get(key_id),
@@ -178,27 +190,29 @@ def _charges_of(row: _Usage, common: Row, names: dict[str, str]) -> Iterator[Row
             "ProviderName": row.provider,
             "PublisherName": row.provider,
             "ServiceName": row.served,
-            "SkuId": f"{row.provider}/{row.served}",
-            "SkuPriceId": row.price_version or None,
+            **_sku(f"{row.provider}/{row.served}"),
             "x_OwnKeyCost": format_usd(row.cost_nusd - billed_nusd),
+            "x_PriceVersion": row.price_version or None,
         }
     if row.storage_nusd:
-        yield {**shared, **_of_gateway("Storage of a retained payload"), **_costs(row.storage_nusd)}
+        stored = _of_gateway("Storage of a retained payload")
+        yield {**shared, **stored, **_costs(row.storage_nusd), **_quantity(1, "Requests"), **_sku(STORAGE)}
 
 
 def _read_removed(database: Database, organization_id: str, month: Month, common: Row) -> list[Row]:
     """Return a charge for each hour of which usage rows were removed."""
     hours = (month.start_us // HOUR_US, month.end_us // HOUR_US)
-    params = (raw_id(organization_id).hex(), *hours, "credits", "storage")
+    params = (raw_id(organization_id).hex(), *hours, *REMOVED)
     rows = database.report(partial(database.fetch, REMOVED_SQL, params))
     return [
         {
             **common,
-            **_of_gateway("Usage whose rows were removed" if kind == "credits" else "Storage of retained payloads"),
+            **_of_gateway(REMOVED[kind][0]),
             **_costs(int(nusd)),
+            **_quantity(1, "Hours"),
+            **_sku(REMOVED[kind][1]),
             "ChargeCategory": "Usage",
-            "ChargePeriodStart": to_iso(hour * HOUR_US),
-            "ChargePeriodEnd": to_iso((hour + 1) * HOUR_US),
+            **_period(hour),
         }
         for kind, hour, nusd in sorted(rows)
         if nusd
@@ -216,8 +230,7 @@ def _read_adjustments(database: Database, organization_id: str, month: Month, co
             **_costs(-int(nusd)),
             "ChargeCategory": "Adjustment",
             "ChargeFrequency": "One-Time",
-            "ChargePeriodStart": to_iso(at // HOUR_US * HOUR_US),
-            "ChargePeriodEnd": to_iso((at // HOUR_US + 1) * HOUR_US),
+            **_period(at // HOUR_US),
             "x_RequestId": ident,
         }
         for ident, at, nusd, note in rows
@@ -243,3 +256,17 @@ def _costs(billed_nusd: int, saved_nusd: int = 0) -> Row:
 
 def _quantity(count: int, unit: str) -> Row:
     return {"PricingQuantity": count, "PricingUnit": unit, "ConsumedQuantity": count, "ConsumedUnit": unit}
+
+
+def _sku(name: str) -> Row:
+    return {"SkuId": name, "SkuPriceId": name}
+
+
+@lru_cache(maxsize=1000)
+def _period(hour: int) -> Row:
+    """Return the columns of the hour of a charge."""
+    return {"ChargePeriodStart": _to_second(hour * HOUR_US), "ChargePeriodEnd": _to_second((hour + 1) * HOUR_US)}
+
+
+def _to_second(at_us: int) -> str:
+    return f"{to_iso(at_us)[:-5]}Z"

@@ -11,6 +11,7 @@ from gateway.metering.activity import Owners, Span
 from gateway.reports.focus import COLUMNS, read_charges, read_month
 from gateway.reports.forecast import forecast_month
 from gateway.reports.shares import GROUPS, Share, ShareQuestion, read_shares
+from gateway.runtime.loop_turns import low_priority_turn
 from gateway.surfaces import tabular
 from gateway.surfaces.answer_structs import Answer, Usd
 from gateway.surfaces.http import Operation, Outbound
@@ -24,6 +25,7 @@ from gateway.surfaces.visitor import Visitor
 
 TAG = "Chargeback"
 LONGEST_TAG = 64
+PIECES_A_CHECK = 12
 SHARE_COLUMNS = (
     *("id", "name", "requestCount", "inputTokens", "cachedTokens", "outputTokens", "cost", "creditsCost"),
     *("ownKeysCost", "dataStorageCost"),
@@ -165,10 +167,13 @@ def _cells(answer: ShareAnswer) -> Iterator[Any]:
     return (getattr(answer, name) for name in ShareAnswer.__struct_fields__)
 
 
-def _checked(visitor: Visitor, pages: Iterator[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
-    for page in pages:
-        yield page
-        check_again(visitor)
+def _checked(visitor: Visitor, pieces: Iterator[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield the pieces, each in a turn of low priority, and check the visitor's access now and then."""
+    for number, piece in enumerate(pieces, 1):
+        yield piece
+        low_priority_turn()
+        if number % PIECES_A_CHECK == 0:
+            check_again(visitor)
 
 
 OPERATIONS: tuple[Operation, ...] = (

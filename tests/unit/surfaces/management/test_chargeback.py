@@ -4,13 +4,14 @@ import csv
 import io
 import json
 import random
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 
 import pytest
 from support.management import Tenants
-from support.usage import insert_rows, usage_row
+from support.usage import insert_rows, request_at, usage_row
 
 from gateway.clock import DAY_US, HOUR_US, from_datetime, to_datetime, to_iso
 from gateway.metering.models import BYOK, CREDITS
@@ -184,6 +185,50 @@ def test_the_charges_of_a_month_equal_the_ledger(case: Case, monkeypatch: pytest
     calls = [row for row in rows if row["PricingUnit"] == "Tokens"]
     assert len(calls) == len(case.within()) and {row["x_Session"] for row in calls} == {"", "s-1", "s-2", "s-3"}
     assert all(row["BillingPeriodStart"] <= row["ChargePeriodStart"] < row["BillingPeriodEnd"] for row in rows)
+
+
+def test_charges_of_usage_have_what_the_specification_requires(case: Case) -> None:
+    moment = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+    rows = [row for row in charges(case, case.month) if row["ChargeCategory"] == "Usage"]
+    assert {row["PricingUnit"] for row in rows} == {"Tokens", "Requests"}
+    for row in rows:
+        assert all(
+            moment.fullmatch(value) for name, value in row.items() if name.endswith(("PeriodStart", "PeriodEnd"))
+        )
+        assert row["SkuId"] == row["SkuPriceId"] and all(row[name] for name in ("SkuId", "PricingQuantity"))
+        assert (row["ConsumedQuantity"], row["ConsumedUnit"]) == (row["PricingQuantity"], row["PricingUnit"])
+
+
+def test_a_request_may_have_more_rows_than_a_page(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = case.owner
+    at_us = case.span.start_us - 40 * DAY_US
+    rows = [
+        usage_row(
+            at_us,
+            request=request_at(at_us)[:6] + bytes(10),
+            attempt=attempt,
+            project=raw_id(owner.project_id),
+            organization=raw_id(owner.organization_id),
+            cost_nusd=3,
+            mode=CREDITS,
+        )
+        for attempt in range(20)
+    ]
+    insert_rows(case.tenants.services.store.database, *rows)
+    monkeypatch.setattr(focus, "PAGE", 7)
+    assert billed(charges(case, to_datetime(at_us).strftime("%Y-%m"))) == 60
+
+
+def test_removed_rows_are_one_charge_an_hour(case: Case) -> None:
+    hour = (case.span.start_us - 75 * DAY_US) // HOUR_US
+    database = case.tenants.services.store.database
+    rows = [(raw_id(case.owner.organization_id).hex(), hour, kind, 40) for kind in ("credits", "storage")]
+    sql = "INSERT INTO removed_spend (owner, hour, kind, nusd) VALUES (?, ?, ?, ?)"
+    database.write(lambda: database.execute_many(sql, rows))
+    found = charges(case, to_datetime(hour * HOUR_US).strftime("%Y-%m"))
+    assert billed(found) == 80
+    assert {row["SkuId"] for row in found} == {"removed-usage", "payload-storage"}
+    assert {(row["PricingQuantity"], row["PricingUnit"]) for row in found} == {("1", "Hours")}
 
 
 def test_adjustments_are_charges_of_their_month_and_grants_are_not(case: Case) -> None:
