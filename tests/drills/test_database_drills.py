@@ -1,4 +1,5 @@
-"""Faults of the database and of Redis around two nodes under load: what callers see, and whether rows and money are whole.
+"""Faults of the database and of Redis around two nodes under load: what callers see, and whether rows and money are
+whole.
 
 PostgreSQL with streaming replication, PgBouncer, and Redis with a Sentinel are real. `make drills`; docs/reliability.md
 has the table, which WRITE_GOLDENS=1 writes.
