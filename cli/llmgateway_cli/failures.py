@@ -8,12 +8,20 @@ import requests
 
 from llmgateway_cli.errors import CliError, HttpError, SignedOut
 from llmgateway_cli.sessions import SIGN_IN
-from llmgateway_cli.settings import KEY_VARIABLE, origin_of
+from llmgateway_cli.settings import KEY_VARIABLE, SERVICE_VARIABLE, origin_of
 
 MAX_TEXT = 500
 REDIRECTS = range(300, 400)
 TITLE = re.compile(r"<title[^>]*>\s*([^<]{1,100}?)\s*</title>", re.IGNORECASE)
 CHECK_ADDRESS = "Check the address: --api-url and --gateway-url, or LLMGATEWAY_API_URL and LLMGATEWAY_GATEWAY_URL."
+SCOPE_MISSING = "scope_missing"
+CHANGE_SCOPES = (
+    "`llmgateway auth status` shows the scopes of the service account; an owner or admin changes them on the page "
+    "/console/automation. Operations for people need `llmgateway auth login`."
+)
+NEW_SERVICE_TOKEN = (
+    f"Set {SERVICE_VARIABLE} to a valid token, or store one with `llmgateway auth login --service-account`."
+)
 CERTIFICATE_REASON = re.compile(r"certificate verify failed: ([^(]*)", re.IGNORECASE)
 
 
@@ -113,11 +121,15 @@ def foreign_service(reply: requests.Response) -> CliError:
     )
 
 
-def check_management(reply: requests.Response) -> None:
+def check_management(reply: requests.Response, by_service_account: bool = False) -> None:
     """Raise the error of a management answer: SignedOut for 401, HttpError for every other status above 299."""
     if reply.ok:
         return
     error = refusal_of(reply)
+    if by_service_account and reply.status_code == 401:
+        raise SignedOut(error.message, NEW_SERVICE_TOKEN, request_id_of(reply))
+    if isinstance(error, HttpError) and error.code == SCOPE_MISSING:
+        error.remedy = CHANGE_SCOPES
     if reply.status_code == 401:
         raise SignedOut("Your session has expired or was ended.", SIGN_IN, request_id_of(reply))
     raise error

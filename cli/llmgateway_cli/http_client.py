@@ -87,7 +87,7 @@ class ApiClient:
         used = session or current_session(self._settings)
         self._output.hide(used.token or used.cookie.partition("=")[2])
         reply = self._send(self._management_call(method, path, used.headers(), body, query, timeout_s))
-        failures.check_management(reply)
+        failures.check_management(reply, used.is_service_account)
         return failures.read_json(reply)
 
     def device_request(self, path: str, body: Any) -> "DeviceAnswer":

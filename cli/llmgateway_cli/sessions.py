@@ -7,16 +7,23 @@ from llmgateway_cli.errors import CliError, SignedOut
 from llmgateway_cli.settings import Settings
 
 SIGN_IN = "Sign in with `llmgateway auth login`."
+SERVICE_PREFIX = "llmgsa_"
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A sign-in: exactly one of `token` and `cookie` (`name=value`) is set."""
+    """A sign-in: exactly one of `token` and `cookie` (`name=value`) is set. `email` is the name of a service account
+    whose token it is."""
 
     api_url: str
     email: str
     token: str = ""
     cookie: str = ""
+
+    @property
+    def is_service_account(self) -> bool:
+        """Return whether the token is that of a service account."""
+        return self.token.startswith(SERVICE_PREFIX)
 
     def headers(self) -> dict[str, str]:
         """The headers that authenticate a management request."""
@@ -40,16 +47,34 @@ def stored_session(settings: Settings) -> Session | None:
 
 
 def current_session(settings: Settings) -> Session:
-    """Return the session of the current service. Raises SignedOut without one, CliError if it is another service's."""
+    """Return the service account of the environment, or the session of the current service. Raises SignedOut without
+    one, CliError if it is another service's."""
+    if settings.service_token:
+        return service_session(settings, settings.service_token)
     session = stored_session(settings)
     if session is None:
         raise SignedOut("You are not signed in.", SIGN_IN)
+    return checked_session(settings, session)
+
+
+def checked_session(settings: Settings, session: Session) -> Session:
+    """Return a stored session. Raises CliError if it is another service's."""
     if session.api_url.rstrip("/") != settings.api_url:
         raise CliError(
             f"You are signed in at {session.api_url or 'an unknown service'}, not at {settings.api_url}.",
             f"Use that address, or sign in here with `llmgateway auth login --api-url {settings.api_url}`.",
         )
     return session
+
+
+def service_session(settings: Settings, token: str) -> Session:
+    """Return the session of a service account's token. Raises CliError for another token."""
+    if not token.startswith(SERVICE_PREFIX) or not token.isascii() or not token.isprintable() or " " in token:
+        raise CliError(
+            f"This is not the token of a service account, which begins with {SERVICE_PREFIX}.",
+            f"Copy it again, to {members.SERVICE_VARIABLE} or with `llmgateway auth login --service-account`.",
+        )
+    return Session(settings.api_url, "", token=token)
 
 
 def store_session(settings: Settings, session: Session, urls: dict[str, str] | None = None) -> None:

@@ -42,6 +42,7 @@ URL_VARIABLES = {
 }
 URL_FLAGS = {API_URL: "--api-url", DASHBOARD_URL: "--dashboard-url", GATEWAY_URL: "--gateway-url"}
 KEY_VARIABLE = "LLMGATEWAY_API_KEY"
+SERVICE_VARIABLE = "LLMGATEWAY_SERVICE_TOKEN"
 FOLDER_VARIABLE = "LLMGATEWAY_CONFIG_DIR"
 TIMEOUT_VARIABLE = "LLMGATEWAY_TIMEOUT"
 TIMEOUT_S = 30.0
@@ -137,6 +138,11 @@ class Settings:
         return ""
 
     @property
+    def service_token(self) -> str:
+        """The token of a service account in the environment, which replaces the stored session, else ""."""
+        return self.environment.get(SERVICE_VARIABLE, "").strip()
+
+    @property
     def timeout_s(self) -> float:
         """How long to wait for an answer."""
         named = self.environment.get(TIMEOUT_VARIABLE)
@@ -157,7 +163,7 @@ class Settings:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Values that no message may contain. A damaged file has none that could be sent."""
-        named = [self.environment.get(KEY_VARIABLE, "")]
+        named = [self.environment.get(KEY_VARIABLE, "").strip(), self.service_token]
         with suppress(CliError):
             named += [self.stored.get(API_KEY, ""), self.stored.get(SESSION_TOKEN, "")]
             named.append(self.stored.get(SESSION_COOKIE, "").partition("=")[2])

@@ -7,7 +7,15 @@ import click
 from llmgateway_cli import account_lists, browser_sign_in
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError, HttpError, SignedOut
-from llmgateway_cli.sessions import SIGN_IN, Session, forget_session, store_session, stored_session
+from llmgateway_cli.sessions import (
+    SIGN_IN,
+    Session,
+    checked_session,
+    forget_session,
+    service_session,
+    store_session,
+    stored_session,
+)
 from llmgateway_cli.settings import (
     API_KEY,
     API_URL,
@@ -15,6 +23,7 @@ from llmgateway_cli.settings import (
     DEFAULT_ORGANIZATION,
     GATEWAY_URL,
     KEY_VARIABLE,
+    SERVICE_VARIABLE,
 )
 from llmgateway_cli.shapes import list_of, object_of, text_of
 
@@ -32,6 +41,7 @@ def auth() -> None:
 @auth.command("login")
 @click.option("--email", is_flag=False, flag_value="", metavar="[ADDRESS]", help="Sign in with email and password.")
 @click.option("--key", "store_key", is_flag=True, help="Store an API key instead of signing in.")
+@click.option("--service-account", "as_service", is_flag=True, help="Store the token of a service account.")
 @click.option("--sso", is_flag=False, flag_value="", metavar="[ADDRESS]", help="Open the single sign-on page.")
 @click.option("--no-browser", is_flag=True, help="Print the address and the code only.")
 @click.option("--timeout", "timeout_s", type=int, default=600, help="Seconds to wait for the browser (default: 600).")
@@ -45,6 +55,7 @@ def login(
     context: ClientContext,
     email: str | None,
     store_key: bool,
+    as_service: bool,
     sso: str | None,
     no_browser: bool,
     timeout_s: int,
@@ -53,9 +64,9 @@ def login(
     dashboard_url: str | None,
     gateway_url: str | None,
 ) -> None:
-    """Sign in with the browser, with email and password, or store an API key."""
-    if (email is not None) + store_key + (sso is not None or no_browser) > 1:
-        raise click.UsageError("The browser, --email and --key exclude each other.")
+    """Sign in with the browser, with email and password, or store an API key or the token of a service account."""
+    if (email is not None) + store_key + as_service + (sso is not None or no_browser) > 1:
+        raise click.UsageError("The browser, --email, --key and --service-account exclude each other.")
     if not 1 <= timeout_s <= 1800:
         raise CliError(f"--timeout {timeout_s} is out of range.", "Give 1 to 1800 seconds.")
     flags = {API_URL: api_url, DASHBOARD_URL: dashboard_url, GATEWAY_URL: gateway_url}
@@ -64,7 +75,9 @@ def login(
     if store_key:
         _store_key(context, urls)
         return
-    if email is not None:
+    if as_service:
+        session = _read_service_token(context)
+    elif email is not None:
         session = _sign_in_by_password(context, email)
     else:
         session = browser_sign_in.sign_in(context, browser_sign_in.Way(no_browser, timeout_s, sso))
@@ -95,6 +108,14 @@ def _store_key(context: ClientContext, urls: dict[str, str]) -> None:
         context.output.document({"apiKey": masked(key)})
 
 
+def _read_service_token(context: ClientContext) -> Session:
+    """Return the session of a service account's token, which comes from a prompt, a variable or standard input."""
+    token = context.output.secret("Token of the service account:", SERVICE_VARIABLE, ask_first=True).strip()
+    session = service_session(context.settings, token)
+    account = object_of(context.client.management("GET", "/auth/get-session", session=session), "serviceAccount")
+    return Session(session.api_url, text_of(account, "name"), token=token)
+
+
 def _sign_in_by_password(context: ClientContext, email: str) -> Session:
     """Return the session of an address and its password, and of a code if the account has a second factor."""
     if not email:
@@ -121,6 +142,7 @@ def status(context: ClientContext) -> None:
     """Show the session, the API key and the addresses."""
     settings = context.settings
     user, reason = _user_and_reason(context)
+    account = (user or {}).get("serviceAccount")
     key = settings.api_key
     source = settings.api_key_source
     if context.output.as_json:
@@ -128,6 +150,7 @@ def status(context: ClientContext) -> None:
             {
                 "signedIn": user is not None,
                 "email": (user or {}).get("email"),
+                **{name: value for name, value in (user or {}).items() if name == "serviceAccount"},
                 "apiKey": masked(key) or None,
                 "apiKeySource": source or None,
                 "apiUrl": settings.api_url,
@@ -137,7 +160,9 @@ def status(context: ClientContext) -> None:
         )
         return
     session = reason
-    if user is not None:
+    if account is not None:
+        session = f"service account {account['name']} with the scopes {', '.join(map(str, account['scopes']))}"
+    elif user is not None:
         session = f"signed in as {user['email']}"
     shown = "not set"
     if key:
@@ -166,10 +191,13 @@ def _user_and_reason(context: ClientContext) -> tuple[dict[str, Any] | None, str
 
 
 def current_user(context: ClientContext) -> dict[str, Any]:
-    """Return the user of the session. Raises SignedOut without a valid one."""
+    """Return the user of the session, or `{"serviceAccount": {…}}`. Raises SignedOut without a valid one."""
     answer = context.client.management("GET", "/auth/get-session")
     if answer is None:
         raise SignedOut("Your session has expired or was ended.", SIGN_IN)
+    if isinstance(answer, dict) and "serviceAccount" in answer:
+        text_of(object_of(answer, "serviceAccount"), "name")
+        return answer
     user = object_of(answer, "user")
     text_of(user, "email")
     return user
@@ -179,8 +207,11 @@ def current_user(context: ClientContext) -> dict[str, Any]:
 @json_option
 @pass_context
 def whoami(context: ClientContext) -> None:
-    """Show the signed-in user."""
+    """Show the signed-in user or service account."""
     user = current_user(context)
+    if "serviceAccount" in user:
+        _show_service_account(context, user)
+        return
     if context.output.as_json:
         context.output.document({"email": user["email"], "name": user.get("name")})
         return
@@ -190,13 +221,23 @@ def whoami(context: ClientContext) -> None:
     context.output.data(line)
 
 
+def _show_service_account(context: ClientContext, answer: dict[str, Any]) -> None:
+    if context.output.as_json:
+        context.output.document(answer)
+        return
+    account = answer["serviceAccount"]
+    context.output.data(f"{account['name']} ({account.get('id')}), service account of {account.get('organizationId')}")
+
+
 @auth.command("logout")
 @pass_context
 def logout(context: ClientContext) -> None:
-    """End the session, and remove it and the API key from this computer."""
-    if stored_session(context.settings) is not None:
+    """End the session, and remove it and the API key from this computer. The token of a service account stays valid."""
+    session = stored_session(context.settings)
+    if session is not None and not session.is_service_account:
         try:
-            context.client.management("POST", "/auth/sign-out", body={}, timeout_s=SIGN_OUT_S)
+            session = checked_session(context.settings, session)
+            context.client.management("POST", "/auth/sign-out", body={}, session=session, timeout_s=SIGN_OUT_S)
         except CliError as error:
             context.output.warning(f"The session was not ended at the service: {error.message}")
     forget_session(context.settings)

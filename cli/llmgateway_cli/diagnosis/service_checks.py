@@ -119,13 +119,16 @@ class ServiceChecks:
     def check_session(self) -> Iterator[Finding]:
         """Check the sign-in, which commands on keys, budgets and usage need."""
         try:
-            if stored_session(self._settings) is None:
+            if stored_session(self._settings) is None and not self._settings.service_token:
                 yield Finding("session", WARNING, "You are not signed in; account commands need it.", SIGN_IN)
                 return
             session = current_session(self._settings)
             answer = self._context.client.management("GET", "/auth/get-session", session=session)
         except CliError as error:
             yield failed("session", error)
+            return
+        if isinstance(answer, dict) and isinstance(answer.get("serviceAccount"), dict):
+            yield Finding("session", OK, f"Service account {answer['serviceAccount'].get('name')}.")
             return
         user = answer.get("user") if isinstance(answer, dict) else None
         if not isinstance(user, dict):

@@ -1,5 +1,7 @@
 """The answers of sign-in: sessions, devices, the second factor and the signed-in person."""
 
+from collections.abc import Sequence
+
 from gateway.surfaces.answer_structs import Answer, Time
 from gateway.surfaces.management.answers import UserAnswer
 
@@ -13,6 +15,20 @@ class SessionTimesAnswer(Answer):
 class SessionAnswer(Answer):
     user: UserAnswer
     session: SessionTimesAnswer
+
+
+class OwnServiceAccountAnswer(Answer):
+    """The service account of the request's token."""
+
+    id: str
+    name: str
+    organization_id: str
+    scopes: Sequence[str]
+    expires_at: Time | None
+
+
+class AccountSessionAnswer(Answer):
+    service_account: OwnServiceAccountAnswer
 
 
 class SignedInAnswer(Answer):

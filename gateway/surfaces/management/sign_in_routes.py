@@ -2,6 +2,7 @@
 
 from msgspec.json import encode
 
+from gateway.accounts.service_account_login import is_service_account_token
 from gateway.accounts.sessions import NewSession, SessionInfo
 from gateway.admin.sign_in import PendingSignIn
 from gateway.errors import InvalidRequest, Unauthenticated
@@ -11,7 +12,9 @@ from gateway.surfaces.management.answers import InvitationAnswer, MemberAnswer, 
 from gateway.surfaces.management.managed_operation import ManagedCall, managed, public
 from gateway.surfaces.management.member_routes import show_invitation, show_member
 from gateway.surfaces.management.sign_in_answers import (
+    AccountSessionAnswer,
     MembershipAnswer,
+    OwnServiceAccountAnswer,
     OwnUserAnswer,
     SessionAnswer,
     SessionTimesAnswer,
@@ -94,8 +97,13 @@ def find_invitation(services: Services, inbound: Inbound) -> Outbound:
 
 
 def get_session(services: Services, inbound: Inbound) -> Outbound:
-    """Return the signed-in user, `null` without a session. This extends a cookie's lifetime at most once a day."""
+    """Return the signed-in user, `null` without a session. This extends a cookie's lifetime at most once a day. The
+    token of a service account gives the service account with its scopes."""
     token, by_cookie = token_of(inbound)
+    if is_service_account_token(token):
+        account = services.accounts.service_accounts.find(token, inbound.peer).info
+        known = AccountSessionAnswer(OwnServiceAccountAnswer.of(account))
+        return json_reply(encode(known), inbound.shown_id)
     try:
         session = visit(services, token).session
     except Unauthenticated:
@@ -167,7 +175,7 @@ OPERATIONS: tuple[Operation, ...] = (
     public("POST", "/auth/invitation", find_invitation, "Show an invitation", request=Token,
            answer=shape(invitation=InvitationAnswer), errors=(404, 429)),
     public("GET", "/auth/get-session", get_session, "Who is signed in",
-           answer={"anyOf": [SessionAnswer, {"type": "null"}]}, errors=(403,)),
+           answer={"anyOf": [SessionAnswer, AccountSessionAnswer, {"type": "null"}]}, errors=(401, 403, 410)),
     public("POST", "/auth/sign-out", sign_out, "Sign out", answer=shape(success="boolean")),
     managed("POST", "/auth/change-password", change_password, "Change your password", tag=TAG, who=SIGNED_IN,
             request=ChangePassword, message="Password changed; your other sessions have ended.", errors=(429,),
