@@ -34,9 +34,12 @@ class Line:
         answer = self._connection.getresponse()
         return answer.status, json.loads(answer.read() or b"null")
 
-    def get(self, path: str) -> int:
+    def get(self, path: str, key: str = "") -> int:
         """Send GET and return the status."""
-        self._connection.request("GET", path)
+        headers = {}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        self._connection.request("GET", path, headers=headers)
         answer = self._connection.getresponse()
         answer.read()
         return answer.status

@@ -1,6 +1,7 @@
-"""A deactivation over SCIM ends a person's access on every worker of two nodes, with PostgreSQL and Redis."""
+"""Changes of people, service accounts and workload identities on every worker of two nodes (PostgreSQL, Redis)."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -10,6 +11,7 @@ import requests
 import websockets.sync.client
 from support import postgres
 from support.gateways import GatewayProcess
+from support.issuers import Issuer, make_key
 from support.scim_client import IdentityProvider
 from support.signed_in_owner import PASSWORD, SignedInOwner
 from support.spending import SECRETS
@@ -152,3 +154,67 @@ def test_a_revoked_token_is_refused_by_every_worker(cluster: Cluster) -> None:
     assert {line.post(*search)[0] for line in cluster.lines} == {200}
     cluster.owner("DELETE", f"{path}/{made['id']}")
     assert {line.post(*search)[0] for line in cluster.lines} == {401}
+
+
+def read_keys(cluster: Cluster, token: str) -> set[int]:
+    """Return the statuses of all workers for an operation that requires keys:read."""
+    return {line.get("/keys/api", token) for line in cluster.lines}
+
+
+def test_a_service_account_loses_its_scope_and_its_token_on_every_worker(cluster: Cluster) -> None:
+    path = f"/orgs/{cluster.organization}/service-accounts"
+    made = cluster.owner("POST", path, {"name": "Terraform", "scopes": ["keys:read"]})["serviceAccount"]
+    own = f"{path}/{made['id']}"
+    second = SignedInOwner(cluster.nodes[1].address)
+    assert read_keys(cluster, made["token"]) == {200}
+    cluster.owner("PATCH", own, {"scopes": ["usage:read"]})
+    assert read_keys(cluster, made["token"]) == {403}
+    second("PATCH", own, {"scopes": ["keys:read"]})
+    assert read_keys(cluster, made["token"]) == {200}
+    rolled = second("POST", f"{own}/roll", {})["serviceAccount"]
+    assert (read_keys(cluster, made["token"]), read_keys(cluster, rolled["token"])) == ({401}, {200})
+    cluster.owner("PATCH", own, {"status": "inactive"})
+    assert read_keys(cluster, rolled["token"]) == {401}
+    second("PATCH", own, {"status": "active"})
+    assert read_keys(cluster, rolled["token"]) == {200}
+    second("DELETE", own)
+    assert read_keys(cluster, rolled["token"]) == {401}
+
+
+def test_a_workload_identity_changes_and_ends_on_every_worker(cluster: Cluster) -> None:
+    issuer = Issuer("https://issuer.example", make_key("one"))
+    path = f"/orgs/{cluster.organization}/workload-identities"
+    body = {
+        "name": "Deployments",
+        "projectId": cluster.project,
+        "issuer": issuer.url,
+        "audience": "gateway",
+        "claims": {"sub": "repo:acme/*"},
+        "jwks": issuer.key_set(),
+    }
+    made = cluster.owner("POST", path, body)["workloadIdentity"]
+    own = f"{path}/{made['id']}"
+    token = issuer.sign({"aud": "gateway", "sub": "repo:acme/app", "exp": int(time.time()) + 600})
+
+    def statuses() -> set[int]:
+        return {line.post("/v1/chat/completions", BODY, token)[0] for line in cluster.lines}
+
+    second = SignedInOwner(cluster.nodes[1].address)
+    assert statuses() == {200}
+    second("PATCH", own, {"claims": {"sub": "repo:other/*"}})
+    assert statuses() == {401}
+    cluster.owner("PATCH", own, {"claims": {"sub": "repo:acme/*"}})
+    assert statuses() == {200}
+    cluster.owner("PATCH", own, {"jwks": Issuer(issuer.url, make_key("one")).key_set()})
+    assert statuses() == {401}
+    cluster.owner("PATCH", own, {"jwks": issuer.key_set()})
+    second("PATCH", own, {"status": "inactive"})
+    assert statuses() == {401}
+    second("PATCH", own, {"status": "active"})
+    assert statuses() == {200}
+    second("PATCH", f"/keys/api/{made['apiKeyId']}", {"status": "inactive"})
+    assert statuses() == {401}
+    second("PATCH", f"/keys/api/{made['apiKeyId']}", {"status": "active"})
+    assert statuses() == {200}
+    second("DELETE", own)
+    assert statuses() == {401}
