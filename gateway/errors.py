@@ -188,10 +188,15 @@ class Gone(GatewayError):
 
 
 class SpendingLimitReached(GatewayError):
+    """A spending limit has no room. `resets_us` is when its period ends (0: never), `period_unit` the unit of the
+    period's length."""
+
     kind = "limit_reached"
     status = 402
     code = "key_limit_reached"
     blame = "caller"
+    resets_us: int = 0
+    period_unit: str = ""
 
 
 class OutOfCredits(GatewayError):

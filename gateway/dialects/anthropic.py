@@ -61,6 +61,10 @@ ERROR_TYPES = {
 }
 
 
+# Coding agents take the status 429 for a spending limit and recognize it by this type.
+LIMIT_TYPE = "billing_error"
+
+
 def error_type(status: int) -> str:
     """Return the error type for a status; other 5xx are api_error, other 4xx invalid_request_error."""
     return ERROR_TYPES.get(status) or ("api_error" if status >= 500 else "invalid_request_error")
@@ -72,7 +76,7 @@ def error_body(error: GatewayError, request_id: str) -> dict:
     if error.code == "context_length_exceeded" and TOO_LONG not in message.lower():
         message = f"{TOO_LONG}: {message}"
     inner = {
-        "type": error_type(error.status),
+        "type": LIMIT_TYPE if error.kind == "limit_reached" else error_type(error.status),
         "message": message,
         "param": error.param,
         "code": error.code,

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from gateway.clock import to_iso
 from gateway.errors import BudgetInUse, GatewayError, OutOfCredits, SpendingLimitReached
 from gateway.limits.models import CREDITS, KEY, MEMBER, PROVIDER_KEY, RUN, SESSION, TEAM, WINDOW
+from gateway.limits.periods import read_period
 from gateway.money import MILLION, format_usd
 
 # The fewest output tokens worth an upstream call when the caller set no limit.
@@ -146,11 +147,15 @@ class Shortage(NamedTuple):
             resets = f" It resets at {to_iso(self.resets_us)}."
         else:
             resets = ""
-        return SpendingLimitReached(
+        refusal = SpendingLimitReached(
             f"The {owner} has a spending limit of {format_usd(self.limit_nusd)} USD{span}, of which {left} USD are "
             f"left.{resets} {verb} {need} USD{' more.' if mid_stream else f': {self._advice()}'}",
             code=code or self._code(),
         )
+        if self.resets_us and self.period:
+            refusal.resets_us = self.resets_us
+            refusal.period_unit = read_period(self.period).unit
+        return refusal
 
     def _in_use(self, left: str, need: str) -> BudgetInUse:
         """The error of a request that the budget could cover if no other request were in progress."""

@@ -6,6 +6,7 @@ SCOPES = (TOOLS, "mcp:resources", "mcp:prompts")
 # The scope of coding agents that sign in as devices. Their tokens are for the gateway itself, at these paths only.
 AGENT = "agent"
 SETTINGS_PATH = "/managed/settings"
+USAGE_PATH = "/api/oauth/usage"  # of spending limits
 SIGNALS = ("metrics", "logs", "traces")
 AGENT_PATHS = frozenset(
     (
@@ -13,6 +14,7 @@ AGENT_PATHS = frozenset(
         "/v1/messages/count_tokens",
         "/v1/models",
         SETTINGS_PATH,
+        USAGE_PATH,
         *(f"/v1/{signal}" for signal in SIGNALS),
     )
 )

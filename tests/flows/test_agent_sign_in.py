@@ -21,6 +21,9 @@ from gateway.accounts import keys, managed_settings, teams
 from gateway.accounts.members import add_member
 from gateway.accounts.projects import create_project
 from gateway.admin.agent_sign_in import KEY_NAME
+from gateway.limits.budgets import Limits
+from gateway.limits.models import MEMBER, WINDOW, budget_id
+from gateway.limits.periods import read_period
 from gateway.oauth import grants as grants_module
 
 GRANT = "urn:ietf:params:oauth:grant-type:device_code"
@@ -360,3 +363,69 @@ def test_a_session_that_single_sign_on_shuts_out_cannot_choose_the_organization(
     refused = person.submit(page, decision="approve", project=other_project)
     assert "not a member" in refused.text
     assert agent.poll().json()["error"] == "authorization_pending"
+
+
+UNIFIED = "anthropic-ratelimit-unified-"
+
+
+def set_limit(gateway: Tenant, used_nusd: int, limit_nusd: int | None) -> str:
+    """Give the owner a monthly limit that is used in part; return the time of its reset in seconds."""
+    services = gateway.services
+    database = services.store.database
+    caller = services.accounts.authentication.caller(gateway.key)
+    period = read_period("1mo")
+    limits = Limits(period_nusd=limit_nusd, period=period if limit_nusd is not None else None)
+    services.billing.budgets.set_limits(MEMBER, caller.member_id, limits)
+    start = database.now_us()
+    sql = "UPDATE budget SET settled_nusd = ?, window_start = ? WHERE id = ?"
+    place = (used_nusd, start, budget_id(caller.member_id, WINDOW))
+    database.write(lambda: database.execute(sql, place))
+    return str(period.end(start) // 1_000_000)
+
+
+def unified(answer: httpx.Response) -> Json:
+    return {name[len(UNIFIED) :]: text for name, text in answer.headers.items() if name.startswith(UNIFIED)}
+
+
+def test_an_agent_sees_how_much_of_a_limit_is_used(gateway: Tenant, agent: Agent, person: Person) -> None:
+    agent.sign_in(person)
+    assert unified(agent.post("/v1/messages", json=ASK)) == {}
+    assert agent.get("/api/oauth/usage").json() == {"limits": []}
+    resets = set_limit(gateway, 82 * 10**9, 100 * 10**9)
+    shown = unified(agent.post("/v1/messages", json=ASK))
+    assert shown == {
+        "status": "allowed_warning",
+        "representative-claim": "overage",
+        "overage-status": "allowed_warning",
+        "overage-utilization": "0.82",
+        "overage-surpassed-threshold": "0.75",
+        "reset": resets,
+        "overage-reset": resets,
+    }
+    usage = agent.get("/api/oauth/usage")
+    assert "no-store" in usage.headers["cache-control"]
+    extra, (row,) = usage.json()["extra_usage"], usage.json()["limits"]
+    assert (extra["monthly_limit"], round(extra["used_credits"]), extra["utilization"]) == (10_000, 8_200, 82)
+    assert (row["group"], row["percent"], row["severity"], row["is_active"]) == ("monthly", 82, "warning", True)
+    assert unified(agent.post("/v1/messages", gateway.key, json=ASK)) == {}
+
+
+def test_an_agent_at_its_limit_does_not_retry(gateway: Tenant, agent: Agent, person: Person) -> None:
+    agent.sign_in(person)
+    resets = set_limit(gateway, 10**9, 10**9)
+    answer = agent.post("/v1/messages", json=ASK)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"], error["code"]) == (429, "billing_error", "member_limit_reached")
+    assert "resets at" in error["message"] and answer.headers["x-should-retry"] == "false"
+    assert int(answer.headers["retry-after"]) > 86_400
+    assert unified(answer) == {
+        "status": "rejected",
+        "reset": resets,
+        "overage-reset": resets,
+        "overage-utilization": "1",
+        "overage-surpassed-threshold": "1",
+        "overage-period": "monthly",
+        "overage-disabled-reason": "org_spend_cap_reached",
+    }
+    by_key = agent.post("/v1/messages", gateway.key, json=ASK)
+    assert by_key.status_code == 402 and unified(by_key) == {}

@@ -488,6 +488,7 @@ APPLICATIONS = (
     Step("POST", "/oauth/device_authorization", {"surface": "claude_code"}, access="none"),
     Step("GET", "/orgs", save={"first_organization": "organizations.0.id"}),
     Step("PUT", "/orgs/{first_organization}/managed-settings", SETTINGS, of=f"{ORGANIZATION}/managed-settings"),
+    Step("GET", "/api/oauth/usage", access="key"),
     Step("GET", "/managed/settings", access="key"),
     *(Step("POST", f"/v1/{signal}", {MEMBERS[signal]: []}, access="key") for signal in MEMBERS),
     Step("GET", "/auth/applications", save={"application_id": "applications.0.id"}),

@@ -12,13 +12,15 @@ from gateway.accounts import managed_settings
 from gateway.accounts.authentication import Caller
 from gateway.accounts.models import Organization, Team, User
 from gateway.errors import NotFound, RequestTooLarge, UnsupportedMediaType
-from gateway.oauth.scopes import SETTINGS_PATH, SIGNALS
+from gateway.oauth.scopes import SETTINGS_PATH, SIGNALS, USAGE_PATH
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import auth
 from gateway.surfaces.answer_structs import JsonObject, ModelApiAnswer
+from gateway.surfaces.anthropic import usage_limits
 from gateway.surfaces.anthropic.routes import ERRORS
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.http_responses import PRIVATE, json_reply
+from gateway.surfaces.shapes import shape
 from gateway.telemetry.agent_signals import AgentExport
 from gateway.telemetry.otlp_attribution import PREFIX, add_to_json, add_to_protobuf
 from gateway.worker.services import Services
@@ -54,6 +56,13 @@ def show_settings(services: Services, inbound: Inbound) -> Outbound:
         return Outbound(304, [*PRIVATE, *headers])
     answer = ManagedSettingsDocument(settings.uuid, settings.checksum, settings.settings)
     return json_reply(answer.encode(), inbound.shown_id, headers=headers)
+
+
+def show_usage(services: Services, inbound: Inbound) -> Outbound:
+    """Return the spending limits of the caller whose period is running, the most used one first, in cents."""
+    caller = auth.require_user_key(auth.caller_of(services, inbound))
+    states = usage_limits.read_states(services.billing.budgets, caller)
+    return json_reply(usage_limits.show_usage(states), inbound.shown_id)
 
 
 def take_export(signal: str, services: Services, inbound: Inbound) -> Outbound:
@@ -119,8 +128,17 @@ def _export_operation(signal: str) -> Operation:
 
 
 SETTINGS = About("Fetch the managed settings of an agent", TAG, answer=ManagedSettingsDocument, errors=(401, 404))
+USAGE = About(
+    "Fetch the spending limits of an agent",
+    TAG,
+    answer=shape({"extra_usage": "object"}, limits=["object"]),
+    errors=(401,),
+)
 OPERATIONS: tuple[Operation, ...] = (
+    Operation("GET", USAGE_PATH, show_usage, about=USAGE),
     Operation("GET", SETTINGS_PATH, show_settings, about=SETTINGS),
     *(_export_operation(signal) for signal in SIGNALS),
 )
-SURFACE = Surface("claude-code", ERRORS, OPERATIONS, prefixes=("/managed", *(f"/v1/{signal}" for signal in SIGNALS)))
+SURFACE = Surface(
+    "claude-code", ERRORS, OPERATIONS, prefixes=("/managed", USAGE_PATH, *(f"/v1/{signal}" for signal in SIGNALS))
+)

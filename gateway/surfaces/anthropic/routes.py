@@ -10,14 +10,14 @@ from gateway.clock import SECOND_US, Clock, to_iso
 from gateway.configuration.settings import LimitSettings
 from gateway.dialects import anthropic as dialect
 from gateway.dialects.field_names import restate
-from gateway.errors import NotSupported, RateLimited, UnknownModel
+from gateway.errors import NotSupported, RateLimited, SpendingLimitReached, UnknownModel
 from gateway.limits import rate_limits as rates
 from gateway.limits.rate_limits import RateLimitStatus
 from gateway.limits.rate_rules import REQUESTS, TOKENS
 from gateway.neutral.chat import ChatRequest
 from gateway.routing.candidate_filter import NoCredential
 from gateway.surfaces import attribution, auth, caps, http_responses
-from gateway.surfaces.anthropic import count_tokens, frames, reader, schema, shapes, writer
+from gateway.surfaces.anthropic import count_tokens, frames, reader, schema, shapes, usage_limits, writer
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound, Surface
 from gateway.worker.services import Services
@@ -35,6 +35,10 @@ def create(services: Services, inbound: Inbound) -> Outbound:
         return _create(services, inbound)
     except NotSupported as error:
         raise restate(error, DIALECT) from error
+    except SpendingLimitReached as error:
+        if inbound.caller is None:
+            raise
+        raise usage_limits.refuse(error, inbound.caller, services.clock) from None
     except RateLimited as error:
         error.headers = (*error.headers, *_standings(error.standings, services.clock))
         raise
@@ -74,6 +78,7 @@ def _answer(services: Services, context: RequestContext, request: ChatRequest) -
     headers = [
         _identity(context),
         *_standings(facts.outcome.rate_limits, services.clock),
+        *usage_limits.describe_limit(services.billing.budgets, context.caller, services.clock),
         *headers_of(facts, services.clock, streamed=False),
     ]
     return http_responses.result_reply(answer.result, writer.reply, facts, request_id=context.shown_id, headers=headers)
@@ -100,6 +105,7 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest) -
     headers = [
         _identity(context),
         *_standings(facts.outcome.rate_limits, services.clock),
+        *usage_limits.describe_limit(services.billing.budgets, context.caller, services.clock),
         *headers_of(facts, services.clock, streamed=True),
     ]
     return http_responses.stream_reply(frames.frames(stream, facts), context.shown_id, headers)
