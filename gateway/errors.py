@@ -282,6 +282,12 @@ class UpstreamRefused(UpstreamFailed):
     code = "upstream_refused"
 
 
+class IdentityFailed(UpstreamRefused):
+    """The platform's workload identity has no token for the provider. The text names no address, file or secret."""
+
+    code = "workload_identity_failed"
+
+
 class StreamTruncated(UpstreamFailed):
     """The stream ended without its protocol's terminal event."""
 

@@ -16,6 +16,7 @@ from gateway.accounts.models import Organization, ProviderKey
 from gateway.accounts.quotas import MOST_PROVIDER_KEYS, check_quota
 from gateway.accounts.vault import Vault
 from gateway.accounts.versioned_cache import VersionedCache
+from gateway.catalogue.environment_credentials import WORKLOAD_IDENTITY
 from gateway.control.version import Control
 from gateway.errors import Internal, InvalidRequest, NotFound, Unavailable
 from gateway.store.database import Database
@@ -277,6 +278,8 @@ def _check_secret(secret: str) -> None:
     """InvalidRequest for what no header could carry; a document, as that of a service account, is not sent as it is."""
     if not secret:
         raise InvalidRequest("The provider key is empty.", param="token")
+    if secret == WORKLOAD_IDENTITY:
+        raise InvalidRequest("The identity of the gateway's host is not available to organizations.", param="token")
     if not secret.startswith("{") and not (secret.isascii() and secret.isprintable()):
         raise InvalidRequest(
             "A provider key must be one line of visible ASCII characters.",

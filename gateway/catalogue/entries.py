@@ -122,7 +122,8 @@ class Provider:
     `protocol` is a name in `providers/`. `address` may contain `{region}`, `{project}`, `{resource}` …, filled from
     `settings` (name → environment variables, see environment_credentials.py). `headers` are fixed request headers.
     `auth` is how the key is sent: "bearer", "sigv4", "google-oauth", "none", "query:<parameter>", or else a header's
-    name. `search_price` (as in TokenRates) is the price of a web search for mappings without their own price,
+    name. `identity` is the kind of workload identity that can replace the key ("": none; `catalogue/protocols.py`).
+    `search_price` (as in TokenRates) is the price of a web search for mappings without their own price,
     `tool_prices` those of other tools that the provider runs, by the names of TokenRates. `responses_tools` are the
     tool types that its Responses API accepts, if not all. `cancellation`: closing the connection of a streamed
     response ends generation and billing; `plain_cancellation`: the same for responses without streaming. Other
@@ -150,6 +151,7 @@ class Provider:
     data_policy: DataPolicy = DataPolicy()
     headquarters: str = ""
     auth: str = "bearer"
+    identity: str = ""
     version_path: str = ""
     search_price: int | None = None
     tool_prices: dict[str, int] = field(default_factory=dict)

@@ -5,10 +5,12 @@ from typing import Any
 
 from gateway.catalogue.base_urls import fill_address, join_base, needed_settings, problem_of
 from gateway.catalogue.entries import Provider
+from gateway.catalogue.protocols import IDENTITIES
 from gateway.configuration import file
 from gateway.configuration.settings import read_secret
 
 PREFIX = "LLM_"
+WORKLOAD_IDENTITY = "workload-identity"  # in place of a key: tokens of the gateway's host
 
 
 def variable_of(provider_id: str, suffix: str) -> str:
@@ -32,9 +34,23 @@ def credentials_for(provider: Provider, environment: Mapping[str, str]) -> list[
 
     LLM_<ID>_API_KEY comes first, then the entry's names, then the operator's file; the first one that is set applies.
     A comma-separated list is several keys, and NAME_FILE names a file that holds the value. A name of the form
-    "A:B:C?" joins the values of several variables with colons, those with "?" only if set. Raise SettingsError for a
-    file that cannot be read.
+    "A:B:C?" joins the values of several variables with colons, those with "?" only if set. WORKLOAD_IDENTITY is left
+    out for a provider that has none. Raise SettingsError for a file that cannot be read.
     """
+    keys = _written_keys(provider, environment)
+    if provider.identity:
+        return keys
+    return [key for key in keys if key != WORKLOAD_IDENTITY]
+
+
+def identity_problem(provider: Provider, environment: Mapping[str, str]) -> str:
+    """Return why the configured workload identity of a provider cannot be used; "" without one or a problem."""
+    if provider.identity or WORKLOAD_IDENTITY not in _written_keys(provider, environment):
+        return ""
+    return f"{variable_of(provider.id, 'API_KEY')}: {provider.name} has no workload identity; set a key"
+
+
+def _written_keys(provider: Provider, environment: Mapping[str, str]) -> list[str]:
     own = variable_of(provider.id, "API_KEY")
     written = file.variable(provider.id, file.API_KEY)
     for name in (own, *provider.credential, written):
@@ -104,6 +120,8 @@ def missing_variables(provider: Provider, environment: Mapping[str, str]) -> str
         missing.append(f"{names[0]} (or {own})" if names else own)
     if provider.protocol != "sandbox" and not base_url_for(provider, environment):
         settings = settings_for(provider, environment)
+        if WORKLOAD_IDENTITY in credentials_for(provider, environment):
+            settings |= dict.fromkeys(IDENTITIES[provider.identity], "discovered")
         if fill_address(provider.address, settings):
             needed = []
         else:

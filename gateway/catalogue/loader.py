@@ -15,7 +15,7 @@ from gateway.catalogue.entries import Mapping, Model, Prices, Provider, Tier, To
 from gateway.catalogue.environment_credentials import PREFIX, credentials_for, settings_for, variables_of
 from gateway.catalogue.layers import Fields, Layer, overlay, read_folder, read_snapshot, read_tables
 from gateway.catalogue.lifecycle import dates_of
-from gateway.catalogue.protocols import PROTOCOLS, ProtocolEntry
+from gateway.catalogue.protocols import IDENTITIES, PROTOCOLS, ProtocolEntry
 from gateway.configuration.file import NAME, missing_file
 from gateway.configuration.lines import TomlPlace
 from gateway.configuration.names import near, unknown_variables
@@ -224,6 +224,9 @@ def _provider_mistakes(provider: Provider, where: TomlPlace | str) -> list[str]:
         for name in PLACEHOLDER.findall(provider.address)
         if name not in provider.settings
     ]
+    if provider.identity and provider.identity not in IDENTITIES:
+        known = ", ".join(IDENTITIES)
+        problems.append(f"{where}: there is no workload identity {provider.identity!r}; there are {known}")
     if provider.address and not provider.address.endswith(provider.version_path):
         problems.append(f"{where}: address does not end with version_path {provider.version_path}")
     for table in (provider.deprecated_models, provider.deactivated_models):

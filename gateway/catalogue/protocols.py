@@ -18,6 +18,10 @@ class ProtocolEntry:
     max_streamed_n: int = 0
 
 
+# Kinds of workload identities, with the settings of a provider that they discover. Implementations are in
+# `providers/registry.py`.
+IDENTITIES: dict[str, tuple[str, ...]] = {"aws": (), "entra": (), "google": ("project",)}
+
 # Implementations are in `providers/registry.py`; "prediction" has none yet.
 PROTOCOLS: dict[str, ProtocolEntry] = {
     "openai": ProtocolEntry(version_path="/v1", max_inputs=2048),

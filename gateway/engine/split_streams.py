@@ -29,9 +29,10 @@ from gateway.neutral.events import (
     text_length,
 )
 from gateway.neutral.usage import Usage, added
+from gateway.providers.call_paths import Answering
 from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Target
-from gateway.providers.upstream import Answering, Upstreams
+from gateway.providers.upstream import Upstreams
 from gateway.runtime.merged_iterators import Merged
 
 

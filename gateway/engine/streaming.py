@@ -28,8 +28,9 @@ from gateway.neutral.parts import LENGTH
 from gateway.neutral.sound_length import SoundLength
 from gateway.neutral.speech import length_as_text
 from gateway.providers.answer_checks import ODD
+from gateway.providers.call_paths import Answering
 from gateway.providers.protocol import Target
-from gateway.providers.upstream import MUTE, Answering
+from gateway.providers.upstream import MUTE
 from gateway.runtime.disconnects import current
 from gateway.runtime.threads import give_way
 

@@ -3,6 +3,7 @@
 from typing import Any
 from urllib.parse import urlsplit
 
+from gateway.providers.identities.upstream_identity import secret_of
 from gateway.providers.protocol import Call, Target
 from gateway.runtime.large_files import MessageBody
 
@@ -66,7 +67,7 @@ class WireCapture:
         return taken
 
     def _clean(self, data: bytes) -> str:
-        secret = self._target.credential.secret.encode()
+        secret = secret_of(self._target.credential).encode()
         if secret:
             data = data.replace(secret, HIDDEN)
             if self.cut:

@@ -11,8 +11,15 @@ from gateway.accounts.provider_keys import StoredCredential as StoredKey
 from gateway.catalogue.base_urls import address_of, join_base
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Provider
-from gateway.catalogue.environment_credentials import base_url_for, credentials_for, missing_variables, settings_for
+from gateway.catalogue.environment_credentials import (
+    WORKLOAD_IDENTITY,
+    base_url_for,
+    credentials_for,
+    missing_variables,
+    settings_for,
+)
 from gateway.catalogue.unlisted_entries import OWN_KEYS, UNLISTED
+from gateway.providers.identities.upstream_identity import UpstreamIdentities
 from gateway.providers.protocol import Credential, Target
 
 PLATFORM = "platform"
@@ -35,11 +42,13 @@ class Credentials:
         environment: Environment[str, str],
         provider_keys: ProviderKeys,
         fingerprint_key: bytes,
+        identities: UpstreamIdentities,
     ) -> None:
         self._catalogue = catalogue
         self._environment = environment
         self._provider_keys = provider_keys
         self._fingerprint_key = fingerprint_key
+        self._identities = identities
         self._version = ""
         self._platform: dict[str, tuple[Credential, ...]] = {}
         self._places: dict[str, tuple[str, dict[str, str]]] = {}
@@ -92,6 +101,8 @@ class Credentials:
     def _make_target(self, mapping: Mapping, provider: Provider, credential: Credential) -> Target:
         base_url, settings = ("", {}) if _is_custom(provider.id) else self._place(provider, mapping)
         own = credential.source == BYOK
+        if credential.identity is not None:
+            settings = credential.identity.complete(settings)
         if own:
             base_url = credential.base_url or (mapping.address if _is_custom(provider.id) else "")
         return Target(
@@ -166,8 +177,10 @@ class Credentials:
 
     def _read(self, provider: Provider) -> tuple[Credential, ...]:
         secrets = credentials_for(provider, self._environment)
-        if secrets and (not provider.settings or self._has_address(provider)):
-            return tuple(Credential(secret, PLATFORM, self._fingerprint(secret)) for secret in secrets)
+        keys = [self._read_secret(provider, secret) for secret in secrets]
+        usable = tuple(key for key in keys if not provider.settings or self._has_address(provider, key))
+        if usable:
+            return usable
         if secrets or provider.key_required:
             return ()
         reachable = provider.protocol == "sandbox" or provider.address or base_url_for(provider, self._environment)
@@ -175,10 +188,19 @@ class Credentials:
             return (KEYLESS,)
         return ()
 
-    def _has_address(self, provider: Provider) -> bool:
+    def _read_secret(self, provider: Provider, secret: str) -> Credential:
+        """Return the credential for a value in the environment: a key, or a workload identity."""
+        if secret != WORKLOAD_IDENTITY:
+            return Credential(secret, PLATFORM, self._fingerprint(secret))
+        identity = self._identities.find(provider.identity, settings_for(provider, self._environment))
+        return Credential("", PLATFORM, self._fingerprint(f"{secret} {identity.name}"), identity=identity)
+
+    def _has_address(self, provider: Provider, key: Credential) -> bool:
         """Whether all settings for the provider's address are present, or one of its mappings has an address."""
         base_url = base_url_for(provider, self._environment)
         settings = settings_for(provider, self._environment)
+        if key.identity is not None:
+            settings = key.identity.complete(settings)
         if address_of(provider, join_base(provider, base_url), settings):
             return True
         mappings = (mapping for model in self._catalogue().models.values() for mapping in model.mappings)

@@ -6,6 +6,7 @@ from urllib.parse import urljoin, urlsplit
 from gateway.clock import Clock
 from gateway.errors import GatewayError, NotFound, UpstreamFailed
 from gateway.neutral.videos import VideoFile, VideosRequest, VideoStatus
+from gateway.providers.identities.upstream_identity import signed_in
 from gateway.providers.openers import Opener
 from gateway.providers.protocol import Call, JobCodec, Target, UpstreamReply, WireFormat
 from gateway.providers.upstream import Upstreams
@@ -34,7 +35,7 @@ class JobCalls:
     def status(self, ident: str, target: Target, seconds: float = CALL_S, whole: bool = False) -> VideoStatus:
         """Return the job's status within `seconds`. A video inside the answer is read completely if `whole`, otherwise
         only its first bytes. Raises the errors of the transport and of the protocol's `failure`, and NotSupported."""
-        codec, wire, opener = self._carrier(target)
+        codec, wire, opener, target = self._carrier(target)
         reply = _wait(opener, codec.status(ident, target), target, seconds)
         try:
             _check(wire, reply, target)
@@ -47,7 +48,7 @@ class JobCalls:
 
         A finished job is not canceled, because the same call makes most providers delete the finished video, which is
         billed."""
-        codec, wire, opener = self._carrier(target)
+        codec, wire, opener, target = self._carrier(target)
         call = codec.cancel(ident, target)
         if call is None or self.status(ident, target).is_final:
             return False
@@ -67,7 +68,7 @@ class JobCalls:
         deadline = Clock.monotonic() + seconds
         if not file.file:
             return self._load(file.url, target, ranged, deadline)
-        codec, wire, opener = self._carrier(target)
+        codec, wire, opener, target = self._carrier(target)
         call = codec.content(file, target)
         parts = {} if codec.locates else ranged  # an answer with only a URL has no ranges
         call.headers = {**call.headers, **parts}
@@ -107,12 +108,13 @@ class JobCalls:
                 raise UpstreamFailed(f"The URL of the video answered with status {status}.", upstream_status=status)
         raise UpstreamFailed("The URL of the video redirects too often.", code="too_many_redirects")
 
-    def _carrier(self, target: Target) -> tuple[JobCodec, WireFormat, Opener]:
+    def _carrier(self, target: Target) -> tuple[JobCodec, WireFormat, Opener, Target]:
+        """Return how the calls of the target are made, and the target with its current credential."""
         wire, opener = self._upstreams.carrier(target)
         codec = wire.codecs.get(VideosRequest.operation)
         if codec is None:
             raise NotFound(f"The protocol of provider {target.provider.id} no longer supports videos.")
-        return cast(JobCodec, codec), wire, opener
+        return cast(JobCodec, codec), wire, opener, signed_in(target)
 
 
 def _film(reply: UpstreamReply) -> UpstreamReply:

@@ -16,6 +16,7 @@ import orjson
 
 from gateway.catalogue.offered_models import OfferedModel
 from gateway.errors import NotSupported, UpstreamFailed
+from gateway.providers.identities.upstream_identity import signed_in
 from gateway.providers.local.model_discovery import HttpClient
 from gateway.providers.openai.address import address_of
 from gateway.providers.protocol import Target
@@ -53,6 +54,7 @@ def fetch_models(client: HttpClient, target: Target) -> list[OfferedModel]:
     NotSupported for a protocol without a readable list. UpstreamFailed for an error of the provider, for an answer
     that is no list and for one that is too long; the transport's errors.
     """
+    target = signed_in(target)
     provider = target.provider
     form = FORMATS.get(provider.protocol)
     if form is None:

@@ -20,13 +20,29 @@ from gateway.transport.request_bytes import CallHead
 OPENAI_PROTOCOLS = ("openai", RESPONSES_PROTOCOL)
 
 
+class Identity(Interface):
+    """A workload identity of the gateway's host, which obtains short-lived tokens instead of a stored key.
+
+    `secret` is the current token, "" for none. `sign_in` returns a target with the current token and may wait for one.
+    `again` returns the target with another token if the provider rejected that of `target`, else None. `complete` adds
+    placeholders for settings that a token brings. `sign_in` raises IdentityFailed.
+    """
+
+    @property
+    def secret(self) -> str: ...
+    def sign_in(self, target: "Target") -> "Target": ...
+    def again(self, target: "Target", reply: "UpstreamReply") -> "Target | None": ...
+    def complete(self, settings: dict[str, str]) -> dict[str, str]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Credential:
     """A provider's API key. `source` is "platform" (from the environment) or "byok" (stored by an organization).
 
     `ident` identifies it without revealing it: a short keyed fingerprint, or the id of the stored provider key.
     `elsewhere`: its requests are sent to a different address than those with the platform's keys, so their health is
-    tracked separately. `bounded`: it has a spending limit.
+    tracked separately. `bounded`: it has a spending limit. With an `identity`, which only platform credentials have,
+    `secret` is "" until a call signs in.
     """
 
     secret: str = field(repr=False)
@@ -36,6 +52,7 @@ class Credential:
     base_url: str = ""
     bounded: bool = False
     elsewhere: bool = False
+    identity: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Every upstream protocol, by the name that catalogue entries use."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +11,8 @@ from gateway.providers.alibaba.videos import AlibabaVideos
 from gateway.providers.anthropic.messages import AnthropicMessages
 from gateway.providers.atlascloud import videos as atlascloud
 from gateway.providers.atlascloud.videos import AtlasCloudVideos
+from gateway.providers.aws.role_identity import AwsIdentity
+from gateway.providers.azure.entra_tokens import EntraIdentity
 from gateway.providers.bedrock.converse import BedrockConverse
 from gateway.providers.bytedance import videos as bytedance
 from gateway.providers.bytedance.videos import ByteDanceVideos
@@ -22,6 +24,7 @@ from gateway.providers.deepinfra.rerank import DeepInfraRerank
 from gateway.providers.elevenlabs import speech as elevenlabs
 from gateway.providers.elevenlabs.speech import ElevenLabsSpeech
 from gateway.providers.failures import upstream_failure
+from gateway.providers.google.default_credentials import GoogleIdentity
 from gateway.providers.google.embeddings import GoogleEmbeddings
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.google.images import GoogleImages
@@ -29,6 +32,8 @@ from gateway.providers.google.live.session_opener import GoogleRealtime
 from gateway.providers.google.service_account_tokens import AccessTokens, fetch_over
 from gateway.providers.google.speech import GoogleSpeech
 from gateway.providers.google.videos import GoogleVideos
+from gateway.providers.identities.identity_calls import IdentityCalls
+from gateway.providers.identities.upstream_identity import TokenSource, UpstreamIdentities
 from gateway.providers.minimax import videos as minimax
 from gateway.providers.minimax.videos import MiniMaxVideos
 from gateway.providers.openai.address import Tokens
@@ -49,6 +54,7 @@ from gateway.providers.upstream import Upstreams
 from gateway.providers.video_codecs import job_failure
 from gateway.providers.xai import videos as xai
 from gateway.providers.xai.videos import XaiVideos
+from gateway.runtime.state_changes import StateLog
 from gateway.runtime.threads import pause
 from gateway.transport import Transport
 
@@ -161,6 +167,19 @@ def make_protocols(transport: Transport, clock: Clock, spool_dir: str = "") -> d
     """Return one stateless WireFormat for each protocol, by name."""
     resources = Resources(transport, clock, AccessTokens(fetch_over(transport), clock).token, spool_dir)
     return {name: make(resources) for name, make in FACTORIES.items()}
+
+
+def make_identities(
+    transport: Transport, clock: Clock, environment: Mapping[str, str], states: StateLog
+) -> UpstreamIdentities:
+    """Return the workload identities of a worker. Their addresses, files and tokens come from `environment` alone."""
+    calls = IdentityCalls(transport, clock)
+    sources: dict[str, TokenSource] = {
+        "aws": AwsIdentity(calls, environment),
+        "entra": EntraIdentity(calls, environment),
+        "google": GoogleIdentity(calls, environment),
+    }
+    return UpstreamIdentities(sources, clock, states)
 
 
 def make_upstreams(wires: dict[str, WireFormat], transport: Transport, clock: Clock, timeouts: Timeouts) -> Upstreams:

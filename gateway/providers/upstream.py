@@ -2,9 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, NamedTuple
-
-from msgspec import Struct
+from typing import Any
 
 from gateway.clock import Clock
 from gateway.errors import ContentNeeded, GatewayError, NotSupported, UpstreamTimeout
@@ -14,10 +12,12 @@ from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.realtime import RealtimeRequest
 from gateway.neutral.request import Request
 from gateway.providers import offload
+from gateway.providers.call_paths import Again, Answering, CallPath
+from gateway.providers.identities.upstream_identity import signed_in, signed_in_again
 from gateway.providers.media_fetching import Fetcher, bring, release
 from gateway.providers.openers import CallListener, CapturedPending, Opener, PendingCall, SessionLink, UpstreamSession
 from gateway.providers.optional_tools import without_offers, write_bare
-from gateway.providers.protocol import Call, Failure, StreamCodec, Target, UpstreamReply, WireFormat
+from gateway.providers.protocol import Call, Target, UpstreamReply, WireFormat
 from gateway.providers.quirks import THINK_TAGS
 from gateway.providers.think_tags import split_batches, split_result
 from gateway.providers.tool_names import restore_batches, restore_result
@@ -28,74 +28,6 @@ MUTE = "The provider sent no response while another request waited for the same 
 NOT_THERE = (404, 405, 501)
 ABSENT_S = 300.0
 TOOLS_REASON = "tools_reason_by_responses"  # a key of a mapping's `extra`
-
-
-class Answering:
-    """A streamed answer in progress: its batches, and `close()`, which ends the upstream call."""
-
-    def __init__(self, pending: PendingCall) -> None:
-        self.batches: Iterator[Batch] = iter(())
-        self._open: PendingCall | UpstreamReply = pending
-
-    def answered(self, reply: UpstreamReply) -> None:
-        self._open = reply
-
-    def sent(self, pending: PendingCall) -> None:
-        """Replace the call by its retry over another protocol."""
-        self._open = pending
-
-    def close(self) -> None:
-        self._open.close()
-        # The answer and its reader refer to each other. Without this the data would stay until the next garbage
-        # collection.
-        self.batches = iter(())
-
-
-class _Again(NamedTuple):
-    """The arguments that repeat a call."""
-
-    request: Request
-    target: Target
-    deadline: float
-    listener: CallListener | None
-
-
-class CallPath(Struct):
-    """How calls of one operation are made at one target. `tagged`: the text contains reasoning between tags.
-
-    `check` raises for an answer without something that was requested (see OPERATIONS). `second` is for calls that need
-    a feature that the first protocol lacks, or that arrived in the second protocol's dialect. Until `absent_until`
-    (monotonic) the second is known to be missing at the target. For a reasoning model (`reasons`) the second protocol
-    returns its reasoning encrypted. `tools_reason`: only the second protocol combines tool calls with reasoning.
-    """
-
-    codec: StreamCodec
-    failure: Failure
-    opener: Opener
-    tagged: bool
-    second: "CallPath | None" = None
-    absent_until: float = 0.0
-    reasons: bool = False
-    tools_reason: bool = False
-    check: Callable[[Any, Any], None] | None = None
-
-    def needs_second(self, request: Request, second: "CallPath") -> bool:
-        """Whether the request needs a feature that only the second protocol has."""
-        needs = request.requirements
-        return (needs.web_search and not needs.search_offered) or needs.vendor_only == second.codec.dialect
-
-    def loses_by_first(self, request: Request, second: "CallPath") -> bool:
-        """Whether the first protocol carries the request as well, but with fewer details."""
-        native = request.native
-        dialect = second.codec.dialect
-        if native is not None and native.dialect == dialect:
-            return True
-        needs = request.requirements
-        if needs.web_search or needs.hosted == dialect:
-            return True
-        if not self.reasons or needs.effort == "none":
-            return False
-        return needs.keeps_reasoning or (self.tools_reason and needs.tools)
 
 
 class Upstreams:
@@ -127,6 +59,8 @@ class Upstreams:
         """Send the request and return the result of its operation. Raises the errors of WireFormat.failure and the
         transport, and NotSupported. While no response has begun, `gives_up` is called every few seconds;
         UpstreamTimeout when it returns true."""
+        if target.credential.identity is not None:
+            target = signed_in(target)
         try:
             served, call, relayed, pending = self._send(request, target, deadline, listener)
             if gives_up is None:
@@ -143,7 +77,7 @@ class Upstreams:
                 self._note_absence(first, reply)
             try:
                 if not 200 <= reply.status < 300:
-                    raise _failure(served, reply, target)
+                    return self._send_renewed(served, reply, request, target, deadline, listener, gives_up)
                 result = offload.read(call.reader or served.codec, reply, relayed)
                 if served.check is not None:
                     served.check(request, result)
@@ -158,18 +92,37 @@ class Upstreams:
             return dataclasses.replace(result, warnings=(*call.warnings, *result.warnings))
         return result
 
+    def _send_renewed(
+        self,
+        served: CallPath,
+        reply: UpstreamReply,
+        request: Request,
+        target: Target,
+        deadline: float,
+        listener: CallListener | None,
+        gives_up: Callable[[], bool] | None,
+    ) -> Any:
+        """Send the request once more with a new token if the provider rejected that of the target, otherwise raise the
+        error of its reply."""
+        renewed = signed_in_again(target, reply)
+        if renewed is None:
+            raise _failure(served, reply, target)
+        reply.close()
+        return self.send(request, renewed, deadline, listener, gives_up)
+
     def stream(
         self, request: Request, target: Target, deadline: float, listener: CallListener | None = None
     ) -> Answering:
         """Start a streamed answer. Its batches contain a Heartbeat while no data arrives; iterating over them raises
         the errors of `send`."""
+        target = signed_in(target)
         try:
             served, call, relayed, pending = self._send(request, target, deadline, listener)
         except BaseException:
             release(request)
             raise
         answering = Answering(pending)
-        again = _Again(request, target, deadline, listener)
+        again = Again(request, target, deadline, listener)
         answering.batches = self._read(answering, pending, served, call, relayed, again)
         return answering
 
@@ -180,6 +133,7 @@ class Upstreams:
         if wire is None or codec is None:
             raise NotSupported(f"The protocol of provider {target.provider.id} does not carry {request.operation}.")
         opener = self._openers.get(target.protocol, self._network)
+        target = signed_in(target)
 
         def dial(call: Call, seconds: float) -> SessionLink:
             return opener.connect(call, target, Clock.monotonic() + seconds)
@@ -188,6 +142,8 @@ class Upstreams:
             session: UpstreamSession = codec.open(request, target, dial, deadline - Clock.monotonic())
             return session
         except HandshakeRefused as refused:
+            if (renewed := signed_in_again(target, refused)) is not None:
+                return self.connect(request, renewed, deadline)
             error = wire.failure(refused, target)
             error.upstream_status = refused.status
             raise error from None
@@ -332,7 +288,7 @@ class Upstreams:
             first.absent_until = Clock.monotonic() + ABSENT_S
 
     def _read(
-        self, answering: Answering, pending: PendingCall, served: CallPath, call: Call, relayed: bool, again: "_Again"
+        self, answering: Answering, pending: PendingCall, served: CallPath, call: Call, relayed: bool, again: Again
     ) -> Iterator[Batch]:
         try:
             reply = yield from self._await(pending)
@@ -345,6 +301,13 @@ class Upstreams:
                 reply = yield from self._await(pending)
                 answering.answered(reply)
                 self._note_absence(first, reply)
+            if not 200 <= reply.status < 300 and (renewed := signed_in_again(target, reply)) is not None:
+                reply.close()
+                target = renewed
+                served, call, relayed, pending = self._send(again.request, target, again.deadline, again.listener)
+                answering.sent(pending)
+                reply = yield from self._await(pending)
+                answering.answered(reply)
             if not 200 <= reply.status < 300:
                 raise _failure(served, reply, target)
             batches = (call.reader or served.codec).read_stream(reply, relayed)

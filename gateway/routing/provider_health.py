@@ -20,8 +20,9 @@ FAILURES_IN_A_ROW = 5
 # Connection failures: the location is unreachable, for every model and credential.
 UNANSWERED = (ConnectFailed, ConnectTimeout)
 NEITHER_FAULT = (UpstreamRefused, UpstreamRateLimited)
-# Rejections that concern the whole credential or account; others (403, 404, 405) may concern only this model.
-ACCOUNT_STATUSES = (401, 402)
+# Rejections that concern the whole credential or account; others (403, 404, 405) may concern only this model. 0: the
+# gateway could not obtain a token for the credential.
+ACCOUNT_STATUSES = (0, 401, 402)
 # Rejections that a single request may cause, by a file or a feature that its credential may not use.
 PROVOKED_STATUSES = (400, 401, 403, 404, 405)
 OWN_SOURCE = "byok"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gateway.catalogue import last_good, loader
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.environment_credentials import address_problem, variable_of
+from gateway.catalogue.environment_credentials import address_problem, identity_problem, variable_of
 from gateway.catalogue.loader import CatalogueError
 from gateway.configuration import settings
 from gateway.configuration.file import BASE_URL, variable
@@ -224,9 +224,11 @@ def _conflicting_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
 
 
 def _bad_addresses(chosen: Settings, catalogue: Catalogue) -> list[str]:
-    """Return invalid addresses of providers, with the variables that set them, one line each."""
+    """Return invalid addresses and workload identities of providers, with their variables, one line each."""
     problems = []
     for provider in catalogue.providers.values():
+        if problem := identity_problem(provider, chosen.environment):
+            problems.append(problem)
         problem = address_problem(provider, chosen.environment)
         if not problem:
             continue

@@ -323,6 +323,12 @@ def _examine_books(services: Services, should_continue: ShouldContinue) -> None:
     services.billing.reconciliation_gauge.measure(should_continue)
 
 
+def _tend_identities(services: Services, should_continue: ShouldContinue) -> None:
+    """Renew tokens. The platform's credentials are read first: the first requests then find a token."""
+    services.routing.credentials.platform()
+    services.routing.identities.tend()
+
+
 def _watch_models(services: Services, should_continue: ShouldContinue) -> None:
     """Alert about models in use that end soon."""
     services.telemetry.model_watch.look(services.routing.health, services.routing.catalogue.current())
@@ -347,6 +353,7 @@ TABLE = (
     RecurringJob("rate_limits", 0.5, Scope.WORKER, _call("billing.settlements.rates.exchange")),
     RecurringJob("metrics", 10.0, Scope.WORKER, _call("background.counters.write")),
     RecurringJob("local_models", 30.0, Scope.WORKER, _call("routing.discovery.refresh"), first_s=0),
+    RecurringJob("workload_identities", 1.0, Scope.WORKER, _tend_identities, first_s=0),
     RecurringJob("response_cache", 600.0, Scope.WORKER, _call("engine.cache.trim")),
     RecurringJob("idempotency", 600.0, Scope.WORKER, _call("engine.idempotency.trim")),
     RecurringJob("request_log", 10.0, Scope.WORKER, _call("telemetry.request_log.flush")),

@@ -58,6 +58,7 @@ from gateway.metering.sources import Sources
 from gateway.neutral.request import Request
 from gateway.oauth.authorization_server import OAuth
 from gateway.providers.credentials import Credentials
+from gateway.providers.identities.upstream_identity import UpstreamIdentities
 from gateway.providers.local.model_discovery import Discovery
 from gateway.providers.upstream import Upstreams
 from gateway.reports.usage_reports import Reports
@@ -140,6 +141,7 @@ class RoutingServices:
     custom_catalogue: CustomCatalogue
     discovery: Discovery
     credentials: Credentials
+    identities: UpstreamIdentities
     health: Health
     gossip: Gossip
     planner: Planner

@@ -59,7 +59,7 @@ from gateway.oauth.authorization_server import OAuth
 from gateway.providers.credentials import Credentials
 from gateway.providers.job_calls import JobCalls
 from gateway.providers.local.model_discovery import Discovery
-from gateway.providers.registry import make_protocols, make_upstreams
+from gateway.providers.registry import make_identities, make_protocols, make_upstreams
 from gateway.reports.usage_reports import Reports
 from gateway.routing.plan import Router
 from gateway.routing.provider_health import Health
@@ -171,7 +171,10 @@ def _open_routing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
     settings = base.settings
     clock = base.clock
     store = base.store
-    credentials = Credentials(catalogue.current, settings.environment, accounts.provider_keys, base.hash_key)
+    identities = make_identities(base.transport, clock, settings.environment, base.telemetry.states)
+    credentials = Credentials(
+        catalogue.current, settings.environment, accounts.provider_keys, base.hash_key, identities
+    )
     health = Health(clock, ProviderChanges(base.telemetry.states, clock))
     counters = base.background.counters
     bounds = KeyBounds(accounts.funding.budgets, settings.limits.default_max_output)
@@ -196,6 +199,7 @@ def _open_routing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
         custom_catalogue=CustomCatalogue(accounts.custom_models),
         discovery=Discovery(base.transport, catalogue, settings.environment),
         credentials=credentials,
+        identities=identities,
         health=health,
         gossip=Gossip(health, find_gossip_store(store, settings)),
         planner=planner,

@@ -42,11 +42,12 @@ class Recorded:
 
 
 class FakeAzure(FakeServer):
-    """The service with `deployments` of those names; `calls` are Recorded."""
+    """The service with `deployments` of those names; `calls` are Recorded. `tokens` are valid beside the key."""
 
     def __init__(self, *deployments: str) -> None:
         super().__init__()
         self._deployments = deployments
+        self.tokens: list[str] = []
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         headers = headers_of(environ)
@@ -68,7 +69,9 @@ class FakeAzure(FakeServer):
 
     def _check(self, call: Recorded, payload: bytes) -> tuple[int, str, str] | None:
         """Return the error of a request as status, message and code."""
-        if call.headers.get("api-key") != KEY:
+        token = call.headers.get("authorization", "").removeprefix("Bearer ")
+        has_key = call.headers.get("api-key") == KEY
+        if has_key == bool(token) or not (has_key or token in self.tokens):
             return 401, "Access denied due to invalid subscription key or wrong API endpoint.", "401"
         version = call.query.get("api-version", [""])[0]
         deployed = DEPLOYMENT.fullmatch(call.path)

@@ -65,7 +65,12 @@ class Answer:
 
 
 class FakeBedrock(FakeServer):
-    """The service; `calls` are RecordedCall."""
+    """The service; `calls` are RecordedCall. `keys` are the access keys by id, `expired` ids that no longer work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys = {ACCESS[0]: ACCESS}
+        self.expired: set[str] = set()
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         headers = headers_of(environ)
@@ -74,7 +79,7 @@ class FakeBedrock(FakeServer):
         call = RecordedCall(environ["fake.target"], headers)
         self.calls.append(call)
         try:
-            check_credential(environ["REQUEST_METHOD"], self.url + call.path, headers, payload)
+            check_credential(environ["REQUEST_METHOD"], self.url + call.path, headers, payload, self.keys, self.expired)
             call.body = check_body(call.path, payload)
         except Refused as refused:
             call.status, call.problem = refused.status, str(refused)

@@ -4,7 +4,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -23,27 +23,45 @@ class Refused(Exception):
         self.status, self.kind = status, kind
 
 
-def check_credential(method: str, url: str, headers: Mapping[str, str], body: bytes) -> None:
-    """Check the API key, or compare the signature with that of the vendor's signer."""
+AccessKeys = Mapping[str, tuple[str, str, str]]
+USUAL_KEYS: AccessKeys = {ACCESS[0]: ACCESS}
+
+
+def check_credential(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    keys: AccessKeys = USUAL_KEYS,
+    expired: Collection[str] = (),
+) -> None:
+    """Check the API key, or compare the signature with that of the vendor's signer for one of the `keys`."""
     told = headers.get("authorization", "")
     if told == f"Bearer {API_KEY}":
         return
     if not told.startswith("AWS4-HMAC-SHA256 "):
         raise Refused("The security token included in the request is invalid.", 403, "UnrecognizedClientException")
-    if told != expected_signature(method, url, headers, body):
+    ident = told.partition("Credential=")[2].partition("/")[0]
+    if ident in expired:
+        raise Refused("The security token included in the request is expired", 403, "ExpiredTokenException")
+    if ident not in keys or headers.get("x-amz-security-token") != keys[ident][2]:
+        raise Refused("The security token included in the request is invalid.", 403, "UnrecognizedClientException")
+    if told != expected_signature(method, url, headers, body, keys[ident]):
         raise Refused("The request signature we calculated does not match.", 403, "InvalidSignatureException")
 
 
-def expected_signature(method: str, url: str, headers: Mapping[str, str], body: bytes) -> str:
+def expected_signature(
+    method: str, url: str, headers: Mapping[str, str], body: bytes, key: tuple[str, str, str] = ACCESS
+) -> str:
     """Return the authorization header that botocore computes for the signed headers of the request."""
     names = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
     scope = headers["authorization"].partition("Credential=")[2].partition(",")[0].split("/")
     request = published.AWSRequest(method, url, {name: headers[name] for name in names}, body)
     request.context["timestamp"] = headers["x-amz-date"]
-    signer = published.SigV4Auth(published.Credentials(*ACCESS), "bedrock", scope[2])
+    signer = published.SigV4Auth(published.Credentials(*key), "bedrock", scope[2])
     canonical = signer.canonical_request(request)
     signature = signer.signature(signer.string_to_sign(request, canonical), request)
-    told = f"{'/'.join((ACCESS[0], *scope[1:]))}, SignedHeaders={';'.join(names)}"
+    told = f"{'/'.join((key[0], *scope[1:]))}, SignedHeaders={';'.join(names)}"
     return f"AWS4-HMAC-SHA256 Credential={told}, Signature={signature}"
 
 

@@ -91,6 +91,7 @@ class FakeGoogle(FakeServer):
         super().__init__()
         self.assertions: list[str] = []
         self.signatures: dict[str, str] = {}
+        self.rejected: set[str] = set()  # access tokens that are no longer valid
 
     @property
     def vertex_url(self) -> str:
@@ -107,6 +108,10 @@ class FakeGoogle(FakeServer):
         headers = headers_of(environ)
         call = Recorded(environ["PATH_INFO"], headers, query=environ.get("QUERY_STRING", ""))
         self.calls.append(call)
+        if headers.get("authorization", "").removeprefix("Bearer ") in self.rejected:
+            call.status = 401
+            invalid = {"code": 401, "message": "Request had invalid credentials.", "status": "UNAUTHENTICATED"}
+            return send_json(start, 401, {"error": invalid})
         try:
             call.model, streamed, call.body = check_request(environ, headers, payload, self.signatures)
         except Refused as refused:

@@ -5,11 +5,13 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.neutral.events import Batch, Finished, Started
-from gateway.providers.protocol import Call
+from gateway.providers.protocol import Call, Credential
 from gateway.providers.registry import chat_wire
 from gateway.providers.upstream import Upstreams
 
-TARGET = SimpleNamespace(memo={}, protocol="plain", quirks=(), provider=SimpleNamespace(id="vendor"), second="")
+TARGET = SimpleNamespace(
+    memo={}, protocol="plain", quirks=(), provider=SimpleNamespace(id="vendor"), second="", credential=Credential("k")
+)
 
 
 class Plain:

@@ -1,0 +1,1 @@
+"""Microsoft Entra tokens for providers on Azure. Their wire formats are those of other folders."""
