@@ -89,6 +89,7 @@ def examine(installation: Installation) -> dict[str, Any]:
             for epoch, node in sorted(workers.items())
         ],
         "providers": _providers(installation),
+        "identities": _identities(workers, presence),
         "cooldowns": cooldowns,
         "resting": cooldowns,  # the name in earlier releases
         "jobs": jobs,
@@ -202,6 +203,22 @@ def _cooldowns(workers: dict[int, str], presence: dict[int, WorkerFacts]) -> lis
     return [dict(zip(names, (*place, count), strict=True)) for place, count in sorted(counts.items())]
 
 
+def _identities(workers: dict[int, str], presence: dict[int, WorkerFacts]) -> list[dict[str, Any]]:
+    """Return the workload identities of each worker: source and expiry of the token, and the last failure."""
+    return [
+        {
+            "node": node,
+            "worker": epoch,
+            "provider": provider,
+            "source": source or None,
+            "expires": show_time(expires_us or None),
+            "failure": failure or None,
+        }
+        for epoch, node in sorted(workers.items())
+        for provider, source, expires_us, failure in (presence[epoch].identities if epoch in presence else ())
+    ]
+
+
 def _jobs(installation: Installation) -> list[dict[str, Any]]:
     reports = read_reports(Documents(installation.database))
     return [
@@ -280,6 +297,10 @@ def _show(report: dict[str, Any], every: bool) -> None:
     else:
         click.echo(f"Providers without a key: {len(missing)} (status --all shows what each needs).")
     click.echo()
+    if report["identities"]:
+        identities = [tuple(row.values()) for row in report["identities"]]
+        print_table(("NODE", "WORKER", "PROVIDER", "WORKLOAD IDENTITY", "EXPIRES", "FAILURE"), identities, "")
+        click.echo()
     cooldowns = [tuple(row.values()) for row in report["cooldowns"]]
     print_table(("NODE", "PROVIDER", "COOLDOWN", "MODELS AND KEYS"), cooldowns, "No cooldown at any worker.")
     click.echo()

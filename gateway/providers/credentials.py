@@ -133,6 +133,15 @@ class Credentials:
         """Return the platform's credentials by provider."""
         return self._current()
 
+    def identities(self) -> tuple[tuple[str, str, int, str], ...]:
+        """Return the providers with a workload identity: source, expiry (µs, 0: no valid token) and last failure."""
+        return tuple(
+            (provider, *key.identity.describe())
+            for provider, keys in self._current().items()
+            for key in keys
+            if key.identity is not None
+        )
+
     def has_platform(self, provider_id: str) -> bool:
         return bool(self._current().get(provider_id))
 

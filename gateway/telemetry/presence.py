@@ -22,11 +22,13 @@ TTL_S = 180.0
 @dataclass(frozen=True, slots=True)
 class WorkerFacts:
     """A worker's last report: the version of its code, the version of the catalogue that it serves, and how many
-    models, regions and keys are cooling down, as (provider, reason, count)."""
+    models, regions and keys are cooling down, as (provider, reason, count). `identities` are the providers with a
+    workload identity, as (provider, source, expiry in µs or 0, failure)."""
 
     version: str
     catalogue: str
     resting: tuple[tuple[str, str, int], ...] = ()
+    identities: tuple[tuple[str, str, int, str], ...] = ()
 
 
 class WorkerPresence:
@@ -40,11 +42,13 @@ class WorkerPresence:
         self._last: tuple[int, WorkerFacts] | None = None
         self._again = 0.0
 
-    def report(self, catalogue: Catalogue, health: Health) -> None:
+    def report(
+        self, catalogue: Catalogue, health: Health, identities: tuple[tuple[str, str, int, str], ...] = ()
+    ) -> None:
         """Store the current facts unless they are stored already. Unavailable."""
         epoch = self._control.epoch
         files = catalogue.version.partition("+")[0]  # without the part for discovered models of local engines
-        facts = WorkerFacts(self._version, files, _count(health.cooldowns.active()))
+        facts = WorkerFacts(self._version, files, _count(health.cooldowns.active()), identities)
         now = self._clock.monotonic()
         if not epoch or self._last == (epoch, facts) and now < self._again:
             return
@@ -61,7 +65,11 @@ def read_presence(documents: Documents) -> dict[int, WorkerFacts]:
 def _read(stored: bytes) -> WorkerFacts:
     facts = orjson.loads(stored)
     resting = tuple((provider, reason, count) for provider, reason, count in facts["resting"])
-    return WorkerFacts(facts["version"], facts["catalogue"], resting)
+    # Workers of an older release report no identities.
+    identities = tuple(
+        (provider, source, expires_us, failure) for provider, source, expires_us, failure in facts.get("identities", ())
+    )
+    return WorkerFacts(facts["version"], facts["catalogue"], resting, identities)
 
 
 def _count(cooling: Mapping[str, str]) -> tuple[tuple[str, str, int], ...]:

@@ -336,7 +336,8 @@ def _watch_models(services: Services, should_continue: ShouldContinue) -> None:
 
 def _report_presence(services: Services, should_continue: ShouldContinue) -> None:
     """Publish the state of this worker and the models that it serves."""
-    services.telemetry.presence.report(services.routing.catalogue.current(), services.routing.health)
+    routing = services.routing
+    services.telemetry.presence.report(routing.catalogue.current(), routing.health, routing.credentials.identities())
 
 
 def _forget_journals(services: Services, should_continue: ShouldContinue) -> None:

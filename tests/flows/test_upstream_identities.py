@@ -29,6 +29,7 @@ from support.shared import Share
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.errors import InvalidRequest
+from gateway.telemetry.presence import read_presence
 
 HELLO: Any = [{"role": "user", "content": "Hello"}]
 
@@ -211,3 +212,16 @@ def test_provider_key_of_an_organization_cannot_use_the_identity_of_the_host(clo
     with pytest.raises(APIStatusError):
         ask(cloud, False)
     assert cloud.identity.calls == before
+
+
+def test_status_shows_source_and_failure_without_the_token(cloud: Cloud) -> None:
+    forget_tokens(cloud.gateway)
+    services = cloud.gateway.services
+    ask(cloud, False)
+    services.telemetry.presence.report(
+        services.routing.catalogue.current(), services.routing.health, services.routing.credentials.identities()
+    )
+    facts = read_presence(services.store.documents)[services.store.control.epoch]
+    ((provider, source, expires_us, failure),) = facts.identities
+    assert provider == cloud.model.partition("/")[0] and source and expires_us > services.clock.now_us()
+    assert failure == "" and cloud.identity.issued[-1] not in repr(facts)

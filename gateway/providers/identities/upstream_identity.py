@@ -113,6 +113,10 @@ class UpstreamIdentity:
             return IdentityState(self._kind, token.source if token else "", 0, failure)
         return IdentityState(self._kind, token.source, self._expires_us, failure)
 
+    def describe(self) -> tuple[str, int, str]:
+        state = self.state()
+        return state.source, state.expires_us, state.failure
+
     def complete(self, settings: dict[str, str]) -> dict[str, str]:
         """Return the settings with a placeholder for each one that the token will bring, as in "{project}"."""
         missing = {name: f"{{{name}}}" for name in self._discovers if not settings.get(name)}
