@@ -159,6 +159,7 @@ LIBRARIES = {
         "gateway.telemetry",
         "gateway.billing",  # here and below: what is made for each request, as structs
         "gateway.neutral",
+        "gateway.dialects",
         "gateway.media",
         "gateway.limits",
         "gateway.catalogue",

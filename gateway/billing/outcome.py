@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NotRequired, TypedDict
 
 from msgspec import Struct, field
 
@@ -27,6 +28,22 @@ PAYMENT_REQUIRED = 402
 LONGEST_TEXT = 500  # characters of a provider's error text that are stored
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 TRAIL = "trail"  # key of the cached trail entry in a target's memo
+
+
+class RoutingAttempt(TypedDict):
+    """An entry of the routing trail that responses show."""
+
+    provider: str
+    model: str
+    status_code: int
+    error_type: str
+    succeeded: bool
+    credentialSource: str
+    provisionalPriceOf: NotRequired[str]
+    region: NotRequired[str]
+    providerKeyId: NotRequired[str]
+    providerKeyLabel: NotRequired[str]
+    apiKeyHash: NotRequired[str]
 
 
 class Attempt(Struct, eq=False):
@@ -97,14 +114,14 @@ class Outcome(Struct, eq=False):
     def serving(self) -> Attempt:
         return self.attempts[-1]
 
-    def trail(self) -> list[dict]:
+    def trail(self) -> list[RoutingAttempt]:
         """Return `metadata.routing`: one entry per attempt; [] for a cached answer."""
         if self.cached:
             return []
         return list(map(trail_entry, self.attempts))
 
 
-def trail_entry(attempt: Attempt) -> dict:
+def trail_entry(attempt: Attempt) -> RoutingAttempt:
     target = attempt.target
     error = attempt.error
     entry = target.memo.get(TRAIL)
@@ -118,11 +135,11 @@ def trail_entry(attempt: Attempt) -> dict:
     return entry
 
 
-def _successful_attempt(target: Target) -> dict:
+def _successful_attempt(target: Target) -> RoutingAttempt:
     """Return the trail entry of a successful attempt at `target`, without its status."""
     mapping = target.mapping
     credential = target.credential
-    entry = {
+    entry: RoutingAttempt = {
         "provider": target.provider.id,
         "model": mapping.model,
         "status_code": 0,

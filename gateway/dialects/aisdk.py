@@ -4,7 +4,8 @@ Source: the types and response schemas of `@ai-sdk/provider` and `@ai-sdk/gatewa
 Values are in the newest version; the surface converts them for clients of an older one.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
 from gateway.dialects import openai
 from gateway.errors import GatewayError
@@ -81,27 +82,73 @@ def error_type(error: GatewayError) -> str:
     )
 
 
-def error_body(error: GatewayError, request_id: str = "") -> dict[str, Any]:
+def error_body(error: GatewayError, request_id: str = "") -> openai.ErrorBody:
     """Return the envelope {error: {message, type, param, code, …details}}, all strings."""
     body = openai.error_body(error, request_id)
     body["error"]["type"] = error_type(error)
     return body
 
 
-def error_part(error: GatewayError, request_id: str = "") -> dict[str, Any]:
+class FailedCall(openai.ErrorContent):
+    statusCode: int
+
+
+class FailurePart(TypedDict):
+    type: str
+    error: FailedCall
+
+
+def error_part(error: GatewayError, request_id: str = "") -> FailurePart:
     """Return the stream part for a failure."""
     return {"type": "error", "error": {**error_body(error, request_id)["error"], "statusCode": error.status}}
 
 
-def write_usage(usage: Usage, cost: dict[str, Any]) -> dict[str, Any]:
-    """Return the usage of a response; `raw` is the usage object of chat completions with its cost."""
+class FinishShown(TypedDict):
+    unified: str
+    raw: str
+
+
+class InputTokens(TypedDict):
+    total: int
+    noCache: int
+    cacheRead: int
+    cacheWrite: int
+
+
+class OutputTokens(TypedDict):
+    total: int
+    text: int
+    reasoning: int
+
+
+class AiUsage(TypedDict):
+    """Usage; `raw` is the usage object of chat completions with its cost."""
+
+    inputTokens: InputTokens
+    outputTokens: OutputTokens
+    raw: dict[str, Any]
+
+
+class FlatUsage(TypedDict):
+    """Usage of the oldest version."""
+
+    inputTokens: int
+    outputTokens: int
+    totalTokens: int
+    reasoningTokens: int
+    cachedInputTokens: int
+
+
+def write_usage(usage: Usage, cost: Mapping[str, Any]) -> AiUsage:
+    """Return the usage of a response."""
     read = usage.cache_read + usage.input_audio_cached
     written = usage.cache_write + usage.cache_write_1h
     total = usage.input_total
     output = usage.output_total
     raw = openai.write_usage(usage)
     if not total:  # chat completions report at least 1 token, which would contradict the other counts here
-        raw |= {"prompt_tokens": 0, "total_tokens": output}
+        raw["prompt_tokens"] = 0
+        raw["total_tokens"] = output
     return {
         "inputTokens": {"total": total, "noCache": total - read - written, "cacheRead": read, "cacheWrite": written},
         "outputTokens": {"total": output, "text": output - usage.reasoning, "reasoning": usage.reasoning},

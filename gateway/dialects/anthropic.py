@@ -5,8 +5,9 @@ which the SDKs ignore.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+from gateway.dialects.error_details import DETAILED, with_details
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.request import TIERS_JOINED
@@ -25,6 +26,15 @@ OWN_FIELDS = "anthropic_fields"
 TIER_FIELDS = {"speed": ("fast", "standard"), "inference_geo": ("us", "global")}
 FAST_BETA = "fast-mode-2026-02-01"  # the beta feature that some models require for a speed
 
+StopReason = Literal[
+    "end_turn",
+    "max_tokens",
+    "stop_sequence",
+    "tool_use",
+    "pause_turn",
+    "refusal",
+    "model_context_window_exceeded",
+]
 STOP_READ: dict[str, FinishReason] = {
     "end_turn": "stop",
     "max_tokens": "length",
@@ -34,7 +44,7 @@ STOP_READ: dict[str, FinishReason] = {
     "pause_turn": "pause",
     "refusal": "refusal",
 }
-STOP_WRITE: dict[FinishReason, str] = {
+STOP_WRITE: dict[FinishReason, StopReason] = {
     "stop": "end_turn",
     "length": "max_tokens",
     "stop_sequence": "stop_sequence",
@@ -70,20 +80,33 @@ def error_type(status: int) -> str:
     return ERROR_TYPES.get(status) or ("api_error" if status >= 500 else "invalid_request_error")
 
 
-def error_body(error: GatewayError, request_id: str) -> dict:
+class MessageErrorContent(TypedDict):
+    """An error. Further members, which are strings, help to find its cause."""
+
+    type: str
+    message: str
+    param: str
+    code: str
+
+
+class MessageError(TypedDict):
+    type: Literal["error"]
+    error: Annotated[MessageErrorContent, DETAILED]
+    request_id: str
+
+
+def error_body(error: GatewayError, request_id: str) -> MessageError:
     """Return `{type: "error", error: {type, message, param, code}, request_id}`."""
     message = error.message
     if error.code == "context_length_exceeded" and TOO_LONG not in message.lower():
         message = f"{TOO_LONG}: {message}"
-    inner = {
+    inner: MessageErrorContent = {
         "type": LIMIT_TYPE if error.kind == "limit_reached" else error_type(error.status),
         "message": message,
         "param": error.param,
         "code": error.code,
     }
-    if error.details:
-        inner.update({name: text for name, text in error.details.items() if name not in inner})
-    return {"type": "error", "error": inner, "request_id": request_id}
+    return {"type": "error", "error": with_details(inner, error), "request_id": request_id}
 
 
 def tier_of(wire: Mapping[str, Any]) -> str:
@@ -158,11 +181,37 @@ def _add(usage: Usage, other: Usage) -> Usage:
     )
 
 
-def write_usage(usage: Usage) -> dict[str, Any]:
+class CacheCreation(TypedDict):
+    ephemeral_5m_input_tokens: int
+    ephemeral_1h_input_tokens: int
+
+
+class ThinkingTokens(TypedDict):
+    thinking_tokens: int
+
+
+class ServerToolUse(TypedDict):
+    web_search_requests: int
+    web_fetch_requests: int
+
+
+class MessageTokens(TypedDict):
+    """A `usage` object without its cost."""
+
+    input_tokens: int
+    cache_creation_input_tokens: int
+    cache_read_input_tokens: int
+    cache_creation: CacheCreation
+    output_tokens: int
+    output_tokens_details: NotRequired[ThinkingTokens]
+    server_tool_use: NotRequired[ServerToolUse | None]
+
+
+def write_usage(usage: Usage) -> MessageTokens:
     """Return the `usage` object without its cost. Token kinds without a field in this dialect count as plain tokens."""
     written = usage.cache_write + usage.cache_write_1h
     read = usage.cache_read + usage.input_audio_cached
-    body: dict[str, Any] = {
+    body: MessageTokens = {
         "input_tokens": usage.input_total - read - written,
         "cache_creation_input_tokens": written,
         "cache_read_input_tokens": read,

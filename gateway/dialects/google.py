@@ -1,6 +1,6 @@
 """Gemini's vocabulary: finish reasons, usage names, efforts, traffic types, error reasons."""
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
@@ -166,11 +166,29 @@ def _by_modality(wire: dict[str, Any], name: str) -> dict[str, int]:
     return counts
 
 
-def write_usage(usage: Usage) -> dict[str, Any]:
+class ModalityCount(TypedDict):
+    modality: str
+    tokenCount: int
+
+
+class GeminiTokens(TypedDict):
+    """A `usageMetadata` object without its cost."""
+
+    promptTokenCount: int
+    candidatesTokenCount: int
+    totalTokenCount: int
+    promptTokensDetails: list[ModalityCount]
+    candidatesTokensDetails: list[ModalityCount]
+    cachedContentTokenCount: NotRequired[int]
+    cacheTokensDetails: NotRequired[list[ModalityCount]]
+    thoughtsTokenCount: NotRequired[int]
+
+
+def write_usage(usage: Usage) -> GeminiTokens:
     """Return the `usageMetadata` object without its cost (API reference, UsageMetadata)."""
     cached = usage.cache_read + usage.input_audio_cached
     answered = usage.output_total - usage.reasoning
-    body: dict[str, Any] = {
+    body: GeminiTokens = {
         "promptTokenCount": usage.input_total,
         "candidatesTokenCount": answered,
         "totalTokenCount": usage.input_total + usage.output_total,
@@ -187,7 +205,7 @@ def write_usage(usage: Usage) -> dict[str, Any]:
     return body
 
 
-def _write_modalities(total: int, audio: int, image: int) -> list[dict[str, Any]]:
+def _write_modalities(total: int, audio: int, image: int) -> list[ModalityCount]:
     """Return the parts of a count by modality, those above zero."""
     counts = {"TEXT": total - audio - image, "AUDIO": audio, "IMAGE": image}
     return [{"modality": name, "tokenCount": count} for name, count in counts.items() if count > 0]

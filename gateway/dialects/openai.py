@@ -1,14 +1,48 @@
 """OpenAI's chat vocabulary: finish reasons, usage names, reasoning formats, error envelope."""
 
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
+from gateway.dialects.error_details import DETAILED, with_details
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.units import TOKEN_COUNTS
 from gateway.neutral.usage import MOST_UNITS, Usage, read_count
 
 NAME = "openai"
+ChatFinish = Literal["stop", "length", "tool_calls", "content_filter"]
+
+
+class CacheWriteTokens(TypedDict):
+    ephemeral_5m_input_tokens: int
+    ephemeral_1h_input_tokens: int
+
+
+class PromptTokensDetails(TypedDict):
+    cached_tokens: int
+    cache_write_tokens: int
+    cache_creation_tokens: int
+    audio_tokens: int
+    video_tokens: int
+    cache_creation: NotRequired[CacheWriteTokens]
+
+
+class CompletionTokensDetails(TypedDict):
+    reasoning_tokens: int
+    image_tokens: int
+    audio_tokens: int
+
+
+class ChatTokens(TypedDict):
+    """A `usage` object without its cost."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    reasoning_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
+
 
 # OpenAI's five reasons (API reference, chat completion object), then those of compatible servers.
 FINISH_READ: dict[str, FinishReason] = {
@@ -30,7 +64,7 @@ FINISH_READ: dict[str, FinishReason] = {
 }
 # Reasons that mean a failed response, as some compatible servers report a server error.
 FINISH_FAILED = frozenset(("error",))
-FINISH_WRITE: dict[FinishReason, str] = {
+FINISH_WRITE: dict[FinishReason, ChatFinish] = {
     "stop": "stop",
     "length": "length",
     "tool_calls": "tool_calls",
@@ -76,14 +110,14 @@ USUAL_COUNTS = frozenset(
 # Counts besides text in and out, which most responses do not have.
 READ_RARE_COUNTS = attrgetter(*(name for name in TOKEN_COUNTS if name not in ("input", "output")))
 NOTHING: dict[str, Any] = {}
-NO_INPUT_DETAILS = {
+NO_INPUT_DETAILS: PromptTokensDetails = {
     "cached_tokens": 0,
     "cache_write_tokens": 0,
     "cache_creation_tokens": 0,
     "audio_tokens": 0,
     "video_tokens": 0,
 }
-NO_OUTPUT_DETAILS = {"reasoning_tokens": 0, "image_tokens": 0, "audio_tokens": 0}
+NO_OUTPUT_DETAILS: CompletionTokensDetails = {"reasoning_tokens": 0, "image_tokens": 0, "audio_tokens": 0}
 
 
 def tier_of(word: str | None) -> str:
@@ -100,21 +134,32 @@ def retention_of(word: str | None) -> str:
     return ""
 
 
-def error_body(error: GatewayError, request_id: str = "") -> dict[str, Any]:
+class ErrorContent(TypedDict):
+    """An error. Further members, which are strings, help to find its cause."""
+
+    message: str
+    type: str
+    param: str
+    code: str
+
+
+class ErrorBody(TypedDict):
+    error: Annotated[ErrorContent, DETAILED]
+
+
+def error_body(error: GatewayError, request_id: str = "") -> ErrorBody:
     """Return the envelope {error: {message, type, param, code, …details}}: all strings; only `param` may be empty."""
     message = error.message or "The request failed."
     if error.kind == "internal" and request_id:
         message = f"{message} Include request id {request_id} when you report this."
     kind = ERROR_TYPES.get(error.kind, "invalid_request_error")
-    body = {
+    content: ErrorContent = {
         "message": message,
         "type": ERROR_TYPES_BY_CODE.get(error.code, kind),
         "param": error.param,
         "code": error.code or "error",
     }
-    if error.details:
-        body.update({name: text for name, text in error.details.items() if name not in body})
-    return {"error": body}
+    return {"error": with_details(content, error)}
 
 
 def read_usage(wire: Any) -> Usage | None:
@@ -184,7 +229,7 @@ def _split_prompt(wire: dict[str, Any], details: dict[str, Any], prompt: int) ->
     return read, write - write_1h, write_1h, audio
 
 
-def write_usage(usage: Usage) -> dict[str, Any]:
+def write_usage(usage: Usage) -> ChatTokens:
     """Return the `usage` object without its cost; its details must not be changed.
 
     prompt_tokens is at least 1 because clients divide by it.
@@ -203,7 +248,7 @@ def write_usage(usage: Usage) -> dict[str, Any]:
     prompt = usage.input_total or 1
     output = usage.output_total
     written = usage.cache_write + usage.cache_write_1h
-    details: dict[str, Any] = {
+    details: PromptTokensDetails = {
         "cached_tokens": usage.cache_read + usage.input_audio_cached,
         "cache_write_tokens": written,
         "cache_creation_tokens": written,

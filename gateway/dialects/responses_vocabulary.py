@@ -5,7 +5,7 @@ Source: OpenAI API reference, "Responses", as published in the types of the `ope
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
@@ -175,7 +175,26 @@ def read_usage(wire: Any) -> Usage | None:
     )
 
 
-def write_usage(usage: Usage) -> dict[str, Any]:
+class InputTokensDetails(TypedDict):
+    cached_tokens: int
+    cache_write_tokens: int
+
+
+class OutputTokensDetails(TypedDict):
+    reasoning_tokens: int
+
+
+class ResponseTokens(TypedDict):
+    """A `usage` object without its cost."""
+
+    input_tokens: int
+    input_tokens_details: InputTokensDetails
+    output_tokens: int
+    output_tokens_details: OutputTokensDetails
+    total_tokens: int
+
+
+def write_usage(usage: Usage) -> ResponseTokens:
     """Return the `usage` object without its cost."""
     prompt = usage.input_total
     output = usage.output_total

@@ -33,7 +33,7 @@ from gateway.routing.decision import Plan
 from gateway.routing.model_list import list_models, other_models, plan_list
 from gateway.routing.plan import Router, chance_of, remembers
 from gateway.routing.provider_health import Health
-from gateway.routing.record import write_record
+from gateway.routing.record import RoutingDecision, write_record
 from gateway.routing.reweighing import reweigh
 from gateway.routing.score import Weights
 from gateway.routing.sliding_window import Tally
@@ -215,7 +215,7 @@ class Planner:
         """Clear the cache of plans: keys, rules and custom models may differ in the new control version."""
         self._recent.clear()
 
-    def explain(self, context: RequestContext, request: Request, weights: Weights | None = None) -> dict:
+    def explain(self, context: RequestContext, request: Request, weights: Weights | None = None) -> RoutingDecision:
         """Return the decision as data, without the random choice and without calling a provider; `weights` replace
         those of the strategy. SpendingLimitReached when the remaining provider keys have used up their limit."""
         request = with_defaults(context.caller, with_models(context, request))
@@ -223,7 +223,7 @@ class Planner:
         plan = self._bounds.sift(plan, request, context.at_us)
         if weights is None:
             return write_record(plan)
-        return write_record(reweigh(plan, weights)) | {"weights": weights._asdict()}
+        return {**write_record(reweigh(plan, weights)), "weights": weights._asdict()}
 
     def begun(self, target: Target) -> None:
         """Count an upstream call that is about to start."""

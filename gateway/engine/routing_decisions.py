@@ -1,6 +1,6 @@
 """Stores the routing decision of each request for some days, so that it can be explained."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, NotRequired, TypedDict
 
 import orjson
 
@@ -9,7 +9,7 @@ from gateway.errors import NotFound, Unavailable
 from gateway.metering.models import CACHED
 from gateway.metering.usage_table import UsageRecord, find, raw_id
 from gateway.routing.decision import Plan
-from gateway.routing.record import pack, unpack
+from gateway.routing.record import RoutingDecision, pack, unpack
 from gateway.runtime.stepwise import GoOn, always
 from gateway.store import aging
 from gateway.store.aging import AgingTables
@@ -28,7 +28,24 @@ class StoredDecision(NamedTuple):
     """The decision of a request; `project` is a raw id."""
 
     project: bytes
-    record: dict[str, Any]
+    record: RoutingDecision
+
+
+class AttemptRecord(TypedDict):
+    """An upstream call of a past request."""
+
+    provider: str
+    model: str
+    status_code: int
+    error: str
+    succeeded: bool
+    duration_ms: int | None
+    cached: NotRequired[bool]
+    region: NotRequired[str]
+
+
+class DecisionWithAttempts(RoutingDecision):
+    attempts: list[AttemptRecord]
 
 
 class Decisions:
@@ -63,7 +80,7 @@ class Decisions:
         self._packed[id(plan)] = plan, packed
         return packed
 
-    def find(self, project_id: str, request_id: str, *, key_id: str = "", member_id: str = "") -> dict[str, Any]:
+    def find(self, project_id: str, request_id: str, *, key_id: str = "", member_id: str = "") -> DecisionWithAttempts:
         """Return the decision of a request of the project, with `attempts`.
 
         With `key_id` or `member_id` only for their own requests. NotFound for another project's, an unknown and an
@@ -113,9 +130,9 @@ def read_decision(database: Database, request: bytes) -> StoredDecision | None:
         return None
 
 
-def _write_attempt(record: UsageRecord) -> dict[str, Any]:
+def _write_attempt(record: UsageRecord) -> AttemptRecord:
     region = record.details.get("region")
-    shown = {
+    shown: AttemptRecord = {
         "provider": record.provider,
         "model": record.served,
         "status_code": record.status,
@@ -126,5 +143,5 @@ def _write_attempt(record: UsageRecord) -> dict[str, Any]:
     if record.flags & CACHED:
         shown["cached"] = True
     if region:
-        return shown | {"region": region}
+        shown["region"] = region
     return shown

@@ -1,7 +1,7 @@
 """A routing decision as data: packed compactly for the row of each request, unpacked to the format of the HTTP API."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from gateway.routing.candidate_filter import STAGES, Excluded
 from gateway.routing.candidates import Candidate
@@ -25,6 +25,65 @@ USUAL = ("", 0, 0, DEFAULT_UPTIME * PARTS[2], DEFAULT_LATENCY_MS * PARTS[3], DEF
 USUAL_EXCLUDED = ("", "", "")
 
 Packed = list[Any]
+
+
+class ProviderScore(TypedDict):
+    """The score of a candidate and what it was computed from: `price` in USD per million units, `uptime` in percent,
+    `latency` in ms, `throughput` in tokens per second."""
+
+    providerId: str
+    modelId: str
+    score: float
+    price: float
+    uptime: float
+    latency: float
+    throughput: float
+    priority: float
+    cacheSupported: bool
+    region: NotRequired[str]
+
+
+class ExcludedCandidate(TypedDict):
+    providerId: str
+    modelId: str
+    stage: str
+    reason: str
+    region: NotRequired[str]
+
+
+class RestingCandidate(TypedDict):
+    """A candidate in cooldown, which is tried last."""
+
+    key: str
+    reason: str
+
+
+class SkippedModel(TypedDict):
+    model: str
+    reason: str
+
+
+class RoutingDecision(TypedDict):
+    """A routing decision with the names of the HTTP API. `order` are mapping keys as tried. For a request with several
+    models, `models` lists them in their order and `skippedModels` those that could not be tried."""
+
+    requestedModel: str
+    kind: str
+    selectedModel: str
+    selectedProvider: str
+    selectionReason: str
+    availableProviders: list[str]
+    providerScores: list[ProviderScore]
+    order: list[str]
+    excluded: list[ExcludedCandidate]
+    weights: dict[str, float]
+    routing: str
+    selectedRegion: NotRequired[str]
+    noFallback: NotRequired[bool]
+    waived: NotRequired[list[str]]
+    resting: NotRequired[list[RestingCandidate]]
+    models: NotRequired[list[str]]
+    skippedModels: NotRequired[list[SkippedModel]]
 
 
 def pack(plan: Plan) -> Packed:
@@ -66,13 +125,8 @@ def pack(plan: Plan) -> Packed:
     return packed
 
 
-def unpack(packed: Sequence[Any]) -> dict[str, Any]:
-    """Unpack a decision to JSON-able data with the API's field names.
-
-    The fields include `requestedModel`, `kind`, `weights`, `order` (mapping keys as tried), `excluded` (mapping,
-    stage, reason), `resting` (key and reason of candidates in cooldown, which are tried last) and `waived`. `price` is
-    USD per million units, `uptime` percent, `latency` ms, `throughput` tokens/s. For a request with several models,
-    `models` lists them in their order and `skippedModels` those that could not be tried (model, reason).
+def unpack(packed: Sequence[Any]) -> RoutingDecision:
+    """Unpack a decision.
 
     Raise ValueError for a decision in another version.
     """
@@ -84,7 +138,7 @@ def unpack(packed: Sequence[Any]) -> dict[str, Any]:
     scores = [_unpack_score(row, model) for row in rows]
     order = order or range(len(scores))
     first = scores[order[0]]
-    record = {
+    record: RoutingDecision = {
         "requestedModel": requested_model,
         "kind": KINDS[kind],
         "selectedModel": model,
@@ -92,7 +146,7 @@ def unpack(packed: Sequence[Any]) -> dict[str, Any]:
         "selectionReason": REASONS[reason],
         "availableProviders": sorted({score["providerId"] for score in scores}),
         "providerScores": scores,
-        "order": [_key_of(scores[place]) for place in order],
+        "order": [key_of_score(scores[place]) for place in order],
         "excluded": list(_unpack_excluded(groups, model)),
         "weights": weigh(strategy, bool(flags & STREAM), bool(flags & IMAGE))._asdict(),
         "routing": strategy or "auto",
@@ -104,7 +158,7 @@ def unpack(packed: Sequence[Any]) -> dict[str, Any]:
     if waived:
         record["waived"] = list(waived)
     if cooling:
-        record["resting"] = [{"key": _key_of(scores[place]), "reason": cause} for place, cause in cooling]
+        record["resting"] = [{"key": key_of_score(scores[place]), "reason": cause} for place, cause in cooling]
     if models:
         record["models"] = list(models)
     if skipped:
@@ -112,7 +166,7 @@ def unpack(packed: Sequence[Any]) -> dict[str, Any]:
     return record
 
 
-def write_record(plan: Plan) -> dict[str, Any]:
+def write_record(plan: Plan) -> RoutingDecision:
     """Return the decision in the format of `unpack`."""
     return unpack(pack(plan))
 
@@ -139,10 +193,10 @@ def _pack_score(scored: Scored, model: str) -> tuple:
     return _trim(known + tail, USUAL)
 
 
-def _unpack_score(row: Sequence[Any], model: str) -> dict[str, Any]:
+def _unpack_score(row: Sequence[Any], model: str) -> ProviderScore:
     provider, *counts, priority, cached, region, other = _fill(row, USUAL)
     score, price, uptime, latency, throughput = (count / part for count, part in zip(counts, PARTS, strict=True))
-    shown = {
+    shown: ProviderScore = {
         "providerId": provider,
         "modelId": other or model,
         "score": score,
@@ -154,7 +208,7 @@ def _unpack_score(row: Sequence[Any], model: str) -> dict[str, Any]:
         "cacheSupported": bool(cached),
     }
     if region:
-        return shown | {"region": region}
+        shown["region"] = region
     return shown
 
 
@@ -171,12 +225,19 @@ def _pack_excluded(excluded: Iterable[Excluded], model: str) -> list[tuple]:
     return [(STAGES.index(stage), reason, rows) for (stage, reason), rows in groups.items()]
 
 
-def _unpack_excluded(groups: Iterable[Sequence[Any]], model: str) -> Iterable[dict[str, Any]]:
+def _unpack_excluded(groups: Iterable[Sequence[Any]], model: str) -> Iterable[ExcludedCandidate]:
     for stage, reason, rows in groups:
         for row in rows:
             provider, region, other = _fill((row,) if isinstance(row, str) else row, USUAL_EXCLUDED)
-            shown = {"providerId": provider, "modelId": other or model, "stage": STAGES[stage], "reason": reason}
-            yield shown | {"region": region} if region else shown
+            shown: ExcludedCandidate = {
+                "providerId": provider,
+                "modelId": other or model,
+                "stage": STAGES[stage],
+                "reason": reason,
+            }
+            if region:
+                shown["region"] = region
+            yield shown
 
 
 def _other(candidate: Candidate, model: str) -> str:
@@ -197,7 +258,7 @@ def _fill(row: Sequence[Any], usual: tuple) -> tuple:
     return (*row, *usual[len(row) :])
 
 
-def _key_of(score: dict[str, Any]) -> str:
+def key_of_score(score: ProviderScore) -> str:
     region = score.get("region")
     key = f"{score['providerId']}/{score['modelId']}"
     if region:

@@ -1,8 +1,28 @@
-"""Answers as structs: one definition for the JSON, the API description and its examples."""
+"""Answers as types: one definition for the JSON, the API description and its examples.
 
-from collections.abc import Callable, Mapping
+An answer is a struct, or a typed dictionary where a struct would cost time in each request: the writer fills a
+dictionary, and mypy compares it with its type.
+"""
+
+from collections.abc import Callable, Mapping, MutableSequence
 from functools import cache
-from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args, get_type_hints
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Required,
+    Self,
+    TypedDict,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, structs
@@ -22,7 +42,15 @@ Time = Annotated[
     ),
 ]
 JsonObject = Annotated[Any, Meta(extra_json_schema={"type": "object"})]
+# For a part that a provider may have written: members that only this provider has are passed on unchanged.
+RELAYED = Meta(extra_json_schema={"additionalProperties": True})
 Url = Annotated[str, Meta(extra_json_schema={"format": "uri"})]
+
+
+class StreamFailure(TypedDict):
+    """The last event of a stream that failed."""
+
+    error: JsonObject
 
 
 class AnswerField(NamedTuple):
@@ -98,15 +126,50 @@ def _read_field(name: str, hint: Any) -> AnswerField:
 
 
 def is_answer(value: Any) -> bool:
-    """Return whether this is the type of an answer."""
-    return isinstance(value, type) and issubclass(value, Answer)
+    """Return whether this is the type of an answer: a struct, a typed dictionary, a list or a union of these."""
+    if isinstance(value, type) and issubclass(value, Answer):
+        return True
+    return is_typeddict(value) or get_origin(value) in (list, Union, UnionType, Annotated)
 
 
-def describe_answer(answer: type[Struct]) -> dict[str, Any]:
+def describe_answer(answer: Any) -> dict[str, Any]:
     """Return the JSON schema of an answer with those of all its parts inside; the title of each is its name."""
-    (schema,), parts = msgspec.json.schema_components([answer], ref_template="{name}")
-    described: dict[str, Any] = _put_in(schema, parts)
+    described: dict[str, Any]
+    if isinstance(answer, type) and issubclass(answer, Struct):
+        (schema,), parts = msgspec.json.schema_components([answer], ref_template="{name}")
+        described = _put_in(schema, parts)
+    else:
+        described = _describe(answer)
     return described
+
+
+def _describe(hint: Any) -> dict[str, Any]:
+    """Return the schema of a type with typed dictionaries, which msgspec describes as long as no union has several."""
+    origin = get_origin(hint)
+    arguments = get_args(hint)
+    if is_typeddict(hint) or (isinstance(hint, type) and issubclass(hint, Struct)):
+        return _describe_members(hint) if is_typeddict(hint) else describe_answer(hint)
+    if origin in (Required, NotRequired):
+        return _describe(arguments[0])
+    if origin in (list, MutableSequence):
+        return {"type": "array", "items": _describe(arguments[0])}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _describe(arguments[1])}
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin in (Union, UnionType):
+        return {"anyOf": [_describe(choice) for choice in arguments]}
+    if origin is Annotated:
+        return {**_describe(arguments[0]), **msgspec.json.schema(Annotated[Any, *arguments[1:]])}
+    return msgspec.json.schema(hint)
+
+
+def _describe_members(answer: Any) -> dict[str, Any]:
+    members = {name: _describe(hint) for name, hint in get_type_hints(answer, include_extras=True).items()}
+    described = {"title": answer.__name__, "type": "object", "properties": members}
+    if answer.__doc__:
+        described["description"] = answer.__doc__
+    return {**described, "required": [name for name in members if name in answer.__required_keys__]}
 
 
 def _put_in(schema: Any, parts: dict[str, Any]) -> Any:

@@ -102,6 +102,7 @@ TEXTS = {
 }
 NUMBERS = {"index": 0, "status": 200, "status_code": 200, "number": 0, "cost": 0.00012, "attempts": 1}
 NULLS = ("error", "errorCode", "incomplete_details", "param", "stop_sequence", "upstreamError")
+NULL = {"type": "null"}
 TIMES = ("created", "created_at", "completed_at", "expires_at", "client_id_issued_at")
 PRICES = "Pricing"
 PRICE = "0.000001"
@@ -121,7 +122,7 @@ PREFIXES = {
     "providerkey": "pkey_",
     "discount": "disc_",
     "session": "session_",
-    "response": "resp_",
+    "responseobject": "resp_",
     "video": "video_",
 }
 PLURAL = re.compile(r"(?<=[xs])es$|s$")
@@ -168,9 +169,9 @@ class Sampler:
         if "allOf" in schema:
             parts = [self.sample(part, name, level, optional) for part in schema["allOf"]]
             return {key: value for part in parts for key, value in part.items()}
-        for key in ("anyOf", "oneOf"):
-            if key in schema:
-                return self.sample(_choose(schema[key]), name, level, optional)
+        choices = schema.get("anyOf") or schema.get("oneOf")
+        if choices:
+            return self.sample(_choose(choices, name), name, level, optional)
         kind = schema.get("type", "string")
         if isinstance(kind, list):
             kind = "null" if name in NULLS and "null" in kind else kind[0]
@@ -217,10 +218,13 @@ class Sampler:
         return [item] * max(1, schema.get("minItems", 1))
 
 
-def _choose(choices: list[Any]) -> Any:
-    """Return the schema of a message of the user, or the first one of a value."""
+def _choose(choices: list[Any], name: str) -> Any:
+    """Return null for a member that is usually null, the schema of a message of the user, or else the first one of a
+    value."""
+    if name in NULLS and NULL in choices:
+        return NULL
     users = [choice for choice in choices if "UserMessage" in choice.get("$ref", "")]
-    return next(choice for choice in (*users, *choices) if choice != {"type": "null"})
+    return next(choice for choice in (*users, *choices) if choice != NULL)
 
 
 def _find_word(name: str) -> str:

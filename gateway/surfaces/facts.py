@@ -1,11 +1,13 @@
 """Facts about a response besides its content, the same in all dialects: the model that served it, its cost and its
 routing."""
 
-from typing import Any
+from typing import Annotated, NotRequired, TypedDict
 from typing import Protocol as Interface
 
+from msgspec import Meta
+
 from gateway.billing.context import RequestContext
-from gateway.billing.outcome import Attempt, Outcome
+from gateway.billing.outcome import Attempt, Outcome, RoutingAttempt
 from gateway.catalogue.prices import Charge
 from gateway.clock import SECOND_US, Clock
 from gateway.dialects.field_names import reword
@@ -25,6 +27,36 @@ RARE_COSTS = {
 }
 NO_RARE_COSTS = {unit.detail: 0.0 for unit in UNITS if unit.always_detailed and unit.detail in RARE_COSTS}
 HEADER_LENGTH = 2000  # servers and proxies reject response headers beyond some kilobytes
+CostDetails = Annotated[dict[str, float], Meta(title="CostDetails")]
+
+
+class AnswerCost(TypedDict):
+    """The cost of a request in US dollars, in all and by its parts."""
+
+    cost: float
+    cost_details: CostDetails
+
+
+class RoutingMetadata(TypedDict):
+    """The requested model, the one that served, and the routing."""
+
+    request_id: str
+    requested_model: str
+    requested_provider: str | None
+    used_model: str
+    used_provider: str
+    underlying_used_model: str
+    log_id: str
+    organization_id: str
+    project_id: str
+    routing: list[RoutingAttempt]
+    used_region: NotRequired[str]
+    discount: NotRequired[float]
+    cached: NotRequired[bool]
+    requested_service_tier: NotRequired[str]
+    used_service_tier: NotRequired[str | None]
+    healing: NotRequired[list[str]]
+    warnings: NotRequired[list[str]]
 
 
 class AnswerFacts(Interface):
@@ -41,11 +73,11 @@ class AnswerFacts(Interface):
     @property
     def service_tier(self) -> str: ...
 
-    def cost(self) -> dict[str, Any]:
+    def cost(self) -> AnswerCost:
         """Return `cost` and `cost_details` of the usage object."""
         ...
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> RoutingMetadata:
         """Return the `metadata` object."""
         ...
 
@@ -106,7 +138,7 @@ class Facts:
     def service_tier(self) -> str:
         return self.outcome.attempts[-1].service_tier
 
-    def cost(self) -> dict[str, Any]:
+    def cost(self) -> AnswerCost:
         """Return `cost` and `cost_details` of the usage object, in US dollars."""
         charge = self.outcome.attempts[-1].charge
         # Six values in each response, so they are divided here in the same way as in `usd_number`.
@@ -134,7 +166,7 @@ class Facts:
             details["data_storage_cost"] = self.context.payload.fee_nusd / NANO
         return {"cost": total, "cost_details": details}
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> RoutingMetadata:
         """Return the `metadata` object: the requested model, the one that served, and the routing."""
         context = self.context
         outcome = self.outcome
@@ -143,7 +175,7 @@ class Facts:
         attempt = outcome.attempts[-1]
         target = attempt.target
         mapping = target.mapping
-        body: dict[str, Any] = {
+        body: RoutingMetadata = {
             "request_id": context.label or context.request_id,
             "requested_model": request.requested_model,
             "requested_provider": outcome.requested_provider,

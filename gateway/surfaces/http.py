@@ -115,7 +115,7 @@ class ErrorFormat:
     media type of the body."""
 
     name: str
-    body: Callable[[GatewayError, str], dict[str, Any]]
+    body: Callable[[GatewayError, str], Mapping[str, Any]]
     schema: dict[str, Any]
     id_header: str = ""
     frame: Callable[[GatewayError, str], bytes] | None = None
@@ -144,18 +144,18 @@ class HeaderParameter:
 class About:
     """The API description of an operation, besides its row in the table. `request` and `query` are the classes that
     validate body and parameters (marshmallow schemas, or a msgspec struct; for a body also a JSON schema), `headers`
-    the further request headers, `answer` the class or JSON schema of the successful response; None: not described
+    the further request headers, `answer` the type or JSON schema of the successful response; None: not described
     further. `success` are its statuses, `errors` the others. `access`: "session" (management), "key" (API key),
     "optional" (works without), "operator" (the token of a setting), "provisioning" (a SCIM token) or "none". `form` is
     the JSON schema of a form, where one is accepted, and `form_media` its media type. `also`: other media types of the
-    successful response; `events`: the JSON schema of the data of each event, where the response can be streamed.
-    `alike`: failures that respond in the form of a success."""
+    successful response; `events`: the type or JSON schema of the data of each event, where the response can be
+    streamed. `alike`: failures that respond in the form of a success."""
 
     summary: str
     tag: str = ""
     request: type | dict[str, Any] | None = None
     query: type | None = None
-    answer: type | dict[str, Any] | None = None
+    answer: Any = None
     success: tuple[int, ...] = (200,)
     errors: tuple[int, ...] = ()
     access: Literal["session", "key", "optional", "operator", "provisioning", "none"] = "key"
@@ -164,7 +164,7 @@ class About:
     form_media: str = "multipart/form-data"
     headers: tuple[HeaderParameter, ...] = ()
     also: tuple[str, ...] = ()
-    events: dict[str, Any] | None = None
+    events: Any = None
     alike: tuple[int, ...] = ()
 
 

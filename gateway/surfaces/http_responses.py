@@ -1,7 +1,7 @@
 """Responses and errors of every surface: headers that all responses carry, and the format of errors."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
@@ -15,7 +15,7 @@ from gateway.neutral.events import Batch
 from gateway.neutral.request import Result
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import policy
-from gateway.surfaces.answer_structs import Answer
+from gateway.surfaces.answer_structs import Answer, describe_answer
 from gateway.surfaces.caps import is_deeper
 from gateway.surfaces.http import Deprecated, ErrorFormat, Inbound, Outbound
 
@@ -31,20 +31,18 @@ PRIVATE_JSON = (JSON, *PRIVATE)
 SSE = [("Content-Type", "text/event-stream; charset=utf-8"), ("X-Accel-Buffering", "no")]
 
 # The gateway's own error format, also used for paths below no surface's prefix.
-MEMBERS = dict.fromkeys(("message", "type", "param", "code"), {"type": "string"})
 OPENAI = ErrorFormat(
     "openai",
     openai.error_body,
-    {
-        "type": "object",
-        "required": ["error"],
-        "properties": {"error": {"type": "object", "required": list(MEMBERS), "properties": MEMBERS}},
-    },
+    describe_answer(openai.ErrorBody),
 )
 
 
 def json_reply(
-    body: bytes | dict | list | Answer, request_id: str = "", status: int = 200, headers: list | None = None
+    body: bytes | Mapping[str, Any] | list | Answer,
+    request_id: str = "",
+    status: int = 200,
+    headers: list | None = None,
 ) -> Outbound:
     """A private JSON answer; `headers` are added to the common ones."""
     if type(body) is bytes:
@@ -108,7 +106,7 @@ def _write_frames(
             close()
 
 
-def write_event(body: dict[str, Any] | Answer, name: str = "") -> bytes:
+def write_event(body: Mapping[str, Any] | Answer, name: str = "") -> bytes:
     """Return a server-sent event; `name` is for clients that select events by name."""
     if name:
         head = b"event: %b\n" % name.encode()

@@ -1,9 +1,7 @@
-"""JSON schemas of responses for the API description, and the members that model responses share."""
+"""JSON schemas of responses for the API description."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
-
-from msgspec import Meta
+from typing import Any
 
 ANY: dict[str, Any] = {}
 OBJECT = {"type": "object"}
@@ -44,33 +42,3 @@ def read_shape(value: Any) -> Any:
         return value
     name = value.removesuffix("?")
     return {"type": [name, "null"] if value.endswith("?") else name}
-
-
-COST_DETAILS = {"title": "CostDetails", **map_of("number")}
-COST = {"cost": "number", "cost_details": COST_DETAILS}
-ATTEMPT = named(
-    "RoutingAttempt",
-    {"region": "string", "credentialSource": "string"},
-    provider="string",
-    model="string",
-    status_code="integer",
-    error_type="string",
-    succeeded="boolean",
-)
-METADATA = named(
-    "RoutingMetadata",
-    {"warnings": ["string"], **COST},
-    request_id="string",
-    requested_model="string",
-    requested_provider="string?",
-    used_model="string",
-    used_provider="string",
-    underlying_used_model="string",
-    log_id="string",
-    organization_id="string",
-    project_id="string",
-    routing=[ATTEMPT],
-)
-# Fields of answer structs with these objects, which are written as dictionaries on the hot path.
-CostDetails = Annotated[Any, Meta(extra_json_schema=COST_DETAILS)]
-RoutingMetadata = Annotated[Any, Meta(extra_json_schema=METADATA)]

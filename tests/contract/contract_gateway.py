@@ -9,11 +9,13 @@ from typing import Any
 
 from contract.cases import PDF, PNG, WAV
 from contract.vendors import FURTHER, VENDORS, Say
+from support.described_answers import mistakes_of
 from support.gateways import LocalGateway, local_gateway
 from support.spending import say_in_headers
 
 from gateway.configuration import settings as configuration
 from gateway.configuration.settings import Settings
+from gateway.providers.registry import make_protocols
 from gateway.surfaces import surface_table
 from gateway.surfaces.blueprints import guard
 from gateway.surfaces.http import Inbound
@@ -29,6 +31,9 @@ PATHS = {
     "ai3": "/v3/ai/language-model",
     "ai4": "/v4/ai/language-model",
 }
+DIALECTS = {"chat": "openai", "messages": "anthropic", "responses": "responses", "gemini": "google"} | dict.fromkeys(
+    ("ai2", "ai3", "ai4"), "aisdk"
+)
 ABILITIES = (
     "vision", "audio", "documents", "tools", "parallel_tool_calls", "reasoning", "reasoning_max_tokens", "json_output",
     "json_output_schema", "web_search", "verbosity", "supports_n",
@@ -86,6 +91,9 @@ class ContractGateway:
         self.gateway = gateway
         self.fakes = fakes
         self.headers: dict[str, str] = {}  # of the last answer
+        protocols = make_protocols(gateway.services.routing.transport, gateway.services.clock)
+        self._dialects = {name: wire.dialect for name, wire in protocols.items()}
+        self._dialect = ""  # of the vendor that answers next
         self._handlers = {
             name: guard(gateway.services, operation)
             for name, path in PATHS.items()
@@ -95,6 +103,7 @@ class ContractGateway:
 
     def script(self, vendor: str, *says: Say) -> None:
         """Set the vendor's next answers, in order, and clear its recorded calls."""
+        self._dialect = self._dialects[ALL[vendor].protocol]
         fake = self.fakes[vendor]
         fake.calls.clear()
         fake._script.clear()
@@ -105,19 +114,31 @@ class ContractGateway:
             cooldowns.clear(rest[0])
         fake.script(*(ALL[vendor].script(say) for say in says))
 
-    def ask(self, surface: str, body: Json, **headers: str) -> tuple[int, bytes]:
-        """Status and whole body of one answer."""
+    def ask(self, surface: str, body: Json, *, described: bool = True, **headers: str) -> tuple[int, bytes]:
+        """Status and whole body of one answer, which is compared with its description unless it repeats odd members of
+        the vendor (`described`)."""
         path = PATHS[surface]
         given = {"authorization": f"Bearer {self.gateway.key}", "content-type": "application/json", **headers}
         given |= say_in_headers(path, body)
         outbound = self._handlers[surface](Inbound("POST", path, given, json.dumps(body).encode()))
         self.headers = dict(outbound.headers)
         if isinstance(outbound.body, bytes):
-            return outbound.status, outbound.body
-        try:
-            return outbound.status, b"".join(outbound.body)
-        finally:
-            outbound.body.close()
+            answered = outbound.body
+        else:
+            try:
+                answered = b"".join(outbound.body)
+            finally:
+                outbound.body.close()
+        if described:
+            self._check(f"POST {path}", outbound.status, answered, DIALECTS[surface])
+        return outbound.status, answered
+
+    def _check(self, operation: str, status: int, answered: bytes, dialect: str) -> None:
+        """Compare an answer with the API description; one that is not relayed has only members that it names."""
+        rebuilt = self._dialect != dialect
+        media = self.headers["Content-Type"]
+        mistakes = mistakes_of(operation, status, media, answered, rebuilt=rebuilt)
+        assert not mistakes, "\n".join(mistakes)
 
     def heard(self, vendor: str) -> list[Any]:
         return self.fakes[vendor].calls

@@ -116,7 +116,7 @@ def ask(stage: ContractGateway, spoiler: Spoiler, surface: str, vendor: str, nam
     stage.script(vendor, *case.says)
     spoiler.crashes.clear()
     body = case.body | {"model": f"fake-{vendor}/{vendor}-able"} | ({"stream": True} if streamed else {})
-    status, answer = stage.ask(surface, body)
+    status, answer = stage.ask(surface, body, described=False)
     assert status != 500 and not spoiler.crashes
     return answer
 

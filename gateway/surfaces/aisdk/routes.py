@@ -7,14 +7,16 @@ import orjson
 
 from gateway.billing.context import RequestContext
 from gateway.dialects import aisdk as dialect
+from gateway.dialects import openai
 from gateway.dialects.field_names import restate
 from gateway.errors import GatewayError, NotSupported, UnknownModel
 from gateway.surfaces import attribution, auth, http_responses
 from gateway.surfaces.aisdk import balance, model_list, reader, schema, stream, writer
+from gateway.surfaces.aisdk.ai_answers import GeneratedAnswer, StreamPart
 from gateway.surfaces.aisdk.privacy import without_headers
+from gateway.surfaces.answer_structs import describe_answer
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, ErrorFormat, HeaderParameter, Inbound, Operation, Outbound, Surface
-from gateway.surfaces.shapes import ANY, OBJECT, named
 from gateway.worker.services import Services
 
 # Prefix → the specification version of its clients where no header names another.
@@ -66,28 +68,9 @@ def _write_frame(error: GatewayError, request_id: str) -> bytes:
 ERRORS = ErrorFormat(
     dialect.NAME,
     dialect.error_body,
-    {
-        "type": "object",
-        "required": ["error"],
-        "properties": {
-            "error": {"type": "object", "required": list(http_responses.MEMBERS), "properties": http_responses.MEMBERS}
-        },
-    },
+    describe_answer(openai.ErrorBody),
     frame=_write_frame,
 )
-ANSWER = {
-    "type": "object",
-    "required": ["content", "finishReason", "usage", "warnings"],
-    "properties": {
-        "content": {"type": "array", "items": OBJECT},
-        "finishReason": {"type": ["string", "object"]},
-        "usage": OBJECT,
-        "warnings": {"type": "array", "items": OBJECT},
-        "providerMetadata": OBJECT,
-        "response": OBJECT,
-    },
-}
-PART = named("StreamPart", {"id": "string", "delta": "string", "finishReason": ANY, "usage": OBJECT}, type="string")
 HEADERS = (
     HeaderParameter(reader.MODEL_HEADER, "The model: provider/model, a bare id, or auto.", required=True),
     HeaderParameter(reader.STREAMING_HEADER, "Whether the response is streamed.", ("true", "false")),
@@ -100,9 +83,9 @@ ASK = About(
     "Call a language model (AI SDK)",
     TAG,
     request=schema.CallOptions,
-    answer=ANSWER,
+    answer=GeneratedAnswer,
     headers=HEADERS,
-    events=PART,
+    events=StreamPart,
 )
 REFUSALS = (401, 403, 410, 503)
 CONFIG = About(

@@ -7,6 +7,7 @@ from msgspec import Struct
 from gateway.neutral.events import Batch, SourceFound, ToolCallDelta
 from gateway.neutral.parts import Source
 from gateway.surfaces.aisdk import searches
+from gateway.surfaces.aisdk.ai_answers import StreamPart
 
 Json = dict[str, Any]
 
@@ -34,7 +35,7 @@ class SearchOrder:
     def has(self, block: int) -> bool:
         return block in self._known
 
-    def run(self, event: ToolCallDelta) -> list[Json]:
+    def run(self, event: ToolCallDelta) -> list[StreamPart]:
         """Add a chunk of a search's call: nothing is sent until it is complete."""
         known = self._known.get(event.block)
         if known is None:
@@ -43,14 +44,14 @@ class SearchOrder:
         known.arguments += event.arguments
         return []
 
-    def end(self, block: int) -> list[Json]:
+    def end(self, block: int) -> list[StreamPart]:
         """Return the parts of a block that is complete."""
         known = self._known.get(block)
         if known is not None:
             return self._write_call(known)
         return []
 
-    def found(self, body: Json) -> list[Json]:
+    def found(self, body: Json) -> list[StreamPart]:
         """Return the parts of a provider's block with search results; nothing for any other block."""
         ident, pages = searches.found_in(body)
         known = next((one for one in self._known.values() if one.id == ident), None)
@@ -58,7 +59,7 @@ class SearchOrder:
             return self._answer(known, pages)
         return []
 
-    def cite(self, source: Source, batch: Batch) -> list[Json]:
+    def cite(self, source: Source, batch: Batch) -> list[StreamPart]:
         """Return a source, after the calls and results of all searches so far; the other sources of its `batch` are
         results as well."""
         if not self._known:
@@ -73,16 +74,16 @@ class SearchOrder:
         self._cited += 1
         return [*parts, searches.write_source(source, ident)]
 
-    def close(self) -> list[Json]:
+    def close(self) -> list[StreamPart]:
         """Return the results of searches without a reported result."""
         return self._answer_all([])
 
-    def _answer_all(self, pages: list[Json]) -> list[Json]:
+    def _answer_all(self, pages: list[Json]) -> list[StreamPart]:
         waiting = [one for one in self._waiting if not one.answered]
         self._waiting = []
         return [part for one in waiting for part in self._answer(one, pages if one is waiting[-1] else [])]
 
-    def _answer(self, known: _Search, pages: list[Json]) -> list[Json]:
+    def _answer(self, known: _Search, pages: list[Json]) -> list[StreamPart]:
         if known.answered:
             return []
         parts = self._write_call(known)
@@ -91,7 +92,7 @@ class SearchOrder:
             return [*parts, searches.write_result(known.id, self._name, pages)]
         return []
 
-    def _write_call(self, known: _Search) -> list[Json]:
+    def _write_call(self, known: _Search) -> list[StreamPart]:
         if known.called or not self._name:
             return []
         known.called = True

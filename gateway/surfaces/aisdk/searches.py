@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from gateway.neutral.parts import Source
+from gateway.surfaces.aisdk.ai_answers import StreamPart
 
 Json = dict[str, Any]
 
@@ -17,24 +18,23 @@ PAGED = "application/pdf"
 PLAIN = "text/plain"
 
 
-def write_call(ident: str, name: str, arguments: str) -> Json:
+def write_call(ident: str, name: str, arguments: str) -> StreamPart:
     """Return the call; the schema of every search tool accepts an object with a query."""
     text = orjson.dumps({"query": _query_of(arguments)}).decode()
     return {"type": "tool-call", "toolCallId": ident, "toolName": name, "input": text, "providerExecuted": True}
 
 
-def write_result(ident: str, name: str, results: list[Json]) -> Json:
+def write_result(ident: str, name: str, results: list[Json]) -> StreamPart:
     return {"type": "tool-result", "toolCallId": ident, "toolName": name, "result": results}
 
 
-def write_source(source: Source, ident: str) -> Json:
+def write_source(source: Source, ident: str) -> StreamPart:
     """Return a source: a page, or a place in the caller's content."""
     if source.url:
+        page: StreamPart = {"type": "source", "sourceType": "url", "id": ident, "url": source.url}
         if source.title:
-            title = {"title": source.title}
-        else:
-            title = {}
-        return {"type": "source", "sourceType": "url", "id": ident, "url": source.url, **title}
+            page["title"] = source.title
+        return page
     if source.place is not None and source.place.kind == "pages":
         kind = PAGED
     else:

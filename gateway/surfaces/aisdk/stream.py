@@ -1,11 +1,10 @@
 """Writes a neutral stream as stream parts: blocks are opened and closed in order, calls are complete at their end."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import orjson
 
-from gateway.dialects.aisdk import error_part
+from gateway.dialects.aisdk import FailurePart, error_part
 from gateway.errors import GatewayError
 from gateway.neutral.events import (
     Batch,
@@ -26,14 +25,13 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Image, Reasoning
 from gateway.surfaces.aisdk import writer
+from gateway.surfaces.aisdk.ai_answers import StreamPart
 from gateway.surfaces.aisdk.options import write_reasoning, write_signature
 from gateway.surfaces.aisdk.reader import Question
 from gateway.surfaces.aisdk.search_order import SearchOrder
 from gateway.surfaces.aisdk.versions import step_down, takes_addresses
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.http_responses import write_frames
-
-Json = dict[str, Any]
 
 # A comment: a separate event would block or fail clients of the older versions.
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -105,12 +103,13 @@ class _Stream:
         if begun:
             usage, metadata = writer.write_costs(self._facts)
         else:
-            usage, metadata = (writer.write_no_costs(), {})
-        finish = {"type": "finish", "finishReason": writer.FAILED, "usage": usage}
+            usage = writer.write_no_costs()
+            metadata = {}
+        finish: StreamPart = {"type": "finish", "finishReason": writer.FAILED, "usage": usage}
         frame = self._frame(error_part(error, self._facts.context.shown_id))
         return start + frame + self._frame(writer.with_metadata(finish, metadata))
 
-    def _frame(self, part: Json) -> bytes:
+    def _frame(self, part: StreamPart | FailurePart) -> bytes:
         return b"data: %b\n\n" % orjson.dumps(step_down(part, self._question.version))
 
     def _start(self, served: bool = True) -> bytes:
@@ -124,7 +123,7 @@ class _Stream:
             return start
         return start + self._frame({"type": "response-metadata", **writer.write_response(self._facts)})
 
-    def _parts(self, event: Event, batch: Batch) -> list[Json]:
+    def _parts(self, event: Event, batch: Batch) -> list[StreamPart]:
         """Return the parts of one event."""
         match event:
             case TextDelta() | RefusalDelta():
@@ -145,7 +144,7 @@ class _Stream:
                 return self._searches.found(getattr(part, "body", {}))
         return []
 
-    def _say(self, event: TextDelta | RefusalDelta) -> list[Json]:
+    def _say(self, event: TextDelta | RefusalDelta) -> list[StreamPart]:
         parts = self._open(TextDelta, event.block, "text")
         if type(event) is TextDelta and event.signature:
             self._signatures.append(event.signature)
@@ -154,7 +153,7 @@ class _Stream:
             parts.append({"type": "text-delta", "id": str(self._id), "delta": event.text})
         return parts
 
-    def _think(self, event: ReasoningDelta) -> list[Json]:
+    def _think(self, event: ReasoningDelta) -> list[StreamPart]:
         parts = self._open(ReasoningDelta, event.block, "reasoning")
         if event.signature or event.sealed or not self._thoughts:
             self._thoughts.append(event)
@@ -162,7 +161,7 @@ class _Stream:
             parts.append({"type": "reasoning-delta", "id": str(self._id), "delta": event.text})
         return parts
 
-    def _open(self, kind: type, block: int, name: str) -> list[Json]:
+    def _open(self, kind: type, block: int, name: str) -> list[StreamPart]:
         """Close the open block if it is another one, and open this one."""
         if self._kind is kind and self._block == block:
             return []
@@ -175,7 +174,7 @@ class _Stream:
             self._head = b'data: {"type":"text-delta","id":"%d","delta":' % self._id
         return [*parts, {"type": f"{name}-start", "id": str(self._id)}]
 
-    def _close(self) -> list[Json]:
+    def _close(self) -> list[StreamPart]:
         """Return the end of the open block, with the data that its vendor needs back."""
         kind = self._kind
         ident = str(self._id)
@@ -200,7 +199,7 @@ class _Stream:
         )
         return [writer.with_metadata({"type": "reasoning-end", "id": ident}, write_reasoning(whole))]
 
-    def _call(self, event: ToolCallDelta) -> list[Json]:
+    def _call(self, event: ToolCallDelta) -> list[StreamPart]:
         """Return a piece of a call, which begins once its name is known. A call that the provider executes is a
         search."""
         if event.executed or self._searches.has(event.block):
@@ -225,14 +224,14 @@ class _Stream:
             parts.append({"type": "tool-input-delta", "id": call.id, "delta": piece})
         return parts
 
-    def _end_block(self, block: int) -> list[Json]:
+    def _end_block(self, block: int) -> list[StreamPart]:
         if block in self._calls:
             return self._end_call(block)
         if block == self._block:
             return self._close()
         return self._searches.end(block)
 
-    def _end_call(self, block: int) -> list[Json]:
+    def _end_call(self, block: int) -> list[StreamPart]:
         """Return a complete call: only now clients may run it. A call without a name cannot be run."""
         call = self._calls.pop(block)
         if not call.begun:
@@ -253,5 +252,5 @@ class _Stream:
         except GatewayError as error:
             return sent + self.fail(error)
         reason = writer.write_finish(event.reason, self._called)
-        finish = {"type": "finish", "finishReason": reason, "usage": usage, "providerMetadata": metadata}
+        finish: StreamPart = {"type": "finish", "finishReason": reason, "usage": usage, "providerMetadata": metadata}
         return sent + self._frame(finish) + DONE

@@ -20,14 +20,14 @@ def takes_addresses(version: int) -> bool:
     return version == NEWEST
 
 
-def step_down(part: Json, version: int) -> Json:
+def step_down(part: Any, version: int) -> Any:
     """Return a stream part or content part in the format of `version`."""
     if version == NEWEST:
         return part
     return _take(part, part["type"], version)
 
 
-def step_body_down(body: Json, version: int) -> Json:
+def step_body_down(body: Any, version: int) -> Any:
     """Return the body of a complete response in the format of `version`."""
     if version == NEWEST:
         return body

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from gateway.clock import to_iso
-from gateway.dialects.aisdk import FINISH_WRITE, OWN, write_usage
+from gateway.dialects.aisdk import FINISH_WRITE, OWN, AiUsage, FinishShown, write_usage
 from gateway.neutral.chat import ChatResult
 from gateway.neutral.parts import (
     Audio,
@@ -23,6 +23,7 @@ from gateway.neutral.parts import (
 )
 from gateway.neutral.usage import NOTHING
 from gateway.surfaces.aisdk import searches
+from gateway.surfaces.aisdk.ai_answers import AiContent, AiFile, AiResponse, GeneratedAnswer, StreamPart
 from gateway.surfaces.aisdk.options import write_reasoning, write_signature
 from gateway.surfaces.aisdk.reader import Question
 from gateway.surfaces.aisdk.versions import step_body_down, takes_addresses
@@ -33,7 +34,7 @@ Json = dict[str, Any]
 
 ID_PREFIX = "gen_"
 USUAL_TYPES: dict[type, str] = {Image: "image/png", Audio: "audio/wav", File: "application/octet-stream"}
-FAILED = {"unified": "error", "raw": "error"}
+FAILED: FinishShown = {"unified": "error", "raw": "error"}
 
 
 def reply(result: ChatResult, facts: Facts, question: Question) -> bytes:
@@ -42,7 +43,7 @@ def reply(result: ChatResult, facts: Facts, question: Question) -> bytes:
     content = _Content(facts, question).write(choice.parts)
     called = any(part["type"] == "tool-call" and not part.get("providerExecuted") for part in content)
     usage, metadata = write_costs(facts)
-    body: Json = {
+    body: GeneratedAnswer = {
         "content": content,
         "finishReason": write_finish(choice.finish, called),
         "usage": usage,
@@ -53,7 +54,7 @@ def reply(result: ChatResult, facts: Facts, question: Question) -> bytes:
     return orjson.dumps(step_body_down(body, question.version))
 
 
-def write_finish(reason: Any, called: bool) -> Json:
+def write_finish(reason: Any, called: bool) -> FinishShown:
     """Return the finish reason. Clients run tools whenever the response has calls of their tools, so calls decide
     between the two usual words."""
     unified = FINISH_WRITE[reason]
@@ -62,13 +63,13 @@ def write_finish(reason: Any, called: bool) -> Json:
     return {"unified": unified, "raw": reason}
 
 
-def write_costs(facts: Facts) -> tuple[Json, Json]:
+def write_costs(facts: Facts) -> tuple[AiUsage, Json]:
     """Return usage and provider metadata, both with the cost."""
     cost = facts.cost()
     return write_usage(facts.usage, cost), {OWN: {**facts.metadata(), **cost}}
 
 
-def write_no_costs() -> Json:
+def write_no_costs() -> AiUsage:
     """Return the usage of a response that never began."""
     return write_usage(NOTHING, {})
 
@@ -77,7 +78,7 @@ def write_warnings(facts: Facts, question: Question) -> list[Json]:
     return [*question.warnings, *map(other, facts.warnings)]
 
 
-def write_response(facts: Facts) -> Json:
+def write_response(facts: Facts) -> AiResponse:
     timestamp = to_iso(facts.context.at_us)
     return {"id": facts.answer_id, "timestamp": timestamp, "modelId": facts.served}
 
@@ -87,8 +88,9 @@ def as_link(media: Media) -> str:
     return f"![file]({media.url})"
 
 
-def write_file(media: Media, usual_type: str) -> Json:
+def write_file(media: Media, usual_type: str) -> StreamPart:
     kind = media.media_type or usual_type
+    data: AiFile
     if media.url:
         data = {"type": "url", "url": media.url}
     else:
@@ -96,17 +98,17 @@ def write_file(media: Media, usual_type: str) -> Json:
     return {"type": "file", "mediaType": kind, "data": data}
 
 
-def write_call(ident: str, name: str, arguments: str, custom: bool, signature: str, vendor: str) -> Json:
+def write_call(ident: str, name: str, arguments: str, custom: bool, signature: str, vendor: str) -> StreamPart:
     """Return a call that the caller has to run. `input` is JSON text; free text is a JSON string."""
     if custom:
         text = orjson.dumps(arguments).decode()
     else:
         text = arguments or "{}"
-    call: Json = {"type": "tool-call", "toolCallId": ident, "toolName": name, "input": text}
+    call: StreamPart = {"type": "tool-call", "toolCallId": ident, "toolName": name, "input": text}
     return with_metadata(call, write_signature(signature, vendor))
 
 
-def with_metadata(part: Json, metadata: Json) -> Json:
+def with_metadata(part: StreamPart, metadata: Json) -> StreamPart:
     if metadata:
         part["providerMetadata"] = metadata
     return part
@@ -122,7 +124,7 @@ class _Content:
         self._sources = 0
         self._searched = False
 
-    def write(self, parts: Sequence[Part]) -> list[Json]:
+    def write(self, parts: Sequence[Part]) -> list[AiContent]:
         results: dict[str, list[Json]] = {}
         for part in parts:
             if isinstance(part, VendorPart):
@@ -132,12 +134,12 @@ class _Content:
         sources = [source for part in parts for source in getattr(part, "sources", ())]
         if ran and ran[-1].id not in results:
             results[ran[-1].id] = searches.found_of(sources)
-        content: list[Json] = []
+        content: list[AiContent] = []
         for part in parts:
             content += self._write(part, results, sources)
         return content
 
-    def _write(self, part: Part, results: dict[str, list[Json]], sources: list[Source]) -> list[Json]:
+    def _write(self, part: Part, results: dict[str, list[Json]], sources: list[Source]) -> list[AiContent]:
         match part:
             case Text():
                 return self._write_text(part, sources)
@@ -155,8 +157,8 @@ class _Content:
                 return [write_file(part.media, USUAL_TYPES[type(part)])]
         return []
 
-    def _write_text(self, part: Text, sources: list[Source]) -> list[Json]:
-        content: list[Json] = []
+    def _write_text(self, part: Text, sources: list[Source]) -> list[AiContent]:
+        content: list[AiContent] = []
         if part.sources and not self._searched:
             # A provider that reports only sources searched nevertheless.
             content += self._write_search(f"search_{self._request_id}", "", searches.found_of(sources))
@@ -164,11 +166,11 @@ class _Content:
             content.append(searches.write_source(source, f"src_{self._request_id}_{self._sources}"))
             self._sources += 1
         if part.text or part.signature:
-            text = {"type": "text", "text": part.text}
+            text: StreamPart = {"type": "text", "text": part.text}
             content.append(with_metadata(text, write_signature(part.signature, part.vendor)))
         return content
 
-    def _write_search(self, ident: str, arguments: str, results: list[Json]) -> list[Json]:
+    def _write_search(self, ident: str, arguments: str, results: list[Json]) -> list[AiContent]:
         """Write a search. If an option enabled search, the caller has no name for the tool, and nothing is sent."""
         self._searched = True
         if not self._search:

@@ -4,18 +4,29 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gateway.dialects.anthropic import NAME as SURFACE
-from gateway.dialects.anthropic import error_body, write_usage
+from gateway.dialects.anthropic import MessageTokens, error_body, write_usage
 from gateway.dialects.field_names import reword
 from gateway.errors import GatewayError
 from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, NativeChunk, Notice, Progress, Started, TextDelta
 from gateway.neutral.usage import NOTHING, Usage
-from gateway.surfaces.anthropic.stream_blocks import BlockOrder, frame
-from gateway.surfaces.anthropic.writer import write_stop
+from gateway.surfaces.anthropic.block_frames import frame
+from gateway.surfaces.anthropic.message_answers import (
+    EndedMessage,
+    MessageDelta,
+    MessageEnding,
+    MessageStart,
+    StartedMessage,
+    StreamMark,
+)
+from gateway.surfaces.anthropic.stream_blocks import BlockOrder
+from gateway.surfaces.anthropic.writer import NO_USAGE, write_stop
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.http_responses import write_frames
 
-PING = frame({"type": "ping"})
-STOP = frame({"type": "message_stop"})
+PING: StreamMark = {"type": "ping"}
+STOP: StreamMark = {"type": "message_stop"}
+PING_FRAME = frame(PING)
+STOP_FRAME = frame(STOP)
 
 
 def frames(batches: Iterable[Batch], facts: Facts) -> Iterator[bytes]:
@@ -33,7 +44,7 @@ class _Stream:
         self._started = False
         self._usage: Usage = NOTHING
         self._blocks = BlockOrder(silent=facts.hides_reasoning)
-        self._end: dict[str, Any] | None = None  # the upstream's own message_delta, when it is relayed
+        self._end: Any = None  # the upstream's own message_delta, when it is relayed
         self._warnings: list[str] = []
 
     def write(self, batch: Batch) -> bytes:
@@ -45,7 +56,7 @@ class _Stream:
             elif type(event) is TextDelta and event.choice == 0:
                 sent += (self._start(), self._blocks.write(event))
             elif type(event) is Heartbeat:
-                sent.append(PING)
+                sent.append(PING_FRAME)
             elif type(event) is Started:
                 self._usage = event.usage or NOTHING
             elif type(event) is Notice:
@@ -62,25 +73,30 @@ class _Stream:
         """Return the error event, the last event of a failed stream."""
         return frame(error_body(error, self._facts.context.shown_id))
 
-    def _start(self, message: dict[str, Any] | None = None) -> bytes:
+    def _start(self, message: Any = None) -> bytes:
         """Return message_start, once; sent with the first content, since only then the serving model is certain."""
         if self._started:
             return b""
         self._started = True
-        body = message or {
+        started: StartedMessage = {
             "type": "message",
             "role": "assistant",
             "stop_reason": None,
             "stop_sequence": None,
             "usage": write_usage(self._usage),
+            "id": self._facts.answer_id,
+            "model": self._facts.requested_model,
+            "content": [],
         }
-        body |= {"id": self._facts.answer_id, "model": self._facts.requested_model, "content": []}
-        return frame({"type": "message_start", "message": body})
+        if message is not None:
+            started = {**started, **message, "id": started["id"], "model": started["model"], "content": []}
+        event: MessageStart = {"type": "message_start", "message": started}
+        return frame(event)
 
     def _relay(self, chunk: NativeChunk) -> bytes:
         """Return the upstream's event; the last one waits for the cost."""
         if chunk.event == "message_start":
-            return self._start(dict(chunk.body["message"]))
+            return self._start(chunk.body["message"])
         if chunk.event == "message_delta":
             self._end = chunk.body
             return b""
@@ -90,23 +106,23 @@ class _Stream:
         """Close open blocks, then return message_delta with usage and cost, then message_stop."""
         sent = self._start() + self._blocks.close()
         try:
-            return sent + frame(self._last(event)) + STOP
+            return sent + frame(self._last(event)) + STOP_FRAME
         except GatewayError as error:
             return sent + self.fail(error)
 
-    def _last(self, event: Finished) -> dict[str, Any]:
+    def _last(self, event: Finished) -> MessageDelta:
         facts = self._facts
+        last: EndedMessage
+        usage: MessageTokens
         if self._end is not None:
-            last = dict(self._end)
-            usage = last.get("usage") or {}
+            last = self._end
+            usage = self._end.get("usage") or NO_USAGE
         else:
             reason = write_stop(event.reason, self._blocks.called)
-            delta = {"stop_reason": reason, "stop_sequence": event.stop_sequence or None}
-            last = {"type": "message_delta", "delta": delta}
+            ending: MessageEnding = {"stop_reason": reason, "stop_sequence": event.stop_sequence or None}
+            last = {"type": "message_delta", "delta": ending}
             usage = write_usage(facts.usage)
-        last["usage"] = {**usage, **facts.cost()}
-        last["metadata"] = facts.metadata()
+        metadata = facts.metadata()
         if self._warnings:
-            warnings = last["metadata"].get("warnings", ())
-            last["metadata"]["warnings"] = list(dict.fromkeys([*warnings, *self._warnings]))
-        return last
+            metadata["warnings"] = list(dict.fromkeys([*metadata.get("warnings", ()), *self._warnings]))
+        return {**last, "usage": {**usage, **facts.cost()}, "metadata": metadata}

@@ -17,7 +17,9 @@ from gateway.limits.rate_rules import REQUESTS, TOKENS
 from gateway.neutral.chat import ChatRequest
 from gateway.routing.candidate_filter import NoCredential
 from gateway.surfaces import attribution, auth, caps, http_responses
-from gateway.surfaces.anthropic import count_tokens, frames, reader, schema, shapes, usage_limits, writer
+from gateway.surfaces.answer_structs import describe_answer
+from gateway.surfaces.anthropic import count_tokens, frames, reader, schema, usage_limits, writer
+from gateway.surfaces.anthropic.message_answers import Message, MessageEvent
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound, Surface
 from gateway.worker.services import Services
@@ -142,16 +144,10 @@ def _standings(rate_limits: Sequence[RateLimitStatus], clock: Clock) -> list[tup
 ERRORS = ErrorFormat(
     DIALECT,
     dialect.error_body,
-    {
-        "type": "object",
-        "required": ["type", "error"],
-        "properties": {"type": {"const": "error"}, "error": {"type": "object", "required": ["type", "message"]}},
-    },
+    describe_answer(dialect.MessageError),
     id_header="request-id",
 )
-ABOUT = About(
-    "Create a message (Anthropic dialect)", request=schema.MessagesBody, answer=shapes.MESSAGE, events=shapes.EVENT
-)
+ABOUT = About("Create a message (Anthropic dialect)", request=schema.MessagesBody, answer=Message, events=MessageEvent)
 ABOUT_COUNT = About(
     "Estimate the input tokens of a message", request=schema.Prompt, answer=count_tokens.TokenCountAnswer
 )

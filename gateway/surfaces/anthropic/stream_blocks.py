@@ -25,42 +25,9 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Reasoning
 from gateway.runtime.threads import compute_if
+from gateway.surfaces.anthropic.block_frames import BlockFramer
 from gateway.surfaces.anthropic.opaque_tokens import CALL, TEXT, OpaqueToken, write_token
 from gateway.surfaces.anthropic.writer import Block, mark, sign, write_part
-
-
-def frame(event: dict[str, Any]) -> bytes:
-    """Return one server-sent event, named by its type."""
-    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
-
-
-class BlockFramer:
-    """Numbers the blocks and writes the events of the open one."""
-
-    def __init__(self) -> None:
-        self._index = -1
-
-    def start(self, shown: Block) -> bytes:
-        self._index += 1
-        return frame({"type": "content_block_start", "index": self._index, "content_block": shown})
-
-    def change(self, delta: Block) -> bytes:
-        event = {"type": "content_block_delta", "index": self._index, "delta": delta}
-        return b"event: content_block_delta\ndata: %b\n\n" % orjson.dumps(event)
-
-    def stop(self) -> bytes:
-        return frame({"type": "content_block_stop", "index": self._index})
-
-    def lone(self, shown: Block) -> bytes:
-        """Return the events of a block that arrives complete: clients still expect text and signature in a delta."""
-        if shown["type"] == "text":
-            text = self.start({**shown, "text": ""}) + self.change({"type": "text_delta", "text": shown["text"]})
-            return text + self.stop()
-        if shown["type"] == "thinking":
-            signature = {"type": "signature_delta", "signature": shown["signature"]}
-            return self.start({**shown, "signature": ""}) + self.change(signature) + self.stop()
-        return self.start(shown) + self.stop()
-
 
 SHORT = 4096  # shorter arguments are parsed each time that they may be complete
 LONG = 1 << 18  # longer ones are never parsed: the end of the block decides
@@ -211,13 +178,13 @@ class _CallWriter:
         sent = b""
         if self._signatures:
             sent = self._mark(framer)
-        kind = "server_tool_use" if self._executed else "tool_use"
-        sent += framer.start({"type": kind, "id": self._id, "name": self._name, "input": {}, **self._member()})
+        sent += framer.start(self._block())
         return sent + self._show("".join(self._pieces), framer)
 
-    def _member(self) -> Block:
-        """Return the members of the block besides name and id."""
-        return {}
+    def _block(self) -> Block:
+        """Return the block as it starts."""
+        kind = "server_tool_use" if self._executed else "tool_use"
+        return {"type": kind, "id": self._id, "name": self._name, "input": {}}
 
     def _mark(self, framer: BlockFramer) -> bytes:
         signature = "".join(self._signatures)
@@ -242,8 +209,11 @@ class _CallWriter:
 class _SilentCallWriter(_CallWriter):
     """Writes a tool call that carries its signature itself, for callers who disabled thinking blocks."""
 
-    def _member(self) -> Block:
-        return {"signature": self._kept} if self._kept else {}
+    def _block(self) -> Block:
+        block = super()._block()
+        if self._kept:
+            block["signature"] = self._kept
+        return block
 
     def _mark(self, framer: BlockFramer) -> bytes:
         signature = "".join(self._signatures)

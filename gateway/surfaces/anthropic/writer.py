@@ -1,47 +1,56 @@
 """Writes a neutral answer as a message, and its parts as content blocks."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 from msgspec.structs import replace
 
-from gateway.dialects.anthropic import NAME, STOP_WRITE, write_usage
+from gateway.dialects.anthropic import NAME, STOP_WRITE, MessageTokens, StopReason, write_usage
 from gateway.dialects.anthropic_citations import write_citation
 from gateway.neutral.chat import ChatResult, FinishReason
 from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Text, ToolCall, VendorPart
 from gateway.neutral.tool_arguments import read_arguments
+from gateway.surfaces.anthropic.message_answers import ContentBlock, MessageContent, MessageFacts
 from gateway.surfaces.anthropic.opaque_tokens import CALL, NEXT, TEXT, OpaqueToken, write_token
 from gateway.surfaces.facts import Facts
 
-Block = dict[str, Any]
+Block = ContentBlock
+NO_USAGE: Any = {}
 
 
 def reply(result: ChatResult, facts: Facts) -> bytes:
     """Return the body of a message. A relayed one keeps all of the upstream's members but its id, model and cost."""
+    body: Mapping[str, Any]
+    usage: MessageTokens
     if result.native is not None:
-        body = dict(result.native.body)
-        usage = body.get("usage") or {}
+        body = result.native.body
+        usage = body.get("usage") or NO_USAGE
     else:
         choice = result.choices[0]
         if facts.hides_reasoning:
             write = write_silent
         else:
             write = write_part
-        body = {
-            "type": "message",
+        content: MessageContent = {
             "role": "assistant",
             "content": [block for part in choice.parts for block in write(part)],
             "stop_reason": write_stop(choice.finish, any(is_call(part) for part in choice.parts)),
             "stop_sequence": choice.stop_sequence or None,
         }
+        body = content
         usage = write_usage(facts.usage)
-    body |= {"id": facts.answer_id, "model": facts.requested_model}
-    body["usage"] = {**usage, **facts.cost()}
-    body["metadata"] = facts.metadata()
-    return orjson.dumps(body)
+    end: MessageFacts = {
+        "type": "message",
+        "id": facts.answer_id,
+        "model": facts.requested_model,
+        "usage": {**usage, **facts.cost()},
+        "metadata": facts.metadata(),
+    }
+    return orjson.dumps({**body, **end})
 
 
-def write_stop(reason: FinishReason, called: bool) -> str:
+def write_stop(reason: FinishReason, called: bool) -> StopReason:
     """Return the stop_reason. Clients run tools on tool_use alone, so calls decide between it and end_turn."""
     if reason in ("stop", "tool_calls"):
         if called:
@@ -69,7 +78,8 @@ def write_part(part: Part) -> list[Block]:
         case Image():
             return [{"type": "text", "text": write_image(part)}]
         case VendorPart(vendor=vendor) if vendor == NAME:
-            return [part.body]
+            own: Any = part.body
+            return [own]
         case _:
             return []
 
@@ -82,8 +92,8 @@ def write_silent(part: Part) -> list[Block]:
     if isinstance(part, Text):
         return _write_text(replace(part, signature=""))
     if isinstance(part, ToolCall) and part.signature:
-        marked = {"signature": write_token(OpaqueToken(CALL + part.id, part.vendor, part.signature))}
-        return [block | marked for block in _write_call(replace(part, signature=""))]
+        token = write_token(OpaqueToken(CALL + part.id, part.vendor, part.signature))
+        return [{**block, "signature": token} for block in _write_call(replace(part, signature=""))]
     return write_part(part)
 
 

@@ -14,11 +14,10 @@ from gateway.runtime.threads import compute_if
 from gateway.surfaces import auth, caps, http_responses
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.google import schema
+from gateway.surfaces.google.gemini_answers import GeminiEmbeddingEnd, GeminiVector
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
-
-Json = dict[str, Any]
 
 ID_PREFIX = "embd-"
 TASK = ("taskType", "title")
@@ -100,7 +99,7 @@ def _text_of(content: schema.WireContent, path: str) -> str:
 
 def write(result: EmbeddingsResult, facts: Facts, *, single: bool) -> bytes:
     """Return the body of the response."""
-    end: Json = {
+    end: GeminiEmbeddingEnd = {
         "usageMetadata": {"promptTokenCount": facts.usage.input_total, **facts.cost()},
         "metadata": facts.metadata(),
     }
@@ -108,10 +107,15 @@ def write(result: EmbeddingsResult, facts: Facts, *, single: bool) -> bytes:
     return compute_if(large, _write, result.vectors, end, single)
 
 
-def _write(vectors: list[Any], end: Json, single: bool) -> bytes:
-    rows = [orjson.dumps({"values": encode(vector, "float")}) for vector in vectors]
+def _write(vectors: list[Any], end: GeminiEmbeddingEnd, single: bool) -> bytes:
+    rows = [orjson.dumps(_write_vector(vector)) for vector in vectors]
     if single:
         head = b'{"embedding":' + rows[0]
     else:
         head = b'{"embeddings":[' + b",".join(rows) + b"]"
     return head + b"," + orjson.dumps(end)[1:]
+
+
+def _write_vector(vector: Any) -> GeminiVector:
+    numbers: Any = encode(vector, "float")
+    return {"values": numbers}

@@ -10,8 +10,10 @@ from gateway.dialects.field_names import restate
 from gateway.errors import NotSupported, UnknownModel
 from gateway.neutral.chat import ChatRequest
 from gateway.surfaces import auth, caps, http_responses
+from gateway.surfaces.answer_structs import StreamFailure
 from gateway.surfaces.facts import Facts, headers_of
-from gateway.surfaces.google import embeddings, model_list, reader, schema, shapes, stream, token_counts, writer
+from gateway.surfaces.google import embeddings, model_list, reader, schema, stream, token_counts, writer
+from gateway.surfaces.google.gemini_answers import GeminiEmbedding, GeminiEmbeddings, GeminiItem, GeminiResponse
 from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound, Surface
 from gateway.worker.services import Services
 
@@ -118,13 +120,13 @@ def _errors_of(inbound: Inbound) -> ErrorFormat:
 
 ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, ERROR_SCHEMA, frame=stream.write_failure, about=_errors_of)
 TAG = "Gemini"
-GENERATE = About("Generate content (Gemini dialect)", TAG, request=schema.GenerateBody, answer=shapes.RESPONSE)
+GENERATE = About("Generate content (Gemini dialect)", TAG, request=schema.GenerateBody, answer=GeminiResponse)
 STREAM = About(
     "Generate content as a stream (Gemini dialect)",
     TAG,
     request=schema.GenerateBody,
-    answer={"type": "array", "items": shapes.RESPONSE},
-    events=shapes.RESPONSE,
+    answer=list[GeminiResponse | GeminiItem | StreamFailure],
+    events=GeminiResponse | GeminiItem | StreamFailure,
 )
 COUNT = About(
     "Estimate the input tokens (Gemini dialect)",
@@ -132,10 +134,8 @@ COUNT = About(
     request=schema.CountTokensBody,
     answer=token_counts.GeminiTokenCountAnswer,
 )
-EMBED = About("Create an embedding (Gemini dialect)", TAG, request=schema.EmbedBody, answer=shapes.EMBEDDED)
-EMBED_BATCH = About(
-    "Create embeddings (Gemini dialect)", TAG, request=schema.BatchEmbedBody, answer=shapes.BATCH_EMBEDDED
-)
+EMBED = About("Create an embedding (Gemini dialect)", TAG, request=schema.EmbedBody, answer=GeminiEmbedding)
+EMBED_BATCH = About("Create embeddings (Gemini dialect)", TAG, request=schema.BatchEmbedBody, answer=GeminiEmbeddings)
 MODELS = About("The models that a key can call (Gemini dialect)", TAG, answer=model_list.GeminiModelListAnswer)
 MODEL = About("One model (Gemini dialect)", TAG, answer=model_list.GeminiModelAnswer)
 

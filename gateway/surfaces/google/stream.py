@@ -4,7 +4,7 @@ Every item has a content with a part, since clients forget a turn of which an it
 are sent when they are complete, because the format has no pieces of arguments.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -33,9 +33,17 @@ from gateway.neutral.events import (
 )
 from gateway.neutral.parts import Reasoning, Source, ToolCall
 from gateway.surfaces.facts import Facts
+from gateway.surfaces.google.gemini_answers import (
+    GeminiBeginning,
+    GeminiCandidate,
+    GeminiItem,
+    GeminiPart,
+    GeminiResponse,
+)
 from gateway.surfaces.google.opaque_tokens import Signed
 from gateway.surfaces.google.writer import (
     EMPTY,
+    NO_USAGE,
     write_call,
     write_end,
     write_grounding,
@@ -64,7 +72,7 @@ def items(batches: Iterable[Batch], facts: Facts) -> Iterator[bytes]:
     return write_frames(batches, stream.write, stream.fail)
 
 
-def write_event(body: Json) -> bytes:
+def write_event(body: Mapping[str, Any]) -> bytes:
     return b"data: %b\r\n\r\n" % orjson.dumps(body)
 
 
@@ -93,7 +101,7 @@ class _Stream:
         self._last: Json | None = None  # the upstream's own last item, when it is relayed: it waits for the cost
         self._warnings: list[str] = []
 
-    def frame(self, body: Json) -> bytes:
+    def frame(self, body: Mapping[str, Any]) -> bytes:
         return write_event(body)
 
     def end(self) -> bytes:
@@ -157,7 +165,7 @@ class _Stream:
 
     def _seal(self, choice: int) -> bytes:
         """Return the items with the opaque data of complete thoughts."""
-        parts: list[Json] = []
+        parts: list[GeminiPart] = []
         for place in [place for place in self._sealed if place[0] == choice]:
             part = fold(self._sealed.pop(place))
             if isinstance(part, Reasoning):
@@ -172,7 +180,7 @@ class _Stream:
         part = fold(deltas)
         return self._item(place[0], write_call(part) if isinstance(part, ToolCall) and part.name else [])
 
-    def _item(self, choice: int, parts: list[Json]) -> bytes:
+    def _item(self, choice: int, parts: list[GeminiPart]) -> bytes:
         """Return the item of some parts, behind what completes the thoughts before them."""
         if not parts:
             return b""
@@ -180,15 +188,14 @@ class _Stream:
             return self._seal(choice) + self._frame_of(choice, parts)
         return self._frame_of(choice, parts)
 
-    def _frame_of(self, choice: int, parts: list[Json]) -> bytes:
-        candidate = {"content": {"parts": parts, "role": "model"}, "index": choice}
-        return self.frame(
-            {
-                "candidates": [candidate],
-                "modelVersion": self._facts.served,
-                "responseId": self._facts.answer_id,
-            }
-        )
+    def _frame_of(self, choice: int, parts: list[GeminiPart]) -> bytes:
+        candidate: GeminiCandidate = {"content": {"parts": parts, "role": "model"}, "index": choice}
+        item: GeminiItem = {
+            "candidates": [candidate],
+            "modelVersion": self._facts.served,
+            "responseId": self._facts.answer_id,
+        }
+        return self.frame(item)
 
     def _relay(self, chunk: Json) -> bytes:
         """Return the upstream's item; one with a finish reason may be the last, which waits for the cost."""
@@ -210,24 +217,26 @@ class _Stream:
         except GatewayError as error:
             return sent + self.fail(error)
 
-    def _end_of(self, event: Finished) -> Json:
+    def _end_of(self, event: Finished) -> GeminiResponse:
         facts = self._facts
-        if self._last is not None:
-            body = self._last | write_end(self._last.get("usageMetadata") or {}, facts)
+        last: Any = self._last
+        if last is not None:
+            end = write_end(last.get("usageMetadata") or NO_USAGE, facts)
         else:
             reasons = event.reasons or (event.reason,)
-            body = {
+            beginning: GeminiBeginning = {
                 "candidates": [self._close(place, reason) for place, reason in enumerate(reasons)],
                 "modelVersion": facts.served,
-                **write_end(write_usage(facts.usage), facts),
             }
+            last = beginning
+            end = write_end(write_usage(facts.usage), facts)
         if self._warnings:
-            warnings = body["metadata"].get("warnings", ())
-            body["metadata"]["warnings"] = list(dict.fromkeys([*warnings, *self._warnings]))
-        return body
+            warnings = end["metadata"].get("warnings", ())
+            end["metadata"]["warnings"] = list(dict.fromkeys([*warnings, *self._warnings]))
+        return {**last, **end}
 
-    def _close(self, place: int, reason: FinishReason) -> Json:
-        candidate: Json = {
+    def _close(self, place: int, reason: FinishReason) -> GeminiCandidate:
+        candidate: GeminiCandidate = {
             "content": {"parts": [EMPTY], "role": "model"},
             "finishReason": FINISH_WRITE[reason],
             "index": place,
@@ -247,7 +256,7 @@ class _ArrayStream(_Stream):
         super().__init__(facts)
         self._begun = False
 
-    def frame(self, body: Json) -> bytes:
+    def frame(self, body: Mapping[str, Any]) -> bytes:
         head = SEPARATOR if self._begun else b"["
         self._begun = True
         return head + orjson.dumps(body)

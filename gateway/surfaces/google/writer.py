@@ -1,38 +1,51 @@
 """Writes a neutral answer as a GenerateContentResponse, and its parts as parts of a content."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
 
-from gateway.dialects.google import FINISH_WRITE, NAME, write_usage
+from gateway.dialects.google import FINISH_WRITE, NAME, GeminiTokens, write_usage
 from gateway.neutral.chat import ChatResult, Choice, sources_of
 from gateway.neutral.parts import Image, Part, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
 from gateway.neutral.tool_arguments import read_arguments
 from gateway.surfaces.facts import Facts
+from gateway.surfaces.google.gemini_answers import (
+    GeminiBeginning,
+    GeminiCall,
+    GeminiCandidate,
+    GeminiEnd,
+    GeminiPart,
+    GroundingChunk,
+    GroundingMetadata,
+    GroundingSegment,
+    GroundingSupport,
+)
 from gateway.surfaces.google.opaque_tokens import Signed, write_signature
 
-Json = dict[str, Any]
-EMPTY: Json = {"text": ""}  # clients forget a turn with a content that has no part
+NO_USAGE: Any = {}
+EMPTY: GeminiPart = {"text": ""}  # clients forget a turn with a content that has no part
 
 
 def reply(result: ChatResult, facts: Facts) -> bytes:
     """Return the body of a response. A relayed one keeps all of the upstream's members but its id and its cost."""
+    body: Mapping[str, Any]
+    usage: GeminiTokens
     if result.native is not None:
-        body = dict(result.native.body)
-        usage = body.get("usageMetadata") or {}
+        body = result.native.body
+        usage = body.get("usageMetadata") or NO_USAGE
     else:
         silent = facts.hides_reasoning
-        body = {
+        beginning: GeminiBeginning = {
             "candidates": [write_candidate(choice, place, silent) for place, choice in enumerate(result.choices)],
             "modelVersion": facts.served,
         }
+        body = beginning
         usage = write_usage(facts.usage)
-    body |= write_end(usage, facts)
-    return orjson.dumps(body)
+    return orjson.dumps({**body, **write_end(usage, facts)})
 
 
-def write_end(usage: Json, facts: Facts) -> Json:
+def write_end(usage: GeminiTokens, facts: Facts) -> GeminiEnd:
     """Return the members that every response has besides its content."""
     return {
         "responseId": facts.answer_id,
@@ -41,10 +54,10 @@ def write_end(usage: Json, facts: Facts) -> Json:
     }
 
 
-def write_candidate(choice: Choice, place: int, silent: bool) -> Json:
+def write_candidate(choice: Choice, place: int, silent: bool) -> GeminiCandidate:
     """Return a candidate; `silent`: the caller wants no thoughts."""
     parts = [written for part in choice.parts for written in write_part(part, silent)]
-    candidate: Json = {
+    candidate: GeminiCandidate = {
         "content": {"parts": parts or [EMPTY], "role": "model"},
         "finishReason": FINISH_WRITE[choice.finish],
         "index": place,
@@ -55,7 +68,7 @@ def write_candidate(choice: Choice, place: int, silent: bool) -> Json:
     return candidate
 
 
-def write_part(part: Part, silent: bool) -> list[Json]:
+def write_part(part: Part, silent: bool) -> list[GeminiPart]:
     """Return the parts that show a part: none for one that only another vendor's client understands."""
     match part:
         case Text():
@@ -69,12 +82,13 @@ def write_part(part: Part, silent: bool) -> list[Json]:
         case Image():
             return [write_image(part)]
         case VendorPart(vendor=vendor) if vendor == NAME:
-            return [part.body]
+            own: Any = part.body
+            return [own]
         case _:
             return []
 
 
-def write_text(text: str, signed: Signed) -> list[Json]:
+def write_text(text: str, signed: Signed) -> list[GeminiPart]:
     signature = write_signature(signed)
     if signature:
         return [{"text": text, "thoughtSignature": signature}]
@@ -83,9 +97,9 @@ def write_text(text: str, signed: Signed) -> list[Json]:
     return []
 
 
-def write_thought(part: Reasoning) -> list[Json]:
+def write_thought(part: Reasoning) -> list[GeminiPart]:
     """Return a thought with everything that its vendor needs back."""
-    written: Json = {"text": part.text, "thought": True}
+    written: GeminiPart = {"text": part.text, "thought": True}
     signature = write_signature(Signed(part.vendor, part.signature, part.sealed, part.ident, part.summary))
     if signature:
         written["thoughtSignature"] = signature
@@ -94,11 +108,11 @@ def write_thought(part: Reasoning) -> list[Json]:
     return [written]
 
 
-def write_call(part: ToolCall) -> list[Json]:
+def write_call(part: ToolCall) -> list[GeminiPart]:
     """Return a function call; none for one that a provider's server executed."""
     if part.executed:
         return []
-    call: Json = {"name": part.name, "args": read_arguments(part)}
+    call: GeminiCall = {"name": part.name, "args": read_arguments(part)}
     if part.id:
         call["id"] = part.id
     signature = write_signature(Signed(part.vendor, part.signature))
@@ -107,19 +121,19 @@ def write_call(part: ToolCall) -> list[Json]:
     return [{"functionCall": call}]
 
 
-def write_image(image: Image) -> Json:
+def write_image(image: Image) -> GeminiPart:
     media = image.media
     if media.data:
         return {"inlineData": {"mimeType": media.media_type or "image/png", "data": media.data}}
     return {"fileData": {"mimeType": media.media_type or "image/png", "fileUri": media.url}}
 
 
-def write_grounding(sources: Iterable[Source], text: str) -> Json:
+def write_grounding(sources: Iterable[Source], text: str) -> GroundingMetadata:
     """Return `groundingMetadata` with the pages and the statements that they support; empty without a page. Segments
     count bytes of UTF-8 (API reference, Segment)."""
     pages: dict[str, int] = {}
-    chunks: list[Json] = []
-    supports: list[Json] = []
+    chunks: list[GroundingChunk] = []
+    supports: list[GroundingSupport] = []
     for source in sources:
         if not source.url:
             continue
@@ -129,7 +143,7 @@ def write_grounding(sources: Iterable[Source], text: str) -> Json:
         if 0 <= source.start <= source.end <= len(text) and source.end:
             start = len(text[: source.start].encode("utf-8", "replace"))
             statement = text[source.start : source.end]
-            segment = {
+            segment: GroundingSegment = {
                 "startIndex": start,
                 "endIndex": start + len(statement.encode("utf-8", "replace")),
                 "text": statement,

@@ -7,7 +7,8 @@ from gateway.runtime.threads import compute
 from gateway.surfaces import attribution, auth, caps, http_responses
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer, legacy_functions, shapes
+from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer, legacy_functions
+from gateway.surfaces.openai.chat_answers import ChatCompletion, ChatCompletionChunk
 from gateway.worker.services import Services
 
 ID_PREFIX = "chatcmpl-"
@@ -65,6 +66,6 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest) -
     return http_responses.stream_reply(chat_writer.frames(stream, facts), context.shown_id, headers)
 
 
-ABOUT = About("Chat completion", request=chat_schema.ChatBody, answer=shapes.CHAT, events=shapes.CHAT_CHUNK)
+ABOUT = About("Chat completion", request=chat_schema.ChatBody, answer=ChatCompletion, events=ChatCompletionChunk)
 
 OPERATIONS = (Operation("POST", "/v1/chat/completions", complete, body="json", hot=True, paid=True, about=ABOUT),)

@@ -25,9 +25,19 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
-from gateway.neutral.parts import Image, Reasoning, Refusal, Source, Text, ToolCall, VendorPart
+from gateway.neutral.parts import Reasoning, Refusal, Text, ToolCall, VendorPart
 from gateway.surfaces.facts import AnswerFacts
 from gateway.surfaces.http_responses import write_frames
+from gateway.surfaces.openai.chat_answers import (
+    ChatChoice,
+    ChatChunkChoice,
+    ChatChunkContent,
+    ChatCompletion,
+    ChatDelta,
+    ChatToolCall,
+    CompletionMessage,
+)
+from gateway.surfaces.openai.chat_parts import add_piece, write_annotation, write_call, write_image
 from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_details, write_token
 
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -35,7 +45,7 @@ UNCITED = "Document citations were left out: chat completions have no field for 
 CALL_TYPES = ("function", "custom")
 KNOWN_REASONS = ("stop", "tool_calls", "length")
 DONE = b"data: [DONE]\n\n"
-LAST_CHOICE = [{"index": 0, "delta": {}, "finish_reason": None}]
+LAST_CHOICE: list[ChatChunkChoice] = [{"index": 0, "delta": {}, "finish_reason": None}]
 TEXT_HEAD = b'[{"index":0,"delta":{"content":'
 TEXT_TAIL = b'},"finish_reason":null}]}\n\n'
 END = b"}\n\n"
@@ -59,15 +69,13 @@ def reply(result: ChatResult, facts: ChatFacts) -> bytes:
     tier = facts.service_tier
     if native is None and _cites_documents(result):
         metadata["warnings"] = [*metadata.get("warnings", ()), UNCITED]
-    usage = dialect.write_usage(facts.usage)
-    usage |= facts.cost()
-    body: dict[str, Any] = {
+    body: ChatCompletion = {
         "id": facts.answer_id,
         "object": "chat.completion",
         "created": facts.created,
         "model": facts.served,
         "choices": _native_choices(native) if native else [_choice(c, n) for n, c in enumerate(result.choices)],
-        "usage": usage,
+        "usage": {**dialect.write_usage(facts.usage), **facts.cost()},
         "metadata": metadata,
     }
     if tier:
@@ -93,10 +101,10 @@ def _cites_documents(result: ChatResult) -> bool:
     return False
 
 
-def _native_choices(native: dict[str, Any]) -> list[dict[str, Any]]:
+def _native_choices(native: dict[str, Any]) -> list[ChatChoice]:
     """Return the upstream's choices with the gateway's names for reasoning and finish reasons (copies where they
     differ)."""
-    choices = []
+    choices: list[ChatChoice] = []
     for place, choice in enumerate(native["choices"]):
         message = choice["message"]
         reason = choice.get("finish_reason")
@@ -120,14 +128,15 @@ def _with_types(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "tool_calls": typed}
 
 
-def _finish(reason: Any) -> str | None:
+def _finish(reason: Any) -> dialect.ChatFinish | None:
     """Map an upstream's finish reason to one of the four that callers know."""
     if reason is None or reason in KNOWN_REASONS:
         return reason
     return dialect.FINISH_WRITE[dialect.FINISH_READ.get(reason, "stop")]
 
 
-def _choice(choice: Choice, index: int) -> dict[str, Any]:
+def _choice(choice: Choice, index: int) -> ChatChoice:
+    message: CompletionMessage
     text = _only_text(choice)
     if text is None:
         message = _message(choice)
@@ -146,9 +155,9 @@ def _only_text(choice: Choice) -> str | None:
     return None
 
 
-def _message(choice: Choice) -> dict[str, Any]:
+def _message(choice: Choice) -> CompletionMessage:
     texts = [part.text for part in choice.parts if isinstance(part, Text)]
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) if texts else None}
+    message: CompletionMessage = {"role": "assistant", "content": "".join(texts) if texts else None}
     refusals = [part.text for part in choice.parts if isinstance(part, Refusal)]
     if refusals:
         message["refusal"] = "".join(refusals)
@@ -158,44 +167,23 @@ def _message(choice: Choice) -> dict[str, Any]:
     details = write_details(choice.parts)
     if details:
         message["reasoning_details"] = details
-    calls = [_call(part) for part in choice.parts if isinstance(part, ToolCall) and not part.executed]
+    calls = [write_call(part) for part in choice.parts if isinstance(part, ToolCall) and not part.executed]
     if calls:
         message["tool_calls"] = calls
-    images = [_image(image) for image in images_of(choice)]
+    images = [write_image(image) for image in images_of(choice)]
     if images:
         message["images"] = images
-    sources = [_annotation(source) for source in sources_of(choice) if source.url]
+    sources = [write_annotation(source) for source in sources_of(choice) if source.url]
     if sources:
         message["annotations"] = sources
     return message
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
-    if call.custom:
-        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
-    function = {"name": call.name, "arguments": call.arguments or "{}"}
-    return {"id": call.id, "type": "function", "function": function}
-
-
-def _text(event: TextDelta) -> dict[str, Any]:
-    delta: dict[str, Any] = {"content": event.text}
+def _text(event: TextDelta) -> ChatDelta:
+    delta: ChatDelta = {"content": event.text}
     if event.signature:
         delta["reasoning_details"] = [write_token(event.signature, event.vendor, CONTENT_ID)]
     return delta
-
-
-def _image(image: Image) -> dict[str, Any]:
-    media = image.media
-    url = media.url or f"data:{media.media_type or 'image/png'};base64,{media.data}"
-    return {"type": "image_url", "image_url": {"url": url}}
-
-
-def _annotation(source: Source) -> dict[str, Any]:
-    citation: dict[str, Any] = {"url": source.url, "title": source.title}
-    if source.start >= 0 and source.end >= 0:
-        citation["start_index"] = source.start
-        citation["end_index"] = source.end
-    return {"type": "url_citation", "url_citation": citation}
 
 
 def frames(batches: Iterable[Batch], facts: ChatFacts) -> Iterator[bytes]:
@@ -269,11 +257,11 @@ class _Stream:
                 self._begun.add(choice["index"])
         return choices
 
-    def _chunk(self, choice: int, delta: dict[str, Any], reason: str | None = None) -> bytes:
+    def _chunk(self, choice: int, delta: ChatDelta, reason: dialect.ChatFinish | None = None) -> bytes:
         if choice not in self._begun:
             self._begun.add(choice)
             delta = {"role": "assistant", **delta}
-        body = [{"index": choice, "delta": delta, "finish_reason": reason}]
+        body: list[ChatChunkChoice] = [{"index": choice, "delta": delta, "finish_reason": reason}]
         return (self._head or self._open()) + orjson.dumps(body) + END
 
     def _piece(self, event: Event) -> bytes:
@@ -290,7 +278,7 @@ class _Stream:
             case SourceFound():
                 return self._cite(event)
             case PartFound() if not isinstance(event.part, VendorPart):
-                return self._chunk(event.choice, {"images": [_image(event.part)]})
+                return self._chunk(event.choice, {"images": [write_image(event.part)]})
             case Notice():
                 self._warnings.append(event.message)
             case Finished():
@@ -301,7 +289,7 @@ class _Stream:
 
     def _cite(self, event: SourceFound) -> bytes:
         if event.source.url:
-            return self._chunk(event.choice, {"annotations": [_annotation(event.source)]})
+            return self._chunk(event.choice, {"annotations": [write_annotation(event.source)]})
         self._warnings.append(UNCITED)
         return b""
 
@@ -309,31 +297,23 @@ class _Stream:
         """Write a piece of a tool call; calls are numbered in the order in which they begin, one number for each
         block."""
         key = (event.choice, event.block)
-        if event.custom:
-            inner = "input"
-        else:
-            inner = "arguments"
         if event.executed or key in self._hidden:
             # Only the first piece names who executes the call.
             self._hidden.add(key)
             return b""
         place = self._calls.get(key)
-        piece = {inner: event.arguments}
-        kind = "custom" if event.custom else "function"
         if place is None:
             place = self._calls[key] = self._count["call", event.choice]
             self._count["call", event.choice] += 1
-            piece = {"name": event.name, inner: event.arguments}
-            call: dict[str, Any] = {"index": place, "id": event.id, "type": kind, kind: piece}
+            call: ChatToolCall = {"index": place, "id": event.id, "type": "custom" if event.custom else "function"}
             if not event.custom:
                 self._bare.add(key)
         else:
-            if event.name:
-                piece["name"] = event.name
-            call = {"index": place, kind: piece}
+            call = {"index": place}
+        add_piece(call, event)
         if event.arguments:
             self._bare.discard(key)
-        delta: dict[str, Any] = {"tool_calls": [call]}
+        delta: ChatDelta = {"tool_calls": [call]}
         if event.signature:
             delta["reasoning_details"] = [write_token(event.signature, event.vendor, event.id)]
         return self._chunk(event.choice, delta)
@@ -344,7 +324,7 @@ class _Stream:
         if key not in self._reasoning:
             self._reasoning[key] = self._count["thought", event.choice]
             self._count["thought", event.choice] += 1
-        delta: dict[str, Any] = {"reasoning": event.text} if event.text else {}
+        delta: ChatDelta = {"reasoning": event.text} if event.text else {}
         if event.vendor or event.signature or event.sealed:
             piece = Reasoning(event.text, event.signature, event.sealed, event.vendor, event.ident, event.summary)
             delta["reasoning_details"] = write_block(piece, self._reasoning[key])
@@ -357,7 +337,7 @@ class _Stream:
         sent: list[bytes] = []
         for choice, block in sorted(self._bare):
             # Clients parse the joined arguments: for a call without any they must be an empty object.
-            call = {"index": self._calls[choice, block], "function": {"arguments": "{}"}}
+            call: ChatToolCall = {"index": self._calls[choice, block], "function": {"arguments": "{}"}}
             sent.append(self._chunk(choice, {"tool_calls": [call]}))
         for choice in sorted(self._begun | {0} | set(range(len(event.reasons)))):
             if choice not in self._ended:
@@ -377,8 +357,11 @@ class _Stream:
         metadata = facts.metadata()
         if self._warnings:
             metadata["warnings"] = list(dict.fromkeys([*metadata.get("warnings", ()), *self._warnings]))
-        usage = {**dialect.write_usage(facts.usage), **facts.cost()}
-        tail: dict[str, Any] = {"choices": LAST_CHOICE, "usage": usage, "metadata": metadata}
+        tail: ChatChunkContent = {
+            "choices": LAST_CHOICE,
+            "usage": {**dialect.write_usage(facts.usage), **facts.cost()},
+            "metadata": metadata,
+        }
         if facts.service_tier:
             tail["service_tier"] = facts.service_tier
         head = (self._head or self._open())[: -len(b'"choices":')]

@@ -29,7 +29,7 @@ from gateway.surfaces import attribution, auth, caps, http_responses, json_bodie
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.model_options import CHOICES, Models, ProviderOptions, read_choice
-from gateway.surfaces.openai import completions_writer, shapes
+from gateway.surfaces.openai import completions_writer
 from gateway.surfaces.openai.completions_batch import PromptBatch
 from gateway.surfaces.preference_checks import Routing, read_preferences
 from gateway.surfaces.request_parameters import ParameterReader, with_parameters
@@ -208,8 +208,8 @@ def _sampling(body: CompletionBody) -> Sampling:
 ABOUT = About(
     "Create a text completion, with or without a suffix",
     request=CompletionBody,
-    answer=shapes.COMPLETION,
-    events=shapes.COMPLETION,
+    answer=completions_writer.TextCompletion,
+    events=completions_writer.CompletionChunk,
 )
 
 OPERATIONS = (Operation("POST", "/v1/completions", complete, body="json", hot=True, paid=True, about=ABOUT),)

@@ -1,7 +1,7 @@
 """Several prompts in one text completion: each is a separate request, and their answers are the choices of one
 response."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -17,6 +17,12 @@ from gateway.runtime.threads import Job, compute_if
 from gateway.surfaces.facts import Facts, Header, headers_of
 from gateway.surfaces.openai import completions_writer
 from gateway.surfaces.openai.chat_writer import error_frame
+from gateway.surfaces.openai.completions_writer import (
+    CompletionChoice,
+    CompletionMetadata,
+    CompletionTail,
+    TextCompletion,
+)
 from gateway.worker.services import Services
 
 TOGETHER = 4  # prompts that run at the same time
@@ -73,7 +79,7 @@ class PromptBatch:
         return frames, headers_of(self._facts(0, first), self._services.clock, streamed=True)
 
     def _frames(self, first: StreamedAnswer) -> Iterator[bytes]:
-        tails: list[dict[str, Any]] = []
+        tails: list[CompletionTail] = []
         stream = first
         try:
             yield b""
@@ -117,17 +123,18 @@ class PromptBatch:
     def _facts(self, number: int, answer: Answer | StreamedAnswer) -> Facts:
         return Facts(self._contexts[number], answer.outcome, self._id)
 
-    def _merge(self, bodies: list[dict[str, Any]]) -> dict[str, Any]:
-        choices = []
+    def _merge(self, bodies: list[TextCompletion]) -> TextCompletion:
+        choices: list[CompletionChoice] = []
         for number, body in enumerate(bodies):
             for choice in body["choices"]:
-                choices.append(choice | {"index": number * self._choices + choice["index"]})
-        return bodies[0] | {"choices": choices} | self._merge_tails(bodies)
+                choices.append({**choice, "index": number * self._choices + choice["index"]})
+        return {**bodies[0], "choices": choices, **self._merge_tails(bodies)}
 
-    def _merge_tails(self, tails: list[dict[str, Any]]) -> dict[str, Any]:
+    def _merge_tails(self, tails: Sequence[CompletionTail]) -> CompletionTail:
         """Return usage and cost of all prompts, the routing of the first, and the log id of each."""
         warnings = dict.fromkeys(text for tail in tails for text in tail["metadata"].get("warnings", ()))
-        metadata = tails[0]["metadata"] | {"log_ids": [context.request_id for context in self._contexts]}
+        log_ids = [context.request_id for context in self._contexts]
+        metadata: CompletionMetadata = {**tails[0]["metadata"], "log_ids": log_ids}
         if warnings:
             metadata["warnings"] = list(warnings)
         return {"usage": _sum([tail["usage"] for tail in tails]), "metadata": metadata}
@@ -139,7 +146,7 @@ def _new_context(context: RequestContext) -> RequestContext:
     return structs.replace(context, request_id=ids.new_hex(), payload=None, request=None, outcome=None)
 
 
-def _sum(usages: list[dict[str, Any]]) -> dict[str, Any]:
+def _sum(usages: Sequence[Mapping[str, Any]]) -> Any:
     """Add usage objects member by member; costs are added as whole nano-dollars."""
     total: dict[str, Any] = {}
     for name in dict.fromkeys(name for usage in usages for name in usage):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, NotRequired, TypedDict
 
 import orjson
 
@@ -12,21 +12,54 @@ from gateway.neutral.chat import ChatResult, Choice, FinishReason
 from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, Notice, TextDelta
 from gateway.neutral.parts import Text
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.facts import Facts
+from gateway.surfaces.facts import Facts, RoutingMetadata
 from gateway.surfaces.http_responses import write_frames
+from gateway.surfaces.openai.chat_answers import ChatHead, ChatUsage
 from gateway.surfaces.openai.chat_writer import DONE, KEEP_ALIVE, error_frame
 
-KIND = "text_completion"
+CompletionFinish = Literal["stop", "length", "content_filter"]
+
+
+class CompletionMetadata(RoutingMetadata):
+    log_ids: NotRequired[list[str]]
+
+
+class CompletionTail(TypedDict):
+    usage: ChatUsage
+    metadata: CompletionMetadata
+    service_tier: NotRequired[str]
+
+
+class CompletionChoice(TypedDict):
+    text: str
+    index: int
+    logprobs: None
+    finish_reason: CompletionFinish | None
+
+
+class CompletionChunk(ChatHead):
+    object: Literal["text_completion"]
+    choices: list[CompletionChoice]
+    usage: NotRequired[ChatUsage]
+    metadata: NotRequired[CompletionMetadata]
+    service_tier: NotRequired[str]
+
+
+class TextCompletion(ChatHead, CompletionTail):
+    object: Literal["text_completion"]
+    choices: list[CompletionChoice]
+
+
 FENCE = "```"
 FENCED = re.compile(r"\A\s*```[^\n`]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 OPENING = re.compile(r"\A\s*```[^\n`]*\n")
 # Clients read the first choice of every chunk, so the chunk with the usage has an empty choice.
-LAST_CHOICE = [{"text": "", "index": 0, "logprobs": None, "finish_reason": None}]
+LAST_CHOICE: list[CompletionChoice] = [{"text": "", "index": 0, "logprobs": None, "finish_reason": None}]
 MOST_BLANKS = 1000  # whitespace after a fence, which may still be the end of the text
 LARGE = 1 << 17  # characters of a frame that is written in a thread
 LONGEST_OPENING = 40  # characters of a fence with the name of a language
 # Finish reasons of a completion; it has no tools.
-REASONS = {"length": "length", "content_filter": "content_filter"}
+REASONS: dict[str, CompletionFinish] = {"length": "length", "content_filter": "content_filter"}
 
 
 class Echo(NamedTuple):
@@ -46,20 +79,20 @@ def reply(result: ChatResult, facts: Facts, echo: Echo, *, unfence: bool) -> byt
     return orjson.dumps(body_of(result, facts, echo, unfence=unfence))
 
 
-def body_of(result: ChatResult, facts: Facts, echo: Echo, *, unfence: bool) -> dict[str, Any]:
+def body_of(result: ChatResult, facts: Facts, echo: Echo, *, unfence: bool) -> TextCompletion:
     """Return the same body before serialization."""
     unfence = unfence and not facts.serving.target.completes
-    body = _head(facts)
-    choices = enumerate(result.choices)
-    body["choices"] = [
-        _choice(number, echo.before(number) + _text(choice, unfence), choice.finish) for number, choice in choices
+    choices = [
+        _choice(number, echo.before(number) + _text(choice, unfence), choice.finish)
+        for number, choice in enumerate(result.choices)
     ]
-    return body | _tail(facts, [])
+    return {**_head(facts), "object": "text_completion", "choices": choices, **_tail(facts, [])}
 
 
-def last_frame(facts: Facts, tail: dict[str, Any]) -> bytes:
+def last_frame(facts: Facts, tail: CompletionTail) -> bytes:
     """Return the end of a stream: the usage and metadata of `tail`, then [DONE]."""
-    return b"data: " + orjson.dumps(_head(facts) | {"choices": LAST_CHOICE, **tail}) + b"\n\n" + DONE
+    chunk: CompletionChunk = {**_head(facts), "object": "text_completion", "choices": LAST_CHOICE, **tail}
+    return b"data: " + orjson.dumps(chunk) + b"\n\n" + DONE
 
 
 def _text(choice: Choice, unfence: bool) -> str:
@@ -73,23 +106,28 @@ def _text(choice: Choice, unfence: bool) -> str:
     return text
 
 
-def _choice(index: int, text: str, finish: FinishReason | None = None) -> dict[str, Any]:
-    reason = None
+def _choice(index: int, text: str, finish: FinishReason | None = None) -> CompletionChoice:
+    reason: CompletionFinish | None = None
     if finish is not None:
         reason = REASONS.get(dialect.FINISH_WRITE[finish], "stop")
     return {"text": text, "index": index, "logprobs": None, "finish_reason": reason}
 
 
-def _head(facts: Facts) -> dict[str, Any]:
-    return {"id": facts.answer_id, "object": KIND, "created": facts.created, "model": facts.served}
+def _head(facts: Facts) -> ChatHead:
+    return {"id": facts.answer_id, "created": facts.created, "model": facts.served}
 
 
-def _tail(facts: Facts, warnings: list[str]) -> dict[str, Any]:
-    metadata = facts.metadata()
+def _tail(facts: Facts, warnings: list[str]) -> CompletionTail:
+    metadata: CompletionMetadata = {**facts.metadata()}
     if warnings:
         metadata["warnings"] = list(dict.fromkeys([*metadata.get("warnings", ()), *warnings]))
-    tail = {"usage": {**dialect.write_usage(facts.usage), **facts.cost()}, "metadata": metadata}
-    return tail | ({"service_tier": facts.service_tier} if facts.service_tier else {})
+    tail: CompletionTail = {
+        "usage": {**dialect.write_usage(facts.usage), **facts.cost()},
+        "metadata": metadata,
+    }
+    if facts.service_tier:
+        tail["service_tier"] = facts.service_tier
+    return tail
 
 
 def frames(batches: Iterable[Batch], facts: Facts, echo: Echo, *, unfence: bool) -> Iterator[bytes]:
@@ -140,10 +178,11 @@ class _Stream:
             return b""
         text = state.echo + text
         state.echo = ""
-        return compute_if(len(text) >= LARGE, self._frame, {"choices": [_choice(self._first + choice, text)]})
+        return compute_if(len(text) >= LARGE, self._frame, _choice(self._first + choice, text))
 
-    def _frame(self, more: dict[str, Any]) -> bytes:
-        return b"data: " + orjson.dumps(_head(self._facts) | more) + b"\n\n"
+    def _frame(self, choice: CompletionChoice) -> bytes:
+        chunk: CompletionChunk = {**_head(self._facts), "object": "text_completion", "choices": [choice]}
+        return b"data: " + orjson.dumps(chunk) + b"\n\n"
 
     def _finish(self, event: Finished) -> bytes:
         sent: list[bytes] = []
@@ -154,15 +193,15 @@ class _Stream:
             else:
                 reason = event.reason
             text = state.echo + state.end()
-            more = {"choices": [_choice(self._first + choice, text, reason)]}
-            sent.append(compute_if(len(text) >= LARGE, self._frame, more))
+            written = _choice(self._first + choice, text, reason)
+            sent.append(compute_if(len(text) >= LARGE, self._frame, written))
         try:
             sent.append(self._end(_tail(self._facts, self._warnings)))
         except GatewayError as error:
             sent.append(error_frame(error))
         return b"".join(sent)
 
-    def _end(self, tail: dict[str, Any]) -> bytes:
+    def _end(self, tail: CompletionTail) -> bytes:
         return last_frame(self._facts, tail)
 
 
@@ -171,13 +210,13 @@ class PromptStream(_Stream):
 
     def __init__(self, facts: Facts, echo: Echo, unfence: bool, first: int) -> None:
         super().__init__(facts, echo, unfence, first)
-        self.tail: dict[str, Any] | None = None
+        self.tail: CompletionTail | None = None
 
     def frames(self, batches: Iterable[Batch]) -> Iterator[bytes]:
         """Write its server-sent events, without the last."""
         return write_frames(batches, self.write, error_frame)
 
-    def _end(self, tail: dict[str, Any]) -> bytes:
+    def _end(self, tail: CompletionTail) -> bytes:
         self.tail = tail
         return b""
 

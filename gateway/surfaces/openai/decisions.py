@@ -8,11 +8,11 @@ from msgspec.json import Decoder
 from gateway.neutral.structured import DecisionRequest
 from gateway.neutral.usage import Units
 from gateway.surfaces.answer_structs import ModelApiAnswer
-from gateway.surfaces.facts import Facts
+from gateway.surfaces.facts import Facts, RoutingMetadata
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai.structured import Json, TokensUsedAnswer, answer, write_tokens
 from gateway.surfaces.preference_checks import Routing
-from gateway.surfaces.shapes import ANY, RoutingMetadata, one_of, shape
+from gateway.surfaces.shapes import ANY, one_of, shape
 from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
 

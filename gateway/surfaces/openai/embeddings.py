@@ -1,6 +1,7 @@
 """POST /v1/embeddings."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import MutableSequence
+from typing import Annotated, Any, Literal, TypedDict
 
 import orjson
 from msgspec import Meta, Struct
@@ -22,10 +23,9 @@ from gateway.neutral.embeddings import (
 from gateway.neutral.request import Native, Options, Requirements
 from gateway.runtime.threads import compute
 from gateway.surfaces import attribution, auth, caps, http_responses
-from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.facts import AnswerCost, Facts, RoutingMetadata, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import decode_json
-from gateway.surfaces.openai import shapes
 from gateway.surfaces.preference_checks import Routing, read_preferences
 from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
@@ -57,6 +57,31 @@ class EmbeddingsBody(Struct, kw_only=True, gc=False):
 
 
 DECODER = Decoder(EmbeddingsBody)
+
+
+class EmbeddingsUsage(AnswerCost):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsFacts(TypedDict):
+    model: str
+    id: str
+    usage: EmbeddingsUsage
+    metadata: RoutingMetadata
+
+
+class Embedding(TypedDict):
+    """A vector, or its bytes as base64 where the request asks for that."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: MutableSequence[float] | str
+
+
+class Embeddings(EmbeddingsFacts):
+    object: Literal["list"]
+    data: list[Embedding]
 
 
 def embed(services: Services, inbound: Inbound) -> Outbound:
@@ -125,10 +150,10 @@ def _are_ids(given: list[Any]) -> bool:
 def write(result: EmbeddingsResult, facts: Facts, encoding: Encoding) -> bytes:
     """Return the body of the response."""
     tokens = facts.usage.input_total
-    body: dict[str, Any] = {
+    body: EmbeddingsFacts = {
         "model": facts.served,
         "id": facts.answer_id,  # some clients require it
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens} | facts.cost(),
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens, **facts.cost()},
         "metadata": facts.metadata(),
     }
     numbers = len(result.vectors) * len(result.vectors[0])
@@ -137,15 +162,16 @@ def write(result: EmbeddingsResult, facts: Facts, encoding: Encoding) -> bytes:
     return _write(body, result.vectors, encoding)
 
 
-def _write(body: dict[str, Any], vectors: list[Any], encoding: Encoding) -> bytes:
+def _write(body: EmbeddingsFacts, vectors: list[Any], encoding: Encoding) -> bytes:
     # Vector by vector: one call for all numbers would block every other thread. Joining does not.
-    rows = [
-        orjson.dumps({"object": "embedding", "index": index, "embedding": encode(vector, encoding)})
-        for index, vector in enumerate(vectors)
-    ]
+    rows = [orjson.dumps(_embedding(vector, index, encoding)) for index, vector in enumerate(vectors)]
     return b"".join((b'{"object":"list","data":[', b",".join(rows), b"],", orjson.dumps(body)[1:]))
 
 
-ABOUT = About("Create embeddings", request=EmbeddingsBody, answer=shapes.EMBEDDINGS)
+def _embedding(vector: Any, index: int, encoding: Encoding) -> Embedding:
+    return {"object": "embedding", "index": index, "embedding": encode(vector, encoding)}
+
+
+ABOUT = About("Create embeddings", request=EmbeddingsBody, answer=Embeddings)
 
 OPERATIONS = (Operation("POST", "/v1/embeddings", embed, body="json", hot=True, paid=True, about=ABOUT),)

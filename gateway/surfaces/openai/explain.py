@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from gateway.accounts.authentication import Caller
 from gateway.configuration.settings import LimitSettings
+from gateway.engine.routing_decisions import AttemptRecord
 from gateway.neutral.request import Request
+from gateway.routing.record import RoutingDecision
 from gateway.routing.score import Weights
 from gateway.surfaces import auth, caps, http_responses
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.openai import chat, chat_schema, embeddings, shapes
+from gateway.surfaces.openai import chat, chat_schema, embeddings
 from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
 
@@ -19,7 +21,17 @@ READERS: dict[str, Callable[[LimitSettings, bytes], tuple[Any, Request]]] = {
     "embeddings": lambda limits, raw: caps.read(limits, raw, embeddings.read, raw, limits),
 }
 MANAGERS = ("owner", "admin")
-KIND = "route.explanation"
+
+
+class PlanExplanation(RoutingDecision):
+    object: Literal["route.explanation"]
+
+
+class RouteExplanation(PlanExplanation):
+    """A past decision, with the attempts that followed."""
+
+    log_id: str
+    attempts: list[AttemptRecord]
 
 
 def explain(services: Services, inbound: Inbound) -> Outbound:
@@ -32,11 +44,13 @@ def explain(services: Services, inbound: Inbound) -> Outbound:
         raise invalid("operation", f"expected one of {', '.join(READERS)}")
     context = auth.admit(services, inbound, operation)
     _, request = read(services.settings.limits, inbound.body)
-    body = {"object": KIND, **services.routing.planner.explain(context, request)}
+    body: PlanExplanation = {"object": "route.explanation", **services.routing.planner.explain(context, request)}
     return http_responses.json_reply(body, context.shown_id)
 
 
-def explain_for(services: Services, inbound: Inbound, caller: Caller, weights: Weights | None = None) -> dict[str, Any]:
+def explain_for(
+    services: Services, inbound: Inbound, caller: Caller, weights: Weights | None = None
+) -> RoutingDecision:
     """Return the routing plan of a chat completions body for `caller`, whose payloads are not retained here. `weights`
     replace those of the strategy. Raises the errors of `explain`."""
     context = auth.context_of(services, inbound, replace(caller, retention="none"), "chat")
@@ -55,12 +69,13 @@ def look_up(services: Services, inbound: Inbound) -> Outbound:
         mine = {}
     if caller.role not in MANAGERS:
         mine["member_id"] = caller.member_id
-    body = {"object": KIND, "log_id": log_id, **services.routing.decisions.find(caller.project_id, log_id, **mine)}
+    found = services.routing.decisions.find(caller.project_id, log_id, **mine)
+    body: RouteExplanation = {"object": "route.explanation", "log_id": log_id, **found}
     return http_responses.json_reply(body, inbound.shown_id)
 
 
-PLAN = About("Explain where a request would be routed", request=chat_schema.ChatBody, answer=shapes.EXPLANATION)
-PAST = About("Explain where a past request was routed", answer=shapes.EXPLANATION)
+PLAN = About("Explain where a request would be routed", request=chat_schema.ChatBody, answer=PlanExplanation)
+PAST = About("Explain where a past request was routed", answer=RouteExplanation)
 
 OPERATIONS = (
     Operation("POST", "/v1/route/explain", explain, body="json", about=PLAN),

@@ -7,12 +7,10 @@ from msgspec import UNSET, Meta, UnsetType
 from gateway.errors import ContentRefused
 from gateway.neutral.events import Batch, Failed, Finished, ImageMade
 from gateway.neutral.images import ImagesResult
-from gateway.surfaces.answer_structs import ModelApiAnswer
-from gateway.surfaces.facts import Facts
+from gateway.surfaces.answer_structs import ModelApiAnswer, StreamFailure
+from gateway.surfaces.facts import CostDetails, Facts, RoutingMetadata
 from gateway.surfaces.http_responses import write_event
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
-from gateway.surfaces.openai.shapes import FAILED
-from gateway.surfaces.shapes import CostDetails, RoutingMetadata
 
 OPERATIONS = ("image_generation", "image_edit")  # the first words of an event's type
 PARTIAL = "partial_image"
@@ -79,7 +77,7 @@ class FinalImageAnswer(ModelApiAnswer):
     usage: ImagesUsageAnswer
 
 
-EVENT = {"title": "ImageEvent", "anyOf": [PartialImageAnswer, FinalImageAnswer, FAILED]}
+ImageEvent = PartialImageAnswer | FinalImageAnswer | StreamFailure
 
 
 def write(result: ImagesResult, facts: Facts) -> ImagesAnswer:

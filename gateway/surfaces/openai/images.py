@@ -18,7 +18,7 @@ from gateway.surfaces.forms import Form, FormLimits, describe_fields, describe_f
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai.chat_writer import error_frame
-from gateway.surfaces.openai.image_answers import EVENT, ImagesAnswer, write, write_events
+from gateway.surfaces.openai.image_answers import ImageEvent, ImagesAnswer, write, write_events
 from gateway.surfaces.preference_checks import Routing, read_preferences
 from gateway.surfaces.validation_errors import explain, invalid
 from gateway.worker.services import Services
@@ -252,7 +252,7 @@ OPERATIONS = (
         make,
         body="json",
         paid=True,
-        about=About("Generate images from a prompt", request=ImagesFields, answer=ImagesAnswer, events=EVENT),
+        about=About("Generate images from a prompt", request=ImagesFields, answer=ImagesAnswer, events=ImageEvent),
     ),
     Operation(
         "POST",
@@ -265,7 +265,7 @@ OPERATIONS = (
             request=DescribedEdits,
             form=FORM,
             answer=ImagesAnswer,
-            events=EVENT,
+            events=ImageEvent,
         ),
     ),
 )

@@ -11,11 +11,11 @@ from gateway.neutral.structured import ModerationRequest
 from gateway.neutral.usage import Units
 from gateway.surfaces import caps
 from gateway.surfaces.answer_structs import ModelApiAnswer
-from gateway.surfaces.facts import Facts
+from gateway.surfaces.facts import Facts, RoutingMetadata
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai.structured import Json, TokensUsedAnswer, answer, write_tokens
 from gateway.surfaces.preference_checks import Routing
-from gateway.surfaces.shapes import RoutingMetadata, map_of, shape
+from gateway.surfaces.shapes import map_of, shape
 from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
 

@@ -13,11 +13,11 @@ from gateway.neutral.structured import OcrRequest
 from gateway.neutral.usage import Units, Usage
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
-from gateway.surfaces.facts import Facts
+from gateway.surfaces.facts import CostDetails, Facts, RoutingMetadata
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai.structured import Json, answer
 from gateway.surfaces.preference_checks import Routing
-from gateway.surfaces.shapes import ANY, OBJECT, CostDetails, RoutingMetadata, shape
+from gateway.surfaces.shapes import ANY, OBJECT, shape
 from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
 

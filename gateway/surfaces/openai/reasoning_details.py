@@ -8,15 +8,16 @@ has the id `content`.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from gateway.dialects.openai import REASONING_FORMATS, REASONING_VENDORS
 from gateway.neutral.parts import Part, Reasoning, Text, ToolCall
+from gateway.surfaces.openai.chat_answers import DetailPlace, ReasoningDetail
 from gateway.surfaces.validation_errors import invalid
 
-TEXT = "reasoning.text"
-SUMMARY = "reasoning.summary"
-SEALED = "reasoning.encrypted"
+TEXT: Final = "reasoning.text"
+SUMMARY: Final = "reasoning.summary"
+SEALED: Final = "reasoning.encrypted"
 CONTENT_ID = "content"
 UNKNOWN = "unknown"
 
@@ -127,9 +128,9 @@ def _word(item: dict[str, Any], name: str) -> str:
     return ""
 
 
-def write_details(parts: Sequence[Part]) -> list[dict[str, Any]]:
+def write_details(parts: Sequence[Part]) -> list[ReasoningDetail]:
     """Return the items of a message's parts; empty when no vendor needs any of them back."""
-    items: list[dict[str, Any]] = []
+    items: list[ReasoningDetail] = []
     index = 0
     for part in parts:
         if isinstance(part, Reasoning) and (part.vendor or part.signature or part.sealed):
@@ -142,23 +143,23 @@ def write_details(parts: Sequence[Part]) -> list[dict[str, Any]]:
     return items
 
 
-def write_block(part: Reasoning, index: int) -> list[dict[str, Any]]:
+def write_block(part: Reasoning, index: int) -> list[ReasoningDetail]:
     """Return one block of reasoning: its text or summary with the signature, then the encrypted data."""
-    shared: dict[str, Any] = {"format": format_of(part.vendor), "index": index}
+    place: DetailPlace = {"format": format_of(part.vendor), "index": index}
     if part.ident:
-        shared["id"] = part.ident
-    items: list[dict[str, Any]] = []
+        place["id"] = part.ident
+    items: list[ReasoningDetail] = []
     if part.summary and part.text:
-        items.append({"type": SUMMARY, "summary": part.text, **shared})
+        items.append({"type": SUMMARY, "summary": part.text, **place})
     elif part.text or part.signature:
-        items.append({"type": TEXT, "text": part.text, **shared})
+        items.append({"type": TEXT, "text": part.text, **place})
         if part.signature:
             items[0]["signature"] = part.signature
     if part.sealed:
-        items.append({"type": SEALED, "data": part.sealed, **shared})
+        items.append({"type": SEALED, "data": part.sealed, **place})
     return items
 
 
-def write_token(signature: str, vendor: str, ident: str) -> dict[str, Any]:
+def write_token(signature: str, vendor: str, ident: str) -> ReasoningDetail:
     """Return the opaque token of a text (`ident` CONTENT_ID) or of a tool call (its id)."""
     return {"type": SEALED, "data": signature, "format": format_of(vendor), "id": ident}

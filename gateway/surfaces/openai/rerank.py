@@ -11,11 +11,10 @@ from gateway.neutral.request import Options, Requirements
 from gateway.neutral.rerank import RerankInput, RerankRequest, RerankResult, units_of
 from gateway.surfaces import auth, caps, http_responses
 from gateway.surfaces.answer_structs import JsonObject, ModelApiAnswer
-from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.facts import CostDetails, Facts, RoutingMetadata, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.preference_checks import Routing, read_preferences
-from gateway.surfaces.shapes import CostDetails, RoutingMetadata
 from gateway.worker.services import Services
 
 ID_PREFIX = "rerank-"

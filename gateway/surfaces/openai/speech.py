@@ -17,12 +17,11 @@ from gateway.neutral.events import Batch, Failed, Finished, MediaPiece
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.speech import FORMATS, SpeechInput, SpeechRequest, format_among, units_of
 from gateway.surfaces import auth, http_responses
-from gateway.surfaces.answer_structs import ModelApiAnswer
+from gateway.surfaces.answer_structs import ModelApiAnswer, StreamFailure
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
-from gateway.surfaces.openai.shapes import FAILED
 from gateway.surfaces.openai.structured import TokensUsedAnswer, write_tokens
 from gateway.surfaces.preference_checks import Routing, read_preferences
 from gateway.worker.services import Services
@@ -176,7 +175,7 @@ class SpeechEndAnswer(ModelApiAnswer, tag_field="type", tag="speech.audio.done")
     usage: TokensUsedAnswer
 
 
-EVENT = {"title": "SpeechEvent", "anyOf": [SpeechPieceAnswer, SpeechEndAnswer, FAILED]}
+SpeechEvent = SpeechPieceAnswer | SpeechEndAnswer | StreamFailure
 
 
 def _frames(stream: StreamedAnswer, facts: Facts) -> Iterator[bytes]:
@@ -202,7 +201,7 @@ ABOUT = About(
     request=SpeechBody,
     answer={"type": "string", "format": "binary"},
     media="audio/*",
-    events=EVENT,
+    events=SpeechEvent,
 )
 
 OPERATIONS = (Operation("POST", "/v1/audio/speech", speak, body="json", paid=True, about=ABOUT),)

@@ -12,11 +12,10 @@ from gateway.neutral.structured import StructuredRequest, StructuredResult
 from gateway.neutral.usage import Units
 from gateway.surfaces import auth, caps, http_responses
 from gateway.surfaces.answer_structs import ModelApiAnswer
-from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.facts import CostDetails, Facts, headers_of
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.preference_checks import read_preferences
-from gateway.surfaces.shapes import CostDetails
 from gateway.worker.services import Services
 
 Json = dict[str, Any]

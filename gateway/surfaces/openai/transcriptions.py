@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 import orjson
 
@@ -22,10 +22,10 @@ from gateway.neutral.transcriptions import (
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import audio_uploads, auth, http_responses
-from gateway.surfaces.facts import Facts, headers_of
+from gateway.surfaces.answer_structs import JsonObject, StreamFailure
+from gateway.surfaces.facts import AnswerCost, Facts, RoutingMetadata, headers_of
 from gateway.surfaces.forms import Form, FormLimits, describe_form, read_form, require_form
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.openai import shapes
 from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 from gateway.surfaces.openai.subtitles import SUBTITLES, write_subtitles
 from gateway.surfaces.preference_checks import read_preferences
@@ -42,6 +42,59 @@ TRUE = ("true", "1")
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
 CHUNKING = re.compile(r"chunking_strategy\[(type|threshold|prefix_padding_ms|silence_duration_ms)\]")
 BOOLEAN = (*TRUE, "false", "0", "")
+
+
+class SoundTokens(TypedDict):
+    text_tokens: int
+    audio_tokens: int
+
+
+class SoundSeconds(TypedDict):
+    """The usage of a provider that counts no tokens."""
+
+    type: Literal["duration"]
+    seconds: float
+
+
+class SoundTokenUsage(TypedDict):
+    type: Literal["tokens"]
+    input_tokens: int
+    input_token_details: SoundTokens
+    output_tokens: int
+    total_tokens: int
+
+
+class PricedSoundSeconds(SoundSeconds, AnswerCost): ...
+
+
+class PricedSoundTokens(SoundTokenUsage, AnswerCost): ...
+
+
+TranscriptionUsage = PricedSoundSeconds | PricedSoundTokens
+
+
+class Transcription(TypedDict):
+    text: str
+    task: NotRequired[Literal["transcribe", "translate"]]
+    language: str | None
+    duration: NotRequired[float | None]
+    segments: NotRequired[list[JsonObject]]
+    words: NotRequired[list[JsonObject]]
+    logprobs: NotRequired[list[Any]]
+    model: str
+    usage: TranscriptionUsage
+    metadata: RoutingMetadata
+
+
+class TranscriptionDelta(TypedDict):
+    type: Literal["transcript.text.delta"]
+    delta: str
+
+
+class TranscriptionEnd(TypedDict):
+    type: Literal["transcript.text.done"]
+    text: str
+    usage: TranscriptionUsage
 
 
 def transcribe(services: Services, inbound: Inbound, kind: type[TranscriptionRequest]) -> Outbound:
@@ -190,36 +243,39 @@ def _write(result: TranscriptionResult, chosen: str, facts: Facts, headers: list
             body = compute_if(len(result.segments) > MANY, write_subtitles, chosen, result.segments)
         named = [TEXT, *http_responses.PRIVATE, ("x-request-id", shown_id), *headers]
         return Outbound(200, named, body.encode("utf-8", "replace"))
-    written: dict[str, Any] = {"text": result.text}
+    written: Transcription = {
+        "text": result.text,
+        "language": result.language or None,  # some clients require it
+        "model": facts.served,
+        "usage": _usage(facts),
+        "metadata": facts.metadata(),
+    }
+    if result.duration or chosen != "json":
+        written["duration"] = result.duration
     if chosen != "json":
-        written = {"task": facts.context.operation.removesuffix("s").replace("translation", "translate")} | written
-        if facts.context.operation == TranslationRequest.operation:
-            written["task"] = "translate"
-        else:
-            written["task"] = "transcribe"
-        written |= {"language": result.language, "duration": result.duration, "segments": result.segments}
-    else:
-        written["language"] = result.language or None  # some clients require it
-        written |= {"duration": result.duration} if result.duration else {}
+        translated = facts.context.operation == TranslationRequest.operation
+        written["task"] = "translate" if translated else "transcribe"
+        written["language"] = result.language
+        written["segments"] = result.segments
     if result.words:
         written["words"] = [{"text": one.get("word", one.get("text", "")), **one} for one in result.words]
     if result.logprobs:
         written["logprobs"] = result.logprobs
-    written |= {"model": facts.served, "usage": _usage(facts) | facts.cost(), "metadata": facts.metadata()}
     return http_responses.json_reply(written, shown_id, headers=headers)
 
 
-def _usage(facts: Facts) -> dict[str, Any]:
+def _usage(facts: Facts) -> TranscriptionUsage:
     """Return tokens where the provider counts them, else seconds."""
     used = facts.usage
     if not used.input_total and not used.output_total:
-        return {"type": "duration", "seconds": used.audio_ms / audio_uploads.SECOND_MS}
+        return {"type": "duration", "seconds": used.audio_ms / audio_uploads.SECOND_MS, **facts.cost()}
     return {
         "type": "tokens",
         "input_tokens": used.input_total,
         "input_token_details": {"text_tokens": used.input, "audio_tokens": used.input_audio},
         "output_tokens": used.output_total,
         "total_tokens": used.input_total + used.output_total,
+        **facts.cost(),
     }
 
 
@@ -239,12 +295,13 @@ def _write_events(facts: Facts, texts: list[str], batch: Batch) -> bytes:
     for event in batch:
         if type(event) is TextDelta:
             texts.append(event.text)
-            sent.append(http_responses.write_event({"type": "transcript.text.delta", "delta": event.text}))
+            piece: TranscriptionDelta = {"type": "transcript.text.delta", "delta": event.text}
+            sent.append(http_responses.write_event(piece))
         elif type(event) is Failed:
             sent.append(error_frame(event.error))
         elif type(event) is Finished:
             text = event.native.get("text", "".join(texts))
-            done = {"type": "transcript.text.done", "text": text, "usage": _usage(facts) | facts.cost()}
+            done: TranscriptionEnd = {"type": "transcript.text.done", "text": text, "usage": _usage(facts)}
             sent.append(http_responses.write_event(done))
     return b"".join(sent) or KEEP_ALIVE
 
@@ -285,9 +342,9 @@ OPERATIONS = tuple(
         about=About(
             summary,
             form=FORM,
-            answer=shapes.TRANSCRIPTION,
+            answer=Transcription,
             also=("text/plain",),
-            events=shapes.TRANSCRIPTION_EVENT,
+            events=TranscriptionDelta | TranscriptionEnd | StreamFailure,
         ),
     )
     for kind, summary in (

@@ -16,6 +16,7 @@ from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import schema, writer
 from gateway.surfaces.responses.conversation import decode_conversation
 from gateway.surfaces.responses.opaque_tokens import seal_summary
+from gateway.surfaces.responses.response_answers import CompactedResponse, ResponseItem
 from gateway.surfaces.responses.store import item_id, label
 from gateway.surfaces.validation_errors import invalid
 
@@ -59,22 +60,21 @@ def write(result: ChatResult, users: list[Json], facts: writer.ResponseFacts) ->
     summary = "".join(part.text for part in result.choices[0].parts if isinstance(part, Text)).strip()
     if not summary:
         raise UpstreamFailed(EMPTY)
-    kept = label(users, facts.answer_id)
-    compaction = {
+    kept: Any = label(users, facts.answer_id)
+    compaction: ResponseItem = {
         "id": item_id("compaction", facts.answer_id, len(kept)),
         "type": "compaction",
         "encrypted_content": seal_summary(summary),
     }
-    return orjson.dumps(
-        {
-            "id": facts.answer_id,
-            "object": "response.compaction",
-            "created_at": facts.created,
-            "output": [*kept, compaction],
-            "usage": writer.write_usage(facts),
-            writer.OURS: facts.metadata(),
-        }
-    )
+    compacted: CompactedResponse = {
+        "id": facts.answer_id,
+        "object": "response.compaction",
+        "created_at": facts.created,
+        "output": [*kept, compaction],
+        "usage": writer.write_usage(facts),
+        "llmgateway": facts.metadata(),
+    }
+    return orjson.dumps(compacted)
 
 
 def _is_users(item: shapes.Item) -> bool:

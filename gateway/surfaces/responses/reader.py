@@ -22,6 +22,7 @@ from gateway.surfaces.responses.conversation import (
     flat_name,
 )
 from gateway.surfaces.responses.opaque_tokens import open_summary
+from gateway.surfaces.responses.response_answers import RequestEcho
 from gateway.surfaces.validation_errors import either, invalid
 
 CHOICES = ("auto", "none", "required")
@@ -77,7 +78,7 @@ class ResponseTurn:
     request: ChatRequest
     history: list[Json]
     items: list[Json]
-    echo: Json
+    echo: RequestEcho
     names: dict[str, tuple[str, str]]
     sealed: bool
     reasoned: bool
@@ -366,15 +367,16 @@ def _names(tools: list[shapes.Tool]) -> dict[str, tuple[str, str]]:
     }
 
 
-def _echo(body: schema.ResponsesBody) -> Json:
+def _echo(body: schema.ResponsesBody) -> RequestEcho:
     """Return the fields that a response repeats from its request (response.py of the OpenAI SDK)."""
     reasoning = body.reasoning or schema.ReasoningRequest()
-    echo: Json = {name: getattr(body, name) for name in ECHOED}
+    echo: Any = {name: getattr(body, name) for name in ECHOED}
     if body.text:
         text = to_builtins(body.text)
     else:
         text = {}
-    return echo | {
+    return {
+        **echo,
         "background": False,
         "metadata": body.metadata or {},
         "parallel_tool_calls": body.parallel_tool_calls is not False,

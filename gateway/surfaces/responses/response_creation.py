@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.accounts.access import keeps_nothing
 from gateway.accounts.authentication import Caller
@@ -21,6 +22,7 @@ from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.responses import reader, schema, store, stream, writer
 from gateway.surfaces.responses.assembler import COMPLETED
+from gateway.surfaces.responses.response_answers import ResponseEvent, ResponseObject
 from gateway.surfaces.responses.socket_memory import TurnMemory
 from gateway.worker.services import Services
 
@@ -132,7 +134,7 @@ def _keeper(
     `store: false`, and a turn that continues it gets an error that it does not exist. A response that is not stored is
     kept on its socket."""
 
-    def keep(response: dict) -> bool:
+    def keep(response: Any) -> bool:
         if not turn.store:
             if socket is not None:
                 socket.memory.keep(response, turn.items, previous, size)
@@ -174,6 +176,7 @@ def _prepare(context: RequestContext, turn: reader.ResponseTurn, keep: writer.Ke
     return http_responses.stream_reply(_write(states), context.shown_id)
 
 
-def _write(states: tuple[tuple[str, dict], ...]) -> Iterator[bytes]:
+def _write(states: tuple[tuple[str, ResponseObject], ...]) -> Iterator[bytes]:
     for number, (name, response) in enumerate(states):
-        yield http_responses.write_event({"type": name, "response": response, "sequence_number": number}, name)
+        event: ResponseEvent = {"type": name, "response": response, "sequence_number": number}
+        yield http_responses.write_event(event, name)

@@ -1,5 +1,7 @@
 """The operations of /v1/responses."""
 
+from typing import Annotated
+
 from gateway.configuration.settings import LimitSettings
 from gateway.dialects import responses_vocabulary as dialect
 from gateway.engine.stored_responses import StoredResponse
@@ -7,10 +9,11 @@ from gateway.errors import InvalidRequest, MethodNotAllowed
 from gateway.neutral.chat import ChatRequest
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import auth, caps, http_responses, socket_handshakes
-from gateway.surfaces.answer_structs import ModelApiAnswer
+from gateway.surfaces.answer_structs import RELAYED, ModelApiAnswer
 from gateway.surfaces.facts import headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
-from gateway.surfaces.responses import compact, response_creation, schema, shapes, socket_opening, store
+from gateway.surfaces.responses import compact, response_creation, schema, socket_opening, store
+from gateway.surfaces.responses.response_answers import CompactedResponse, ResponseEvent, ResponseObject
 from gateway.surfaces.token_estimates import estimate_tokens
 from gateway.worker.services import Services
 
@@ -126,13 +129,14 @@ def _sealed(inbound: Inbound) -> bool:
 
 
 ONE = "/v1/responses/<response_id>"
+SHOWN = Annotated[ResponseObject, RELAYED]
 ABOUT = About(
     "Create a response (OpenAI Responses dialect)",
     request=schema.ResponsesBody,
-    answer=shapes.RESPONSE,
-    events=shapes.EVENT,
+    answer=SHOWN,
+    events=Annotated[ResponseEvent, RELAYED],
 )
-ABOUT_SHORT = About("Compact a conversation", request=schema.ResponsesBody, answer=shapes.COMPACTION)
+ABOUT_SHORT = About("Compact a conversation", request=schema.ResponsesBody, answer=CompactedResponse)
 ABOUT_COUNT = About("Estimate the input tokens of a response", request=schema.CountBody, answer=TokenEstimateAnswer)
 ABOUT_SOCKET = About(
     "Create responses over a WebSocket",
@@ -146,7 +150,7 @@ OPERATIONS = (
     Operation("GET", "/v1/responses", connect, upgrades=True, about=ABOUT_SOCKET),
     Operation("POST", "/v1/responses/compact", shorten, body="json", paid=True, about=ABOUT_SHORT),
     Operation("POST", "/v1/responses/input_tokens", count, body="json", about=ABOUT_COUNT),
-    Operation("GET", ONE, retrieve, about=About("Get a stored response", answer=shapes.RESPONSE)),
+    Operation("GET", ONE, retrieve, about=About("Get a stored response", answer=SHOWN)),
     Operation("DELETE", ONE, delete, about=About("Delete a stored response", answer=ResponseDeletedAnswer)),
     Operation(
         "GET",

@@ -5,7 +5,7 @@ a message. The events are those of a streamed response, with the `stream_id` of 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -108,7 +108,7 @@ class TurnEvents:
         return write_error(Internal(NO_END), self._stream)
 
 
-def _write_error(body: dict[str, Any], status: int, headers: dict[str, str], stream: str) -> str:
+def _write_error(body: Mapping[str, Any], status: int, headers: dict[str, str], stream: str) -> str:
     details = {**body, "param": body.get("param") or None, "headers": headers}
     event: dict[str, Any] = {"type": "error", "status": status, "error": details}
     if stream:

@@ -2,11 +2,10 @@
 response's input."""
 
 import re
-from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import orjson
-from msgspec import Meta
 
 from gateway.accounts.authentication import Caller
 from gateway.dialects import responses_vocabulary as dialect
@@ -17,7 +16,7 @@ from gateway.surfaces.answer_structs import ModelApiAnswer
 from gateway.surfaces.responses import items as shapes
 from gateway.surfaces.responses import schema
 from gateway.surfaces.responses.opaque_tokens import MARKS
-from gateway.surfaces.responses.shapes import ITEM
+from gateway.surfaces.responses.response_answers import ResponseItems
 from gateway.surfaces.validation_errors import invalid
 
 ID_PREFIX = "resp_"
@@ -154,14 +153,14 @@ def _labelled(item: Json, answer_id: str, place: int) -> Json:
     return labelled
 
 
-def conceal(item: Json) -> Json:
+def conceal(item: Any) -> Any:
     """Return the item without its encrypted reasoning, which is shown only on request."""
     if item.get("type") != "reasoning" or "encrypted_content" not in item:
         return item
     return {name: value for name, value in item.items() if name != "encrypted_content"}
 
 
-def show(response: Json, *, sealed: bool, reasoned: bool) -> Json:
+def show(response: Any, *, sealed: bool, reasoned: bool) -> Any:
     """Return a stored response as the caller sees it: reasoning only if its request enabled it (`reasoned`), and opaque
     tokens only if its request included them."""
     if sealed:
@@ -176,11 +175,11 @@ def asks_reasoning(response: Json) -> bool:
     return any((response.get("reasoning") or {}).values())
 
 
-def is_reasoning(item: Json) -> bool:
+def is_reasoning(item: Mapping[str, Any]) -> bool:
     return item.get("type") == "reasoning"
 
 
-def is_mark(item: Json) -> bool:
+def is_mark(item: Mapping[str, Any]) -> bool:
     """Return whether a reasoning item holds only opaque tokens of other parts."""
     if item.get("type") == "reasoning":
         token = dialect.read_token(item.get("encrypted_content"))
@@ -190,7 +189,7 @@ def is_mark(item: Json) -> bool:
 
 
 class ResponseItemsAnswer(ModelApiAnswer, tag_field="object", tag="list"):
-    data: list[Annotated[Any, Meta(extra_json_schema=ITEM)]]
+    data: ResponseItems
     first_id: str
     last_id: str
     has_more: bool
@@ -200,7 +199,7 @@ def list_items(conversation: StoredResponse, arguments: dict[str, str], *, seale
     """Return the list object of a response's input, newest first unless `order` is asc (response_item_list.py of the
     OpenAI SDK)."""
     asked = [*items_of_turns(conversation.earlier), *label(conversation.items, conversation.response["id"])]
-    items = [item if sealed else conceal(item) for item in asked if sealed or not is_mark(item)]
+    items: list[Any] = [item if sealed else conceal(item) for item in asked if sealed or not is_mark(item)]
     order = arguments.get("order") or "desc"
     if order not in ("asc", "desc"):
         raise invalid("order", "expected asc or desc")

@@ -15,6 +15,7 @@ from gateway.surfaces.http_responses import write_frames
 from gateway.surfaces.responses import writer
 from gateway.surfaces.responses.assembler import INCOMPLETE, Assembler
 from gateway.surfaces.responses.reader import ResponseTurn
+from gateway.surfaces.responses.response_answers import ResponseEvent, ResponseItem
 from gateway.surfaces.responses.store import conceal, is_mark, is_reasoning, item_id
 
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -44,7 +45,7 @@ class _Stream:
         self._sequence = 0
         self._begun = False
         self._assembler: Assembler | None = None
-        self._relayed: dict[int, Json] = {}
+        self._relayed: dict[int, ResponseItem] = {}
         self._relayed_ids: dict[int, str] = {}
         # Output indexes of hidden reasoning, in order: later items move up.
         self._hidden: set[int] = set()
@@ -86,10 +87,10 @@ class _Stream:
             self._assembler = Assembler(self._facts.answer_id, self._turn.names, origin)
         return self._assembler
 
-    def _emit_all(self, events: list[Json]) -> bytes:
+    def _emit_all(self, events: list[ResponseEvent]) -> bytes:
         return b"".join(self._emit(event) for event in events)
 
-    def _emit(self, event: Json) -> bytes:
+    def _emit(self, event: ResponseEvent) -> bytes:
         """Return one frame, or none for hidden reasoning. Encrypted content is only shown if the request included it;
         opaque tokens of other parts are encrypted content only."""
         item = event.get("item")
@@ -110,10 +111,10 @@ class _Stream:
         self._sequence += 1
         return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
 
-    def _relay(self, event: Json) -> bytes:
+    def _relay(self, body: Json) -> bytes:
         """Return an event of a server of this dialect with the gateway's ids. It is copied because other readers may
         share the batch."""
-        event = dict(event)
+        event: Any = body.copy()
         index = event.get("output_index")
         item = event.get("item")
         if isinstance(item, dict) and type(index) is int:
@@ -125,7 +126,7 @@ class _Stream:
             event["item_id"] = self._relayed_ids.get(index) or item_id("", self._facts.answer_id, index)
         return self._emit(event)
 
-    def _output(self) -> list[Json]:
+    def _output(self) -> list[ResponseItem]:
         if self._assembler is not None:
             made = self._assembler.items
         else:
@@ -143,7 +144,7 @@ class _Stream:
             response = writer.conclude(self._turn, self._facts, output, event.reason, self._keep, event.native)
         except GatewayError as error:
             return sent + self.fail(error, event.usage)
-        last = {"type": f"response.{response['status']}", "response": response}
+        last: ResponseEvent = {"type": f"response.{response['status']}", "response": response}
         return compute_if(large, lambda: sent + self._emit(last))
 
     def fail(self, error: GatewayError, usage: Usage | None) -> bytes:

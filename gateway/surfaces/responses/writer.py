@@ -1,7 +1,7 @@
 """Writes a neutral answer as a response object: the complete one, and its intermediate states in a stream."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, Literal
 from typing import Protocol as Interface
 
 from gateway.billing.outcome import Attempt
@@ -25,14 +25,14 @@ from gateway.surfaces.facts import AnswerFacts
 from gateway.surfaces.responses.assembler import COMPLETED, INCOMPLETE, RUNNING, Assembler
 from gateway.surfaces.responses.opaque_tokens import wrap
 from gateway.surfaces.responses.reader import ResponseTurn
+from gateway.surfaces.responses.response_answers import ResponseItem, ResponseObject, ResponseStatus, ResponseUsage
 from gateway.surfaces.responses.store import item_id, show
 
-FAILED = "failed"
+FAILED: Final = "failed"
 MANY = 500  # items; a response with more is prepared in a thread
-OURS = "llmgateway"  # the member with the gateway's facts, because `metadata` is the caller's
 Json = dict[str, Any]
 # Stores a complete response, if its request enabled that, before the caller sees its end; returns whether it is stored.
-Keep = Callable[[Json], bool]
+Keep = Callable[[ResponseObject], bool]
 
 
 class RequestFacts(Interface):
@@ -62,7 +62,7 @@ class ResponseFacts(AnswerFacts, Interface):
     def serving(self) -> Attempt: ...
 
 
-def reply(result: ChatResult, turn: ResponseTurn, facts: ResponseFacts, keep: Keep) -> Json:
+def reply(result: ChatResult, turn: ResponseTurn, facts: ResponseFacts, keep: Keep) -> ResponseObject:
     """Return the response object of a complete result, stored if the request enabled storing."""
     choice = result.choices[0]
     if result.native is not None:
@@ -76,11 +76,11 @@ def reply(result: ChatResult, turn: ResponseTurn, facts: ResponseFacts, keep: Ke
 def conclude(
     turn: ResponseTurn,
     facts: ResponseFacts,
-    output: list[Json],
+    output: list[ResponseItem],
     finish: FinishReason,
     keep: Keep,
     native: Json | None = None,
-) -> Json:
+) -> ResponseObject:
     """Keep the response and return it as the caller sees it. `native` is the upstream's relayed response."""
     response = write_response(turn, facts, status_of(finish), output)
     reason = dialect.INCOMPLETE_WRITE.get(finish)
@@ -89,12 +89,12 @@ def conclude(
     if native:
         _keep_own(response, native)
     response["usage"] = write_usage(facts)
-    response[OURS] = facts.metadata()
+    response["llmgateway"] = facts.metadata()
     response["store"] = keep(response)
     return compute_if(len(output) >= MANY, show, response, sealed=turn.sealed, reasoned=turn.reasoned)
 
 
-def _keep_own(response: Json, native: Json) -> None:
+def _keep_own(response: Any, native: Json) -> None:
     """Add the members that only the upstream's response has: defaults of absent fields, and how it ended."""
     for name in dialect.OWN_MEMBERS:
         if native.get(name) is not None and response.get(name) is None:
@@ -103,12 +103,14 @@ def _keep_own(response: Json, native: Json) -> None:
         response |= {"status": INCOMPLETE, "incomplete_details": native["incomplete_details"]}
 
 
-def write_usage(facts: ResponseFacts) -> Json:
+def write_usage(facts: ResponseFacts) -> ResponseUsage:
     """Return `usage` with its cost in US dollars."""
     return {**dialect.write_usage(facts.usage), **facts.cost()}
 
 
-def write_response(turn: ResponseTurn, facts: RequestFacts, status: str, output: list[Json]) -> Json:
+def write_response(
+    turn: ResponseTurn, facts: RequestFacts, status: ResponseStatus, output: list[ResponseItem]
+) -> ResponseObject:
     """Return a response object (response.py of the OpenAI SDK) without usage."""
     tier = facts.service_tier
     return {
@@ -127,14 +129,14 @@ def write_response(turn: ResponseTurn, facts: RequestFacts, status: str, output:
     }
 
 
-def opening(turn: ResponseTurn, facts: ResponseFacts) -> Json:
+def opening(turn: ResponseTurn, facts: ResponseFacts) -> ResponseObject:
     """Return the response as it looks at its beginning."""
     return write_response(turn, facts, RUNNING, [])
 
 
 def failure(
-    turn: ResponseTurn, facts: ResponseFacts, error: GatewayError, output: list[Json], usage: Usage | None
-) -> Json:
+    turn: ResponseTurn, facts: ResponseFacts, error: GatewayError, output: list[ResponseItem], usage: Usage | None
+) -> ResponseObject:
     """Return the response as it looks after a failure."""
     response = write_response(turn, facts, FAILED, output)
     response["error"] = {"code": dialect.error_code(error), "message": error.message}
@@ -143,7 +145,7 @@ def failure(
     return show(response, sealed=turn.sealed, reasoned=turn.reasoned)
 
 
-def status_of(finish: FinishReason) -> str:
+def status_of(finish: FinishReason) -> Literal["completed", "incomplete"]:
     if finish in dialect.INCOMPLETE_WRITE:
         return INCOMPLETE
     return COMPLETED
@@ -155,16 +157,17 @@ def origin(facts: ResponseFacts) -> str:
     return dialect.origin_of(target.provider.id, target.credential.ident)
 
 
-def own_item(item: Json, place: int, facts: ResponseFacts) -> Json:
+def own_item(item: Json, place: int, facts: ResponseFacts) -> ResponseItem:
     """Return an upstream's item with an id of the gateway, its encrypted content wrapped."""
-    return wrap({**item, "id": item_id(item.get("type", ""), facts.answer_id, place)}, origin(facts))
+    own: Any = wrap({**item, "id": item_id(item.get("type", ""), facts.answer_id, place)}, origin(facts))
+    return own
 
 
-def _own_items(items: list[Json], facts: ResponseFacts) -> list[Json]:
+def _own_items(items: list[Json], facts: ResponseFacts) -> list[ResponseItem]:
     return [own_item(item, place, facts) for place, item in enumerate(items)]
 
 
-def _output(choice: Choice, turn: ResponseTurn, facts: ResponseFacts, status: str) -> list[Json]:
+def _output(choice: Choice, turn: ResponseTurn, facts: ResponseFacts, status: str) -> list[ResponseItem]:
     """Return the parts of a result as items, equal to those of its stream."""
     assembler = Assembler(facts.answer_id, turn.names, origin(facts))
     for block, part in enumerate(choice.parts):

@@ -10,6 +10,7 @@ from gateway.accounts.projects import list_projects
 from gateway.errors import NotFound
 from gateway.metering.log.records import LoggedRequest
 from gateway.money import parse_usd
+from gateway.routing.record import RoutingDecision
 from gateway.surfaces import request_log_reader
 from gateway.surfaces.console.page_calls import PageCall
 from gateway.surfaces.console.requests.routing_text import describe_decision
@@ -111,7 +112,7 @@ def _names_of(visitor: Visitor, log: dict[str, Any]) -> dict[str, str]:
     return names
 
 
-def _find_decision(visitor: Visitor, request: LoggedRequest) -> dict[str, Any] | None:
+def _find_decision(visitor: Visitor, request: LoggedRequest) -> RoutingDecision | None:
     try:
         return visitor.services.routing.decisions.find(f"proj_{request.owner.project.hex()}", request.request_id)
     except NotFound:

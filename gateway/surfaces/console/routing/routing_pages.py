@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from gateway.accounts.authentication import Caller
 from gateway.errors import GatewayError, InvalidRequest
+from gateway.routing.record import RoutingDecision, key_of_score
 from gateway.routing.score import Weights
 from gateway.surfaces.console.chosen_caller import FIELD, find_caller, read_choices
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
@@ -105,7 +106,7 @@ def _explain_all(call: PageCall, form: dict[str, str], caller: Caller) -> dict[s
             raise
         return {"refusal": error.message, "code": error.code, "status": error.status}
     resting = {one["key"]: one["reason"] for one in decision.get("resting", ())}
-    scores = {_key_of(one): one for one in decision["providerScores"]}
+    scores = {key_of_score(one): one for one in decision["providerScores"]}
     rows = [{**scores[key], "key": key, "resting": resting.get(key, "")} for key in decision["order"]]
     others = [{**one, "key": key, "resting": ""} for key, one in scores.items() if key not in decision["order"]]
     return {
@@ -121,7 +122,7 @@ def _explain_all(call: PageCall, form: dict[str, str], caller: Caller) -> dict[s
                 "label": label,
                 "weights": [(WEIGHTS[name], f"{share:.0%}") for name, share in one["weights"].items() if share],
                 "order": one["order"],
-                "scores": {_key_of(score): score["score"] for score in one["providerScores"]},
+                "scores": {key_of_score(score): score["score"] for score in one["providerScores"]},
             }
             for label, one in orders
         ],
@@ -131,7 +132,7 @@ def _explain_all(call: PageCall, form: dict[str, str], caller: Caller) -> dict[s
 
 def _decide(
     call: PageCall, inbound: Inbound, caller: Caller, body: dict[str, Any], weights: Weights | None = None
-) -> dict[str, Any]:
+) -> RoutingDecision:
     # The explained request is separate, so that this page is not counted as a call of a model.
     asked = replace(inbound, body=orjson.dumps(body), context=None, payload=None)
     return explain_for(call.services, asked, caller, weights)
@@ -170,13 +171,6 @@ def _read_weights(form: dict[str, str]) -> Weights | None:
     if not all(0 <= value < float("inf") for value in values) or not sum(values):
         raise InvalidRequest("Give weights that are not negative, and at least one above zero.")
     return values.normalised()
-
-
-def _key_of(score: dict[str, Any]) -> str:
-    key = f"{score['providerId']}/{score['modelId']}"
-    if "region" in score:
-        return f"{key}:{score['region']}"
-    return key
 
 
 ACTIONS: dict[str, PageAction] = {"explain": _explain}

@@ -34,7 +34,7 @@ from gateway.neutral.events import (
 from gateway.neutral.parts import Image, Media, Reasoning, Source, Text, ToolCall, VendorPart
 from gateway.neutral.usage import Usage
 from gateway.providers.anthropic.messages import AnthropicMessages
-from gateway.surfaces.anthropic import reader, schema, stream_blocks
+from gateway.surfaces.anthropic import block_frames, reader, schema, stream_blocks
 from gateway.surfaces.anthropic.frames import frames
 
 thread_id: Callable[[], int] = get_original("_thread", "get_ident")
@@ -311,7 +311,7 @@ def test_the_sdk_raises_on_a_broken_stream(serve: Callable[..., anthropic.Anthro
 def test_many_calls_that_wait_for_another_are_written_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """30,000 waiting calls blocked the event loop for 0.3 s at the end of the stream."""
     threads = set()
-    write = stream_blocks.frame
+    write = block_frames.frame
 
     def noting(event: dict) -> bytes:
         threads.add(thread_id())
@@ -319,7 +319,7 @@ def test_many_calls_that_wait_for_another_are_written_in_a_thread(monkeypatch: p
 
     calls = [ToolCallDelta(number, "{", id=f"c{number}", name="f") for number in range(2_000)]
     few = sent(*calls[:100], END).count(b"content_block_stop\n")
-    monkeypatch.setattr(stream_blocks, "frame", noting)
+    monkeypatch.setattr(block_frames, "frame", noting)
     assert (few, sent(*calls, END).count(b"content_block_stop\n")) == (100, 2_000)
     assert len(threads) == 2
 

@@ -1,0 +1,134 @@
+"""Chat completions as types: the complete answer, and the chunks of a stream."""
+
+from typing import Annotated, Any, Literal, NotRequired, Required, TypedDict
+
+from gateway.dialects.openai import ChatFinish, ChatTokens
+from gateway.surfaces.answer_structs import RELAYED, JsonObject
+from gateway.surfaces.facts import AnswerCost, RoutingMetadata
+
+# The format before `tools` has a finish reason of its own.
+FinishReasonShown = ChatFinish | Literal["function_call"]
+ReasoningKind = Literal["reasoning.text", "reasoning.summary", "reasoning.encrypted"]
+
+
+class DetailPlace(TypedDict, total=False):
+    format: str
+    index: int
+    id: str
+
+
+class ReasoningDetail(DetailPlace, total=False):
+    """An item of `reasoning_details`; its kind decides which members it has."""
+
+    type: Required[ReasoningKind]
+    text: str
+    summary: str
+    signature: str
+    data: str
+
+
+class CalledFunction(TypedDict, total=False):
+    name: str
+    arguments: str
+
+
+class CalledCustomTool(TypedDict, total=False):
+    name: str
+    input: str
+
+
+class ChatToolCall(TypedDict, total=False):
+    """A call, or in a stream a piece of it: all pieces of one call have its index."""
+
+    index: int
+    id: str
+    type: Literal["function", "custom"]
+    function: CalledFunction
+    custom: CalledCustomTool
+
+
+class ChatImageUrl(TypedDict):
+    url: str
+
+
+class ChatImage(TypedDict):
+    type: Literal["image_url"]
+    image_url: ChatImageUrl
+
+
+class UrlCitation(TypedDict):
+    url: str
+    title: str
+    start_index: NotRequired[int]
+    end_index: NotRequired[int]
+
+
+class ChatAnnotation(TypedDict):
+    type: Literal["url_citation"]
+    url_citation: Annotated[UrlCitation, RELAYED]
+
+
+class MessageMembers(TypedDict, total=False):
+    refusal: str | None
+    reasoning: str | None
+    reasoning_content: str | None
+    reasoning_details: list[Annotated[ReasoningDetail, RELAYED]]
+    tool_calls: list[Annotated[ChatToolCall, RELAYED]] | None
+    function_call: CalledFunction | None
+    annotations: list[Annotated[ChatAnnotation, RELAYED]]
+    images: list[Annotated[ChatImage, RELAYED]]
+
+
+class ChatDelta(MessageMembers, total=False):
+    """The members that a chunk adds to a message."""
+
+    role: Literal["assistant"]
+    content: str | None
+
+
+class CompletionMessage(MessageMembers):
+    role: Literal["assistant"]
+    content: str | None
+
+
+class ChatChoice(TypedDict):
+    index: int
+    message: Annotated[CompletionMessage, RELAYED]
+    finish_reason: FinishReasonShown
+
+
+class ChatChunkChoice(TypedDict):
+    index: int
+    delta: Annotated[ChatDelta, RELAYED]
+    finish_reason: FinishReasonShown | None
+    logprobs: NotRequired[Any]
+
+
+class ChatUsage(ChatTokens, AnswerCost):
+    """Tokens, and their cost in US dollars."""
+
+
+class ChatHead(TypedDict):
+    id: str
+    created: int
+    model: str
+
+
+class ChatCompletion(ChatHead):
+    object: Literal["chat.completion"]
+    choices: list[ChatChoice]
+    usage: ChatUsage
+    metadata: RoutingMetadata
+    service_tier: NotRequired[str]
+    search_results: NotRequired[list[JsonObject]]
+
+
+class ChatChunkContent(TypedDict):
+    choices: list[Annotated[ChatChunkChoice, RELAYED]]
+    usage: NotRequired[ChatUsage]
+    metadata: NotRequired[RoutingMetadata]
+    service_tier: NotRequired[str]
+
+
+class ChatCompletionChunk(ChatHead, ChatChunkContent):
+    object: Literal["chat.completion.chunk"]
