@@ -21,7 +21,7 @@ class Answer:
 
 @dataclass
 class Web:
-    """Answers of an issuer; `asked` are the requests with whether they were trusted."""
+    """Answers of an issuer. `asked` holds each request with the flag that it was trusted."""
 
     document: dict[str, Any] = field(default_factory=dict)
     status: int = 200

@@ -1,4 +1,4 @@
-"""The console as each role sees it: a walk over all pages and actions of the table, whoever wrote them.
+"""The console as each role sees it: a walk over all pages and actions of the table.
 
 The pages offer a person what the management API allows, and refuse what they do not offer.
 """
