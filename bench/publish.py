@@ -6,7 +6,7 @@ from collections import Counter
 from html import escape
 from pathlib import Path
 
-from bench.report import GO_PEER, RATIO_AIMS, ratio_to_go
+from bench.report import GATEWAYS, GO_PEER, RATIO_AIMS, ratio_to_go
 from bench.targets import ROOT
 
 PAGE = ROOT / "docs" / "performance.md"
@@ -23,7 +23,13 @@ FIGURES = (
     ("PSS MB under load", "plain", "pss_mb", 1, 0),
 )
 PLOTTED = (0, 1, 3, 6)
-NAMES = {"ferrogw": "Go peer (ferrogw)", "litellm": "LiteLLM", "portkey": "Portkey", "relay": "relay (own worker only)"}
+NAMES = {
+    "ferrogw": "Go peer (ferrogw)",
+    "litellm": "LiteLLM",
+    "portkey": "Portkey",
+    "relay": "relay (own worker only)",
+    "gateway-optimized": "gateway, optimized Python",
+}
 WIDTH, LABELS, BAR, GAP, HEAD = 720, 180, 16, 6, 34
 OWN_COLOUR, PEER_COLOUR = "#1f6feb", "#9aa4b1"
 
@@ -44,6 +50,7 @@ def write_part(results: dict) -> str:
         f"{about['rounds']} rounds of {about['seconds']:g} s; load of the machine {about['load']:g} before and "
         f"{about['load_after']:g} at the end, of which 2 are the run's own. "
         f"Peers: {', '.join(about['peers']) or 'none'}.",
+        *write_second(about.get("optimized", "")),
         "",
         *write_table(results["phases"]),
         "",
@@ -59,6 +66,14 @@ def write_part(results: dict) -> str:
     return "\n".join([*lines, f"![Bars of the table's figures]({PLOT.name})"])
 
 
+def write_second(version: str) -> list[str]:
+    """Return the sentence on the second interpreter; nothing without one."""
+    if not version:
+        return []
+    kind = f"a Python {version} that is built with profile-guided optimization"
+    return [f"The row with optimized Python is the same gateway on {kind}."]
+
+
 def write_table(phases: dict[str, dict[str, dict]]) -> list[str]:
     """A row for each target, then the ratio of the gateway to the Go peer and its limit."""
     figures = [figure for figure in FIGURES if figure[1] in phases]
@@ -70,10 +85,15 @@ def write_table(phases: dict[str, dict[str, dict]]) -> list[str]:
             cells.append("" if value is None else f"{value:,.{figure[4]}f}")
         lines.append(f"| {NAMES.get(target, target)} | {' | '.join(cells)} |")
     keys = [(figure[1], figure[2]) for figure in figures]
-    ratios = [ratio_to_go(phases, phase, name) for phase, name in keys]
-    if any(ratios):
+    compared = False
+    for gateway in GATEWAYS:
+        ratios = [ratio_to_go(phases, phase, name, gateway) for phase, name in keys]
+        if any(ratios):
+            compared = True
+            cells = [f"{ratio:.2f}" if ratio else "" for ratio in ratios]
+            lines.append(f"| {NAMES.get(gateway, gateway)} / {GO_PEER} | {' | '.join(cells)} |")
+    if compared:
         limits = {(aim.phase, aim.figure): f"{aim.must:g}, {aim.goal:g}" for aim in RATIO_AIMS}
-        lines.append(f"| gateway / {GO_PEER} | {' | '.join(f'{ratio:.2f}' if ratio else '' for ratio in ratios)} |")
         lines.append(f"| limit and target of this ratio | {' | '.join(limits.get(key, '') for key in keys)} |")
     return lines
 
@@ -119,7 +139,7 @@ def draw_bars(values: dict[str, float], decimals: int, top: int) -> list[str]:
     for row, (name, value) in enumerate(values.items()):
         y = top + row * (BAR + GAP)
         width = math.log(value / floor) * scale
-        colour = OWN_COLOUR if name == "gateway" else PEER_COLOUR
+        colour = OWN_COLOUR if name in GATEWAYS else PEER_COLOUR
         parts.append(text(10, y + BAR - 4, NAMES.get(name, name)))
         parts.append(f'<rect x="{LABELS}" y="{y}" width="{width:.1f}" height="{BAR}" fill="{colour}"/>')
         parts.append(text(LABELS + width + 6, y + BAR - 4, f"{value:,.{decimals}f}"))

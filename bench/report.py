@@ -36,7 +36,8 @@ AIMS = (
     ("PSS MB", "plain", "pss_mb", 120, 80),
 )
 GO_PEER = "ferrogw"
-OWN_TARGETS = ("direct", "relay", "gateway")
+GATEWAYS = ("gateway", "gateway-optimized")  # the second one on another interpreter, see optimized.py
+OWN_TARGETS = ("direct", "relay", *GATEWAYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +124,10 @@ def count_errors(results: dict) -> int:
     return sum(run["errors"] for run in results["runs"] if run["target"] in OWN_TARGETS)
 
 
-def ratio_to_go(phases: dict[str, dict[str, dict]], phase: str, figure: str) -> float | None:
-    """The gateway's figure relative to the Go peer's; None where one of them is missing or not positive."""
+def ratio_to_go(phases: dict[str, dict[str, dict]], phase: str, figure: str, gateway: str = "gateway") -> float | None:
+    """The figure of a gateway relative to the Go peer's; None where one of them is missing or not positive."""
     rows = phases.get(phase, {})
-    ours, peers = rows.get("gateway", {}).get(figure), rows.get(GO_PEER, {}).get(figure)
+    ours, peers = rows.get(gateway, {}).get(figure), rows.get(GO_PEER, {}).get(figure)
     return ours / peers if ours and peers and peers > 0 else None
 
 
@@ -209,7 +210,7 @@ def _write_ratios(rows: dict[str, dict]) -> list[str]:
     gateway = rows.get("gateway")
     lines = []
     for peer, row in rows.items():
-        if peer == "gateway" or not gateway or not gateway.get("cpu_us") or not row.get("cpu_us"):
+        if peer in GATEWAYS or not gateway or not gateway.get("cpu_us") or not row.get("cpu_us"):
             continue
         text = f"  gateway / {peer}: CPU µs × {gateway['cpu_us'] / row['cpu_us']:.2f}"
         if row["core"] > BUSY and row["rps"]:
@@ -225,9 +226,10 @@ def _write_aims(phases: dict[str, dict[str, dict]]) -> list[str]:
         if value is not None:
             lines.append(f"aim: {name}: {value:g}{judge(value, must, good)}")
     for aim in RATIO_AIMS:
-        ratio = ratio_to_go(phases, aim.phase, aim.figure)
-        if ratio is not None:
-            lines.append(f"aim: {aim.name} / {GO_PEER}: {ratio:.2f}{judge(ratio, aim.must, aim.goal)}")
+        for name in GATEWAYS:
+            ratio = ratio_to_go(phases, aim.phase, aim.figure, name)
+            if ratio is not None:
+                lines.append(f"aim: {name}: {aim.name} / {GO_PEER}: {ratio:.2f}{judge(ratio, aim.must, aim.goal)}")
     return lines
 
 

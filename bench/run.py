@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import publish, report
+from bench import optimized, publish, report
 from bench.peers import PEERS, describe_peer, install_available
 from bench.processes import RIG_CORE, BenchError, cpu_seconds, pin, pss_mb
 from bench.targets import OWN, ROOT, Target, add_headers, read_metric, start_targets, write_request
 
 BUILD = ROOT / "bench" / "build"
 FLAGS = ["-O2", "-Wall", "-Wextra", "-std=gnu11"]
-STARTERS = PEERS | OWN
+STARTERS = PEERS | OWN | optimized.STARTERS
 Write = Callable[[int, str, bool, str], bytes]
 WARM_UP_S = 1.0
 SPARE_S = 60.0
@@ -96,7 +96,7 @@ def measure(options: argparse.Namespace) -> dict:
     """Every figure of the run, as the JSON report has it."""
     build()
     names = options.targets or list(STARTERS)
-    left_out = install_available(names)
+    left_out = install_available(names) | optimized.leave_out(names)
     starters = {name: STARTERS[name] for name in names if name not in left_out}
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
@@ -105,6 +105,8 @@ def measure(options: argparse.Namespace) -> dict:
             runs = run_rounds(options, targets, folder)
             about = report.describe(options.rounds, options.seconds, targets)
     peers = [pin for name in starters if name in PEERS for pin in describe_peer(name)]
+    if optimized.NAME in starters:
+        about["optimized"] = optimized.find_interpreter()[1]
     about |= {"load": round(load, 1), "load_after": round(os.getloadavg()[0], 1), "left_out": left_out, "peers": peers}
     return {"about": about, "runs": runs, "phases": report.summarize(runs)}
 
@@ -163,7 +165,7 @@ def run_once(phase: Phase, target: Target, seconds: float, folder: Path, write: 
 
 def count_commits(target: Target) -> float:
     """Commits of the gateway's journal since its start; 0 for the other targets, which have none."""
-    return read_metric(target.port, "llmgateway_journal_commits") if target.name == "gateway" else 0.0
+    return read_metric(target.port, "llmgateway_journal_commits") if target.name in report.GATEWAYS else 0.0
 
 
 def run_load(

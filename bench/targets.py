@@ -56,10 +56,13 @@ def start_gateway(
     more: Mapping[str, str] | None = None,
     settings: Path | None = None,
     root: Path = ROOT,
+    python: str = sys.executable,
+    name: str = "gateway",
 ) -> Iterator[Target]:
     """The whole gateway in an empty data folder, with its defaults: authentication, limits, usage and ledger on.
 
-    `more` are further variables of its environment, `settings` those of gunicorn, `root` the checkout that is run.
+    `more` are further variables of its environment, `settings` those of gunicorn, `root` the checkout that is run,
+    `python` the interpreter that runs it, and `name` that of the target.
     """
     environment = clean_environment() | {
         "HOST": "127.0.0.1",
@@ -74,10 +77,10 @@ def start_gateway(
         "PYTHONPATH": str(root),
         **(more or {}),
     }
-    command = [sys.executable, "-m", "gateway.operator.command", "serve", "--", "--chdir", str(root)]
+    command = [python, "-m", "gateway.operator.command", "serve", "--", "--chdir", str(root)]
     command += ["-c", str(settings or root / "gunicorn.conf.py")]
     with running("gateway", command, TARGET_CORE, folder, environment, root) as process:
-        yield Target("gateway", port, process, wait_until_ready(process, port, "/readyz"))
+        yield Target(name, port, process, wait_until_ready(process, port, "/readyz"))
 
 
 Starter = Callable[[int, int, Path], contextlib.AbstractContextManager[Target]]

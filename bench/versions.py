@@ -1,5 +1,6 @@
 """Checkouts of the gateway against each other: `python -m bench.versions BASE OTHER… [--only PHASE] [--rounds 12]`.
 
+`FOLDER@INTERPRETER` runs a checkout with another interpreter, in which requirements.txt is installed.
 All of them run at once and take turns in many short rounds, so that other work on the machine meets each alike. A
 figure is the CPU time of a good answer, or at a low rate the p50 that the gateway adds. The median of a round's ratios
 and the quartiles around it show whether a difference is more than noise. "Quiet" compares the first deciles.
@@ -24,7 +25,7 @@ WARM_UP_S = 2.0
 def main(arguments: list[str] | None = None) -> int:
     """Return 0 after the figures were printed; 1 with the reason when they could not be measured."""
     parser = argparse.ArgumentParser(prog="python -m bench.versions", description=__doc__.partition("\n")[0])
-    parser.add_argument("checkouts", nargs="+", type=Path, help="folders of checkouts; the first is the base")
+    parser.add_argument("checkouts", nargs="+", help="FOLDER or FOLDER@INTERPRETER; the first is the base")
     parser.add_argument("--only", choices=SHOWN, action="append", help="phases (plain and streams)")
     parser.add_argument("--rounds", type=int, default=12, help="rounds in which all take turns (12)")
     parser.add_argument("--seconds", type=float, default=0.5, help="length of one measurement (0.5)")
@@ -52,7 +53,9 @@ def start(options: argparse.Namespace, folder: Path) -> Iterator[tuple[Target, l
         for number, checkout in enumerate(options.checkouts):
             own = folder / f"gateway-{number}"
             own.mkdir()
-            gateway = start_gateway(options.port + MOCK_PORTS + number, mock.port, own, root=checkout.resolve())
+            root, _, python = checkout.partition("@")
+            port = options.port + MOCK_PORTS + number
+            gateway = start_gateway(port, mock.port, own, root=Path(root).resolve(), python=python or sys.executable)
             gateways.append(stack.enter_context(gateway))
             check_answers(gateways[-1])
         yield mock, gateways
@@ -83,7 +86,7 @@ def measure_once(phase: Phase, gateway: Target, seconds: float, folder: Path) ->
     return answers["whole"]["p50"] if phase.rate else used * 1e6 / answers["good"]
 
 
-def write_figures(phase: Phase, checkouts: list[Path], rounds: list[list[float]]) -> str:
+def write_figures(phase: Phase, checkouts: list[str], rounds: list[list[float]]) -> str:
     """Return a line for each checkout: the median, and the quartiles of its ratio to the base in the same round."""
     lines = []
     for place, checkout in enumerate(checkouts):

@@ -35,6 +35,16 @@ def test_the_table_relates_the_gateway_to_the_go_peer_and_its_limits():
     assert not [line for line in table if line.startswith("| direct")]
 
 
+def test_the_gateway_on_a_second_interpreter_has_its_own_row_and_ratios():
+    phases = {"plain": {**ROWS, "gateway-optimized": {"cpu_us": 75.0, "rps": 9_000.0, "pss_mb": 90.0}}}
+    table = publish.write_table(phases)
+    assert "| gateway, optimized Python | 75 | 9,000 | 90 |" in table
+    assert "| gateway / ferrogw | 0.85 | 0.89 | 2.00 |" in table
+    assert "| gateway, optimized Python / ferrogw | 0.75 | 1.00 | 2.00 |" in table
+    part = publish.write_part(results() | {"about": {**ABOUT, "optimized": "3.11.2"}})
+    assert "the same gateway on a Python 3.11.2" in part
+
+
 def test_a_peer_that_was_left_out_is_named_without_the_registry():
     part = publish.write_part(results())
     assert "could not be installed: litellm." in part and "example.com" not in part
