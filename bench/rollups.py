@@ -5,7 +5,8 @@ python -m bench.rollups [--rows 5000000] [--postgresql | --url URL] [--parts fil
 Without an address on SQLite, with --postgresql on a new server with default settings (needs PostgreSQL's
 initdb), both in a folder that is removed; with an address, parts of a run can follow each other. Rows lie evenly over
 366 days: 10 projects with 20 keys each, 40 models at 4 providers, 30 sources, each drawn anew for each row, which is
-the worst that rollups can meet. Times are medians of nine, wall and CPU; CPU is that of this process: on SQLite all of
+the worst that rollups can meet. With --tags each row has a session of some 20 requests of one key, a team (one of 80)
+and a user (one of 500). Times are medians of nine, wall and CPU; CPU is that of this process: on SQLite all of
 it, on PostgreSQL without the server's. Status 1 when a budget is not kept.
 """
 
@@ -22,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,15 +35,18 @@ from gateway.metering.log.search import LogFilter, LogScope, search
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.rollups.queries import at_once
+from gateway.metering.rollups.rollup_table import OTHER
 from gateway.metering.sources import known_clients
 from gateway.metering.usage_table import COLUMNS, UsageRecord
 from gateway.reports import usage_reports as reports_module
 from gateway.reports.scope import ReportScope
+from gateway.reports.shares import ShareQuestion, read_share_steps, read_shares
 from gateway.reports.usage_reports import Reports
 from gateway.runtime.threads import Threads, pause
 from gateway.store.database import Database, open_database
 from gateway.store.migrations import migrate
 from gateway.store.partitions import id_at
+from gateway.surfaces.console.usage.tag_steps import SHOWN
 from gateway.surfaces.report_windows import read_window
 from gateway.surfaces.usage_report import SHORT, write_rows
 
@@ -50,9 +54,11 @@ DAYS, PROJECTS, KEYS, MODELS, PROVIDERS, SOURCES = 366, 10, 20, 40, 4, 30
 AT_ONCE, ROUNDS, A_SECOND = 20_000, 9, 500
 BUDGET_MS, BUDGET_SHARE, BUDGET_MB, BUDGET_P99 = 50.0, 0.05, 50.0, 2.0
 PURGED = 1_000_000  # rows at most
+DAY_S = DAY_US / SECOND_US
 LIVE_S, LIVE_PAUSE_S = 10.0, 0.005
 EMPTY = dict.fromkeys(UsageRecord._fields, 0) | dict.fromkeys(("operation", "asked", "finish", "price_version"), "chat")
-EMPTY |= dict.fromkeys(("error", "label", "extra", "storage_nusd", "discount_ppm", "discount_nusd"))
+EMPTY |= dict.fromkeys(("error", "label", "extra", "storage_nusd", "discount_ppm", "discount_nusd", "session", "tags"))
+SESSION_TURNS, TURN_S, TEAMS, USERS = 20, 30, 8, 50  # teams and users of a project
 INSERT = f"INSERT INTO usage ({COLUMNS}) VALUES ({', '.join('?' * len(UsageRecord._fields))})"
 PLACES = {name: place for place, name in enumerate(UsageRecord._fields)}
 
@@ -81,8 +87,33 @@ def key_id(project: int, number: int) -> str:
     return f"key_{project * KEYS + number + 1:032x}"
 
 
-def make_rows(dice: random.Random, count: int, first_us: int, last_us: int, posted: bool) -> Iterator[tuple[Any, ...]]:
+class Sessions:
+    """Sessions in progress, each of one key; at any time as many as make the rate of requests with TURN_S between two
+    turns."""
+
+    def __init__(self, dice: random.Random, a_second: float) -> None:
+        self._dice = dice
+        self._open = [self._begin() for _ in range(max(20, round(a_second * TURN_S)))]
+
+    def _begin(self) -> tuple[str, int, int, str]:
+        project, key = self._dice.randrange(PROJECTS), self._dice.randrange(KEYS)
+        tags = f'{{"team":"team-{key % TEAMS}","user":"user-{project}-{self._dice.randrange(USERS)}"}}'
+        return self._dice.randbytes(16).hex(), project, key, tags
+
+    def turn(self) -> tuple[str, int, int, str]:
+        """Return session, project, key and tags of the next request."""
+        place = int(self._dice.random() * len(self._open))
+        session = self._open[place]
+        if self._dice.random() * SESSION_TURNS < 1:
+            self._open[place] = self._begin()
+        return session
+
+
+def make_rows(
+    dice: random.Random, count: int, first_us: int, last_us: int, posted: bool, sessions: Sessions | None = None
+) -> Iterator[tuple[Any, ...]]:
     """Rows in the order of their time; recorded at once, or all before rollups begin."""
+    of_session, of_tags = PLACES["session"], PLACES["tags"]
     width = (last_us - first_us) / max(1, count)
     projects = [bytes.fromhex(project_id(number)[5:]) for number in range(PROJECTS)]
     keys = [[bytes.fromhex(key_id(project, key)[4:]) for key in range(KEYS)] for project in range(PROJECTS)]
@@ -94,10 +125,12 @@ def make_rows(dice: random.Random, count: int, first_us: int, last_us: int, post
     drawn = dice.random
     for number in range(count):
         at_us = round(first_us + number * width)
-        project, model = int(drawn() * PROJECTS), int(drawn() * MODELS)
+        project, of_project, model = int(drawn() * PROJECTS), int(drawn() * KEYS), int(drawn() * MODELS)
+        if sessions:
+            line[of_session], project, of_project, line[of_tags] = sessions.turn()
         line[at], line[post] = at_us, at_us if posted else first_us
         line[request] = id_at(at_us)[:6] + dice.randbytes(10)
-        line[owner], line[key] = projects[project], keys[project][int(drawn() * KEYS)]
+        line[owner], line[key] = projects[project], keys[project][of_project]
         line[maker], line[served] = f"provider-{model % PROVIDERS}", f"model-{model}"
         line[source], line[cost] = f"app-{int(drawn() * SOURCES)}", int(drawn() * 10**7)
         yield tuple(line)
@@ -154,6 +187,28 @@ def activity(database: Database, now_us: int, zone: str = "UTC") -> object:
     return write_rows(totals, parts, window, "model", lambda value: {"id": value[0], "provider": value[1]})
 
 
+def tag_questions(
+    database: Database, now_us: int, keys: dict[str, Key]
+) -> Iterator[tuple[str, Callable[[], object], bool]]:
+    """Yield what the pages and reports of usage by tag and session read, of a project, of all and of a few keys."""
+    window = read_window({"timeRange": "365d"}, now_us)
+    whole = replace(window.span, step="all")
+    of_project = Owners(project_ids=(project_id(3),))
+    of_all = Owners(project_ids=tuple(project_id(number) for number in range(PROJECTS)))
+    for owned, owners in (("a project", of_project), ("all", of_all), ("two keys", Owners(key_ids=tuple(keys)[:2]))):
+        for group, tag in (("session", ""), ("tag", "team"), ("tag", "user")):
+            name = tag or group
+            shares = ShareQuestion(owners, whole, group, tag)
+            steps = ShareQuestion(owners, window.span, group, tag)
+            yield f"shares of 365 days by {name}, {owned}", lambda asked=shares: read_shares(database, asked), False
+            top = [share.id for share in read_shares(database, shares)[:SHOWN] if share.id not in ("", OTHER)]
+            yield (
+                f"days of 365 days by {name}, {owned}",
+                lambda asked=steps, top=top: read_share_steps(database, asked, top),
+                False,
+            )
+
+
 def questions(database: Database, clock: Clock) -> Iterator[tuple[str, Callable[[], object], bool]]:
     """Yield the name of each query, its function, and whether the time budget applies to it."""
     keys = {key_id(3, n): Key(key_id(3, n), f"key {n}") for n in range(KEYS)}
@@ -174,6 +229,7 @@ def questions(database: Database, clock: Clock) -> Iterator[tuple[str, Callable[
             yield name, lambda at=scope, by=group: reports.get_usage_breakdown(at, by, from_date=first), True
     yield "/activity of 365 days", lambda: activity(database, now_us), True
     yield "/activity of 365 days of Berlin", lambda: activity(database, now_us, "Europe/Berlin"), False
+    yield from tag_questions(database, now_us, keys)
     busy, key = LogScope(project_id(3)), bytes.fromhex(key_id(3, 1)[4:]).hex()
     for name, wanted in (
         ("the newest", LogFilter()),
@@ -187,12 +243,13 @@ def questions(database: Database, clock: Clock) -> Iterator[tuple[str, Callable[
     yield "a page of logs: one key", lambda: search(database, [owned], LogFilter(), None, 50), True
 
 
-def measure_job(database: Database, rollups: Rollups, dice: random.Random) -> float:
+def measure_job(database: Database, rollups: Rollups, dice: random.Random, tagged: bool) -> float:
     """Return the share of a core that the rollups of A_SECOND rows a second take, with a round every 20 s."""
     spent = 0.0
+    sessions = Sessions(dice, A_SECOND) if tagged else None
     for _ in range(3):
         now_us = database.now_us()
-        fill(database, make_rows(dice, A_SECOND * 20, now_us - 1000, now_us, posted=True))
+        fill(database, make_rows(dice, A_SECOND * 20, now_us - 1000, now_us, True, sessions))
         start = time.process_time()
         rollups.advance(lag_us=0)
         spent += time.process_time() - start
@@ -251,9 +308,10 @@ def measure_purge(database: Database, url: str, clock: Clock, rows: int) -> Iter
     yield Figure("memory that a purge adds", f"{more:.0f} MB", more < BUDGET_MB)
 
 
-def measure_fill(database: Database, dice: random.Random, rows: int) -> Iterator[Figure]:
+def measure_fill(database: Database, dice: random.Random, rows: int, tagged: bool) -> Iterator[Figure]:
     now_us, start = database.now_us(), time.perf_counter()
-    fill(database, make_rows(dice, rows, now_us - DAYS * DAY_US, now_us - HOUR_US, posted=False))
+    sessions = Sessions(dice, rows / DAYS / DAY_S) if tagged else None
+    fill(database, make_rows(dice, rows, now_us - DAYS * DAY_US, now_us - HOUR_US, False, sessions))
     yield Figure("usage rows made", f"{rows:,} in {time.perf_counter() - start:.0f} s")
     rollups = Rollups(database)
     start, cpu = time.perf_counter(), time.process_time()
@@ -271,14 +329,14 @@ def measure_reports(database: Database, clock: Clock) -> Iterator[Figure]:
         yield Figure(name, f"{wall:.1f} ms, {cpu_ms:.1f} of CPU", wall < BUDGET_MS or not meant)
 
 
-def run(database: Database, url: str, clock: Clock, rows: int, parts: list[str]) -> Iterator[Figure]:
+def run(database: Database, url: str, clock: Clock, rows: int, parts: list[str], tagged: bool) -> Iterator[Figure]:
     dice = random.Random(1)
     if "fill" in parts:
-        yield from measure_fill(database, dice, rows)
+        yield from measure_fill(database, dice, rows, tagged)
     if "reports" in parts:
         yield from measure_reports(database, clock)
     if "job" in parts:
-        share = measure_job(database, Rollups(database), dice)
+        share = measure_job(database, Rollups(database), dice, tagged)
         yield Figure(f"the job at {A_SECOND} rows/s", f"{share:.1%} of a core", share < BUDGET_SHARE)
     if "purge" in parts:
         yield from measure_purge(database, url, clock, rows)
@@ -298,6 +356,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--url", default="", help="address of an empty database")
     parser.add_argument("--postgresql", action="store_true", help="on a new server")
     parser.add_argument("--parts", type=lambda given: given.split(","), default=["fill", "reports", "job", "purge"])
+    parser.add_argument("--tags", action="store_true", help="each row has a session and two tags")
     parser.add_argument("--live", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     good = True
@@ -317,7 +376,7 @@ def main(arguments: list[str] | None = None) -> int:
             write_live(database)
             return 0
         migrate(database)
-        for name, told, kept in run(database, url, clock, given.rows, given.parts):
+        for name, told, kept in run(database, url, clock, given.rows, given.parts, given.tags):
             print(f"| {name} | {told}{'' if kept else ' (over budget)'} |", flush=True)
             good = good and kept
     return 0 if good else 1

@@ -183,6 +183,10 @@ def test_every_table_has_a_line_that_shows_what_bounds_it(sqlite_database: Datab
 
 
 MB = 1 << 20
+ROLLUP_NAMES = (
+    *(rollup_table.MOST_SOURCES, rollup_table.MOST_SESSIONS, rollup_table.MOST_TAGS),
+    rollup_table.MOST_VALUES,
+)
 FIGURES: dict[str, tuple[int, ...]] = {
     "sign-in sessions": (sessions.MOST_SESSIONS,),
     "answers under": (idempotency.MOST_STREAM_BYTES // MB,),
@@ -191,12 +195,12 @@ FIGURES: dict[str, tuple[int, ...]] = {
     "keys, custom providers": (skills.MOST_SKILLS, quotas.MOST_KEYS),
     "projects, members": (quotas.MOST_PROJECTS, quotas.MOST_MEMBERS),
     "teams, provider keys": (quotas.MOST_TEAMS, quotas.MOST_PROVIDER_KEYS, quotas.MOST_RULES, quotas.MOST_NAMES),
-    "rollups": (rollup_table.MOST_SOURCES,),
+    "rollups": ROLLUP_NAMES,
     "`invitation`": (quotas.MOST_INVITATIONS,),
     "`session`": (sessions.MOST_SESSIONS,),
     "`oauth_grant`": (grants.MOST_GRANTS, grants.MOST_TOKENS),
     "`document`": (alert_delivery.MOST_HOURLY, mailboxes.OWNER_WAITING, mailboxes.OWNER_BYTES // MB),
-    "`rollup`": (rollup_table.MOST_SOURCES,),
+    "`rollup`": ROLLUP_NAMES,
 }
 
 

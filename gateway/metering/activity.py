@@ -5,18 +5,27 @@ in its last attempt; a request that was rejected before any attempt has no row a
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES
 from gateway.metering.rollups.queries import Dimension as ColumnName
-from gateway.metering.rollups.queries import RollupQuestion, Row, Shifts, StepColumns, fetch_columns, fetch_rows
-from gateway.metering.rollups.rollup_table import HOURS, Series
+from gateway.metering.rollups.queries import (
+    RollupQuestion,
+    Row,
+    Shifts,
+    StepColumns,
+    fetch_columns,
+    fetch_rows,
+    fetch_top,
+)
+from gateway.metering.rollups.rollup_table import HOURS, SESSION, Series
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 
-Dimension = Literal["total", "model", "api_key", "source"]
+Dimension = Literal["total", "model", "api_key", "source", "tag", "tag_total"]
+NAMES = 200  # values of a tag in one question
 
 # Series for whole projects, series for keys, and the columns that identify a row.
 SERIES: dict[Dimension, tuple[Series, Series, tuple[ColumnName, ...]]] = {
@@ -24,7 +33,20 @@ SERIES: dict[Dimension, tuple[Series, Series, tuple[ColumnName, ...]]] = {
     "model": (Series.PROJECT_MODEL, Series.KEY_MODEL, ("name", "provider")),
     "source": (Series.PROJECT_SOURCE, Series.KEY_SOURCE, ("name",)),
     "api_key": (Series.KEY, Series.KEY, ("owner",)),
+    "tag": (Series.PROJECT_TAG, Series.KEY_TAG, ("name",)),
+    "tag_total": (Series.PROJECT_TAG, Series.KEY_TAG, ()),
 }
+
+
+class TagValues(NamedTuple):
+    """A tag, SESSION for sessions, and the values that are measured; none: all. Beyond a number of values in an hour
+    (`rollup_table.MOST_VALUES`), the others are one value, OTHER."""
+
+    tag: str
+    names: tuple[str, ...] = ()
+
+
+SESSIONS = TagValues(SESSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +85,17 @@ class Span:
 
 
 def measure(
-    database: Database, owners: Owners, span: Span, dimension: Dimension, figures: tuple[str, ...] = FIGURES
+    database: Database,
+    owners: Owners,
+    span: Span,
+    dimension: Dimension,
+    figures: tuple[str, ...] = FIGURES,
+    values: TagValues = SESSIONS,
 ) -> list[Row]:
-    """Return rows by step and value of `dimension`; empty ones are left out. Inside `queries.at_once`."""
-    return [row for question in _questions(owners, span, dimension, figures) for row in fetch_rows(database, question)]
+    """Return rows by step and value of `dimension`; empty ones are left out. `values` matter for the dimensions of
+    tags. Inside `queries.at_once`."""
+    questions = _questions(owners, span, dimension, figures, values)
+    return [row for question in questions for row in fetch_rows(database, question)]
 
 
 def measure_columns(
@@ -80,12 +109,34 @@ def measure_columns(
     ]
 
 
-def _questions(owners: Owners, span: Span, dimension: Dimension, figures: tuple[str, ...]) -> Iterator[RollupQuestion]:
+def measure_top(
+    database: Database, owners: Owners, span: Span, tag: str, figures: tuple[str, ...], most: int
+) -> list[Row]:
+    """Return a row for each of the `most` values of a tag with the highest cost in the span. Inside
+    `queries.at_once`."""
+    questions = list(_questions(owners, replace(span, step="all"), "tag", figures, TagValues(tag)))
+    tops = [fetch_top(database, question, most) for question in questions]
+    rows = [row for top in tops for row in top]
+    if len(questions) > 1:  # values may have usage of projects and of keys
+        names = tuple({row.value[0] for row in rows})
+        rows = []
+        for start in range(0, len(names), NAMES):
+            some = TagValues(tag, names[start : start + NAMES])
+            rows += measure(database, owners, replace(span, step="all"), "tag", figures, some)
+        rows = merge(rows, [row.value for row in rows])
+    return sorted(rows, key=lambda row: (-row.figures.cost_nusd, row.value))[:most]
+
+
+def _questions(
+    owners: Owners, span: Span, dimension: Dimension, figures: tuple[str, ...], values: TagValues = SESSIONS
+) -> Iterator[RollupQuestion]:
     of_projects, of_keys, columns = SERIES[dimension]
     for series, idents in ((of_projects, owners.project_ids), (of_keys, owners.key_ids)):
         if idents:
             raw = [raw_id(ident) for ident in idents]
-            yield RollupQuestion(series, raw, span.first, span.end, span.step, columns, figures, span.shifts)
+            yield RollupQuestion(
+                series, raw, span.first, span.end, span.step, columns, figures, span.shifts, values.tag, values.names
+            )
 
 
 def last_hours(database: Database, owners: Owners, span: Span) -> dict[tuple[Any, ...], int]:

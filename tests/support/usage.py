@@ -52,6 +52,11 @@ def sum_up(rows: Sequence[UsageRecord]) -> dict[tuple[Any, ...], list[int]]:
             for offset, names in ((0, ("", "")), (1, model), (2, (row.source, ""))):
                 key = (first + offset, owner, hour, *names)
                 sums[key] = [a + b for a, b in zip(sums.get(key, [0] * len(VALUES)), values, strict=True)]
+            tags = {"": row.session, **orjson.loads(row.tags or "{}")}
+            for tag, value in tags.items():
+                if value:
+                    key = (Series.PROJECT_TAG + (first == Series.KEY), owner, hour, value, tag)
+                    sums[key] = [a + b for a, b in zip(sums.get(key, [0] * len(VALUES)), values, strict=True)]
     return sums
 
 

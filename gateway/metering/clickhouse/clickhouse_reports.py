@@ -4,7 +4,6 @@ It answers while reports are configured to use it, its rows are at most a few mi
 time in question; otherwise the rollups and usage rows of the database do.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from gateway.clock import HOUR_US, MINUTE_US, Clock
@@ -12,8 +11,8 @@ from gateway.errors import Unavailable
 from gateway.metering.clickhouse.clickhouse_http import ClickHouse
 from gateway.metering.clickhouse.sink import SinkState, UsageSink
 from gateway.metering.figures import ActivityFigures
-from gateway.metering.rollups.queries import DAY_MINUTES, NotCovered, RollupQuestion, Row, StepColumns, ValueQuestion
-from gateway.metering.rollups.rollup_table import HOURS, Series
+from gateway.metering.rollups.queries import DAY_MINUTES, TAGS, NotCovered, RollupQuestion, Row, StepColumns
+from gateway.metering.rollups.rollup_table import HOURS, SESSION, Series
 
 CHECK_S = 5.0  # how long a known progress counts
 RETRY_S = 60.0  # how long ClickHouse is not asked after a failure
@@ -27,9 +26,11 @@ OWNER = {
     Series.KEY: "api_key",
     Series.KEY_MODEL: "api_key",
     Series.KEY_SOURCE: "api_key",
+    Series.PROJECT_TAG: "project",
+    Series.KEY_TAG: "api_key",
 }
 NAME = {Series.PROJECT_SOURCE: "source", Series.KEY_SOURCE: "source"}
-VALUE = {"tag": "JSONExtractString(tags, {tag:String})", "session": "session", "all": "''"}
+TAG_VALUE = "JSONExtractString(tags, {tag:String})"
 
 
 class ClickHouseAnswers:
@@ -60,9 +61,16 @@ class ClickHouseAnswers:
 
     def fetch_rows(self, question: RollupQuestion) -> list[Row]:
         """Return the rows with usage, as the function of the rollups. NotCovered, Unavailable."""
+        return self._fetch(question)
+
+    def fetch_top(self, question: RollupQuestion, most: int) -> list[Row]:
+        """Return the rows with the highest cost, as the function of the rollups. NotCovered, Unavailable."""
+        return self._fetch(question, f" ORDER BY {_sum('cost_nusd')} DESC, dimension_name LIMIT {int(most)}")
+
+    def _fetch(self, question: RollupQuestion, order: str = "") -> list[Row]:
         rows = []
         wide = len(question.dimensions)
-        for line in self._ask(question):
+        for line in self._ask(question, order):
             figures = ActivityFigures()
             values = zip(question.figures, line[wide + 3 :], strict=True)
             vars(figures).update({name: int(value) for name, value in values if int(value)})
@@ -85,50 +93,23 @@ class ClickHouseAnswers:
                 numbers.append(int(number))
         return list(steps.values())
 
-    def sum_shares(self, question: ValueQuestion) -> list[list[Any]]:
-        """Return the value, the number of requests and the sums of the figures for each value. NotCovered,
-        Unavailable."""
-        sql = (
-            f"SELECT {VALUE[question.group]} AS value, {self._sum_values(question)} GROUP BY value "
-            f"ORDER BY {_sum('cost_nusd')} DESC, value LIMIT {question.most}"
-        )
-        return self._client.query(sql, **_tag_of(question))
-
-    def sum_share_steps(self, question: ValueQuestion, values: Sequence[str], step_us: int) -> list[list[Any]]:
-        """Return the step of time before the columns of `sum_shares`, for each step and each of `values`. NotCovered,
-        Unavailable."""
-        given = {f"value_{number}": value for number, value in enumerate(values)}
-        listed = ", ".join(f"{{{name}:String}}" for name in given)
-        sql = (
-            f"SELECT intDiv(at_us, {step_us}) AS step, {VALUE[question.group]} AS value, {self._sum_values(question)} "
-            f"AND value IN ({listed}) GROUP BY step, value"
-        )
-        return self._client.query(sql, **_tag_of(question), **given)
-
-    def _sum_values(self, question: ValueQuestion) -> str:
-        """Return the sums of a question about values, and the rows that it is about. NotCovered."""
-        start_us = question.first * HOUR_US
-        self._check_covered(start_us)
-        owned = " OR ".join(f"{column} = '{owner.hex()}'" for column, owner in question.owners)
-        sums = ", ".join(_sum(name) for name in question.figures)
-        return (
-            f"countIf(attempt = 0 AND kind = 0), {sums} FROM {self._sink.table} FINAL "
-            f"WHERE ({owned}) AND at_us >= {start_us} AND at_us < {question.end * HOUR_US}"
-        )
-
-    def _ask(self, question: RollupQuestion) -> list[list[Any]]:
+    def _ask(self, question: RollupQuestion, order: str = "") -> list[list[Any]]:
         """Return step, dimensions, newest hour, time of delivery and figures."""
         self._check_covered(question.first * HOUR_US)
-        names = {"owner": OWNER[question.series], "provider": "provider", "name": NAME.get(question.series, "served")}
+        name, given = _name_sql(question)
+        names = {"owner": OWNER[question.series], "provider": "provider", "name": name}
+        listed, values = _values_sql(question, name)
         dimensions = "".join(f", {names[one]} AS dimension_{one}" for one in question.dimensions)
         groups = "".join(f", dimension_{one}" for one in question.dimensions)
         sums = "".join(f", {_sum(name)}" for name in question.figures)
         owners = ", ".join(f"'{owner.hex()}'" for owner in question.owners)
-        return self._client.query(
+        sql = (
             f"SELECT {_step_sql(question)} AS step{dimensions}, max({HOUR_SQL}), max(version){sums} "
             f"FROM {self._sink.table} FINAL WHERE {OWNER[question.series]} IN ({owners}) "
-            f"AND at_us >= {question.first * HOUR_US} AND at_us < {question.end * HOUR_US} GROUP BY step{groups}"
+            f"AND at_us >= {question.first * HOUR_US} AND at_us < {question.end * HOUR_US}{listed} "
+            f"GROUP BY step{groups}{order}"
         )
+        return self._client.query(sql, **given, **values)
 
     def _check_covered(self, start_us: int) -> None:
         state = self._state
@@ -150,10 +131,23 @@ def _step_sql(question: RollupQuestion) -> str:
     return sql
 
 
-def _tag_of(question: ValueQuestion) -> dict[str, str]:
-    if question.group == "tag":
-        return {"tag": question.tag}
-    return {}
+def _name_sql(question: RollupQuestion) -> tuple[str, dict[str, str]]:
+    """Return the SQL of the dimension `name`, and its parameters."""
+    if question.series not in TAGS:
+        return NAME.get(question.series, "served"), {}
+    if question.tag == SESSION:
+        return "session", {}
+    return TAG_VALUE, {"tag": question.tag}
+
+
+def _values_sql(question: RollupQuestion, name: str) -> tuple[str, dict[str, str]]:
+    """Return the condition on the values of a tag, and its parameters."""
+    if question.series not in TAGS:
+        return "", {}
+    if not question.names:
+        return f" AND {name} != ''", {}
+    values = {f"value_{number}": value for number, value in enumerate(question.names)}
+    return f" AND {name} IN ({', '.join(f'{{{one}:String}}' for one in values)})", values
 
 
 def _sum(name: str) -> str:

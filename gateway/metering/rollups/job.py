@@ -1,17 +1,19 @@
 """The job that keeps the rollups current: new rows, rows from before the rollups, hours that differ, and days."""
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from gateway.clock import HOUR_US, MINUTE_US, SECOND_US
 from gateway.metering.rollups import days, late
-from gateway.metering.rollups.fold import Names, admit_names, fold, ranges_of
+from gateway.metering.rollups.fold import fold, ranges_of
+from gateway.metering.rollups.name_limits import admit_names, find_first, read_known
 from gateway.metering.rollups.range_pieces import read_pieces
 from gateway.metering.rollups.rollup_table import (
-    Series,
     State,
+    Sums,
     add_sums,
     advance_state,
     compare_sums,
@@ -37,6 +39,7 @@ BATCH_ROWS = 2_000
 LEAST_ROWS = 100
 SUMS = 2_500
 PAUSE_S = 0.02  # between two steps, so that other writers do not wait for several of them
+LONGEST_S = 10.0  # in which one round computes hours again
 # For this long, the last batches are counted again in each round.
 COUNTED_US = 3 * MINUTE_US
 
@@ -75,11 +78,9 @@ class Rollups:
         if state.filling or not go_on():
             return
         state = late.look_again(self._database, state, thorough)
-        for hour, low, high in late.list_dirty(self._database):
-            if not go_on():
-                return
-            state = self._compute_hour(state, hour, low, high)
-            pause(pause_s)
+        if state.tagged != state.version:
+            state = late.mark_tagged(self._database, state)
+        state = self._compute_dirty(state, go_on, pause_s, thorough)
         days.sum_up(self._database, state, hour_of(now_us), go_on)
 
     def catch_up(self) -> None:
@@ -171,11 +172,7 @@ class Rollups:
 
     def _add(self, state: State, groups: Sequence[Group], after: dict[str, Any]) -> State:
         """Add groups and advance the state, in one transaction."""
-        if groups:
-            known = self._database.report(partial(self._known_names, places_of(groups)))
-        else:
-            known = {}
-        sums = compute(fold, groups, admit_names(groups, known))
+        sums = self._fold(groups)
         ranges = ranges_of(groups)
         now_us = self._database.now_us()
         self._rows = max(min(LEAST_ROWS, BATCH_ROWS), min(BATCH_ROWS, self._rows * SUMS // (len(sums) or 1)))
@@ -190,6 +187,17 @@ class Rollups:
 
         return self._database.write(write)
 
+    def _compute_dirty(self, state: State, go_on: GoOn, pause_s: float, thorough: bool) -> State:
+        """Compute the marked hours again, the newest first. After an update of the gateway these may be all hours, so
+        a round that is not `thorough` ends after some seconds; the next one continues."""
+        until = time.monotonic() + LONGEST_S
+        for hour, low, high in late.list_dirty(self._database):
+            if not go_on() or (time.monotonic() > until and not thorough):
+                break
+            state = self._compute_hour(state, hour, low, high)
+            pause(pause_s)
+        return state
+
     def _compute_hour(self, state: State, hour: int, low: str, high: str) -> State:
         """Compute the part HELD of an hour again, from the rows in the table and the pieces that were removed."""
         start_us = hour * HOUR_US
@@ -200,8 +208,7 @@ class Rollups:
         held = self._database.read(partial(read_held, self._database, [hour]))
         part = held.get(hour, 0)
         groups += self._database.report(partial(read_pieces, self._database, hour, part))
-        known = self._database.report(partial(self._known_names, places_of(groups), f"AND part <> {part}"))
-        sums = compute(fold, groups, admit_names(groups, known))
+        sums = self._fold(groups, f"AND part <> {part}")
         stored = self._database.report(partial(read_sums, self._database, hour, part))
         # Most rows are unchanged, and other writers wait while this writes.
         wrong, sums = compute(compare_sums, stored, sums)
@@ -217,13 +224,10 @@ class Rollups:
 
         return self._database.write(write)
 
-    def _known_names(self, places: Iterable[tuple[bytes, int]], only: str = "") -> Names:
-        sql = f"SELECT name FROM rollup WHERE series = {Series.PROJECT_SOURCE} AND owner = ? AND hour = ? {only}"
-        return {
-            place: {str(name) for (name,) in self._database.execute(sql, place).fetchall()} for place in set(places)
-        }
-
-
-def places_of(groups: Iterable[Group]) -> set[tuple[bytes, int]]:
-    """Return the projects and hours of groups."""
-    return {(group.project, group.hour) for group in groups}
+    def _fold(self, groups: Sequence[Group], only: str = "") -> Sums:
+        """Return the sums of groups by row of the table. Names of rows that meet the condition `only` are known."""
+        if not groups:
+            return {}
+        first = compute(find_first, groups)
+        known = self._database.report(partial(read_known, self._database, first, only))
+        return compute(fold, groups, admit_names(first, known))

@@ -1,12 +1,13 @@
 """Late rows, committed after the watermark had passed them: detects them, and marks their hours to be computed
 again."""
 
+import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from gateway.clock import HOUR_US, MINUTE_US
+from gateway.clock import DAY_US, HOUR_US, MINUTE_US
 from gateway.metering.rollups.range_pieces import count_pieces
 from gateway.metering.rollups.rollup_table import Series, State, advance_state, read_held, widen_hours
 from gateway.metering.rollups.row_sums import HEX, MARGIN_US
@@ -18,6 +19,8 @@ from gateway.store.partitions import id_at
 # the creation of a row and its commit, or a node's clock may be slow, even by two hours.
 AGAIN_US = 3 * HOUR_US
 AGAIN_EVERY_US = 10 * MINUTE_US
+# Rows of this time are examined again after a release that does not know sums of tags.
+TAGGED_US = 2 * DAY_US
 # A row may have been created up to this long before its first commit failed.
 MADE_US = MINUTE_US
 # Rows that one statement reads when hours are computed again.
@@ -71,22 +74,14 @@ def step_back(database: Database, state: State, until_us: int) -> State:
 
 
 def list_dirty(database: Database) -> list[tuple[int, str, str]]:
-    """Return the hours to be computed again, with the range of their request ids."""
-    sql = "SELECT hour, low, high FROM rollup_hour WHERE dirty = 1 ORDER BY hour"
+    """Return the hours to be computed again, the newest first, with the range of their request ids."""
+    sql = "SELECT hour, low, high FROM rollup_hour WHERE dirty = 1 ORDER BY hour DESC"
     return [(hour, low, high) for hour, low, high in database.report(partial(database.fetch, sql))]
 
 
 def mark_hours(database: Database, state: State, first_hour: int, last_hour: int) -> int:
-    """Mark all hours from first to last that have rollups or rows; return how many. Rows are searched step by step
-    among request ids of that time."""
-    start_us = first_hour * HOUR_US
-    end_us = (last_hour + 1) * HOUR_US
-    condition = "request >= ? AND request < ? AND at >= ? AND at < ?"
-    ranges: Ranges = {}
-    for low, high in _steps(database, id_at(start_us - MARGIN_US), id_at(end_us + MARGIN_US)):
-        for hour, (first, last) in _ranges(database, condition, (low, high, start_us, end_us)).items():
-            known = ranges.get(hour, (first, last))
-            ranges[hour] = min(first, known[0]), max(last, known[1])
+    """Mark all hours from first to last that have rollups or rows; return how many."""
+    ranges = _search(database, first_hour, last_hour)
 
     def write() -> int:
         advance_state(database, state)
@@ -95,6 +90,38 @@ def mark_hours(database: Database, state: State, first_hour: int, last_hour: int
         return int(database.execute(sql, (first_hour, last_hour)).rowcount)
 
     return database.write(write)
+
+
+def mark_tagged(database: Database, state: State) -> State:
+    """Mark the hours for which tags or sessions may be missing because a release that does not know their sums has
+    summed them: those since `tagged_until`, and older ones with late rows."""
+    first_hour = max(0, state.tagged_until - TAGGED_US) // HOUR_US
+    tagged = "AND (session IS NOT NULL OR tags IS NOT NULL)"
+    ranges = _search(database, first_hour, state.watermark // HOUR_US + 1, tagged)
+    log.info("%d hours of rollups are computed again for their tags and sessions", len(ranges))
+
+    def write() -> State:
+        moved = advance_state(database, dataclasses.replace(state, tagged=state.version))
+        widen_hours(database, ranges, dirty=True)
+        if state.tagged_until:
+            database.execute("UPDATE rollup_hour SET dirty = 1 WHERE late_at >= ?", (state.tagged_until,))
+        return moved
+
+    return database.write(write)
+
+
+def _search(database: Database, first_hour: int, last_hour: int, more: str = "") -> Ranges:
+    """Return the ranges of request ids of all hours from first to last with rows that meet the condition `more`. Rows
+    are searched step by step among request ids of that time."""
+    start_us = first_hour * HOUR_US
+    end_us = (last_hour + 1) * HOUR_US
+    condition = f"request >= ? AND request < ? AND at >= ? AND at < ? {more}"
+    ranges: Ranges = {}
+    for low, high in _steps(database, id_at(max(0, start_us - MARGIN_US)), id_at(end_us + MARGIN_US)):
+        for hour, (first, last) in _ranges(database, condition, (low, high, start_us, end_us)).items():
+            known = ranges.get(hour, (first, last))
+            ranges[hour] = min(first, known[0]), max(last, known[1])
+    return ranges
 
 
 def _steps(database: Database, low: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:

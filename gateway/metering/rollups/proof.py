@@ -12,6 +12,7 @@ from gateway.metering.rollups.rollup_table import (
     DAILY,
     HOURS,
     MOST_SOURCES,
+    SESSION,
     Series,
     State,
     read_state,
@@ -49,6 +50,10 @@ def compare_rollups(database: Database, first_hour: int) -> Iterator[Comparison]
         yield _series_sql(Series.PROJECT, series), (first_hour,), ("projects", series.name.lower().replace("_", " by "))
     yield _series_sql(Series.PROJECT_SOURCE, Series.KEY_SOURCE), (first_hour,), ("sources of projects", "of keys")
     yield _sources_sql(hexed("t.owner")), (first_hour,), ("sources", "projects")
+    yield _series_sql(Series.PROJECT_TAG, Series.KEY_TAG), (first_hour,), ("tags of projects", "of keys")
+    yield _tags_sql(hexed("t.owner")), (first_hour,), ("tags", "projects")
+    if state.tagged == state.version:
+        yield _sessions_sql(database), _rows_params(database, state, first_hour), ("sessions", ROWS)
     first = -(-first_hour // HOURS) * HOURS
     computed_hours = (first, state.days_through * HOURS) * 2
     yield _coarse_sql(HOURS, DAILY, 0, "NOT IN (SELECT day FROM rollup_day)"), computed_hours, ("day", "its hours")
@@ -140,6 +145,40 @@ def _sources_sql(owner: str) -> str:
         WHERE series = {Series.PROJECT_SOURCE} GROUP BY owner, hour
     ) s ON s.owner = t.owner AND s.hour = t.hour WHERE s.held > t.held OR (s.held < t.held AND s.names < {MOST_SOURCES})
     """
+
+
+def _tags_sql(owner: str) -> str:
+    """Compare the sums of each tag with those of its project, which are never lower."""
+    return f"""
+    SELECT {owner} || ' hour ' || t.hour, 'rows', s.held, t.held FROM (
+        SELECT owner, hour, SUM(rows) AS held FROM rollup WHERE series = {Series.PROJECT} AND hour >= ?
+        GROUP BY owner, hour
+    ) t JOIN (
+        SELECT owner, hour, provider, SUM(rows) AS held FROM rollup
+        WHERE series = {Series.PROJECT_TAG} GROUP BY owner, hour, provider
+    ) s ON s.owner = t.owner AND s.hour = t.hour WHERE s.held > t.held
+    """
+
+
+def _sessions_sql(database: Database) -> str:
+    """Compare the part HELD of the sessions of projects with the rows in the table and the removed pieces."""
+    hexed = HEX[database.kind].format
+    condition = "w.posted_at < ? AND w.request >= ? AND w.at >= ? AND w.session IS NOT NULL"
+    sums = [f"SUM(1) AS r_{VALUES[0]}"]
+    sums += [f"{sum_} AS r_{name}" for name, sum_ in zip(FIGURES, sums_list(database), strict=True)]
+    zeros = ", ".join(f"0 AS l_{name}" for name in VALUES)
+    rows = (
+        f"SELECT u.project AS owner, u.at / {HOUR_US} AS hour, {zeros}, {', '.join(sums)} FROM {rows_sql(condition)} "
+        f"GROUP BY u.project, u.at / {HOUR_US}"
+    )
+    ordered = ", ".join(f"l_{name}, r_{name}" for name in VALUES)
+    held = (
+        f"SELECT owner, hour, {_left()} FROM {HOURLY} WHERE series = {Series.PROJECT_TAG} AND provider = '{SESSION}' "
+        "AND part = held AND hour >= ?"
+    )
+    removed = f"SELECT project, hour, {_right()} FROM {PIECES} WHERE part = held AND session IS NOT NULL AND hour >= ?"
+    both = f"SELECT owner, hour, {ordered} FROM ({rows}) x UNION ALL {held} UNION ALL {removed}"
+    return _unlike(both, f"{hexed('owner')} || ' hour ' || hour", "owner, hour")
 
 
 def _coarse_sql(hours: int, coarse: int, fine: int, ready: str) -> str:

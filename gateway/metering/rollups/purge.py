@@ -112,7 +112,10 @@ class UsagePurge:
         if not self._days or state is None or state.filling or state.watermark < now_us - DAY_US:
             return 0
         self._closed_us = self._closed_until()
-        cut = id_at(min((now_us - self._days * DAY_US) // HOUR_US * HOUR_US, self._closed_us))
+        cut_us = min((now_us - self._days * DAY_US) // HOUR_US * HOUR_US, self._closed_us)
+        if state.tagged != state.version or self._database.read(partial(self._is_marked, cut_us)):
+            return 0
+        cut = id_at(cut_us)
         self._finish(go_on)
         removed = 0
         for partition in self.partitions.ended(cut):
@@ -120,6 +123,11 @@ class UsagePurge:
                 return removed
             removed += try_again(partial(self._drop, partition))
         return removed + self._delete(self._least(cut), go_on)
+
+    def _is_marked(self, cut_us: int) -> bool:
+        """Return whether an hour before `cut_us` is to be computed again, for which its rows may be needed."""
+        sql = "SELECT 1 FROM rollup_hour WHERE dirty = 1 AND hour < ? LIMIT 1"
+        return self._database.execute(sql, (cut_us // HOUR_US,)).fetchone() is not None
 
     def _finish(self, go_on: GoOn) -> None:
         """Complete earlier removals: sweep obsolete pieces, and move hours without rows that differed when their last

@@ -12,7 +12,7 @@ import orjson
 from gateway.errors import Unavailable
 from gateway.metering.figures import FIGURES, ActivityFigures
 from gateway.metering.rollups.days import BLOCK, DAY, SumStep, list_blocks
-from gateway.metering.rollups.rollup_table import HOURS, Series, State, fetch_sums, read_state
+from gateway.metering.rollups.rollup_table import HOURS, OTHER, SESSION, Series, State, fetch_sums, read_state
 from gateway.metering.rollups.sum_tables import LEAST_BEYOND
 from gateway.store.database import Database
 from gateway.store.partitions import time_of
@@ -20,6 +20,7 @@ from gateway.store.partitions import time_of
 T = TypeVar("T")
 
 OWNERS = 2_000  # owners in one statement
+STATEMENTS = 8  # statements that are joined to one
 AT_ONCE = {"sqlite": "DEFERRED", "postgresql": "REPEATABLE READ"}
 DAY_MINUTES = HOURS * 60
 # The precomputed sums that can serve a bucket, in addition to hours.
@@ -30,12 +31,14 @@ HOUR = SumStep(0, 0, 1)
 LIST = {"sqlite": "json_group_array({})", "postgresql": "array_to_json(array_agg({}))::text"}
 HEX = {"sqlite": "lower(hex(owner))", "postgresql": "encode(owner, 'hex')"}
 
+TAGS = (Series.PROJECT_TAG, Series.KEY_TAG)
 # The dimensions of each series.
 APART: dict[Series, set[str]] = {
     Series.PROJECT_MODEL: {"name", "provider"},
     Series.KEY_MODEL: {"name", "provider"},
     Series.PROJECT_SOURCE: {"name"},
     Series.KEY_SOURCE: {"name"},
+    **dict.fromkeys(TAGS, {"name"}),  # of one tag
 }
 
 Bucket = Literal["hour", "day", "all"]
@@ -50,7 +53,8 @@ class RollupQuestion:
 
     Only `figures` are read, the others stay 0. Days are UTC days, or with `shifts` days of a time zone: pairs of the
     first hour and the minutes by which the zone's clock is ahead from then on. An hour belongs to the day in which it
-    begins there.
+    begins there. In the series of tags, `tag` is the name of the tag (SESSION: sessions), and `names` are the values
+    that are read; none: all.
     """
 
     series: Series
@@ -61,20 +65,8 @@ class RollupQuestion:
     dimensions: tuple[Dimension, ...] = ()
     figures: tuple[str, ...] = FIGURES
     shifts: Shifts = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ValueQuestion:
-    """The usage of each value of a tag, or of each session ("all": together), in the hours [first, end); only of the
-    `most` most expensive ones. `owners` are pairs of a column (project, api_key) and a raw id."""
-
-    group: str
-    owners: Sequence[tuple[str, bytes]]
-    first: int
-    end: int
-    tag: str
-    figures: tuple[str, ...]
-    most: int
+    tag: str = SESSION
+    names: tuple[str, ...] = ()
 
 
 class HourRun(NamedTuple):
@@ -130,8 +122,7 @@ class StatisticsEngine(Protocol):
     def leave(self) -> None: ...
     def fetch_rows(self, question: RollupQuestion) -> list[Row]: ...
     def fetch_columns(self, question: RollupQuestion) -> list[StepColumns]: ...
-    def sum_shares(self, question: ValueQuestion) -> list[list[Any]]: ...
-    def sum_share_steps(self, question: ValueQuestion, values: Sequence[str], step_us: int) -> list[list[Any]]: ...
+    def fetch_top(self, question: RollupQuestion, most: int) -> list[Row]: ...
 
 
 class NotCovered(Exception):
@@ -184,9 +175,7 @@ def fetch_rows(database: Database, question: RollupQuestion) -> list[Row]:
     moments = ("MAX(hour)", "MAX(updated_at)"), ("hour", "updated_at")
     for statement in _statements(database, question, *moments):
         for line in fetch_sums(database, statement.sql, statement.params):
-            figures = ActivityFigures()
-            values = zip(question.figures, line[width + 2 :], strict=True)
-            vars(figures).update({name: int(value) for name, value in values if value})
+            figures = _read_figures(question.figures, line[width + 2 :])
             row = Row(int(line[0]), _values(question, line), figures, int(line[width]), int(line[width + 1] or 0))
             known = rows.setdefault((row.step, row.value), row)
             if known is not row:
@@ -211,6 +200,38 @@ def fetch_columns(database: Database, question: RollupQuestion) -> list[StepColu
             dimensions = [orjson.loads(cell) for cell in cells[:wide]]
             columns.append(StepColumns(int(step), dimensions, [_read_numbers(cell) for cell in cells[wide:]]))
     return columns
+
+
+def fetch_top(database: Database, question: RollupQuestion, most: int) -> list[Row]:
+    """Return the rows of a question that is summed over its whole time by name, of the `most` names with the highest
+    cost. OTHER is not among them. Inside `at_once`."""
+    engine = _CHOSEN.get()
+    if engine is not None:
+        return engine.fetch_top(question, most)
+    statements = list(_statements(database, question))
+    if not statements:
+        return []
+    if len(statements) > STATEMENTS:
+        found = [row for row in fetch_rows(database, question) if row.value[0] != OTHER]
+        return sorted(found, key=lambda row: (-row.figures.cost_nusd, row.value))[:most]
+    figures = ", ".join(question.figures)
+    sums = ", ".join(f"sum({name})" for name in question.figures)
+    parts = " UNION ALL ".join(f"SELECT name, {figures} FROM ({statement.sql}) s" for statement in statements)
+    sql = (
+        f"SELECT name, {sums} FROM ({parts}) p WHERE name <> ? GROUP BY name "
+        f"ORDER BY sum(cost_nusd) DESC, name LIMIT {int(most)}"
+    )
+    params = [value for statement in statements for value in statement.params]
+    return [
+        Row(0, (name,), _read_figures(question.figures, values))
+        for name, *values in fetch_sums(database, sql, (*params, OTHER))
+    ]
+
+
+def _read_figures(names: Sequence[str], values: Sequence[Any]) -> ActivityFigures:
+    figures = ActivityFigures()
+    vars(figures).update({name: int(value) for name, value in zip(names, values, strict=True) if value})
+    return figures
 
 
 def _read_numbers(text: str) -> list[int]:
@@ -310,11 +331,21 @@ def _statement(
         keys = (bucket if question.bucket != "all" else "series", *question.dimensions)
         grouped = f" GROUP BY {', '.join(keys)}"
         order = "step"
+    more, params = _conditions(question)
     sql = (
         f"SELECT {shown} FROM rollup WHERE series = ? AND owner IN ({', '.join('?' * len(owners))}) "
-        f"AND hour >= ? AND hour < ?{grouped}"
+        f"AND hour >= ? AND hour < ?{more}{grouped}"
     )
-    return RollupQuery(sql, (question.series + run.step.coarse, *owners, run.first, run.end), order)
+    return RollupQuery(sql, (question.series + run.step.coarse, *owners, run.first, run.end, *params), order)
+
+
+def _conditions(question: RollupQuestion) -> tuple[str, tuple[str, ...]]:
+    """Return the conditions on tag and names, and their parameters."""
+    if question.series not in TAGS:
+        return "", ()
+    if not question.names:
+        return " AND provider = ?", (question.tag,)
+    return f" AND provider = ? AND name IN ({', '.join('?' * len(question.names))})", (question.tag, *question.names)
 
 
 def _bucket_sql(bucket: Bucket, minutes: int | None) -> str:

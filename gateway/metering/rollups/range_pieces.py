@@ -7,6 +7,8 @@ that has moved: they are obsolete, and are deleted.
 """
 
 from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
 
 from gateway.metering.rollups.rollup_table import fetch_sums, read_held
 from gateway.metering.rollups.row_sums import Group
@@ -24,8 +26,10 @@ KEY_COLUMNS = {  # with their types on PostgreSQL
     "source": "text",
 }
 # In the order in which rows are removed, so that each step appends behind the previous one.
-PIECES = sum_table("removed_piece", KEY_COLUMNS, ("removed_at", "bigint", "excluded.removed_at"))
-GROUPED = "project, api_key, provider, name, source"
+FIXED = {"session": "text", "tags": "text"}
+PIECES = sum_table("removed_piece", KEY_COLUMNS, ("removed_at", "bigint"), FIXED)
+DIGEST_BYTES = 8
+GROUPED = "project, api_key, provider, name, source, session, tags"
 READ = f"""
 SELECT {GROUPED}, MIN(low), {", ".join(f"sum({name})" for name in VALUES)} FROM removed_piece
 WHERE hour = ? AND part = ? GROUP BY {GROUPED}
@@ -40,17 +44,28 @@ SWEEP_ROWS = 5_000  # at once
 def add_pieces(database: Database, groups: Sequence[Group], now_us: int) -> None:
     """Store the sums of rows that are about to be removed, within the transaction that removes them."""
     held = read_held(database, (group.hour for group in groups))
-    rows = [((group.hour, held.get(group.hour, 0), group.low, *group[1:6], now_us), group.values) for group in groups]
+    rows = [(_head(group, held.get(group.hour, 0), now_us), group.values) for group in groups]
     write_rows(database, PIECES, rows, adding=True)
+
+
+def _head(group: Group, part: int, now_us: int) -> tuple[Any, ...]:
+    """Return the key of a piece and the columns beside it. Session and tags, which are too long for a key, are in it as
+    a digest."""
+    low = group.low
+    if group.session or group.tags:
+        text = f"{group.session or ''}\0{group.tags or ''}"
+        low = f"{low}-{blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()}"
+    return (group.hour, part, low, *group[1:6], now_us, group.session, group.tags)
 
 
 def read_pieces(database: Database, hour: int, part: int) -> list[Group]:
     """Return the sums of removed rows that count for the part HELD of an hour; `part` is its number. Inside a
     report."""
     groups = []
-    for project, key, provider, model, source, low, *values in fetch_sums(database, READ, (hour, part)):
+    for project, key, provider, model, source, session, tags, low, *values in fetch_sums(database, READ, (hour, part)):
         sums = [int(value or 0) for value in values]
-        groups.append(Group(hour, bytes(project), bytes(key), provider, model, source, low, low, sums))
+        place = (hour, bytes(project), bytes(key), provider, model, source, session, tags)
+        groups.append(Group(*place, low, low, sums))
     return groups
 
 

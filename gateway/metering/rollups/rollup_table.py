@@ -29,6 +29,9 @@ class Series(IntEnum):
     KEY = 3
     KEY_MODEL = 4
     KEY_SOURCE = 5
+    # One row for each tag and value; the column `provider` is the name of the tag, "" for sessions.
+    PROJECT_TAG = 6
+    KEY_TAG = 7
 
 
 DAILY = 8
@@ -38,6 +41,13 @@ BLOCK_HOURS = BLOCK_DAYS * HOURS
 # Most source names of a project in an hour, because callers choose them. Rows under further names count everywhere
 # except in the series of sources.
 MOST_SOURCES = 100
+# The same for sessions, for tags, and for the values of a tag. Further sessions and values count as OTHER, further tags
+# in no series of tags.
+MOST_SESSIONS = 5_000
+MOST_TAGS = 20
+MOST_VALUES = 500
+OTHER = "(other)"
+SESSION = ""  # the name that stands for sessions among the tags
 
 KEY_COLUMNS = {  # with their types on PostgreSQL
     "series": "smallint",
@@ -48,7 +58,7 @@ KEY_COLUMNS = {  # with their types on PostgreSQL
     "provider": "text",
 }
 COLUMNS = (*KEY_COLUMNS, "updated_at", *VALUES)
-ROLLUP = sum_table("rollup", KEY_COLUMNS, ("updated_at", "bigint", "excluded.updated_at"))
+ROLLUP = sum_table("rollup", KEY_COLUMNS, ("updated_at", "bigint"))
 WIDEN = """
 INSERT INTO rollup_hour (hour, low, high, dirty, late_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (hour) DO UPDATE SET
     low = CASE WHEN excluded.low < rollup_hour.low THEN excluded.low ELSE rollup_hour.low END,
@@ -78,6 +88,9 @@ class State:
     request
     id `purged` (hex) rows were removed. `counted` are the last batches: start, end and number of rows. Each change
     increments `version`, so that concurrent changes are detected.
+
+    Tags are summed up to the watermark `tagged_until`. `tagged` equals `version` unless a release that does not know
+    sums of tags was the last to change the rollups.
     """
 
     version: int
@@ -87,13 +100,15 @@ class State:
     days_through: int
     purged: str
     counted: tuple[tuple[int, int, int], ...]
+    tagged: int = 0
+    tagged_until: int = 0
 
     @property
     def filling(self) -> bool:
         return self.filled is not None
 
 
-STATE = "version, watermark, fill_until, filled, days_through, purged, counted"
+STATE = "version, watermark, fill_until, filled, days_through, purged, counted, tagged, tagged_until"
 
 
 def read_state(database: Database) -> State | None:
@@ -101,16 +116,16 @@ def read_state(database: Database) -> State | None:
     row = database.execute(f"SELECT {STATE} FROM rollup_state WHERE id = 1").fetchone()
     if row is None:
         return None
-    version, watermark, fill_until, filled, days_through, purged, counted = row
+    version, watermark, fill_until, filled, days_through, purged, counted, tagged, tagged_until = row
     batches = tuple((first, last, count) for first, last, count in orjson.loads(counted))
-    return State(version, watermark, fill_until, filled, days_through, purged, batches)
+    return State(version, watermark, fill_until, filled, days_through, purged, batches, tagged, tagged_until)
 
 
 def insert_state(database: Database, now_us: int, empty: bool) -> None:
     """Insert the first state: rows posted from now on are counted as they arrive, earlier ones in a separate pass."""
     database.execute(
-        f"INSERT INTO rollup_state (id, {STATE}) VALUES (1, 1, ?, ?, ?, ?, '', '[]') ON CONFLICT (id) DO NOTHING",
-        (now_us, now_us, None if empty else "", now_us // DAY_US if empty else 0),
+        f"INSERT INTO rollup_state (id, {STATE}) VALUES (1, 1, ?, ?, ?, ?, '', '[]', 1, ?) ON CONFLICT (id) DO NOTHING",
+        (now_us, now_us, None if empty else "", now_us // DAY_US if empty else 0, now_us),
     )
 
 
@@ -120,9 +135,11 @@ def advance_state(database: Database, state: State, **changes: Any) -> State:
     RollupConflict when another worker changed it since it was read; the transaction must be rolled back then.
     """
     after = dataclasses.replace(state, version=state.version + 1, **changes)
+    if state.tagged == state.version:
+        after = dataclasses.replace(after, tagged=after.version, tagged_until=after.watermark)
     changed = database.execute(
         "UPDATE rollup_state SET version = ?, watermark = ?, fill_until = ?, filled = ?, days_through = ?, purged = ?, "
-        "counted = ? WHERE id = 1 AND version = ?",
+        "counted = ?, tagged = ?, tagged_until = ? WHERE id = 1 AND version = ?",
         (
             after.version,
             after.watermark,
@@ -131,6 +148,8 @@ def advance_state(database: Database, state: State, **changes: Any) -> State:
             after.days_through,
             after.purged,
             orjson.dumps(after.counted).decode(),
+            after.tagged,
+            after.tagged_until,
             state.version,
         ),
     )

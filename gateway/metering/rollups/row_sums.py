@@ -22,7 +22,7 @@ from gateway.store.database import Database
 # An attempt begins at most this long after its request arrived, even with differing clocks.
 MARGIN_US = HOUR_US
 HEX = {"sqlite": "lower(hex({0}))", "postgresql": "encode({0}, 'hex')"}
-DIMENSIONS = f"u.at / {HOUR_US}, u.project, u.api_key, u.provider, u.served, u.source"
+DIMENSIONS = f"u.at / {HOUR_US}, u.project, u.api_key, u.provider, u.served, u.source, u.session, u.tags"
 PLACES = {name: place for place, name in enumerate(VALUES)}
 KEPT_PLACES = tuple(PLACES[name] for name in KEPT)
 # The rows that represented their requests before a batch brought later attempts.
@@ -44,6 +44,8 @@ class Group(NamedTuple):
     provider: str
     model: str
     source: str
+    session: str | None
+    tags: str | None  # JSON
     low: str
     high: str
     values: list[int]
@@ -64,9 +66,9 @@ def sum_rows(
     retried = False
     has_extra = False
     for row in fetch_exact(database, sql, sql_params):
-        groups.append(_group(row[:8], row[10], zip(COLUMNAR, row[11:], strict=True)))
-        retried = retried or row[8] > 0
-        has_extra = has_extra or row[9] > 0
+        groups.append(_group(row[:10], row[12], zip(COLUMNAR, row[13:], strict=True)))
+        retried = retried or row[10] > 0
+        has_extra = has_extra or row[11] > 0
     return (_add_kept(database, groups, condition, params) if has_extra else groups), retried
 
 
@@ -76,11 +78,11 @@ def _add_kept(database: Database, groups: list[Group], condition: str, params: S
         f"SELECT {DIMENSIONS}, {kept_sums_sql(database)} FROM usage u WHERE {condition.replace('w.', 'u.')} "
         f"AND u.extra IS NOT NULL GROUP BY {DIMENSIONS}"
     )
-    known = {group[:6]: group.values for group in groups}
+    known = {group[:8]: group.values for group in groups}
     for row in fetch_exact(database, sql, params):
-        hour, project, key, *names = row[:6]
+        hour, project, key, *names = row[:8]
         values = known[int(hour), bytes(project), bytes(key), *names]
-        for place, value in zip(KEPT_PLACES, row[6:], strict=True):
+        for place, value in zip(KEPT_PLACES, row[8:], strict=True):
             values[place] += int(value)
     return groups
 
@@ -95,13 +97,13 @@ def sum_outrun(database: Database, start_us: int, end_us: int, purged: bytes) ->
     )
     params = (start_us, start_us, end_us, start_us, purged, start_us)
     rows = fetch_exact(database, sql, params)
-    return [_group(row[:8], 0, zip(COUNTED, row[8:], strict=True)) for row in rows]
+    return [_group(row[:10], 0, zip(COUNTED, row[10:], strict=True)) for row in rows]
 
 
 def _group(dimensions: Sequence[Any], rows: int, figures: Iterable[tuple[str, Any]]) -> Group:
-    hour, project, key, provider, model, source, low, high = dimensions
+    hour, project, key, provider, model, source, session, tags, low, high = dimensions
     values = [0] * len(VALUES)
     values[0] = rows
     for name, value in figures:
         values[PLACES[name]] = int(value)
-    return Group(int(hour), bytes(project), bytes(key), provider, model, source, low, high, values)
+    return Group(int(hour), bytes(project), bytes(key), provider, model, source, session, tags, low, high, values)

@@ -1,6 +1,7 @@
 """Tables with a key and sums: statements that insert rows, or add to existing ones."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gateway.metering.figures import FIGURES, RARE
@@ -13,6 +14,7 @@ COMMON = VALUES[: -len(RARE)]  # most rows have only these values
 COMMON_END = len(COMMON)
 LEAST_BEYOND = 2**63  # beyond the store's integers, which then become the nearest double
 PIECE_ROWS = 200
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Insertion(NamedTuple):
@@ -26,27 +28,32 @@ class Insertion(NamedTuple):
 
 
 class SumTable(NamedTuple):
-    """The statements for rows with all of VALUES, and for rows with only COMMON."""
+    """The statements for rows with all of VALUES, and for rows with only COMMON; and the number of key columns."""
 
     whole: Insertion
     narrow: Insertion
+    keys: int
 
 
-def sum_table(name: str, keys: Mapping[str, str], beside: tuple[str, str, str]) -> SumTable:
-    """Return the statements of a table. `keys` are the key columns with their types on PostgreSQL. `beside` is one more
-    column: its name, its type, and its value when a row is `excluded` by an existing one."""
-    return SumTable(_insertion(name, keys, beside, VALUES), _insertion(name, keys, beside, COMMON))
+def sum_table(name: str, keys: Mapping[str, str], newest: tuple[str, str], fixed: Mapping[str, str] = NONE) -> SumTable:
+    """Return the statements of a table. `keys` are the key columns with their types on PostgreSQL. `newest` is a column
+    and its type that has the value of the row that was added last, `fixed` are columns that are equal for equal
+    keys."""
+    beside = {**dict([newest]), **fixed}
+    whole = _insertion(name, keys, newest[0], beside, VALUES)
+    return SumTable(whole, _insertion(name, keys, newest[0], beside, COMMON), len(keys))
 
 
-def _insertion(table: str, keys: Mapping[str, str], beside: tuple[str, str, str], values: tuple[str, ...]) -> Insertion:
-    column, column_type, merged = beside
-    columns = (*keys, column, *values)
+def _insertion(
+    table: str, keys: Mapping[str, str], newest: str, beside: Mapping[str, str], values: tuple[str, ...]
+) -> Insertion:
+    columns = (*keys, *beside, *values)
     places = f"VALUES ({', '.join('?' * len(columns))})"
     plain = f"INSERT INTO {table} ({', '.join(columns)}) {places}"
     added = ", ".join(f"{v} = NULLIF(COALESCE({table}.{v}, 0) + COALESCE(excluded.{v}, 0), 0)" for v in values)
-    adding = f"{plain} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {column} = {merged}, {added}"
+    adding = f"{plain} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {newest} = excluded.{newest}, {added}"
     # On PostgreSQL, a sum of amounts may exceed 64 bits.
-    types = (*keys.values(), column_type, *("numeric" if v.endswith("_nusd") else "bigint" for v in values))
+    types = (*keys.values(), *beside.values(), *("numeric" if v.endswith("_nusd") else "bigint" for v in values))
     arrays = ", ".join(f"CAST(? AS {kind}[])" for kind in types)
     return Insertion(plain, adding, places, f"SELECT * FROM unnest({arrays})")
 
@@ -54,11 +61,11 @@ def _insertion(table: str, keys: Mapping[str, str], beside: tuple[str, str, str]
 def write_rows(
     database: Database, table: SumTable, rows: Iterable[tuple[tuple[Any, ...], Sequence[int]]], adding: bool
 ) -> None:
-    """Write rows (each with its key, the additional column, and its VALUES) within an open transaction."""
+    """Write rows (each with its key and the columns beside it, and its VALUES) within an open transaction."""
     whole: list[tuple[Any, ...]] = []
     narrow: list[tuple[Any, ...]] = []
     # Sorted by key, so that writers lock in the same order and each page is visited once.
-    for head, sums in sorted(rows, key=lambda row: row[0][:-1]):
+    for head, sums in sorted(rows, key=lambda row: row[0][: table.keys]):
         values: Sequence[int | float] = sums
         into = narrow
         if any(values[COMMON_END:]):

@@ -21,6 +21,7 @@ MEMBER, KEY = ids.new("member"), ids.new("key")
 ZERO = dict.fromkeys(UsageRecord._fields, 0) | dict.fromkeys(
     ("operation", "provider", "asked", "served", "source", "finish", "price_version"), ""
 )
+ZERO |= dict.fromkeys(("session", "tags"))
 MODEL = {"served": "small", "provider": "vendor", "source": "app"}
 
 

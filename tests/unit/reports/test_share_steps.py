@@ -1,4 +1,4 @@
-"""Usage by tag and session over time, summed from usage rows."""
+"""Usage by tag and session over time, read from the rollups."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,6 +8,7 @@ from gateway import ids
 from gateway.clock import HOUR_US, SECOND_US
 from gateway.metering.activity import Owners, Span
 from gateway.metering.models import MODELS
+from gateway.metering.rollups.job import Rollups
 from gateway.metering.usage_table import UsageRecord, raw_id, write_row
 from gateway.reports.shares import ShareQuestion, read_share_steps
 from gateway.store.database import Database
@@ -42,14 +43,15 @@ def database(database_url: str, open_store: Callable[..., Database], clock) -> I
     ]
     journal.append(*map(write_row, rows)).wait(60)
     journal.close()
+    Rollups(opened).catch_up()
     yield opened
 
 
 def read(
     database: Database, group: str, values: list[str], tag: str = ""
 ) -> dict[tuple[int, str], tuple[int, int, int]]:
-    question = ShareQuestion(Owners((PROJECT,)), Span(HOUR, HOUR + 2, "all"), group, tag)
-    found = read_share_steps(database, question, values, HOUR_US)
+    question = ShareQuestion(Owners((PROJECT,)), Span(HOUR, HOUR + 2, "hour"), group, tag)
+    found = read_share_steps(database, question, values)
     return {
         (step.step - HOUR, step.id): (step.figures.requests, step.figures.input_tokens, step.figures.cost_nusd)
         for step in found
@@ -57,9 +59,12 @@ def read(
 
 
 def test_sessions_are_summed_by_hour(database: Database) -> None:
-    assert read(database, "session", ["a", "b"]) == {(0, "a"): (2, 20, 300), (1, "b"): (1, 10, 400)}
+    without = {(1, ""): (1, 10, 800)}
+    assert read(database, "session", ["a", "b"]) == {(0, "a"): (2, 20, 300), (1, "b"): (1, 10, 400)} | without
+    assert read(database, "session", ["b"]) == {(0, "(other)"): (2, 20, 300), (1, "b"): (1, 10, 400)} | without
 
 
 def test_values_of_a_tag_are_summed_by_hour(database: Database) -> None:
-    assert read(database, "tag", ["x", ""], "team") == {(0, "x"): (1, 10, 100), (1, ""): (2, 20, 1200)}
-    assert read(database, "tag", [], "team") == {}
+    rest = {(0, "(other)"): (1, 10, 200), (1, ""): (2, 20, 1200)}
+    assert read(database, "tag", ["x"], "team") == {(0, "x"): (1, 10, 100)} | rest
+    assert read(database, "tag", [], "no-such") == {(0, ""): (2, 20, 300), (1, ""): (2, 20, 1200)}

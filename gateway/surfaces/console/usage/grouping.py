@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.projects import list_projects
 from gateway.accounts.teams import list_teams
-from gateway.reports.shares import OTHER
-from gateway.surfaces.console.usage.row_steps import PARTS
+from gateway.metering.rollups.rollup_table import OTHER
+from gateway.surfaces.console.usage.tag_steps import PARTS
 from gateway.surfaces.usage_report import BREAKDOWNS, visible_keys
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
@@ -17,7 +17,7 @@ NO_SESSION = "No session"
 NO_TAG = "Without this tag"
 OTHERS = {OTHER: "All others"}
 APPS = "appBreakdown"
-ROWS = ("tag", "session")
+TAGS = ("tag", "session")
 
 
 class GroupName(NamedTuple):
@@ -30,21 +30,21 @@ class GroupName(NamedTuple):
 
 class Grouping(NamedTuple):
     """A way to group. `report` is the breakdown of the usage report that it is made of, "app" for that by app, "tag"
-    and "session" for those of usage rows."""
+    and "session" for those of tags."""
 
     label: str
     report: str
     find_name: Callable[[Visitor], Callable[[dict[str, Any]], GroupName]]
 
     @property
-    def is_of_rows(self) -> bool:
-        """Return whether it is summed from usage rows, which are not kept for ever."""
-        return self.report in ROWS
+    def is_of_tags(self) -> bool:
+        """Return whether it is by tag or session."""
+        return self.report in TAGS
 
     @property
     def parts(self) -> str:
         """Return the member of a step that holds the parts."""
-        if self.is_of_rows:
+        if self.is_of_tags:
             return PARTS
         return BREAKDOWNS.get(self.report, APPS)
 

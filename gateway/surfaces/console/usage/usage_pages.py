@@ -14,7 +14,7 @@ from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.plots import Plot, build_plot
 from gateway.surfaces.console.shown_figures import round_cost, round_count
 from gateway.surfaces.console.usage.grouping import APPS, GROUPS, Grouping, GroupName
-from gateway.surfaces.console.usage.row_steps import list_tags, read_row_steps
+from gateway.surfaces.console.usage.tag_steps import list_tags, read_tag_steps
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.usage_report import MANY, apps_of, usage_of
 from gateway.surfaces.visitor import MANAGERS, Visitor
@@ -27,7 +27,6 @@ RANGES = {"7d": "7 days", "1h": "1 hour", "24h": "24 hours", "30d": "30 days", "
 MEASURES = {"spend": "Spend", "requests": "Requests", "tokens": "Tokens"}
 COUNTS = ("requestCount", "errorCount", "cacheCount", "inputTokens", "outputTokens")
 COSTS = ("cost", "apiKeysCost", "discountSavings")
-LONG = ("365d",)  # for groups that are summed from usage rows
 LONGEST_TAG = 64
 SHOWN = 100  # rows of a table
 SHORT_PERIOD = 31  # days or hours that are listed even without requests
@@ -46,10 +45,9 @@ def show(call: PageCall) -> Outbound:
     group = _choose(dict.fromkeys(GROUPS, ""), arguments.get("groupBy"))
     grouping = GROUPS[group]
     measure = _choose(MEASURES, arguments.get("measure"))
-    ranges = {name: label for name, label in RANGES.items() if not (grouping.is_of_rows and name in LONG)}
-    time_range = _choose(ranges, arguments.get("timeRange"))
+    time_range = _choose(RANGES, arguments.get("timeRange"))
     scope: dict[str, str] = {name: arguments[name] for name in ("projectId", "apiKeyId") if name in arguments}
-    if grouping.parts == APPS or grouping.is_of_rows:
+    if grouping.parts == APPS or grouping.is_of_tags:
         scope.pop("apiKeyId", None)
     tags: list[str] = []
     if group == "tag":
@@ -59,7 +57,7 @@ def show(call: PageCall) -> Outbound:
         project.id: project.name for project in list_projects(call.services.store.database, list(visitor.memberships))
     }
     steps = _read_steps(visitor, {**scope, "timeRange": time_range}, grouping, tag)
-    before = {} if grouping.is_of_rows else _find_period_before(call, time_range)
+    before = _find_period_before(call, time_range)
     earlier = _read_steps(visitor, {**scope, **before}, grouping, tag) if before else []
     many = sum(len(step[grouping.parts]) for step in (*steps, *earlier)) > MANY
     name = grouping.find_name(visitor)
@@ -74,7 +72,7 @@ def show(call: PageCall) -> Outbound:
         logs="/console/logs",
         fields=[
             ("projectId", "Project", _options(projects, scope.get("projectId", ""))),
-            ("timeRange", "Time", _options(ranges, time_range)),
+            ("timeRange", "Time", _options(RANGES, time_range)),
             ("groupBy", "By", _options({name: one.label for name, one in GROUPS.items()}, group)),
             ("measure", "Plot of", _options(MEASURES, measure)),
         ],
@@ -106,8 +104,8 @@ def _find_period_before(call: PageCall, time_range: str) -> dict[str, str]:
 
 def _read_steps(visitor: Visitor, chosen: dict[str, str], grouping: Grouping, tag: str) -> Steps:
     """Return the hours or days of the period, each with its breakdown."""
-    if grouping.is_of_rows:
-        return read_row_steps(visitor, chosen, grouping.report, tag)
+    if grouping.is_of_tags:
+        return read_tag_steps(visitor, chosen, grouping.report, tag)
     if grouping.parts != APPS:
         steps: Steps = usage_of(visitor, {**chosen, "groupBy": grouping.report})["activity"]
         return steps

@@ -58,6 +58,8 @@ def some_row(dice: random.Random, at_us: int, **given):
             "error": dice.choice((None, None, "timeout", "client_error")),
             "extra": dice.choice((None, None, EXTRA)),
             "storage_nusd": dice.choice((None, 40)),
+            "session": dice.choice((None, "first", "second")),
+            "tags": dice.choice((None, '{"team":"search"}', '{"team":"ads","user":"\u00e9va"}')),
             **given,
         },
     )
@@ -455,3 +457,92 @@ def test_on_postgresql_rows_become_the_same_sums(postgresql_url, open_store, mon
     one.check()
     assert late.list_dirty(database) == []
     assert request_at(0)[:6] == bytes(6)
+
+
+def tag_names(database: Database) -> dict[str, set[str]]:
+    rows = database.report(lambda: database.fetch("SELECT provider, name FROM rollup WHERE series = 6"))
+    names: dict[str, set[str]] = {}
+    for tag, name in rows:
+        names.setdefault(tag, set()).add(name)
+    return names
+
+
+def test_values_of_tags_are_bounded_and_the_others_are_one_value(world, monkeypatch):
+    for name, most in (("MOST_SESSIONS", 3), ("MOST_VALUES", 2), ("MOST_TAGS", 3)):
+        monkeypatch.setattr(f"gateway.metering.rollups.name_limits.{name}", most)
+    one = world()
+    hour_us = one.clock.now_us() // HOUR_US * HOUR_US
+    for number in range(12):
+        tags = {"team": f"t{number % 5}", "user": f"u{number}", f"tag-{number}": "x"}
+        given = {"session": f"s{number}", "tags": orjson.dumps(tags).decode(), "posted_at": 1, "project": PROJECTS[0]}
+        one.add(some_row(one.dice, hour_us + number * 2000, **given))
+    one.settle()
+    found = stored_sums(one.database)
+    assert tag_names(one.database) == {
+        "": {"s0", "s1", "s2", "(other)"},
+        "team": {"t0", "t1", "(other)"},
+        "user": {"u0", "u1", "(other)"},
+        "tag-0": {"x"},
+    }
+    for series in (Series.PROJECT_TAG, Series.KEY_TAG):
+        for tag in ("", "team", "user"):
+            assert sum(values[0] for key, values in found.items() if key[0] == series and key[4] == tag) == 12
+    one.rollups.rebuild(0, 10**9)
+    assert stored_sums(one.database) == found
+    one.clock.advance(5 * 86_400)
+    one.settle()
+    assert one.purge.run() == 12
+    assert stored_sums(one.database) == found
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_tags_with_a_nul_and_long_values_are_counted(request, open_store, kind):
+    database = open_store(request.getfixturevalue(f"{kind}_url"))
+    tags = orjson.dumps({"a\0b": "c\0d", "long": "x" * 256, "empty": ""}).decode()
+    one = World(database, FakeClock(), 1)
+    one.clock.set(database.now_us())
+    one.add(some_row(one.dice, one.clock.now_us() - HOUR_US, tags=tags, session=None, posted_at=1))
+    one.rollups.catch_up()
+    assert tag_names(database) == {"a\ufffdb": {"c\ufffdd"}, "long": {"x" * 256}}
+
+
+def forget_tags(database: Database) -> None:
+    """Make the store one that a release left behind that does not know sums of tags."""
+    database.execute("DELETE FROM rollup WHERE series IN (6, 7, 14, 15, 22, 23)")
+    database.execute("UPDATE rollup_state SET tagged = 0, tagged_until = 0")
+
+
+def test_after_an_update_the_tags_of_existing_rows_are_summed_before_any_is_removed(world, monkeypatch):
+    one = world()
+    for days in (70, 9, 3, 0):
+        one.post(12, ago_us=days * DAY_US)
+    one.settle()
+    one.database.write(lambda: forget_tags(one.database))
+    assert one.purge.run() == 0
+    one.post(5)
+    monkeypatch.setattr(job, "LONGEST_S", -1.0)
+    one.clock.advance(5)
+    one.rollups.advance()
+    assert late.list_dirty(one.database) != [] and one.purge.run() == 0
+    monkeypatch.undo()
+    one.settle()
+    one.check()
+    assert one.purge.run() > 0
+    one.check()
+
+
+def test_tags_of_rows_that_an_older_release_summed_meanwhile_are_added(world, monkeypatch):
+    one = world()
+    one.post(10)
+    one.settle()
+    one.clock.advance(60)
+    one.post(10)
+    with monkeypatch.context() as older:
+        older.setattr("gateway.metering.rollups.fold.list_tags", lambda session, tags: [])
+        older.setattr("gateway.metering.rollups.name_limits.list_tags", lambda session, tags: [])
+        before = one.rollups.state()
+        one.settle()
+    same = "UPDATE rollup_state SET tagged = ?, tagged_until = ?"
+    one.database.write(lambda: one.database.execute(same, (before.tagged, before.tagged_until)))
+    one.settle()
+    one.check()

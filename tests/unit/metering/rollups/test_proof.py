@@ -25,8 +25,9 @@ def summed(database, clock, monkeypatch) -> Database:
         monkeypatch.setattr(f"gateway.metering.rollups.{name}.pause", lambda s: None)
     now_us, dice = database.now_us(), random.Random(6)
     days = (0, 1, 9, 2 * BLOCK_DAYS)
+    given = {"cost_nusd": 50, "source": "app", "session": "s", "tags": '{"team":"search"}'}
     insert_rows(database, *(
-        usage_row(now_us - day * DAY_US - dice.randrange(HOUR_US), posted_at=now_us - 1, cost_nusd=50, source="app")
+        usage_row(now_us - day * DAY_US - dice.randrange(HOUR_US), posted_at=now_us - 1, **given)
         for day in days
         for _ in range(6)
     ))  # fmt: skip
@@ -57,7 +58,9 @@ LEVELS = ((0, 1), (DAILY, HOURS), (BLOCKS, BLOCK_HOURS))
 
 
 @pytest.mark.parametrize(
-    "series", [(2, 5), (3, 4), (0, 1), (1, 4), tuple(Series)], ids=["sources", "keys", "projects", "models", "all"]
+    "series",
+    [(2, 5), (3, 4), (0, 1), (1, 4), (6, 7), tuple(Series)],
+    ids=["sources", "keys", "projects", "models", "tags", "all"],
 )
 @pytest.mark.parametrize("which", ["MIN", "MAX"], ids=["removed", "held"])
 def test_sums_that_are_wrong_by_one_alike_on_all_levels_are_noticed(summed, series, which) -> None:

@@ -38,7 +38,9 @@ def test_every_statement_finds_its_rows_by_an_index(sqlite_url, open_store, cloc
     database = open_store(sqlite_url)
     rollups, now_us = Rollups(database), database.now_us()
     rollups.catch_up()
-    old = [usage_row(now_us - 5 * DAY_US - n * HOUR_US // 40, posted_at=now_us, cost_nusd=n) for n in range(100)]
+    old_us = now_us - 5 * DAY_US
+    given = {"posted_at": now_us, "session": "s", "tags": '{"team":"search"}'}
+    old = [usage_row(old_us - n * HOUR_US // 40, cost_nusd=n, **given) for n in range(100)]
     insert_rows(database, *old, *(usage_row(now_us - n, posted_at=now_us) for n in range(50)))
     noted = note_statements(monkeypatch)
     rollups.catch_up()

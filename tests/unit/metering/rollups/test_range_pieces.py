@@ -37,6 +37,7 @@ class Hour:
 
     def row(self, after_us: int, **given):
         names = {"api_key": bytes([self.dice.randrange(5)]) * 16, "served": self.dice.choice("abc"), "source": "app"}
+        names |= {"session": self.dice.choice((None, "first")), "tags": self.dice.choice((None, '{"team":"search"}'))}
         counts = {"cost_nusd": self.dice.randrange(99), "posted_at": self.database.now_us() - 1}
         return usage_row(self.start_us + after_us, **(names | counts | given))
 

@@ -150,6 +150,7 @@ def test_usage_is_stacked_by_tag_and_session_with_links_to_the_requests(open_ten
         assert "metadata=team%3Asearch" in by_tag and "Without this tag" in by_tag
         by_session = read(tenants, owner, "?groupBy=session&timeRange=24h")
         assert "session=first" in by_session and "session=second" in by_session and "No session" in by_session
-        assert 'value="365d"' not in by_session
+        year = read(tenants, owner, "?groupBy=session&timeRange=365d")
+        assert requests_of(year) == 3 and "session=first" in year and "session=second" in year
         assert "session=first" not in read(tenants, tenants["acme developer"], "?groupBy=session")
         assert requests_of(read(tenants, owner, "?groupBy=tag&tag=nothing-of-this-name")) == 3

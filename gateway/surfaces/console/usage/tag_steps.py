@@ -1,4 +1,4 @@
-"""Usage by tag or session over time, which is summed from usage rows: both have too many values for statistics."""
+"""Usage by tag or session over time, in the form of the usage report."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -6,24 +6,23 @@ from typing import Any
 
 import orjson
 
-from gateway.clock import DAY_US, HOUR_US
 from gateway.metering.activity import Span
+from gateway.metering.rollups.rollup_table import OTHER
 from gateway.metering.usage_table import raw_id
-from gateway.reports.shares import OTHER, ShareQuestion, read_share_steps, read_shares
+from gateway.reports.shares import ShareQuestion, read_share_steps, read_shares
 from gateway.store.database import Database
 from gateway.surfaces.report_windows import read_window
 from gateway.surfaces.usage_report import ActivityQuery, owners_of, usage_of, write_short
 from gateway.surfaces.validation_schemas import read_fields
 from gateway.surfaces.visitor import Visitor
 
-PARTS = "rowBreakdown"
+PARTS = "tagBreakdown"
 SHOWN = 100  # values with the highest cost; the others are one part
 PROJECTS = 20
 LATEST = 500  # rows of each project in which names of tags are searched
-REST = ("requestCount", "inputTokens", "outputTokens", "totalTokens", "cost", "discountSavings")
 
 
-def read_row_steps(visitor: Visitor, chosen: dict[str, str], group: str, tag: str) -> list[dict[str, Any]]:
+def read_tag_steps(visitor: Visitor, chosen: dict[str, str], group: str, tag: str) -> list[dict[str, Any]]:
     """Return the hours or days of a period in the form of the usage report, each with its parts by `group` ("session",
     or "tag" with the name `tag`)."""
     steps: list[dict[str, Any]] = usage_of(visitor, chosen)["activity"]
@@ -31,14 +30,14 @@ def read_row_steps(visitor: Visitor, chosen: dict[str, str], group: str, tag: st
     window = read_window(given, visitor.services.clock.now_us())
     database = visitor.services.store.database
     owners = owners_of(visitor, given.get("projectId"))
-    question = ShareQuestion(owners, Span(window.span.first, window.span.end, "all"), group, tag)
-    values = [share.id for share in read_shares(database, question)[:SHOWN] if share.id != OTHER]
-    size = DAY_US if window.span.step == "day" else HOUR_US
+    whole = Span(window.span.first, window.span.end, "all")
+    values = [share.id for share in read_shares(database, ShareQuestion(owners, whole, group, tag))]
+    shown = [value for value in values[:SHOWN] if value not in ("", OTHER)]
     parts: dict[str, list[dict[str, Any]]] = {}
-    for row in read_share_steps(database, question, values, size):
+    for row in read_share_steps(database, ShareQuestion(owners, window.span, group, tag), shown):
         part = {"id": row.id, "tag": tag, **write_short(row.figures)}
         parts.setdefault(window.label(row.step), []).append(part)
-    return [{**step, PARTS: _with_rest(step, parts.get(step["date"], []), tag)} for step in steps]
+    return [{**step, PARTS: parts.get(step["date"], [])} for step in steps]
 
 
 def list_tags(visitor: Visitor, project_id: str | None) -> list[str]:
@@ -53,11 +52,3 @@ def _latest_tags(database: Database, projects: Sequence[str]) -> list[str]:
     sql = "SELECT tags FROM usage WHERE project = ? ORDER BY request DESC LIMIT ?"
     rows = [row for project in projects for row in database.fetch(sql, (raw_id(project), LATEST))]
     return [row[0] for row in rows if row[0]]
-
-
-def _with_rest(step: dict[str, Any], parts: Sequence[dict[str, Any]], tag: str) -> list[dict[str, Any]]:
-    """Return the parts, and the usage of all further values. Statistics may lag behind the rows."""
-    rest = {name: step.get(name, 0) - sum(part[name] for part in parts) for name in REST}
-    if rest["requestCount"] > 0 or rest["cost"] > 1e-9:
-        return [*parts, {"id": OTHER, "tag": tag, **{name: max(0, value) for name, value in rest.items()}}]
-    return list(parts)
