@@ -59,8 +59,9 @@ hypothesis.settings.register_profile("few", derandomize=True, deadline=None, max
 hypothesis.settings.load_profile("steady")
 
 # A folder without certificates. Each client of httpx and of the SDKs would otherwise read the public authorities, which
-# takes some 20 ms even for a URL without TLS; tests with TLS use their own certificates.
+# takes some 20 ms even for a URL without TLS; tests with TLS use their own certificates. httpx prefers the file.
 os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent / "tests" / "support")
+os.environ.pop("SSL_CERT_FILE", None)
 
 late_imports.put_off()
 cheap_passwords.make_cheap()
