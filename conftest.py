@@ -119,13 +119,20 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_teardown() -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """Collect garbage between tests only. Collected at any moment, a client of a vendor closes its connections in the
-    event loop or in a native thread, which fails there, in a test that did not make it."""
+    event loop or in a native thread, which fails there, in a test that did not make it.
+
+    After a module the remaining objects are frozen: imported libraries and caches, a million objects that each further
+    collection would examine."""
     objects, _, collections = gc.get_count()
     if objects > MOST_OBJECTS:
         gc.collect(1 if collections < COLLECTIONS else 2)
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
