@@ -15,9 +15,10 @@ from gateway.accounts.projects import list_projects
 from gateway.clock import SECOND_US, to_iso
 from gateway.engine.routing_decisions import read_decision
 from gateway.errors import InvalidRequest, NotFound
+from gateway.metering.log.archived_requests import find_logged, search_log
 from gateway.metering.log.log_entries import first_id
-from gateway.metering.log.records import LoggedRequest, find_request
-from gateway.metering.log.search import LogFilter, LogScope, search
+from gateway.metering.log.records import LoggedRequest
+from gateway.metering.log.search import LogFilter, LogScope
 from gateway.money import format_usd
 from gateway.operator.installation_commands import Installation, check_scope, opened
 from gateway.operator.output import AS_JSON, is_json, print_json, print_table, printable, read_time
@@ -106,7 +107,7 @@ class LogQuery:
         before: bytes | None = None
         count = 0
         while count < limit:
-            page = search(self.installation.database, self.scopes, filters, before, PAGE)
+            page = search_log(self.installation.database, self.scopes, filters, before, PAGE)
             for request in page.requests:
                 if self.failed and request.status < 400 and not request.error:
                     continue
@@ -216,10 +217,10 @@ def _print_lines(query: LogQuery, requests: list[LoggedRequest]) -> None:
 
 
 def _find(installation: Installation, ident: str) -> LoggedRequest:
-    request = find_request(installation.database, ident)
+    request = find_logged(installation.database, ident)
     if request is None and ident:
         scopes = [LogScope(project.id) for project in list_projects(installation.database)]
-        labelled = search(installation.database, scopes, LogFilter(label=ident), None, 1).requests
+        labelled = search_log(installation.database, scopes, LogFilter(label=ident), None, 1).requests
         request = labelled[0] if labelled else None
     if request is None:
         raise NotFound(f"There is no request {ident} in the log. The id is unknown, or the request was deleted.")

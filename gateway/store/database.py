@@ -96,6 +96,8 @@ class Database:
         self.replica: ReadReplica | None = None
         # Answers the questions of reports instead of the tables (metering/rollups/queries.py), if one is configured.
         self.statistics: Any = None
+        # Requests whose usage rows were removed from the tables (metering/log/archived_requests.py), if they are kept.
+        self.archive: Any = None
 
     @property
     def peewee(self) -> peewee.Database:

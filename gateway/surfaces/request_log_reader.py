@@ -13,8 +13,9 @@ from gateway.accounts.keys import list_keys
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.errors import Forbidden, InvalidRequest, NotFound
-from gateway.metering.log.records import LoggedRequest, find_request
-from gateway.metering.log.search import LogFilter, LogPage, LogScope, search, search_current
+from gateway.metering.log.archived_requests import find_logged, search_log
+from gateway.metering.log.records import LoggedRequest
+from gateway.metering.log.search import LogFilter, LogPage, LogScope, search_current
 from gateway.metering.usage_table import raw_id
 from gateway.surfaces.http import LABEL_LENGTH, Inbound
 from gateway.surfaces.validation_schemas import Body, Counted, Moment, OneOf, TextField
@@ -131,7 +132,7 @@ def read_page(visitor: Visitor, fields: Mapping[str, Any], inbound: Inbound, lim
     """Return the page of a LogsPageQuery."""
     scopes = scopes_of(visitor, fields.get("projectId", ""), fields.get("apiKeyId", ""), fields.get("userId", ""))
     before = read_cursor(fields.get("cursor", ""))
-    return search(visitor.services.store.database, scopes, filter_of(fields, inbound), before, limit)
+    return search_log(visitor.services.store.database, scopes, filter_of(fields, inbound), before, limit)
 
 
 def find_newest(visitor: Visitor) -> LoggedRequest | None:
@@ -144,7 +145,7 @@ def find_one(visitor: Visitor, ident: str) -> LoggedRequest:
     organization's request, and Forbidden for one that a developer's own keys did not send."""
     database = visitor.services.store.database
     if CURSOR.fullmatch(ident):
-        request = find_request(database, ident)
+        request = find_logged(database, ident)
     else:
         request = None
     if request is None and len(ident) <= LABEL_LENGTH:

@@ -48,6 +48,7 @@ from gateway.limits.rate_limits import RateLimiter
 from gateway.limits.rate_rules import RateLimits
 from gateway.limits.spending import Spending
 from gateway.metering.clickhouse.clickhouse_http import open_client
+from gateway.metering.clickhouse.clickhouse_log import ClickHouseLog
 from gateway.metering.clickhouse.clickhouse_reports import ClickHouseAnswers
 from gateway.metering.clickhouse.sink import UsageSink
 from gateway.metering.payload_quota import PayloadQuota
@@ -258,14 +259,17 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
 
 
 def _open_sink(base: WorkerBase) -> UsageSink:
-    """Return the delivery of usage to ClickHouse, and let it answer reports if the settings say so. SettingsError."""
+    """Return the delivery of usage to ClickHouse. It answers reports and keeps the request log if the settings say so.
+    SettingsError."""
     store = base.store
     chosen = base.settings.analytics
     client = open_client(base.transport, chosen.clickhouse_url, chosen.table)
     states = base.telemetry.states
     sink = UsageSink(store.database, store.documents, base.clock, states, client, chosen.table, chosen.batch_rows)
     if client is not None and chosen.reports == "clickhouse":
-        store.database.statistics = ClickHouseAnswers(sink, client, base.clock)
+        answers = ClickHouseAnswers(sink, client, base.clock)
+        store.database.statistics = answers
+        store.database.archive = ClickHouseLog(client, chosen.table, answers)
     return sink
 
 

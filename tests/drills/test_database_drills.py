@@ -1,5 +1,4 @@
-"""Faults of the database and of Redis around two nodes under load: what callers see, and whether rows and money are
-whole.
+"""Faults of the database and of Redis around two nodes under load: effect on callers, rows and money.
 
 PostgreSQL with streaming replication, PgBouncer, and Redis with a Sentinel are real. `make drills`; docs/reliability.md
 has the table, which WRITE_GOLDENS=1 writes.

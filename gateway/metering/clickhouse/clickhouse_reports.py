@@ -59,6 +59,12 @@ class ClickHouseAnswers:
         self._state = None
         self._asked_at = self._clock.monotonic() + RETRY_S
 
+    def begin_us(self) -> int | None:
+        """Return the time from which ClickHouse has all rows; None while it is not usable."""
+        if self._state is None:
+            return None
+        return self._state.since_us
+
     def fetch_rows(self, question: RollupQuestion) -> list[Row]:
         """Return the rows with usage, as the function of the rollups. NotCovered, Unavailable."""
         return self._fetch(question)
@@ -112,8 +118,8 @@ class ClickHouseAnswers:
         return self._client.query(sql, **given, **values)
 
     def _check_covered(self, start_us: int) -> None:
-        state = self._state
-        if state is None or start_us < state.since_us:
+        begin_us = self.begin_us()
+        if begin_us is None or start_us < begin_us:
             raise NotCovered
 
 

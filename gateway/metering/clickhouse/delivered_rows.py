@@ -1,7 +1,7 @@
 """The table of usage in ClickHouse: its columns, its rows as JSON, and the SQL that reads them from the database.
 
-A row is one attempt, as in `usage`, with all figures of reports computed. Rows with equal keys are one row: the newest
-`version` counts, so a row may be delivered any number of times.
+A row is one attempt with all columns of `usage`, and all figures of reports computed. Rows with equal keys are one row:
+the newest `version` counts, so a row may be delivered any number of times.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,11 @@ from gateway.store.database import Database
 
 IDS = ("request", "organization", "project", "api_key", "member")
 TEXTS = ("operation", "provider", "asked", "served", "source", "finish", "error")
-FREE_TEXTS = ("price_version", "label", "session", "tags")
+FREE_TEXTS = ("price_version", "label", "session", "tags", "extra")
 NUMBERS = ("attempt", "kind", "status", "mode", "basis", "flags", "duration_ms", "ttft_ms")
+COUNTS = ("input", "cache_read", "cache_write", "output", "reasoning", "discount_ppm")
 TIMES = ("at", "posted_at")
-SELECTED = (*IDS, *TEXTS, *FREE_TEXTS, *NUMBERS, *TIMES)
+SELECTED = (*IDS, *TEXTS, *FREE_TEXTS, *NUMBERS, *COUNTS, *TIMES)
 # How many blocks of inserts a table remembers, to ignore repeated ones.
 REMEMBERED = 1_000
 
@@ -25,13 +26,15 @@ TYPES = {
     **dict.fromkeys(IDS, "String"),
     **dict.fromkeys(TEXTS, "LowCardinality(String)"),
     **dict.fromkeys(FREE_TEXTS, "String"),
-    **dict.fromkeys(NUMBERS, "Int32"),
+    **dict.fromkeys((*NUMBERS, *COUNTS), "Int32"),
     "at_us": "Int64",
     "posted_us": "Int64",
     **dict.fromkeys(FIGURES, "Int64"),
     "version": "UInt64",
 }
-NAMES = (*IDS, *TEXTS, *FREE_TEXTS, *NUMBERS, "at_us", "posted_us", *FIGURES)
+NAMES = (*IDS, *TEXTS, *FREE_TEXTS, *NUMBERS, *COUNTS, "at_us", "posted_us", *FIGURES)
+# The value of a column in which a usage row has none.
+EMPTY = [0 if "Int" in TYPES[name] else "" for name in NAMES[len(IDS) :]]
 
 
 def table_sql(table: str) -> tuple[str, ...]:
@@ -61,7 +64,7 @@ def write(rows: Sequence[Sequence[Any]], version: int) -> bytes:
     lines = []
     for row in rows:
         values: list[Any] = [bytes(value).hex() for value in row[: len(IDS)]]
-        values += ["" if value is None else value for value in row[len(IDS) :]]
+        values += [empty if value is None else value for value, empty in zip(row[len(IDS) :], EMPTY, strict=True)]
         line: dict[str, Any] = dict(zip(NAMES, values, strict=True))
         line["version"] = version
         lines.append(orjson.dumps(line))

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+import orjson
+
 from gateway.errors import Cancelled, Internal, UpstreamFailed
 from gateway.metering.figures import EXTRA_COUNTS
 from gateway.metering.log.log_entries import LogEntry, entries_of
@@ -112,6 +114,9 @@ class LoggedRequest:
         """The caller's metadata."""
         if self.entry:
             return self.entry.tags
+        tags = next((attempt.tags for attempt in self.attempts if attempt.tags), None)
+        if tags:
+            return orjson.loads(tags)
         return {}
 
     @property

@@ -5,7 +5,7 @@ that order. Conditions without an index are checked for the next `DEPTH` rows of
 or empty although older matches exist; its `following` is the id at which to continue.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -58,6 +58,10 @@ class LogPage(NamedTuple):
 
 
 Condition = tuple[str, tuple[Any, ...]]
+# Takes the id to continue before, and a number. Returns ids, newest first, and the id down to which all are known
+# (None: to the end).
+FindIds = Callable[[bytes, int], tuple[list[bytes], bytes | None]]
+ReadRequests = Callable[[Sequence[bytes]], list[LoggedRequest]]
 
 
 class _Source(NamedTuple):
@@ -71,10 +75,16 @@ class _Source(NamedTuple):
 
 
 def search(
-    database: Database, scopes: Sequence[LogScope], filters: LogFilter, before: bytes | None, limit: int
+    database: Database,
+    scopes: Sequence[LogScope],
+    filters: LogFilter,
+    before: bytes | None,
+    limit: int,
+    oldest: bytes = b"",
 ) -> LogPage:
-    """Return the newest `limit` matches of `filters` that are older than `before`. A replica may lack the newest."""
-    return database.view(partial(_search, database, scopes, filters, before or NEWEST, limit))
+    """Return the newest `limit` matches of `filters` that are older than `before` and not older than `oldest`, of the
+    rows in the database. A replica may lack the newest."""
+    return database.view(partial(_search, database, scopes, filters, before or NEWEST, limit, oldest))
 
 
 def search_current(database: Database, scopes: Sequence[LogScope], filters: LogFilter) -> LoggedRequest | None:
@@ -83,19 +93,46 @@ def search_current(database: Database, scopes: Sequence[LogScope], filters: LogF
     return next(iter(page.requests), None)
 
 
-def _search(database: Database, scopes: Sequence[LogScope], filters: LogFilter, before: bytes, limit: int) -> LogPage:
+def _search(
+    database: Database,
+    scopes: Sequence[LogScope],
+    filters: LogFilter,
+    before: bytes,
+    limit: int,
+    oldest: bytes = b"",
+) -> LogPage:
+    find = find_stored(database, scopes, filters, oldest)
+    return collect_page(find, partial(read_requests, database), scopes, filters, before, limit)
+
+
+def find_stored(database: Database, scopes: Sequence[LogScope], filters: LogFilter, oldest: bytes) -> FindIds:
+    """Return a function that finds ids of requests that may match, in the database. Call it inside a read."""
     sources = [source for scope in scopes for source in _sources(scope, filters)]
+    return partial(_candidates, database, sources, max(oldest, oldest_id(filters)))
+
+
+def oldest_id(filters: LogFilter) -> bytes:
+    """Return the id before which no request matches."""
     if filters.from_us is None:
-        oldest = b""
-    else:
-        oldest = first_id(filters.from_us)
+        return b""
+    return first_id(filters.from_us)
+
+
+def collect_page(
+    find: FindIds,
+    read: ReadRequests,
+    scopes: Sequence[LogScope],
+    filters: LogFilter,
+    before: bytes,
+    limit: int,
+) -> LogPage:
+    """Return the newest matches among the requests of `find`, which `read` reads, after a bounded number of rounds."""
     if filters.to_us is not None:
         before = min(before, first_id(filters.to_us))
     matches: list[LoggedRequest] = []
     for _ in range(ROUNDS):
-        requests, bound = _candidates(database, sources, oldest, before, limit + 1)
-        records = read_requests(database, requests)
-        matches += [record for record in records if is_seen(record, scopes) and is_met(record, filters)]
+        requests, bound = find(before, limit + 1)
+        matches += [record for record in read(requests) if is_seen(record, scopes) and is_met(record, filters)]
         if len(matches) > limit:
             return LogPage(matches[:limit], matches[limit - 1].request)
         if bound is None:

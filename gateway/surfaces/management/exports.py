@@ -6,17 +6,16 @@ export says from when on they exist: statistics of the time before are in `GET /
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from msgspec import to_builtins
 
 from gateway.clock import DAY_US, to_iso
 from gateway.metering.figures import CLIENT_CODES
+from gateway.metering.log.archived_requests import log_begins_us, search_log
 from gateway.metering.log.records import LoggedRequest
-from gateway.metering.log.search import LogFilter, search
+from gateway.metering.log.search import LogFilter
 from gateway.metering.models import CACHED
-from gateway.metering.rollups.queries import rows_begin_us
 from gateway.metering.usage_table import UsageRecord
 from gateway.money import format_usd
 from gateway.runtime.loop_turns import low_priority_turn
@@ -85,8 +84,7 @@ def export_usage(call: ManagedCall[None]) -> Outbound:
         ]
         for page in _read_pages(visitor, fields, filters)
     )
-    database = call.database
-    since_us = database.read(partial(rows_begin_us, database))
+    since_us = log_begins_us(call.database)
     if span.start_us < since_us:
         more = [(ROWS_SINCE, to_iso(since_us))]
     else:
@@ -104,7 +102,7 @@ def _read_pages(visitor: Visitor, fields: Mapping[str, Any], filters: LogFilter)
     def read() -> Iterator[list[LoggedRequest]]:
         before = None
         while True:
-            page = search(visitor.services.store.database, scopes, filters, before, PAGE)
+            page = search_log(visitor.services.store.database, scopes, filters, before, PAGE)
             for start in range(0, len(page.requests), PIECE):
                 yield page.requests[start : start + PIECE]
                 low_priority_turn()

@@ -1,126 +1,25 @@
 """Usage rows in ClickHouse (its real engine): each counts once whatever fails, and reports are those of the rollups."""
 
-import random
 import re
-import zlib
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.clickhouse_server import ClickHouseServer, run_clickhouse
-from support.clock import FakeClock
-from support.usage import insert_rows, usage_row
+from support.clickhouse_site import KEYS, PROJECTS, Site
+from support.usage import insert_rows
 
-from gateway.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from gateway.clock import DAY_US, HOUR_US, MINUTE_US
 from gateway.errors import Unavailable
 from gateway.metering.activity import Owners, Span
 from gateway.metering.clickhouse.clickhouse_http import open_client
 from gateway.metering.clickhouse.clickhouse_reports import ClickHouseAnswers
-from gateway.metering.clickhouse.sink import LAG_US, UsageSink
+from gateway.metering.clickhouse.sink import LAG_US
 from gateway.metering.figures import FIGURES
-from gateway.metering.models import BYOK, CACHED, CREDITS, LATE
+from gateway.metering.models import LATE
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.queries import RollupQuestion, StepColumns, at_once, fetch_columns, fetch_rows
 from gateway.metering.rollups.rollup_table import Series
 from gateway.reports.shares import ShareQuestion, ShareStep, read_share_steps, read_shares
-from gateway.runtime.state_changes import StateLog
-from gateway.store.database import Database
-from gateway.store.documents import Documents
-from gateway.transport import Transport
-
-PROJECTS = [bytes([1]) * 16, bytes([2]) * 16]
-KEYS = [bytes([number]) * 16 for number in range(10, 14)]
-EXTRA = '{"units": {"input_audio": 5, "searches": 3}, "nusd": {"images": 11, "request": 2, "ocr": 9}}'
-TAGS = ('{"team": "search"}', '{"team": "a\\"b", "user": "x"}', None)
-
-
-def forever() -> bool:
-    return True
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseServer]:
-    with run_clickhouse(tmp_path_factory.mktemp("clickhouse")) as running:
-        yield running
-
-
-class Site:
-    """A store, a table of ClickHouse that no other test uses, and the delivery between them."""
-
-    def __init__(self, database: Database, server: ClickHouseServer, transport: Transport, table: str) -> None:
-        self.database = database
-        self.server = server
-        self.transport = transport
-        self.table = table
-        self.clock = FakeClock()
-        self.clock.freeze()
-        database.now_us = self.clock.now_us
-        self.states = StateLog()
-        self.dice = random.Random(table)
-        self.sink = self.make_sink()
-
-    def make_sink(self, batch_rows: int = 100) -> UsageSink:
-        """A delivery as another worker would make it."""
-        client = open_client(self.transport, self.server.url, self.table)
-        documents = Documents(self.database)
-        return UsageSink(self.database, documents, self.clock, self.states, client, self.table, batch_rows)
-
-    def add(self, count: int, ago_us: int = LAG_US, **given: Any) -> None:
-        """Post rows of requests up to two days old."""
-        now_us = self.clock.now_us()
-        insert_rows(
-            self.database, *(self.row(now_us - ago_us - self.dice.randrange(SECOND_US), **given) for _ in range(count))
-        )
-
-    def row(self, posted_us: int, **given: Any) -> Any:
-        dice = self.dice
-        key = dice.randrange(len(KEYS))
-        values = {
-            "posted_at": posted_us,
-            "project": PROJECTS[key % 2],
-            "api_key": KEYS[key],
-            "provider": dice.choice(("vendor", "other")),
-            "served": dice.choice(("small", "large")),
-            "source": dice.choice(("", "app", "codex")),
-            "cost_nusd": dice.randrange(10**12),
-            "input": dice.randrange(50),
-            "output": dice.randrange(50),
-            "mode": dice.choice((CREDITS, BYOK)),
-            "flags": dice.choice((0, CACHED)),
-            "error": dice.choice((None, None, "timeout", "client_error")),
-            "extra": dice.choice((None, None, EXTRA)),
-            "storage_nusd": dice.choice((None, 40)),
-            "session": dice.choice((None, "one", "two's")),
-            "tags": dice.choice(TAGS),
-        }
-        return usage_row(posted_us - dice.randrange(2 * DAY_US), **{**values, **given})
-
-    def deliver(self) -> None:
-        self.sink.run(forever)
-
-    def count(self) -> int:
-        return int(self.database.query_row("SELECT COUNT(*) FROM usage")[0])
-
-    def counted(self) -> tuple[int, int]:
-        """Rows and cost in ClickHouse."""
-        ((rows, cost),) = self.server.query(f"SELECT count(), sum(cost_nusd) FROM {self.table} FINAL")
-        return rows, cost
-
-    def check(self) -> None:
-        """Both sides have the same rows and costs."""
-        rows, cost = self.database.query_row("SELECT COUNT(*), COALESCE(SUM(cost_nusd), 0) FROM usage")
-        assert self.counted() == (int(rows), int(cost))
-        assert self.sink.check() == []
-
-
-@pytest.fixture
-def site(
-    database: Database, server: ClickHouseServer, settings: Callable[..., Any], request: pytest.FixtureRequest
-) -> Site:
-    chosen = settings()
-    table = f"usage_{zlib.crc32(request.node.nodeid.encode())}"
-    return Site(database, server, Transport(chosen.timeouts, chosen.security), table)
 
 
 def test_rows_are_delivered_in_batches_and_once(site: Site) -> None:

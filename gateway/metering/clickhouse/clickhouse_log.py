@@ -1,0 +1,118 @@
+"""The request log of removed usage rows, from the table of usage in ClickHouse."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.clock import DAY_US
+from gateway.errors import Cancelled
+from gateway.metering.clickhouse.clickhouse_http import ClickHouse
+from gateway.metering.clickhouse.clickhouse_reports import ClickHouseAnswers
+from gateway.metering.clickhouse.delivered_rows import COUNTS, IDS, NUMBERS, TIMES
+from gateway.metering.log.search import LogFilter, LogScope
+from gateway.metering.usage_table import UsageRecord, raw_id
+from gateway.store.partitions import time_of
+
+# A column of ClickHouse for each field of a usage row.
+COLUMNS = [{"at": "at_us", "posted_at": "posted_us"}.get(name, name) for name in UsageRecord._fields]
+OPTIONAL = frozenset(UsageRecord._field_defaults)
+WHOLE_NUMBERS = frozenset((*COUNTS, *NUMBERS, *TIMES))
+# The attempts of a request begin at most this long after it arrived.
+LONGEST_US = 2 * DAY_US
+# A request arrived up to this long after the time in its id, which counts milliseconds.
+PRECISION_US = 1_000
+
+
+class ClickHouseLog:
+    """The archive of the request log. It is used while reports are read from ClickHouse."""
+
+    def __init__(self, client: ClickHouse, table: str, answers: ClickHouseAnswers) -> None:
+        self._client = client
+        self._table = table
+        self.is_usable = answers.is_usable
+        self.leave = answers.leave
+        self.begin_us = answers.begin_us
+
+    def find_ids(
+        self, scopes: Sequence[LogScope], filters: LogFilter, oldest: bytes, before: bytes, limit: int
+    ) -> list[bytes]:
+        """Return ids in [oldest, before) of requests that may match, newest first. Unavailable."""
+        if not scopes:
+            return []
+        owned = " OR ".join(map(_scope_sql, scopes))
+        conditions, params = _conditions(filters)
+        having = " AND ".join(f"countIf({condition}) > 0" for condition in conditions) or "1"
+        rows = self._client.query(
+            f"SELECT request FROM {self._table} FINAL WHERE ({owned}) AND request >= '{oldest.hex()}' "
+            f"AND request < '{before.hex()}' AND {_time_sql(oldest, before)} "
+            f"GROUP BY request HAVING {having} ORDER BY request DESC LIMIT {limit}",
+            **params,
+        )
+        return [bytes.fromhex(row[0]) for row in rows]
+
+    def read_attempts(self, requests: Sequence[bytes]) -> dict[bytes, list[UsageRecord]]:
+        """Return the attempts of requests, in order. Unavailable."""
+        listed = ", ".join(f"'{request.hex()}'" for request in requests)
+        rows = self._client.query(
+            f"SELECT {', '.join(COLUMNS)} FROM {self._table} FINAL WHERE request IN ({listed}) "
+            f"AND {_time_sql(min(requests), max(requests))} ORDER BY request, attempt, kind"
+        )
+        attempts: dict[bytes, list[UsageRecord]] = {}
+        for row in rows:
+            record = UsageRecord(*map(_read_value, UsageRecord._fields, row))
+            attempts.setdefault(record.request, []).append(record)
+        return attempts
+
+
+def _time_sql(oldest: bytes, newest: bytes) -> str:
+    """Return a condition that leaves out parts of the table; ids alone leave out none."""
+    earliest = time_of(oldest or bytes(16)) - PRECISION_US
+    return f"at_us >= {earliest} AND at_us < {time_of(newest) + PRECISION_US + LONGEST_US}"
+
+
+def _scope_sql(scope: LogScope) -> str:
+    clauses = [f"project = '{raw_id(scope.project_id).hex()}'"]
+    if scope.member_id:
+        clauses.append(f"member = '{raw_id(scope.member_id).hex()}'")
+    if scope.key_ids:
+        keys = ", ".join(f"'{raw_id(key).hex()}'" for key in scope.key_ids)
+        clauses.append(f"api_key IN ({keys})")
+    return f"({' AND '.join(clauses)})"
+
+
+def _conditions(filters: LogFilter) -> tuple[list[str], dict[str, str]]:
+    """Return conditions, each of which some attempt of a match meets, and their parameters."""
+    provider, _, name = filters.model.partition("/")
+    wanted = {
+        "model": (
+            filters.model,
+            "asked = {model:String} OR served = {model:String} "
+            "OR (provider = {model_provider:String} AND served = {model_name:String})",
+        ),
+        "provider": (filters.provider, "provider = {provider:String}"),
+        "label": (filters.label, "label = {label:String}"),
+        "session": (filters.session, "session = {session:String}"),
+    }
+    conditions = [sql for value, sql in wanted.values() if value]
+    params = {key: value for key, (value, _) in wanted.items() if value}
+    if filters.model:
+        params |= {"model_provider": provider, "model_name": name}
+    if filters.source is not None:
+        conditions.append("source = {source:String}")
+        params["source"] = filters.source
+    if filters.status >= 400 and filters.status != Cancelled.status:
+        conditions.append("error != ''")
+    for number, (tag, value) in enumerate(filters.tags):
+        conditions.append(f"JSONExtractString(tags, {{tag_{number}:String}}) = {{value_{number}:String}}")
+        params |= {f"tag_{number}": tag, f"value_{number}": value}
+    return conditions, params
+
+
+def _read_value(field: str, value: Any) -> Any:
+    """Return the value of a usage row's field; empty optional fields are None."""
+    if field in IDS:
+        return bytes.fromhex(value)
+    if field in OPTIONAL and not value:
+        return None
+    if field in WHOLE_NUMBERS or field.endswith("_nusd"):
+        return int(value)
+    return value

@@ -1,0 +1,163 @@
+"""The whole request log: the rows of the database, then requests whose usage rows were removed and an archive keeps.
+
+Removal goes forward in time (`rows_begin_us`). Older requests have their attempts in the archive; the entries of
+rejected requests and retained payloads remain in the database for as long as their own settings say.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from gateway.errors import Unavailable
+from gateway.metering.log.records import LoggedRequest, find_request, read_requests
+from gateway.metering.log.search import (
+    NEWEST,
+    FindIds,
+    LogFilter,
+    LogPage,
+    LogScope,
+    collect_page,
+    find_stored,
+    oldest_id,
+    search,
+)
+from gateway.metering.rollups.queries import rows_begin_us
+from gateway.metering.usage_table import UsageRecord
+from gateway.store.database import Database
+from gateway.store.partitions import id_at
+
+
+class RequestArchive(Protocol):
+    """Usage rows outside of the database. The methods with answers raise Unavailable."""
+
+    def is_usable(self) -> bool:
+        """Return whether questions should be asked here."""
+        ...
+
+    def begin_us(self) -> int | None:
+        """Return the time from which it has all rows; None while it is not usable."""
+        ...
+
+    def leave(self) -> None:
+        """Ask nothing for a moment, because it failed."""
+        ...
+
+    def find_ids(
+        self, scopes: Sequence[LogScope], filters: LogFilter, oldest: bytes, before: bytes, limit: int
+    ) -> list[bytes]:
+        """Return ids in [oldest, before) of requests that may match, newest first; no match is left out before the
+        last of `limit` ids."""
+        ...
+
+    def read_attempts(self, requests: Sequence[bytes]) -> Mapping[bytes, Sequence[UsageRecord]]:
+        """Return the attempts of requests, in order."""
+        ...
+
+
+def search_log(
+    database: Database, scopes: Sequence[LogScope], filters: LogFilter, before: bytes | None, limit: int
+) -> LogPage:
+    """Return the newest `limit` matches of `filters` that are older than `before`, also archived ones."""
+    archive = _usable_archive(database)
+    begin = _begin_of_rows(database) if archive else b""
+    if archive is None or not begin:
+        return search(database, scopes, filters, before, limit)
+    newest = before or NEWEST
+    recent: list[LoggedRequest] = []
+    if newest > begin:
+        page = search(database, scopes, filters, before, limit, begin)
+        if page.following is not None:
+            return page
+        if len(page.requests) == limit:
+            return LogPage(page.requests, begin)
+        recent = page.requests
+    newest = min(newest, begin)
+    left = limit - len(recent)
+    try:
+        older = _search_archive(database, archive, scopes, filters, newest, left)
+    except Unavailable:
+        archive.leave()
+        older = search(database, scopes, filters, newest, left)
+    return LogPage([*recent, *older.requests], older.following)
+
+
+def find_logged(database: Database, request_id: str) -> LoggedRequest | None:
+    """Return the request with an id (32 hex digits), also an archived one; None if it is unknown or was deleted."""
+    stored = find_request(database, request_id)
+    archive = _usable_archive(database)
+    try:
+        request = bytes.fromhex(request_id)
+    except ValueError:
+        return stored
+    if archive is None or request >= _begin_of_rows(database):
+        return stored
+    try:
+        archived = _complete(database, archive, [request])
+    except Unavailable:
+        archive.leave()
+        return stored
+    return next(iter(archived), stored)
+
+
+def log_begins_us(database: Database) -> int:
+    """Return the time from which the log has all attempts. 0: none were removed."""
+    begin_us = database.view(partial(rows_begin_us, database))
+    archive = _usable_archive(database)
+    archived_us = archive.begin_us() if archive else None
+    if archived_us is None:
+        return begin_us
+    return min(begin_us, archived_us)
+
+
+def _search_archive(
+    database: Database,
+    archive: RequestArchive,
+    scopes: Sequence[LogScope],
+    filters: LogFilter,
+    before: bytes,
+    limit: int,
+) -> LogPage:
+    find_in_database = find_stored(database, scopes, filters, b"")
+    oldest = oldest_id(filters)
+
+    def find(newest: bytes, count: int) -> tuple[list[bytes], bytes | None]:
+        stored, bound = database.view(partial(find_in_database, newest, count))
+        # Only the database knows which requests have a payload.
+        archived = [] if filters.retained else archive.find_ids(scopes, filters, oldest, newest, count)
+        if len(archived) == count:
+            bound = max(bound or b"", archived[-1])
+        requests = sorted({*stored, *archived}, reverse=True)
+        return [request for request in requests if bound is None or request >= bound], bound
+
+    finder: FindIds = find
+    return collect_page(finder, partial(_complete, database, archive), scopes, filters, before, limit)
+
+
+def _complete(database: Database, archive: RequestArchive, requests: Sequence[bytes]) -> list[LoggedRequest]:
+    """Return these requests, in their order: attempts from the archive, the rest from the database."""
+    if not requests:
+        return []
+    stored = {record.request: record for record in database.view(partial(read_requests, database, requests))}
+    archived = archive.read_attempts(requests)
+    records = []
+    for request in requests:
+        record = stored.get(request) or LoggedRequest(request)
+        attempts = tuple(archived.get(request) or record.attempts)
+        records.append(replace(record, attempts=attempts))
+    return [record for record in records if record.attempts or record.entry or record.payload]
+
+
+def _usable_archive(database: Database) -> RequestArchive | None:
+    archive: RequestArchive | None = database.archive
+    if archive is not None and archive.is_usable():
+        return archive
+    return None
+
+
+def _begin_of_rows(database: Database) -> bytes:
+    """Return the first id whose usage rows were not removed; b"" if none were."""
+    begin_us = database.view(partial(rows_begin_us, database))
+    if begin_us:
+        return id_at(begin_us)
+    return b""

@@ -1,0 +1,95 @@
+"""A store with usage rows, and their delivery to a table of ClickHouse."""
+
+import random
+from typing import Any
+
+from support.clickhouse_server import ClickHouseServer
+from support.clock import FakeClock
+from support.usage import insert_rows, usage_row
+
+from gateway.clock import DAY_US, SECOND_US
+from gateway.metering.clickhouse.clickhouse_http import open_client
+from gateway.metering.clickhouse.sink import LAG_US, UsageSink
+from gateway.metering.models import BYOK, CACHED, CREDITS
+from gateway.runtime.state_changes import StateLog
+from gateway.store.database import Database
+from gateway.store.documents import Documents
+from gateway.transport import Transport
+
+PROJECTS = [bytes([1]) * 16, bytes([2]) * 16]
+KEYS = [bytes([number]) * 16 for number in range(10, 14)]
+EXTRA = '{"units": {"input_audio": 5, "searches": 3}, "nusd": {"images": 11, "request": 2, "ocr": 9}}'
+TAGS = ('{"team": "search"}', '{"team": "a\\"b", "user": "x"}', None)
+
+
+def forever() -> bool:
+    return True
+
+
+class Site:
+    """A store, a table of ClickHouse that no other test uses, and the delivery between them."""
+
+    def __init__(self, database: Database, server: ClickHouseServer, transport: Transport, table: str) -> None:
+        self.database = database
+        self.server = server
+        self.transport = transport
+        self.table = table
+        self.clock = FakeClock()
+        self.clock.freeze()
+        database.now_us = self.clock.now_us
+        self.states = StateLog()
+        self.dice = random.Random(table)
+        self.sink = self.make_sink()
+
+    def make_sink(self, batch_rows: int = 100) -> UsageSink:
+        """A delivery as another worker would make it."""
+        client = open_client(self.transport, self.server.url, self.table)
+        documents = Documents(self.database)
+        return UsageSink(self.database, documents, self.clock, self.states, client, self.table, batch_rows)
+
+    def add(self, count: int, ago_us: int = LAG_US, **given: Any) -> None:
+        """Post rows of requests up to two days old."""
+        now_us = self.clock.now_us()
+        insert_rows(
+            self.database, *(self.row(now_us - ago_us - self.dice.randrange(SECOND_US), **given) for _ in range(count))
+        )
+
+    def row(self, posted_us: int, **given: Any) -> Any:
+        dice = self.dice
+        key = dice.randrange(len(KEYS))
+        values = {
+            "posted_at": posted_us,
+            "project": PROJECTS[key % 2],
+            "api_key": KEYS[key],
+            "provider": dice.choice(("vendor", "other")),
+            "served": dice.choice(("small", "large")),
+            "source": dice.choice(("", "app", "codex")),
+            "cost_nusd": dice.randrange(10**12),
+            "input": dice.randrange(50),
+            "output": dice.randrange(50),
+            "mode": dice.choice((CREDITS, BYOK)),
+            "flags": dice.choice((0, CACHED)),
+            "error": dice.choice((None, None, "timeout", "client_error")),
+            "extra": dice.choice((None, None, EXTRA)),
+            "storage_nusd": dice.choice((None, 40)),
+            "session": dice.choice((None, "one", "two's")),
+            "tags": dice.choice(TAGS),
+        }
+        return usage_row(posted_us - dice.randrange(2 * DAY_US), **{**values, **given})
+
+    def deliver(self) -> None:
+        self.sink.run(forever)
+
+    def count(self) -> int:
+        return int(self.database.query_row("SELECT COUNT(*) FROM usage")[0])
+
+    def counted(self) -> tuple[int, int]:
+        """Rows and cost in ClickHouse."""
+        ((rows, cost),) = self.server.query(f"SELECT count(), sum(cost_nusd) FROM {self.table} FINAL")
+        return rows, cost
+
+    def check(self) -> None:
+        """Both sides have the same rows and costs."""
+        rows, cost = self.database.query_row("SELECT COUNT(*), COALESCE(SUM(cost_nusd), 0) FROM usage")
+        assert self.counted() == (int(rows), int(cost))
+        assert self.sink.check() == []
