@@ -1,10 +1,10 @@
 """Forwards the OpenTelemetry exports of coding agents to the operator's collector, in the background.
 
 Exports wait in memory, at most WAITING_BYTES of a worker and a quarter of it for one organization; further ones are
-dropped and counted. The agent's request never waits for the collector.
+dropped and counted. Organizations take turns. The agent's request never waits for the collector.
 """
 
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -21,6 +21,7 @@ COUNTER = "agent_exports_total"
 HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"
 WAITING_BYTES = 16 << 20
 ORGANIZATION_BYTES = WAITING_BYTES // 4
+EXPORT_BYTES = 1_024  # of the memory and the request that each export takes beside its body
 SENDERS = 2
 TIMEOUT_S = 10.0
 MOST_ANSWER = 65_536
@@ -36,6 +37,10 @@ class AgentExport(NamedTuple):
     media_type: str
     body: bytes
     organization_id: str
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + EXPORT_BYTES
 
 
 class AgentSignals:
@@ -54,7 +59,8 @@ class AgentSignals:
         self._transport = transport
         self._counters = counters
         self._states = states
-        self._waiting: deque[AgentExport] = deque()
+        # by organization; the first one is next
+        self._waiting: OrderedDict[str, deque[AgentExport]] = OrderedDict()
         self._bytes = Counter[str]()
         self._senders = 0
 
@@ -68,15 +74,14 @@ class AgentSignals:
         if not self._endpoint:
             self._count(export, "discarded")
             return
-        size = len(export.body)
         if (
-            self._bytes.total() + size > WAITING_BYTES
-            or self._bytes[export.organization_id] + size > ORGANIZATION_BYTES
+            self._bytes.total() + export.size > WAITING_BYTES
+            or self._bytes[export.organization_id] + export.size > ORGANIZATION_BYTES
         ):
             self._count(export, "dropped")
             return
-        self._bytes[export.organization_id] += size
-        self._waiting.append(export)
+        self._bytes[export.organization_id] += export.size
+        self._waiting.setdefault(export.organization_id, deque()).append(export)
         if self._senders < SENDERS:
             self._senders += 1
             spawn(self._send_all)
@@ -84,15 +89,22 @@ class AgentSignals:
     def _send_all(self) -> None:
         try:
             while self._waiting:
-                export = self._waiting.popleft()
+                export = self._next()
                 try:
                     self._send(export)
                 finally:
-                    self._bytes[export.organization_id] -= len(export.body)
+                    self._bytes[export.organization_id] -= export.size
                     if not self._bytes[export.organization_id]:
                         del self._bytes[export.organization_id]
         finally:
             self._senders -= 1
+
+    def _next(self) -> AgentExport:
+        organization_id, exports = self._waiting.popitem(last=False)
+        export = exports.popleft()
+        if exports:
+            self._waiting[organization_id] = exports
+        return export
 
     def _send(self, export: AgentExport) -> None:
         for pause_s in (*PAUSES_S, None):

@@ -14,7 +14,7 @@ from gateway.accounts.models import Organization, Team, User
 from gateway.errors import NotFound, RequestTooLarge, UnsupportedMediaType
 from gateway.oauth.scopes import SETTINGS_PATH, SIGNALS, USAGE_PATH
 from gateway.runtime.threads import compute_if
-from gateway.surfaces import auth
+from gateway.surfaces import auth, caps
 from gateway.surfaces.answer_structs import JsonObject, ModelApiAnswer
 from gateway.surfaces.anthropic import usage_limits
 from gateway.surfaces.anthropic.routes import ERRORS
@@ -79,7 +79,7 @@ def take_export(signal: str, services: Services, inbound: Inbound) -> Outbound:
     if signals.forwards:
         attributes = _attributes_of(services, caller)
         if media_type == JSON:
-            body = compute_if(len(body) > LONG, add_to_json, body, signal, attributes)
+            body = caps.read(services.settings.limits, body, add_to_json, body, signal, attributes)
         else:
             body = compute_if(len(body) > LONG, add_to_protobuf, body, attributes)
     signals.take(AgentExport(signal, media_type, body, caller.organization_id))

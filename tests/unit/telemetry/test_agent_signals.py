@@ -100,6 +100,7 @@ def test_an_export_is_repeated_only_while_the_collector_is_away(make, statuses, 
 def test_waiting_exports_are_limited_for_each_organization_and_in_all(make, monkeypatch) -> None:
     monkeypatch.setattr(agent_signals, "WAITING_BYTES", 100)
     monkeypatch.setattr(agent_signals, "ORGANIZATION_BYTES", 40)
+    monkeypatch.setattr(agent_signals, "EXPORT_BYTES", 0)
     collector = Collector()
     collector.open.clear()
     signals, counters = make(collector)
@@ -113,6 +114,31 @@ def test_waiting_exports_are_limited_for_each_organization_and_in_all(make, monk
     wait_for(counters, dropped=2, forwarded=3)
     signals.take(export(40))
     wait_for(counters, dropped=2, forwarded=4)
+
+
+def test_empty_exports_are_limited_too(make) -> None:
+    """An empty body has no bytes: without a collector that answers, any number of exports waited in memory."""
+    collector = Collector()
+    collector.open.clear()
+    signals, counters = make(collector)
+    count = agent_signals.ORGANIZATION_BYTES // agent_signals.EXPORT_BYTES
+    for _ in range(count + 10):
+        signals.take(export(0))
+    assert outcomes(counters) == {"dropped": 10}
+
+
+def test_an_organization_with_many_exports_delays_others_by_one(make) -> None:
+    collector = Collector()
+    collector.open.clear()
+    signals, counters = make(collector)
+    for _ in range(50):
+        signals.take(export())
+    gevent.sleep(0)  # the senders have one each
+    signals.take(export(99, "org_2"))
+    collector.open.set()
+    wait_for(counters, forwarded=51)
+    bodies = [call[3] for call in collector.calls]
+    assert bodies.index(b"x" * 99) < 5
 
 
 @pytest.mark.parametrize("text", ["", "nothing", "=value", ","])
