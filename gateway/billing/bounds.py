@@ -129,8 +129,8 @@ class Bounds:
         """
         most, rate, sound = self._price_units(request, units.most, at_us)
         unforeseen = 0
-        if units.unforeseen:
-            unforeseen = max(0, most - self._price_units(request, units.likely, at_us)[0])
+        if units.foreseen is not None:
+            unforeseen = max(0, most - self._price_units(request, units.foreseen, at_us)[0])
         text = OPERATIONS[request.operation].prompt_tokens(request)
         return CostBound(most, rate, sound, True, 1, text, unforeseen)
 

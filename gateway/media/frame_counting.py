@@ -7,17 +7,36 @@ from gateway.runtime.large_files import StoredFile
 WINDOW = 1 << 20
 # The lowest byte rate of any format that providers accept: silence in FLAC takes nine bytes a second.
 LEAST_OF_ANY = 9
+USUAL_HERTZ = 8_000  # the lowest sample rate for which LEAST_OF_ANY holds
 MOST_FRAMES = 1_000_000  # per file; beyond it, bytes count at the lowest rate
+MOST_CHANNELS = 16
+# A decoder may find further blocks of AAC behind the first one of a frame (libavcodec does). The smallest is silence.
+LEAST_AAC_BLOCK = 4
 
 
 class CountedSound(NamedTuple):
     """Seconds of the counted frames. `rest` are the bytes outside of known frames, with the fewest bytes for a
-    second.
+    second. `hidden` are the seconds that only a decoder can see within the frames.
     """
 
     seconds: float
     rest: int = 0
     least: float = LEAST_OF_ANY
+    hidden: float = 0.0
+
+
+class Unclear(Exception):
+    """Decoders may play more of the file than its parts show."""
+
+
+def unknown_sound(data: "Bytes", hertz: float = 0.0) -> CountedSound:
+    """Return the count of an unknown codec. Samples of a lower rate than usual last longer; 0: the rate is unknown."""
+    return CountedSound(0, data.size, LEAST_OF_ANY * max(1.0, min(hertz, USUAL_HERTZ)) / USUAL_HERTZ)
+
+
+def hidden_aac(data: "Bytes", counted: float, longest: float) -> float:
+    """Return the seconds of AAC that may hide in a file beside those counted; `longest` is the duration of a block."""
+    return max(0.0, data.size / LEAST_AAC_BLOCK * longest - counted)
 
 
 class Bytes:
@@ -41,6 +60,17 @@ class Bytes:
     def number(self, place: int, size: int) -> int:
         """Return the unsigned big-endian number at `place`."""
         return int.from_bytes(self.at(place, size), "big")
+
+    def contains(self, patterns: tuple[bytes, ...], place: int, size: int) -> bool:
+        """Return whether one of `patterns` occurs within `size` bytes from `place` on."""
+        longest = max(map(len, patterns))
+        end = min(place + size, self.size)
+        while place < end:
+            window = self.at(place, min(WINDOW, end - place))
+            if any(pattern in window for pattern in patterns):
+                return True
+            place += max(1, len(window) - longest + 1) if place + len(window) < end else len(window)
+        return False
 
     def find(self, pattern: bytes, place: int) -> int:
         """Return the first offset of `pattern` from `place` on; the end of the file if it does not occur."""

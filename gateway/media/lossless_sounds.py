@@ -3,17 +3,23 @@
 import re
 from typing import Literal
 
-from gateway.media.frame_counting import LEAST_OF_ANY, MOST_FRAMES, WINDOW, Bytes, CountedSound
+from gateway.media.frame_counting import MOST_CHANNELS, MOST_FRAMES, WINDOW, Bytes, CountedSound, unknown_sound
+from gateway.neutral.sound_frames import is_compressed
 
 PCM = 1
 FLOAT = 3
 A_LAW = 6
 MU_LAW = 7
 EXTENSIBLE = 0xFFFE
-ADPCM = (2, 0x11)  # Microsoft and IMA ADPCM: two samples in a byte
+LAWS = (A_LAW, MU_LAW)
+MS_ADPCM = 2  # two samples in a byte
+IMA_ADPCM = 0x11
+USUAL_ADPCM = 4  # bits of a sample; decoders accept two, of which a byte has four
+MOST_ADPCM = 4
+ADPCM = (MS_ADPCM, IMA_ADPCM)
+PROBED = 1 << 18  # bytes of PCM in which readers look for compressed sound
 GUID_REST = bytes.fromhex("000000001000800000aa00389b71")
 MOST_CHUNKS = 1_000
-USUAL_HERTZ = 8_000  # the lowest rate for which LEAST_OF_ANY holds
 SYNC = re.compile(rb"\xff[\xf8\xf9]", re.DOTALL)
 LONGEST_HEAD = 16
 FLAC_BLOCKS = {1: 192, 2: 576, 3: 1152, 4: 2304, 5: 4608, **{8 + power: 256 << power for power in range(8)}}
@@ -47,10 +53,18 @@ def count_wave(data: Bytes, begin: int) -> CountedSound:
     bits = int.from_bytes(fmt[14:16], "little")
     if coding == EXTENSIBLE and fmt[26:40] == GUID_REST:
         coding = int.from_bytes(fmt[24:26], "little")
-    if coding in ADPCM and channels * hertz:
+    if coding in LAWS:
+        frame = channels  # decoders ignore the rest of the description
+    elif coding not in (PCM, FLOAT, *ADPCM) or (coding not in ADPCM and frame != channels * -(-bits // 8)):
+        return unknown_sound(data, hertz)
+    if not 0 < channels <= MOST_CHANNELS or not frame * hertz:
+        return unknown_sound(data, hertz)
+    if coding == MS_ADPCM:
         return CountedSound(size * 2 / (channels * hertz))
-    if coding not in (PCM, FLOAT, A_LAW, MU_LAW) or frame != channels * -(-bits // 8) or not frame * hertz:
-        return _unknown(data, hertz)
+    if coding == IMA_ADPCM:
+        return CountedSound(size * (2 if bits >= USUAL_ADPCM else MOST_ADPCM) / (channels * hertz))
+    if coding == PCM and is_compressed(data.at(data.size - size, PROBED)):
+        return unknown_sound(data, hertz)
     return CountedSound(size / (frame * hertz))
 
 
@@ -62,16 +76,11 @@ def count_aiff(data: Bytes, begin: int) -> CountedSound:
     exponent = int.from_bytes(common[8:10], "big") - 16_383 - 63
     mantissa = int.from_bytes(common[10:18], "big")
     if not -63 <= exponent <= -32:
-        return _unknown(data, 0)
+        return unknown_sound(data)
     hertz = mantissa / (1 << -exponent)
-    if data.at(begin + 8, 4) != b"AIFF" or not channels * bits * mantissa:
-        return _unknown(data, hertz)
+    if data.at(begin + 8, 4) != b"AIFF" or not channels * bits * mantissa or channels > MOST_CHANNELS:
+        return unknown_sound(data, hertz)
     return CountedSound(size / (channels * -(-bits // 8) * max(1.0, hertz)))
-
-
-def _unknown(data: Bytes, hertz: float) -> CountedSound:
-    """Return the count of an unknown codec. Samples of a lower rate than usual last longer."""
-    return CountedSound(0, data.size, LEAST_OF_ANY * max(1.0, min(hertz, USUAL_HERTZ)) / USUAL_HERTZ)
 
 
 def count_flac(data: Bytes, begin: int) -> CountedSound:
@@ -126,7 +135,7 @@ def _described(data: Bytes, begin: int, description: bytes, sound: bytes) -> tup
     order: Literal["little", "big"] = "little" if description == b"fmt " else "big"
     descriptions: set[bytes] = set()
     place = begin + 12
-    sounding = data.size
+    sounding = 0
     for _ in range(MOST_CHUNKS):
         head = data.at(place, 8)
         if len(head) < 8:
@@ -134,7 +143,7 @@ def _described(data: Bytes, begin: int, description: bytes, sound: bytes) -> tup
         if head[:4] == description:
             descriptions.add(data.at(place + 8, 40))
         elif head[:4] == sound:
-            sounding = min(sounding, data.size - place - 8)
+            sounding = max(sounding, data.size - place - 8)
         size = int.from_bytes(head[4:], order)
         place += 8 + size + size % 2
-    return descriptions.pop() if len(descriptions) == 1 else b"", sounding
+    return descriptions.pop() if len(descriptions) == 1 else b"", sounding or data.size

@@ -1,8 +1,6 @@
 """Duration of consecutive frames of MPEG audio, AAC in ADTS and AMR (ISO/IEC 11172-3 and 13818-7, RFC 4867)."""
 
-from collections.abc import Callable
-
-from gateway.media.frame_counting import LEAST_OF_ANY, MOST_FRAMES, Bytes, CountedSound
+from gateway.media.frame_counting import LEAST_OF_ANY, MOST_FRAMES, Bytes, CountedSound, hidden_aac
 from gateway.neutral.sound_frames import FRAME_HEAD, adts_frame, mpeg_frame
 
 LEAST_MPEG = 250  # bytes a second of frames in free format
@@ -19,11 +17,11 @@ CONSISTENT = 3  # consecutive frames by which a decoder recognizes the format
 
 def count_mpeg(data: Bytes, begin: int) -> CountedSound:
     """Count MPEG audio from `begin` on, which is after the tags."""
-    return _follow(data, begin, mpeg_frame, LEAST_MPEG)
+    return _follow(data, begin, LEAST_MPEG)
 
 
 def count_adts(data: Bytes, begin: int) -> CountedSound:
-    return _follow(data, begin, adts_frame, LEAST_AAC)
+    return _follow(data, begin, LEAST_AAC)
 
 
 def count_amr(data: Bytes, begin: int) -> CountedSound:
@@ -40,26 +38,35 @@ def count_amr(data: Bytes, begin: int) -> CountedSound:
     return CountedSound(frames * AMR_FRAME_S, max(0, data.size - place), 50)
 
 
-def _follow(data: Bytes, begin: int, read: Callable[[bytes], tuple[int, float]], least: int) -> CountedSound:
-    """Find frames like a decoder: at the end of the previous frame, else at the next sync word."""
+def _follow(data: Bytes, begin: int, least: int) -> CountedSound:
+    """Find frames like a decoder: at the end of the previous frame, else at the next sync word. Frames of both kinds
+    count, because decoders may recognize the file by either."""
     seconds = 0.0
     rest = 0
     in_a_row = 0
     longest = 0
+    longest_aac = 0.0
     place = begin
     for _ in range(MOST_FRAMES):
         if place >= data.size:
             break
-        size, length_s = read(data.at(place, FRAME_HEAD))
+        head = data.at(place, FRAME_HEAD)
+        size, length_s = mpeg_frame(head)
+        is_aac = not size
+        if is_aac:
+            size, length_s = adts_frame(head)
         if size:
             seconds += length_s
             place += size
             in_a_row += 1
             longest = max(longest, in_a_row)
+            if is_aac and in_a_row >= CONSISTENT:
+                longest_aac = max(longest_aac, length_s)
         else:
             following = data.find(b"\xff", place + 1)
             rest += following - place
             place = following
             in_a_row = 0
     rest += max(0, data.size - place)
-    return CountedSound(seconds, rest, least if longest >= CONSISTENT else LEAST_OF_ANY)
+    least_of_rest = least if longest >= CONSISTENT else LEAST_OF_ANY
+    return CountedSound(seconds, rest, least_of_rest, hidden_aac(data, seconds, longest_aac))

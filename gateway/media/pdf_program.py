@@ -24,6 +24,8 @@ DEPTH = 40  # depth of the page tree, and of nested forms
 # The names of page objects and object streams may be written with hexadecimal digits.
 PAGE = re.compile(rb"/Type\s{0,8}/P(?:a|#61)(?:g|#67)(?:e|#65)(?![a-zA-Z#])")
 STREAM = re.compile(rb"stream\r?\n")
+OBJECT = re.compile(rb"(?<![0-9])[0-9]{1,10}\s{1,8}[0-9]{1,5}\s{1,8}obj\b")
+NO_TABLE = b"\nstartxref\n0\n%%EOF\n"  # behind a file: a reader finds no table and rebuilds it
 PAREN = re.compile(rb"\\.|[()]", re.DOTALL)
 HEX = re.compile(rb"<([0-9A-Fa-f\s]*)>")
 SHOWN_FORM = re.compile(rb"/([^\s/<>\[\](){}%]+)\s+Do\b")
@@ -204,10 +206,21 @@ def _pages_anywhere(data: bytes) -> int:
 
 
 def read(data: bytes) -> tuple[int, int, int]:
-    """Return the pages of the tree, the maximum pages that any reader may find, and the maximum bytes of text on
-    those.
+    """Return the pages of the tree, the maximum pages that any reader may find, and the maximum bytes of text on those.
+
+    Readers differ in when they trust the table of objects, and rebuild it from the whole file if not. Both results
+    count.
     """
     reader = PdfReader(BytesIO(data))
+    pages, most, text = _count(reader, data)
+    if not (reader.is_encrypted and _lists_every_object(reader, data)):  # packed objects are unreadable before that
+        _, rebuilt_most, rebuilt_text = _count(PdfReader(BytesIO(data + NO_TABLE)), data)
+        most = max(most, rebuilt_most)
+        text = max(text, rebuilt_text)
+    return pages, most, text
+
+
+def _count(reader: PdfReader, data: bytes) -> tuple[int, int, int]:
     root = _dictionary(reader.trailer["/Root"])
     pages, text = Pages().count(root.raw_get("/Pages"), None)
     if not pages:
@@ -217,6 +230,11 @@ def read(data: bytes) -> tuple[int, int, int]:
     else:
         most = max(pages, _pages_anywhere(data))
     return pages, most, -(-text * most // pages)
+
+
+def _lists_every_object(reader: PdfReader, data: bytes) -> bool:
+    listed = {place for places in reader.xref.values() for place in places.values()}
+    return all(match.start() in listed for match in OBJECT.finditer(data))
 
 
 def main() -> None:

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
-from gateway.media import boxed_sounds, lossless_sounds, mpeg_sounds, ogg_sounds
-from gateway.media.frame_counting import Bytes, CountedSound
+from gateway.media import lossless_sounds, mp4_sounds, mpeg_sounds, ogg_sounds, webm_sounds
+from gateway.media.frame_counting import Bytes, CountedSound, unknown_sound
 from gateway.neutral.file_types import HEAD, type_of
 from gateway.runtime.large_files import StoredFile
 
@@ -14,7 +15,6 @@ LIKELY_BYTES_A_SECOND = 4_000
 TAGS_BYTES = 1 << 16
 TAGS_LEAST = 1_000
 MOST_TAGS = 16
-NOTHING = CountedSound(0)
 READERS: dict[str, Callable[[Bytes, int], CountedSound]] = {
     "audio/wav": lossless_sounds.count_wave,
     "audio/aiff": lossless_sounds.count_aiff,
@@ -23,29 +23,37 @@ READERS: dict[str, Callable[[Bytes, int], CountedSound]] = {
     "audio/aac": mpeg_sounds.count_adts,
     "audio/amr": mpeg_sounds.count_amr,
     "audio/ogg": ogg_sounds.count_ogg,
-    "audio/mp4": boxed_sounds.count_mp4,
-    "video/mp4": boxed_sounds.count_mp4,
-    "video/webm": boxed_sounds.count_webm,
+    "audio/mp4": mp4_sounds.count_mp4,
+    "video/mp4": mp4_sounds.count_mp4,
+    "video/webm": webm_sounds.count_webm,
 }
 
 
-def length_of(file: StoredFile) -> tuple[int, int]:
-    """Return the likely and the maximum milliseconds. Runs in a thread because the time is linear in the file's
-    size.
-    """
+class SoundDuration(NamedTuple):
+    """Milliseconds of a sound: the likely ones, the most, and the most by its frames. A decoder may find more than
+    `foreseen_ms` within the frames, but not more than `most_ms`."""
+
+    likely_ms: int
+    most_ms: int
+    foreseen_ms: int
+
+
+def length_of(file: StoredFile) -> SoundDuration:
+    """Return the length of a sound. Runs in a thread because the time is linear in the file's size."""
     data = Bytes(file)
     begin = _tags(data)
     reader = READERS.get(type_of(data.at(begin, HEAD)))
     if reader is not None:
         counted = reader(data, begin)
     else:
-        counted = NOTHING
+        counted = unknown_sound(data)
     if not counted.seconds:  # no decoder plays it, or only one that knows more formats
         counted = CountedSound(0, data.size, counted.least)
     tags = max(0, begin - TAGS_BYTES) / TAGS_LEAST
-    most = counted.seconds + counted.rest / counted.least + tags
-    likely = counted.seconds or min(most, data.size / LIKELY_BYTES_A_SECOND)
-    return math.ceil(likely * SECOND_MS), math.ceil(max(likely, most) * SECOND_MS)
+    foreseen = counted.seconds + counted.rest / counted.least + tags
+    likely = counted.seconds or min(foreseen, data.size / LIKELY_BYTES_A_SECOND)
+    foreseen = max(likely, foreseen)
+    return SoundDuration(*(math.ceil(one * SECOND_MS) for one in (likely, foreseen + counted.hidden, foreseen)))
 
 
 def _tags(data: Bytes) -> int:

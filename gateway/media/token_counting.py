@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from gateway.media.pdf_reader import HEAD, READER, PdfFacts, is_pdf
-from gateway.media.sounds import length_of
+from gateway.media.sounds import SoundDuration, length_of
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.encoded import decode_base64, mended
 from gateway.neutral.file_types import type_of
@@ -39,6 +39,8 @@ MOST_CONTEXT_TOKENS = 2_000_000
 SECOND_MS = 1000
 LARGE = 1 << 18  # characters of base64
 TIFF = (b"II*\0", b"MM\0*")
+UNTYPED = ("application/octet-stream", "application/pdf", "application/x-pdf")
+RICH = ("image", "audio", "video")
 
 
 class MediaCount(NamedTuple):
@@ -85,16 +87,26 @@ def count(part: Image | Audio | Video | File) -> MediaCount:
         return UNSEEN
     head = _head_of(media)
     kind = type_of(head)
-    if is_pdf(head) or "pdf" in media.media_type or (isinstance(part, File) and part.filename.lower().endswith(".pdf")):
+    counted = _count_content(part, media, kind, head)
+    if counted is None or _is_named_as_document(part):
+        as_file = compute_if(len(media.data) >= LARGE, _count_file, media, kind)
+        if counted is None:
+            counted = as_file
+        counted = counted._replace(most=max(counted.most, as_file.most))
+        if isinstance(part, Image):  # some providers read any file that is sent as an image
+            counted = counted._replace(most=max(counted.most, IMAGE_TOKENS))
+    return counted
+
+
+def _count_content(part: Image | Audio | Video | File, media: Media, kind: str, head: bytes) -> MediaCount | None:
+    """Return the tokens of a PDF, a sound or an image; None for other contents."""
+    if is_pdf(head) or any("pdf" in name for name in _types_of(part)):
         return _count_pdf(media)
     if isinstance(part, Audio) or kind.startswith("audio/"):
         return _count_sound(media)
     if kind.startswith("image/") or head[:4] in TIFF:
         return _count_image(part)
-    counted_file = compute_if(len(media.data) >= LARGE, _count_file, media, kind)
-    if isinstance(part, Image):  # some providers read any file that is sent as an image
-        return MediaCount(max(IMAGE_TOKENS, counted_file.most), counted_file.likely)
-    return counted_file
+    return None
 
 
 def pdf_tokens(facts: PdfFacts | None) -> MediaCount:
@@ -119,6 +131,20 @@ def _is_named_as_file(media: Media) -> bool:
     return bool(kind) and not str(kind).startswith("image/")
 
 
+def _is_named_as_document(part: Image | Audio | Video | File) -> bool:
+    """Return whether the caller names another type than PDF, image, sound or video. A provider may read the content as
+    that: a text may begin like an image."""
+    return any(name and name not in UNTYPED and name.partition("/")[0] not in RICH for name in _types_of(part))
+
+
+def _types_of(part: Image | Audio | Video | File) -> list[str]:
+    """Return the media types that the caller names, by type and by file name."""
+    names = [part.media.media_type]
+    if isinstance(part, File):
+        names.append(mimetypes.guess_type(part.filename)[0] or "")
+    return names
+
+
 def _count_image(part: Image | Audio | Video | File) -> MediaCount:
     low = isinstance(part, Image) and part.detail == "low"
     return MediaCount(IMAGE_TOKENS, LOW_DETAIL_TOKENS if low else LIKELY_IMAGE_TOKENS)
@@ -131,12 +157,12 @@ def _count_pdf(media: Media) -> MediaCount:
 
 def _count_sound(media: Media) -> MediaCount:
     length = compute_if(len(media.data) >= LARGE, _length_of, media.data)
-    most = length[1] * SOUND_TOKENS_A_SECOND
-    likely = length[0] * LIKELY_SOUND_TOKENS_A_SECOND
-    return MediaCount(-(-most // SECOND_MS), -(-likely // SECOND_MS))
+    most = length.foreseen_ms * SOUND_TOKENS_A_SECOND
+    likely = length.likely_ms * LIKELY_SOUND_TOKENS_A_SECOND
+    return MediaCount(-(-most // SECOND_MS), -(-likely // SECOND_MS), int(length.foreseen_ms < length.most_ms))
 
 
-def _length_of(text: str) -> tuple[int, int]:
+def _length_of(text: str) -> SoundDuration:
     data = _decode(text)
     return length_of(StoredFile.of(data if data is not None else text.encode("utf-8", "replace")))
 

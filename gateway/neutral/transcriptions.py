@@ -74,13 +74,15 @@ class TranscriptionResult(WholeResult):
         return len(self.text)
 
 
-def units_of(content: TranscriptionInput, likely_ms: int, most_ms: int) -> Units:
+def units_of(content: TranscriptionInput, likely_ms: int, most_ms: int, foreseen_ms: int) -> Units:
     """Return the billable units of audio with these durations, for models billed by the hour and by token."""
     prompt = -(-len(content.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
-    return Units(
-        _units(prompt, most_ms, MOST_AUDIO_TOKENS_A_SECOND, MOST_OUTPUT_TOKENS_A_SECOND),
-        _units(prompt, likely_ms, AUDIO_TOKENS_A_SECOND, OUTPUT_TOKENS_A_SECOND),
+    most, foreseen = (
+        _units(prompt, length_ms, MOST_AUDIO_TOKENS_A_SECOND, MOST_OUTPUT_TOKENS_A_SECOND)
+        for length_ms in (most_ms, foreseen_ms)
     )
+    likely = _units(prompt, likely_ms, AUDIO_TOKENS_A_SECOND, OUTPUT_TOKENS_A_SECOND)
+    return Units(most, likely, foreseen if foreseen_ms < most_ms else None)
 
 
 def _units(prompt: int, length_ms: int, audio_rate: int, output_rate: int) -> Usage:

@@ -75,13 +75,13 @@ class Units(Struct, frozen=True):
     """Billable units of a request other than text tokens: images, pages, characters, audio.
 
     `most` is the upper bound before the call; `likely` is billed if there is no count: a response without usage, a
-    disconnected caller, a worker that died. `unforeseen`: only the provider sees which units apply, so a budget
-    without room for `most` admits one such request at a time.
+    disconnected caller, a worker that died. `foreseen`: where only the provider sees which units apply, those that the
+    gateway sees; a budget with room for these, but not for `most`, admits one such request at a time.
     """
 
     most: Usage
     likely: Usage
-    unforeseen: bool = False
+    foreseen: Usage | None = None
 
 
 def added(usages: Iterable[Usage]) -> Usage:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from gateway.errors import InvalidRequest
 from gateway.media.sounds import SECOND_MS as SECOND_MS
-from gateway.media.sounds import length_of
+from gateway.media.sounds import SoundDuration, length_of
 from gateway.neutral.file_types import HEAD, type_of
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import compute
@@ -25,12 +25,11 @@ KINDS = {
 
 
 class Sound(NamedTuple):
-    """The format and duration of an audio file. `likely_ms` equals `most_ms` when every frame was counted."""
+    """The format and duration of an audio file."""
 
     media_type: str
     filename: str
-    likely_ms: int
-    most_ms: int
+    length: SoundDuration
 
 
 def look_at(file: StoredFile, param: str) -> Sound:
@@ -45,5 +44,4 @@ def look_at(file: StoredFile, param: str) -> Sound:
             param=param,
             code="unsupported_media",
         )
-    likely, most = compute(length_of, file)
-    return Sound(kind, f"sound.{ending}", likely, most)
+    return Sound(kind, f"sound.{ending}", compute(length_of, file))

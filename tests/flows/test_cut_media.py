@@ -1,4 +1,4 @@
-"""Speech, transcripts and realtime responses whose streams end at random moments, over a real process.
+"""Speech, transcripts and realtime responses that end at random moments, over a real process.
 
 Either side ends them, and the provider reports all of its usage, a part of it, zeros, nothing or nonsense. No row
 costs less than what was certainly delivered, and none is more than was reserved. Where an answer was complete and its

@@ -1,4 +1,4 @@
-"""Media whose headers tell less than they contain, through the whole gateway: none is reserved by what it tells.
+"""Media with headers that tell less than they contain, through the whole gateway: none is reserved by what it tells.
 
 `unit/media` has the counts themselves, `test_media_limits.py` several workers and stores.
 """
@@ -21,7 +21,7 @@ from gateway.providers.sandbox import audio_files as made
 LONG_S, SHORT_S, DECLARED_S = 300, 30, 1
 SECOND_NUSD = 30_000_000  # of a transcript
 AAC_SAMPLES_A_SECOND = 44_100 / 1_024
-# Sound of some seconds whose header declares DECLARED_S, where the format has one, for each format that is accepted.
+# Sound of some seconds with a header that declares DECLARED_S, if the format has one, for each accepted format.
 SOUNDS: dict[str, Callable[[int], bytes]] = {
     "wav": lambda seconds: wave(seconds, 8_000, 8, 1, DECLARED_S),
     "aiff": lambda seconds: aiff(seconds, DECLARED_S),

@@ -56,7 +56,9 @@ def test_a_sound_of_any_bytes_has_a_length_or_is_not_a_sound(data: bytes) -> Non
             found = audio_uploads.look_at(StoredFile.of(data), "file")
         except InvalidRequest:
             return
-    assert 0 < found.likely_ms <= found.most_ms and len(looks) <= 50 + 300 * len(data)
+    assert 0 < found.length.likely_ms <= found.length.foreseen_ms <= found.length.most_ms and len(
+        looks
+    ) <= 50 + 300 * len(data)
 
 
 @given(FROM_SCRATCH | damaged() | st.binary(max_size=100))

@@ -65,7 +65,7 @@ def request_of(sample: dict[str, Any]) -> Any:
     elif issubclass(kind, transcriptions.TranscriptionRequest):
         wanted = transcriptions.TranscriptionInput(StoredFile.of(b"sound"), "audio/wav", "a.wav")
         length_ms = sample.get("length_ms", 1000)
-        units = transcriptions.units_of(wanted, length_ms, length_ms)
+        units = transcriptions.units_of(wanted, length_ms, length_ms, length_ms)
     elif issubclass(kind, rerank.RerankRequest):
         wanted = rerank.RerankInput(**{"query": "q", "documents": ["a", "b"]} | asked)
         units = rerank.units_of(wanted)

@@ -1,4 +1,4 @@
-"""Files of sound whose headers may declare another length than they have."""
+"""Files of sound with headers that may declare another length than they have."""
 
 import io
 import struct
@@ -21,6 +21,14 @@ def wave(
     )
 
 
+def wave_of(data: bytes, coding: int, channels: int, rate: int, block: int, bits: int, further: bytes = b"") -> bytes:
+    """Return a WAV file with these bytes and this description; `further` is the extension of the description."""
+    head = struct.pack("<HHIIHH", coding, channels, rate, rate * block & 0xFFFFFFFF, block, bits) + further
+    size = struct.pack("<I", len(data))
+    chunks = b"WAVEfmt " + struct.pack("<I", len(head)) + head + b"data" + size + data
+    return b"RIFF" + struct.pack("<I", len(chunks)) + chunks
+
+
 def xing(claimed: int, frames: int) -> bytes:
     """Return an MP3 with a first frame that declares this number of frames of 26 ms."""
     first = bytearray(made.MP3_FRAME)
@@ -33,7 +41,7 @@ def box(name: bytes, *contents: bytes) -> bytes:
     return struct.pack(">I", len(body) + 8) + name + body
 
 
-def m4a(samples: int, coding: bytes = b"mp4a", declared_ms: int = 1000) -> bytes:
+def m4a(samples: int, coding: bytes = b"mp4a", declared_ms: int = 1000, extra: bytes = b"") -> bytes:
     """Return AAC of 44.1 kHz in MP4 with a header that declares `declared_ms`."""
     config = b"\x03\x19\0\1\0\x04\x11\x40" + bytes(12) + b"\x05\x02\x12\x10\x06\x01\x02"
     entry = (
@@ -44,7 +52,7 @@ def m4a(samples: int, coding: bytes = b"mp4a", declared_ms: int = 1000) -> bytes
     movie = box(b"mvhd", bytes(12), struct.pack(">II", 1000, declared_ms), bytes(80))
     return (
         box(b"ftyp", b"M4A ", bytes(8))
-        + box(b"moov", movie, box(b"trak", box(b"mdia", media)))
+        + box(b"moov", movie, box(b"trak", extra, box(b"mdia", media)))
         + box(b"mdat", bytes(99))
     )
 
@@ -59,6 +67,16 @@ def webm(packets: int, codec: bytes = b"A_OPUS") -> bytes:
     blocks = element(b"\xa3", b"\x81\0\0\x80" + made.OPUS_SILENCE) * packets
     segment = element(b"\x16\x54\xae\x6b", track) + element(b"\x1f\x43\xb6\x75", blocks, unknown=True)
     return element(b"\x1a\x45\xdf\xa3", b"webm") + element(b"\x18\x53\x80\x67", segment, unknown=True)
+
+
+def ogg_of_packets(packets: list[bytes]) -> bytes:
+    """Return a stream with a page for each packet, without checksums."""
+    pages = []
+    for number, packet in enumerate(packets):
+        laces = bytes([255] * (len(packet) // 255) + [len(packet) % 255])
+        head = struct.pack("<4sBBQIIIB", b"OggS", 0, 0 if number else 2, 0, 7, number, 0, len(laces))
+        pages.append(head + laces + packet)
+    return b"".join(pages)
 
 
 def encoded(kind: str, coding: str, seconds: float) -> bytearray:
@@ -86,7 +104,7 @@ def aiff(seconds: float, declared_s: float) -> bytes:
 
 
 def ogg(coding: str, seconds: float, declared_s: float) -> bytes:
-    """Return Opus or Vorbis whose pages declare their end by `declared_s`."""
+    """Return Opus or Vorbis with pages that declare their end by `declared_s`."""
     data = encoded("OGG", coding, seconds)
     place = data.find(b"OggS")
     while place >= 0:

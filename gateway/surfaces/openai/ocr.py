@@ -103,7 +103,7 @@ def read(body: OcrBody) -> tuple[Json, Units | None]:
     if pages is not None:
         sent["pages"] = pages
     unforeseen = body.document["type"] == "image_url" and not address.startswith("data:")
-    return sent, Units(Usage(pages=most), Usage(pages=likely), unforeseen)
+    return sent, Units(Usage(pages=most), Usage(pages=likely), Usage(pages=likely) if unforeseen else None)
 
 
 def _address_of(document: Json) -> str:

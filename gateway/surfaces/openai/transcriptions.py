@@ -145,7 +145,7 @@ def read(
         max_tokens=0,
         prompt_bytes=len(content.prompt.encode("utf-8", "replace")),
         messages=1,
-        units=units_of(content, sound.likely_ms, sound.most_ms),
+        units=units_of(content, *sound.length),
     )
     return content, kind(
         model, needs, lambda: content, Options(**read_preferences(routing=form.text("routing") or None))

@@ -16,7 +16,9 @@ from gateway.neutral import images, operations, realtime
 from gateway.neutral.chat import ChatRequest, Requirements
 from gateway.neutral.request import Request
 from gateway.neutral.structured import OcrRequest
+from gateway.neutral.transcriptions import TranscriptionInput, TranscriptionRequest, units_of
 from gateway.neutral.usage import Units, Usage
+from gateway.runtime.large_files import StoredFile
 from gateway.surfaces.openai import ocr
 
 AT_US = 1_780_000_000_000_000
@@ -38,7 +40,7 @@ NUMBERS = {
         token_counting.PACKED,
         MOST_SEARCHES,
     ),
-    "transcriptions": (frame_counting.LEAST_OF_ANY,),
+    "transcriptions": (frame_counting.LEAST_OF_ANY, frame_counting.LEAST_AAC_BLOCK),
     "images": (images.READ_TOKENS,),
     "moderations": (operations.MEDIA_TOKENS,),
     "ocr": (ocr.MOST_PAGES, ocr.MOST_PAGES - 1),
@@ -110,7 +112,7 @@ def test_a_limit_is_exceeded_by_at_most_the_documented_amount(
 
 def test_pages_of_an_image_at_an_address_are_all_that_passes_a_limit_for_ocr() -> None:
     def pages(most: int, unforeseen: bool) -> CostBound:
-        units = Units(Usage(pages=most), Usage(pages=1), unforeseen)
+        units = Units(Usage(pages=most), Usage(pages=1), Usage(pages=1) if unforeseen else None)
         return ask(OcrRequest("m", Requirements(max_tokens=0, messages=1, units=units), lambda: {}))
 
     page = pages(1, False).bound_nusd - pages(0, False).bound_nusd
@@ -118,8 +120,19 @@ def test_pages_of_an_image_at_an_address_are_all_that_passes_a_limit_for_ocr() -
     assert pages(ocr.MOST_PAGES, False).unforeseen_nusd == 0
 
 
+def test_blocks_within_frames_are_all_that_passes_a_limit_for_transcripts() -> None:
+    def sound(most_ms: int, foreseen_ms: int) -> CostBound:
+        content = TranscriptionInput(StoredFile.of(b""), "audio/aac", "a")
+        units = units_of(content, foreseen_ms, most_ms, foreseen_ms)
+        return ask(TranscriptionRequest("m", Requirements(max_tokens=0, messages=1, units=units), lambda: content))
+
+    seen, hidden = sound(60_000, 60_000), sound(600_000, 60_000)
+    assert seen.unforeseen_nusd == 0
+    assert hidden.bound_nusd - hidden.unforeseen_nusd == seen.bound_nusd < hidden.bound_nusd
+
+
 def test_no_operation_passes_a_limit_beside_those_of_the_table() -> None:
     passing = {name for name, (_, excess) in rows().items() if excess != "nothing"}
-    assert passing == {"chat", "ocr", "realtime"}
+    assert passing == {"chat", "ocr", "realtime", "transcriptions", "translations"}
     assert ask(chat(max_tokens=10)).unforeseen_nusd == 0
     assert ask(chat(max_tokens=10, media=3, media_tokens=50_000)).unforeseen_nusd == 0

@@ -1,7 +1,11 @@
 """Page and text counts of PDFs do not depend on declarations in the file."""
 
+import re
+from io import BytesIO
+
 import gevent
 import pytest
+from pypdf import PdfWriter
 from support.pdfs import CATALOG, PAGE, packed, plain, updated
 
 from gateway.media import pdf_reader
@@ -38,6 +42,33 @@ def test_an_incremental_update_that_hides_pages_counts_those_of_both_revisions()
     before = plain([CATALOG, b"<</Type/Pages/Count 40/Kids[%s]>>" % kids, *[PAGE] * 40])
     found = facts(updated(before, 2, b"<</Type/Pages/Count 1/Kids[3 0 R]>>", 43))
     assert found is not None and found.pages == 1 and found.most_pages >= 40
+
+
+@pytest.mark.parametrize("number", [2, 9], ids=["a second tree", "a second catalogue"])
+@pytest.mark.parametrize("behind", [b"", b"%%EOF\n", b"startxref\n0\n%%EOF\n"], ids=["nothing", "end", "no table"])
+def test_objects_behind_the_end_of_a_file_count(number: int, behind: bytes) -> None:
+    """PDFium finds no table in the last 4,096 bytes, rebuilds it, and shows a thousand pages; one was counted."""
+    tree = b"<</Type/Pages/Count 1000/Kids[%s]>>" % (b"3 0 R " * 1000)
+    root = b"" if number == 2 else b"10 0 obj\n<</Type/Catalog/Pages 9 0 R>>\nendobj\ntrailer<</Size 11/Root 10 0 R>>\n"
+    visible = plain([CATALOG, b"<</Type/Pages/Count 1/Kids[3 0 R]>>", PAGE])
+    found = facts(visible + b"%" + b"x" * 6000 + b"\n%d 0 obj\n%s\nendobj\n" % (number, tree) + root + behind)
+    assert found is None or found.most_pages >= 1000
+
+
+@pytest.mark.parametrize("algorithm", ["AES-256", "RC4-128"])
+def test_an_encrypted_pdf_counts_unless_objects_of_it_are_hidden(algorithm: str) -> None:
+    writer = PdfWriter()
+    for _ in range(3):
+        writer.add_blank_page(99, 99)
+    writer.encrypt("", "owner", algorithm=algorithm)
+    written = BytesIO()
+    writer.write(written)
+    found = facts(written.getvalue())
+    assert found is not None and found.most_pages == 3
+    tree = b"<</Type/Pages/Count 1000/Kids[%s]>>" % (b"4 0 R " * 1000)
+    (number,) = re.findall(rb"/Pages (\d+) 0 R", written.getvalue())
+    hidden = facts(written.getvalue() + b"%" + b"x" * 6000 + b"\n%s 0 obj\n%s\nendobj\n" % (number, tree))
+    assert hidden is None or hidden.most_pages >= 1000
 
 
 def test_a_tree_whose_nodes_are_shared_counts_each_reference() -> None:

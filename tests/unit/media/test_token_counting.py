@@ -18,6 +18,7 @@ from gateway.neutral.chat import ChatRequest, Conversation
 from gateway.neutral.operations import chat_tokens
 from gateway.neutral.parts import Audio, File, Image, Media, Message, Part, Text, ToolResult
 from gateway.neutral.request import Requirements
+from gateway.providers.sandbox import audio_files
 
 PDF = packed(1000, decoy=b"% /Type /Page \n")
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 100
@@ -62,6 +63,21 @@ def test_a_text_counts_by_its_bytes_and_a_packed_file_by_what_may_be_packed_in_i
     assert count(File(media(b"a" * 4000, "text/csv"))) == MediaCount(4000, 1000)
     packed_file = count(File(media(b"PK\x03\x04" + b"\0" * 9996, "text/plain"), "a.docx"))
     assert packed_file.most >= 10_000_000
+
+
+@pytest.mark.parametrize("begin", [b"GIF89a", b"BM", b"ID3", b"fLaC", b"#!AMR\n", b"%PDF-", b"\xff\xd8\xff"], ids=str)
+@pytest.mark.parametrize("kind", ["text/plain", "application/json", ""])
+def test_a_text_that_begins_like_another_file_counts_as_text_where_it_is_named_so(begin: bytes, kind: str) -> None:
+    """A text of 3 MB that begins with "GIF89a" was reserved as an image of 16,384 tokens."""
+    text = begin + b" word" * 600_000
+    assert count(File(media(text, kind), "notes.txt")).most >= len(text)
+    if kind:
+        assert count(Image(media(text, kind))).most >= len(text)
+
+
+def test_a_sound_in_which_a_decoder_may_find_more_is_marked() -> None:
+    found = count(Audio(media(audio_files.make("aac", 10.0)), "aac"))
+    assert found.unseen == 1 and found.most == pytest.approx(10 * 50, abs=5)
 
 
 def test_content_that_only_the_provider_reads_is_marked() -> None:
@@ -121,7 +137,7 @@ def test_white_space_hides_no_pdf(data: str) -> None:
 )
 def test_a_file_sent_as_an_image_counts_as_what_it_contains(data: bytes, most: int) -> None:
     """Google reads any file of an image part by its media type; a megabyte of text was reserved as one image."""
-    found = count(Image(media(data, "text/plain"))).most
+    found = count(Image(media(data, "image/tiff" if most == IMAGE_TOKENS else "text/plain"))).most
     assert found >= most and (found == IMAGE_TOKENS) == (most == IMAGE_TOKENS)
 
 
