@@ -15,7 +15,7 @@ GatewayError
 └── gateway's fault: Unavailable (503), Internal (500), Interrupted (500)
 
 `kind` is what a dialect maps to its own words; `code` is the stable name listed in docs/errors.md; `blame` alone
-decides whether another provider is tried. Statuses follow the HTTP reference of the product.
+decides whether another provider is tried. `status` is the HTTP status of the response; each class has a default.
 """
 
 from typing import Any

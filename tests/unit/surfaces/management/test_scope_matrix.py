@@ -1,4 +1,7 @@
-"""Call every management operation with each scope and compare with docs/access.md (WRITE_GOLDENS=1 writes it)."""
+"""Call every management operation with each scope and compare with docs/service-account-scopes.md.
+
+WRITE_GOLDENS=1 writes that page.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -20,7 +23,7 @@ from gateway.surfaces.management.management_scopes import SCOPES
 
 pytestmark = pytest.mark.slow
 
-PAGE = ROOT / "docs" / "access.md"
+PAGE = ROOT / "docs" / "service-account-scopes.md"
 ROWS = tuple(row for row in management.OPERATIONS if isinstance(row, ManagedOperation))
 HEAD = """# Scopes of service accounts
 
