@@ -12,6 +12,7 @@ import base64
 import json
 import threading
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Self
 
 from fakes import google_live_types as published
@@ -88,16 +89,19 @@ class RecordedConnection:
 class FakeLive:
     """Serves on a free port of the loopback address, from `with` to its end. `ends` closes the next connections after
     their setup: (code, reason). `goes`: after its first turn a connection says that it goes "away", or it does at the
-    "end" of that. `quick`: any sound is noticed as speech."""
+    "end" of that. `quick`: any sound is noticed as speech. `rejected` are access tokens that are no longer valid."""
 
     def __init__(self) -> None:
         self.reset()
-        self._server: Server = serve(self._serve, "127.0.0.1", 0, compression=None, max_size=1 << 26)
+        self._server: Server = serve(
+            self._serve, "127.0.0.1", 0, compression=None, max_size=1 << 26, process_request=self._check
+        )
 
     def reset(self) -> None:
         self.connections: list[RecordedConnection] = []
         self.turns: list[Turn] = []
         self.ends: list[tuple[int, str]] = []
+        self.rejected: set[str] = set()
         self.goes, self.quick = "", False
         self.end = threading.Event()
 
@@ -121,6 +125,12 @@ class FakeLive:
     def problems(self) -> list[str]:
         """All messages that the real service would refuse."""
         return [problem for one in self.connections for problem in one.problems]
+
+    def _check(self, connection: ServerConnection, request: Any) -> Any:
+        if request.headers.get("authorization", "").removeprefix("Bearer ") not in self.rejected:
+            return None
+        error = {"error": {"code": 401, "message": "Invalid credentials.", "status": "UNAUTHENTICATED"}}
+        return connection.respond(HTTPStatus.UNAUTHORIZED, json.dumps(error))
 
     def _serve(self, connection: ServerConnection) -> None:
         assert connection.request is not None

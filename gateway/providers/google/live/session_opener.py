@@ -10,6 +10,7 @@ from gateway.neutral.request import Native
 from gateway.providers.google.failure import read_failure
 from gateway.providers.google.generate import Authorize
 from gateway.providers.google.traits import traits_of
+from gateway.providers.identities.upstream_identity import signed_in
 from gateway.providers.openers import Dial, SessionLink
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.runtime.lazy_import import LazyImport
@@ -70,7 +71,8 @@ class GoogleRealtime:
             return connections.connect(dial_upstream, changed.setup(model, handle), timeout)
 
         def dial_upstream(timeout: float) -> SessionLink:
-            return dial(self.write(request, target), timeout)
+            # Later connections of a long session need the current token of a workload identity.
+            return dial(self.write(request, signed_in(target)), timeout)
 
         def judge(refused: HandshakeRefused) -> GatewayError:
             return read_failure(refused, target)
