@@ -9,6 +9,7 @@ from gateway.runtime.large_files import MessageBody
 
 BYOK = "byok"
 HIDDEN = b"[secret]"
+SHORTEST_PART = 20  # of an AWS access key: its id
 
 
 class WireCapture:
@@ -26,11 +27,13 @@ class WireCapture:
         self._status = 0
         self._sent = b""
         self._received: list[bytes] = []
+        self._secrets: set[str] = set()
         self.size = 0
         self.cut = False
 
     def sending(self, call: Call) -> None:
-        """Leave the call unchanged."""
+        """Note the secrets of the call, which is left unchanged. A workload identity may have others at its end."""
+        self._note_secrets()
 
     def sent(self, method: str, url: str, body: bytes | MessageBody) -> None:
         """Keep the method, URL and body; a body in pieces contains the caller's uploads and is not kept."""
@@ -66,13 +69,27 @@ class WireCapture:
         self.cut = self.cut or len(taken) < len(data)
         return taken
 
+    def _note_secrets(self) -> None:
+        self._secrets.update(_parts_of(secret_of(self._target.credential)))
+
     def _clean(self, data: bytes) -> str:
-        secret = secret_of(self._target.credential).encode()
-        if secret:
-            data = data.replace(secret, HIDDEN)
+        self._note_secrets()
+        for secret in sorted(self._secrets, key=len, reverse=True):
+            data = data.replace(secret.encode(), HIDDEN)
             if self.cut:
-                data = _drop_beginning(data, secret)
+                data = _drop_beginning(data, secret.encode())
         return data.decode("utf-8", "replace")
+
+
+def _parts_of(secret: str) -> list[str]:
+    """Return the texts to remove: the credential, and the parts of a signing key, of which AWS quotes the token of the
+    session in errors about signatures."""
+    if not secret:
+        return []
+    parts = [part for part in secret.split(":") if len(part) >= SHORTEST_PART]
+    if secret.startswith("{"):
+        parts = []
+    return [secret, *parts]
 
 
 def _drop_beginning(data: bytes, secret: bytes) -> bytes:

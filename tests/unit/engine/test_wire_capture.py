@@ -1,9 +1,10 @@
 import dataclasses
+from typing import Any
 
 from support.billing import target
 
 from gateway.engine.wire_capture import WireCapture
-from gateway.providers.protocol import Credential
+from gateway.providers.protocol import Call, Credential
 
 SECRET = "sk-1234567890"
 
@@ -51,3 +52,28 @@ def test_bytes_that_are_no_text_are_shown_as_such() -> None:
     one = tap()
     one.received(b"\xff\x00ok")
     assert one.show()["response"] == "\ufffd\x00ok"
+
+
+class RenewedIdentity:
+    """A workload identity with the given token."""
+
+    def __init__(self, secret: str) -> None:
+        self.secret = secret
+
+
+def test_a_token_that_was_renewed_during_the_call_is_removed_too() -> None:
+    identity: Any = RenewedIdentity("token-of-the-call")
+    credential = Credential("", "platform", identity=identity)
+    one = WireCapture(dataclasses.replace(target(), credential=credential), 1000)
+    one.sending(Call("POST", "https://api.example/", {}, b"{}"))
+    identity.secret = "token-after-the-call"
+    one.received(b"token-of-the-call and token-after-the-call")
+    assert one.show()["response"] == "[secret] and [secret]"
+
+
+def test_the_session_token_of_a_signing_key_is_removed() -> None:
+    session = "IQoJb3JpZ2luX2VjEJr//////////wEaCXVz"
+    credential = Credential(f"AKIAIOSFODNN7EXAMPLE:secret-of-forty-characters-that-is-signed:{session}", "platform")
+    one = WireCapture(dataclasses.replace(target(), credential=credential), 1000)
+    one.received(f"x-amz-security-token:{session}\nhost:x".encode())
+    assert one.show()["response"] == "x-amz-security-token:[secret]\nhost:x"
