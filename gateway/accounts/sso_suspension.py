@@ -40,7 +40,7 @@ class SsoSuspensions:
         return commit(self._database, self._control, work)
 
     def restore(self, provider: IdentityProvider, user_id: str, *, actor: str) -> None:
-        """Restore the memberships of a person whom `provider` signed in, in the organizations that require it."""
+        """Restore the memberships of a person whom `provider` signed in."""
 
         def work(now: int) -> None:
             for row in _suspended(provider, user_id):
@@ -53,23 +53,22 @@ class SsoSuspensions:
 
 def _required(provider: IdentityProvider, user_id: str) -> list[Member]:
     """Return the memberships of a person in organizations that require single sign-on with this provider."""
-    query = (
-        Member.select(Member)
-        .join(Organization)
-        .where(
-            Member.user == user_id,
-            Member.status == "active",
-            Organization.sso_required == True,  # noqa: E712
-            Organization.break_glass != Member.id,
-        )
-    )
-    if provider.organization_id:
-        return list(query.where(Member.organization == provider.organization_id))
-    return [row for row in query if not has_own_provider(row.organization_id)]
+    is_required = (Organization.sso_required == True) & (Organization.break_glass != Member.id)  # noqa: E712
+    return _memberships(provider, user_id, is_required)
 
 
 def _suspended(provider: IdentityProvider, user_id: str) -> list[Member]:
-    return [row for row in _required(provider, user_id) if row.suspended_at is not None]
+    """Return the suspended memberships of a person, also where single sign-on is not required at the moment: it may be
+    required again."""
+    return _memberships(provider, user_id, Member.suspended_at.is_null(False))
+
+
+def _memberships(provider: IdentityProvider, user_id: str, condition: Any) -> list[Member]:
+    """Return the active memberships of a person in the organizations whose members sign in with this provider."""
+    query = Member.select(Member).join(Organization).where(Member.user == user_id, Member.status == "active", condition)
+    if provider.organization_id:
+        return list(query.where(Member.organization == provider.organization_id))
+    return [row for row in query if not has_own_provider(row.organization_id)]
 
 
 def _audit(action: str, member: Member, provider: IdentityProvider, actor: str, now: int) -> None:

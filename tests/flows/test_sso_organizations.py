@@ -304,6 +304,24 @@ def test_a_refused_person_is_suspended_where_the_provider_is_required_until_the_
     assert (actions.count("member.suspend"), actions.count("member.restore")) == (1, 1)
 
 
+def test_a_sign_in_while_the_provider_is_not_required_ends_a_suspension(company: Company, tenant: Tenant) -> None:
+    keeper = company.add_person("keeper", "owner")
+    company.sign_in()
+    alice = company.member("alice")
+    key = make_key(tenant, tenant.project_id, alice.id, alice.user_id, "of alice")
+    require(company, keeper.id)
+    account = company.provider.account
+    assert account is not None
+    account.disabled = True
+    company.check()
+    assert use_key(tenant, key).status_code == 401
+    require(company, keeper.id, required=False)
+    account.disabled = False
+    company.sign_in()
+    require(company, keeper.id)
+    assert use_key(tenant, key).status_code == 200 and not company.member("alice").suspended
+
+
 def test_a_person_is_checked_after_sign_out_where_the_provider_is_required(company: Company, tenant: Tenant) -> None:
     keeper = company.add_person("keeper", "owner")
     company.sign_in()
