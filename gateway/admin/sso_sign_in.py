@@ -208,13 +208,11 @@ class SingleSignOnService:
     def sign_out(self, session: SessionInfo, return_uri: str) -> str:
         """Sign a person out of a session, and return the URL at which the identity provider signs the person out too:
         "" if the session or the provider has none, or the provider is unavailable."""
-        id_token = ""
-        if session.sso_login:
-            id_token = self.logins.id_token_of(session.sso_login)
         self._sessions.close(session.id, actor=session.user_id)
         if not session.sso_login:
             return ""
         try:
+            id_token = self.logins.id_token_of(session.sso_login)
             provider = self.providers.find(session.provider_id)
             if OFFLINE not in provider.scopes:
                 # The refresh token ends at the provider now, which says nothing about the person.

@@ -342,6 +342,15 @@ def test_sign_out_ends_the_session_at_the_provider_too(
     assert browser.get(back.headers["location"]).status_code == 200
 
 
+def test_sign_out_needs_no_readable_id_token(
+    tenant: Tenant, browser: Browser, provider: FakeIdentityProvider, alice: Account
+) -> None:
+    browser.sign_in("linking")
+    database = tenant.services.store.database
+    database.write(lambda: database.execute("UPDATE sso_login SET id_token_hint = 'sealed with a lost key'"))
+    assert sign_out(browser).status_code == 303 and browser.me() is None
+
+
 def test_sign_out_needs_no_provider(
     tenant: Tenant, browser: Browser, provider: FakeIdentityProvider, alice: Account
 ) -> None:
