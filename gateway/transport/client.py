@@ -110,22 +110,7 @@ class Transport:
         address_not_allowed, invalid_address), UpstreamTimeout, UpstreamFailed (not HTTP). Read the reply to
         its end or close it.
         """
-        pending = self.send(method, url, headers, body, stream=stream, deadline=deadline, trusted=trusted)
-        return self._answer(pending)
-
-    def send(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes = b"",
-        *,
-        stream: bool = False,
-        deadline: float,
-        trusted: bool = False,
-    ) -> Pending:
-        """Send a request like `open` without waiting, so that the caller can act while the upstream is silent."""
-        return self.transmit(self.prepare(method, url, headers, trusted), body, stream, deadline)
+        return self._answer(self.transmit(self.prepare(method, url, headers, trusted), body, stream, deadline))
 
     def prepare(self, method: str, url: str, headers: Mapping[str, str], trusted: bool) -> CallHead:
         """Return what calls of a URL with the same headers share; `transmit` may send it any number of times.
@@ -135,7 +120,10 @@ class Transport:
         return self._write_head(method, self._place(url, trusted), headers)
 
     def transmit(self, head: CallHead, body: bytes | MessageBody, stream: bool, deadline: float) -> Pending:
-        """Send a prepared request like `send`. A body that is not bytes is sent in pieces."""
+        """Send a prepared request without waiting, so that the caller can act while the upstream is silent.
+
+        A body that is not bytes is sent in pieces. Deadline and errors as of `open`.
+        """
         patience = self._streamed if stream else self._plain
         now = self._now()
         end = now + patience.total_s

@@ -101,7 +101,9 @@ def test_plain_answer_may_think_for_longer_than_the_silence_limit(upstream, make
 
 def test_caller_can_act_while_the_upstream_thinks(upstream, make_transport):
     upstream.answer(1.0, OK)
-    pending = make_transport().send("POST", upstream.url, {}, b"{}", stream=True, deadline=time.monotonic() + 60)
+    transport = make_transport()
+    head = transport.prepare("POST", upstream.url, {}, False)
+    pending = transport.transmit(head, b"{}", True, time.monotonic() + 60)
     beats = 0
     while (reply := pending.wait(0.05)) is None:
         beats += 1

@@ -21,6 +21,11 @@ def call(transport, upstream, stream=False, seconds=5.0):
     return transport.open("POST", upstream.url, {}, b"{}", stream=stream, deadline=time.monotonic() + seconds)
 
 
+def send(transport, upstream):
+    head = transport.prepare("POST", upstream.url, {}, False)
+    return transport.transmit(head, b"{}", False, time.monotonic() + 5)
+
+
 @pytest.fixture
 def kept(upstream, make_transport):
     """A transport with a single connection that has served one request; its alarm rings in five seconds."""
@@ -70,7 +75,7 @@ def test_nearer_deadline_than_that_of_the_request_before_holds(upstream, kept):
 
 def test_wait_outlives_the_alarm_of_a_shorter_one_before(upstream, kept):
     upstream.answer(LONG[:20], 0.12, LONG[20:], b"x" * 200_000)
-    pending = kept.send("POST", upstream.url, {}, b"{}", deadline=time.monotonic() + 5)
+    pending = send(kept, upstream)
     assert pending.wait(0.05) is None
     reply = pending.wait()
     assert len(reply.read_all()) == 200_000
@@ -97,7 +102,7 @@ def test_killed_reader_of_a_kept_connection_frees_its_place_at_once(upstream, ke
 
 def test_reader_is_reported_at_once_when_its_request_is_closed_by_another(upstream, kept):
     upstream.answer(2.0, OK)
-    pending = kept.send("POST", upstream.url, {}, b"{}", deadline=time.monotonic() + 5)
+    pending = send(kept, upstream)
     reader = gevent.spawn(pending.wait)
     gevent.sleep(0.02)
     pending.close()
@@ -150,7 +155,7 @@ def test_requests_of_one_turn_are_sent_together(upstream, make_transport):
     upstream.answer(OK)
     assert call(transport, upstream).read_all() == b"ok"
     current_batch().open()
-    pending = transport.send("POST", upstream.url, {}, b"{}", deadline=time.monotonic() + 5)
+    pending = send(transport, upstream)
     assert len(upstream.requests) == 1
     assert pending.wait().read_all() == b"ok"
     assert len(upstream.requests) == 2 and upstream.connections == 1
@@ -161,7 +166,7 @@ def test_request_of_a_batch_that_cannot_be_sent_is_an_unreachable_upstream(upstr
     upstream.answer(OK)
     assert call(transport, upstream).read_all() == b"ok"
     current_batch().open()
-    pending = transport.send("POST", upstream.url, {}, b"{}", deadline=time.monotonic() + 5)
+    pending = send(transport, upstream)
     pending._connection._sock.shutdown(socket.SHUT_RDWR)
     with pytest.raises(UpstreamUnreachable):
         pending.wait()
