@@ -8,8 +8,8 @@ from gateway.store.database import Base, TimeField
 
 
 class GroupRuleRow(Base):
-    """What members of the group `name` get. `role` "" gives none, `teams` is a JSON list of ids, `limits` a JSON object
-    of spending limits ({}: none), `set_by` the actor of the last change."""
+    """The grants for members of the group `name`. `role` "" gives none, `teams` is a JSON list of ids, `limits` a JSON
+    object of spending limits ({}: none), `set_by` the actor of the last change."""
 
     id = peewee.CharField(40, primary_key=True)
     organization = peewee.CharField(40)

@@ -7,7 +7,7 @@ usage.
 from gateway.accounts.members import insert_member
 from gateway.accounts.models import ApiKey, Member, User
 
-# Addresses that nobody can register or receive mail at (RFC 2606).
+# A reserved domain (RFC 2606): its addresses cannot be registered and receive no mail.
 EMAIL_HOST = "service-account.invalid"
 
 

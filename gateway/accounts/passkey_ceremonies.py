@@ -22,7 +22,7 @@ TIMEOUT_MS = 300_000
 LONGEST = 16_384
 NAME = "llmgateway"
 REFUSED = "The passkey was not accepted. Try again, or sign in with your password."
-# What hostile answers raise in the parsers, beside the library's own errors.
+# Errors that hostile answers cause in the parsers, besides those of the library.
 PARSE_ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError)
 
 

@@ -89,8 +89,8 @@ class Passkeys:
         return compute(passkey_ceremonies.request_options, browser.site, challenge, known)
 
     def check(self, browser: Browser, text: str, user_id: str = "") -> str:
-        """Return the person whose passkey signed the browser's answer; with `user_id` it must be this one. Raises
-        Unauthenticated or InvalidRequest."""
+        """Return the owner of the passkey that signed the browser's answer. With `user_id` it must be that person.
+        Raises Unauthenticated or InvalidRequest."""
         answer, challenge = compute(passkey_ceremonies.read_answer, text)
         self._use_challenge(_purpose(user_id), browser, user_id, challenge)
         row = self._find(answer["id"])
@@ -102,7 +102,7 @@ class Passkeys:
         known = _credential(row)
         count = compute(passkey_ceremonies.check_request, browser.site, answer, challenge, known)
         now = self._database.now_us()
-        # Of two answers with the same counter, one is a copy.
+        # If two answers have the same counter, one is a copy.
         sql = "UPDATE passkey SET sign_count = ?, used_at = ? WHERE id = ? AND sign_count = ?"
         values = (count, now, row[0], known.sign_count)
         if not self._database.write(lambda: self._database.execute(sql, values).rowcount):

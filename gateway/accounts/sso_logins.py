@@ -44,7 +44,7 @@ class NewLogin:
 
 @dataclass(frozen=True, slots=True)
 class DueLogin:
-    """A sign-in whose provider is to be asked."""
+    """A sign-in that is due for a check with its provider."""
 
     id: str
     user_id: str
@@ -129,7 +129,7 @@ class SsoLogins:
         self._database.write(work)
 
     def postpone(self, login: DueLogin) -> None:
-        """Record that the provider could not be asked; it is asked again after a growing delay."""
+        """Record that the provider could not be reached; the next check follows after a growing delay."""
         delay_s = min(FIRST_RETRY_S << min(login.failures, MOST_DOUBLINGS), self._settings.recheck_s)
 
         def work() -> None:

@@ -1,4 +1,4 @@
-"""Checks of sign-ins: the identity provider is asked at intervals whether each person may still sign in.
+"""Checks of sign-ins: a request to the identity provider at intervals shows whether each person may still sign in.
 
 A person whom the provider refuses loses the sessions of this sign-in, and the applications that they connected to the
 organizations of the provider. Organizations that require the provider suspend the member instead, with all keys.
@@ -37,7 +37,7 @@ class SsoChecks:
         self._grants = grants
 
     def run(self, go_on: Callable[[], bool]) -> None:
-        """Check all sign-ins that are due. Providers are asked in parallel, so that a slow one delays few others."""
+        """Check all sign-ins that are due. Requests to providers run in parallel, so a slow one delays few others."""
         for _ in range(MOST_ROUNDS):
             due = self._logins.claim(AT_ONCE)
             jobs = [Job(partial(self.check, login)) for login in due]
@@ -50,7 +50,7 @@ class SsoChecks:
                 return
 
     def forget(self, go_on: Callable[[], bool]) -> None:
-        """Delete sign-ins that are over, but go on checking people whose keys depend on their provider."""
+        """Delete ended sign-ins, except those of people with keys that depend on their provider."""
         required = self._service.providers.list_required()
         self._logins.forget([provider.id for provider in required if OFFLINE in provider.scopes])
 

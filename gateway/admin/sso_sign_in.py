@@ -42,7 +42,7 @@ BEGUN = 300  # flows a minute, from one place
 LOGOUTS = 600  # a minute, of one provider
 LOGOUT_S = 900.0
 BACK_CHANNEL = "back-channel logout"
-# Errors of a provider that was asked without a page for the person (prompt=none).
+# Errors of a provider after a request that shows the person no page (prompt=none).
 SILENT_ERRORS = frozenset(("login_required", "interaction_required", "consent_required", "account_selection_required"))
 # Only refresh tokens of this scope are valid without a session at the provider (OpenID Connect Core, section 11), so
 # only with it a refused refresh token means that the person may no longer sign in.

@@ -1,4 +1,4 @@
-"""Comparison of a provider's own model list with the catalogue: models that are new, changed or gone."""
+"""Comparison of a provider's own model list with the catalogue: models that are new, changed or no longer listed."""
 
 from collections.abc import Iterable
 from collections.abc import Mapping as ReadOnly

@@ -40,7 +40,7 @@ ADVICE = "Reload the gateway (SIGHUP) to serve it."
 @AS_JSON
 @click.pass_context
 def sync(ctx: click.Context, provider: str, folder: Path | None, applies: bool) -> None:
-    """Ask a provider for its models with the configured key, and print what is new, changed or gone.
+    """Request a provider's model list with the configured key, and print new, changed and removed models.
 
     Nothing is written without --output or --apply. Entries without a price, and those of models that are gone, are
     proposed as comments and never applied.

@@ -24,7 +24,7 @@ from gateway.providers.protocol import Target
 PAGE_S = 30.0
 PAGE_BYTES = 16 * 1024 * 1024
 PAGES = 50
-MODELS = 5_000  # of one list; the rest is an error, because models beyond it would seem to be gone
+MODELS = 5_000  # of one list; the rest is an error, because models beyond it would seem to be removed
 NAME_LENGTH = 200
 PATH = "/models"
 MOST_PRICE = Decimal("0.01")  # US dollars per token; a higher number is the price of another unit

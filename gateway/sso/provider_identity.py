@@ -1,4 +1,4 @@
-"""What an identity provider states about a person: the claims of its tokens that the gateway uses."""
+"""The claims of an identity provider's tokens that the gateway uses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -22,10 +22,10 @@ SUBJECT = "database replica"
 REMEDY = "check database.replica_url and the replication; meanwhile reports are read from the primary"
 BACK = StateChange("replica.back", SUBJECT, "reports are read from the replica again", INFO)
 CHECK_S = 2.0  # how long a measured lag counts
-RETRY_S = 5.0  # how long a replica that failed is not asked
+RETRY_S = 5.0  # how long after a failure no query goes to the replica
 # A replica repeats the locks of the primary's table changes and holds them while its replay is paused or behind.
 LOCK_WAIT_S = 2
-LOCKED_RETRY_S = 30.0  # how long a replica with a locked table is not asked
+LOCKED_RETRY_S = 30.0  # as RETRY_S, after a query waited for a locked table
 BOUND_LOCKS = f"SET LOCAL lock_timeout = '{LOCK_WAIT_S}s'"  # a session belongs to the pooler, if there is one
 # The leader's row is renewed every two seconds, by the primary's clock: the age of its copy is the replica's lag.
 HEARTBEAT = "SELECT COALESCE(MAX(expires_at), 0), {now} FROM leader"

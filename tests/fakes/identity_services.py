@@ -52,7 +52,7 @@ class Refused(Exception):
 
 
 class IdentityServer(FakeServer):
-    """What the services share. `lifetime_s` is that of new tokens, `repeats` returns the last token again."""
+    """The base class of the services. `lifetime_s` is that of new tokens, `repeats` returns the last token again."""
 
     prefix = "token"
 

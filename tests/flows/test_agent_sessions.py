@@ -102,7 +102,7 @@ def test_the_refusal_tells_the_user_of_an_agent_what_to_do(gateway, path):
 
 
 def test_a_fork_bomb_of_sub_agents_ends_at_the_budget_of_its_run(gateway, mint):
-    """Each agent starts two more, each with a session of its own, until it is refused."""
+    """Each agent starts two more, each with a new session, until it is refused."""
     budgets(gateway, "project", run_nusd=NANO // 2, session_nusd=NANO // 10)
 
     def agent(number: int) -> None:

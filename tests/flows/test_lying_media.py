@@ -1,4 +1,4 @@
-"""Media with headers that tell less than they contain, through the whole gateway: none is reserved by what it tells.
+"""Media with headers that declare less than they contain: the gateway reserves for the contents, not the header.
 
 `unit/media` has the counts themselves, `test_media_limits.py` several workers and stores.
 """

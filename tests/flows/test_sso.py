@@ -1,4 +1,4 @@
-"""Single sign-on through the pages: who gets in, what accounts are connected, and what never signs anybody in."""
+"""Single sign-on through the pages: successful sign-ins, connected accounts and refused sign-ins."""
 
 import base64
 import hashlib
@@ -72,7 +72,7 @@ def alice(tenant: Tenant, provider: FakeIdentityProvider) -> Account:
 
 
 def refused(tenant: Tenant, browser: Browser, callback: str) -> str:
-    """Return the text of the page that refuses a callback; nobody is signed in afterwards."""
+    """Return the text of the page that refuses a callback, and check that the browser is not signed in."""
     answer = browser.get(callback)
     assert answer.status_code in (401, 403, 409, 503), answer.text
     assert COOKIE not in browser.web.cookies and browser.me() is None
@@ -252,7 +252,7 @@ def test_a_response_counts_once_and_in_the_browser_that_asked(
     callback = browser.to_callback("linking")
     victim = Browser(tenant.address)
     assert "begun in another browser" in refused(tenant, victim, callback)
-    victim.to_provider("linking")  # with a flow of its own
+    victim.to_provider("linking")  # begins another flow
     assert "begun in another browser" in refused(tenant, victim, callback)
     assert browser.get(callback).status_code == 303
     browser.web.cookies.delete(COOKIE)

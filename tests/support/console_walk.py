@@ -108,7 +108,7 @@ def submit(tenants: Tenants, who: Person, form: OfferedForm, csrf: str = "") -> 
 
 SAMPLES = {"email": "new@acme.example", "number": "5", "url": "https://llm.acme.example/v1", "date": "2031-01-31"}
 SAMPLES |= {"datetime-local": "2031-01-31T12:00", "password": "sk-a-long-secret-0123456789"}
-# Names of fields whose values have a form.
+# Fields that accept only values of a certain form, by name.
 NAMED = {
     "maxSpend": "5", "usageLimit": "5", "periodUsageLimit": "5", "periodUsageDurationValue": "1",
     "ruleValue": "gpt-4o-mini", "email": "new@acme.example", "url": "https://alerts.acme.example/hook", "base_url": "https://llm.acme.example/v1",

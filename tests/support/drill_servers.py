@@ -1,4 +1,4 @@
-"""Servers of the fairness drill, each in a process of its own:
+"""Servers of the fairness drill, each in a separate process:
 
     python tests/support/drill_servers.py upstream PORT
     python tests/support/drill_servers.py stand-in PORT REQUESTS_PER_SECOND ANSWER_BYTES

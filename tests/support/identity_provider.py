@@ -44,7 +44,7 @@ class Account:
 
 
 class FakeIdentityProvider(FakeServer):
-    """`account` signs in, None: nobody is signed in (prompt=none fails, and a page would be shown). `falsify` changes
+    """`account` signs in, None: there is no session (prompt=none fails, and a page would be shown). `falsify` changes
     the claims of ID tokens, `sign` replaces their signature, `answer` the whole answer of the token endpoint."""
 
     def __init__(self) -> None:
@@ -234,7 +234,7 @@ class Browser:
         return answer
 
     def me(self) -> Json | None:
-        """Return the answer of /user/me by the session cookie, None if nobody is signed in."""
+        """Return the answer of /user/me by the session cookie, None without a signed-in person."""
         answer = self.get("/user/me")
         return answer.json() if answer.status_code == 200 else None
 

@@ -15,7 +15,7 @@ from gateway.metering.rollups.queries import DAY_MINUTES, TAGS, NotCovered, Roll
 from gateway.metering.rollups.rollup_table import HOURS, SESSION, Series
 
 CHECK_S = 5.0  # how long a known progress counts
-RETRY_S = 60.0  # how long ClickHouse is not asked after a failure
+RETRY_S = 60.0  # how long after a failure no query goes to ClickHouse
 MOST_LAG_US = 5 * MINUTE_US
 HOUR_SQL = f"intDiv(at_us, {HOUR_US})"
 
@@ -44,7 +44,7 @@ class ClickHouseAnswers:
         self._state: SinkState | None = None
 
     def is_usable(self) -> bool:
-        """Return whether questions should be asked here."""
+        """Return whether queries should go to ClickHouse."""
         now = self._clock.monotonic()
         if now >= self._asked_at:
             self._asked_at = now + CHECK_S

@@ -32,7 +32,7 @@ class RequestArchive(Protocol):
     """Usage rows outside of the database. The methods with answers raise Unavailable."""
 
     def is_usable(self) -> bool:
-        """Return whether questions should be asked here."""
+        """Return whether queries should go to this archive."""
         ...
 
     def begin_us(self) -> int | None:

@@ -64,8 +64,8 @@ class TokenSource(Interface):
 
 @dataclass(frozen=True, slots=True)
 class IdentityState:
-    """What operators see of an identity: its kind, the source of its token, the expiry (µs, 0: no token) and the error
-    of the last attempt ("": none)."""
+    """The state of an identity as operators see it: its kind, the source of its token, the expiry (µs, 0: no token)
+    and the error of the last attempt ("": none)."""
 
     kind: str
     source: str

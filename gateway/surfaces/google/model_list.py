@@ -87,8 +87,8 @@ def _number(arguments: dict[str, str], name: str, default: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What the reader of a list may see: the catalogue and the organization's `own` models, without what `refuse`
-    excludes at `at_us`. Models with a mapping in `reach` come first, or alone if `only_reach`."""
+    """The models that the reader of a list may see: the catalogue and the organization's `own` models, without what
+    `refuse` excludes at `at_us`. Models with a mapping in `reach` come first, or alone if `only_reach`."""
 
     catalogue: Catalogue
     own: Catalogue

@@ -41,7 +41,7 @@ class Worker:
         self.spending.tend(idle_s=-1.0, keep_s=-1.0)
 
     def serve_alone(self, alone: bool = True) -> None:
-        """Act as if the store had gone away, or had come back."""
+        """Simulate that the store is unreachable, or reachable again."""
         self.control._stopping.set()
         for task in self.control._tasks:
             task.join()

@@ -24,7 +24,7 @@ COLUMNS = (
     Column("Details"),
 )
 LIST = ManagementCall("GET /orgs/<organization_id>/audit")
-# Details that name a subject without a name of its own, or one that was deleted.
+# Details that name a subject that has no name itself or was deleted.
 NAMING = ("name", "label", "email", "description")
 SEARCHED = ("who", "what", "action", "subject_name", "detail_text")
 

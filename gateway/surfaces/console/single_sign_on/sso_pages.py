@@ -87,7 +87,7 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
 
 
 def finish(services: Services, inbound: Inbound) -> Outbound:
-    """Receive the provider's response, open the session and return to the page of this site that asked for it."""
+    """Receive the provider's response, open the session and return to the page that started the sign-in."""
     if len(inbound.query) > LONGEST_RESPONSE:
         raise InvalidRequest("The response of the identity provider is too long.")
     visitor = find_visitor(services, inbound)
