@@ -96,7 +96,7 @@ class Database:
         self.replica: ReadReplica | None = None
         # Answers the questions of reports instead of the tables (metering/rollups/queries.py), if one is configured.
         self.statistics: Any = None
-        # Requests whose usage rows were removed from the tables (metering/log/archived_requests.py), if they are kept.
+        # Keeps usage rows that were removed from the tables (metering/log/archived_requests.py), if one is configured.
         self.archive: Any = None
 
     @property

@@ -1,4 +1,4 @@
-"""The whole request log: the rows of the database, then requests whose usage rows were removed and an archive keeps.
+"""The whole request log: requests with usage rows in the database, then older ones with rows in an archive only.
 
 Removal goes forward in time (`rows_begin_us`). Older requests have their attempts in the archive; the entries of
 rejected requests and retained payloads remain in the database for as long as their own settings say.
@@ -40,7 +40,7 @@ class RequestArchive(Protocol):
         ...
 
     def leave(self) -> None:
-        """Ask nothing for a moment, because it failed."""
+        """Send no questions for a moment, because one failed."""
         ...
 
     def find_ids(
@@ -156,7 +156,7 @@ def _usable_archive(database: Database) -> RequestArchive | None:
 
 
 def _begin_of_rows(database: Database) -> bytes:
-    """Return the first id whose usage rows were not removed; b"" if none were."""
+    """Return the first id with all of its usage rows; b"" if no rows were removed."""
     begin_us = database.view(partial(rows_begin_us, database))
     if begin_us:
         return id_at(begin_us)
