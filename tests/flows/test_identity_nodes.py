@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import requests
 import websockets.sync.client
+from fakes.issuer import FakeIssuer
 from support import postgres
 from support.gateways import GatewayProcess
 from support.issuers import Issuer, make_key
 from support.scim_client import IdentityProvider
 from support.signed_in_owner import PASSWORD, SignedInOwner
-from support.spending import SECRETS
+from support.spending import SECRETS, until
 from support.worker_connections import Line, open_lines
 
 from gateway.accounts.sessions import PREFIX
@@ -88,6 +89,7 @@ def cluster(
     folder, url = tmp_path_factory.mktemp("nodes"), postgres_databases.take()
     environment = {"DATABASE_URL": url, "REDIS_URL": redis_url, "GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD}
     environment |= {**SECRETS, "GATEWAY_SERVER_PUBLIC_URL": RESOURCE}  # access tokens are issued for one address
+    environment["GATEWAY_ALLOW_PRIVATE_UPSTREAMS"] = "true"  # issuers of the test
     nodes: list[GatewayProcess] = []
     try:
         for number in range(NODES):
@@ -218,3 +220,32 @@ def test_a_workload_identity_changes_and_ends_on_every_worker(cluster: Cluster) 
     assert statuses() == {200}
     second("DELETE", own)
     assert statuses() == {401}
+
+
+def test_new_keys_of_an_issuer_are_loaded_by_every_worker(cluster: Cluster) -> None:
+    with FakeIssuer() as issuer:
+        path = f"/orgs/{cluster.organization}/workload-identities"
+        body = {
+            "name": "Deployments",
+            "projectId": cluster.project,
+            "issuer": issuer.address,
+            "audience": "gateway",
+            "claims": {"sub": "repo:acme/*"},
+        }
+        own = f"{path}/{cluster.owner('POST', path, body)['workloadIdentity']['id']}"
+
+        def statuses(token: str) -> set[int]:
+            return {line.post("/v1/chat/completions", BODY, token)[0] for line in cluster.lines}
+
+        def sign(number: int) -> str:
+            claims = {"aud": "gateway", "sub": f"repo:acme/{number}", "exp": int(time.time()) + 600}
+            return issuer.provider.sign(claims)
+
+        first, unused = sign(1), sign(2)
+        assert statuses(first) == {200}
+        issuer.key = make_key("two")
+        second = sign(3)
+        assert until(lambda: statuses(second) == {200}, PATIENCE_S)
+        assert statuses(unused) == {401}
+        SignedInOwner(cluster.nodes[1].address)("DELETE", own)
+        assert statuses(first) == statuses(second) == {401}

@@ -2,15 +2,15 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-from fakes.server import FakeServer, Start, send_json
+from fakes.issuer import KEY, FakeIssuer
 from fakes.upstream import FakeUpstream
 from support.gateways import LocalGateway
-from support.issuers import Issuer, make_key
+from support.issuers import Issuer
 from support.shared import Share, usage_of
 from support.spending import write_mint
 
@@ -19,23 +19,8 @@ from gateway.accounts.workload_identities import WorkloadIdentityDraft, Workload
 from gateway.limits.budgets import Limits
 
 AUDIENCE = "llm-gateway"
-KEY = make_key("one")
 CALL = {"model": "mint/coin", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello"}]}
 PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
-
-
-class FakeIssuer(FakeServer):
-    """An identity provider with discovery."""
-
-    @property
-    def provider(self) -> Issuer:
-        return Issuer(self.address, KEY)
-
-    def serve(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
-        url = self.address + environ["PATH_INFO"]
-        self.calls.append(url)
-        documents = self.provider.documents()
-        return send_json(start, 200 if url in documents else 404, documents.get(url, {}))
 
 
 @pytest.fixture
