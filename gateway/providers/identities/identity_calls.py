@@ -4,6 +4,7 @@ The operator's environment and files name the addresses, which may be private: m
 addresses. Nothing of a request or of an organization reaches this module.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -107,9 +108,12 @@ def text_in(place: str, value: Mapping[str, Any], name: str) -> str:
 def seconds_in(place: str, value: Mapping[str, Any], name: str) -> float:
     """Return a number of seconds that an answer must have, as a number or as text. IdentityFailed."""
     try:
-        return float(value[name])
+        seconds = float(value[name])
     except (KeyError, TypeError, ValueError):
-        raise IdentityFailed(f"The {place} returned no {name}.") from None
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise IdentityFailed(f"The {place} returned no {name}.")
+    return seconds
 
 
 def read_file(name: str, path: str) -> str:
