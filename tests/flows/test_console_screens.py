@@ -56,13 +56,6 @@ SIGNED_IN = {
     "device": "/console/device",
     "not-found": "/console/nothing",
 }
-# Pages that are opened by the first link of a list.
-BEHIND = {
-    "request": "/console/logs",
-    "key": "/console/keys",
-    "person": "/console/people",
-    "project": "/console/projects",
-}
 SIGNED_OUT = {
     "sign-in": "/console/login",
     "forgot": "/console/forgot",

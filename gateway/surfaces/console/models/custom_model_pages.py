@@ -29,7 +29,7 @@ COLUMNS = (
     Column("Cached, $ / M", "cached_price", numeric=True),
     Column("Output, $ / M", "output_price", numeric=True),
     Column("Context", "context_length", numeric=True),
-    Column("Longest answer", "max_output", numeric=True),
+    Column("Max output", "max_output", numeric=True),
     Column("Action"),
 )
 
@@ -129,7 +129,7 @@ def _read_usd(form: Mapping[str, str], field: str) -> str:
 def _read_size(form: Mapping[str, str], field: str) -> int:
     text = form[field].strip().replace(",", "")
     if not text.isdecimal():
-        raise InvalidRequest("Give the context and the longest answer as numbers of tokens.", param=field)
+        raise InvalidRequest("Give the context and the max output as numbers of tokens.", param=field)
     return int(text)
 
 

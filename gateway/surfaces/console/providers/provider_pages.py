@@ -11,7 +11,12 @@ from gateway.routing.sliding_window import MINUTES
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.plots import build_plot
-from gateway.surfaces.console.providers.provider_states import list_cooldowns, list_own_keys, sum_figures
+from gateway.surfaces.console.providers.provider_states import (
+    list_cooldowns,
+    list_identities,
+    list_own_keys,
+    sum_figures,
+)
 from gateway.surfaces.console.shown_figures import round_count
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.report_windows import read_window
@@ -33,7 +38,7 @@ COLOURS = {"Failed": "s4"}
 # Value of the field → its label; the first is the default, of the live figures of all requests.
 LIVE = "1h"
 TIMES = {"1h": "1 hour", "24h": "24 hours", "7d": "7 days", "30d": "30 days"}
-STATES = (("", "All providers"), ("keys", "With keys"), ("cooldown", "Avoided now"))
+STATES = (("", "All providers"), ("keys", "With keys"), ("cooldown", "In cooldown"))
 
 
 def show_list(call: PageCall) -> Outbound:
@@ -90,6 +95,7 @@ def _list_rows(call: PageCall) -> list[dict[str, Any]]:
     catalogue = routing.catalogue.current()
     own = list_own_keys(call.visitor)
     cooldowns = list_cooldowns(call.visitor, own)
+    identities = list_identities(call.visitor)
     counted = Counter(key.provider for key in own if key.status == "active")
     models = Counter(
         provider for model in catalogue.models.values() for provider in {one.provider for one in model.mappings}
@@ -111,6 +117,7 @@ def _list_rows(call: PageCall) -> list[dict[str, Any]]:
                 "uptime": figures.uptime,
                 "latency": figures.latency_ms,
                 "throughput": figures.throughput,
+                "identities": identities.get(provider.id, []),
                 "cooldowns": cooldowns.get(provider.id, []),
                 "ailing": provider.id not in cooldowns,
                 "off": provider.priority <= 0,

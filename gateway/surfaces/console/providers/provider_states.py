@@ -28,6 +28,15 @@ class ShownCooldown(NamedTuple):
     left_s: int
 
 
+class ShownIdentity(NamedTuple):
+    """A workload identity of the installation: the source of its token, "" before the first one, the expiry in
+    microseconds, 0 without a valid token, and the failure of the last attempt, "" for none."""
+
+    source: str
+    expires_us: int
+    failure: str
+
+
 def sum_figures(history: Iterable[Counts]) -> ProviderFigures:
     """Return the figures of the minutes of a provider."""
     total = Counts()
@@ -70,4 +79,13 @@ def list_cooldowns(visitor: Visitor, own: Iterable[ProviderKeyInfo]) -> dict[str
         left_s = round(cooldowns.until(key, now) - now)
         reason = POLICIES[kind].text
         shown.setdefault(provider, []).append(ShownCooldown(part, reason, max(0, left_s)))
+    return shown
+
+
+def list_identities(visitor: Visitor) -> dict[str, list[ShownIdentity]]:
+    """Return the workload identities by provider, for operators only. They are those of the process that answers."""
+    shown: dict[str, list[ShownIdentity]] = {}
+    if visitor.is_operator():
+        for provider, source, expires_us, failure in visitor.services.routing.credentials.identities():
+            shown.setdefault(provider, []).append(ShownIdentity(source, expires_us, failure))
     return shown

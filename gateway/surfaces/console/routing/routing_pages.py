@@ -151,7 +151,7 @@ def _write_body(form: dict[str, str]) -> dict[str, Any]:
         body["tools"] = [TOOL]
     if form["max_tokens"].strip():
         if not form["max_tokens"].strip().isdecimal():
-            raise InvalidRequest("Give the longest answer as a number of tokens.", param="max_tokens")
+            raise InvalidRequest("Give the max output as a number of tokens.", param="max_tokens")
         body["max_tokens"] = int(form["max_tokens"].strip()[:LONGEST_NUMBER])
     models = [name for name in form["models"].replace(",", " ").split() if name]
     if models:

@@ -17,25 +17,25 @@ PATH = "/console/settings"
 ENTRIES = 20  # of the ledger
 # Flag of the compliance policy → label.
 FLAGS = {
-    "requireSoc2": "Providers need SOC 2",
-    "requireSoc2Type2": "Providers need SOC 2 type 2",
-    "requireIso27001": "Providers need ISO 27001",
-    "requireSoc2OrIso27001": "Providers need SOC 2 or ISO 27001",
-    "requireGdpr": "Providers comply with the GDPR",
-    "blockApiTraining": "No training on requests",
-    "blockPromptLogging": "No logging of prompts",
-    "zeroDataRetention": "No retention of data",
-    "blockStealthProviders": "No providers without a name",
+    "requireSoc2": "Require SOC 2",
+    "requireSoc2Type2": "Require SOC 2 type 2",
+    "requireIso27001": "Require ISO 27001",
+    "requireSoc2OrIso27001": "Require SOC 2 or ISO 27001",
+    "requireGdpr": "Require GDPR compliance",
+    "blockApiTraining": "Block training on requests",
+    "blockPromptLogging": "Block logging of prompts",
+    "zeroDataRetention": "Require zero data retention",
+    "blockStealthProviders": "Block stealth providers",
 }
 # Set of the compliance policy → label.
 SETS = {
-    "allowedCountries": "Only countries",
-    "allowedProviders": "Only providers",
-    "blockedProviders": "No providers",
-    "allowedModels": "Only models",
-    "blockedModels": "No models",
-    "allowUnlistedModels": "Models that are not listed, from providers",
-    "blockUnlistedModels": "No models that are not listed, from providers",
+    "allowedCountries": "Allowed countries",
+    "allowedProviders": "Allowed providers",
+    "blockedProviders": "Blocked providers",
+    "allowedModels": "Allowed models",
+    "blockedModels": "Blocked models",
+    "allowUnlistedModels": "Allow unlisted models of",
+    "blockUnlistedModels": "Block unlisted models of",
 }
 FIND = ManagementCall("GET /orgs/<organization_id>")
 RENAME = ManagementCall("PATCH /orgs/<organization_id>")

@@ -1,12 +1,14 @@
 """The pages of providers: keys of organizations, modes of projects, health and cooldowns."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from support.console import open_page, press_button
 from support.management import Person, Tenants
 
+from gateway.accounts.members import list_members
 from gateway.surfaces.console import lists
 
 KEYS = "/console/providers/keys"
@@ -84,7 +86,7 @@ def test_cooldowns_are_shown_with_their_reason_to_those_whom_they_concern(tenant
     page = open_page(tenants, owner, "/console/providers/openai")
     assert "your key Research" in page and "it rejected the credential or this model" in page
     assert "gpt-4o-mini" in page and "it limits the request rate" in page
-    assert "avoided" in open_page(tenants, owner, "/console/providers?state=cooldown")
+    assert ">cooldown<" in open_page(tenants, owner, "/console/providers?state=cooldown")
     other = open_page(tenants, tenants["rival owner"], "/console/providers/openai")
     assert "Research" not in other and "rejected the credential" not in other and "limits the request rate" in other
     open_page(tenants, owner, "/console/providers/none", status=404)
@@ -126,3 +128,19 @@ def test_a_provider_shows_requests_and_latency_of_a_longer_time(
     assert f'value="{time_range}" selected' in page
     assert "None of your requests" in open_page(shared_tenants, shared_tenants["rival owner"], place)
     assert 'value="1h" selected' in open_page(shared_tenants, owner, "/console/providers/sandbox?timeRange=x")
+
+
+def test_operators_see_the_workload_identity_of_a_provider(tenants: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = list_members(tenants.services.store.database)[0]
+    operator = replace(tenants["acme owner"], token=tenants.open(root.user_id))
+    account = "service account gateway@acme.example"
+    states = [("openai", account, 1_900_000_000_000_000, ""), ("openai", "", 0, "The metadata server did not answer.")]
+    monkeypatch.setattr(tenants.services.routing.credentials, "identities", lambda: tuple(states))
+    listed = open_page(tenants, operator, "/console/providers?q=openai")
+    assert "valid until" in listed and ">failing<" in listed
+    page = open_page(tenants, operator, "/console/providers/openai")
+    assert account in page and "17 Mar 2030" in page and "The metadata server did not answer." in page
+    assert "Workload identity" not in open_page(tenants, operator, "/console/providers/anthropic")
+    for path in ("/console/providers?q=openai", "/console/providers/openai"):
+        page = open_page(tenants, tenants["acme owner"], path)
+        assert account not in page and "orkload identity" not in page
