@@ -134,7 +134,7 @@ identity-providers: .venv/test.stamp
 # an application and reads the console, and a video is played.
 browser: .venv/test.stamp
 	$(BIN)/pytest tests/flows/test_chromium.py tests/flows/test_chromium_oauth.py tests/flows/test_chromium_pages.py \
-		tests/flows/test_chromium_playground.py \
+		tests/flows/test_chromium_playground.py tests/flows/test_chromium_two_people.py \
 		tests/flows/test_console_screens.py tests/media_clients/test_chromium.py -rs
 
 # Each page of the console at three widths, light and dark, in .screenshots/; five of them are in the documentation.
