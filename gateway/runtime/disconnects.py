@@ -31,17 +31,28 @@ def dismiss(greenlet: Any, reason: BaseException | None = None, unless: Callable
     Return whether it continues as paid work instead; it is ended after the time for that, `unless` the caller
     returned.
     """
-    work: PaidWork | None = getattr(greenlet, ATTRIBUTE, None)
     reason = reason or gevent.GreenletExit()
-    if work is None:
-        seconds = 0.0
-    else:
-        seconds = work.after_disconnect()
-    if not seconds:
-        greenlet.kill(reason, block=False)
+    if _continues(greenlet, reason, unless):
+        return True
+    gevent.get_hub().loop.run_callback(_end_unpaid, greenlet, reason, unless)
+    return False
+
+
+def _continues(greenlet: Any, reason: BaseException, unless: Callable[[], bool]) -> bool:
+    """Return whether the greenlet's work is paid and continues; set its end."""
+    work: PaidWork | None = getattr(greenlet, ATTRIBUTE, None)
+    seconds = 0.0 if work is None else work.after_disconnect()
+    if work is None or not seconds:
         return False
     gevent.spawn_later(seconds, _end, greenlet, work, reason, unless)
     return True
+
+
+def _end_unpaid(greenlet: Any, reason: BaseException, unless: Callable[[], bool]) -> None:
+    """End a greenlet from the event loop, unless it has begun paid work since. `kill` would end that as well, after
+    its request was sent."""
+    if not greenlet.dead and not unless() and not _continues(greenlet, reason, unless):
+        greenlet.throw(reason)
 
 
 def _end(greenlet: Any, work: PaidWork, reason: BaseException, unless: Callable[[], bool]) -> None:

@@ -2,6 +2,7 @@
 
 import gevent
 import pytest
+from gevent.event import Event
 from support.engine_runs import Providers, make_run, target_at
 
 from gateway.engine import unary
@@ -88,6 +89,25 @@ def test_an_answer_that_goes_on_without_its_caller_is_billed_by_what_it_used(clo
     gevent.sleep(0.1)
     assert run.outcome.serving.usage.basis == "drained" and run.outcome.serving.usage.output == 2
     assert "abandon" in run.settlement.words() and run.reading_on.count == 0
+
+
+def test_a_call_that_begins_as_its_caller_leaves_goes_on_too(clock):
+    """The caller's greenlet was ended in its first wait after the call was sent: the provider billed the whole answer,
+    and the row had the prompt alone."""
+    run = make_run(clock, Providers(north=slow), NORTH, drain_s=5.0)
+    admitted = Event()
+
+    def serve():
+        admitted.wait()
+        unary.answer(run)
+
+    caller = gevent.spawn(serve)
+    gevent.sleep(0)
+    admitted.set()  # wakes the greenlet before the disconnection reaches it
+    dismiss(caller)
+    gevent.sleep(0.1)
+    assert run.outcome.serving.usage.basis == "drained" and run.outcome.serving.usage.output == 2
+    assert run.reading_on.count == 0
 
 
 def test_it_is_waited_for_no_longer_than_was_allowed(clock):

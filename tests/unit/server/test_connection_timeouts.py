@@ -1,5 +1,6 @@
 """The timeout sweep ends abandoned connections, once, and nothing younger than a tick."""
 
+import gevent
 import pytest
 
 from gateway.server import send_progress
@@ -23,7 +24,7 @@ class Standing:
     def __init__(self, phase, gone=False):
         self.phase, self.gone = phase, gone
         self.since, self.progress, self.peekable, self.received = 1, None, True, 0
-        self.expired = self.killed = False
+        self.expired = self.killed = self.dead = False
         self.greenlet, self.ended = self, []
 
     def expire(self):
@@ -35,6 +36,9 @@ class Standing:
     def kill(self, reason, block):
         self.ended.append(type(reason))
 
+    def throw(self, reason):
+        self.ended.append(type(reason))
+
 
 def sweep(connection, times):
     sweeper = TimeoutSweeper(
@@ -42,6 +46,7 @@ def sweep(connection, times):
     )
     for _ in range(times):
         sweeper.sweep([connection])
+        gevent.sleep(0)  # the event loop ends the request
     return connection
 
 
@@ -94,6 +99,7 @@ def wait_for(taking, kernel, ticks, progress=None):
     for _ in range(ticks):
         kernel["bytes"] -= taking
         sweeper.sweep([connection])
+        gevent.sleep(0)  # the event loop ends the request
     return connection
 
 
