@@ -5,6 +5,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +13,30 @@ import httpx
 import pytest
 from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess, free_port
-from support.spending import BODIES, STREAMED, TOKEN_NUSD, at_once, query, say_in_headers, until, with_model, write_mint
+from support.spending import (
+    BESIDE_CHAT,
+    BODIES,
+    GEMINI,
+    STREAMED,
+    TOKEN_NUSD,
+    at_once,
+    query,
+    say_in_headers,
+    sent_to,
+    until,
+    with_model,
+    write_mint,
+)
+from websockets.sync.client import connect
 
 ROWS = "SELECT finish, basis, input, output, cost_nusd FROM usage"
 DRAINED, ESTIMATED = 1, 2  # of metering/models.py
 VISIBLE, HIDDEN, PROMPT = 100, 2_000, 50_000
 BROKEN = "stream_truncated"
+ENDS = ("response.completed", "response.failed", "response.incomplete", "error")
+GEMINI_STREAM = "/v1beta/models/mint/coin:streamGenerateContent"
+SOCKET = "/v1/responses over a WebSocket"
+CALL_NUSD = 100 * TOKEN_NUSD  # of a call of the operations beside chat
 
 
 @pytest.fixture
@@ -48,7 +67,10 @@ def ask(
 ) -> http.client.HTTPConnection:
     """Send a request without reading its response."""
     connection = http.client.HTTPConnection(gateway.address.removeprefix("http://"), timeout=20)
-    body = with_model(path, BODIES[path](words), "mint/coin") | more
+    if path in GEMINI:
+        body = GEMINI[path](words)
+    else:
+        body = with_model(path, BODIES[path](words), "mint/coin") | more
     sent = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json"} | (headers or {})
     connection.request("POST", path, json.dumps(body), sent | say_in_headers(path, body))
     return connection
@@ -220,7 +242,7 @@ def any_case(chance: random.Random) -> Case:
     tokens = chance.randint(5, MOST_TOKENS)
     pieces = -(-tokens // 5)
     return Case(
-        chance.choice(STREAMED),
+        chance.choice((*STREAMED, GEMINI_STREAM, SOCKET)),
         chance.choice(("complete", "complete", "none", "zero", "partial", "absurd")),
         tokens,
         chance.choice((0, 0, 700)),
@@ -229,17 +251,39 @@ def any_case(chance: random.Random) -> Case:
     )
 
 
+def pieces_of(gateway: GatewayProcess, case: Case, name: str) -> Iterator[bytes]:
+    """Send the case and yield what arrives; closing the iterator closes the connection."""
+    if case.path == SOCKET:
+        address = gateway.address.replace("http", "ws") + "/v1/responses"
+        headers = {"Authorization": f"Bearer {gateway.key}", "x-llmgateway-session": name}
+        with connect(address, additional_headers=headers) as socket:
+            socket.send(
+                json.dumps({"type": "response.create", "model": "mint/coin"} | BODIES["/v1/responses"](case.words))
+            )
+            while True:
+                event = socket.recv(timeout=60)
+                yield event.encode()
+                if json.loads(event)["type"] in ENDS:
+                    return
+    connection = ask(gateway, case.path, case.words, {"x-llmgateway-session": name}, stream=True)
+    try:
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+        while piece := answer.read1(65536):
+            yield piece
+    finally:
+        connection.close()
+
+
 def delivered_by(gateway: GatewayProcess, case: Case, name: str) -> int:
     """Send the case, leave when it says so, and return the tokens of text that were received until then."""
-    connection = ask(gateway, case.path, case.words, {"x-request-id": name}, stream=True)
-    answer, read = connection.getresponse(), b""
-    assert answer.status == 200, answer.read()
+    read = b""
     wanted = None if case.leaves_after is None else 5 * case.leaves_after
-    while piece := answer.read1(65536):
-        read += piece
-        if wanted is not None and read.count(b"word") >= wanted:
-            break
-    connection.close()
+    with closing(pieces_of(gateway, case, name)) as pieces:
+        for piece in pieces:
+            read += piece
+            if wanted is not None and read.count(b"word") >= wanted:
+                break
     # Some dialects repeat the whole text in their last events.
     return min(read.count(b"word"), 5 * case.cut if case.cut else case.tokens)
 
@@ -255,7 +299,7 @@ def test_a_row_is_never_below_what_was_consumed_nor_above_what_was_reserved(star
     names = list(cases)
     delivered = at_once(len(names), lambda number: delivered_by(gateway, cases[names[number]], names[number]))
     assert until(lambda: len(query(gateway, ROWS)) == len(cases))
-    rows = {row[0]: row[1:] for row in query(gateway, ROWS.replace("SELECT", "SELECT label,"))}
+    rows = {row[0]: row[1:] for row in query(gateway, ROWS.replace("SELECT", "SELECT session,"))}
     for name, tokens in zip(names, delivered, strict=True):
         case, (_, basis, _, output, cost_nusd) = cases[name], rows[name]
         assert cost_nusd == output * TOKEN_NUSD, (case, rows[name])
@@ -266,6 +310,33 @@ def test_a_row_is_never_below_what_was_consumed_nor_above_what_was_reserved(star
         if case.reports == "complete" and not case.cut and not (cancels and case.leaves_after):
             assert basis != ESTIMATED, (case, rows[name])
     assert "The books agree." in gateway.manage("doctor")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_operations_beside_chat_cost_the_same_whenever_their_callers_leave(start, mint, seed) -> None:
+    """Each is read to its end, because its provider bills all of it. Speech is billed by what was sent to it."""
+    gateway = start()
+    chance = random.Random(seed)
+    cases = {
+        f"{path} {number}": path
+        for path in (*BESIDE_CHAT, *(one for one in GEMINI if "mbed" in one))
+        for number in range(2)
+    }
+
+    def call_and_leave(number: int) -> None:
+        name = list(cases)[number]
+        after_s = chance.choice((0.05, 0.3, 0.6, None))
+        headers = {"Authorization": f"Bearer {gateway.key}", "x-request-id": name.replace(" ", "-")}
+        given = sent_to(cases[name], f"wait:{chance.uniform(0.1, 0.8):.2f}")
+        with suppress(httpx.ReadTimeout), httpx.Client(trust_env=False, timeout=30) as caller:
+            timeout = httpx.Timeout(30, read=after_s or 30)
+            caller.post(gateway.address + cases[name], headers=headers, timeout=timeout, **given)
+
+    at_once(len(cases), call_and_leave)
+    assert until(lambda: len(query(gateway, "SELECT 1 FROM usage")) == len(mint.calls))
+    rows = query(gateway, "SELECT label, cost_nusd, basis FROM usage")
+    assert {row for row in rows if row[1] != CALL_NUSD} == set()
+    assert len(rows) >= len(cases) // 2 and "The books agree." in gateway.manage("doctor")
 
 
 @pytest.mark.parametrize("streams", [True, False])
