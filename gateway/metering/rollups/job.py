@@ -36,7 +36,7 @@ from gateway.store.database import Database
 LAG_US = 2 * SECOND_US
 # A step reads as many new rows as make about SUMS rows of the table; writing them blocks other writers for about 20 ms.
 BATCH_ROWS = 2_000
-LEAST_ROWS = 100
+LEAST_ROWS = 50  # make SUMS sums if each has a session and 20 tags
 SUMS = 2_500
 PAUSE_S = 0.02  # between two steps, so that other writers do not wait for several of them
 LONGEST_S = 10.0  # in which one round computes hours again
@@ -175,7 +175,10 @@ class Rollups:
         sums = self._fold(groups)
         ranges = ranges_of(groups)
         now_us = self._database.now_us()
-        self._rows = max(min(LEAST_ROWS, BATCH_ROWS), min(BATCH_ROWS, self._rows * SUMS // (len(sums) or 1)))
+        rows = sum(group.values[0] for group in groups)
+        if rows:
+            # The last batch of a round has fewer rows than were asked for, so the size follows the rows that it had.
+            self._rows = max(min(LEAST_ROWS, BATCH_ROWS), min(BATCH_ROWS, rows * SUMS // len(sums)))
 
         def write() -> State:
             moved = advance_state(self._database, state, **after)

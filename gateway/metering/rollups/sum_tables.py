@@ -1,6 +1,7 @@
 """Tables with a key and sums: statements that insert rows, or add to existing ones."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -10,8 +11,12 @@ from gateway.store.database import Database
 
 # The values of a row: the number of summed usage rows, and the figures.
 VALUES = ("rows", *FIGURES)
-COMMON = VALUES[: -len(RARE)]  # most rows have only these values
-COMMON_END = len(COMMON)
+# Rows are written with the smallest of these sets of values that has all of theirs. Most rows have only the first.
+USUAL = (
+    *("rows", "requests", "input_tokens", "output_tokens", "cached_tokens"),
+    *("cost_nusd", "input_nusd", "output_nusd", "cached_nusd"),
+)
+COMMON = VALUES[: -len(RARE)]
 LEAST_BEYOND = 2**63  # beyond the store's integers, which then become the nearest double
 PIECE_ROWS = 200
 NONE: Mapping[str, str] = MappingProxyType({})
@@ -19,19 +24,23 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 class Insertion(NamedTuple):
     """The statements that write rows with some of VALUES: `plain` inserts, `adding` adds to existing rows. PostgreSQL
-    writes many rows at once: `arrays` of columns replace `places`."""
+    writes many rows at once: `arrays` of columns replace `places`. `pick` returns those values of VALUES, `others` the
+    remaining ones."""
 
     plain: str
     adding: str
     places: str
     arrays: str
+    pick: Callable[[Sequence[int]], tuple[int, ...]]
+    others: Callable[[Sequence[int]], tuple[int, ...]]
 
 
 class SumTable(NamedTuple):
-    """The statements for rows with all of VALUES, and for rows with only COMMON; and the number of key columns."""
+    """The statements for rows with USUAL, COMMON and all of VALUES; and the number of key columns."""
 
+    usual: Insertion
+    common: Insertion
     whole: Insertion
-    narrow: Insertion
     keys: int
 
 
@@ -40,8 +49,8 @@ def sum_table(name: str, keys: Mapping[str, str], newest: tuple[str, str], fixed
     and its type that has the value of the row that was added last, `fixed` are columns that are equal for equal
     keys."""
     beside = {**dict([newest]), **fixed}
-    whole = _insertion(name, keys, newest[0], beside, VALUES)
-    return SumTable(whole, _insertion(name, keys, newest[0], beside, COMMON), len(keys))
+    usual, common, whole = (_insertion(name, keys, newest[0], beside, values) for values in (USUAL, COMMON, VALUES))
+    return SumTable(usual, common, whole, len(keys))
 
 
 def _insertion(
@@ -55,28 +64,41 @@ def _insertion(
     # On PostgreSQL, a sum of amounts may exceed 64 bits.
     types = (*keys.values(), *beside.values(), *("numeric" if v.endswith("_nusd") else "bigint" for v in values))
     arrays = ", ".join(f"CAST(? AS {kind}[])" for kind in types)
-    return Insertion(plain, adding, places, f"SELECT * FROM unnest({arrays})")
+    others = tuple(name for name in VALUES if name not in values)
+    return Insertion(plain, adding, places, f"SELECT * FROM unnest({arrays})", _picker(values), _picker(others))
+
+
+def _picker(names: Sequence[str]) -> Callable[[Sequence[int]], tuple[int, ...]]:
+    """Return a function that returns the values with these names of VALUES; there are none or several."""
+    if not names:
+        return _pick_none
+    return itemgetter(*(VALUES.index(name) for name in names))
+
+
+def _pick_none(values: Sequence[int]) -> tuple[int, ...]:
+    return ()
 
 
 def write_rows(
     database: Database, table: SumTable, rows: Iterable[tuple[tuple[Any, ...], Sequence[int]]], adding: bool
 ) -> None:
     """Write rows (each with its key and the columns beside it, and its VALUES) within an open transaction."""
+    usual: list[tuple[Any, ...]] = []
+    common: list[tuple[Any, ...]] = []
     whole: list[tuple[Any, ...]] = []
-    narrow: list[tuple[Any, ...]] = []
     # Sorted by key, so that writers lock in the same order and each page is visited once.
     for head, sums in sorted(rows, key=lambda row: row[0][: table.keys]):
-        values: Sequence[int | float] = sums
-        into = narrow
-        if any(values[COMMON_END:]):
-            into = whole
-        else:
-            values = values[:COMMON_END]
+        form, into = table.usual, usual
+        if any(form.others(sums)):
+            form, into = table.common, common
+        if any(form.others(sums)):
+            form, into = table.whole, whole
+        values: Sequence[int | float] = form.pick(sums)
         if max(values) >= LEAST_BEYOND or min(values) <= -LEAST_BEYOND:
             values = [float(value) if abs(value) >= LEAST_BEYOND else value for value in values]
         # Zero is stored as NULL, which takes no space.
         into.append((*head, *[value or None for value in values]))
-    for form, some in ((table.whole, whole), (table.narrow, narrow)):
+    for form, some in ((table.usual, usual), (table.common, common), (table.whole, whole)):
         _run_rows(database, form.adding if adding else form.plain, form, some)
 
 

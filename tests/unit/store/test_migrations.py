@@ -62,6 +62,15 @@ def test_steps_are_applied_once_and_in_order(database, steps):
     assert verify(database, steps) == []
 
 
+def test_a_step_older_than_the_newest_applied_one_is_applied_next(database, steps):
+    (steps / "9003_third.py").write_text(COLUMN)
+    assert migrate(database, steps) == ["9001_first", "9003_third"]
+    (steps / "9002_second.py").write_text(SECOND)
+    assert verify(database, steps) == ["migration 9002_second is missing; run: ./manage migrate"]
+    assert migrate(database, steps) == ["9002_second"]
+    assert _tables(database) == {"one", "two"} and verify(database, steps) == []
+
+
 def test_a_missing_step_forbids_serving(database, steps):
     migrate(database, steps)
     (steps / "9002_second.py").write_text(SECOND)

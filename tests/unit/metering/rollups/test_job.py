@@ -546,3 +546,30 @@ def test_tags_of_rows_that_an_older_release_summed_meanwhile_are_added(world, mo
     one.database.write(lambda: one.database.execute(same, (before.tagged, before.tagged_until)))
     one.settle()
     one.check()
+
+
+def test_a_step_stays_small_after_rounds_with_few_rows(sqlite_url, open_store, clock, monkeypatch):
+    clock.freeze()
+    database = open_store(sqlite_url)
+    monkeypatch.setattr(job, "SUMS", 20)
+    monkeypatch.setattr(job, "LEAST_ROWS", 1)
+    written = []
+    add_sums = job.add_sums
+
+    def record(database, sums, *more):
+        written.append(len(sums))
+        add_sums(database, sums, *more)
+
+    monkeypatch.setattr(job, "add_sums", record)
+    rollups = Rollups(database)
+    rollups.catch_up()
+    for count in (1, 1, 1, 1, 1, 60):
+        clock.advance(1)
+        now_us = clock.now_us()
+        rows = [
+            usage_row(now_us - 1000 + n, posted_at=now_us - 1000 + n, session=f"{count} {n}", api_key=bytes([n]) * 16)
+            for n in range(count)
+        ]
+        database.write(lambda rows=rows: database.execute_many(INSERT, rows))
+        rollups.catch_up()
+    assert len(written) > 10 and max(written) <= 2 * job.SUMS
