@@ -7,7 +7,7 @@ from gateway.catalogue.base_urls import fill_address, join_base, needed_settings
 from gateway.catalogue.entries import Provider
 from gateway.catalogue.protocols import IDENTITIES
 from gateway.configuration import file
-from gateway.configuration.settings import read_secret
+from gateway.configuration.settings import SettingsError, read_secret
 
 PREFIX = "LLM_"
 WORKLOAD_IDENTITY = "workload-identity"  # in place of a key: tokens of the gateway's host
@@ -45,7 +45,13 @@ def credentials_for(provider: Provider, environment: Mapping[str, str]) -> list[
 
 def identity_problem(provider: Provider, environment: Mapping[str, str]) -> str:
     """Return why the configured workload identity of a provider cannot be used; "" without one or a problem."""
-    if provider.identity or WORKLOAD_IDENTITY not in _written_keys(provider, environment):
+    if provider.identity:
+        return ""
+    try:
+        keys = _written_keys(provider, environment)
+    except SettingsError:
+        return ""  # a file that cannot be read is a problem of the catalogue's own check
+    if WORKLOAD_IDENTITY not in keys:
         return ""
     return f"{variable_of(provider.id, 'API_KEY')}: {provider.name} has no workload identity; set a key"
 

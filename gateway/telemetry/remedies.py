@@ -38,8 +38,8 @@ REMEDIES = {
     "all_providers_failed": "see `tried` in this line: a refused credential wants another key, an unreachable provider "
     "its address and network checked",
     "upstream_refused": "the provider refused our credential or account: check the key and its funding there",
-    "workload_identity_failed": "the gateway's host got no token for the provider: the event workload_identity.failing "
-    f"and {MANAGE} status say why",
+    "workload_identity_failed": "the gateway's host got no token for the provider: the cause is in the event "
+    f"workload_identity.failing and in {MANAGE} status",
     "upstream_error": "the provider failed: see its status page; llmgateway_attempts_total tells how often",
     "fetch_failed": "no connection to the provider: check its address, DNS and the outgoing network",
     "stream_truncated": "the provider ended its stream early: see llmgateway_streams_cut_total",

@@ -30,6 +30,7 @@ def cached(request, share: Share, upstream: FakeOpenAI) -> LocalGateway:
     environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": upstream.url}
     if request.param == "redis":
         environment["REDIS_URL"] = request.getfixturevalue("redis_url")
+        environment["GATEWAY_REDIS_TIMEOUT_S"] = "30"  # a busy machine would serve without Redis for a moment
     running = share.gateway(environment)
     switch(running, running.project_id)
     return running

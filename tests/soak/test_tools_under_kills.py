@@ -87,7 +87,7 @@ def test_reports_equal_the_upstreams_own_log(start: Start, mint: FakeUpstream, r
     called = Counter(mint.marks())
     assert set(called) <= set(rows) and max(called.values()) == 1
     assert all(rows[mark][0] == "interrupted" for mark in set(rows) - set(called))
-    assert any(rows[mark][0] == "interrupted" for mark in rows) and len(called) > 5 * rounds
+    assert any(rows[mark][0] == "interrupted" for mark in rows) and len(called) > rounds
 
     def check(key: str, seen: dict[str, tuple[str, int]]) -> None:
         totals = report(gateway, "get-usage", key)["totals"]
