@@ -177,7 +177,7 @@ class Rollups:
         now_us = self._database.now_us()
         rows = sum(group.values[0] for group in groups)
         if rows:
-            # The last batch of a round has fewer rows than were asked for, so the size follows the rows that it had.
+            # The last batch of a round is shorter than a step may be, so the size follows the rows that it had.
             self._rows = max(min(LEAST_ROWS, BATCH_ROWS), min(BATCH_ROWS, rows * SUMS // len(sums)))
 
         def write() -> State:
