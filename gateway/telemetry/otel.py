@@ -19,6 +19,7 @@ from gateway.configuration.settings import CONFIG, Otel, SettingsError
 from gateway.neutral.usage import Usage
 from gateway.providers.openers import CallListener
 from gateway.providers.protocol import Call, Target
+from gateway.runtime.fork_hooks import without_fork_hooks
 from gateway.runtime.large_files import MessageBody
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.state_changes import StateLog
@@ -114,21 +115,13 @@ class TracedCall:
 class Tracing:
     """The exporter of a worker. SettingsError where the optional packages are not installed."""
 
-    def __init__(
-        self, settings: Otel, clock: Clock, states: StateLog | None = None, exporters: tuple[Any, Any] | None = None
-    ) -> None:
-        """`exporters` for traces and metrics replace those of OTLP in tests; `states` is notified when the collector
-        goes away."""
+    def __init__(self, settings: Otel, clock: Clock, states: StateLog | None = None) -> None:
+        """`states` is notified when the collector goes away."""
         self._clock = clock
         self._ratio = settings.sample
         try:
-            self._resource = sdk_resources.Resource.create(
-                {"service.name": settings.service_name, "service.version": __version__}
-            )
-            traces, metrics = exporters or _otlp(settings.endpoint.rstrip("/"), states or StateLog())
-            self._processor = trace_export.BatchSpanProcessor(
-                traces, max_queue_size=QUEUE, schedule_delay_millis=EVERY_MS, max_export_batch_size=BATCH
-            )
+            with without_fork_hooks("opentelemetry"):
+                self._open(settings, states or StateLog())
         except ImportError as error:
             raise SettingsError(
                 f"otel.endpoint is set, but {error.name} is missing; install llmgateway[otel]"
@@ -137,9 +130,6 @@ class Tracing:
         names = tomllib.loads((CONFIG / "genai_names.toml").read_text())
         self._providers = names["providers"]
         self._operations = names["operations"]
-        self._metrics = sdk_metrics.MeterProvider(
-            [metrics_export.PeriodicExportingMetricReader(metrics, settings.metrics_every_s * 1000)], self._resource
-        )
         self._make_instruments()
 
     def begin(self, request_id: str, headers: Mapping[str, str]) -> TraceContext:
@@ -184,6 +174,17 @@ class Tracing:
         self._processor.force_flush(STOP_MS)
         self._processor.shutdown()
         self._metrics.shutdown(STOP_MS)
+
+    def _open(self, settings: Otel, states: StateLog) -> None:
+        self._resource = sdk_resources.Resource.create(
+            {"service.name": settings.service_name, "service.version": __version__}
+        )
+        traces, metrics = _otlp(settings.endpoint.rstrip("/"), states)
+        self._processor = trace_export.BatchSpanProcessor(
+            traces, max_queue_size=QUEUE, schedule_delay_millis=EVERY_MS, max_export_batch_size=BATCH
+        )
+        reader = metrics_export.PeriodicExportingMetricReader(metrics, settings.metrics_every_s * 1000)
+        self._metrics = sdk_metrics.MeterProvider([reader], self._resource)
 
     def _is_cached(self, finished: FinishedRequest) -> bool:
         if finished.context is not None:

@@ -1,8 +1,12 @@
 """Traces and metrics as a collector gets them: by OTLP, in the words of the GenAI conventions, without content."""
 
+import os
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import gevent
 import httpx
 import pytest
 from fakes.openai import Answer, FakeOpenAI
@@ -182,3 +186,22 @@ def test_without_the_extra_the_start_says_what_to_install(
     chosen = settings(GATEWAY_OTEL_ENDPOINT="http://127.0.0.1:4318")
     with pytest.raises(SettingsError, match=r"install llmgateway\[otel\]"):
         otel.Tracing(chosen.otel, clock)
+
+
+def test_a_child_process_runs_its_program_and_no_greenlet_of_the_gateway(gateway: LocalGateway, tmp_path: Path) -> None:
+    """The SDK's exporters start a thread in a forked child, which switches to the event loop."""
+    processes = tmp_path / "processes"
+
+    def record() -> None:
+        while True:
+            with processes.open("a") as file:
+                file.write(f"{os.getpid()}\n")
+            gevent.sleep(0)
+
+    recorder = gevent.spawn(record)
+    try:
+        for _ in range(3):
+            assert subprocess.run(["echo", "ran"], capture_output=True, text=True, timeout=60).stdout == "ran\n"
+    finally:
+        recorder.kill()
+    assert set(processes.read_text().split()) == {str(os.getpid())}
