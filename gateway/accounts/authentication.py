@@ -119,11 +119,11 @@ class Refused:
     kind: type[GatewayError]
     message: str
     code: str | None = None
-    whose: tuple[str, str, str, str] | None = None
+    ids: tuple[str, str, str, str] | None = None
 
     def error(self) -> GatewayError:
         error = self.kind(self.message, code=self.code)
-        error.caller_ids = self.whose
+        error.caller_ids = self.ids
         return error
 
 
@@ -298,7 +298,7 @@ def _judge(rows: Sequence[Mapping[str, Any]], version: int) -> Caller | Refused:
     row = rows[0]
     refused = _refusal_of(row)
     if refused is not None:
-        return replace(refused, whose=(row["key_id"], row["project_id"], row["organization_id"], row["member_id"]))
+        return replace(refused, ids=(row["key_id"], row["project_id"], row["organization_id"], row["member_id"]))
     rules = {line["rule_id"]: _rule(line) for line in rows if line["rule_id"]}
     levels = compile_levels(row["organization_id"], read_policy(json.loads(row["policy"])), list(rules.values()))
     teams = tuple(sorted({(line["team_id"], line["team_name"]) for line in rows if line["team_id"]}))

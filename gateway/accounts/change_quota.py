@@ -9,7 +9,7 @@ CODE = "too_many_changes"
 MEMBER_PART = 4
 DEVELOPERS_PART = (3, 4)
 ADVICE = (
-    "as many as there may be here: go on when the day is over, or ask whoever runs this installation to raise "
+    "as many as there may be here: go on when the day is over, or ask the operator of this installation to raise "
     "limits.max_changes. What is there can be deleted."
 )
 
@@ -36,7 +36,7 @@ class ChangePace:
         )
 
     @staticmethod
-    def _gate(whose: str, subject: str, most: int, subject_text: str) -> ThrottleGate:
+    def _gate(owner: str, subject: str, most: int, subject_text: str) -> ThrottleGate:
         most = max(1, most)
         refusal = f"{subject_text} made {most:,} changes within a day, {ADVICE}"
-        return ThrottleGate(f"changes of {whose}", subject, most, DAY_S, refusal, CODE)
+        return ThrottleGate(f"changes of {owner}", subject, most, DAY_S, refusal, CODE)

@@ -48,7 +48,7 @@ class DiscountInfo:
 class Discounts:
     """The discounts of all organizations; the table is read again after each change of the control version.
 
-    `any` False: there is none at all, so nobody needs to ask further.
+    `any` is False if there is none at all.
     """
 
     def __init__(self, database: Database, control: Control) -> None:

@@ -90,7 +90,7 @@ def check_quota(organization_id: str, member_id: str, defaults: KeyCaps, now: in
         if most and (count := _count(organization_id, of_member, now)) >= most:
             raise InvalidRequest(
                 f"The {owner} has {count} active API keys and may have {most}: deactivate or delete one first, or ask "
-                "whoever runs this installation to raise the cap.",
+                "the operator of this installation to raise the cap.",
                 code=CODE,
             )
 

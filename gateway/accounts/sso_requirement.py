@@ -1,6 +1,6 @@
 """Required single sign-on: whether an organization accepts only sessions of its identity provider.
 
-One owner, the break-glass account, may still use a password, so that a broken provider locks nobody out for good.
+One owner, the break-glass account, may still use a password: otherwise a broken provider would lock out all owners.
 """
 
 from collections.abc import Mapping

@@ -64,7 +64,7 @@ def _suspended(provider: IdentityProvider, user_id: str) -> list[Member]:
 
 
 def _memberships(provider: IdentityProvider, user_id: str, condition: Any) -> list[Member]:
-    """Return the active memberships of a person in the organizations whose members sign in with this provider."""
+    """Return a person's active memberships in the organizations that use this provider."""
     query = Member.select(Member).join(Organization).where(Member.user == user_id, Member.status == "active", condition)
     if provider.organization_id:
         return list(query.where(Member.organization == provider.organization_id))

@@ -1,6 +1,6 @@
 """Grants of group rules: a member gets what the rules say for their groups, and loses what they no longer say.
 
-What people were given by hand stays: an owner, teams that somebody else added, and limits that a rule did not set.
+Manual grants stay: the role of an owner, teams that a person added, and limits that a rule did not set.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Single sign-on: the way of a browser to an identity provider and back, and what it opens.
 
 A flow is stored under the hash of its `state`, counts once, and belongs to the browser that began it: the browser has a
-secret in a cookie, of which the flow has the hash. A response that an attacker began therefore signs nobody in.
+secret in a cookie, of which the flow has the hash. A sign-in that an attacker began is therefore refused.
 """
 
 import hmac
@@ -122,7 +122,7 @@ class SingleSignOnService:
         return created
 
     def check(self, provider: IdentityProvider) -> Endpoints:
-        """Return the endpoints of a provider whose documents and keys can be loaded. Raises Unavailable."""
+        """Return a provider's endpoints after loading its documents and keys. Raises Unavailable."""
         return self.client.check(provider)
 
     def begin(self, provider_id: str, start: SsoStart, peer: str) -> str:

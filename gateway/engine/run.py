@@ -150,7 +150,7 @@ class Run(Struct, eq=False):
     def begin(self, target: Target) -> Attempt:
         """Begin an attempt, recorded outside this process before anything is sent.
 
-        A target whose provider key has reached its limit is skipped. Raises the error for the caller when none is left.
+        A target is skipped if its provider key has reached its limit. Raises the last error when none is left.
         """
         attempts = self.outcome.attempts
         number = len(attempts)

@@ -30,7 +30,7 @@ def give_up(database: Database, epoch: int, keep_rows: bool, after_us: int | Non
 
     The worker's row is deleted first, in the same transaction, so that a worker that was only suspended continues under
     another epoch. `keep_rows`: the worker may still settle into its leases, so the empty rows stay and count for the
-    budget at a later fold. `after_us` skips a worker whose row was renewed within that time.
+    budget at a later fold. `after_us` skips a worker that renewed its row within that time.
     """
     count = 0
     while True:

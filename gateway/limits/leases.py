@@ -289,7 +289,7 @@ def _size(hold: LeaseRequest, row: BudgetRow, amount: int, running: bool) -> int
     """Return how much to take so that `amount` is free.
 
     The grant covers later requests too, near the limit only the current one; unforeseen costs may exceed what is left.
-    Nothing is granted without a limit, except for a `running` request whose lease dates from when there was a limit.
+    Nothing is granted without a limit, except for a `running` request with a lease from when there was one.
     """
     short = amount - hold.free_nusd
     if short <= 0 or (row.limit_nusd is None and not running):

@@ -16,7 +16,7 @@ class FinishedRequest(Struct, frozen=True, eq=False):
     `shown_id` the request id that the caller saw.
 
     `error` is why it was refused or failed, or what interrupted its response; None on success.
-    `caller` None: nobody was authenticated.
+    `caller` is None without authentication.
     `context` None: it never reached the engine. `replayed`: an earlier answer was returned again.
     `paid`: it asked a model for something, with `body`.
     """

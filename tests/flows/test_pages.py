@@ -1,6 +1,6 @@
 """Every fenced block of the documents runs: the blocks are collected from the pages and tried on one gateway.
 
-A block of a kind that nobody knows how to try fails; what is no command and no snippet says so by a mark behind the
+A block of an unknown kind fails; a block that is neither a command nor a snippet says so by a mark behind the
 kind (```text drawing), and `MARKS` says why.
 """
 
@@ -107,7 +107,7 @@ class Installation:
         )
         for written, tried in SECONDS.items():
             text = text.replace(written, tried)
-        assert "…" not in re.sub(r"#.*", "", text), f"nobody knows what stands for …:\n{text}"
+        assert "…" not in re.sub(r"#.*", "", text), f"no value for … in:\n{text}"
         return text
 
     def get(self, url: str) -> int:
@@ -322,7 +322,7 @@ def test_a_block_of_the_documents_runs(installation: Installation, block: Block,
     assert not block.mark or block.mark in MARKS, f"{block}: {block.mark} is no mark; known: {sorted(MARKS)}"
     if block.mark in ("drawing", "session", "agents"):
         return
-    assert block.kind in RUNNERS, f"{block}: nobody knows how to try {block.kind or 'a block without a kind'}"
+    assert block.kind in RUNNERS, f"{block}: no runner for {block.kind or 'a block without a kind'}"
     RUNNERS[block.kind](installation, block, tmp_path)
 
 
@@ -333,7 +333,7 @@ def test_every_mark_is_needed_and_every_kind_has_blocks() -> None:
 
 @pytest.mark.parametrize("kind", ["", "mystery"])
 def test_a_block_without_a_way_to_run_it_fails(installation: Installation, tmp_path: Path, kind: str) -> None:
-    with pytest.raises(AssertionError, match="nobody knows how to try"):
+    with pytest.raises(AssertionError, match="no runner for"):
         test_a_block_of_the_documents_runs(installation, Block("docs/new.md", 1, kind, "", "x"), tmp_path)
 
 

@@ -16,7 +16,7 @@ from gateway.accounts.projects import ProjectChange, update_project
 from gateway.accounts.rules import add_rule
 
 MODEL = "openai/gpt-4o-mini"
-SAID = "the word that nobody may find in the store"
+SAID = "a secret word that must not be in the store"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": SAID}]}
 
 

@@ -97,7 +97,7 @@ class Image:
                 )
                 assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
             else:
-                raise AssertionError(f"nobody knows how to carry out {word}")
+                raise AssertionError(f"no handler for {word}")
 
     def _copy(self, source: Path, target: Path, ignored: object) -> None:
         if source.is_dir():

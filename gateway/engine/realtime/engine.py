@@ -221,7 +221,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
         """Take one of the simultaneous sessions of the organization and of the key."""
         held: tuple[HeldSlots, ...] = ()
         names = (caller.organization_id, "This organization's"), (caller.key_id, "This API key's")
-        for slots, size, (name, whose) in zip(self._slots, self._sizes, names, strict=True):
+        for slots, size, (name, owner) in zip(self._slots, self._sizes, names, strict=True):
             try:
                 taken = slots.take((name,)) if size else None
             except BaseException:
@@ -231,7 +231,7 @@ class RealtimeEngine(Executor[RealtimeRequest]):
                 held += (taken,)
             elif size:
                 give(held)
-                raise RateLimited(f"{whose} {size} {TOO_MANY}", code="too_many_sessions", retry_after=5.0)
+                raise RateLimited(f"{owner} {size} {TOO_MANY}", code="too_many_sessions", retry_after=5.0)
         return held
 
     def _hears_beside(self, context: RequestContext, model: str, place: SessionPlace) -> SessionPlace:

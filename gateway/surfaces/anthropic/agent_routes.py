@@ -59,7 +59,7 @@ def show_settings(services: Services, inbound: Inbound) -> Outbound:
 
 
 def show_usage(services: Services, inbound: Inbound) -> Outbound:
-    """Return the spending limits of the caller whose period is running, the most used one first, in cents."""
+    """Return the caller's spending limits with a running period, the most used one first, in cents."""
     caller = auth.require_user_key(auth.caller_of(services, inbound))
     states = usage_limits.read_states(services.billing.budgets, caller)
     return json_reply(usage_limits.show_usage(states), inbound.shown_id)

@@ -44,7 +44,7 @@ def is_agent(caller: Caller) -> bool:
 
 
 def read_states(budgets: Budgets, caller: Caller) -> list[LimitState]:
-    """Return the limits of a caller whose period is running, the most used one first."""
+    """Return a caller's limits with a running period, the most used one first."""
     statuses = budgets.statuses([caller.key_id, caller.member_id, *(team for team, _ in caller.teams)])
     states = [
         LimitState(

@@ -92,7 +92,7 @@ def list_rules(call: ManagedCall[str]) -> list[GroupRuleAnswer]:
 
 
 def create(call: ManagedCall[str]) -> GroupRuleAnswer:
-    """Add a rule for a group. It applies at once to members whose groups are known, to others at their next sign-in."""
+    """Add a rule for a group. It applies at once to members with known groups, to others at their next sign-in."""
     content = call.fields
     _check_owner(call, call.subject, content["role"])
     draft = RuleDraft(

@@ -64,7 +64,7 @@ class NewProvider(StrictBody):
 
 
 class ProviderChange(StrictBody):
-    """Absent members stay unchanged. An inactive provider signs nobody in, and its sessions end."""
+    """Absent members stay unchanged. Sign-ins with an inactive provider are refused, and its sessions end."""
 
     name = TextField(1, 80, about=NAME)
     issuer = TextField(1, 512, about=ISSUER)

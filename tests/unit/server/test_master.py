@@ -115,7 +115,7 @@ def test_workers_of_the_configuration_before_leave_as_new_ones_are_ready(master:
     master.manage_workers()
     assert master.killed == before
     master.manage_workers()
-    assert master.killed == before, "nobody is asked twice"
+    assert master.killed == before, "each worker is asked once"
 
 
 def test_a_reload_that_led_to_no_ready_worker_is_given_up_for_the_next(master: Master) -> None:

@@ -106,7 +106,7 @@ def _switch(call: PageCall) -> str:
     call.run(UPDATE, {"status": status}, **_provider(call))
     if status == "active":
         return "The identity provider is active."
-    return "The identity provider signs nobody in any more, and its sessions have ended."
+    return "Sign-ins with this identity provider are now refused, and its sessions have ended."
 
 
 def _replace_secret(call: PageCall) -> str:
@@ -154,7 +154,7 @@ def _add_rule(call: PageCall) -> str:
         "limits": {name: value for name, value in read_limit_fields(form).items() if value is not None},
     }
     call.run(ADD_RULE, fields, organization_id=choose_organization(call).id)
-    return "The group rule was added. It applies to members whose groups are known, and to others at their sign-in."
+    return "The group rule was added. It applies to members with known groups now, and to others at their next sign-in."
 
 
 def _delete_rule(call: PageCall) -> str:

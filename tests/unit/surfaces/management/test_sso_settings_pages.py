@@ -42,7 +42,7 @@ def test_an_owner_adds_changes_and_deletes_an_identity_provider(open_tenants) ->
         assert "was removed" in press(tenants, "remove-domain", provider=provider["id"], domain="rival.example")
         assert "cannot be used now" in press(tenants, "test", provider=provider["id"])
         assert "secret was replaced" in press(tenants, "secret", provider=provider["id"], clientSecret="another")
-        assert "signs nobody in" in press(tenants, "switch", provider=provider["id"], status="inactive")
+        assert "are now refused" in press(tenants, "switch", provider=provider["id"], status="inactive")
         press(tenants, "delete", 404, provider="idp_unknown")
         assert "No identity providers yet" in press(tenants, "delete", provider=provider["id"])
 
