@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 MODELS_HEADER = "x-llmgateway-models"
+PROVIDER_HEADER = "x-llmgateway-provider"
 # Values of an intent about usage so far, in the order of usage_rows.IntentDetails.
 NO_USAGE = (None, None, "", 0, 0)
 
@@ -47,7 +48,8 @@ class RequestContext(Struct, eq=False):
     (at most 64 characters); it is echoed but never used as a key. `started` and `deadline` are monotonic seconds.
     `payload` is set when the project retains payloads, `job` when the request creates a job, `request` once the body
     was parsed, `outcome` once the request was admitted, and `own_s` (seconds that the gateway itself took) once it was
-    answered. `models` is the header with further models to try. `session` is the session of an agent, as `session_ids`
+    answered. `choice` are members of the request's options that headers set: further models to try, preferences among
+    providers. `session` is the session of an agent, as `session_ids`
     stores it; `session_nusd` and `run_nusd` are the budgets that headers set for it and for its run, None without.
     `attribution` is () unless usage rows have a label, a session or metadata; then its last two values are session and
     metadata as stored there.
@@ -75,7 +77,7 @@ class RequestContext(Struct, eq=False):
     request: Request | None = None
     outcome: "Outcome | None" = None
     own_s: float = 0.0
-    models: str = ""
+    choice: dict[str, Any] | None = None
     attribution: tuple[Any, ...] = ()
     session_nusd: int | None = None
     run_nusd: int | None = None

@@ -18,6 +18,12 @@ NAME = "aisdk"
 OWN = "llmgateway"
 MARKING = ("anthropic",)
 
+# The namespace of the SDK's own gateway provider, with the members of its options that this gateway supports
+# (vercel.com/docs/ai-gateway, "Provider Filtering, Ordering & Sorting"), and its criteria for sorting.
+ROUTING = "gateway"
+ROUTING_MEMBERS = ("order", "only", "sort")
+ROUTING_SORTS = {"cost": "price", "ttft": "latency", "tps": "throughput"}
+
 # Members of a part's providerMetadata that come back as providerOptions, unchanged.
 SIGNATURE = "signature"
 SEALED = "sealed"

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gateway.billing.context import RequestContext
 from gateway.engine import json_healing, streaming, unary
 from gateway.engine.executor import EngineParts, Executor
-from gateway.engine.further_models import with_models
+from gateway.engine.further_models import with_choice
 from gateway.engine.planning import RoutePlan
 from gateway.engine.run import Run
 from gateway.media.token_counting import counted
@@ -29,8 +29,8 @@ class ChatEngine(Executor[ChatRequest]):
     def _plan(self, context: RequestContext, request: ChatRequest) -> tuple[RoutePlan, ChatRequest]:
         """Plan as for every request, with the caller's cache key hashed and the response format prepared for JSON
         repair."""
-        if context.models:
-            request = with_models(context, request)
+        if context.choice:
+            request = with_choice(context, request)
         options = request.options
         if request.requirements.media:
             request = counted(request)

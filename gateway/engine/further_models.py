@@ -1,26 +1,21 @@
-"""The models of a request besides the requested one: read from the caller's header, and planned one at a time."""
+"""The models of a request besides the requested one, and the preferences among providers that its headers set."""
 
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from gateway.billing.context import MODELS_HEADER, RequestContext
-from gateway.errors import InvalidRequest
-from gateway.neutral.request import MOST_MODELS, Request
+from gateway.billing.context import RequestContext
+from gateway.neutral.request import Request
 
 R = TypeVar("R", bound=Request)
 
 
-def with_models(context: RequestContext, request: R) -> R:
-    """Return the request with the further models that the caller's header names, unless its body names some. Raises
-    InvalidRequest for too many."""
-    if request.options.models or not context.models:
+def with_choice(context: RequestContext, request: R) -> R:
+    """Return the request with the models and preferences of the caller's headers; those of its body take precedence."""
+    if not context.choice:
         return request
-    names = tuple(name for text in context.models.split(",") if (name := text.strip()))
-    if len(names) > MOST_MODELS:
-        message = f"The header {MODELS_HEADER} names {len(names)} models; the limit is {MOST_MODELS}."
-        raise InvalidRequest(message, param=MODELS_HEADER)
-    return replace(request, options=request.options.with_changes(models=names))
+    changes = {name: value for name, value in context.choice.items() if not getattr(request.options, name)}
+    return replace(request, options=request.options.with_changes(**changes))
 
 
 def only_model(request: Request, model: str) -> Request:

@@ -16,7 +16,7 @@ from gateway.catalogue.entries import Mapping
 from gateway.catalogue.unlisted_entries import UNLISTED
 from gateway.engine.custom_models import CustomModels
 from gateway.engine.fitting import Fitting
-from gateway.engine.further_models import only_model, with_models
+from gateway.engine.further_models import only_model, with_choice
 from gateway.engine.key_bounds import KeyBounds
 from gateway.engine.key_order import cooling_last, rotate
 from gateway.engine.plan_cache import PlanCache, key_of
@@ -218,7 +218,7 @@ class Planner:
     def explain(self, context: RequestContext, request: Request, weights: Weights | None = None) -> RoutingDecision:
         """Return the decision as data, without the random choice and without calling a provider; `weights` replace
         those of the strategy. SpendingLimitReached when the remaining provider keys have used up their limit."""
-        request = with_defaults(context.caller, with_models(context, request))
+        request = with_defaults(context.caller, with_choice(context, request))
         plan = self._decide(context, request, explore=0.0)
         plan = self._bounds.sift(plan, request, context.at_us)
         if weights is None:

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from gateway.accounts.access import keeps_nothing
-from gateway.billing.context import MODELS_HEADER, RequestContext
+from gateway.billing.context import MODELS_HEADER, PROVIDER_HEADER, RequestContext
 from gateway.billing.session_budgets import RUN_BUDGET, SESSION_BUDGET
 from gateway.errors import InvalidRequest
 from gateway.metering.session_ids import SESSIONS, digest
@@ -15,7 +15,7 @@ from gateway.money import parse_usd
 PREFIX = "x-llmgateway-"
 USER = "user"
 # Headers with the prefix that are no metadata.
-OPTIONS = frozenset((MODELS_HEADER, f"{PREFIX}session", SESSION_BUDGET, RUN_BUDGET))
+OPTIONS = frozenset((MODELS_HEADER, PROVIDER_HEADER, f"{PREFIX}session", SESSION_BUDGET, RUN_BUDGET))
 # Limits of what one request may store: the number of pairs, characters of a name and of a value, and of all together.
 MOST_PAIRS = 16
 LONGEST_NAME = 64

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gateway.accounts.authentication import Caller
-from gateway.billing.context import MODELS_HEADER, RequestContext
+from gateway.billing.context import MODELS_HEADER, PROVIDER_HEADER, RequestContext
 from gateway.engine.retention import RETAIN
 from gateway.errors import Forbidden, InvalidRequest, Unauthenticated, UnsupportedMediaType
 from gateway.metering.session_ids import SESSIONS
@@ -12,6 +12,7 @@ from gateway.oauth.access_tokens import is_access_token
 from gateway.runtime.threads import work_for
 from gateway.surfaces import attribution
 from gateway.surfaces.http import LABEL_LENGTH, Inbound
+from gateway.surfaces.model_options import read_headers
 from gateway.surfaces.query_keys import HEADER
 from gateway.transport.request_bytes import LOOP_HEADER
 from gateway.worker.services import Services
@@ -124,7 +125,7 @@ def _read_options(services: Services, context: RequestContext, inbound: Inbound)
     context.no_cache = header("x-no-cache").lower() == "true"
     context.debug = header("x-debug").lower() == "true"
     context.idempotency_key = header("idempotency-key")
-    context.models = header(MODELS_HEADER)
+    context.choice = read_headers(header(MODELS_HEADER), header(PROVIDER_HEADER))
     context.metadata = attribution.read_headers(inbound.headers, context.metadata)
     attribution.read_session(context, inbound.headers)
     context.attribute()

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from msgspec import Raw, UnsetType
 
-from gateway.dialects.aisdk import NAME, OWN, SEARCH_FIELDS, SEARCH_TOOLS
+from gateway.dialects.aisdk import NAME, OWN, ROUTING, ROUTING_MEMBERS, ROUTING_SORTS, SEARCH_FIELDS, SEARCH_TOOLS
 from gateway.dialects.field_names import NAMES
 from gateway.errors import InvalidRequest
 from gateway.neutral.cut_pairs import without_halves
@@ -74,6 +74,7 @@ def _collect(call: wire.CallOptions, stream: bool) -> CallSettings:
     if call.tools:
         _add_tools(call, settings)
     if call.options:
+        _add_routing(call.options, settings)
         _add_own(call.options, settings)
     return settings
 
@@ -175,17 +176,35 @@ def _write_choice(choice: Any, search: str, dropped: set[str]) -> Any:
     return {"type": "function", "function": {"name": choice.name}}
 
 
-def _add_own(options: dict[str, Raw], settings: CallSettings) -> None:
-    """Add the fields of the gateway's namespace: any field of chat completions, which overrides the call options."""
-    raw = options.get(OWN)
+def _add_routing(options: dict[str, Raw], settings: CallSettings) -> None:
+    """Add the further models and the preferences among providers that the SDK's own namespace names."""
+    given = _read_namespace(options, ROUTING)
+    chosen = {name: value for name in ROUTING_MEMBERS if (value := given.get(name)) is not None}
+    if "sort" in chosen:
+        chosen["sort"] = ROUTING_SORTS.get(str(chosen["sort"]), chosen["sort"])
+    if chosen:
+        settings.values["provider"] = chosen
+    if given.get("models"):
+        settings.values["models"] = given["models"]
+
+
+def _read_namespace(options: dict[str, Raw], name: str) -> Json:
+    """Return the object of a namespace, empty where the call has none. Raises InvalidRequest for other values."""
+    raw = options.get(name)
     if raw is None:
-        return
+        return {}
     try:
         given = orjson.loads(without_halves(bytes(raw))) or {}
     except orjson.JSONDecodeError:
         given = None
     if not isinstance(given, dict):
-        raise invalid(f"providerOptions.{OWN}", "expected an object with fields of chat completions")
+        raise invalid(f"providerOptions.{name}", "expected an object")
+    return given
+
+
+def _add_own(options: dict[str, Raw], settings: CallSettings) -> None:
+    """Add the fields of the gateway's namespace: any field of chat completions, which overrides the call options."""
+    given = _read_namespace(options, OWN)
     own = {name: value for name, value in given.items() if name not in ENVELOPE_FIELDS and value is not None}
     if "reasoning" in own:
         settings.values.pop("reasoning_effort", None)

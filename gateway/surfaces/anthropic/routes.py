@@ -66,7 +66,7 @@ def _substitute(services: Services, context: RequestContext, request: ChatReques
     """Return the request with the operator's models after one of this vendor that cannot be called, None where the
     caller chose the models. Agents of this vendor request its models even if they are not configured."""
     models = services.settings.catalogue.messages_models
-    chosen = context.no_fallback or context.models or request.options.models
+    chosen = context.no_fallback or request.options.models or (context.choice or {}).get("models")
     if chosen or not models or not request.requested_model.startswith(OWN_MODELS):
         return None
     return replace(request, options=request.options.with_changes(models=models))
