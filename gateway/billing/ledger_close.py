@@ -1,11 +1,13 @@
 """Closing of hours: posts to the ledger the credits that each organization spent in a past hour."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import groupby
+from typing import NamedTuple
 
-from gateway.billing.hour_sums import REMOVED, hour_sums
-from gateway.clock import HOUR_US, SECOND_US
+from gateway.billing.hour_sums import DIGITS, REMOVED, hour_sums
+from gateway.clock import DAY_US, HOUR_US, SECOND_US
 from gateway.errors import Unavailable
 from gateway.limits.ledger import LedgerBook
 from gateway.metering.models import CREDITS
@@ -24,25 +26,43 @@ KEY = "closed_hours"
 # were posted.
 COMPARED = "compared_removed_hours"
 FOREVER_S = 100 * 366 * 86_400.0
+FOREVER_US = 2**62
 
 SPENT = f"(mode = {CREDITS} OR storage_nusd IS NOT NULL)"
 TOUCHED = f"""
 SELECT at / {HOUR_US} FROM usage WHERE posted_at >= ? AND at < ? AND {SPENT}
 UNION SELECT hour FROM rollup_hour WHERE late_at >= ? AND hour < ?
 """
-# A row is recorded after its attempt began (or slightly before, when a fast clock was corrected in between), so the
-# index on `posted_at` finds it. Removed rows of the hour are included: otherwise a late row would reverse their
-# postings.
+# What usage rows with credits or a storage fee sum up to, by hour and organization.
 SUMS = f"""
-SELECT owner, SUM(spent), SUM(storage) FROM (
-    SELECT {{organization}} AS owner, CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END AS spent,
-        COALESCE(storage_nusd, 0) AS storage
-    FROM usage WHERE posted_at >= ? AND at >= ? AND at < ? AND {SPENT}
-    UNION ALL SELECT owner, CASE WHEN kind = 'credits' THEN nusd ELSE 0 END,
-        CASE WHEN kind = 'storage' THEN nusd ELSE 0 END
-    FROM removed_spend WHERE hour = ? AND kind IN ('credits', 'storage')
-) s GROUP BY owner
+SELECT at / {HOUR_US}, {{organization}}, SUM(CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END),
+    SUM(COALESCE(storage_nusd, 0))
+FROM usage WHERE posted_at >= ? AND posted_at < ? AND at >= ? AND at < ? AND {SPENT}{{late}}
+GROUP BY at / {HOUR_US}, {{organization}}
 """
+# Only an index on `posted_at` finds rows. Those of a day are searched among the rows that were recorded until AGAIN_US
+# after its end, and later ones in one pass for all days: the time to close many hours grows linearly with the rows.
+LATE = f" AND posted_at >= (at / {DAY_US} + 1) * {DAY_US} + {AGAIN_US}"
+# Removed rows are included: otherwise a late row would reverse their postings.
+REMOVED_SUMS = f"""
+SELECT hour, owner, SUM(CASE WHEN kind = 'credits' THEN nusd ELSE 0 END),
+    SUM(CASE WHEN kind = 'storage' THEN nusd ELSE 0 END)
+FROM removed_spend WHERE kind IN ('credits', 'storage')
+    AND owner IN (SELECT {DIGITS.format("scope_id")} FROM budget WHERE kind = 'credits') AND hour >= ? AND hour < ?
+GROUP BY hour, owner
+"""
+
+# Nano-dollars of inference and of storage by organization (the digits of its id), by hour since the epoch.
+Spending = dict[int, dict[str, tuple[int, int]]]
+
+
+class HourSum(NamedTuple):
+    """What an organization (the digits of its id) spent in an hour since the epoch: on inference and on storage."""
+
+    hour: int
+    owner: str
+    spent_nusd: int
+    storage_nusd: int
 
 
 class LedgerClose:
@@ -73,11 +93,17 @@ class LedgerClose:
         if not compared:
             hours.update(self._removed_unposted(until // HOUR_US))
         owners = {ident[-32:]: ident for (ident,) in self._database.read(self._select_owners)}
+        numbers = sorted(int(hour) for (hour,) in hours)
+        removed = self._sum_removed(numbers)
+        late = self._sum_late(numbers, now)
         booked = 0
-        for (hour,) in sorted(hours):
-            if not go_on():
-                raise Unavailable("The closing of hours was interrupted.")
-            booked += self._close(int(hour) * HOUR_US, owners)
+        for day, of_day in groupby(numbers, _day_of):
+            listed = list(of_day)
+            spending = self._sum_day(day, listed, late, removed)
+            for hour in listed:
+                if not go_on():
+                    raise Unavailable("The closing of hours was interrupted.")
+                booked += self._close(hour, spending[hour], owners)
         self._documents.put(KIND, KEY, str(now).encode(), FOREVER_S)
         if not compared:
             self._documents.put(KIND, COMPARED, b"", FOREVER_S)
@@ -88,19 +114,55 @@ class LedgerClose:
         sql = self._database.exact_sums(hour_sums(self._database.kind) + REMOVED)
         return self._database.report(partial(self._database.fetch, sql, (end_hour,)))
 
-    def _close(self, start_us: int, owners: dict[str, str]) -> int:
-        params = (start_us - AGAIN_US, start_us, start_us + HOUR_US, start_us // HOUR_US)
-        organization = HEX[self._database.kind].format("organization")
-        sql = self._database.exact_sums(SUMS.format(organization=organization))
-        sums = self._database.report(partial(self._database.fetch, sql, params))
-        name = datetime.fromtimestamp(start_us / SECOND_US, UTC).strftime("%Y-%m-%dT%H")
+    def _close(self, hour: int, spending: dict[str, tuple[int, int]], owners: dict[str, str]) -> int:
+        name = datetime.fromtimestamp(hour * HOUR_US / SECOND_US, UTC).strftime("%Y-%m-%dT%H")
         return sum(
             [
-                self._ledger.close_hour(owners[digits], name, int(spent), int(storage))
-                for digits, spent, storage in sums
+                self._ledger.close_hour(owners[digits], name, spent, storage)
+                for digits, (spent, storage) in spending.items()
                 if digits in owners
             ]
         )
+
+    def _sum_removed(self, hours: Sequence[int]) -> Spending:
+        """Return what removed rows spent in these hours."""
+        if not hours:
+            return {}
+        return _add_up(hours, self._fetch(REMOVED_SUMS, (hours[0], hours[-1] + 1)))
+
+    def _sum_late(self, hours: Sequence[int], now_us: int) -> Spending:
+        """Return what rows spent in these hours that were recorded more than AGAIN_US after the end of their day."""
+        if not hours:
+            return {}
+        at = (hours[0] * HOUR_US, (hours[-1] + 1) * HOUR_US)
+        begin_us = (at[0] // DAY_US + 1) * DAY_US + AGAIN_US
+        found: list[HourSum] = []
+        while begin_us < FOREVER_US:
+            end_us = FOREVER_US
+            if begin_us < now_us:
+                end_us = begin_us + DAY_US
+            found += self._fetch(SUMS, (begin_us, end_us, *at), LATE)
+            begin_us = end_us
+        return _add_up(hours, found)
+
+    def _sum_day(self, day: int, hours: Sequence[int], late: Spending, removed: Spending) -> Spending:
+        """Return what was spent in these hours of a day, with late and removed rows. Unavailable if rows of these hours
+        were removed since `removed` was read: the same row would count as late and as removed."""
+        start_us = day * DAY_US
+        end_us = start_us + DAY_US
+        # A row is recorded after its attempt began, or slightly before when a fast clock was corrected in between.
+        found = self._fetch(SUMS, (start_us - AGAIN_US, end_us + AGAIN_US, start_us, end_us))
+        if self._sum_removed(hours) != {hour: removed[hour] for hour in hours}:
+            raise Unavailable("Usage rows of the hours to be closed were removed meanwhile.")
+        for sums in (late, removed):
+            found += [HourSum(hour, owner, *nusd) for hour in hours for owner, nusd in sums[hour].items()]
+        return _add_up(hours, found)
+
+    def _fetch(self, sql: str, params: Sequence[int], late: str = "") -> list[HourSum]:
+        organization = HEX[self._database.kind].format("organization")
+        exact = self._database.exact_sums(sql.format(organization=organization, late=late))
+        rows = self._database.report(partial(self._database.fetch, exact, params))
+        return [HourSum(int(hour), owner, int(spent), int(storage)) for hour, owner, spent, storage in rows]
 
     def _select_owners(self) -> list[tuple[str]]:
         """Return the ids of all organizations that ever had credits; usage rows hold only the digits of an id."""
@@ -113,6 +175,20 @@ def closed_until_us(database: Database) -> int:
     if stored:
         return _end_of_closed(min(int(stored), database.now_us()))
     return 0
+
+
+def _day_of(hour: int) -> int:
+    return hour * HOUR_US // DAY_US
+
+
+def _add_up(hours: Iterable[int], found: Iterable[HourSum]) -> Spending:
+    """Return the sums of these hours; those of other hours are left out."""
+    spending: Spending = {hour: {} for hour in hours}
+    for hour, owner, spent, storage in found:
+        if hour in spending:
+            known = spending[hour].get(owner, (0, 0))
+            spending[hour][owner] = (known[0] + spent, known[1] + storage)
+    return spending
 
 
 def _end_of_closed(now_us: int) -> int:

@@ -1,12 +1,18 @@
 """The spending of an hour is posted exactly once after its end, and late rows as corrections."""
 
+from typing import Any
+
 import pytest
 from support.billing import DOLLAR, attempt_at, target
+from support.usage import insert_rows, usage_row
 
 from gateway.billing.ledger_close import HOUR_US, LedgerClose
 from gateway.billing.reconciliation import doctor
 from gateway.errors import Unavailable
+from gateway.metering.models import CREDITS
 from gateway.metering.rollups.job import Rollups
+from gateway.metering.usage_table import raw_id
+from gateway.store.database import Database
 from gateway.store.documents import Documents
 
 BEGAN_US = 1_750_000_000_000_000  # 2025-06-15T15:06:40Z, when the attempts of conftest begin
@@ -138,3 +144,71 @@ def test_calls_with_own_keys_are_not_posted(one, hours, account, used):
     settlement.settle(attempt_at(target("byok"), usage=used, finish="stop"))
     settlement.close()
     assert hours.close() == 0 and entries(one, account) == []
+
+
+def count_steps(database: Database, reads: list[tuple[str, Any]]) -> int:
+    """Return how many hundreds of steps of SQLite's virtual machine the statements take."""
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    def run() -> None:
+        connection = database.peewee.connection()
+        connection.set_progress_handler(count, 100)
+        for sql, params in reads:
+            database.fetch(sql, params)
+        connection.set_progress_handler(None, 0)
+
+    database.read(run)
+    return steps
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["recorded at once", "recorded a year later"])
+def test_the_work_to_close_many_hours_grows_linearly_with_the_rows(one, hours, account, monkeypatch, late):
+    """Re-rated rows are recorded later, for each hour of the past."""
+    if one.database.kind != "sqlite":
+        pytest.skip("counts the steps of SQLite's statements")
+    given = {"organization": raw_id(account.organization), "mode": CREDITS, "cost_nusd": 1}
+    if late:
+        given["posted_at"] = BEGAN_US + 8_760 * HOUR_US
+    steps = []
+    for first, count in ((0, 200), (200, 800)):
+        rows = [usage_row(BEGAN_US + (first + hour) * HOUR_US, **given) for hour in range(count) for _ in range(10)]
+        insert_rows(one.database, *rows)
+        one.database.write(lambda: one.database.execute("DELETE FROM document"))
+        reads = []
+        execute = Database.execute
+
+        def noting(self, sql, params=(), run=execute, noted=reads):
+            if "FROM usage" in sql or "FROM removed_spend" in sql:
+                noted.append((sql, params))
+            return run(self, sql, params)
+
+        monkeypatch.setattr(Database, "execute", noting)
+        assert hours.close() == len(rows)
+        monkeypatch.setattr(Database, "execute", execute)
+        steps.append(count_steps(one.database, reads))
+    assert steps[1] < 5 * steps[0] * 1.5
+
+
+def test_a_late_row_that_is_removed_during_the_round_is_posted_once(one, hours, account, used, monkeypatch):
+    """It counts as late, and then as removed."""
+    spend(one, account, used)  # recorded now, more than a day after its hour
+    owner = account.organization.removeprefix("org_")
+    sum_day = LedgerClose._sum_day
+
+    def remove_first(self, *given):
+        one.database.write(lambda: one.database.execute("DELETE FROM usage"))
+        sql = "INSERT INTO removed_spend (kind, owner, hour, nusd) VALUES ('credits', ?, ?, 20000)"
+        one.database.write(lambda: one.database.execute(sql, (owner, BEGAN_US // HOUR_US)))
+        monkeypatch.setattr(LedgerClose, "_sum_day", sum_day)
+        return sum_day(self, *given)
+
+    monkeypatch.setattr(LedgerClose, "_sum_day", remove_first)
+    with pytest.raises(Unavailable, match="removed"):
+        hours.close()
+    assert hours.close() == 20_000
+    assert entries(one, account) == [("usage", -20_000)]
