@@ -25,6 +25,7 @@ RANKS = {
     "gateway.runtime.threads": -2,
     "gateway.runtime.disconnects": -2,
     "gateway.runtime.merged_iterators": -1.9,
+    "gateway.runtime.loop_turns": -1.9,
     "gateway.runtime.lazy_import": -2,
     "gateway.runtime.process_exit": -2,
     "gateway.runtime.state_changes": -2,

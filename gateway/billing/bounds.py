@@ -15,6 +15,7 @@ from gateway.errors import NotSupported
 from gateway.limits.cost_bound import CostBound
 from gateway.media.token_counting import MOST_CONTEXT_TOKENS
 from gateway.money import MILLION
+from gateway.neutral.chat import ChatRequest
 from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Request, Requirements
 from gateway.neutral.units import PROVIDER_TOOLS, UNITS
@@ -24,7 +25,10 @@ from gateway.neutral.videos import VideosRequest
 # Uses of tools in one answer when the caller sets no limit.
 MOST_SEARCHES = sum(unit.most for unit in UNITS if unit.count == "searches")
 MOST_TOOL_USES = {unit.count: unit.most for unit in PROVIDER_TOOLS.values()}
+# Output tokens of one answer of a model without a known limit: no provider of text gives more.
+MOST_OUTPUT = 131_072
 CACHED_PRICES = 8192
+CHAT = ChatRequest.operation
 
 # Hour since the epoch, service tier, whether media are priced, most searches, hosted tools that may run ("": none).
 Terms = tuple[int, str, bool, int, str]
@@ -39,16 +43,19 @@ class Bounds:
     """Computes cost bounds of requests that may be served by any of `mappings`. A cached plan keeps one for many
     requests."""
 
-    __slots__ = ("_largest_output", "_longest", "_mappings", "_price_cache")
+    __slots__ = ("_largest_output", "_longest", "_mappings", "_price_cache", "_unlimited_output")
 
     def __init__(self, mappings: tuple[Mapping, ...]) -> None:
         self._mappings = mappings
         limits = [mapping.max_output for mapping in mappings]
         self._longest = max(limits, default=0)
-        if limits and all(limits):
+        unlimited = [mapping.context_length or MOST_OUTPUT for mapping in mappings if not mapping.max_output]
+        # The longest answer of the mappings without an output limit, 0 if all have one.
+        self._unlimited_output = min(MOST_OUTPUT, max(unlimited, default=0))
+        if limits and not unlimited:
             self._largest_output = self._longest
         else:
-            self._largest_output = sys.maxsize  # at least one mapping has no output limit
+            self._largest_output = sys.maxsize
         self._price_cache: dict[Terms, tuple[list[tuple[int, int]], int, bool]] = {}
 
     def compute(self, request: Request, default_output: int, at_us: int) -> CostBound:
@@ -56,8 +63,6 @@ class Bounds:
         counted."""
         requirements = request.requirements
         if requirements.units is not None:
-            if isinstance(request, VideosRequest):
-                return self._compute_video(request, at_us)
             return self._compute_units(request, requirements.units, at_us)
         media = requirements.media > 0 or requirements.audio or requirements.image_output
         hosted = requirements.hosted or requirements.vendor_only
@@ -82,13 +87,18 @@ class Bounds:
             unforeseen = unforeseen * calls
             tokens = tokens * calls
         limit = requirements.max_tokens
+        longer = 0
         if limit is None:
             output = self._longest or default_output
+            if self._unlimited_output > output and request.operation == CHAT:
+                # No limit is sent for it: providers refuse too high a limit, and a low one would cut answers.
+                longer = (self._unlimited_output - output) * requirements.n
         elif limit < self._largest_output:
             output = limit
         else:
             output = self._largest_output
-        return CostBound(fixed, rate, output * requirements.n, limit is not None, requirements.n, tokens, unforeseen)
+        output = output * requirements.n
+        return CostBound(fixed, rate, output, limit is not None, requirements.n, tokens, unforeseen, longer)
 
     def _compute_video(self, request: VideosRequest, at_us: int) -> CostBound:
         """Return the exact bound of a video. A mapping that does not support it adds nothing: its codec reports it."""
@@ -127,6 +137,8 @@ class Bounds:
         Everything is known in advance except the length of generated speech. Its sound therefore has an output rate,
         and more is reserved while it continues.
         """
+        if isinstance(request, VideosRequest):
+            return self._compute_video(request, at_us)
         most, rate, sound = self._price_units(request, units.most, at_us)
         unforeseen = 0
         if units.foreseen is not None:

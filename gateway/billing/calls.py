@@ -94,7 +94,8 @@ def reserve_key(
     (provider_key_limit_reached), at once unless `patient`; Unavailable.
     """
     if cap is not None:
-        cost_bound = replace(cost_bound, max_output=min(cost_bound.max_output, cap * cost_bound.choices))
+        most = min(cost_bound.max_output, cap * cost_bound.choices)
+        cost_bound = replace(cost_bound, max_output=most, unforeseen_output=0)
     organization_id = context.caller.organization_id
     payer = Payer("", "", organization_id, credits=False, provider_key_id=target.credential.ident)
     return reservation.reserve_key(payer, cost_bound, patient)

@@ -191,14 +191,13 @@ class RequestCoalescing:
 
     def _find(self, shared: SharedRequest) -> CachedAnswer | None:
         entry = self.cache.get(shared.key)
-        if entry is None or entry.origin.mapping in self._free.denied(shared):
-            return None
-        if self._free.target_of(shared, entry.origin.mapping) is not None:
+        if entry is not None and entry.origin.mapping in self._free.permitted(shared):
             return entry
         return None
 
     def _may_follow(self, shared: SharedRequest, shared_call: SharedCall) -> bool:
-        return not self._free.denied(shared) & shared_call.mappings
+        """Return whether the caller may receive the answer of any mapping that the call may use."""
+        return shared_call.mappings <= self._free.permitted(shared)
 
     def _follow(self, shared: SharedRequest, shared_call: SharedCall) -> CachedAnswer | None:
         """Return the answer of a shared call, None when it failed."""
@@ -209,10 +208,7 @@ class RequestCoalescing:
             return None
         finally:
             shared_call.leave()
-        entry = shared_call.entry
-        if entry and self._free.target_of(shared, entry.origin.mapping) is not None:
-            return entry
-        return None
+        return shared_call.entry
 
     def _follow_stream(
         self, shared: SharedRequest, shared_call: SharedCall, batch: Batch, batches: Batches, outcome: Outcome

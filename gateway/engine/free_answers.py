@@ -22,10 +22,12 @@ from gateway.metering.usage_table import write_row
 from gateway.neutral.events import Batch, Finished
 from gateway.neutral.request import Request, Result
 from gateway.providers.protocol import Credential, Target
-from gateway.routing.candidate_filter import ACCESS
+from gateway.routing.candidate_filter import ACCESS, STAGES
 from gateway.runtime.threads import pause
 
 HUNG_UP = "client_disconnect"
+# Candidates excluded at these stages were not denied by a rule.
+ALLOWED = STAGES[STAGES.index(ACCESS) + 1 :]
 # The longest pause between two chunks of a replayed stream.
 LONGEST_GAP_S = 1.0
 # How long a replayed answer waits for its usage row. It is returned regardless.
@@ -53,10 +55,12 @@ class FreeAnswers:
         self._decisions = decisions
         self._clock = clock
 
-    def denied(self, shared: SharedRequest) -> set[str]:
-        """Return the mappings that the caller's own rules exclude, since keys of one project may differ in their
-        rules."""
-        return {entry.key for entry in shared.route_plan.plan.excluded if entry.stage == ACCESS}
+    def permitted(self, shared: SharedRequest) -> set[str]:
+        """Return the mappings that the caller's own rules allow, since keys of one project may differ in their rules.
+        A model that was skipped, or a candidate that was excluded before its rules were checked, is not among them."""
+        plan = shared.route_plan.plan
+        allowed = {entry.key for entry in plan.excluded if entry.stage in ALLOWED}
+        return allowed.union(scored.candidate.key for scored in plan.ranked)
 
     def target_of(self, shared: SharedRequest, mapping_key: str) -> Target | None:
         """Return the target that served the answer, as in this caller's plan; None when it is no longer available."""

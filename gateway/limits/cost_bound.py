@@ -38,7 +38,8 @@ class CostBound(Struct, frozen=True, gc=False):
     `explicit`: the caller set the output limit, so it is not reduced; `choices` share `max_output`. `input_tokens` is
     the most that the prompt can count as. `unforeseen_nusd` is the part of `fixed_nusd` that is known only when the
     provider answers, such as the size of a file at a URL. It is reserved like the rest, even if the budget has no room
-    for it; in that case no further request is admitted until this one has ended.
+    for it; in that case no further request is admitted until this one has ended. `unforeseen_output` are tokens beyond
+    `max_output` that are reserved in the same way, for a model without a known output limit.
     """
 
     fixed_nusd: int
@@ -48,10 +49,11 @@ class CostBound(Struct, frozen=True, gc=False):
     choices: int = 1
     input_tokens: int = 0
     unforeseen_nusd: int = 0
+    unforeseen_output: int = 0
 
     @property
     def bound_nusd(self) -> int:
-        return self.priced(self.max_output)
+        return self.priced(self.max_output + self.unforeseen_output)
 
     @property
     def least_nusd(self) -> int:
@@ -65,7 +67,8 @@ class CostBound(Struct, frozen=True, gc=False):
     @property
     def foreseen(self) -> "CostBound":
         """The bound without costs that only the provider can determine."""
-        return replace(self, fixed_nusd=self.fixed_nusd - self.unforeseen_nusd, unforeseen_nusd=0)
+        fixed_nusd = self.fixed_nusd - self.unforeseen_nusd
+        return replace(self, fixed_nusd=fixed_nusd, unforeseen_nusd=0, unforeseen_output=0)
 
     def priced(self, output_tokens: int) -> int:
         """The most that it costs with this many output tokens."""
@@ -196,13 +199,20 @@ def fit(cost_bound: CostBound, available_nusd: int | None) -> ReservationSize | 
     """Return the reservation for `cost_bound` when `available_nusd` is left (None: no limit); None when that is not
     enough.
 
-    The reservation exceeds `available_nusd` by at most `unforeseen_nusd`. Without an explicit limit the output gets at
-    most half of the remainder, but at least LEAST_OUTPUT tokens if they can be paid.
+    The reservation exceeds `available_nusd` by at most the unforeseen costs. Without an explicit limit the output gets
+    at most half of the remainder, but at least LEAST_OUTPUT tokens if they can be paid. A capped output is foreseen.
     """
-    if not cost_bound.unforeseen_nusd:
+    if not (cost_bound.unforeseen_nusd or cost_bound.unforeseen_output):
         return _fit(cost_bound, available_nusd)
-    need = _fit(cost_bound.foreseen, available_nusd)
-    return need and need._replace(amount_nusd=need.amount_nusd + cost_bound.unforeseen_nusd)
+    foreseen = cost_bound.foreseen
+    need = _fit(foreseen, available_nusd)
+    if need is None:
+        return None
+    if need.output_cap is None:
+        unforeseen_nusd = cost_bound.bound_nusd - foreseen.bound_nusd
+    else:
+        unforeseen_nusd = cost_bound.unforeseen_nusd
+    return need._replace(amount_nusd=need.amount_nusd + unforeseen_nusd)
 
 
 def _fit(cost_bound: CostBound, available_nusd: int | None) -> ReservationSize | None:

@@ -11,6 +11,8 @@ from typing import Any
 import gevent
 from gevent.event import Event
 
+from gateway.runtime.threads import work_owner
+
 # For pieces of large bodies (256 KB or less: about 0.3 ms each from the caller to the disk, or from there to an
 # upstream).
 PIECES_A_MOMENT = 2
@@ -22,8 +24,8 @@ LATE_S = 0.005
 def bulk_turn() -> None:
     """Wait for a turn to move one piece of a large body.
 
-    The number of turns at a time is limited so that small requests do not wait behind other callers' uploads; turns
-    are in order of arrival.
+    The number of turns at a time is limited so that small requests do not wait behind other callers' uploads. The
+    owners of computations (runtime/threads.py) take turns, so that many pieces of one do not delay those of others.
     """
     hub = gevent.get_hub()
     turns = _bulk.get(id(hub))
@@ -35,8 +37,9 @@ def bulk_turn() -> None:
 def low_priority_turn() -> None:
     """Wait for a turn to do some milliseconds of work that is not a model call: a report, a page, a part of an export.
 
-    A turn is granted whenever nothing else is ready in the event loop, in order of arrival, and after 5 ms at the
-    latest. Otherwise a model call, which needs several rounds of the loop, would wait in each for all such work.
+    A turn is granted whenever nothing else is ready in the event loop, and after 5 ms at the latest; owners take turns
+    as in `bulk_turn`. Otherwise a model call, which needs several rounds of the loop, would wait in each for all such
+    work.
     """
     hub = gevent.get_hub()
     turns = _low_priority.get(id(hub))
@@ -64,13 +67,16 @@ def continuation_turn() -> None:
 
 
 class _Turns(ABC):
-    """Grants up to `size` turns in each period; a subclass starts and stops the watcher that begins the periods."""
+    """Grants up to `size` turns in each period; a subclass starts and stops the watcher that begins the periods.
+
+    `_waiting` are the turns of each owner in order of arrival; the order of the owners is that of their next turns.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._left = size
         self._counting = False
-        self._waiting: deque[Event] = deque()
+        self._waiting: dict[str, deque[Event]] = {}
 
     def take(self) -> None:
         if not self._counting:
@@ -80,14 +86,15 @@ class _Turns(ABC):
             self._left -= 1
             return
         turn = Event()
-        self._waiting.append(turn)
+        owner = work_owner()
+        self._waiting.setdefault(owner, deque()).append(turn)
         try:
             turn.wait()
         except BaseException:
             if turn.is_set():
                 self._left += 1  # it was granted a turn that it no longer needs
             else:
-                self._waiting.remove(turn)
+                self._withdraw(owner, turn)
             raise
 
     def _begin(self) -> None:
@@ -95,10 +102,24 @@ class _Turns(ABC):
         self._left = self._size
         while self._left and self._waiting:
             self._left -= 1
-            self._waiting.popleft().set()
+            self._grant_next()
         if self._left == self._size:
             self._counting = False
             self._stop()
+
+    def _grant_next(self) -> None:
+        """Grant the first turn of the first owner, who is then the last one."""
+        owner = next(iter(self._waiting))
+        turns = self._waiting.pop(owner)
+        turns.popleft().set()
+        if turns:
+            self._waiting[owner] = turns
+
+    def _withdraw(self, owner: str, turn: Event) -> None:
+        turns = self._waiting[owner]
+        turns.remove(turn)
+        if not turns:
+            del self._waiting[owner]
 
     @abstractmethod
     def _start(self) -> None: ...

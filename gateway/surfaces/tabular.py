@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ FORMATS = (CSV, JSON_LINES)
 MEDIA = {CSV: "text/csv; charset=utf-8", JSON_LINES: "application/x-ndjson"}
 # First characters of texts that spreadsheets read as formulas, in ASCII and in full-width forms.
 FORMULA = re.compile(r"[\s\0]*[=+\-@＝＋－＠]|[\t\r\n]")
+# First characters with which no formula begins: nearly all texts begin with one of them.
+PLAIN = frozenset(string.ascii_letters + string.digits)
 NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 Row = Mapping[str, Any]
@@ -37,6 +40,8 @@ def write_cell(value: Any) -> str:
     spreadsheets show the rest as text. Numbers are unchanged."""
     if value is None:
         return ""
+    if type(value) is int:
+        return str(value)
     if isinstance(value, bool):
         if value:
             return "true"
@@ -46,6 +51,8 @@ def write_cell(value: Any) -> str:
     else:
         text = orjson.dumps(value).decode()
     text = text.replace("\0", "")
+    if text[:1] in PLAIN:
+        return text
     if FORMULA.match(text) and not NUMBER.fullmatch(text):
         return f"'{text}"
     return text

@@ -17,6 +17,7 @@ from support.spending import until
 
 from gateway.accounts.keys import Draft, create
 from gateway.accounts.projects import ProjectChange, create_project, update_project
+from gateway.accounts.rules import add_rule
 from gateway.metering.models import CACHED
 from gateway.metering.usage_table import find
 
@@ -133,6 +134,25 @@ def test_two_projects_never_share_an_answer(cached, upstream):
     messages = unique()
     assert [raw(cached, one, messages).status_code for one in (cached.key, key, cached.key, key)] == [200] * 4
     assert len(upstream.calls) == 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_in_progress_is_shared_only_with_callers_that_may_use_each_of_its_models(
+    cached: LocalGateway, upstream: FakeOpenAI, stream: bool
+) -> None:
+    services = cached.services
+    stores = (services.store.database, services.store.control)
+    narrow = new_key(cached, cached.project_id)
+    key_id = services.accounts.authentication.caller(narrow).key_id
+    add_rule(*stores, "key", key_id, "deny_models", {"models": ["gpt-4o"]}, actor="test")
+    more = {"models": ["openai/gpt-4o"], "stream": stream}
+    messages = unique()
+    upstream.script(Answer(status=500), Answer("dear", piece=100, silence_s=1.0), Answer("cheap"))
+    first = gevent.spawn(raw, cached, messages=messages, **more)
+    assert until(lambda: len(upstream.calls) == 2)
+    second = raw(cached, narrow, messages, **more)
+    assert [call.body["model"] for call in upstream.calls] == ["gpt-4o-mini", "gpt-4o", "gpt-4o-mini"]
+    assert "dear" not in second.text and "dear" in first.get(timeout=60).text
 
 
 def new_key(gateway: LocalGateway, project_id: str) -> str:

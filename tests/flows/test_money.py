@@ -12,6 +12,7 @@ import httpx
 import pytest
 from fakes.upstream import FakeUpstream
 from support.gateways import LocalGateway, local_gateway
+from support.limits_page import documented_operation
 from support.shared import Share, usage_of
 from support.spending import (
     BODIES,
@@ -163,6 +164,8 @@ def test_a_paid_route_refuses_an_exhausted_key(share: Share, mint: FakeUpstream,
     limit(gateway, 1000)
     good = send(gateway, operation)
     assert good.status_code == 200 and '"isError":true' not in good.text
+    if operation.path not in JOBS:
+        assert usage_of(gateway)[-1].operation == documented_operation(operation.path)
 
 
 @pytest.mark.parametrize("operation", PAID, ids=lambda one: one.path)
@@ -187,7 +190,9 @@ def test_a_paid_route_asked_again_under_its_key_is_answered_again_and_billed_onc
 
 def test_every_operation_that_generates_is_marked_as_paid() -> None:
     free = {"count_tokens", "input_tokens", "input_items", "cancel"}
-    words = re.compile(r"/v1/(chat|messages|responses|embeddings|images|audio|videos|rerank|ocr|moderations)")
+    words = re.compile(
+        r"/v1/(chat|messages|responses|embeddings|images|audio|videos|rerank|ocr|moderations)|.*(Content|Contents)$"
+    )
     unpaid = [o.path for o in surface_table.operations() if o.method == "POST" and words.match(o.path) and not o.paid]
     assert [path for path in unpaid if path.rsplit("/", 1)[-1] not in free] == []
 

@@ -65,6 +65,21 @@ def test_five_hundred_at_once_spend_no_more_than_the_limit(nodes: list[GatewayPr
 
 
 @pytest.mark.parametrize("nodes", ["two nodes"], indirect=True)
+def test_long_answers_of_a_model_without_a_known_limit_do_not_pass_a_limit_together(
+    nodes: list[GatewayProcess], mint: FakeUpstream
+) -> None:
+    key = make_key(nodes[0], "10.00")
+    told = at_once(
+        40, lambda number: pay(nodes[number % 2], "", "wait:0.2 tokens:20000", key, model="mint/epic", max_tokens=None)
+    )
+    accepted = [one for one in told if one.status == 200]
+    assert 1 <= len(accepted) == len(mint.calls) <= 2  # 6 USD each
+    assert {(one.status, one.code) for one in told} <= {(200, ""), IN_USE, (402, "key_limit_reached")}
+    assert [call.cap for call in mint.calls][0] == 0
+    assert settled_nusd(nodes[0]) == sum(call.tokens for call in mint.calls) * TOKEN_NUSD
+
+
+@pytest.mark.parametrize("nodes", ["two nodes"], indirect=True)
 def test_members_of_a_team_together_spend_no_more_than_its_limit(
     nodes: list[GatewayProcess], mint: FakeUpstream
 ) -> None:

@@ -48,6 +48,12 @@ documents = true
 prices = {{ prompt = "0.000002", completion = "0.000008" }}
 
 [[mappings]]
+model = "epic"
+external_id = "epic"
+context_length = 100000
+prices = {{ prompt = "0", completion = "0.0003" }}
+
+[[mappings]]
 model = "leaf"
 external_id = "leaf"
 operations = ["embeddings"]
@@ -87,7 +93,7 @@ prices = {{ per_second = {{ default = "0.0075" }} }}
 """
 MODEL = "".join(
     f'[[models]]\nid = "{one}"\nname = "{one}"\nfamily = "test"\n'
-    for one in ("coin", "book", "leaf", "horn", "ear", "scale", "brush", "reel")
+    for one in ("coin", "book", "epic", "leaf", "horn", "ear", "scale", "brush", "reel")
 )
 
 

@@ -35,7 +35,7 @@ TAG = "Exports"
 # Since when usage rows are there, where an export would begin before that.
 ROWS_SINCE = "X-LLMGateway-Rows-Since"
 PAGE = 200
-PIECE = 40  # rows written in one turn of the event loop, about a millisecond
+PIECE = 16  # rows written in one turn of the event loop, less than half a millisecond
 # How long after it came in a request may still make attempts.
 LONGEST_US = 2 * DAY_US
 LOG_COLUMNS = LogAnswer.__struct_encode_fields__

@@ -1,13 +1,14 @@
 """The table of limits in docs/security.md, held against the code."""
 
 import re
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.limits_page import documented_operation, limits_section
 
-from gateway.billing.bounds import MOST_SEARCHES, compute_bound
+from gateway.billing.bounds import MOST_OUTPUT, MOST_SEARCHES, compute_bound
 from gateway.catalogue.entries import Mapping, Prices, TokenRates
 from gateway.limits.cost_bound import CostBound, fit
 from gateway.media import frame_counting, token_counting
@@ -19,18 +20,18 @@ from gateway.neutral.structured import OcrRequest
 from gateway.neutral.transcriptions import TranscriptionInput, TranscriptionRequest, units_of
 from gateway.neutral.usage import Units, Usage
 from gateway.runtime.large_files import StoredFile
+from gateway.surfaces import surface_table
 from gateway.surfaces.openai import ocr
 
 AT_US = 1_780_000_000_000_000
-PAGE = Path(__file__).parents[3] / "docs" / "security.md"
-CONTEXT, MOST_OUTPUT = 200_000, 4_000
+CONTEXT, OUTPUT_LIMIT = 200_000, 4_000
 MAPPING = Mapping(
     "p",
     "m",
     "x",
     prices=(Prices(TokenRates(prompt=3 * 10**9, completion=15 * 10**9, ocr_page=4 * 10**12)),),
     context_length=CONTEXT,
-    max_output=MOST_OUTPUT,
+    max_output=OUTPUT_LIMIT,
 )
 NUMBERS = {
     "chat": (
@@ -39,6 +40,7 @@ NUMBERS = {
         token_counting.SOUND_TOKENS_A_SECOND,
         token_counting.PACKED,
         MOST_SEARCHES,
+        MOST_OUTPUT,
     ),
     "transcriptions": (frame_counting.LEAST_OF_ANY, frame_counting.LEAST_AAC_BLOCK),
     "images": (images.READ_TOKENS,),
@@ -51,11 +53,10 @@ NUMBERS = {
 def rows() -> dict[str, tuple[str, str]]:
     """By operation: the whole row, and by what it passes a limit."""
     found = {}
-    section = PAGE.read_text().partition("## Reservations and limits")[2].partition("\n## ")[0]
-    for line in section.splitlines():
+    for line in limits_section().splitlines():
         cells = line.strip("|").split("|")
-        for name in re.findall(r"`(\w+)`", cells[0]) if line.startswith("| `") else ():
-            found[name] = (line, cells[2].strip())
+        if line.startswith("| `") and len(cells) > 2:
+            found |= {name: (line, cells[2].strip()) for name in re.findall(r"`(\w+)`", cells[0])}
     return found
 
 
@@ -69,6 +70,12 @@ def ask(request: Request) -> CostBound:
 
 def test_every_operation_has_a_row() -> None:
     assert set(rows()) == set(operations.names())
+
+
+def test_every_address_that_costs_money_belongs_to_an_operation() -> None:
+    paid = [operation.path for operation in surface_table.operations() if operation.paid]
+    named = {path: documented_operation(path) for path in paid}
+    assert [path for path, name in named.items() if name not in operations.names()] == []
 
 
 @pytest.mark.parametrize("operation", NUMBERS)
@@ -92,6 +99,22 @@ def test_content_that_only_the_provider_sees_is_reserved_as_one_context(needs: d
     price = CONTEXT * 3 * 10**9 // MILLION
     assert price <= found.fixed_nusd <= price + 100 and 0 < found.unforeseen_nusd < price
     assert "one context" in rows()["chat"][1]
+
+
+@pytest.mark.parametrize(("context", "longest"), [(0, MOST_OUTPUT), (50_000, 50_000), (10**6, MOST_OUTPUT)])
+def test_the_longest_answer_of_a_model_without_a_limit_is_reserved(context: int, longest: int) -> None:
+    mapping = replace(MAPPING, context_length=context, max_output=0)
+
+    def bound(**needs: object) -> CostBound:
+        return compute_bound(chat(**needs), (mapping,), 4096, AT_US)
+
+    found = bound()
+    price = 15 * 10**9 // MILLION
+    assert found.bound_nusd - found.fixed_nusd == longest * price
+    assert found.max_output == 4096 and found.least_nusd < found.bound_nusd
+    assert bound(n=3).bound_nusd - bound(n=3).fixed_nusd == 3 * longest * price
+    assert bound(max_tokens=10).unforeseen_output == 0
+    assert "its longest answer" in rows()["chat"][1]
 
 
 @given(

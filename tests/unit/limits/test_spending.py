@@ -661,6 +661,28 @@ def test_a_budget_without_room_for_the_unforeseen_admits_one_at_a_time(worker, b
             each.spending.reserve(payer, CostBound(CENT, 0, 0, True), patient=False)
 
 
+LONGER = CostBound(0, 1000 * MILLION, 10_000, False, unforeseen_output=90_000)
+
+
+def test_output_beyond_a_foreseen_length_is_reserved_unless_it_is_capped():
+    assert LONGER.bound_nusd == 10 * CENT and LONGER.least_nusd < CENT
+    assert fit(LONGER, None) == (10 * CENT, None)
+    assert fit(LONGER, 2 * CENT) == (10 * CENT, None)
+    assert fit(LONGER, CENT) == (CENT // 2, 5000)
+
+
+def test_a_budget_without_room_for_the_longest_answer_admits_one_at_a_time(worker, books, payer):
+    fund(books, payer)
+    books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=5 * CENT))
+    workers = [worker() for _ in range(2)]
+    one = workers[0].spending.reserve(payer, LONGER)
+    assert (one.amount_nusd, one.output_cap) == (10 * CENT, None)
+    for each in workers:
+        with pytest.raises(BudgetInUse):
+            each.spending.reserve(payer, LONGER, patient=False)
+    workers[0].pay(one, CENT)
+
+
 def test_amounts_reserved_beyond_a_limit_admit_no_other_request(worker, books, payer):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=DOLLAR))

@@ -2,8 +2,10 @@
 
 import socket
 import time
+from collections.abc import Callable
 
 import gevent
+import pytest
 
 from gateway.runtime.loop_turns import (
     MOMENT_S,
@@ -13,6 +15,7 @@ from gateway.runtime.loop_turns import (
     low_priority,
     low_priority_turn,
 )
+from gateway.runtime.threads import work_for
 
 ROUND = "round"
 
@@ -31,6 +34,23 @@ def test_large_bodies_move_a_few_pieces_in_each_interval() -> None:
     # At least this number of intervals passed; a timer that is late once fires earlier the next time.
     assert time.monotonic() - start >= (32 / PIECES_A_MOMENT) / 2 * MOMENT_S
     assert moved[PIECES_A_MOMENT : PIECES_A_MOMENT + 8] == list(range(8)), "who waits first goes first"
+
+
+@pytest.mark.parametrize("turn", [bulk_turn, low_priority_turn])
+def test_owners_take_turns(turn: Callable[[], None]) -> None:
+    order: list[str] = []
+
+    def work(owner: str) -> None:
+        work_for(owner)
+        turn()
+        order.append(owner)
+
+    owners = [*["flood"] * 12, "other", "other", "third"]
+    gevent.joinall([gevent.spawn(work, owner) for owner in owners], raise_error=True)
+    waited = order[PIECES_A_MOMENT:]  # the first ones may have had no one before them
+    last = len(waited) - 1 - waited[::-1].index("other")
+    assert last <= 6 and waited.index("third") <= 3
+    assert order.count("flood") == 12
 
 
 def test_a_cancelled_waiter_leaves_its_turn_to_others() -> None:
