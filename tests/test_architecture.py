@@ -101,6 +101,7 @@ RANKS = {
     "gateway.surfaces.report_windows": 6.65,
     "gateway.surfaces.request_log_reader": 6.72,
     "gateway.surfaces.log_answers": 6.72,
+    "gateway.surfaces.activity_answers": 6.6,
     "gateway.surfaces.usage_report": 6.72,
     "gateway.surfaces.availability": 6.7,
     "gateway.surfaces.listing": 6.7,

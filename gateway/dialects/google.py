@@ -216,16 +216,40 @@ def rpc_status(status: int) -> str:
     return RPC_STATUSES.get(status) or ("UNAVAILABLE" if status >= 500 else "INVALID_ARGUMENT")
 
 
-def error_body(error: GatewayError, request_id: str) -> dict[str, Any]:
+class FieldViolation(TypedDict):
+    field: str
+    description: str
+
+
+ErrorInfo = TypedDict("ErrorInfo", {"@type": str, "reason": str, "domain": str, "metadata": dict[str, str]})
+RequestInfo = TypedDict("RequestInfo", {"@type": str, "requestId": str})
+BadRequest = TypedDict("BadRequest", {"@type": str, "fieldViolations": list[FieldViolation]})
+RetryInfo = TypedDict("RetryInfo", {"@type": str, "retryDelay": str})
+
+
+class RpcStatus(TypedDict):
+    """A status of Google's APIs; each detail names its type (AIP-193)."""
+
+    code: int
+    message: str
+    status: str
+    details: list[ErrorInfo | RequestInfo | BadRequest | RetryInfo]
+
+
+class RpcError(TypedDict):
+    error: RpcStatus
+
+
+def error_body(error: GatewayError, request_id: str) -> RpcError:
     """Return `{error: {code, message, status, details}}` (AIP-193)."""
     known = {"code": error.code, "param": error.param, **(error.details or {})}
     metadata = {name: text for name, text in known.items() if isinstance(text, str) and text}
-    details: list[dict[str, Any]] = [
+    details: list[ErrorInfo | RequestInfo | BadRequest | RetryInfo] = [
         {"@type": f"{RPC_TYPES}ErrorInfo", "reason": error.code.upper(), "domain": DOMAIN, "metadata": metadata},
         {"@type": f"{RPC_TYPES}RequestInfo", "requestId": request_id},
     ]
     if error.param and error.status < 500:
-        violation = {"field": error.param, "description": error.message}
+        violation: FieldViolation = {"field": error.param, "description": error.message}
         details.append({"@type": f"{RPC_TYPES}BadRequest", "fieldViolations": [violation]})
     if error.retry_after is not None:
         details.append({"@type": f"{RPC_TYPES}RetryInfo", "retryDelay": f"{max(1, round(error.retry_after))}s"})

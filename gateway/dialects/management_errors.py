@@ -1,10 +1,37 @@
 """Error envelope of the management API (its public client prints `message`)."""
 
+from typing import Literal, TypedDict
+
 from gateway.errors import GatewayError
 
 
-def error_body(error: GatewayError, request_id: str) -> dict:
-    """Return `{error: true, status, message, code, param, requestId}`."""
+class _ErrorFields(TypedDict):
+    status: int
+    message: str
+    code: str
+    param: str
+    requestId: str
+
+
+class ManagementError(_ErrorFields):
+    error: Literal[True]
+
+
+class SignInError(_ErrorFields):
+    """`error` is the code, which clients of the sign-in routes check (`account_deactivated` …)."""
+
+    error: str
+
+
+class DeviceError(TypedDict):
+    """An error of RFC 8628, section 3.5, with the message that clients of the other routes print."""
+
+    error: str
+    error_description: str
+    message: str
+
+
+def error_body(error: GatewayError, request_id: str) -> ManagementError:
     return {
         "error": True,
         "status": error.status,
@@ -15,8 +42,5 @@ def error_body(error: GatewayError, request_id: str) -> dict:
     }
 
 
-def sign_in_error_body(error: GatewayError, request_id: str) -> dict:
-    """Return the same envelope with the code as `error`, which clients of the sign-in routes check
-    (`account_deactivated` …).
-    """
+def sign_in_error_body(error: GatewayError, request_id: str) -> SignInError:
     return {**error_body(error, request_id), "error": error.code}

@@ -5,13 +5,12 @@ worker will succeed.
 """
 
 import re
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from gateway import __version__
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.http_responses import OPENAI, json_reply
 from gateway.surfaces.shapes import TEXT as TEXT_SHAPE
-from gateway.surfaces.shapes import named, one_of, shape
 from gateway.surfaces.validation_schemas import Body, TextField
 from gateway.worker.services import Services
 
@@ -22,15 +21,32 @@ MOST_RANGES = 20  # number of media ranges of an Accept header that are read
 WEIGHT = re.compile(r"(0(\.\d{0,3})?|1(\.0{0,3})?)")
 NO_STORE = ("Cache-Control", "no-store")
 
-Check = dict[str, bool | str]
-
 LIVENESS = ("/livez", "/healthz", "/health/liveliness")
 READINESS = ("/readyz", "/health/readiness")
-FINE: Check = {"connected": True, "error": ""}
-UNCHECKED: Check = {"connected": False, "error": "not checked"}
-NOT_CONFIGURED: Check = {"connected": False, "error": "not configured"}
-REDIS_AWAY: Check = {"connected": False, "error": "Redis connection failed"}
-DATABASE_AWAY: Check = {"connected": False, "error": "Database connection failed"}
+
+
+class HealthCheck(TypedDict):
+    connected: bool
+    error: str
+
+
+class HealthSummary(TypedDict):
+    status: Literal["ok", "error"]
+    redis: HealthCheck
+    database: HealthCheck
+
+
+class HealthReport(TypedDict):
+    message: str
+    version: str
+    health: HealthSummary
+
+
+FINE: HealthCheck = {"connected": True, "error": ""}
+UNCHECKED: HealthCheck = {"connected": False, "error": "not checked"}
+NOT_CONFIGURED: HealthCheck = {"connected": False, "error": "not configured"}
+REDIS_AWAY: HealthCheck = {"connected": False, "error": "Redis connection failed"}
+DATABASE_AWAY: HealthCheck = {"connected": False, "error": "Database connection failed"}
 
 
 def report(services: Services, inbound: Inbound) -> Outbound:
@@ -48,19 +64,19 @@ def report(services: Services, inbound: Inbound) -> Outbound:
     return write_report(services.settings.server.version or __version__, redis, database, inbound.shown_id)
 
 
-def unchecked_redis(url: str) -> Check:
+def unchecked_redis(url: str) -> HealthCheck:
     """Return what the configured URL alone says about Redis."""
     if url:
         return UNCHECKED
     return NOT_CONFIGURED
 
 
-def write_report(version: str, redis: Check, database: Check, shown_id: str = "") -> Outbound:
+def write_report(version: str, redis: HealthCheck, database: HealthCheck, shown_id: str = "") -> Outbound:
     """Return the report of the two checks. A store that is not configured or was not checked does not count as
     missing."""
     checks = {"Redis": redis, "Database": database}
     down = [name for name, check in checks.items() if check in (REDIS_AWAY, DATABASE_AWAY)]
-    body = {
+    body: HealthReport = {
         "message": _message(down),
         "version": version,
         "health": {"status": "error" if down else "ok", "redis": redis, "database": database},
@@ -123,16 +139,10 @@ class HealthQuery(Body):
     skip = TextField(about="Checks to skip, separated by commas: redis, database.")
 
 
-CHECK = named("HealthCheck", connected="boolean", error="string")
 REPORT = About(
     "Health report",
     "Service",
-    answer=named(
-        "HealthReport",
-        message="string",
-        version="string",
-        health=shape(status=one_of("ok", "error"), redis=CHECK, database=CHECK),
-    ),
+    answer=HealthReport,
     alike=(503,),
     query=HealthQuery,
     access="none",

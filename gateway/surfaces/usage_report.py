@@ -21,8 +21,15 @@ from gateway.metering.activity import (
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.queries import Row, StepColumns, at_once
 from gateway.money import NANO, usd_number
-from gateway.neutral.units import UNITS, Figure
+from gateway.neutral.units import Figure
 from gateway.runtime.threads import compute_if
+from gateway.surfaces.activity_answers import (
+    UNIT_COSTS,
+    UNIT_COUNTS,
+    ActivityReport,
+    ShortFigures,
+    SplitFigures,
+)
 from gateway.surfaces.report_windows import LONGEST_DAYS, RANGES, ReportRange, read_window
 from gateway.surfaces.validation_schemas import Body, Counted, OneOf, TextField, read_fields
 from gateway.surfaces.visitor import MANAGERS, Visitor
@@ -30,9 +37,6 @@ from gateway.surfaces.visitor import MANAGERS, Visitor
 DIMENSIONS: dict[str, Dimension] = {"model": "model", "apiKey": "api_key", "user": "api_key"}
 # Figures in breakdowns.
 SHORT = ("requests", "input_tokens", "output_tokens", "cost_nusd", "discount_nusd")
-# Figures of units.
-UNIT_COUNTS = tuple(dict.fromkeys(figure for unit in UNITS for figure in unit.figures))
-UNIT_COSTS = tuple(dict.fromkeys(unit.cost for unit in UNITS if unit.cost))
 # Writing more parts than this takes milliseconds.
 MANY = 1_000
 TOTALS_PARTS = 10  # parts that take as long to write as all figures of an hour or day
@@ -58,7 +62,7 @@ class ActivityQuery(Body):
     timezone = TextField(1, 64, load_default="UTC")
 
 
-def usage_of(visitor: Visitor, asked: Mapping[str, str]) -> dict[str, Any]:
+def usage_of(visitor: Visitor, asked: Mapping[str, str]) -> ActivityReport:
     """Return the response to GET /activity with these parameters: usage of a project or of all accessible ones; for a
     developer only that of their own keys."""
     given = read_fields(ActivityQuery, asked)
@@ -86,7 +90,7 @@ def usage_of(visitor: Visitor, asked: Mapping[str, str]) -> dict[str, Any]:
         users = {key: describe((info.member_id,))["id"] for key, info in keys.items()}
         parts = [one._replace(dimensions=[[users[f"key_{owner}"] for owner in one.dimensions[0]]]) for one in parts]
     many = len(totals) * TOTALS_PARTS + sum(len(one.figures[0]) for one in parts) > MANY
-    body: dict[str, Any] = {"activity": compute_if(many, write_rows, totals, parts, window, group, describe)}
+    body: ActivityReport = {"activity": compute_if(many, write_rows, totals, parts, window, group, describe)}
     if "timeRange" in given:
         body["granularity"] = window.granularity
     return body
@@ -208,7 +212,7 @@ def _quantity(figures: ActivityFigures, figure: Figure) -> float:
     return count / figure.divisor
 
 
-def write_short(figures: ActivityFigures) -> dict[str, Any]:
+def write_short(figures: ActivityFigures) -> ShortFigures:
     return {
         "requestCount": figures.requests,
         "inputTokens": figures.input_tokens,
@@ -219,7 +223,7 @@ def write_short(figures: ActivityFigures) -> dict[str, Any]:
     }
 
 
-def write_split(figures: ActivityFigures) -> dict[str, Any]:
+def write_split(figures: ActivityFigures) -> SplitFigures:
     return {
         "creditsRequestCount": figures.requests - figures.byok_requests,
         "apiKeysRequestCount": figures.byok_requests,

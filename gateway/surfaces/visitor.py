@@ -20,25 +20,12 @@ from gateway.admin.sign_in import Place
 from gateway.dialects import management_errors
 from gateway.errors import Forbidden, NotFound, Unauthenticated
 from gateway.runtime.threads import work_for
+from gateway.surfaces.answer_structs import describe_answer
 from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
 from gateway.worker.services import Services
 
-# The error format for signed-in visitors; `error` is true, or the code in responses to a sign-in.
-MANAGEMENT = ErrorFormat(
-    "management",
-    management_errors.error_body,
-    {
-        "type": "object",
-        "required": ["error", "status", "message", "code"],
-        "properties": {
-            "error": {},
-            "status": {"type": "integer"},
-            "message": {"type": "string"},
-            "code": {"type": "string"},
-            "param": {"type": "string"},
-        },
-    },
-)
+# The error format for signed-in visitors.
+MANAGEMENT = ErrorFormat("management", management_errors.error_body, describe_answer(management_errors.ManagementError))
 COOKIE = "llmgateway.session_token"
 DEVICE = "llmgateway.device"
 DEVICE_S = 180 * 86_400

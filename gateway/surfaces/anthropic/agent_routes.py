@@ -20,7 +20,6 @@ from gateway.surfaces.anthropic import usage_limits
 from gateway.surfaces.anthropic.routes import ERRORS
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.http_responses import PRIVATE, json_reply
-from gateway.surfaces.shapes import shape
 from gateway.telemetry.agent_signals import AgentExport
 from gateway.telemetry.otlp_attribution import PREFIX, add_to_json, add_to_protobuf
 from gateway.worker.services import Services
@@ -59,7 +58,7 @@ def show_settings(services: Services, inbound: Inbound) -> Outbound:
 
 
 def show_usage(services: Services, inbound: Inbound) -> Outbound:
-    """Return the caller's spending limits with a running period, the most used one first, in cents."""
+    """Return the caller's spending limits in their current periods, the most used limit first, in cents."""
     caller = auth.require_user_key(auth.caller_of(services, inbound))
     states = usage_limits.read_states(services.billing.budgets, caller)
     return json_reply(usage_limits.show_usage(states), inbound.shown_id)
@@ -128,12 +127,7 @@ def _export_operation(signal: str) -> Operation:
 
 
 SETTINGS = About("Fetch the managed settings of an agent", TAG, answer=ManagedSettingsDocument, errors=(401, 404))
-USAGE = About(
-    "Fetch the spending limits of an agent",
-    TAG,
-    answer=shape({"extra_usage": "object"}, limits=["object"]),
-    errors=(401,),
-)
+USAGE = About("Fetch the spending limits of an agent", TAG, answer=usage_limits.AgentUsage, errors=(401,))
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", USAGE_PATH, show_usage, about=USAGE),
     Operation("GET", SETTINGS_PATH, show_settings, about=SETTINGS),

@@ -5,6 +5,7 @@ one that is used up most, and needs the time at which it is reset, so only limit
 """
 
 from dataclasses import dataclass
+from typing import Literal, NotRequired, TypedDict
 
 from gateway.accounts.authentication import Caller
 from gateway.clock import SECOND_US, Clock, to_datetime
@@ -38,13 +39,37 @@ class LimitState:
         return self.used_nusd / self.limit_nusd
 
 
+class AgentLimit(TypedDict):
+    kind: str
+    group: str
+    percent: int
+    resets_at: str
+    severity: Literal["critical", "warning", "normal"]
+    is_active: bool
+
+
+class AgentExtraUsage(TypedDict):
+    """The limit that is used up most; amounts in cents."""
+
+    is_enabled: bool
+    monthly_limit: float
+    used_credits: float
+    utilization: int
+    currency: str
+
+
+class AgentUsage(TypedDict):
+    extra_usage: NotRequired[AgentExtraUsage]
+    limits: list[AgentLimit]
+
+
 def is_agent(caller: Caller) -> bool:
     """Return whether a coding agent that signed in as a device sent the request."""
     return AGENT in caller.scopes
 
 
 def read_states(budgets: Budgets, caller: Caller) -> list[LimitState]:
-    """Return a caller's limits with a running period, the most used one first."""
+    """Return the limits that apply to a caller in their current periods, the most used limit first."""
     statuses = budgets.statuses([caller.key_id, caller.member_id, *(team for team, _ in caller.teams)])
     states = [
         LimitState(
@@ -121,12 +146,12 @@ def _resets(resets_us: int) -> Headers:
     return [(f"{PREFIX}reset", text), (f"{PREFIX}overage-reset", text)]
 
 
-def show_usage(states: list[LimitState]) -> dict[str, object]:
+def show_usage(states: list[LimitState]) -> AgentUsage:
     """Return the answer of `GET /api/oauth/usage`: amounts in cents, parts in whole percent."""
     if not states:
         return {"limits": []}
     first = states[0]
-    rows = []
+    rows: list[AgentLimit] = []
     for state in states:
         percent = round(state.used_part * 100)
         resets = to_datetime(state.resets_us // SECOND_US * SECOND_US)
@@ -140,7 +165,7 @@ def show_usage(states: list[LimitState]) -> dict[str, object]:
                 "is_active": state is first,
             }
         )
-    usage = {
+    usage: AgentExtraUsage = {
         "is_enabled": True,
         "monthly_limit": first.limit_nusd / NANO_PER_CENT,
         "used_credits": first.used_nusd / NANO_PER_CENT,
@@ -150,7 +175,7 @@ def show_usage(states: list[LimitState]) -> dict[str, object]:
     return {"extra_usage": usage, "limits": rows}
 
 
-def _severity(used_part: float) -> str:
+def _severity(used_part: float) -> Literal["critical", "warning", "normal"]:
     high, low = THRESHOLDS
     if used_part > high:
         return "critical"

@@ -10,7 +10,7 @@ from gateway.dialects.field_names import restate
 from gateway.errors import NotSupported, UnknownModel
 from gateway.neutral.chat import ChatRequest
 from gateway.surfaces import auth, caps, http_responses
-from gateway.surfaces.answer_structs import StreamFailure
+from gateway.surfaces.answer_structs import StreamFailure, describe_answer
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.google import embeddings, model_list, reader, schema, stream, token_counts, writer
 from gateway.surfaces.google.gemini_answers import GeminiEmbedding, GeminiEmbeddings, GeminiItem, GeminiResponse
@@ -93,22 +93,7 @@ def count(services: Services, inbound: Inbound) -> Outbound:
     return http_responses.json_reply(token_counts.write(tokens).encode(), context.shown_id)
 
 
-ERROR_SCHEMA = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["code", "message", "status"],
-            "properties": {
-                "code": {"type": "integer"},
-                "message": {"type": "string"},
-                "status": {"type": "string"},
-                "details": {"type": "array", "items": {"type": "object"}},
-            },
-        }
-    },
-}
+ERROR_SCHEMA = describe_answer(dialect.RpcError)
 EVENT_ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, ERROR_SCHEMA, frame=stream.write_failure)
 ARRAY_ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, ERROR_SCHEMA, frame=stream.write_failed_item)
 

@@ -6,7 +6,7 @@ from gateway.accounts.projects import ProjectInfo
 from gateway.clock import to_iso
 from gateway.metering.activity import Owners, Span, last_hours, measure, merge
 from gateway.metering.rollups.queries import Row, at_once
-from gateway.surfaces import shapes
+from gateway.surfaces.activity_answers import ActivityReport, ActivitySource, describe_report
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.who import PROJECT_MANAGER, SIGNED_IN
@@ -25,12 +25,12 @@ class SourcesQuery(Body):
     last = TextField(1, LONGEST_DATE, data_key="to")
 
 
-def activity(call: ManagedCall[None]) -> dict[str, Any]:
+def activity(call: ManagedCall[None]) -> ActivityReport:
     """Usage of a project or of all accessible ones; a developer's own keys only."""
     return usage_of(call.visitor, call.inbound.arguments())
 
 
-def sources(call: ManagedCall[ProjectInfo]) -> list[dict[str, Any]]:
+def sources(call: ManagedCall[ProjectInfo]) -> list[ActivitySource]:
     """The apps that used a project, the most expensive first."""
     span = read_window(call.fields, call.services.clock.now_us()).span
     owners = Owners(project_ids=(call.subject.id,))
@@ -50,21 +50,17 @@ def sources(call: ManagedCall[ProjectInfo]) -> list[dict[str, Any]]:
     return [_write_source(row) for row in ranked]
 
 
-def _write_source(row: Row) -> dict[str, Any]:
+def _write_source(row: Row) -> ActivitySource:
     last = to_iso(row.last_hour * HOUR_US)
     figures = row.figures
     return {"source": row.value[0], **write_short(figures), **write_split(figures), "lastUsedAt": last}
 
 
-NUMBERS = dict.fromkeys(("requestCount", "inputTokens", "outputTokens", "totalTokens", "cost"), "number")
-ROW = shapes.shape(date="string", errorCount="number", modelBreakdown=["object"], apiKeyBreakdown=["object"], **NUMBERS)
-SOURCE = shapes.shape(source="string", lastUsedAt="string", **NUMBERS)
-
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/activity", activity, "Usage by hour or day", tag=TAG,
             who=SIGNED_IN, scope="usage:read", query=ActivityQuery,
-            answer=shapes.shape(activity=[ROW])),
+            answer=describe_report()),
     managed("GET", "/activity/sources", sources, "Usage by app", tag=TAG,
             who=PROJECT_MANAGER, scope="usage:read", query=SourcesQuery,
-            answer=[SOURCE], inside="sources"),
+            answer=list[ActivitySource], inside="sources"),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from msgspec.json import encode
 from gateway.accounts.device_codes import CLIENTS, PAGE, REFUSALS, DeviceRequest
 from gateway.accounts.sessions import LIFE_S
 from gateway.accounts.throttle import ThrottleGate
+from gateway.dialects.management_errors import DeviceError
 from gateway.errors import RateLimited
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.http_responses import json_reply
@@ -116,7 +117,7 @@ def show_request(request: DeviceRequest) -> DeviceRequestAnswer:
 
 
 def _refuse(inbound: Inbound, slug: str, message: str) -> Outbound:
-    body = {"error": slug, "error_description": message, "message": message}
+    body: DeviceError = {"error": slug, "error_description": message, "message": message}
     return json_reply(body, inbound.shown_id, 400)
 
 

@@ -13,6 +13,7 @@ from gateway.control.version import Control
 from gateway.dialects import management_errors as dialect
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
+from gateway.surfaces.answer_structs import describe_answer
 from gateway.surfaces.http import About, ErrorFormat, Inbound, Operation, Outbound
 from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.management.answers import DoneAnswer
@@ -24,15 +25,7 @@ from gateway.surfaces.visitor import ADDING_METHODS, Visitor, answer_visitor
 from gateway.worker.services import Services
 
 T = TypeVar("T")
-SIGN_IN = ErrorFormat(
-    "sign-in",
-    dialect.sign_in_error_body,
-    {
-        "type": "object",
-        "required": ["error", "message"],
-        "properties": {"error": {"type": "string"}, "message": {"type": "string"}},
-    },
-)
+SIGN_IN = ErrorFormat("sign-in", dialect.sign_in_error_body, describe_answer(dialect.SignInError | dialect.DeviceError))
 ALWAYS = (400, 503)
 WITH_SESSION = (401, 403, 404)
 WITH_BODY = (409, 413, 415)

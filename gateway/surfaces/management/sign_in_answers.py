@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gateway.surfaces.answer_structs import Answer, Time
-from gateway.surfaces.management.answers import UserAnswer
+from gateway.surfaces.management.answers import InvitationAnswer, UserAnswer
 
 
 class SessionTimesAnswer(Answer):
@@ -35,6 +35,14 @@ class SignedInAnswer(Answer):
     token: str
     user: UserAnswer
     session: SessionTimesAnswer
+
+
+class SignedOutAnswer(Answer):
+    success: bool
+
+
+class FoundInvitationAnswer(Answer):
+    invitation: InvitationAnswer
 
 
 class OwnSessionAnswer(Answer):

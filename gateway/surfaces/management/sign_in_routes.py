@@ -8,20 +8,21 @@ from gateway.admin.sign_in import PendingSignIn
 from gateway.errors import InvalidRequest, Unauthenticated
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.http_responses import json_reply
-from gateway.surfaces.management.answers import InvitationAnswer, MemberAnswer, UserAnswer
+from gateway.surfaces.management.answers import MemberAnswer, UserAnswer
 from gateway.surfaces.management.managed_operation import ManagedCall, managed, public
 from gateway.surfaces.management.member_routes import show_invitation, show_member
 from gateway.surfaces.management.sign_in_answers import (
     AccountSessionAnswer,
+    FoundInvitationAnswer,
     MembershipAnswer,
     OwnServiceAccountAnswer,
     OwnUserAnswer,
     SessionAnswer,
     SessionTimesAnswer,
     SignedInAnswer,
+    SignedOutAnswer,
 )
 from gateway.surfaces.management.who import SIGNED_IN
-from gateway.surfaces.shapes import shape
 from gateway.surfaces.validation_schemas import Body, TextField, read_body
 from gateway.surfaces.visitor import (
     agent_of,
@@ -93,7 +94,7 @@ def sign_up(services: Services, inbound: Inbound) -> Outbound:
 def find_invitation(services: Services, inbound: Inbound) -> Outbound:
     """The details of an invitation, before it is accepted."""
     invitation = services.management.find_invitation(read_body(Token, inbound)["token"], inbound.peer)
-    return json_reply(encode({"invitation": show_invitation(invitation)}), inbound.shown_id)
+    return json_reply(encode(FoundInvitationAnswer(show_invitation(invitation))), inbound.shown_id)
 
 
 def get_session(services: Services, inbound: Inbound) -> Outbound:
@@ -126,7 +127,7 @@ def sign_out(services: Services, inbound: Inbound) -> Outbound:
         services.management.sessions.close(session.id, actor=session.user_id)
     except Unauthenticated:
         pass
-    return json_reply({"success": True}, inbound.shown_id, headers=[write_cookie(inbound, "", 0)])
+    return json_reply(encode(SignedOutAnswer(True)), inbound.shown_id, headers=[write_cookie(inbound, "", 0)])
 
 
 def change_password(call: ManagedCall[None]) -> None:
@@ -173,10 +174,10 @@ OPERATIONS: tuple[Operation, ...] = (
     public("POST", "/auth/sign-up/email", sign_up, "Sign up by invitation", request=SignUp, answer=SignedInAnswer,
            errors=(404, 409, 429)),
     public("POST", "/auth/invitation", find_invitation, "Show an invitation", request=Token,
-           answer=shape(invitation=InvitationAnswer), errors=(404, 429)),
+           answer=FoundInvitationAnswer, errors=(404, 429)),
     public("GET", "/auth/get-session", get_session, "Who is signed in",
-           answer={"anyOf": [SessionAnswer, AccountSessionAnswer, {"type": "null"}]}, errors=(401, 403, 410)),
-    public("POST", "/auth/sign-out", sign_out, "Sign out", answer=shape(success="boolean")),
+           answer=SessionAnswer | AccountSessionAnswer | None, errors=(401, 403, 410)),
+    public("POST", "/auth/sign-out", sign_out, "Sign out", answer=SignedOutAnswer),
     managed("POST", "/auth/change-password", change_password, "Change your password", tag=TAG, who=SIGNED_IN,
             request=ChangePassword, message="Password changed; your other sessions have ended.", errors=(429,),
             audit="user.update_password"),

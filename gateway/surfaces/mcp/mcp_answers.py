@@ -1,12 +1,23 @@
-"""Messages that the MCP server sends, and its public information."""
+"""Messages of MCP, and the public information of the server."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import UNSET, Meta, UnsetType
 
 from gateway.surfaces.answer_structs import Answer, JsonObject, Url
 
 Result = Annotated[Any, Meta(extra_json_schema={"type": "object"})]  # an object, or its JSON
+
+
+class McpCall(TypedDict):
+    """A message of a client: a request, a notification, or a response."""
+
+    jsonrpc: Literal["2.0"]
+    id: NotRequired[Annotated[str | int, Meta(description="Absent in a notification, which gets no response.")]]
+    method: NotRequired[str]
+    params: NotRequired[JsonObject]
+    result: NotRequired[JsonObject]
+    error: NotRequired[JsonObject]
 
 
 class McpErrorAnswer(Answer):

@@ -7,11 +7,10 @@ from gateway.surfaces import auth, http_responses, policy
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.mcp import connection_checks, json_rpc, revisions, sse_transport, tool_table
 from gateway.surfaces.mcp.json_rpc import Fault, MethodCall
-from gateway.surfaces.mcp.mcp_answers import McpFaultAnswer, McpMessageAnswer, McpServerAnswer
+from gateway.surfaces.mcp.mcp_answers import McpCall, McpFaultAnswer, McpMessageAnswer, McpServerAnswer
 from gateway.surfaces.mcp.methods import CAPABILITIES, DESCRIPTION, Methods
 from gateway.surfaces.mcp.tool_results import ToolContext, begin, failed
 from gateway.surfaces.mcp.tool_table import OfferedTool
-from gateway.surfaces.shapes import OBJECT, named
 from gateway.worker.services import Services
 
 READS = ("GET", "HEAD")
@@ -154,17 +153,11 @@ def _information(inbound: Inbound, path: str) -> McpServerAnswer:
     )
 
 
-CALL = named(
-    "McpCall",
-    {"id": {"type": ["string", "integer"], "description": "Absent in a notification, which gets no response."},
-     "method": "string", "params": OBJECT, "result": OBJECT, "error": OBJECT},
-    jsonrpc={"const": "2.0"},
-)  # fmt: skip
 TAG = "MCP"
 INFORM = About(
     "Get information about the MCP server", TAG, access="none", answer=McpServerAnswer, errors=(400, 401, 403, 405)
 )
-TAKE = About("Send a message of the Model Context Protocol", TAG, CALL, answer=McpMessageAnswer, success=(200, 202))
+TAKE = About("Send a message of the Model Context Protocol", TAG, McpCall, answer=McpMessageAnswer, success=(200, 202))
 OFFER = About("Get the allowed methods of the MCP server", TAG, access="none", success=(204,), errors=())
 REFUSE = About("End a session (not supported)", TAG, success=(), errors=(400, 401, 403, 405))
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+
+from gateway.surfaces.scim.scim_answers import ScimAttributeDocument, ScimResourceTypeDocument, ScimSchemaDocument
 
 CORE_USER = "urn:ietf:params:scim:schemas:core:2.0:User"
 CORE_GROUP = "urn:ietf:params:scim:schemas:core:2.0:Group"
@@ -33,9 +34,9 @@ class ScimAttribute:
         key = name.lower()
         return next((part for part in self.parts if part.name.lower() == key), None)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> ScimAttributeDocument:
         """Return the attribute as the schema document has it."""
-        described: dict[str, Any] = {
+        described: ScimAttributeDocument = {
             "name": self.name,
             "type": self.type,
             "multiValued": self.multi,
@@ -69,7 +70,7 @@ class ScimSchema:
         """The attributes by their names in lower case."""
         return {attribute.name.lower(): attribute for attribute in self.attributes}
 
-    def describe(self, base_url: str) -> dict[str, Any]:
+    def describe(self, base_url: str) -> ScimSchemaDocument:
         """Return the schema document."""
         return {
             "schemas": ["urn:ietf:params:scim:schemas:core:2.0:Schema"],
@@ -93,19 +94,22 @@ class ScimResourceType:
     extensions: tuple[ScimSchema, ...] = ()
     discarded: frozenset[str] = frozenset()
 
-    def describe(self, base_url: str) -> dict[str, Any]:
+    def describe(self, base_url: str) -> ScimResourceTypeDocument:
         """Return the resource type document."""
-        extensions = [{"schema": extension.urn, "required": False} for extension in self.extensions]
-        return {
+        document: ScimResourceTypeDocument = {
             "schemas": ["urn:ietf:params:scim:schemas:core:2.0:ResourceType"],
             "id": self.name,
             "name": self.name,
             "endpoint": f"/{self.path}",
             "description": self.description,
             "schema": self.schema.urn,
-            **({"schemaExtensions": extensions} if extensions else {}),
             "meta": {"resourceType": "ResourceType", "location": f"{base_url}/ResourceTypes/{self.name}"},
         }
+        if self.extensions:
+            document["schemaExtensions"] = [
+                {"schema": extension.urn, "required": False} for extension in self.extensions
+            ]
+        return document
 
 
 # Attributes of every resource (RFC 7643, section 3.1). They are not part of the schema documents.

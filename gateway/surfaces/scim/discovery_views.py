@@ -1,46 +1,49 @@
 """`/scim/v2/ServiceProviderConfig`, `ResourceTypes` and `Schemas`: the abilities of the surface."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from gateway.errors import Forbidden, NotFound
 from gateway.surfaces.http import Outbound
 from gateway.surfaces.scim.attributes import RESOURCE_TYPES, SCHEMAS
-from gateway.surfaces.scim.list_queries import LIST_URN, MOST_RESULTS
+from gateway.surfaces.scim.list_queries import MOST_RESULTS
+from gateway.surfaces.scim.scim_answers import (
+    LIST_URN,
+    ScimList,
+    ScimResourceTypeDocument,
+    ScimSchemaDocument,
+    ScimServiceProviderConfig,
+)
 from gateway.surfaces.scim.scim_call import LARGEST_BODY, ScimCall
 
 CONFIG_URN = "urn:ietf:params:scim:schemas:core:2.0:ServiceProviderConfig"
 DOCUMENTATION = "/docs"
+Documents = Sequence[ScimResourceTypeDocument] | Sequence[ScimSchemaDocument]
 
 
 def show_config(call: ScimCall) -> Outbound:
     """Return which optional parts of SCIM the gateway supports."""
     root = call.inbound.base_url.rstrip("/")
-    return call.reply(
-        {
-            "schemas": [CONFIG_URN],
-            "documentationUri": root + DOCUMENTATION,
-            "patch": {"supported": True},
-            "bulk": {"supported": False, "maxOperations": 0, "maxPayloadSize": LARGEST_BODY},
-            "filter": {"supported": True, "maxResults": MOST_RESULTS},
-            "changePassword": {"supported": False},
-            "sort": {"supported": False},
-            "etag": {"supported": True},
-            "authenticationSchemes": [
-                {
-                    "type": "oauthbearertoken",
-                    "name": "SCIM token",
-                    "description": "A token that an owner or admin creates in the settings of the organization.",
-                    "specUri": "https://www.rfc-editor.org/rfc/rfc6750",
-                    "primary": True,
-                }
-            ],
-            "meta": {
-                "resourceType": "ServiceProviderConfig",
-                "location": f"{call.base_url}/ServiceProviderConfig",
-            },
-        }
-    )
+    config: ScimServiceProviderConfig = {
+        "schemas": [CONFIG_URN],
+        "documentationUri": root + DOCUMENTATION,
+        "patch": {"supported": True},
+        "bulk": {"supported": False, "maxOperations": 0, "maxPayloadSize": LARGEST_BODY},
+        "filter": {"supported": True, "maxResults": MOST_RESULTS},
+        "changePassword": {"supported": False},
+        "sort": {"supported": False},
+        "etag": {"supported": True},
+        "authenticationSchemes": [
+            {
+                "type": "oauthbearertoken",
+                "name": "SCIM token",
+                "description": "A token that an owner or admin creates in the settings of the organization.",
+                "specUri": "https://www.rfc-editor.org/rfc/rfc6750",
+                "primary": True,
+            }
+        ],
+        "meta": {"resourceType": "ServiceProviderConfig", "location": f"{call.base_url}/ServiceProviderConfig"},
+    }
+    return call.reply(config)
 
 
 def list_types(call: ScimCall) -> Outbound:
@@ -63,23 +66,22 @@ def find_schema(call: ScimCall) -> Outbound:
     return _reply_one(call, [schema.describe(call.base_url) for schema in SCHEMAS])
 
 
-def _reply_all(call: ScimCall, documents: Sequence[dict[str, Any]]) -> Outbound:
+def _reply_all(call: ScimCall, documents: Documents) -> Outbound:
     if any(name.lower() == "filter" for name in call.inbound.arguments()):
         # RFC 7644, section 4: these lists have no filters, so that clients always see all of them.
         raise Forbidden("This list has no filter.")
     count = len(documents)
-    return call.reply(
-        {
-            "schemas": [LIST_URN],
-            "totalResults": count,
-            "startIndex": 1,
-            "itemsPerPage": count,
-            "Resources": list(documents),
-        }
-    )
+    body: ScimList = {
+        "schemas": [LIST_URN],
+        "totalResults": count,
+        "startIndex": 1,
+        "itemsPerPage": count,
+        "Resources": list(documents),
+    }
+    return call.reply(body)
 
 
-def _reply_one(call: ScimCall, documents: Sequence[dict[str, Any]]) -> Outbound:
+def _reply_one(call: ScimCall, documents: Documents) -> Outbound:
     for document in documents:
         if document["id"] == call.resource_id:
             return call.reply(document)

@@ -9,9 +9,9 @@ from gateway.runtime.threads import compute
 from gateway.surfaces.http import Outbound
 from gateway.surfaces.scim.attributes import ScimResourceType
 from gateway.surfaces.scim.filters import FilterNode, equalities, matches, parse_filter
+from gateway.surfaces.scim.scim_answers import LIST_URN, ScimList
 from gateway.surfaces.scim.scim_call import ScimCall
 
-LIST_URN = "urn:ietf:params:scim:api:messages:2.0:ListResponse"
 MOST_RESULTS = 200  # resources of one page
 USUAL_RESULTS = 100
 Json = dict[str, Any]
@@ -68,7 +68,7 @@ def select(
 
 def reply_list(call: ScimCall, query: ScimQuery, total: int, shown: list[Json]) -> Outbound:
     """Return the response with a page of resources."""
-    body = {
+    body: ScimList = {
         "schemas": [LIST_URN],
         "totalResults": total,
         "startIndex": query.start,

@@ -7,6 +7,11 @@ from marshmallow import fields
 
 from gateway.surfaces.http import About, HeaderParameter, Operation, Outbound, Surface
 from gateway.surfaces.scim import discovery_views, group_views, search_views, shapes, user_views
+from gateway.surfaces.scim.scim_answers import (
+    ScimResourceTypeDocument,
+    ScimSchemaDocument,
+    ScimServiceProviderConfig,
+)
 from gateway.surfaces.scim.scim_call import ERRORS, MEDIA, ScimCall, answer_client
 from gateway.surfaces.validation_schemas import Body, describe_field
 
@@ -35,7 +40,7 @@ def _operation(
     view: Callable[[ScimCall], Outbound],
     summary: str,
     *,
-    answer: dict[str, Any] | None = None,
+    answer: Any = None,
     request: dict[str, Any] | None = None,
     query: type | None = None,
     headers: tuple[HeaderParameter, ...] = (),
@@ -62,13 +67,14 @@ USER = "/Users/<resource_id>"
 GROUP = "/Groups/<resource_id>"
 OPERATIONS: tuple[Operation, ...] = (
     _operation("GET", "/ServiceProviderConfig", discovery_views.show_config, "Show the abilities",
-               answer=shapes.CONFIG),
+               answer=ScimServiceProviderConfig),
     _operation("GET", "/ResourceTypes", discovery_views.list_types, "List resource types",
                answer=shapes.RESOURCE_TYPE_LIST),
     _operation("GET", "/ResourceTypes/<resource_id>", discovery_views.find_type, "Show a resource type",
-               answer=shapes.RESOURCE_TYPE),
+               answer=ScimResourceTypeDocument),
     _operation("GET", "/Schemas", discovery_views.list_schemas, "List schemas", answer=shapes.SCHEMA_LIST),
-    _operation("GET", "/Schemas/<resource_id>", discovery_views.find_schema, "Show a schema", answer=shapes.SCHEMA),
+    _operation("GET", "/Schemas/<resource_id>", discovery_views.find_schema, "Show a schema",
+               answer=ScimSchemaDocument),
     _operation("GET", "/Users", user_views.list_users, "List users", answer=shapes.USER_LIST, query=ScimListQuery),
     _operation("POST", "/Users", user_views.create_user, "Create a user", answer=shapes.USER_SHAPE,
                request=shapes.USER_REQUEST, query=ScimSelection, success=201),

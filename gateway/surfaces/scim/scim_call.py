@@ -12,12 +12,13 @@ from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, Unauthenticated, UnsupportedMediaType
 from gateway.neutral.json_parts import has_more_parts
 from gateway.runtime.threads import compute_if, work_for
+from gateway.surfaces.answer_structs import describe_answer
 from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
 from gateway.surfaces.http_responses import PRIVATE
+from gateway.surfaces.scim.scim_answers import ERROR_URN, SCIM_TYPES, ScimError
 from gateway.worker.services import Services
 
 MEDIA = "application/scim+json"
-ERROR_URN = "urn:ietf:params:scim:api:messages:2.0:Error"
 REQUESTS = 1_500  # of one token in a minute: identity providers expect 25 a second
 MINUTE_S = 60
 CHANGES = 100_000  # of an organization in a day: each leaves an entry in the audit log
@@ -27,25 +28,11 @@ MOST_PARTS = 60_000  # of a body: 10,000 members with three attributes each
 LONG = 8_192  # bytes of a body that is read in a thread
 CHANGING = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 CHALLENGE = ("WWW-Authenticate", 'Bearer realm="scim"')
-# Error codes of the gateway → scimType (RFC 7644, table 9).
-SCIM_TYPES = {
-    "invalid_filter": "invalidFilter",
-    "invalid_path": "invalidPath",
-    "no_target": "noTarget",
-    "read_only": "mutability",
-    "invalid_value": "invalidValue",
-    "invalid_parameters": "invalidValue",
-    "invalid_json": "invalidSyntax",
-    "too_many": "tooMany",
-    "user_exists": "uniqueness",
-    "member_exists": "uniqueness",
-    "group_exists": "uniqueness",
-}
 
 
-def error_body(error: GatewayError, request_id: str) -> dict[str, Any]:
+def error_body(error: GatewayError, request_id: str) -> ScimError:
     """Return an error in the form of SCIM."""
-    body: dict[str, Any] = {"schemas": [ERROR_URN], "status": str(error.status), "detail": error.message}
+    body: ScimError = {"schemas": [ERROR_URN], "status": str(error.status), "detail": error.message}
     if error.code in SCIM_TYPES:
         body["scimType"] = SCIM_TYPES[error.code]
     return body
@@ -54,16 +41,7 @@ def error_body(error: GatewayError, request_id: str) -> dict[str, Any]:
 ERRORS = ErrorFormat(
     "scim",
     error_body,
-    {
-        "type": "object",
-        "required": ["schemas", "status"],
-        "properties": {
-            "schemas": {"type": "array", "items": {"type": "string", "enum": [ERROR_URN]}},
-            "status": {"type": "string"},
-            "scimType": {"type": "string", "enum": sorted(set(SCIM_TYPES.values()))},
-            "detail": {"type": "string"},
-        },
-    },
+    describe_answer(ScimError),
     media=MEDIA,
 )
 

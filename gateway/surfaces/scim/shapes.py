@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gateway.surfaces.answer_structs import describe_answer
 from gateway.surfaces.scim.attributes import (
     CORE_GROUP,
     CORE_USER,
@@ -12,7 +13,12 @@ from gateway.surfaces.scim.attributes import (
     ScimAttribute,
     ScimSchema,
 )
-from gateway.surfaces.scim.list_queries import LIST_URN
+from gateway.surfaces.scim.scim_answers import (
+    ScimList,
+    ScimListedResource,
+    ScimResourceTypeDocument,
+    ScimSchemaDocument,
+)
 from gateway.surfaces.shapes import named, one_of
 
 TYPES = {"boolean": "boolean", "complex": "object"}
@@ -61,20 +67,16 @@ USER_REQUEST = _request(USER_SHAPE, USER)
 GROUP_REQUEST = _request(GROUP_SHAPE, GROUP)
 
 
-def _list(title: str, item: Any) -> dict[str, Any]:
-    return named(
-        title,
-        schemas=[one_of(LIST_URN)],
-        totalResults="integer",
-        startIndex="integer",
-        itemsPerPage="integer",
-        Resources=[item],
-    )
+def _list(title: str, item: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a list with these items."""
+    described = describe_answer(ScimList)
+    resources = {"type": "array", "items": item}
+    return {**described, "title": title, "properties": {**described["properties"], "Resources": resources}}
 
 
 USER_LIST = _list("ScimUserList", USER_SHAPE)
 GROUP_LIST = _list("ScimGroupList", GROUP_SHAPE)
-RESOURCE_LIST = _list("ScimResourceList", named("ScimListedResource", schemas=["string"], id="string"))
+RESOURCE_LIST = _list("ScimResourceList", {**describe_answer(ScimListedResource), "additionalProperties": True})
 SEARCH_URN = "urn:ietf:params:scim:api:messages:2.0:SearchRequest"
 SEARCH = named(
     "ScimSearch",
@@ -93,18 +95,5 @@ PATCH_OPERATION = named(
     op=one_of("add", "replace", "remove", "Add", "Replace", "Remove"),
 )
 PATCH = named("ScimPatch", {"schemas": [one_of(PATCH_URN)]}, Operations=[PATCH_OPERATION])
-SCHEMA = named("ScimSchema", schemas=["string"], id="string", name="string", attributes=[{"type": "object"}])
-RESOURCE_TYPE = named("ScimResourceType", schemas=["string"], id="string", endpoint="string", schema="string")
-SCHEMA_LIST = _list("ScimSchemaList", SCHEMA)
-RESOURCE_TYPE_LIST = _list("ScimResourceTypeList", RESOURCE_TYPE)
-CONFIG = named(
-    "ScimServiceProviderConfig",
-    schemas=["string"],
-    patch={"type": "object"},
-    bulk={"type": "object"},
-    filter={"type": "object"},
-    changePassword={"type": "object"},
-    sort={"type": "object"},
-    etag={"type": "object"},
-    authenticationSchemes=[{"type": "object"}],
-)
+SCHEMA_LIST = _list("ScimSchemaList", describe_answer(ScimSchemaDocument))
+RESOURCE_TYPE_LIST = _list("ScimResourceTypeList", describe_answer(ScimResourceTypeDocument))
