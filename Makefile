@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test check lint types architecture bench bench-quick bench-statistics profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp stock-server drills browser screenshots console-assets clean requirements catalogue
+.PHONY: serve test check lint types architecture bench bench-quick bench-statistics profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp stock-server drills browser screenshots console-assets clean requirements pages catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.operator.command serve
@@ -197,6 +197,10 @@ COMPILED = _pytest cryptography flask gevent httpx httpx2 hypothesis jinja2 jose
 	@$(BIN)/uv pip install --quiet --no-deps --require-hashes --target .venv/clickhouse -r requirements-clickhouse.txt \
 		|| echo "chdb-core is not here: the tests with ClickHouse are skipped"
 	@touch $@
+
+# Regenerate the tables of docs/ that come from the code; read the difference before you commit it.
+pages: .venv/test.stamp
+	WRITE_GOLDENS=1 $(BIN)/pytest -q tests/test_documents.py tests/unit/surfaces/management/test_access_table.py
 
 # Regenerate the requirement files from pyproject.toml, including hashes.
 requirements: .venv/test.stamp

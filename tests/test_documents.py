@@ -86,7 +86,7 @@ def test_the_readme_leads_to_every_page() -> None:
 
 
 def test_the_reference_of_the_settings_is_that_of_their_table() -> None:
-    """WRITE_GOLDENS=1 pytest tests/test_documents.py updates the page."""
+    """`make pages` updates the page."""
     page = ROOT / "docs" / "configuration.md"
     text = page.read_text()
     found = re.search(r"<!-- The tables are written[^\n]*-->\n\n", text)
@@ -121,7 +121,7 @@ def code(text: str) -> str:
 
 
 def test_the_table_of_prices_is_that_of_the_units() -> None:
-    """WRITE_GOLDENS=1 pytest tests/test_documents.py updates the page."""
+    """`make pages` updates the page."""
     page = ROOT / "docs" / "catalogue.md"
     text = page.read_text()
     head, marker, rest = text.partition("from gateway/neutral/units.py. -->\n\n")
@@ -151,7 +151,7 @@ def operation_tables() -> str:
 
 
 def test_the_page_of_the_management_api_has_all_operations() -> None:
-    """WRITE_GOLDENS=1 pytest tests/test_documents.py updates the page."""
+    """`make pages` updates the page."""
     page = ROOT / "docs" / "management.md"
     text = page.read_text()
     head, marker, rest = text.partition("from gateway/surfaces/management/table.py. -->\n\n")

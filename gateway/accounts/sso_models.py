@@ -85,7 +85,7 @@ class SsoLogin(Base):
 
 
 def has_own_provider(organization_id: str) -> bool:
-    """Return whether an organization has an active identity provider of its own. Within a read or write."""
+    """Return whether an active identity provider belongs to the organization. Call it within a read or write."""
     own = IdentityProviderRow.organization == organization_id
     return IdentityProviderRow.select().where(own, IdentityProviderRow.active == True).exists()  # noqa: E712
 

@@ -24,8 +24,8 @@ class SsoSuspensions:
         self._control = control
 
     def suspend(self, provider: IdentityProvider, user_id: str, *, actor: str) -> list[str]:
-        """Suspend a person whom `provider` refused, in the organizations that require it. Return their ids, also where
-        the person was suspended before."""
+        """Suspend a person that `provider` rejected, in the organizations that require the provider. Return the ids
+        of these organizations, including those in which the person was already suspended."""
 
         def work(now: int) -> list[str]:
             rows = _required(provider, user_id)
@@ -40,7 +40,7 @@ class SsoSuspensions:
         return commit(self._database, self._control, work)
 
     def restore(self, provider: IdentityProvider, user_id: str, *, actor: str) -> None:
-        """Restore the memberships of a person whom `provider` signed in."""
+        """Restore the memberships of a person after a sign-in with `provider`."""
 
         def work(now: int) -> None:
             for row in _suspended(provider, user_id):

@@ -48,7 +48,7 @@ class Example(dict[str, str]):
 
     def __init__(self, title: str) -> None:
         _, _, rest = PAGE.partition(f"### {title}\n")
-        section = rest.partition("\n### ")[0]
+        self.section = section = rest.partition("\n### ")[0]
         self.changes: dict[str, list[tuple[str, str]]] = {}
         for kind, text in BLOCK.findall(section):
             if kind == "diff":
@@ -147,6 +147,21 @@ def test_a_price_unit_is_added_by_its_row(tmp_path: Path) -> None:
     assert [item["type"] for item in report["answer"]["output"]] == ["acme_lookup_call"] * 2 + ["message"]
     assert report["pricing"]["acme_lookup"] == "0.004"
     assert (report["activity"]["searchCount"], report["activity"]["searchCost"]) == (2, pytest.approx(0.008))
+
+
+def product_files(title: str) -> set[str]:
+    """Return the files of the product that a section changes: code, pages, and the TOML of one provider."""
+    example = Example(title)
+    code = {path for path in (*example, *example.changes) if path.endswith(".py")}
+    providers = [path for path in example if path.startswith("catalogue/providers/")]
+    return code | set(providers[:1]) | set(re.findall(r"\]\((docs/[a-z-]+\.md|CHANGELOG\.md)", example.section))
+
+
+@pytest.mark.parametrize(
+    ("title", "most"), [("A chat parameter", 4), ("A price unit", 3), ("A management operation", 4)]
+)
+def test_an_addition_changes_few_files(title: str, most: int) -> None:
+    assert 1 < len(product_files(title)) <= most
 
 
 class Completer(FakeServer):

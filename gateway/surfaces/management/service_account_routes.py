@@ -26,7 +26,7 @@ from gateway.surfaces.validation_schemas import Body, Moment, OneOf, TextField, 
 
 TAG = "Service accounts"
 MOST_NETWORKS = 100
-SCOPES_TEXT = "What it may do: the scopes that docs/service-account-scopes.md lists for each operation."
+SCOPES_TEXT = "Its permissions: docs/permissions.md lists the scope of each operation."
 
 
 class ServiceAccountBody(Creating):

@@ -51,7 +51,7 @@ def explain(services: Services, inbound: Inbound) -> Outbound:
 def explain_for(
     services: Services, inbound: Inbound, caller: Caller, weights: Weights | None = None
 ) -> RoutingDecision:
-    """Return the routing plan of a chat completions body for `caller`, whose payloads are not retained here. `weights`
+    """Return the routing plan of a chat completions body for `caller`, without retained payloads. `weights`
     replace those of the strategy. Raises the errors of `explain`."""
     context = auth.context_of(services, inbound, replace(caller, retention="none"), "chat")
     _, request = chat.read(services.settings.limits, inbound.body)

@@ -1,4 +1,4 @@
-"""Call every route with every kind of credential and compare with docs/permissions.md (WRITE_GOLDENS=1 writes it)."""
+"""Call every route with every kind of credential and compare with docs/permissions.md (`make pages` writes it)."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -35,6 +35,17 @@ organization. The operator is an owner of the first organization. The metrics to
 ([roles](management.md#roles)); in this table it is the developer. Routes below `/scim`
 accept [SCIM tokens](scim.md) only. [Access rules](access-rules.md) restrict models, providers and prices. A test
 generates this page, and fails if a route is missing.
+
+## Scopes of service accounts
+
+The last column is the scope with which the token of a [service account](management.md#service-accounts) is accepted;
+any other scope is refused (403 `scope_missing`). Operations with a – are for people only, because a service account
+could otherwise give itself, or a person, more than it has. Other routes refuse these tokens. Within its scopes a
+service account may do what an admin of its organization may, with these exceptions: it invites, changes and removes
+developers only, gives new tokens only to API keys of developers and service accounts, and changes no access rules of
+service accounts.
+
+## Routes
 
 """
 
@@ -104,11 +115,18 @@ def lines(make_tenants: Callable[..., Any]) -> Iterator[dict[str, dict[str, bool
 
 
 def write(lines: dict[str, dict[str, bool]]) -> str:
+    """Return the page. `test_scope_matrix.py` calls each operation with each scope."""
     columns = list(next(iter(lines.values())))
-    rows = [f"| Route | {' | '.join(columns)} |", f"|---|{':-:|' * len(columns)}"]
+    scopes = {
+        f"{row.method} {row.path}": row.scope for row in management.OPERATIONS if isinstance(row, ManagedOperation)
+    }
+    rows = [f"| Route | {' | '.join(columns)} | Scope |", f"|---|{':-:|' * len(columns)}---|"]
     for route in sorted(lines, key=lambda name: (name.partition(" ")[2], name)):
         marks = " | ".join("●" if lines[route][column] else "·" for column in columns)
-        rows.append(f"| `{route}` | {marks} |")
+        scope = ""
+        if route in scopes:
+            scope = f"`{scopes[route]}`" if scopes[route] else "–"
+        rows.append(f"| `{route}` | {marks} | {scope} |")
     return HEAD + "\n".join(rows) + "\n"
 
 

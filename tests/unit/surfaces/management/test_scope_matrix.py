@@ -1,9 +1,5 @@
-"""Call every management operation with each scope and compare with docs/service-account-scopes.md.
+"""Call every management operation with each scope. docs/permissions.md lists the scope of each operation."""
 
-WRITE_GOLDENS=1 writes that page.
-"""
-
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +10,6 @@ from support.route_calls import ids_for, is_let_in, make_key, order, send
 from werkzeug.test import Client
 
 from gateway.accounts.service_accounts import ServiceAccountDraft
-from gateway.configuration.settings import ROOT
 from gateway.surfaces import surface_table
 from gateway.surfaces.management import table as management
 from gateway.surfaces.management import who
@@ -23,18 +18,7 @@ from gateway.surfaces.management.management_scopes import SCOPES
 
 pytestmark = pytest.mark.slow
 
-PAGE = ROOT / "docs" / "service-account-scopes.md"
 ROWS = tuple(row for row in management.OPERATIONS if isinstance(row, ManagedOperation))
-HEAD = """# Scopes of service accounts
-
-This table shows which operations of the management API each scope of a
-[service account](management.md#service-accounts) allows: ● means accepted, · means refused (403 `scope_missing`).
-Operations without a scope are for people only, because a service account could otherwise give itself, or a person, more
-than it has. Within its scopes a service account may do what an admin of its organization may, with these exceptions: it
-invites, changes and removes developers only, gives new tokens only to API keys of developers and service accounts, and
-changes no access rules of service accounts. A test generates this page by calling each operation with each scope.
-
-"""
 
 
 def name_of(row: ManagedOperation) -> str:
@@ -67,21 +51,6 @@ def matrix(make_tenants: Callable[..., Any]) -> Iterator[dict[str, set[str]]]:
                 if is_let_in(status, code, location, False) or code == "permission_denied":
                     accepted.add(scope)
         yield matrix
-
-
-def write(matrix: dict[str, set[str]]) -> str:
-    rows = [f"| Operation | {' | '.join(f'`{scope}`' for scope in SCOPES)} |", f"|---|{':-:|' * len(SCOPES)}"]
-    for name in sorted(matrix, key=lambda name: (name.partition(" ")[2], name)):
-        marks = " | ".join("●" if scope in matrix[name] else "·" for scope in SCOPES)
-        rows.append(f"| `{name}` | {marks} |")
-    return HEAD + "\n".join(rows) + "\n"
-
-
-def test_the_table_of_scopes_is_what_the_gateway_does(matrix: dict[str, set[str]]) -> None:
-    text = write(matrix)
-    if os.environ.get("WRITE_GOLDENS"):
-        PAGE.write_text(text)
-    assert PAGE.read_text() == text
 
 
 def test_each_operation_is_allowed_by_the_scope_of_its_row_alone(matrix: dict[str, set[str]]) -> None:
