@@ -1,7 +1,7 @@
 """Slots, own threads, idle waits and steps on sockets."""
 
-import os
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator
@@ -10,6 +10,7 @@ import gevent
 import pytest
 from gevent.monkey import get_original
 
+from gateway.configuration.settings import ROOT
 from gateway.runtime.threads import IdleWait, OwnThread, Slots, Threads, follow
 
 real_sleep = get_original("time", "sleep")
@@ -77,15 +78,27 @@ def test_an_own_thread_that_is_closed_ends_what_it_does() -> None:
     assert done == [1, "after"], "once"
 
 
-def test_a_forked_child_has_a_separate_own_thread(own_thread: OwnThread) -> None:
-    assert own_thread.finish(lambda: 1, int) == 1
-    child = os.fork()
-    if not child:
-        try:
-            os._exit(own_thread.finish(lambda: 42, int))
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+# A separate program: the greenlets and threads of other tests, which a fork of this process copies, may hold locks.
+FORKING = """
+from gevent import monkey
+
+monkey.patch_all()
+
+import os
+
+from gateway.runtime.threads import OwnThread
+
+own_thread = OwnThread()
+assert own_thread.finish(lambda: 1, int) == 1
+child = os.fork()
+if not child:
+    os._exit(own_thread.finish(lambda: 42, int))
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_has_a_separate_own_thread() -> None:
+    assert subprocess.run([sys.executable, "-c", FORKING], cwd=ROOT, timeout=120).returncode == 42
 
 
 def test_an_idle_wait_ends_after_all_ready_greenlets() -> None:
