@@ -60,8 +60,12 @@ hypothesis.settings.load_profile("steady")
 
 # A folder without certificates. Each client of httpx and of the SDKs would otherwise read the public authorities, which
 # takes some 20 ms even for a URL without TLS; tests with TLS use their own certificates. httpx prefers the file.
+# The clients read the environment, which therefore must not name a proxy.
 os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent / "tests" / "support")
 os.environ.pop("SSL_CERT_FILE", None)
+for name in ("http_proxy", "https_proxy", "all_proxy"):
+    os.environ.pop(name, None)
+    os.environ.pop(name.upper(), None)
 
 late_imports.put_off()
 cheap_passwords.make_cheap()
@@ -124,13 +128,13 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Collect garbage between tests only. Collected at any moment, a client of a vendor closes its connections in the
     event loop or in a native thread, which fails there, in a test that did not make it.
 
-    After a module the remaining objects are frozen: imported libraries and caches, a million objects that each further
-    collection would examine."""
+    After a module with many new objects the remaining ones are frozen: imported libraries and caches, a million objects
+    that each further collection would examine."""
     objects, _, collections = gc.get_count()
     if objects > MOST_OBJECTS:
         gc.collect(1 if collections < COLLECTIONS else 2)
     yield
-    if nextitem is None or nextitem.path != item.path:
+    if (nextitem is None or nextitem.path != item.path) and (gc.get_count()[0] > MOST_OBJECTS or collections):
         gc.collect()
         gc.freeze()
 

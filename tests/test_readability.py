@@ -5,11 +5,11 @@ finding names its file and line; rewrite the sentence or the statement.
 """
 
 import ast
-import io
 import re
 import subprocess
-import tokenize
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +28,11 @@ ODD = (
     re.compile(
         r"\b(wish|wishes|let in|asked|asks for|told|tells|goes on|come yet|gone|of its own|by itself)\b", re.IGNORECASE
     ),
+)
+
+STRING_OR_COMMENT = re.compile(
+    r"""\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|#[^\n]*""",
+    re.DOTALL,
 )
 
 # Statements of one kind per 1,000 lines of the package.
@@ -49,16 +54,39 @@ def tracked_files(*patterns: str) -> tuple[Path, ...]:
     return tuple(ROOT / name for name in listed if name and (ROOT / name).is_file())
 
 
-def docstrings_and_comments(source: str) -> Iterator[tuple[int, str]]:
-    """The line and text of the first paragraph of each docstring, and of each comment."""
+@dataclass(frozen=True)
+class PythonFile:
+    """What the tests read of a file: the line and text of the first paragraph of each docstring and of each comment,
+    the statements that are limited, and the lines of nested conditional expressions."""
+
+    lines: int
+    sentences: list[tuple[int, str]]
+    statements: Counter[str]
+    nested: list[int]
+
+
+@cache
+def read_python(path: Path) -> PythonFile:
+    source = path.read_text()
+    file = PythonFile(len(source.splitlines()), [], Counter(), [])
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             docstring = ast.get_docstring(node)
             if docstring:
-                yield getattr(node, "lineno", 1), " ".join(docstring.split("\n\n")[0].split())
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT and len(token.string) > SHORTEST_SENTENCE:
-            yield token.start[0], token.string.lstrip("# ")
+                text = " ".join(docstring.split("\n\n")[0].split())
+                file.sentences.append((getattr(node, "lineno", 1), text))
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+            file.statements["tuple assignments"] += any(isinstance(target, ast.Tuple) for target in node.targets)
+        elif isinstance(node, ast.IfExp):
+            file.statements["conditional expressions"] += 1
+            if any(isinstance(part, ast.IfExp) for part in (node.test, node.body, node.orelse)):
+                file.nested.append(node.lineno)
+        elif isinstance(node, ast.Lambda):
+            file.statements["lambdas"] += 1
+    for found in STRING_OR_COMMENT.finditer(source):
+        if found[0].startswith("#") and len(found[0]) > SHORTEST_SENTENCE:
+            file.sentences.append((source.count("\n", 0, found.start()) + 1, found[0].lstrip("# ")))
+    return file
 
 
 def sentences_of_document(source: str) -> Iterator[tuple[int, str]]:
@@ -83,11 +111,10 @@ def sentences_of_document(source: str) -> Iterator[tuple[int, str]]:
             paragraph.append(re.sub(r"^([-*>#]+|\d+\.)\s+", "", text))
 
 
-def sentences_of(path: Path) -> Iterator[tuple[int, str]]:
-    source = path.read_text()
+def sentences_of(path: Path) -> Iterable[tuple[int, str]]:
     if path.suffix == ".py":
-        return docstrings_and_comments(source)
-    return sentences_of_document(source)
+        return read_python(path).sentences
+    return sentences_of_document(path.read_text())
 
 
 def is_odd(sentence: str) -> bool:
@@ -107,38 +134,18 @@ def test_sentences_are_plain_english(place: str) -> None:
     assert len(odd) <= count * MAX_ODD_SHARE, "\n".join(odd)
 
 
-def statements_of(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
-            if any(isinstance(target, ast.Tuple) for target in node.targets):
-                yield "tuple assignments"
-        elif isinstance(node, ast.IfExp):
-            yield "conditional expressions"
-        elif isinstance(node, ast.Lambda):
-            yield "lambdas"
-
-
 @pytest.mark.parametrize("pattern", ["gateway/*.py", "cli/llmgateway_cli/*.py"])
 def test_the_packages_are_written_in_plain_statements(pattern: str) -> None:
-    counts = dict.fromkeys(MAX_STATEMENTS, 0)
-    lines = 0
-    for path in tracked_files(pattern):
-        source = path.read_text()
-        lines += len(source.splitlines())
-        for kind in statements_of(ast.parse(source)):
-            counts[kind] += 1
-    shares = {kind: count * 1000 / lines for kind, count in counts.items()}
+    files = [read_python(path) for path in tracked_files(pattern)]
+    lines = sum(file.lines for file in files)
+    counts = sum((file.statements for file in files), Counter())
+    shares = {kind: counts[kind] * 1000 / lines for kind in MAX_STATEMENTS}
     assert {kind: share for kind, share in shares.items() if share > MAX_STATEMENTS[kind]} == {}
 
 
 def test_no_conditional_expression_contains_another() -> None:
-    nested = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path in tracked_files("gateway/*.py", "cli/llmgateway_cli/*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.IfExp)
-        if any(isinstance(part, ast.IfExp) for part in (node.test, node.body, node.orelse))
-    ]
+    paths = tracked_files("gateway/*.py", "cli/llmgateway_cli/*.py")
+    nested = [f"{path.relative_to(ROOT)}:{line}" for path in paths for line in read_python(path).nested]
     assert nested == []
 
 

@@ -91,7 +91,7 @@ def callers(stage: ContractGateway) -> Iterator[Callers]:
     key = stage.gateway.key
     with (
         openai.OpenAI(base_url=stage.gateway.url, api_key=key, max_retries=0) as chatting,
-        httpx2.Client(trust_env=False) as http,
+        httpx2.Client() as http,
         anthropic.Anthropic(base_url=stage.gateway.address, api_key=key, max_retries=0, http_client=http) as messaging,
     ):
         yield Callers(stage, chatting, messaging)

@@ -66,7 +66,7 @@ class Load:
 
     def run(self, address: str, key: str, stop: list[bool]) -> None:
         headers = {"Authorization": f"Bearer {key}"}
-        with httpx.Client(trust_env=False, timeout=60) as http:
+        with httpx.Client(timeout=60) as http:
             while not stop:
                 began = time.monotonic()
                 error = log_id = ""

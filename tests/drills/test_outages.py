@@ -213,7 +213,7 @@ def test_a_rolling_restart_under_open_streams(fleet: Fleet, table: list[Drilled]
 
     def stream() -> None:
         last = ""
-        with httpx.Client(trust_env=False, timeout=60) as http:
+        with httpx.Client(timeout=60) as http:
             headers = {"Authorization": f"Bearer {fleet.key}"}
             try:
                 with http.stream("POST", f"{fleet.address}/v1/chat/completions", json=SLOW, headers=headers) as answer:

@@ -33,7 +33,7 @@ def test_every_way_to_write_the_base_url_works(lane: LocalGateway, base: str) ->
 
 
 def test_a_slash_at_the_end_is_no_redirect(lane: LocalGateway) -> None:
-    with httpx.Client(trust_env=False, headers={"Authorization": f"Bearer {lane.key}"}, timeout=60) as http:
+    with httpx.Client(headers={"Authorization": f"Bearer {lane.key}"}, timeout=60) as http:
         for path in ("/v1/models/", "/models", "//v1//models", "/v1/key/", "/healthz/", "/v1/v1/models"):
             assert http.get(lane.address + path).status_code == 200, path
         body = {"model": MODEL, "messages": TALK}
@@ -59,7 +59,7 @@ def test_a_loose_address_is_served_by_the_worker_as_the_exact_one(process: Calla
 def test_a_wrong_method_is_refused_with_the_allowed_methods(
     lane: LocalGateway, method: str, path: str, allowed: str
 ) -> None:
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         answer = http.request(method, lane.address + path)
         options = http.options(lane.address + path)
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
@@ -79,7 +79,7 @@ def test_a_wrong_method_is_refused_with_the_allowed_methods(
     ],
 )
 def test_every_answer_carries_a_request_id(lane: LocalGateway, method: str, path: str) -> None:
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         answer = http.request(method, lane.address + path)
         named = http.request(method, lane.address + path, headers={"x-request-id": "mine"})
     assert len(answer.headers["x-request-id"]) == 32

@@ -39,7 +39,7 @@ def gateway(share: Share, mint: FakeUpstream) -> Iterator[LocalGateway]:
 
 def send(gateway: LocalGateway, path: str = CHAT, headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
     given = {"Authorization": f"Bearer {gateway.key}", **(headers or {})}
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         return http.post(gateway.address + path, headers=given, json=CALL | body)
 
 

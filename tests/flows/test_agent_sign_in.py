@@ -38,7 +38,7 @@ class Agent:
 
     def __init__(self, base: str) -> None:
         self.base = base
-        self.web = httpx.Client(trust_env=False, timeout=30)
+        self.web = httpx.Client(timeout=30)
         self.document = self.web.get(f"{base}/.well-known/oauth-authorization-server").json()
         self.device: Json = {}
         self.tokens: Json = {}

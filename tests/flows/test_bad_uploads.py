@@ -85,7 +85,7 @@ def wait_for_no_files(known: set[str]) -> set[str]:
 def send(gateway: LocalGateway, operation: Operation, body: bytes, kind: str = FORM, **headers: str) -> tuple:
     """Status, code and field of the error."""
     headers = {"Authorization": f"Bearer {gateway.key}", "Content-Type": kind, **headers}
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         answer = http.post(gateway.url + operation.path, content=body, headers=headers)
     error = answer.json()["error"]
     return answer.status_code, error["code"], error["param"]

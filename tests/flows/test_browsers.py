@@ -24,14 +24,14 @@ def lane(request: pytest.FixtureRequest, share: Share, upstream: FakeOpenAI) -> 
 def ask(gateway: LocalGateway, method: str, path: str, origin: str = ORIGIN, **more: object) -> httpx.Response:
     headers = {"Authorization": f"Bearer {gateway.key}", **({"Origin": origin} if origin else {})}
     headers |= more.pop("headers", {})
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         return http.request(method, gateway.address + path, headers=headers, **more)
 
 
 def preflight(gateway: LocalGateway, path: str, origin: str = ORIGIN) -> httpx.Response:
     wanted = "authorization,content-type,x-stainless-lang,x-session-id"
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": wanted}
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         return http.options(gateway.address + path, headers={"Origin": origin, **asked})
 
 

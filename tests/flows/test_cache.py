@@ -46,7 +46,7 @@ def switch(gateway: LocalGateway, project_id: str, **more: Any) -> None:
 def raw(gateway: LocalGateway, key: str = "", messages: list | None = None, **more: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {key or gateway.key}", **more.pop("headers", {})}
     body = {"model": MODEL, "messages": messages or HELLO, **more}
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         return http.post(f"{gateway.url}/chat/completions", json=body, headers=headers, timeout=20)
 
 
@@ -231,7 +231,7 @@ def test_four_workers_make_one_upstream_call_where_redis_is(process, upstream, r
 def test_a_replayed_response_is_stored_under_a_new_id(cached, stream: bool) -> None:
     text = unique()[0]["content"]
     headers = {"Authorization": f"Bearer {cached.key}"}
-    with httpx.Client(trust_env=False, base_url=cached.url, headers=headers, timeout=20) as http:
+    with httpx.Client(base_url=cached.url, headers=headers, timeout=20) as http:
 
         def ask() -> tuple[str, str]:
             answer = http.post("/responses", json={"model": MODEL, "input": text, "stream": stream})

@@ -37,7 +37,7 @@ def rows_of(gateway: LocalGateway, request_id: str) -> list:
 def raw(gateway: LocalGateway, body: dict | bytes, **headers: str) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     given = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json", **headers}
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         return http.post(f"{gateway.url}/chat/completions", content=content, headers=given, timeout=20)
 
 

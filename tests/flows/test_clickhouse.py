@@ -55,7 +55,7 @@ def test_usage_reaches_clickhouse_and_reports_come_from_there(
             GATEWAY_ANALYTICS_REPORTS="clickhouse",
         )
         headers = {"Authorization": f"Bearer {gateway.key}"}
-        with httpx.Client(trust_env=False, timeout=60) as http:
+        with httpx.Client(timeout=60) as http:
             for _ in range(REQUESTS):
                 assert http.post(f"{gateway.url}/chat/completions", json=BODY, headers=headers).status_code == 200
         assert until(lambda: counted(server)[0] == REQUESTS)

@@ -32,7 +32,7 @@ def test_citations_reach_a_messages_client_as_search_results(
     service.script(ANSWER)
     thinking = {"type": "enabled", "budget_tokens": 1024}
     asked = {"model": MODEL, "max_tokens": 2000, "messages": HELLO, "thinking": thinking}
-    with httpx2.Client(trust_env=False) as http:
+    with httpx2.Client() as http:
         claude = anthropic.Anthropic(base_url=gateway.address, api_key=gateway.key, max_retries=0, http_client=http)
         if streamed:
             with claude.messages.stream(**asked) as stream:

@@ -43,7 +43,7 @@ def gateway(share: Share, vendor: FakeVendor, maker: FakeAnthropic) -> LocalGate
 
 @pytest.fixture
 def claude(gateway: LocalGateway) -> Iterator[anthropic.Anthropic]:
-    with httpx2.Client(trust_env=False) as http:
+    with httpx2.Client() as http:
         yield anthropic.Anthropic(base_url=gateway.address, api_key=gateway.key, max_retries=0, http_client=http)
 
 

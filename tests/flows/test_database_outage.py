@@ -39,7 +39,7 @@ class Installation:
             GATEWAY_ALLOW_PRIVATE_UPSTREAMS="true",
             **more,
         )
-        self.http = httpx.Client(trust_env=False, timeout=60)
+        self.http = httpx.Client(timeout=60)
         self.good: list[str] = []
 
     def ask(self, key: str = "") -> int:
@@ -61,7 +61,7 @@ class Installation:
 
     def ready_anew(self) -> int:
         """Return the status of a readiness probe on a new connection."""
-        with httpx.Client(trust_env=False, timeout=60) as http:
+        with httpx.Client(timeout=60) as http:
             return http.get(f"{self.gateway.address}/readyz").status_code
 
     def status(self) -> str:

@@ -39,7 +39,7 @@ def set_discount(gateway: LocalGateway, ppm: int, provider: str = EVERY, model: 
 
 
 def ask(gateway: LocalGateway, path: str, **more: Any) -> httpx.Response:
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         body = {"model": "mint/coin"} | BODIES[path]("Hello") | more
         headers = {"Authorization": f"Bearer {gateway.key}", **say_in_headers(path, body)}
         return http.post(gateway.address + path, json=body, headers=headers)
@@ -90,7 +90,7 @@ def test_activity_shows_what_discounts_saved(gateway: LocalGateway) -> None:
     owner = members.list_members(gateway.services.store.database)[0]
     token = gateway.services.management.sessions.open(owner.user_id).token
     for group, breakdown in (("model", "modelBreakdown"), ("apiKey", "apiKeyBreakdown"), ("user", "userBreakdown")):
-        with httpx.Client(trust_env=False, timeout=20, headers={"Authorization": f"Bearer {token}"}) as http:
+        with httpx.Client(timeout=20, headers={"Authorization": f"Bearer {token}"}) as http:
             (day,) = http.get(f"{gateway.address}/activity?groupBy={group}").json()["activity"]
         assert (day["cost"], day["discountSavings"]) == (1.75 * LISTED / NANO, 0.25 * LISTED / NANO)
         assert [one["discountSavings"] for one in day[breakdown]] == [0.25 * LISTED / NANO]

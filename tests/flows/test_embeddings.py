@@ -54,7 +54,7 @@ def sdk(gateway: LocalGateway) -> OpenAI:
 
 def post(gateway: LocalGateway, headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
     sent = {"Authorization": f"Bearer {gateway.key}"} | (headers or {})
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         return http.post(f"{gateway.url}/embeddings", json={"model": MODEL, "input": TEXTS} | body, headers=sent)
 
 
@@ -175,7 +175,7 @@ def test_an_answer_that_lacks_a_vector_is_passed_over(settings, upstream) -> Non
 
 def test_a_request_is_explained_without_an_upstream_call(gateway, upstream) -> None:
     sent = {"json": {"model": MODEL, "input": TEXTS}, "headers": {"Authorization": f"Bearer {gateway.key}"}}
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         found = http.post(f"{gateway.url}/route/explain?operation=embeddings", **sent).json()
         assert found["order"] == [MODEL] and found["providerScores"][0]["providerId"] == "openai"
         refused = http.post(f"{gateway.url}/route/explain?operation=nonsense", **sent)
@@ -270,7 +270,7 @@ def test_relayed_is_what_is_built_anew(gateway, upstream, monkeypatch) -> None:
 
 def test_mistrals_client_reads_the_answer(gateway):
     with (
-        httpx.Client(trust_env=False, timeout=60) as http,
+        httpx.Client(timeout=60) as http,
         mistralai.client.Mistral(api_key=gateway.key, server_url=gateway.address, client=http) as own,
     ):
         answer = own.embeddings.create(model="mistral/codestral-embed-2505", inputs=TEXTS, output_dimension=4)

@@ -44,7 +44,7 @@ CASES: list[tuple[str, str, Any]] = [
 def test_an_error_is_short_however_long_what_it_is_about(gateway: LocalGateway, number: int) -> None:
     method, path, body = CASES[number]
     headers = {"Authorization": f"Bearer {gateway.key}", "x-request-id": "mine"}
-    with httpx.Client(trust_env=False, timeout=30, headers=headers) as http:
+    with httpx.Client(timeout=30, headers=headers) as http:
         answer = http.request(method, gateway.address + path, json=body)
     assert len(answer.content) < MOST and "A" * 3_000 not in answer.text, answer.text[:500]
     assert answer.status_code < 500 or answer.json()["error"]["code"] != "internal_error"
@@ -58,7 +58,7 @@ def test_a_body_that_is_nested_too_deep_is_the_callers_mistake(gateway: LocalGat
     tools = [{"type": "function", "function": {"name": "f", "parameters": "DEEP"}}]
     named = [{"type": "function", "name": "f", "parameters": "DEEP", "input_schema": "DEEP"}]
     codes = {}
-    with httpx.Client(trust_env=False, timeout=30, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
+    with httpx.Client(timeout=30, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
         for path, body in (
             (CHAT, text | {"tools": tools}),
             (CHAT, text | {"tools": tools, "stream": True}),

@@ -176,7 +176,7 @@ def test_whole_and_streamed_answers_cost_the_same(
     address = f"{gateway.address}/v1beta/models/{model}"
     body = {"contents": [{"parts": [{"text": "Hello"}]}]}
     headers = {"x-goog-api-key": gateway.key}
-    with httpx.Client(trust_env=False, headers=headers, timeout=60) as http:
+    with httpx.Client(headers=headers, timeout=60) as http:
         whole = http.post(f"{address}:generateContent", json=body).json()
         streamed = http.post(f"{address}:streamGenerateContent", json=body)
         items = streamed.json()
@@ -198,7 +198,7 @@ def test_a_line_break_in_a_model_is_an_unknown_model(gateway: LocalGateway, fold
         "batchEmbedContents": {"requests": [{"content": {"parts": [{"text": "Hello"}]}}]},
     }
     body = bodies.get(method, {"contents": [{"parts": [{"text": "Hello"}]}]})
-    with httpx.Client(trust_env=False, headers={"x-goog-api-key": gateway.key}, timeout=60) as http:
+    with httpx.Client(headers={"x-goog-api-key": gateway.key}, timeout=60) as http:
         answer = http.post(address, json=body)
     told = answer.json()
     error = (told[0] if isinstance(told, list) else told)["error"]
@@ -246,7 +246,7 @@ def test_texts_are_embedded_by_any_vendor(share: Share) -> None:
 
 def test_models_that_the_key_can_call_are_listed_first(gateway: LocalGateway, gemini: genai.Client) -> None:
     names = [model.name for model in gemini.models.list(config={"page_size": 1000})]
-    with httpx.Client(trust_env=False, headers={"x-goog-api-key": gateway.key}, timeout=60) as http:
+    with httpx.Client(headers={"x-goog-api-key": gateway.key}, timeout=60) as http:
         entries = http.get(f"{gateway.address}/v1beta/models", params={"available": "true"}).json()["models"]
     usable = [entry["name"] for entry in entries]
     assert 0 < len(usable) < len(names) and names[: len(usable)] == usable
@@ -257,7 +257,7 @@ def test_models_are_listed_in_the_form_of_the_caller(gateway: LocalGateway, gemi
     assert "models/gpt-4o-mini" in names and len(names) == len(set(names)) > 50
     model = gemini.models.get(model="gpt-4o-mini")
     assert "generateContent" in model.supported_actions and model.input_token_limit > 1000
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         assert "data" in http.get(f"{gateway.url}/models").json()
         assert "models" in http.get(f"{gateway.url}/models", params={"key": gateway.key}).json()
         assert http.get(f"{gateway.address}/v1beta/models").json()["error"]["status"] == "UNAUTHENTICATED"
@@ -282,7 +282,7 @@ def test_a_key_in_the_address_works_and_is_in_no_log(process: Callable[..., Gate
     key = gateway.key
     body = {"contents": [{"parts": [{"text": "Hello " * 20_000}]}]}  # authenticated before its body is read
     address = f"{gateway.address}{prefix}/models/sandbox-echo"
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         told = [
             http.post(f"{address}:generateContent", params={"key": key}, json=body),
             http.post(f"{address}:streamGenerateContent?alt=sse&key={key}", json=body),
@@ -327,7 +327,7 @@ def test_an_odd_body_is_the_callers_fault(
 ) -> None:
     address = f"{gateway.address}/v1beta/models/{model}:generateContent"
     headers = {"x-goog-api-key": gateway.key, "content-type": "application/json"}
-    with httpx.Client(trust_env=False, headers=headers, timeout=60) as http:
+    with httpx.Client(headers=headers, timeout=60) as http:
         for body in ODD if model == GEMINI else (*ODD, *TRANSLATED):
             answer = http.post(address, content=body)
             assert answer.status_code == 400, (body, answer.text)

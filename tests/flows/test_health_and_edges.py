@@ -28,7 +28,7 @@ class Away:
 
 
 def get(gateway: LocalGateway, path: str) -> httpx.Response:
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         return http.get(gateway.address + path, timeout=10)
 
 
@@ -54,7 +54,7 @@ PROGRAMS = ("", "*/*", "application/json", "application/json, text/plain, */*", 
 
 @pytest.mark.parametrize("accept", BROWSERS)
 def test_a_browser_at_the_root_is_redirected_to_the_pages(gateway: LocalGateway, accept: str) -> None:
-    with httpx.Client(trust_env=False, headers={"Accept": accept}, timeout=60) as http:
+    with httpx.Client(headers={"Accept": accept}, timeout=60) as http:
         answer = http.get(gateway.address + "/")
         assert (answer.status_code, answer.headers["location"]) == (303, f"{gateway.address}/console")
         assert "Accept" in answer.headers.get_list("vary", split_commas=True)
@@ -63,7 +63,7 @@ def test_a_browser_at_the_root_is_redirected_to_the_pages(gateway: LocalGateway,
 
 @pytest.mark.parametrize("accept", PROGRAMS)
 def test_programs_at_the_root_get_the_health_report(gateway: LocalGateway, accept: str) -> None:
-    with httpx.Client(trust_env=False, headers={"Accept": accept}, timeout=60) as http:
+    with httpx.Client(headers={"Accept": accept}, timeout=60) as http:
         answer = http.get(gateway.address + "/")
     assert answer.json()["health"]["status"] == "ok"
     assert {"Accept", "Authorization"} <= set(answer.headers.get_list("vary", split_commas=True))
@@ -162,7 +162,7 @@ def test_metrics_count_what_was_asked_and_used(own_gateway: LocalGateway, monkey
 def test_a_wrong_path_or_method_has_the_error_envelope(
     gateway: LocalGateway, method: str, path: str, status: int, code: str
 ) -> None:
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         answer = http.request(method, gateway.address + path, timeout=10)
     assert answer.status_code == status
     assert answer.json()["error"]["code"] == code
@@ -175,7 +175,7 @@ def test_a_prompt_that_cannot_fit_is_refused_with_its_size_in_words_that_coding_
 ) -> None:
     messages = [{"role": "user", "content": "word " * 300_000}]
     body = {"model": "sandbox-echo", "messages": messages, "max_tokens": 10}
-    with httpx.Client(trust_env=False, headers={"Authorization": f"Bearer {gateway.key}"}, timeout=60) as http:
+    with httpx.Client(headers={"Authorization": f"Bearer {gateway.key}"}, timeout=60) as http:
         for path in ("/chat/completions", "/messages"):
             error = http.post(gateway.url + path, json=body, timeout=10).json()["error"]
             assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
@@ -194,7 +194,7 @@ def test_a_prompt_that_cannot_fit_is_refused_with_its_size_in_words_that_coding_
 def test_a_value_that_is_too_long_is_reported_by_the_callers_field(
     gateway: LocalGateway, path: str, body: dict[str, Any], field: str
 ) -> None:
-    with httpx.Client(trust_env=False, headers={"Authorization": f"Bearer {gateway.key}"}, timeout=60) as http:
+    with httpx.Client(headers={"Authorization": f"Bearer {gateway.key}"}, timeout=60) as http:
         error = http.post(f"{gateway.url}/{path}", json=body, timeout=10).json()["error"]
     assert (error["code"], error["param"]) == ("context_length_exceeded", field)
     assert f"shorten `{field}`" in error["message"] and "`messages`" not in error["message"]
@@ -208,7 +208,7 @@ def test_the_model_list_reads_with_the_official_client(client: OpenAI) -> None:
 
 def test_the_public_list_needs_no_key_and_a_wrong_key_is_reported(gateway: LocalGateway) -> None:
     assert get(gateway, "/v1/models").status_code == 200
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         answer = http.get(f"{gateway.url}/models", headers={"Authorization": "Bearer llmgtwy_wrong"})
     assert answer.status_code == 401
 
@@ -216,7 +216,7 @@ def test_the_public_list_needs_no_key_and_a_wrong_key_is_reported(gateway: Local
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/nothing"])
 def test_a_websocket_is_refused_at_once_so_that_clients_fall_back(gateway: LocalGateway, path: str) -> None:
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         answer = http.get(gateway.address + path, headers=upgrade)
     assert answer.status_code == 426
     assert answer.json()["error"]["code"] == "websocket_not_supported"
@@ -235,7 +235,7 @@ def test_expired_rows_are_deleted_regularly(gateway: LocalGateway) -> None:
 
 
 def test_the_model_list_is_compressed_for_who_accepts_it(gateway: LocalGateway) -> None:
-    with httpx.Client(trust_env=False, headers={"Accept-Encoding": "identity"}, timeout=60) as http:
+    with httpx.Client(headers={"Accept-Encoding": "identity"}, timeout=60) as http:
         plain = http.get(f"{gateway.url}/models")
         packed = http.get(f"{gateway.url}/models", headers={"Accept-Encoding": "br, gzip;q=0.5"})
         refused = http.get(f"{gateway.url}/models", headers={"Accept-Encoding": "gzip;q=0"})

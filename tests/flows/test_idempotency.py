@@ -27,7 +27,7 @@ ROUTES = [
 
 @pytest.fixture
 def http() -> Iterator[httpx.Client]:
-    with httpx.Client(trust_env=False, timeout=20) as client:
+    with httpx.Client(timeout=20) as client:
         yield client
 
 
@@ -73,7 +73,7 @@ def test_the_same_request_twice_at_once_is_done_once(gateway: LocalGateway, upst
     upstream.script(Answer("Slow.", silence_s=0.6))
     first = gevent.spawn(send, gateway, http)
     gevent.sleep(0.3)
-    with httpx.Client(trust_env=False, timeout=60) as other:
+    with httpx.Client(timeout=60) as other:
         second = send(gateway, other)
     assert second.status_code == 409 and second.json()["error"]["code"] == "idempotency_in_flight"
     assert second.headers["retry-after"] == "1"
@@ -152,7 +152,7 @@ def test_a_caller_that_disconnected_gets_the_complete_response_later(process) ->
     with FakeOpenAI() as upstream:
         gateway = process(LLM_OPENAI_API_KEY="sk-x", LLM_OPENAI_BASE_URL=upstream.url)
         upstream.script(Answer("A slow answer of some length.", silence_s=2.0, gap_s=0.1))
-        with httpx.Client(trust_env=False, timeout=1.0) as hasty, pytest.raises(httpx.TimeoutException):
+        with httpx.Client(timeout=1.0) as hasty, pytest.raises(httpx.TimeoutException):
             hasty.post(f"{gateway.url}/chat/completions", json=BODY, headers=headers(gateway))
         answer = until_answered(gateway, BODY)
         assert answer.status_code == 200 and answer.headers["idempotent-replayed"] == "true"
@@ -166,7 +166,7 @@ def headers(gateway: GatewayProcess) -> dict[str, str]:
 
 def until_answered(gateway: GatewayProcess, body: dict) -> httpx.Response:
     """Ask under the same key until it is not in flight any more."""
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         for _ in range(60):
             answer = http.post(f"{gateway.url}/chat/completions", json=body, headers=headers(gateway))
             if answer.status_code != 409:

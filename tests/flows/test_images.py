@@ -50,7 +50,7 @@ def sdk(gateway: LocalGateway) -> OpenAI:
 
 
 def post(gateway: LocalGateway, path: str = "/images/generations", **body: Any) -> httpx.Response:
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         given = {"model": OPENAI, "prompt": "A red fox"} | body
         return http.post(f"{gateway.url}{path}", json=given, headers={"Authorization": f"Bearer {gateway.key}"})
 
@@ -302,7 +302,7 @@ def test_a_file_that_is_no_picture_is_refused(sdk, file, code):
 
 @pytest.mark.parametrize("number", ["²", "9" * 5_000])
 def test_an_invalid_number_in_a_form_is_named(gateway: LocalGateway, number: str) -> None:
-    with httpx.Client(trust_env=False, timeout=20, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
+    with httpx.Client(timeout=20, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
         form = {"model": OPENAI, "prompt": "x", "n": number}
         answer = http.post(f"{gateway.url}/images/edits", data=form, files={"image": ("a.png", PNG)})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n")
@@ -316,7 +316,7 @@ def test_an_invalid_size_is_not_an_internal_error(gateway: LocalGateway, size: s
 def call_tool(gateway: LocalGateway, name: str, **arguments: Any) -> dict[str, Any]:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
     headers = {"Authorization": f"Bearer {gateway.key}", "Accept": "application/json, text/event-stream"}
-    with httpx.Client(trust_env=False, timeout=20, headers=headers) as http:
+    with httpx.Client(timeout=20, headers=headers) as http:
         return http.post(f"{gateway.url.removesuffix('/v1')}/mcp", json=message).json()["result"]
 
 

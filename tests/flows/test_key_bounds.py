@@ -46,7 +46,7 @@ def add_key(gateway: LocalGateway, most_nusd: int | None, label: str = "") -> Pr
 
 
 def ask(gateway: LocalGateway, method: str, path: str, body: Any = None) -> httpx.Response:
-    with httpx.Client(trust_env=False, timeout=20, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
+    with httpx.Client(timeout=20, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
         return http.request(method, f"{gateway.url}{path}", json=body)
 
 

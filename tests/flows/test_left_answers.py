@@ -328,7 +328,7 @@ def test_operations_beside_chat_cost_the_same_whenever_their_callers_leave(start
         after_s = chance.choice((0.05, 0.3, 0.6, None))
         headers = {"Authorization": f"Bearer {gateway.key}", "x-request-id": name.replace(" ", "-")}
         given = sent_to(cases[name], f"wait:{chance.uniform(0.1, 0.8):.2f}")
-        with suppress(httpx.ReadTimeout), httpx.Client(trust_env=False, timeout=30) as caller:
+        with suppress(httpx.ReadTimeout), httpx.Client(timeout=30) as caller:
             timeout = httpx.Timeout(30, read=after_s or 30)
             caller.post(gateway.address + cases[name], headers=headers, timeout=timeout, **given)
 

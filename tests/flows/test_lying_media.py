@@ -67,7 +67,7 @@ def gateway(settings: Callable[..., Settings], mint: FakeUpstream, folder: Path)
 
 
 def post(gateway: LocalGateway, key: str, path: str, **more: object) -> httpx.Response:
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         return http.post(gateway.address + path, headers={"Authorization": f"Bearer {key}"}, **more)  # type: ignore[arg-type]
 
 

@@ -220,7 +220,7 @@ async def _visit(gateway: LocalGateway, calls: list[tuple[str, Json]]) -> tuple[
 
     headers = {"Authorization": f"Bearer {gateway.key}", "x-source": "my-agent"}
     async with (
-        httpx2.AsyncClient(headers=headers, trust_env=False) as http,
+        httpx2.AsyncClient(headers=headers) as http,
         streamable_http_client(f"{gateway.address}/mcp", http_client=http) as streams,
         mcp.ClientSession(*streams[:2]) as session,
     ):
@@ -268,7 +268,7 @@ async def _discover(gateway: LocalGateway) -> tuple[str | None, list[str], Any]:
     from mcp.client.streamable_http import streamable_http_client
 
     async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {gateway.key}"}, trust_env=False) as http,
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {gateway.key}"}) as http,
         mcp.Client(streamable_http_client(f"{gateway.address}/mcp", http_client=http)) as client,
     ):
         listed = [tool.name for tool in (await client.list_tools()).tools]
@@ -333,7 +333,7 @@ def test_a_chat_costs_what_it_costs_elsewhere(gateway: LocalGateway, visitor: Vi
     visitor.call("chat", model=MODEL, messages=TALK, temperature=1, max_tokens=400)
     body = {"model": MODEL, "messages": TALK, "temperature": 1, "max_tokens": 400}
     headers = {"Authorization": f"Bearer {gateway.key}", "x-no-cache": "true"}
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         assert http.post(f"{gateway.url}/chat/completions", json=body, headers=headers).status_code == 200
     first, second = usage_of(gateway)
     assert first.cost_nusd == second.cost_nusd > 0

@@ -260,6 +260,6 @@ def test_a_customers_key_is_let_in_and_reads_no_account(gateway: LocalGateway) -
 
 
 def test_keys_stand_in_no_query(gateway: LocalGateway) -> None:
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         answer = http.post(f"{gateway.address}/mcp?key={gateway.key}&access_token={gateway.key}", json=PING)
     assert answer.status_code == 401

@@ -150,9 +150,7 @@ def near(gateway: LocalGateway) -> Iterator[OldStream]:
 
 def send(gateway: LocalGateway, stream: OldStream, message: dict[str, Any]) -> httpx.Response:
     address = gateway.url.removesuffix("/v1") + stream.path
-    return httpx.post(
-        address, json=message, headers={"Authorization": f"Bearer {gateway.key}"}, trust_env=False, timeout=60
-    )
+    return httpx.post(address, json=message, headers={"Authorization": f"Bearer {gateway.key}"}, timeout=60)
 
 
 def test_an_answer_that_no_stream_carries_is_reported_as_an_error(

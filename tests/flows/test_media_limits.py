@@ -59,7 +59,7 @@ def post(
     gateway: GatewayProcess, path: str, key: str, body: dict[str, Any] | None = None, **more: Any
 ) -> httpx.Response:
     headers = {"Authorization": f"Bearer {key}", "ai-language-model-id": BOOK}
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         return http.post(gateway.address + path, headers=headers, json=body, **more)
 
 

@@ -25,7 +25,7 @@ WEATHER = {
 @pytest.fixture
 def claude(gateway: LocalGateway) -> Iterator[anthropic.Anthropic]:
     """The official SDK, pointed at the gateway."""
-    with httpx2.Client(trust_env=False) as http:
+    with httpx2.Client() as http:
         yield anthropic.Anthropic(base_url=gateway.address, api_key=gateway.key, max_retries=0, http_client=http)
 
 
@@ -108,7 +108,7 @@ def test_a_body_of_the_other_format_is_shown_the_way(gateway: LocalGateway) -> N
     image = [{"type": "image_url", "image_url": {"url": "https://x/y.png"}}]
     body = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": image}]}
     headers = {"x-api-key": gateway.key, "content-type": "application/json"}
-    with httpx2.Client(trust_env=False) as http:
+    with httpx2.Client() as http:
         reply = http.post(f"{gateway.url}/messages", content=orjson.dumps(body), headers=headers)
     assert reply.status_code == 400 and "/v1/chat/completions" in reply.json()["error"]["message"]
 
@@ -116,7 +116,7 @@ def test_a_body_of_the_other_format_is_shown_the_way(gateway: LocalGateway) -> N
 def test_an_agents_session_runs_over_another_format(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
     body = (SAMPLES / "agent_request.json").read_bytes().replace(b"MODEL", OPENAI.encode()).replace(b"32000", b"9000")
     headers = {"authorization": f"Bearer {gateway.key}", "content-type": "application/json", "anthropic-beta": "new-1"}
-    with httpx2.Client(trust_env=False) as http:
+    with httpx2.Client() as http:
         reply = http.post(f"{gateway.url}/messages?beta=true", content=body, headers=headers)
     assert reply.status_code == 200 and b"event: message_stop" in reply.content, reply.text
     sent = upstream.calls[0].body
@@ -133,5 +133,5 @@ def test_tokens_are_counted_without_any_upstream(claude: anthropic.Anthropic, up
 
 
 def test_the_root_answers_head(gateway: LocalGateway) -> None:
-    with httpx2.Client(trust_env=False) as http:
+    with httpx2.Client() as http:
         assert http.head(gateway.address + "/").status_code == 200

@@ -36,7 +36,7 @@ def installation(share: Share, vendor: FakeAnthropic) -> LocalGateway:
 
 @pytest.fixture
 def claude(installation: LocalGateway) -> Iterator[anthropic.Anthropic]:
-    with httpx2.Client(trust_env=False) as http:
+    with httpx2.Client() as http:
         yield anthropic.Anthropic(
             base_url=installation.address, api_key=installation.key, max_retries=0, http_client=http
         )

@@ -37,7 +37,7 @@ def gateway(share: Share, upstream: FakeOpenAI, second: FakeOpenAI) -> LocalGate
 
 def post(gateway: LocalGateway, body: dict[str, Any], path: str = "/v1/chat/completions", **headers: str) -> Any:
     headers = {"Authorization": f"Bearer {gateway.key}", **headers}
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         return http.post(gateway.address + path, json={**SURFACES.get(path, {}), **body}, headers=headers)
 
 

@@ -101,7 +101,7 @@ def set_credits(gateway: LocalGateway, usd: float) -> None:
 
 def end_job(gateway: LocalGateway, ident: str) -> None:
     """A job holds its budgets until it ends."""
-    with httpx.Client(trust_env=False, timeout=20, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
+    with httpx.Client(timeout=20, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
         assert http.delete(f"{gateway.url}/videos/{ident}").status_code == 200
 
 
@@ -121,7 +121,7 @@ def send(gateway: LocalGateway, operation: Any, more: Mapping[str, str] = Mappin
     assert path in {*BODIES, *FORMS, *JOBS, *GEMINI}, (
         f"{path} costs money: add a good body for it to tests/support/spending.py"
     )
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         headers = {"Authorization": f"Bearer {gateway.key}", "ai-language-model-id": "mint/coin", **more}
         return http.post(gateway.address + path, headers=headers, **sent_to(path, "Hello"))
 
@@ -141,7 +141,7 @@ def refusal(answer: httpx.Response, path: str) -> tuple[int, str]:
 def test_an_answer_that_the_limits_cut_short_says_so(gateway, mint: FakeUpstream, stream: bool) -> None:
     limit(gateway, 2000 * TOKEN_NUSD / NANO)
     asked = {"model": "mint/coin", "messages": MESSAGES, "stream": stream}
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         headers = {"Authorization": f"Bearer {gateway.key}"}
         answer = http.post(f"{gateway.url}/chat/completions", json=asked, headers=headers)
     assert answer.status_code == 200, answer.text
@@ -228,7 +228,7 @@ def test_a_limit_that_requests_in_progress_occupy_is_a_429_in_every_dialect(gate
     limit(gateway, 0.04)
     running = gevent.spawn(pay, gateway, "running", "wait:3")
     assert until(lambda: mint.marks() == ["running"])
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         for path in (*STREAMED, TOOLS):
             headers = {"Authorization": f"Bearer {gateway.key}", "ai-language-model-id": "mint/coin"}
             refused = http.post(gateway.address + path, headers=headers, **sent_to(path, "Hello"))
@@ -356,6 +356,6 @@ def test_slots_come_back_whatever_becomes_of_a_request(own_gateway: LocalGateway
 
 def answer(gateway: LocalGateway, **more: Any) -> httpx.Response:
     body = {"model": "mint/coin", "messages": MESSAGES, "max_tokens": 10} | more
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         headers = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json"}
         return http.post(f"{gateway.url}/chat/completions", content=json.dumps(body), headers=headers)

@@ -59,7 +59,7 @@ def front(upstream: FakeOpenAI, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="module")
 def http(front: Front) -> Iterator[httpx.Client]:
     nginx, gateway = front
-    with httpx.Client(base_url=nginx.address, verify=trust(nginx), trust_env=False, timeout=30) as client:
+    with httpx.Client(base_url=nginx.address, verify=trust(nginx), timeout=30) as client:
         client.headers["Authorization"] = f"Bearer {gateway.key}"
         yield client
 
@@ -246,7 +246,7 @@ def test_a_gateway_that_is_away_is_a_json_error_that_clients_try_again(tmp_path:
     away = Nginx(tmp_path, [free_port()])
     try:
         wait_until(lambda: listens(away.port))
-        with httpx.Client(base_url=away.address, verify=trust(away), trust_env=False, timeout=60) as http:
+        with httpx.Client(base_url=away.address, verify=trust(away), timeout=60) as http:
             for path, kind in (("/v1/chat/completions", None), ("/v1/messages", "error")):
                 answer = http.post(path, json=chat())
                 assert answer.status_code == 502 and error_of(answer)["code"] == "service_unavailable"
@@ -265,7 +265,7 @@ def test_one_that_is_silent_and_a_caller_with_too_many_connections_are_json_erro
         nginx = Nginx(tmp_path, [silent.getsockname()[1]], edit=hurry)
         try:
             wait_until(lambda: listens(nginx.port))
-            with httpx.Client(base_url=nginx.address, verify=trust(nginx), trust_env=False, timeout=60) as http:
+            with httpx.Client(base_url=nginx.address, verify=trust(nginx), timeout=60) as http:
                 waiting = gevent.spawn(http.post, "/v1/chat/completions", json=chat())
                 accepted = silent.accept()
                 refused = http.post("/v1/chat/completions", json=chat())

@@ -31,7 +31,7 @@ def issue(gateway: LocalGateway, **more: str) -> IssuedTokens:
 def ask(gateway: LocalGateway, token: str, path: str = "/mcp", body: Any = PING, **headers: str) -> httpx.Response:
     named = {"Accept": "application/json, text/event-stream", **headers}
     bearer = {"Authorization": f"Bearer {token}"} if token else {}
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         return http.post(f"{gateway.address}{path}", json=body, headers=named | bearer)
 
 
@@ -57,9 +57,7 @@ def test_a_token_is_a_wrong_key_everywhere_else(gateway: LocalGateway) -> None:
     token = issue(gateway).access
     body = {"model": "openai/gpt-4o-mini", "messages": [{"role": "user", "content": "Hi"}]}
     # On one connection, so that what is remembered of it is tried as well.
-    with httpx.Client(
-        trust_env=False, base_url=gateway.address, headers={"Authorization": f"Bearer {token}"}, timeout=60
-    ) as http:
+    with httpx.Client(base_url=gateway.address, headers={"Authorization": f"Bearer {token}"}, timeout=60) as http:
         assert http.post("/mcp", json=PING).status_code == 200
         for path in ("/v1/chat/completions", "/v1/messages", "/v1/embeddings", "/v1/responses", "/chat/completions"):
             answer = http.post(path, json=body)

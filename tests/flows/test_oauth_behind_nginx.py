@@ -139,7 +139,7 @@ class Front:
         until = time.monotonic() + 10
         while True:
             try:
-                httpx.get(f"{self.base}/nothing", verify=self.tls, trust_env=False, timeout=60)
+                httpx.get(f"{self.base}/nothing", verify=self.tls, timeout=60)
                 return
             except httpx.ConnectError:
                 assert time.monotonic() < until and self._process.poll() is None, (folder / "error.log").read_text()
@@ -189,7 +189,7 @@ def walk(place: Place, client: Walk) -> None:
     base, path = f"{own.scheme}://{own.netloc}", own.path
     named = {"base": base, "path": path, "mcp": f"{path}/mcp"}
     both = {"Accept": "application/json, text/event-stream", **client.headers}
-    with httpx.Client(verify=place.tls, trust_env=False, timeout=20) as web:
+    with httpx.Client(verify=place.tls, timeout=20) as web:
         refused = web.post(f"{place.base}/mcp", json=BEGIN, headers=both)
         assert refused.status_code == 401, refused.text
         challenge = re.search(r'resource_metadata="([^"]+)"', refused.headers["www-authenticate"]).group(1)
@@ -243,7 +243,7 @@ def test_behind_tls_at_the_root_no_public_address_needs_to_be_named(
         for client in WALKS:
             walk(Place(front.base, Person(front.base, EMAIL, PASSWORD, front.tls), front.tls), client)
         # A caller that is not one of our proxies cannot declare TLS, and any page may read the documents.
-        with httpx.Client(verify=front.tls, trust_env=False, timeout=60) as web:
+        with httpx.Client(verify=front.tls, timeout=60) as web:
             for path in ("oauth-protected-resource/mcp", "oauth-authorization-server", "openid-configuration"):
                 page = {"Origin": "https://inspector.example"}
                 answer = web.get(f"{front.base}/.well-known/{path}", headers=page)

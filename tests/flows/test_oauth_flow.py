@@ -30,7 +30,7 @@ def app(gateway: Tenant, person: Person) -> App:
 
 def ping(base: str, token: str) -> int:
     headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         return http.post(f"{base}/mcp", json=PING, headers=headers).status_code
 
 
@@ -235,7 +235,7 @@ def test_a_stolen_refresh_token_ends_the_family(gateway: Tenant, app: App, perso
 
 def test_the_key_gets_tokens_by_client_credentials(gateway: Tenant, person: Person) -> None:
     asked = {"grant_type": "client_credentials", "client_id": "anything", "client_secret": gateway.key}
-    web = httpx.Client(trust_env=False, timeout=60)
+    web = httpx.Client(timeout=60)
     given = web.post(f"{gateway.address}/oauth/token", data=asked).json()
     assert "refresh_token" not in given and ping(gateway.address, given["access_token"]) == 200
     basic = web.post(f"{gateway.address}/oauth/token", json={"grant_type": "client_credentials"},
@@ -256,7 +256,7 @@ def test_the_key_gets_tokens_by_client_credentials(gateway: Tenant, person: Pers
 def test_a_client_that_registers_with_a_key_has_tokens_of_it_until_it_is_rolled(
     gateway: Tenant, person: Person
 ) -> None:
-    web = httpx.Client(trust_env=False, headers={"Authorization": f"Bearer {gateway.key}"}, timeout=60)
+    web = httpx.Client(headers={"Authorization": f"Bearer {gateway.key}"}, timeout=60)
     metadata = {"client_name": "A robot", "grant_types": ["client_credentials"]}
     told = web.post(f"{gateway.address}/oauth/register", json=metadata).json()
     assert gateway.key not in str(told) and told["client_secret"] and "redirect_uris" not in told
@@ -273,7 +273,7 @@ def test_a_client_that_registers_with_a_key_has_tokens_of_it_until_it_is_rolled(
 
 
 def test_broken_bodies_are_reported_as_such(gateway: Tenant, person: Person) -> None:
-    web = httpx.Client(trust_env=False, timeout=60)
+    web = httpx.Client(timeout=60)
     form = "application/x-www-form-urlencoded"
     cases = [
         ("/oauth/token", b"grant_type=a&grant_type=b", form),

@@ -26,7 +26,7 @@ def apart(work: Callable[[httpx.Client], httpx.Response], count: int) -> list[ht
     """The answers to one request, sent so many times at once over connections of their own."""
 
     def send() -> httpx.Response:
-        with httpx.Client(trust_env=False, timeout=30) as web:
+        with httpx.Client(timeout=30) as web:
             return work(web)
 
     tries = [gevent.spawn(send) for _ in range(count)]
@@ -102,7 +102,7 @@ def test_a_revocation_reaches_the_other_node_within_a_second(process: Start, pos
     def connect(key: str) -> str:
         """A token of a key, got by its holder at the first node."""
         form = {"grant_type": "client_credentials", "client_id": "x", "client_secret": key}
-        answer = httpx.post(f"{first.address}/oauth/token", data=form, trust_env=False, timeout=60)
+        answer = httpx.post(f"{first.address}/oauth/token", data=form, timeout=60)
         assert answer.status_code == 200, answer.text
         return str(answer.json()["access_token"])
 

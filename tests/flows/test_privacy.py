@@ -28,7 +28,7 @@ def gateway(own_gateway: LocalGateway) -> LocalGateway:
 
 @pytest.fixture
 def http(gateway: LocalGateway) -> Iterator[httpx.Client]:
-    with httpx.Client(trust_env=False, timeout=20, headers={"Authorization": f"Bearer {gateway.key}"}) as client:
+    with httpx.Client(timeout=20, headers={"Authorization": f"Bearer {gateway.key}"}) as client:
         yield client
 
 

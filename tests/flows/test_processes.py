@@ -25,7 +25,7 @@ def ask(gateway: GatewayProcess, http: httpx.Client, body: dict, key: str = "") 
 
 def answered(gateway: GatewayProcess, done: set[str], stop: list[bool]) -> None:
     """Send requests until `stop` is set; `done` gets the id of every whole answer."""
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         while not stop:
             try:
                 answer = ask(gateway, http, {"model": "sandbox-echo", "messages": HELLO})
@@ -85,7 +85,7 @@ def test_sigterm_with_a_hundred_open_streams_cuts_none(process: Start) -> None:
 def test_a_worker_that_is_killed_leaves_the_others_serving(process: Start) -> None:
     gateway = process(workers=2)
     os.kill(gateway.workers()[0], signal.SIGKILL)
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         codes = []
         for _ in range(20):
             try:
@@ -122,7 +122,7 @@ def statuses(gateway: GatewayProcess, token: str) -> set[int]:
     body = {"model": "sandbox-echo", "messages": HELLO}
 
     def once() -> int:
-        with httpx.Client(trust_env=False, timeout=60) as http:
+        with httpx.Client(timeout=60) as http:
             return ask(gateway, http, body, token).status_code
 
     tries = [gevent.spawn(once) for _ in range(40)]
@@ -133,7 +133,7 @@ def statuses(gateway: GatewayProcess, token: str) -> set[int]:
 def test_a_caller_that_hangs_up_ends_the_upstream_call_and_has_its_row(process: Start) -> None:
     gateway = process()
     body = {"model": "sandbox-template", "messages": [{"role": "user", "content": "[[sandbox: silent=20]]"}]}
-    with httpx.Client(trust_env=False, timeout=2) as http:
+    with httpx.Client(timeout=2) as http:
         try:
             http.post(f"{gateway.url}/chat/completions", json=body, headers={"Authorization": f"Bearer {gateway.key}"})
         except httpx.TimeoutException:

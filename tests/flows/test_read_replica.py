@@ -44,7 +44,7 @@ class Reader:
         self.gateway = gateway
         root = list_members(gateway.services.store.database)[0]
         session = gateway.services.management.sessions.open(root.user_id)
-        self._http = httpx.Client(base_url=gateway.address, trust_env=False, timeout=60)
+        self._http = httpx.Client(base_url=gateway.address, timeout=60)
         self._session = {"Authorization": f"Bearer {session.token}"}
 
     def ask(self) -> str:

@@ -58,7 +58,7 @@ def send(gateway: LocalGateway, path: str, words: str, label: str, **more: Any) 
     body = {"model": "mint/coin"} | BODIES[path](words) | more
     headers = own | say_in_headers(path, body)
     body = with_model(path, body, body["model"]) if "model" in more else body
-    with httpx.Client(trust_env=False, timeout=20) as client:
+    with httpx.Client(timeout=20) as client:
         return client.post(gateway.address + path, content=json.dumps(body), headers=headers)
 
 
@@ -67,7 +67,7 @@ def look_up(gateway: LocalGateway, label: str) -> dict[str, Any]:
     services.store.journal.flush(60)
     owner = list_members(services.store.database)[0]
     token = services.management.sessions.open(owner.user_id).token
-    with httpx.Client(trust_env=False, timeout=20) as client:
+    with httpx.Client(timeout=20) as client:
         answer = client.get(f"{gateway.address}/logs/{label}", headers={"Authorization": f"Bearer {token}"})
     return answer.json()
 

@@ -38,7 +38,7 @@ def strictly(answer: Response) -> Response:
 
 def http(gateway: LocalGateway, method: str, path: str, **more) -> httpx.Response:
     headers = {"Authorization": f"Bearer {gateway.key}", **more.pop("headers", {})}
-    with httpx.Client(trust_env=False, timeout=60) as client:
+    with httpx.Client(timeout=60) as client:
         return client.request(method, gateway.url + path, headers=headers, timeout=20, **more)
 
 

@@ -89,7 +89,7 @@ def select(gateway: LocalGateway, sql: str, *values: bytes) -> list[tuple]:
 
 def send(gateway: LocalGateway, words: str = "Hello", path: str = CHAT, **more: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {gateway.key}", **more.pop("headers", {})}
-    with httpx.Client(trust_env=False, timeout=20) as http_client:
+    with httpx.Client(timeout=20) as http_client:
         body = {"model": "mint/coin"} | BODIES[path](words) | more
         headers |= JSON | say_in_headers(path, body)
         return http_client.post(gateway.address + path, content=json.dumps(body), headers=headers)
@@ -377,7 +377,7 @@ def test_an_abandoned_response_that_another_caller_awaits_is_billed_and_retained
 @pytest.mark.parametrize("path", FORMS)
 def test_retained_forms_have_their_fields_without_files(gateway, path: str) -> None:
     switch(gateway, retention_days=3)
-    with httpx.Client(trust_env=False, timeout=20) as http_client:
+    with httpx.Client(timeout=20) as http_client:
         headers = {"Authorization": f"Bearer {gateway.key}"}
         answer = http_client.post(gateway.address + path, headers=headers, **sent_to(path, "a word"))
     [info] = logs(gateway)

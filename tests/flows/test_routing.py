@@ -51,12 +51,12 @@ def chat(twins: LocalGateway) -> Callable[..., Any]:
 
 
 def get(gateway: LocalGateway, path: str, key: str = "") -> httpx.Response:
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         return http.get(gateway.address + path, headers={"Authorization": f"Bearer {key or gateway.key}"})
 
 
 def post(gateway: LocalGateway, path: str, body: dict, **headers: str) -> httpx.Response:
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         return http.post(
             gateway.address + path, json=body, headers={"Authorization": f"Bearer {gateway.key}", **headers}
         )
@@ -461,7 +461,7 @@ def test_a_custom_providers_models_are_listed_to_its_organization_and_a_change_a
     providers.update(organization, "house", models=[{"id": "big"}], actor="test")
     assert custom_catalogue(installation) == ["house/big"]
     assert get(installation, "/v1/models/house/big").json()["id"] == "house/big"
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         assert "house/big" not in http.get(f"{installation.url}/models").text
     set_project(installation, mode="credits")
     assert custom_catalogue(installation) == []

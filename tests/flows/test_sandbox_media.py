@@ -107,7 +107,7 @@ def adts_frames(sound: bytes) -> Any:
 def test_every_operation_fails_as_its_directive_says(
     installation: LocalGateway, path: str, body: dict[str, Any]
 ) -> None:
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         answer = http.post(installation.url + path, json=body, headers={"Authorization": f"Bearer {installation.key}"})
     assert answer.status_code == 429 and answer.headers["retry-after"] == "2", answer.text
 
@@ -120,7 +120,7 @@ def test_forms_fail_as_their_directive_says(installation: LocalGateway) -> None:
         ("/audio/translations", {"model": "sandbox/sandbox-transcribe", "prompt": FAULT}, ("file", "a.mp3", sound)),
         ("/images/edits", {"model": "sandbox/sandbox-image", "prompt": FAULT}, ("image", "a.png", picture)),
     ):
-        with httpx.Client(trust_env=False, timeout=20) as http:
+        with httpx.Client(timeout=20) as http:
             headers = {"Authorization": f"Bearer {installation.key}"}
             answer = http.post(installation.url + path, data=fields, files={file[0]: file[1:]}, headers=headers)
         assert answer.status_code == 429, answer.text

@@ -51,7 +51,7 @@ def sdk(gateway: LocalGateway) -> OpenAI:
 
 
 def post(gateway: LocalGateway, **body: Any) -> httpx.Response:
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         return http.post(
             f"{gateway.url}/audio/speech",
             json={"model": "openai/tts-1", "input": TEXT} | body,

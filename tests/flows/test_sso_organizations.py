@@ -435,10 +435,7 @@ def test_false_logout_tokens_end_nothing(company: Company) -> None:
     assert [log_out(company, token) for token in false_tokens] == [400] * len(false_tokens)
     assert browser.me() is not None
     unknown = company.tenant.address + "/oauth/back-channel-logout/idp_unknown"
-    assert (
-        httpx.post(unknown, data={"logout_token": provider.logout_token()}, trust_env=False, timeout=60).status_code
-        == 400
-    )
+    assert httpx.post(unknown, data={"logout_token": provider.logout_token()}, timeout=60).status_code == 400
 
 
 def test_a_session_that_ended_is_renewed_without_a_page_while_the_provider_knows_the_person(company: Company) -> None:
@@ -484,17 +481,17 @@ def make_key(tenant: Tenant, project_id: str, member_id: str, user_id: str, name
 
 def use_key(tenant: Tenant, key: str) -> httpx.Response:
     headers = {"Authorization": f"Bearer {key}"}
-    return httpx.get(f"{tenant.address}/v1/key", headers=headers, trust_env=False, timeout=60)
+    return httpx.get(f"{tenant.address}/v1/key", headers=headers, timeout=60)
 
 
 def log_out(company: Company, token: str) -> int:
     address = f"{company.tenant.address}/oauth/back-channel-logout/{company.provider_id}"
-    return httpx.post(address, data={"logout_token": token}, trust_env=False, timeout=60).status_code
+    return httpx.post(address, data={"logout_token": token}, timeout=60).status_code
 
 
 def sign_in_device(tenant: Tenant, browser: Browser) -> str:
     """Run the device flow of the command-line client, approved in the browser; return the session's token."""
-    with httpx.Client(base_url=tenant.address, trust_env=False, timeout=60) as http:
+    with httpx.Client(base_url=tenant.address, timeout=60) as http:
         grant = http.post("/auth/device/code", json={"client_id": "llmgateway-cli"}).json()
         page = browser.get(grant["verification_uri_complete"])
         csrf = page.text.split('name="csrf" value="')[1].split('"')[0]
@@ -512,7 +509,7 @@ def sign_in_device(tenant: Tenant, browser: Browser) -> str:
 
 def device_works(tenant: Tenant, token: str) -> bool:
     headers = {"Authorization": f"Bearer {token}"}
-    answer = httpx.get(f"{tenant.address}/user/me", headers=headers, trust_env=False, timeout=60)
+    answer = httpx.get(f"{tenant.address}/user/me", headers=headers, timeout=60)
     return answer.status_code == 200
 
 
@@ -528,12 +525,12 @@ def connect_application(tenant: Tenant, browser: Browser) -> str:
 def application_works(tenant: Tenant, token: str) -> bool:
     headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    answer = httpx.post(f"{tenant.address}/mcp", json=ping, headers=headers, trust_env=False, timeout=60)
+    answer = httpx.post(f"{tenant.address}/mcp", json=ping, headers=headers, timeout=60)
     return answer.status_code == 200
 
 
 def test_device_and_consent_pages_lead_through_the_provider(company: Company, tenant: Tenant) -> None:
-    with httpx.Client(base_url=tenant.address, trust_env=False, timeout=60) as http:
+    with httpx.Client(base_url=tenant.address, timeout=60) as http:
         grant = http.post("/auth/device/code", json={"client_id": "llmgateway-cli"}).json()
     app = App(tenant.address)
     for page in (grant["verification_uri_complete"], app.address()):

@@ -48,7 +48,7 @@ def test_tools_are_called(gateway: GatewayProcess) -> None:
 
         headers = {"Authorization": f"Bearer {gateway.key}"}
         async with (
-            httpx2.AsyncClient(headers=headers, trust_env=False) as http,
+            httpx2.AsyncClient(headers=headers) as http,
             streamable_http_client(f"{gateway.address}/mcp", http_client=http) as (read, write),
             mcp.ClientSession(read, write) as session,
         ):

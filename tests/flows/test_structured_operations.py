@@ -39,7 +39,7 @@ def installation(share: Share, upstream: FakeStructuredServices) -> LocalGateway
 
 
 def post(installation: LocalGateway, path: str, **body: Any) -> httpx.Response:
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         return http.post(
             f"{installation.url}{path}", json=body, headers={"Authorization": f"Bearer {installation.key}"}
         )

@@ -79,11 +79,11 @@ def person(gateway: Tenant) -> Person:
 
 
 def call(gateway: Tenant, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
-    return httpx.request(method, gateway.address + path, json=body, headers=headers, trust_env=False, timeout=60)
+    return httpx.request(method, gateway.address + path, json=body, headers=headers, timeout=60)
 
 
 def sign_in_agent(gateway: Tenant, person: Person) -> tuple[dict[str, str], str]:
-    web = httpx.Client(base_url=gateway.address, trust_env=False, timeout=60)
+    web = httpx.Client(base_url=gateway.address, timeout=60)
     document = web.get("/.well-known/oauth-authorization-server").json()
     device = web.post(document["device_authorization_endpoint"], data={"surface": "claude_code"}).json()
     person.submit(person.open(device["verification_uri_complete"]), decision="approve")
@@ -198,7 +198,7 @@ def test_other_places_of_a_request_open_no_more(gateway: Tenant, person: Person)
 def test_tokens_of_one_endpoint_are_no_grants_of_another(gateway: Tenant, person: Person) -> None:
     credentials = make_credentials(gateway, person)
     app = App(gateway.address)
-    web = httpx.Client(base_url=gateway.address, trust_env=False, timeout=60)
+    web = httpx.Client(base_url=gateway.address, timeout=60)
     agent = web.get("/.well-known/oauth-authorization-server").json()["token_endpoint"]
     for name, token in credentials.items():
         assert app.refresh(token).status_code == 400, name  # not even the refresh token of another client

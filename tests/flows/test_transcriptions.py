@@ -55,7 +55,7 @@ def post(
     gateway: LocalGateway, file: bytes | None = SOUND, path: str = "transcriptions", **fields: Any
 ) -> httpx.Response:
     files = {"file": ("a.wav", file, "text/html")} if file is not None else {"nothing": (None, "")}
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         return http.post(
             f"{gateway.url}/audio/transcriptions",
             data={"model": TOKENS} | fields,
@@ -185,7 +185,7 @@ def test_each_invalid_input_has_its_error_and_reaches_no_provider(gateway, upstr
 
 
 def test_json_instead_of_a_form_is_refused(gateway):
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         headers = {"Authorization": f"Bearer {gateway.key}"}
         answer = http.post(f"{gateway.url}/audio/transcriptions", json={"model": TOKENS}, headers=headers)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_content_type")
@@ -230,7 +230,7 @@ def test_a_price_by_the_hour_is_billed_where_the_provider_tells_tokens_alone(gat
 @pytest.mark.parametrize("model", [MISTRAL, TOKENS])
 def test_mistrals_client_reads_the_answer(gateway, model):
     with (
-        httpx.Client(trust_env=False, timeout=60) as http,
+        httpx.Client(timeout=60) as http,
         mistralai.client.Mistral(api_key=gateway.key, server_url=gateway.address, client=http) as own,
     ):
         file = {"content": SOUND, "file_name": "a.wav"}

@@ -52,7 +52,7 @@ def post(gateway: LocalGateway, model: str, idempotency_key: str = "", **fields:
     headers = {"Authorization": f"Bearer {gateway.key}"}
     if idempotency_key:
         headers["Idempotency-Key"] = idempotency_key
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         return http.post(
             f"{gateway.url}/audio/transcriptions",
             data={"model": model} | fields,
@@ -88,7 +88,7 @@ def test_a_provider_that_is_not_there(share):
 def test_a_caller_who_hangs_up(gateway, upstream, monkeypatch):
     known = spooled_files()
     monkeypatch.setattr(upstream, "next_answer", lambda usual: gevent.sleep(2) or usual)
-    with pytest.raises(httpx.ReadTimeout), httpx.Client(trust_env=False, timeout=0.5) as http:
+    with pytest.raises(httpx.ReadTimeout), httpx.Client(timeout=0.5) as http:
         files = {"file": ("a.wav", LARGE)}
         headers = {"Authorization": f"Bearer {gateway.key}"}
         http.post(f"{gateway.url}/audio/transcriptions", data={"model": WHISPER}, files=files, headers=headers)
@@ -126,7 +126,7 @@ def test_a_picture_that_came_before_a_bad_one(gateway, bad, field):
     good = {"image_url": data_url(LARGE_PICTURE)}
     last = {"image_url": f"data:image/png;base64,{BAD_PICTURES[bad]}"}
     sent = {"images": [good], "mask": last} if field == "mask" else {"images": [good, last]}
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         headers = {"Authorization": f"Bearer {gateway.key}"}
         body = {"model": "openai/gpt-image-1", "prompt": "A fox"} | sent
         answer = http.post(f"{gateway.url}/images/edits", json=body, headers=headers)
@@ -151,7 +151,7 @@ def test_files_loaded_from_an_address_are_deleted(share, upstream, path):
     shelf = share.fake(CacheStore)
     reaching = providers_at(upstream, {"OPENAI": "/v1", "MISTRAL": "/v1"}) | {"GATEWAY_ALLOW_PRIVATE_MEDIA": "true"}
     gateway, known = share.gateway(reaching, name="reaching"), spooled_files()
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         form = {"model": (None, WHISPER), "url": (None, f"{shelf.url}{path}")}
         headers = {"Authorization": f"Bearer {gateway.key}"}
         answer = http.post(f"{gateway.url}/audio/transcriptions", files=form, headers=headers)

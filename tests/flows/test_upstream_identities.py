@@ -192,7 +192,7 @@ def test_error_comes_in_the_dialect_of_the_caller(cloud: Cloud, path: str) -> No
         body = {"model": cloud.model, "max_tokens": 9, "messages": HELLO}
     headers = {"x-api-key": cloud.gateway.key, "x-goog-api-key": cloud.gateway.key}
     url = cloud.gateway.address + path.format(model=cloud.model)
-    answer = httpx2.post(url, json=body, headers=headers, trust_env=False)
+    answer = httpx2.post(url, json=body, headers=headers)
     assert answer.status_code == 502 and "answered 500" in answer.json()["error"]["message"]
 
 

@@ -455,7 +455,7 @@ def test_videos_are_in_the_activity_and_are_priced_alike_again(gateway):
     services.billing.rollups.catch_up()
     token = services.management.sessions.open(services.accounts.authentication.caller(gateway.key).user_id).token
     path = f"{gateway.address}/activity?groupBy=model&projectId={gateway.project_id}"
-    with httpx.Client(trust_env=False, timeout=20, headers={"Authorization": f"Bearer {token}"}) as http:
+    with httpx.Client(timeout=20, headers={"Authorization": f"Bearer {token}"}) as http:
         (day,) = http.get(path).json()["activity"]
     assert (day["cost"], day["videoOutputCost"], day["videoSeconds"], day["requestCount"]) == (0.04, 0.04, 4, 1)
     report = rerate(services.store.database, services.routing.catalogue.current(), 0, services.clock.now_us() + 1)

@@ -72,7 +72,7 @@ def send(
     content: dict[str, Any] = {**CALL, **body}
     if path == "/v1/responses":
         content = {"model": CALL["model"], "input": "Hello", **body}
-    with httpx.Client(trust_env=False, timeout=60) as http:
+    with httpx.Client(timeout=60) as http:
         return http.post(gateway.address + path, headers=given, json=content)
 
 
@@ -124,7 +124,7 @@ def test_tokens_open_neither_the_management_api_nor_account_data(
     gateway: LocalGateway, issuer: FakeIssuer, identity: WorkloadIdentityInfo
 ) -> None:
     headers = {"Authorization": f"Bearer {token_of(issuer)}"}
-    with httpx.Client(trust_env=False, timeout=60, base_url=gateway.address, headers=headers) as http:
+    with httpx.Client(timeout=60, base_url=gateway.address, headers=headers) as http:
         assert http.get("/keys/api").status_code == 401
         assert http.get(f"/orgs/{gateway.organization_id}/audit").status_code == 401
         assert http.get("/v1/key").status_code in (403, 404)

@@ -13,13 +13,13 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 def listed(gateway: LocalGateway, query: str = "", key: str = "") -> list[str]:
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    with httpx.Client(trust_env=False, headers=headers, timeout=60) as http:
+    with httpx.Client(headers=headers, timeout=60) as http:
         return [entry["id"] for entry in http.get(f"{gateway.url}/models{query}").json()["data"]]
 
 
 def ask(gateway: LocalGateway, model: str, **more: object) -> httpx.Response:
     headers = {"authorization": f"Bearer {gateway.key}"}
-    with httpx.Client(trust_env=False, headers=headers, timeout=60) as http:
+    with httpx.Client(headers=headers, timeout=60) as http:
         return http.post(f"{gateway.url}/chat/completions", json={"model": model, "messages": HELLO, **more})
 
 

@@ -79,7 +79,7 @@ def test_people_sign_in_are_checked_and_lose_access_when_they_are_disabled(
     for _ in range(3):  # the refresh token rotates
         check(gateway)
         assert browser.me() is not None
-    httpx.post(f"{published_provider.address}/control/disable/alice", trust_env=False, timeout=60)
+    httpx.post(f"{published_provider.address}/control/disable/alice", timeout=60)
     check(gateway)
     assert browser.me() is None
 

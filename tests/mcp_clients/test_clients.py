@@ -174,9 +174,7 @@ def test_the_authorization_server_conforms(node: Path, gateway: GatewayProcess, 
         port = probe.getsockname()[1]
     redirect = f"http://127.0.0.1:{port}/callback"
     metadata = {"client_name": "Conformance", "redirect_uris": [redirect], "token_endpoint_auth_method": "none"}
-    client = httpx.post(f"{gateway.address}/oauth/register", json=metadata, trust_env=False, timeout=60).json()[
-        "client_id"
-    ]
+    client = httpx.post(f"{gateway.address}/oauth/register", json=metadata, timeout=60).json()["client_id"]
     place = CACHE / f"conformance-{NEXT['@modelcontextprotocol/conformance']}"
     program = npm.install(place, NEXT) / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
     command = [node, program, "authorization", "--url", gateway.address, "--client-id", client, "--port", port]
@@ -196,7 +194,7 @@ def test_the_authorization_server_conforms(node: Path, gateway: GatewayProcess, 
                 found = re.search(rb"https?://[^\s\"']+/oauth/authorize\?[^\s\"']+", line)
                 if found:
                     address = Person(gateway.address, EMAIL).decide(found[0].decode())
-                    httpx.get(address, trust_env=False, timeout=60)
+                    httpx.get(address, timeout=60)
             assert process.wait() == 0, said.decode()[-4000:]
     finally:
         process.kill()

@@ -33,7 +33,7 @@ def open_page(gateway: GatewayProcess, tmp_path: Path) -> Iterator[Open]:
     if BROWSER is None:
 
         def follow(address: str) -> None:
-            httpx.get(Person(gateway.address, EMAIL).decide(address), trust_env=False, timeout=60)
+            httpx.get(Person(gateway.address, EMAIL).decide(address), timeout=60)
 
         yield follow
         return

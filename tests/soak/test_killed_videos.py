@@ -16,7 +16,7 @@ def test_videos_of_a_killed_gateway_are_finished_and_paid_once(start: Start) -> 
     more = {"GATEWAY_CATALOGUE_SANDBOX": "true", "GATEWAY_VIDEO_POLL_S": "0.3", "GATEWAY_BOOTSTRAP_CREDITS_USD": "100"}
     gateway = start(workers=2, **more)
     made = []
-    with httpx.Client(trust_env=False, timeout=30, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
+    with httpx.Client(timeout=30, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
         for number in range(JOBS):
             body = {"model": "sandbox/sandbox-film", "prompt": f"Film {number} [[sandbox: takes={number / 3:.2f}]]"}
             made.append(http.post(f"{gateway.address}/v1/videos", json=body).json()["id"])

@@ -44,7 +44,7 @@ class ClickHouseServer:
         """Run a statement and return its answer."""
         options = {"database": DATABASE, "wait_end_of_query": 1, "output_format_json_quote_64bit_integers": 0}
         headers = {"x-clickhouse-user": USER, "x-clickhouse-key": PASSWORD}
-        with httpx.Client(trust_env=False, timeout=60) as http:
+        with httpx.Client(timeout=60) as http:
             answer = http.post(self.origin, params=options, headers=headers, content=sql)
         assert answer.status_code == 200, answer.text
         return answer.content

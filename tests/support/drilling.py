@@ -128,7 +128,7 @@ def drill(
 
 
 def open_client(timeout_s: float = 20) -> httpx.Client:
-    return httpx.Client(trust_env=False, timeout=timeout_s)
+    return httpx.Client(timeout=timeout_s)
 
 
 # Faults: each yields the base URL of a provider with the fault.

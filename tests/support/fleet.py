@@ -68,7 +68,7 @@ def callers(address: str, key: str, count: int = 4, pause_s: float = 0.05) -> It
     asked, stop = LoadResult(), []
 
     def run() -> None:
-        with httpx.Client(trust_env=False, timeout=60) as http:
+        with httpx.Client(timeout=60) as http:
             while not stop:
                 began = time.monotonic()
                 asked.told.append((began, ask(address, key, http)))
@@ -84,7 +84,7 @@ def callers(address: str, key: str, count: int = 4, pause_s: float = 0.05) -> It
 
 def probe(node: GatewayProcess, path: str = "/readyz") -> tuple[int, str]:
     """Return status and body; status 0 without a response."""
-    with httpx.Client(trust_env=False, timeout=8) as http:
+    with httpx.Client(timeout=8) as http:
         try:
             answer = http.get(node.address + path)
         except httpx.HTTPError:
@@ -124,7 +124,7 @@ class Fleet:
                 environment["GATEWAY_BOOTSTRAP_API_KEY"] = self.key = node.key
             self.nginx = Nginx(folder, [node.port for node in self.nodes], secure=False)
             wait_until(lambda: all(probe(node)[0] == 200 for node in self.nodes))
-            with httpx.Client(trust_env=False, timeout=60) as http:
+            with httpx.Client(timeout=60) as http:
                 wait_until(lambda: not ask(self.address, self.key, http))
         except BaseException:
             self.stop()

@@ -207,7 +207,7 @@ class Browser:
 
     def __init__(self, base: str) -> None:
         self.base = base
-        self.web = httpx.Client(trust_env=False, timeout=60)
+        self.web = httpx.Client(timeout=60)
 
     def get(self, path: str) -> httpx.Response:
         return self.web.get(path if path.startswith("http") else self.base + path)

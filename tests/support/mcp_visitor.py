@@ -23,7 +23,7 @@ class Visitor:
         told = {"Accept": BOTH, "Content-Type": "application/json"}
         told |= {"Authorization": f"Bearer {token}"} if token else {}
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        with httpx.Client(trust_env=False, timeout=20) as http:
+        with httpx.Client(timeout=20) as http:
             return http.request(method, self.url, headers=told | named, content=content if method == "POST" else b"")
 
     def ask(self, method: str, **params: Any) -> Json:

@@ -24,7 +24,7 @@ class Person:
 
     def __init__(self, base: str, email: str, password: str = PASSWORD, verify: Any = True) -> None:
         self.base, self.email, self.password = base, email, password
-        self.web = httpx.Client(trust_env=False, timeout=20, verify=verify)
+        self.web = httpx.Client(timeout=20, verify=verify)
         own = urlsplit(base)
         self.origin = f"{own.scheme}://{own.netloc}"
 
@@ -62,7 +62,7 @@ class App:
 
     def __init__(self, base: str, verify: Any = True, **metadata: Any) -> None:
         self.base = base
-        self.web = httpx.Client(trust_env=False, timeout=20, verify=verify)
+        self.web = httpx.Client(timeout=20, verify=verify)
         given = {
             "client_name": "An editor",
             "redirect_uris": [BACK],

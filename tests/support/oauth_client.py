@@ -66,7 +66,7 @@ async def _visit(
     metadata = OAuthClientMetadata(client_name="The official client", redirect_uris=[back])
     provider = OAuthClientProvider(f"{base}/mcp", metadata, storage, open_browser, come_back)
     async with (
-        httpx2.AsyncClient(auth=provider, trust_env=False, timeout=60, event_hooks={"request": [note]}) as http,
+        httpx2.AsyncClient(auth=provider, timeout=60, event_hooks={"request": [note]}) as http,
         streamable_http_client(f"{base}/mcp", http_client=http) as streams,
         mcp.ClientSession(*streams[:2]) as session,
     ):

@@ -27,7 +27,7 @@ def call(gateway: LocalGateway, method: str, path: str, key: str | None = None, 
     headers = {"Authorization": f"Bearer {gateway.key if key is None else key}"} | more.pop("headers", {})
     if key == "":
         del headers["Authorization"]
-    with httpx.Client(trust_env=False, timeout=20) as http:
+    with httpx.Client(timeout=20) as http:
         return http.request(method, f"{gateway.url}{path}", headers=headers, **more)
 
 

@@ -22,6 +22,7 @@ if __name__ == "__main__":
 
 import _socket  # noqa: E402
 import gc  # noqa: E402
+import importlib  # noqa: E402
 import signal  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 from select import POLLIN  # noqa: E402
@@ -59,6 +60,17 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "gateway.server.launch": launch.main,
     "gunicorn": wsgiapp.run,
 }
+# Modules that programs import on first use.
+LATE = (
+    "apscheduler.schedulers.gevent",
+    "cryptography.fernet",
+    "gateway.oauth.token_endpoint",
+    "gateway.surfaces.sock_upgrades",
+    "gateway.transport.websockets",
+    "joserfc.jwt",
+    "redis",
+    *(f"gateway.operator.{module}" for module, _, _ in manage.COMMANDS.values()),
+)
 # A program shares memory with its children only, and with no other program.
 SHARED: tuple[Any, ...] = (accepted_configuration.refusal, ready_workers.ready_count)
 
@@ -66,6 +78,12 @@ SHARED: tuple[Any, ...] = (accepted_configuration.refusal, ready_workers.ready_c
 def count_shared() -> int:
     """Return the number of writable memory mappings that a fork would share."""
     return sum(line.split()[1] == "rw-s" for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def import_late() -> None:
+    """Import the modules of LATE, so that no program does."""
+    for name in LATE:
+        importlib.import_module(name)
 
 
 def know_addresses() -> None:
@@ -175,6 +193,7 @@ if __name__ == "__main__":
     leftovers.end_with_parent()
     cheap_disks.make_cheap()
     cheap_passwords.make_cheap()
+    import_late()
     prepared.keep_catalogue()
     prepared.keep_fingerprints()
     know_addresses()

@@ -78,9 +78,7 @@ def serve() -> Iterator[Callable[..., anthropic.Anthropic]]:
             return [body]
 
         base = servers.enter_context(serving(application))
-        return anthropic.Anthropic(
-            base_url=base, api_key="k", max_retries=0, http_client=httpx2.Client(trust_env=False)
-        )
+        return anthropic.Anthropic(base_url=base, api_key="k", max_retries=0, http_client=httpx2.Client())
 
     with servers:
         yield start
