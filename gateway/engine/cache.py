@@ -140,12 +140,13 @@ class ResponseCache:
         except GatewayError:
             return  # the next request is a miss
 
-    def lock(self, key: str) -> bool:
-        """Return whether this worker should produce the answer; False while another worker produces it."""
+    def lock(self, key: str) -> bool | None:
+        """Return whether this worker should produce the answer: False while another worker produces it, None where
+        there are no locks."""
         try:
-            return self._store.lock(key) is not False
+            return self._store.lock(key)
         except GatewayError:
-            return True
+            return None
 
     def unlock(self, key: str) -> None:
         try:

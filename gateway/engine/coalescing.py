@@ -175,17 +175,18 @@ class RequestCoalescing:
 
     def _await_elsewhere(self, shared: SharedRequest, shared_call: SharedCall) -> CachedAnswer | None:
         """Wait for the answer of another worker; None when this worker should produce it."""
-        shared_call.locked = self.cache.lock(shared.key)
-        if shared_call.locked:
+        lock = self.cache.lock(shared.key)
+        if lock is None:
             return None
         until = min(shared.deadline, self._clock.monotonic() + ELSEWHERE_S)
-        while self._clock.monotonic() < until:
-            pause(POLL_S)
-            shared_call.locked = self.cache.lock(shared.key)
+        while True:
+            shared_call.locked = lock is True
+            # Under a lock too: another worker may have stored the answer since this request looked for it.
             entry = self._find(shared)
-            if entry is not None or shared_call.locked:
+            if entry is not None or lock is not False or self._clock.monotonic() >= until:
                 return entry
-        return None
+            pause(POLL_S)
+            lock = self.cache.lock(shared.key)
 
     # Returning an answer that was produced for another request.
 

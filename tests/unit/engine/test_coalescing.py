@@ -188,6 +188,17 @@ def test_an_answer_that_another_worker_makes_is_waited_for(open_desk):
     assert waiting.get(timeout=60)[1].cached and desk.runs == []
 
 
+def test_an_answer_that_was_stored_just_before_the_lock_was_free_is_given(open_desk, monkeypatch):
+    desk = open_desk()
+
+    def lock(key: str) -> bool:
+        desk.keep(write_result(said()))
+        return True
+
+    monkeypatch.setattr(desk.cache, "lock", lock)
+    assert desk.generate()[1].cached and desk.runs == [] and desk.cache.unlocked == 1
+
+
 def test_followers_of_a_stream_get_it_as_it_comes(open_desk):
     desk = open_desk(words)
     leading, _ = desk.stream()
