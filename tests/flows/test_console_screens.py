@@ -19,6 +19,7 @@ from support.chromium import BROWSER, MISSING, Chromium
 from support.console_walk import follow_links
 from support.demo_usage import add_demo_usage
 from support.gateways import LocalGateway, local_gateway
+from support.one_time_pages import make_one_time_pages
 
 from gateway.configuration.settings import Settings
 
@@ -43,6 +44,7 @@ SIGNED_IN = {
     "routing": "/console/routing?model=gpt-4o-mini",
     "live": "/console/logs?live=1",
     "start": "/console/start",
+    "setup": "/console/setup",
     "keys": "/console/keys",
     "key-new": "/console/keys/new",
     "people": "/console/people",
@@ -151,8 +153,11 @@ def test_the_api_reference_renders_from_this_site_alone(demo_gateway: LocalGatew
 def visit(browser: Chromium, gateway: LocalGateway) -> Iterator[str]:
     """Open each page at each width, light and dark; return the name of each view."""
     token = add_demo_usage(gateway)
-    yield from show(browser, gateway, SIGNED_OUT)
+    owner = gateway.services.management.sessions.find(token).user_id
+    once = make_one_time_pages(gateway, owner)
+    yield from show(browser, gateway, {**SIGNED_OUT, **{page.name: page.path for page in once if not page.signed_in}})
     browser.ask("Network.setCookie", name="llmgateway.session_token", value=token, url=gateway.address)
+    yield from show(browser, gateway, {page.name: page.path for page in once if page.signed_in})
     yield from show(browser, gateway, {**SIGNED_IN, **find_other_pages(gateway, token)})
 
 

@@ -24,6 +24,8 @@ MEDIA_TYPES = {
     "htmx.min.js": SCRIPT,
     "passkeys.js": SCRIPT,
     "playground.js": SCRIPT,
+    "setup.js": SCRIPT,
+    "short_lived_key.js": SCRIPT,
     "icon.svg": "image/svg+xml",
     "rapidoc-min.js": SCRIPT,
     "reference.js": SCRIPT,

@@ -1,4 +1,5 @@
-"""The things that need attention on the overview: budgets near their end, failing provider keys, retiring models."""
+"""The things that need attention on the overview: credits and budgets near their end, failing provider keys, providers
+in cooldown, retiring models."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -7,12 +8,14 @@ from typing import NamedTuple
 from gateway.accounts.keys import KeyInfo
 from gateway.limits.budgets import Status
 from gateway.routing.cooldowns import POLICIES
+from gateway.surfaces.console.providers.provider_states import list_cooldowns
 from gateway.surfaces.console.shown_figures import round_cost
 from gateway.surfaces.visitor import MANAGERS, Visitor
 from gateway.worker.services import Services
 
 NEAR_PERCENT = 80
 RETIRING_DAYS = 30
+CREDITS_DAYS = 7
 MOST = 8
 
 
@@ -39,14 +42,48 @@ def find_budgets(keys: Iterable[KeyInfo], statuses: dict[str, Status]) -> list[A
                 percent = used * 100 // limit
                 text = f"“{key.description}” used {percent} % of its {name} of {round_cost(limit)}."
                 level = "bad" if percent >= 100 else "warn"
-                notices.append(AttentionItem(level, text, "/console/keys", percent))
+                notices.append(AttentionItem(level, text, f"/console/keys/{key.id}", percent))
     return sorted(notices, key=lambda notice: -(notice.percent or 0))
+
+
+def find_credits(visitor: Visitor, average_nusd: int) -> list[AttentionItem]:
+    """Return the managed organizations whose credits are used up, or would last a few days at the visitor's average
+    spending of a day."""
+    notices = []
+    for organization in visitor.organizations():
+        member = visitor.memberships.get(organization.id)
+        if member is None or member.role not in MANAGERS:
+            continue
+        balance = visitor.services.management.ledger.balance(organization.id)
+        left = balance.balance_nusd
+        if balance.unlimited or not balance.funded_nusd:
+            continue
+        if left <= 0:
+            notices.append(AttentionItem("bad", f"{organization.name} has no credits left.", "/console/settings"))
+        elif left < average_nusd * CREDITS_DAYS:
+            days = left // average_nusd
+            text = f"The credits of {organization.name} ({round_cost(left)}) last about {max(1, days)} more days."
+            notices.append(AttentionItem("warn", text, "/console/settings"))
+    return notices
+
+
+def find_cooldowns(visitor: Visitor, used: Iterable[str]) -> list[AttentionItem]:
+    """Return the providers among `used` that requests try last at present. Own keys have notices of their own."""
+    shown = list_cooldowns(visitor, ())
+    names = visitor.services.routing.catalogue.current().providers
+    notices = []
+    for provider in sorted(set(used) & set(shown)):
+        first = shown[provider][0]
+        text = f"{names[provider].name} is in cooldown ({first.part}): {first.reason}."
+        notices.append(AttentionItem("warn", text, f"/console/providers/{provider}"))
+    return notices
 
 
 def find_provider_keys(services: Services, visitor: Visitor) -> list[AttentionItem]:
     """Return the provider keys of managed organizations that requests currently avoid because they fail."""
     cooldowns = services.routing.health.cooldowns
     now = services.clock.monotonic()
+    names = services.routing.catalogue.current().providers
     notices = []
     for organization_id, member in visitor.memberships.items():
         if member.role not in MANAGERS:
@@ -55,7 +92,7 @@ def find_provider_keys(services: Services, visitor: Visitor) -> list[AttentionIt
             place = f"{key.provider}#{key.id}"
             if key.status == "active" and cooldowns.until(place, now):
                 reason = POLICIES[cooldowns.kind(place)].text
-                text = f"Your key {key.label or key.mask} of {key.provider} fails: {reason}."
+                text = f"Your {names[key.provider].name} key “{key.label or key.mask}” fails: {reason}."
                 notices.append(AttentionItem("bad", text, "/console/logs"))
     return notices
 

@@ -9,11 +9,13 @@ PAGE = 50  # rows of a page
 
 
 class Column(NamedTuple):
-    """A column; `key` is the member of a row that it is sorted by, "" for a column that cannot be sorted."""
+    """A column; `key` is the member of a row that it is sorted by, "" for a column that cannot be sorted. An `extra`
+    column is left out on narrow screens."""
 
     title: str
     key: str = ""
     numeric: bool = False
+    extra: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ GROUPS: tuple[tuple[str, tuple[PageLink, ...]], ...] = (
                 "Routing",
                 "M5 6h4c4 0 4 12 8 12h3M5 18h4c4 0 4-12 8-12h3M17 3l3 3-3 3M17 15l3 3-3 3",
             ),
+            PageLink("/console/setup", "Clients", "M4 5h16v11H4zM9 20h6M12 16v4M8 9l2 2-2 2M12.5 13H15"),
             PageLink("/console/keys", "API keys", "M15 4a5 5 0 1 1-4.6 7L4 17.5V20h3v-2h2v-2h2l1-1.6M15.5 8.5h.01"),
         ),
     ),

@@ -1,23 +1,35 @@
-"""`/console`: spending, requests and tokens of the last 30 days, and what needs attention."""
+"""`/console`: spending, requests, latency and tokens of the last 30 days, and what needs attention."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
+from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.clock import to_datetime
 from gateway.money import NANO
+from gateway.routing.health_history import read_history
 from gateway.runtime.threads import compute
-from gateway.surfaces.console.attention import MOST, find_budgets, find_provider_keys, find_retiring
+from gateway.surfaces.console.attention import (
+    MOST,
+    find_budgets,
+    find_cooldowns,
+    find_credits,
+    find_provider_keys,
+    find_retiring,
+)
 from gateway.surfaces.console.keys.key_pages import list_visible_keys
 from gateway.surfaces.console.pages import AFTER_SIGN_IN, page
 from gateway.surfaces.console.plots import build_plot
-from gateway.surfaces.console.shown_figures import round_cost
+from gateway.surfaces.console.providers.provider_states import ProviderFigures, sum_figures
+from gateway.surfaces.console.shown_figures import round_cost, round_count
 from gateway.surfaces.console.usage.grouping import NO_APP
 from gateway.surfaces.console.visits import as_page, require_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.usage_report import apps_of, usage_of
+from gateway.surfaces.usage_report import apps_of, usage_of, visible_keys
+from gateway.surfaces.visitor import MANAGERS, Visitor
 from gateway.worker.services import Services
 
 TITLE = "Overview"
@@ -27,6 +39,15 @@ AVERAGED_DAYS = 7  # number of complete days in the average that the forecast ex
 TOP = 5
 KEYS = 200  # number of newest keys to check for exhausted budgets
 COUNTS = ("requestCount", "errorCount", "cacheCount", "totalTokens")
+LOGS = "/console/logs"
+FAILED_COLOUR = {"Failed": "s4"}
+
+
+class Ranked(NamedTuple):
+    """A name of a ranking, with the path of its page or of the requests behind it."""
+
+    name: str
+    path: str
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
@@ -40,9 +61,10 @@ def show(services: Services, inbound: Inbound) -> Outbound:
         by_key = usage_of(visitor, {**month, "groupBy": "apiKey"})["activity"]
         by_app = apps_of(visitor, month)
     keys = list_visible_keys(visitor, list_projects(services.store.database, list(visitor.memberships)))
-    figures = compute(summarize, by_model, by_key, by_app, today)
+    figures = compute(summarize, by_model, by_key, by_app, today, _find_owners(visitor))
     used = figures.pop("used")
     checked = keys[:KEYS]
+    statuses = services.management.budgets.statuses(key.id for key in checked)
     return page(
         inbound,
         "overview.html",
@@ -50,17 +72,41 @@ def show(services: Services, inbound: Inbound) -> Outbound:
         visitor=visitor,
         wide=True,
         notices=[
+            *find_credits(visitor, figures["average"]),
             *find_provider_keys(services, visitor),
-            *find_budgets(checked, services.management.budgets.statuses(key.id for key in checked)),
+            *find_cooldowns(visitor, {provider for _, provider in used}),
+            *find_budgets(checked, statuses),
             *find_retiring(services, used, today),
         ][:MOST],
         has_keys=bool(keys),
+        latency=_sum_latency(services),
         **figures,
     )
 
 
+def _sum_latency(services: Services) -> ProviderFigures:
+    """Return the figures of all providers over the last hour."""
+    history = read_history(services.routing.health)
+    return sum_figures(counts for minutes in history.values() for counts in minutes)
+
+
+def _find_owners(visitor: Visitor) -> dict[str, Ranked]:
+    """Return the person of each key of the organizations that the visitor manages, by the id of the key."""
+    people = {
+        member.id: Ranked(member.name or member.email, f"{LOGS}?{urlencode({'userId': member.user_id})}")
+        for organization_id, own in visitor.memberships.items()
+        if own.role in MANAGERS
+        for member in list_members(visitor.services.store.database, organization_id, service_accounts=True)
+    }
+    return {key.id: people[key.member_id] for key in visible_keys(visitor).values() if key.member_id in people}
+
+
 def summarize(
-    by_model: list[dict[str, Any]], by_key: list[dict[str, Any]], by_app: dict[str, list[dict[str, Any]]], today: date
+    by_model: list[dict[str, Any]],
+    by_key: list[dict[str, Any]],
+    by_app: dict[str, list[dict[str, Any]]],
+    today: date,
+    owners: Mapping[str, Ranked],
 ) -> dict[str, Any]:
     """Return the figures of the page from the days of three reports. The first one may cover a day more than DAYS, so
     that it contains the whole month."""
@@ -80,13 +126,17 @@ def summarize(
         "error_rate": _percent(totals["errorCount"], totals["requestCount"]),
         "cache_rate": _percent(totals["cacheCount"], totals["requestCount"]),
         "plot": build_plot(days, {"Spend": daily}, round_cost),
+        "requests_plot": build_plot(days, _split_requests(shown), round_count, FAILED_COLOUR),
         "days": [
             {"date": step["date"], "cost": spent[step["date"]], "requests": step["requestCount"]}
             for step in reversed(shown)
         ],
-        "models": _rank((part["id"], part) for step in shown for part in step["modelBreakdown"]),
-        "keys": _rank((part["description"] or part["id"], part) for step in by_key for part in step["apiKeyBreakdown"]),
-        "apps": _rank((part["id"] or NO_APP, part) for parts in by_app.values() for part in parts),
+        "models": _rank((_link_model(part), part) for step in shown for part in step["modelBreakdown"]),
+        "keys": _rank((_link_key(part), part) for step in by_key for part in step["apiKeyBreakdown"]),
+        "people": _rank(
+            (owners[part["id"]], part) for step in by_key for part in step["apiKeyBreakdown"] if part["id"] in owners
+        ),
+        "apps": _rank((_link_app(part), part) for parts in by_app.values() for part in parts),
         "used": {(part["id"], part["provider"]) for step in shown for part in step["modelBreakdown"]},
     }
 
@@ -101,15 +151,34 @@ def forecast_month(spent: dict[str, int], this_month: int, today: date) -> int:
     return this_month + rest_of_today + average * days_left
 
 
-def _rank(parts: Iterable[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return the most expensive names with their share of the first one's cost in percent."""
-    costs: dict[tuple[str, str], int] = defaultdict(int)
-    requests: dict[tuple[str, str], int] = defaultdict(int)
-    for name, part in parts:
-        costs[name, part["id"]] += round(part["cost"] * NANO)
-        requests[name, part["id"]] += part["requestCount"]
-    ranked = sorted(costs, key=lambda one: (-costs[one], -requests[one], one))[:TOP]
-    return [{"name": one[0], "cost": costs[one], "requests": requests[one]} for one in ranked]
+def _split_requests(steps: list[dict[str, Any]]) -> dict[str, list[int]]:
+    return {
+        "Answered": [step["requestCount"] - step["errorCount"] for step in steps],
+        "Failed": [step["errorCount"] for step in steps],
+    }
+
+
+def _link_model(part: dict[str, Any]) -> Ranked:
+    return Ranked(part["id"], f"{LOGS}?{urlencode({'model': part['id']})}")
+
+
+def _link_key(part: dict[str, Any]) -> Ranked:
+    return Ranked(part["description"] or part["id"], f"{LOGS}?{urlencode({'apiKeyId': part['id']})}")
+
+
+def _link_app(part: dict[str, Any]) -> Ranked:
+    return Ranked(part["id"] or NO_APP, f"{LOGS}?{urlencode({'source': part['id'] or 'unknown'})}")
+
+
+def _rank(parts: Iterable[tuple[Ranked, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the most expensive names with their costs and requests."""
+    costs: dict[Ranked, int] = defaultdict(int)
+    requests: dict[Ranked, int] = defaultdict(int)
+    for ranked, part in parts:
+        costs[ranked] += round(part["cost"] * NANO)
+        requests[ranked] += part["requestCount"]
+    first = sorted(costs, key=lambda one: (-costs[one], -requests[one], one))[:TOP]
+    return [{"name": one.name, "path": one.path, "cost": costs[one], "requests": requests[one]} for one in first]
 
 
 def _percent(part: int, whole: int) -> str:

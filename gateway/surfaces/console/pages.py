@@ -15,6 +15,7 @@ from gateway.surfaces.console.shown_figures import (
     show_cost,
     show_count,
     show_exact,
+    show_fine_cost,
     show_period,
     show_time,
 )
@@ -42,6 +43,7 @@ def templates() -> Environment:
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.filters |= {
         "cost": show_cost,
+        "fine_cost": show_fine_cost,
         "count": show_count,
         "time": show_time,
         "share": share_of,

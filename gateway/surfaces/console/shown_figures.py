@@ -10,6 +10,7 @@ from gateway.clock import to_datetime
 from gateway.money import NANO, format_usd, parse_usd
 
 CENT = NANO // 100
+LEAST_FINE = NANO // 10_000
 # Least count → size of the unit and its letter: 12,345 is 12.3K.
 UNITS = ((10**9, 10**9, "B"), (10**6, 10**6, "M"), (10**4, 10**3, "K"))
 
@@ -27,6 +28,16 @@ def show_cost(cost: int | str) -> Markup:
     if isinstance(cost, str):
         cost = parse_usd(cost)
     return Markup('<span title="${}">{}</span>').format(format_usd(cost), round_cost(cost))
+
+
+def show_fine_cost(cost: int | str) -> Markup:
+    """Return a part of a cost with four decimals, so that parts below a cent can be compared."""
+    if isinstance(cost, str):
+        cost = parse_usd(cost)
+    text = f"${cost / NANO:,.4f}"
+    if 0 < cost < LEAST_FINE:
+        text = "<$0.0001"
+    return Markup('<span title="${}">{}</span>').format(format_usd(cost), text)
 
 
 def round_count(count: int) -> str:

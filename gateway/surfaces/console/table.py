@@ -29,6 +29,7 @@ from gateway.surfaces.console.providers import provider_key_pages, provider_page
 from gateway.surfaces.console.requests import request_pages
 from gateway.surfaces.console.routing import routing_pages
 from gateway.surfaces.console.settings import settings_pages
+from gateway.surfaces.console.setup import setup_pages
 from gateway.surfaces.console.single_sign_on import sso_pages, sso_settings_pages
 from gateway.surfaces.console.teams import team_pages
 from gateway.surfaces.console.usage import usage_pages
@@ -64,6 +65,7 @@ SURFACE = Surface(
         *project_pages.OPERATIONS,
         *routing_pages.OPERATIONS,
         *settings_pages.OPERATIONS,
+        *setup_pages.OPERATIONS,
         *sign_in_pages.OPERATIONS,
         *sso_pages.OPERATIONS,
         *sso_settings_pages.OPERATIONS,

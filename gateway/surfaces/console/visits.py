@@ -18,6 +18,8 @@ SSO = "/console/sso"
 PROVIDER_COOKIE = "llmgateway.identity_provider"
 # The value of the parameter `sso` of the sign-in page after a provider could not sign the person in silently.
 SIGN_IN_AGAIN = "again"
+# Status of an error → the title of its page.
+TITLES = {403: "No access", 404: "Not found", 410: "No longer valid", 429: "Too many requests", 503: "Try again soon"}
 FormFields = dict[str, str]
 T = TypeVar("T")
 
@@ -42,7 +44,8 @@ def as_page(view: Handler) -> Handler:
                 response = Outbound(200, [*SAFE, ("HX-Redirect", dict(response.headers)["Location"])])
             return response
         except GatewayError as error:
-            response = page(inbound, "message.html", "Something went wrong", error.status, text=error.message)
+            title = TITLES.get(error.status, "Something went wrong")
+            response = page(inbound, "message.html", title, error.status, text=error.message)
             if error.retry_after is not None:
                 response.headers.append(("Retry-After", str(max(1, round(error.retry_after)))))
             return response

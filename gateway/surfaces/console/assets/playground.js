@@ -9,31 +9,9 @@
   const api = root.dataset.api;
   const IMAGE_URL = /^data:image\/(png|jpeg|webp|gif);base64,[A-Za-z0-9+/=]+$/;
   const SHORTEST_CUT = 200;  // characters of a data URL that the code samples show whole
-  const RENEWAL_MS = 60000;  // a key is replaced this long before it expires
-  let token = null;  // a promise, which simultaneous calls share
-  let expires = 0;
   let controllers = [];
 
-  // The key is in this page's memory only: never in a URL, a cookie or the storage of the browser.
-  function getToken() {
-    if (!token || Date.now() > expires - RENEWAL_MS) {
-      expires = Infinity;
-      token = renew().catch((error) => {
-        token = null;
-        throw error;
-      });
-    }
-    return token;
-  }
-
-  async function renew() {
-    const body = new URLSearchParams({csrf: root.dataset.csrf, project: find("[name=project]").value});
-    const answer = await fetch(root.dataset.keys, {method: "POST", body});
-    const made = await answer.json().catch(() => ({message: "Your session has ended. Sign in again."}));
-    if (!answer.ok) throw new Error(made.message);
-    expires = Date.parse(made.expiresAt);
-    return made.token;
-  }
+  const getToken = makeKeySource(root.dataset.keys, root.dataset.csrf, () => find("[name=project]").value);
 
   async function call(path, body, signal) {
     const headers = {"Authorization": `Bearer ${await getToken()}`, "Content-Type": "application/json"};
@@ -580,6 +558,7 @@
   find("#prompt").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.metaKey || event.ctrlKey)) find("#composer").requestSubmit();
   });
+  find("#project").addEventListener("change", (event) => event.target.form.submit());
   panes.forEach((pane) => pane.clear());
   const seed = find("#seed").value;
   if (seed) replay(JSON.parse(seed));

@@ -18,8 +18,8 @@ PATH = "/console/audit"
 READ = 1000  # newest entries that are searched and sorted; older ones are behind a link
 COLUMNS = (
     Column("Time", "at"),
-    Column("Who", "who"),
-    Column("What", "what"),
+    Column("Person", "who"),
+    Column("Change", "what"),
     Column("Subject", "subject_name"),
     Column("Details"),
 )

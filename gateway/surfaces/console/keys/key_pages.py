@@ -13,6 +13,7 @@ from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations, show_instead
 from gateway.surfaces.console.pages import redirect
 from gateway.surfaces.console.rule_actions import RulePlace, describe_rules, rule_actions, rule_fields
+from gateway.surfaces.console.setup.client_settings import group_clients
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.visitor import MANAGERS, Visitor
 from gateway.worker.services import Services
@@ -30,7 +31,7 @@ COLUMNS = (
     Column("Owner", "owner"),
     Column("Spent", "spent", numeric=True),
     Column("Expires", "expiresAt"),
-    Column("Created", "createdAt"),
+    Column("Created", "createdAt", extra=True),
     Column("Status", "state"),
 )
 LIST = ManagementCall("GET /keys/api")
@@ -104,7 +105,8 @@ def _create(call: PageCall) -> Outbound:
 
 
 def _show_token(call: PageCall, key: Mapping[str, Any]) -> Outbound:
-    return call.page("keys/key_created.html", "Save your key", key=key, path=PATH)
+    groups = group_clients(call.inbound.base_url, key["token"], "auto")
+    return call.page("keys/key_created.html", "Save your key", key=key, path=PATH, groups=groups)
 
 
 def _activate(call: PageCall) -> str:

@@ -48,7 +48,7 @@ def show(call: PageCall) -> Outbound:
     if project is not None:
         member = call.visitor.member(project.organization_id)
         rows = list_rows(call.services, caller_without_key(call.services.store.database, project, member))
-        models = {mode: _name_models(rows, operation) for mode, operation in MODES.items()}
+        models = {mode: name_models(rows, operation) for mode, operation in MODES.items()}
     seed, note = _read_seed(call)
     chosen = seed.get("model") or call.arguments.get("model", "")
     return call.page(
@@ -92,7 +92,7 @@ def _answer(status: int, body: dict[str, Any]) -> Outbound:
     return Outbound(status, [JSON, *SAFE], orjson.dumps(body))
 
 
-def _name_models(rows: list[ModelRow], operation: str) -> list[str]:
+def name_models(rows: list[ModelRow], operation: str) -> list[str]:
     """Return the ids of the usable models for an operation."""
     usable = [row for row in rows if row.usable]
     return [row.id for row in usable if any(operation in mapping.operations for mapping in row.model.mappings)]

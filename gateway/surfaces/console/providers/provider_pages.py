@@ -28,11 +28,11 @@ COLUMNS = (
     Column("Provider", "name"),
     Column("State", "ailing"),
     Column("Keys", "keyless"),
-    Column("Models", "models", numeric=True),
+    Column("Models", "models", numeric=True, extra=True),
     Column("Requests, 1 h", "requests", numeric=True),
     Column("Uptime, 1 h", "uptime", numeric=True),
     Column("First token", "latency", numeric=True),
-    Column("Tokens / s", "throughput", numeric=True),
+    Column("Tokens / s", "throughput", numeric=True, extra=True),
 )
 COLOURS = {"Failed": "s4"}
 # Value of the field → its label; the first is the default, of the live figures of all requests.

@@ -15,10 +15,11 @@ from gateway.metering.log.records import LoggedRequest
 from gateway.surfaces import request_log_reader
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.requests.request_details import REQUEST_PATH, show_details
+from gateway.surfaces.console.usage.grouping import NO_APP
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.log_answers import show_request
 from gateway.surfaces.request_log_reader import LogsPageQuery
-from gateway.surfaces.usage_report import visible_keys
+from gateway.surfaces.usage_report import apps_of, visible_keys
 from gateway.surfaces.validation_schemas import read_query
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
@@ -27,8 +28,11 @@ PATH = "/console/logs"
 # Rows of a page, and of the live view, which is read again every second.
 ROWS = 50
 LIVE_ROWS = 25
+LIST_ID = "list"
+SUGGESTING = ("model", "provider", "status", "source")
 SUGGESTED = 500  # names of a field at most
-STATUSES = ("200", "400", "401", "402", "403", "404", "408", "429", "500", "502", "503", "504")
+SUGGESTED_STATUSES = (200, 400, 401, 402, 403, 404, 408, 429, 500, 502, 503, 504)
+STATUSES = [(str(status.value), status.phrase) for status in map(HTTPStatus, SUGGESTED_STATUSES)]
 # Name of a further filter → label and placeholder.
 MORE = {
     "errorCode": ("Error code", "upstream_timeout"),
@@ -62,6 +66,9 @@ def show_list(call: PageCall) -> Outbound:
         if error.blame != "caller":
             raise
         call = replace(call, error=error)
+    suggestions: dict[str, list[tuple[str, str]]] = dict.fromkeys(SUGGESTING, [])
+    if call.inbound.header("hx-target") != LIST_ID:  # the live view reads only the list again
+        suggestions = _suggest(call)
     chosen = {name: arguments[name] for name in FILTERS if name in arguments}
     turned = {**chosen, "live": "" if live else "1"}
     return call.page(
@@ -75,17 +82,24 @@ def show_list(call: PageCall) -> Outbound:
         projects=_projects_of(visitor),
         keys=sorted(keys.items(), key=lambda key: key[1].lower())[:SUGGESTED],
         people=sorted(set(people.values()), key=lambda person: person[1].lower())[:SUGGESTED],
-        suggestions=_suggest(call),
+        suggestions=suggestions,
         more=[(name, *texts) for name, texts in MORE.items()],
         export=urlencode(chosen),
         **shown,
     )
 
 
-def _suggest(call: PageCall) -> dict[str, list[str]]:
+def _suggest(call: PageCall) -> dict[str, list[tuple[str, str]]]:
+    """Return the values of the filters with their names."""
     catalogue = call.services.routing.catalogue.current()
-    providers = sorted({mapping.provider for model in catalogue.models.values() for mapping in model.mappings})
-    return {"model": sorted(catalogue.models), "provider": providers, "status": list(STATUSES)}
+    serving = {mapping.provider for model in catalogue.models.values() for mapping in model.mappings}
+    apps = {part["id"] for parts in apps_of(call.visitor, {"timeRange": "30d"}).values() for part in parts}
+    return {
+        "model": [(ident, catalogue.models[ident].name) for ident in sorted(catalogue.models)],
+        "provider": [(ident, catalogue.providers[ident].name) for ident in sorted(serving)],
+        "status": STATUSES,
+        "source": [("unknown", NO_APP), *((app, "") for app in sorted(apps - {""})[:SUGGESTED])],
+    }
 
 
 def _people_of(visitor: Visitor) -> dict[str, tuple[str, str]]:

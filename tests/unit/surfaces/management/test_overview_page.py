@@ -11,8 +11,9 @@ from support.management import Person, Tenants
 from gateway.accounts import keys
 from gateway.accounts.keys import Change
 from gateway.limits.budgets import Limits, Status
+from gateway.limits.ledger import Balance
 from gateway.money import NANO
-from gateway.surfaces.console.attention import find_budgets, find_retiring
+from gateway.surfaces.console.attention import find_budgets, find_cooldowns, find_credits, find_retiring
 from gateway.surfaces.console.overview import forecast_month
 
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
@@ -79,11 +80,48 @@ def test_a_failing_provider_key_needs_the_attention_of_managers(used: Tenants) -
     owner = used["acme owner"]
     body = {"organizationId": owner.organization_id, "provider": "openai", "token": "sk-wrong-key", "name": "Ours"}
     made = used.ok("POST", "/keys/provider", owner, body)["providerKey"]
-    assert "of openai fails" not in read(used, owner)
+    assert "Your OpenAI key" not in read(used, owner)
     used.services.routing.health.cooldowns.trip(f"openai#{made['id']}", "refused", None, owner.organization_id)
-    assert "Your key Ours of openai fails: it rejected the credential" in unescape(read(used, owner))
-    assert "of openai fails" not in read(used, used["acme developer"])
+    assert "Your OpenAI key “Ours” fails: it rejected the credential" in unescape(read(used, owner))
+    assert "Your OpenAI key" not in read(used, used["acme developer"])
     used.services.routing.health.cooldowns.clear(f"openai#{made['id']}")
+
+
+@pytest.mark.parametrize(
+    "role,balance,notice",
+    [
+        ("owner", Balance(100 * NANO, 40 * NANO, 0), "The credits of Acme ($60.00) last about 6 more days."),
+        ("owner", Balance(100 * NANO, 100 * NANO, 0), "Acme has no credits left."),
+        ("owner", Balance(100 * NANO, 20 * NANO, 0), None),
+        ("owner", Balance(0, 10 * NANO, 0, unlimited=True), None),
+        ("developer", Balance(100 * NANO, 100 * NANO, 0), None),
+    ],
+)
+def test_credits_that_end_within_a_week_need_attention(role: str, balance: Balance, notice: str | None) -> None:
+    ledger = SimpleNamespace(balance=lambda organization_id: balance)
+    visitor = SimpleNamespace(
+        organizations=lambda: [SimpleNamespace(id="org_1", name="Acme")],
+        memberships={"org_1": SimpleNamespace(role=role)},
+        services=SimpleNamespace(management=SimpleNamespace(ledger=ledger)),
+    )
+    assert [one.text for one in find_credits(visitor, 10 * NANO)] == ([notice] if notice else [])
+
+
+def test_a_provider_in_use_that_is_in_cooldown_needs_attention(used: Tenants) -> None:
+    cooldowns = used.services.routing.health.cooldowns
+    visitor = SimpleNamespace(services=used.services, memberships={used["acme owner"].organization_id: None})
+    cooldowns.trip("openai/gpt-4o-mini", "failing", None, "")
+    [notice] = find_cooldowns(visitor, ["openai", "anthropic"])
+    assert notice.text.startswith("OpenAI is in cooldown (gpt-4o-mini): ")
+    assert notice.path == "/console/providers/openai"
+    assert find_cooldowns(visitor, ["anthropic"]) == []
+    cooldowns.clear("openai/gpt-4o-mini")
+
+
+def test_the_top_people_lead_to_their_requests(used: Tenants) -> None:
+    owner = read(used, used["acme owner"])
+    assert "Top people" in owner and "Top people" not in read(used, used["acme developer"])
+    assert re.search(r'href="[^"]*/console/logs\?userId=user_[^"]*" title="colleague', owner)
 
 
 def test_models_in_use_that_end_within_a_month_need_attention() -> None:

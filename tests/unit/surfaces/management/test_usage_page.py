@@ -39,10 +39,10 @@ def requests_of(page: str) -> int:
 
 def test_managers_see_what_all_spent_and_developers_what_their_own_keys_did(used: Tenants) -> None:
     page = read(used, used["acme owner"])
-    assert requests_of(page) == 3 and "sandbox/sandbox-echo" in page and "Remaining credits of" in page
+    assert requests_of(page) == 3 and "sandbox/sandbox-echo" in page and "Credits left" in page
     assert "failed" in page and "from the cache" in page
     page = read(used, used["acme developer"])
-    assert requests_of(page) == 2 and "Remaining credits of" not in page
+    assert requests_of(page) == 2 and "Credits left" not in page
     page = read(used, used["rival owner"])
     assert requests_of(page) == 0 and "No requests in this period." in page
 

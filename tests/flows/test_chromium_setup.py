@@ -1,0 +1,76 @@
+"""The page with settings of clients in a real Chromium: its test buttons, and the choice of project and model."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fakes.openai import FakeOpenAI
+from support.chromium import BROWSER, MISSING, Chromium
+from support.gateways import LocalGateway, local_gateway
+
+from gateway.accounts.members import list_members
+from gateway.accounts.projects import create_project
+from gateway.configuration.settings import Settings
+from gateway.surfaces.console.setup.client_settings import load_clients
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason=MISSING)]
+
+LOADED = "document.readyState === 'complete' && !!document.querySelector('h1')"
+TESTED = "document.querySelector('#client-{} [role=status]').textContent"
+
+
+@pytest.fixture
+def upstream() -> Iterator[FakeOpenAI]:
+    with FakeOpenAI() as fake:
+        yield fake
+
+
+@pytest.fixture
+def gateway(settings: Callable[..., Settings], upstream: FakeOpenAI) -> Iterator[LocalGateway]:
+    environment = {"LLM_OPENAI_BASE_URL": upstream.url, "LLM_OPENAI_API_KEY": "sk-0123456789abcdef"}
+    with local_gateway(settings, **environment) as running:
+        yield running
+
+
+@pytest.fixture
+def browser(gateway: LocalGateway, tmp_path: Path) -> Iterator[Chromium]:
+    made = Chromium(tmp_path / "browser")
+    members = list_members(gateway.services.store.database, gateway.organization_id)
+    token = gateway.services.management.sessions.open(members[0].user_id).token
+    made.ask("Network.setCookie", name="llmgateway.session_token", value=token, url=gateway.address)
+    yield made
+    made.close()
+
+
+def test_each_test_button_calls_what_its_client_calls(gateway: LocalGateway, browser: Chromium) -> None:
+    browser.open(f"{gateway.address}/console/setup?model=gpt-4o-mini")
+    browser.wait_for(LOADED)
+    for client in load_clients():
+        browser.run(f"document.querySelector('#client-{client.id}').open = true")
+        browser.run(f"document.querySelector('#client-{client.id} [data-test]').click()")
+        browser.wait_for(f"/^(Works|[0-9]+:)/.test({TESTED.format(client.id)})")
+        answered = "tools in" if client.test == "mcp" else "openai answered in"
+        assert answered in browser.run(TESTED.format(client.id)), client.id
+    assert browser.run("document.querySelector('#text-codex').textContent").startswith('model = "gpt-4o-mini"')
+
+
+def test_a_failed_test_shows_the_error(gateway: LocalGateway, browser: Chromium) -> None:
+    browser.open(f"{gateway.address}/console/setup?model=no-such-model")
+    browser.wait_for(LOADED)
+    browser.run("document.querySelector('#client-curl [data-test]').click()")
+    browser.wait_for(f"{TESTED.format('curl')}.startsWith('4')")
+    assert "no-such-model" in browser.run(TESTED.format("curl"))
+
+
+@pytest.mark.parametrize("path", ("setup", "playground", "models/gpt-4o-mini"))
+def test_another_project_is_shown_as_soon_as_it_is_chosen(gateway: LocalGateway, browser: Chromium, path: str) -> None:
+    store = gateway.services.store
+    other = create_project(store.database, store.control, gateway.organization_id, "Other", actor="test")
+    browser.open(f"{gateway.address}/console/{path}")
+    browser.wait_for(LOADED)
+    browser.run(
+        f"const field = document.querySelector('select[name=for]'); field.value = '{other.id}';"
+        "field.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    browser.wait_for(f"location.search.includes('{other.id}') && {LOADED}")
+    assert browser.run("document.querySelector('select[name=for]').value") == other.id
