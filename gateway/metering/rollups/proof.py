@@ -1,7 +1,7 @@
 """The check of the rollups: they must agree with the usage rows, series with each other, days with their hours."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES, last_params, rows_sql, sums_sql
@@ -37,6 +37,24 @@ PIECES = "removed_piece JOIN rollup_hour USING (hour)"
 Comparison = tuple[str, tuple[Any, ...], tuple[str, str]]
 
 
+class SummedRows(NamedTuple):
+    """A series that is compared with usage rows. `owner` is the column of its owner in usage rows, `names` are its
+    further keys with their columns there. `of_rows` is a condition on usage rows ("{}": their prefix), `of_sums` the
+    same on the sums."""
+
+    series: Series
+    owner: str
+    names: Mapping[str, str]
+    of_rows: str = ""
+    of_sums: str = ""
+
+
+OF_MODELS = SummedRows(Series.KEY_MODEL, "api_key", {"provider": "provider", "name": "served"})
+OF_SESSIONS = SummedRows(
+    Series.PROJECT_TAG, "project", {}, " AND {}session IS NOT NULL", f" AND provider = '{SESSION}'"
+)
+
+
 def compare_rollups(database: Database, first_hour: int) -> Iterator[Comparison]:
     """Yield statements with params, and the names of both sides. Rows of a statement (subject, figure, left, right) are
     differences in hours from `first_hour` since the epoch on. Yields nothing until existing rows are all summed. Inside
@@ -45,7 +63,7 @@ def compare_rollups(database: Database, first_hour: int) -> Iterator[Comparison]
     if state is None or state.filling:
         return
     hexed = HEX[database.kind].format
-    yield _rows_sql(database), _rows_params(database, state, first_hour), ("rollup", ROWS)
+    yield _rows_sql(database, OF_MODELS), _rows_params(database, state, first_hour), ("rollup", ROWS)
     for series in (Series.PROJECT_MODEL, Series.KEY, Series.KEY_MODEL):
         yield _series_sql(Series.PROJECT, series), (first_hour,), ("projects", series.name.lower().replace("_", " by "))
     yield _series_sql(Series.PROJECT_SOURCE, Series.KEY_SOURCE), (first_hour,), ("sources of projects", "of keys")
@@ -53,7 +71,7 @@ def compare_rollups(database: Database, first_hour: int) -> Iterator[Comparison]
     yield _series_sql(Series.PROJECT_TAG, Series.KEY_TAG), (first_hour,), ("tags of projects", "of keys")
     yield _tags_sql(hexed("t.owner")), (first_hour,), ("tags", "projects")
     if state.tagged == state.version:
-        yield _sessions_sql(database), _rows_params(database, state, first_hour), ("sessions", ROWS)
+        yield _rows_sql(database, OF_SESSIONS), _rows_params(database, state, first_hour), ("sessions", ROWS)
     first = -(-first_hour // HOURS) * HOURS
     computed_hours = (first, state.days_through * HOURS) * 2
     yield _coarse_sql(HOURS, DAILY, 0, "NOT IN (SELECT day FROM rollup_day)"), computed_hours, ("day", "its hours")
@@ -90,26 +108,29 @@ def _right() -> str:
     return ", ".join(f"0 AS l_{name}, COALESCE({name}, 0) AS r_{name}" for name in VALUES)
 
 
-def _rows_sql(database: Database) -> str:
-    """Compare the part HELD of keys by provider and model with the rows in the table and the removed pieces."""
-    hexed = HEX[database.kind].format
-    condition = "w.posted_at < ? AND w.request >= ? AND w.at >= ?"
+def _rows_sql(database: Database, summed: SummedRows) -> str:
+    """Compare the part HELD of a series with the rows in the table and the removed pieces."""
+    condition = f"w.posted_at < ? AND w.request >= ? AND w.at >= ?{summed.of_rows.format('w.')}"
     sums = [f"SUM(1) AS r_{VALUES[0]}"]
     sums += [f"{sum_} AS r_{name}" for name, sum_ in zip(FIGURES, sums_list(database), strict=True)]
-    zeros = ", ".join(f"0 AS l_{name}" for name in VALUES)
-    rows = (
-        f"SELECT u.api_key AS owner, u.at / {HOUR_US} AS hour, u.provider AS provider, u.served AS name, {zeros}, "
-        f"{', '.join(sums)} FROM {rows_sql(condition)} GROUP BY u.api_key, u.at / {HOUR_US}, u.provider, u.served"
-    )
+    zeros = [f"0 AS l_{name}" for name in VALUES]
+    keys = ", ".join(("owner", "hour", *summed.names))
+    columns = [f"u.{summed.owner}", f"u.at / {HOUR_US}", *(f"u.{column}" for column in summed.names.values())]
+    shown = [f"{column} AS {key}" for column, key in zip(columns, keys.split(", "), strict=True)]
+    rows = f"SELECT {', '.join((*shown, *zeros, *sums))} FROM {rows_sql(condition)} GROUP BY {', '.join(columns)}"
     ordered = ", ".join(f"l_{name}, r_{name}" for name in VALUES)
     held = (
-        f"SELECT owner, hour, provider, name, {_left()} FROM {HOURLY} WHERE series = {Series.KEY_MODEL} "
-        "AND part = held AND hour >= ?"
+        f"SELECT {keys}, {_left()} FROM {HOURLY} WHERE series = {summed.series} AND part = held{summed.of_sums} "
+        "AND hour >= ?"
     )
-    removed = f"SELECT api_key, hour, provider, name, {_right()} FROM {PIECES} WHERE part = held AND hour >= ?"
-    both = f"SELECT owner, hour, provider, name, {ordered} FROM ({rows}) x UNION ALL {held} UNION ALL {removed}"
-    subject = f"{hexed('owner')} || ' hour ' || hour || ' ' || provider || '/' || name"
-    return _unlike(both, subject, "owner, hour, provider, name")
+    of_pieces = ", ".join((summed.owner, "hour", *summed.names))
+    removed = f"SELECT {of_pieces}, {_right()} FROM {PIECES} WHERE part = held{summed.of_rows.format('')} AND hour >= ?"
+    both = f"SELECT {keys}, {ordered} FROM ({rows}) x UNION ALL {held} UNION ALL {removed}"
+    subject = f"{HEX[database.kind].format('owner')} || ' hour ' || hour"
+    if summed.names:
+        named = " || '/' || ".join(summed.names)
+        subject = f"{subject} || ' ' || {named}"
+    return _unlike(both, subject, keys)
 
 
 def sums_list(database: Database) -> list[str]:
@@ -158,27 +179,6 @@ def _tags_sql(owner: str) -> str:
         WHERE series = {Series.PROJECT_TAG} GROUP BY owner, hour, provider
     ) s ON s.owner = t.owner AND s.hour = t.hour WHERE s.held > t.held
     """
-
-
-def _sessions_sql(database: Database) -> str:
-    """Compare the part HELD of the sessions of projects with the rows in the table and the removed pieces."""
-    hexed = HEX[database.kind].format
-    condition = "w.posted_at < ? AND w.request >= ? AND w.at >= ? AND w.session IS NOT NULL"
-    sums = [f"SUM(1) AS r_{VALUES[0]}"]
-    sums += [f"{sum_} AS r_{name}" for name, sum_ in zip(FIGURES, sums_list(database), strict=True)]
-    zeros = ", ".join(f"0 AS l_{name}" for name in VALUES)
-    rows = (
-        f"SELECT u.project AS owner, u.at / {HOUR_US} AS hour, {zeros}, {', '.join(sums)} FROM {rows_sql(condition)} "
-        f"GROUP BY u.project, u.at / {HOUR_US}"
-    )
-    ordered = ", ".join(f"l_{name}, r_{name}" for name in VALUES)
-    held = (
-        f"SELECT owner, hour, {_left()} FROM {HOURLY} WHERE series = {Series.PROJECT_TAG} AND provider = '{SESSION}' "
-        "AND part = held AND hour >= ?"
-    )
-    removed = f"SELECT project, hour, {_right()} FROM {PIECES} WHERE part = held AND session IS NOT NULL AND hour >= ?"
-    both = f"SELECT owner, hour, {ordered} FROM ({rows}) x UNION ALL {held} UNION ALL {removed}"
-    return _unlike(both, f"{hexed('owner')} || ' hour ' || hour", "owner, hour")
 
 
 def _coarse_sql(hours: int, coarse: int, fine: int, ready: str) -> str:
