@@ -1,9 +1,8 @@
 """The spending of an hour is posted exactly once after its end, and late rows as corrections."""
 
-from typing import Any
-
 import pytest
 from support.billing import DOLLAR, attempt_at, target
+from support.statement_work import count_steps, note_statements
 from support.usage import insert_rows, usage_row
 
 from gateway.billing.ledger_close import HOUR_US, LedgerClose
@@ -12,7 +11,6 @@ from gateway.errors import Unavailable
 from gateway.metering.models import CREDITS
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.usage_table import raw_id
-from gateway.store.database import Database
 from gateway.store.documents import Documents
 
 BEGAN_US = 1_750_000_000_000_000  # 2025-06-15T15:06:40Z, when the attempts of conftest begin
@@ -146,28 +144,8 @@ def test_calls_with_own_keys_are_not_posted(one, hours, account, used):
     assert hours.close() == 0 and entries(one, account) == []
 
 
-def count_steps(database: Database, reads: list[tuple[str, Any]]) -> int:
-    """Return how many hundreds of steps of SQLite's virtual machine the statements take."""
-    steps = 0
-
-    def count() -> int:
-        nonlocal steps
-        steps += 1
-        return 0
-
-    def run() -> None:
-        connection = database.peewee.connection()
-        connection.set_progress_handler(count, 100)
-        for sql, params in reads:
-            database.fetch(sql, params)
-        connection.set_progress_handler(None, 0)
-
-    database.read(run)
-    return steps
-
-
 @pytest.mark.parametrize("late", [False, True], ids=["recorded at once", "recorded a year later"])
-def test_the_work_to_close_many_hours_grows_linearly_with_the_rows(one, hours, account, monkeypatch, late):
+def test_the_work_to_close_many_hours_grows_linearly_with_the_rows(one, hours, account, late):
     """Re-rated rows are recorded later, for each hour of the past."""
     if one.database.kind != "sqlite":
         pytest.skip("counts the steps of SQLite's statements")
@@ -179,17 +157,10 @@ def test_the_work_to_close_many_hours_grows_linearly_with_the_rows(one, hours, a
         rows = [usage_row(BEGAN_US + (first + hour) * HOUR_US, **given) for hour in range(count) for _ in range(10)]
         insert_rows(one.database, *rows)
         one.database.write(lambda: one.database.execute("DELETE FROM document"))
-        reads = []
-        execute = Database.execute
-
-        def noting(self, sql, params=(), run=execute, noted=reads):
-            if "FROM usage" in sql or "FROM removed_spend" in sql:
-                noted.append((sql, params))
-            return run(self, sql, params)
-
-        monkeypatch.setattr(Database, "execute", noting)
-        assert hours.close() == len(rows)
-        monkeypatch.setattr(Database, "execute", execute)
+        with pytest.MonkeyPatch.context() as patch:
+            noted = note_statements(patch)
+            assert hours.close() == len(rows)
+        reads = [(sql, params) for sql, params in noted if "FROM usage" in sql or "FROM removed_spend" in sql]
         steps.append(count_steps(one.database, reads))
     assert steps[1] < 5 * steps[0] * 1.5
 

@@ -25,7 +25,7 @@ LATEST = 500  # rows of each project in which names of tags are searched
 def read_tag_steps(visitor: Visitor, chosen: dict[str, str], group: str, tag: str) -> list[dict[str, Any]]:
     """Return the hours or days of a period in the form of the usage report, each with its parts by `group` ("session",
     or "tag" with the name `tag`)."""
-    steps: list[dict[str, Any]] = usage_of(visitor, chosen)["activity"]
+    steps: list[dict[str, Any]] = usage_of(visitor, chosen, broken_down=False)["activity"]
     given = read_fields(ActivityQuery, chosen)
     window = read_window(given, visitor.services.clock.now_us())
     database = visitor.services.store.database

@@ -110,7 +110,10 @@ def _read_steps(visitor: Visitor, chosen: dict[str, str], grouping: Grouping, ta
         steps: Steps = usage_of(visitor, {**chosen, "groupBy": grouping.report})["activity"]
         return steps
     by_app = apps_of(visitor, chosen)
-    return [{**step, APPS: by_app.get(step["date"], [])} for step in usage_of(visitor, chosen)["activity"]]
+    return [
+        {**step, APPS: by_app.get(step["date"], [])}
+        for step in usage_of(visitor, chosen, broken_down=False)["activity"]
+    ]
 
 
 def _read_figures(steps: Steps, earlier: Steps, parts: str, name: Name, measure: str) -> dict[str, Any]:

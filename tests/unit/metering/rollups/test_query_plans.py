@@ -1,35 +1,22 @@
 """No step of the work on rollups reads a table from end to end: each would do so thousands of times."""
 
 import re
-from typing import Any
 
 import pytest
+from support.statement_work import count_steps, note_statements
 from support.usage import insert_rows, usage_row
 
 from gateway.clock import DAY_US, HOUR_US
 from gateway.metering.rollups import late, purge
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
-from gateway.store.database import Database
+from gateway.metering.rollups.queries import RollupQuestion, at_once, fetch_top
+from gateway.metering.rollups.rollup_table import Series
 
 # As SQLite names its ways: a whole table, all rows of a series, all rows posted before a moment.
 WASTEFUL = re.compile(r"SCAN (w|u|t|r|v|usage|team_usage|rollup)\b|\(series=\?\)$|\(posted_at<\?\)")
 # Once, at the beginning.
 ALLOWED = "SELECT 1 FROM usage WHERE posted_at <"
-
-
-def note_statements(monkeypatch) -> list[tuple[str, Any]]:
-    """Record all statements from now on, with their params."""
-    noted: list[tuple[str, Any]] = []
-    for name in ("execute", "execute_many"):
-        method = getattr(Database, name)
-
-        def noting(self, sql, params=(), run=method):
-            noted.append((sql, params))
-            return run(self, sql, params)
-
-        monkeypatch.setattr(Database, name, noting)
-    return noted
 
 
 @pytest.mark.parametrize("most", [8_000, 20], ids=["whole hours", "pieces of hours"])
@@ -81,3 +68,25 @@ def test_computing_an_hour_anew_reads_the_rows_of_about_that_hour_in_small_steps
             plan = database.read(lambda asked=(explain, params): database.fetch(*asked))
             assert "request >=" in str(plan) and "Index Cond" in str(plan), plan
     assert len(sizes) > 2 and sum(sizes) <= 5 * 3 and max(sizes) <= 7
+
+
+def test_the_most_expensive_sessions_are_found_without_grouping_all_figures(sqlite_url, open_store) -> None:
+    database = open_store(sqlite_url)
+    now_us = database.now_us()
+    project = bytes([1]) * 16
+    given = {"posted_at": now_us, "project": project}
+    insert_rows(
+        database,
+        *[usage_row(now_us - n % 3 * HOUR_US, session=f"s{n % 4000}", cost_nusd=n, **given) for n in range(8000)],
+    )
+    Rollups(database).catch_up()
+    hour = now_us // HOUR_US
+    question = RollupQuestion(Series.PROJECT_TAG, [project], hour - 5, hour + 1, "all", ("name",))
+    with pytest.MonkeyPatch.context() as patch:
+        noted = note_statements(patch)
+        found = at_once(database, lambda: fetch_top(database, question, 10))
+    assert [row.value[0] for row in found][:2] == ["s3999", "s3998"]
+    reads = [(sql, params) for sql, params in noted if "FROM rollup WHERE" in sql]
+    costs = "SELECT name, sum(cost_nusd) FROM rollup WHERE series = ? AND owner = ? GROUP BY name"
+    least = count_steps(database, [(costs, (Series.PROJECT_TAG, project))])
+    assert count_steps(database, reads) < 2 * least

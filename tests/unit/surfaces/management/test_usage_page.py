@@ -5,8 +5,10 @@ from html import unescape
 
 import pytest
 from support.management import Person, Tenants
+from support.statement_work import note_statements
 
 from gateway.accounts import keys
+from gateway.metering.rollups.rollup_table import DAILY, Series
 from gateway.surfaces.console.shown_figures import show_change
 
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
@@ -35,6 +37,17 @@ def read(tenants: Tenants, who: Person, query: str = "") -> str:
 
 def requests_of(page: str) -> int:
     return int(re.findall(r'<dt>Requests</dt><dd><span title="(\d+)"', page)[0])
+
+
+@pytest.mark.parametrize("group", ["session", "tag", "app"])
+def test_pages_that_show_no_models_do_not_read_their_sums(used: Tenants, group: str) -> None:
+    """Models of each day are most of the sums of a year."""
+    with pytest.MonkeyPatch.context() as patch:
+        noted = note_statements(patch)
+        read(used, used["acme owner"], f"?timeRange=365d&tag=team&groupBy={group}")
+    series = {params[0] % DAILY for sql, params in noted if "FROM rollup WHERE series = ?" in sql}
+    assert Series.PROJECT in series
+    assert Series.PROJECT_MODEL not in series
 
 
 def test_managers_see_what_all_spent_and_developers_what_their_own_keys_did(used: Tenants) -> None:
