@@ -9,7 +9,7 @@ from support.gateways import LocalGateway
 from support.scim_client import MEDIA, IdentityProvider, add_member
 from support.shared import Tenant
 
-from gateway.accounts import members
+from gateway.accounts import identities, members
 from gateway.accounts.service_accounts import ServiceAccountDraft
 from gateway.surfaces.scim import scim_call
 
@@ -93,6 +93,71 @@ def test_a_token_sees_and_changes_its_organization_alone(gateway: Tenant, direct
     assert guest["id"] != person["id"] and "title" not in guest
     rival("DELETE", f"/Users/{guest['id']}")
     assert directory("GET", f"/Users/{person['id']}")["active"] is True
+
+
+def sign_up_as(gateway: Tenant, email: str) -> str:
+    """Let another organization invite an address and accept the invitation in its place; returns the session."""
+    services = gateway.services
+    _, _, key = gateway.settle(f"attacker-{gateway.organization_id}", 0)
+    attacker = services.accounts.authentication.caller(key)
+    inviter = members.list_members(services.store.database, attacker.organization_id)[0].user_id
+    invitation = services.management.invitations.invite(attacker.organization_id, email, "developer", actor=inviter)
+    body = {"token": invitation.token, "password": "a long enough password", "name": "Mallory"}
+    answer = send(gateway, "POST", "/auth/sign-up/email", body)
+    assert answer.status_code == 200, answer.text
+    session: str = answer.json()["token"]
+    return session
+
+
+def organizations_of(gateway: Tenant, session: str) -> list[str]:
+    answer = send(gateway, "GET", "/orgs", Authorization=f"Bearer {session}")
+    return [organization["id"] for organization in answer.json()["organizations"]]
+
+
+def test_an_account_that_another_organization_made_for_an_address_is_not_provisioned(
+    gateway: Tenant, directory: IdentityProvider
+) -> None:
+    address = f"ceo@{gateway.organization_id}.example"
+    session = sign_up_as(gateway, address)
+    refused = directory("POST", "/Users", {"userName": address}, status=409)
+    assert refused["scimType"] == "uniqueness" and "Invite" in refused["detail"]
+    assert gateway.organization_id not in organizations_of(gateway, session)
+    # The person of the account joins by an invitation of this organization, and can be provisioned then.
+    owner = add_member(gateway, gateway.organization_id, f"owner@{gateway.organization_id}.example", "owner")
+    invite = gateway.services.management.invitations.invite
+    token = invite(gateway.organization_id, address, "developer", actor=owner.user_id).token
+    joined = send(gateway, "POST", "/auth/accept-invitation", {"token": token}, Authorization=f"Bearer {session}")
+    assert joined.status_code == 200, joined.text
+    assert directory("POST", "/Users", {"userName": address})["active"] is True
+
+
+def test_an_account_with_a_changed_address_and_an_identity_from_outside_is_not_provisioned(
+    gateway: Tenant, directory: IdentityProvider
+) -> None:
+    other, _, _ = gateway.settle(f"renaming-{gateway.organization_id}", 0)
+    elsewhere = IdentityProvider.of(gateway, other)
+    mallory = elsewhere("POST", "/Users", {"userName": f"mallory@{other}.example"})
+    database = gateway.services.store.database
+    user_id = database.query_row("SELECT user_id FROM member WHERE id = ?", (mallory["id"],))[0]
+
+    def link() -> None:
+        place = (other, "idp_1", "https://issuer.example", "m", user_id, f"mallory@{other}.example")
+        identities.insert_identity(*place, actor=user_id, now=1)
+
+    database.write(link)
+    address = f"cfo@{gateway.organization_id}.example"
+    elsewhere.patch(f"/Users/{mallory['id']}", {"op": "Replace", "path": "userName", "value": address})
+    assert database.query_row("SELECT email FROM user WHERE id = ?", (user_id,))[0] == address
+    directory("POST", "/Users", {"userName": address}, status=409)
+
+
+def test_an_account_without_a_sign_in_is_provisioned_by_several_organizations(
+    gateway: Tenant, directory: IdentityProvider
+) -> None:
+    other, _, _ = gateway.settle(f"second-{gateway.organization_id}", 0)
+    address = f"both@{other}.example"
+    IdentityProvider.of(gateway, other)("POST", "/Users", {"userName": address})
+    assert directory("POST", "/Users", {"userName": address})["active"] is True
 
 
 def test_hostile_bodies_are_refused_with_an_error_of_scim(gateway: Tenant, directory: IdentityProvider) -> None:

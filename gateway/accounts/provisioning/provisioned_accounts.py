@@ -1,8 +1,9 @@
-"""Accounts that provisioning created and that belong to one organization alone."""
+"""The accounts that provisioning may change, and those that it may add to an organization."""
 
 from gateway.accounts.models import Member, User
 from gateway.accounts.provisioning.models import ScimUser
 from gateway.accounts.sso_models import UserIdentity
+from gateway.store.database import Database
 
 
 def organization_of_account(user_id: str) -> str:
@@ -22,3 +23,16 @@ def organization_of_account(user_id: str) -> str:
     if not made.exists() or foreign.exists():
         return ""
     return organization_id
+
+
+def has_outside_sign_in(database: Database, user: User, organization_id: str) -> bool:
+    """Return whether an account can be signed in to in a way that proves nothing about its e-mail address: with a
+    password, a passkey, or an identity at a provider of another organization. Within a read or write.
+
+    The gateway does not verify the address of an invited person, because the inviter knows the token. The account may
+    therefore belong to another person than the one whom an identity provider names.
+    """
+    if user.password_hash or database.fetch("SELECT 1 FROM passkey WHERE user_id = ? LIMIT 1", (user.id,)):
+        return True
+    trusted = UserIdentity.organization.in_(("", organization_id)) & (UserIdentity.email == user.email)
+    return UserIdentity.select().where(UserIdentity.user_id == user.id, ~trusted).exists()

@@ -12,7 +12,7 @@ from gateway.accounts.members import change_member, end_sign_ins, insert_member
 from gateway.accounts.models import ApiKey, Member, User
 from gateway.accounts.provisioning import user_rows
 from gateway.accounts.provisioning.models import ScimGroupMember, ScimUser
-from gateway.accounts.provisioning.provisioned_accounts import organization_of_account
+from gateway.accounts.provisioning.provisioned_accounts import has_outside_sign_in, organization_of_account
 from gateway.accounts.provisioning.provisioning_client import GroupEffect, ProvisioningClient, StaleVersion
 from gateway.accounts.provisioning.user_rows import ProvisionedUser, UserLookup, UserValues
 from gateway.control.version import Control
@@ -71,6 +71,7 @@ class ProvisionedUsers:
             if account is not None and account.kind != "person":
                 raise Conflict(f"There is already an account with the address {email}.", code="user_exists")
             if known is None:
+                self._check_may_add(client.organization_id, account)
                 member_id = self._add(client, new_ids, email, values, now)
             else:
                 member_id = self._adopt(client, known, values, now)
@@ -123,6 +124,15 @@ class ProvisionedUsers:
             _audit("scim_user.delete", member_id, client, detail, now)
 
         commit(self._database, self._control, work)
+
+    def _check_may_add(self, organization_id: str, account: User | None) -> None:
+        """Raise Conflict if the account of a new member may belong to another person."""
+        if account is not None and has_outside_sign_in(self._database, account, organization_id):
+            raise Conflict(
+                f"There is already an account with the address {account.email}, outside of this organization. "
+                "Invite its person; the user can be provisioned once the invitation is accepted.",
+                code="user_exists",
+            )
 
     def _add(
         self, client: ProvisioningClient, new_ids: tuple[str, str], email: str, values: UserValues, now: int

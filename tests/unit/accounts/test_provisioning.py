@@ -68,6 +68,11 @@ def elsewhere(company: Any, email: str) -> str:
     return members.add_member(*stores, other.id, email, "owner", password_hash="x", actor="operator").id
 
 
+def join(company: Any, email: str) -> None:
+    """Add a person with an account, as an accepted invitation does."""
+    members.add_member(company.database, company.control, company.organization_id, email, actor="operator")
+
+
 def test_a_created_user_is_a_member_with_an_account_without_password(directory: Directory) -> None:
     user = directory.users.create(directory.client, ADA)
     assert (user.role, user.active, user.user_name, user.external_id) == ("developer", True, "Ada@Example.com", "e-1")
@@ -132,6 +137,7 @@ def test_a_deactivated_person_loses_keys_sign_ins_and_access_tokens(directory: D
 def test_a_person_of_two_organizations_loses_one_membership_only(directory: Directory) -> None:
     company = directory.company
     other = elsewhere(company, "ada@example.com")
+    join(company, "ada@example.com")
     ada = directory.users.create(directory.client, ADA)
     sessions = Sessions(company.database, company.secrets)
     token = sessions.open(ada.user_id).token
@@ -223,6 +229,9 @@ def test_the_account_changes_only_while_it_belongs_to_the_organization_alone(dir
 
 def test_an_account_that_existed_before_keeps_its_address(directory: Directory) -> None:
     elsewhere(directory.company, "ada@example.com")
+    with pytest.raises(Conflict, match="Invite its person"):
+        directory.users.create(directory.client, ADA)
+    join(directory.company, "ada@example.com")
     ada = directory.users.create(directory.client, ADA)
     assert directory.change(ada.id, email="stolen@example.com").account_email == "ada@example.com"
 
