@@ -7,7 +7,7 @@ provider may speak for its domain, and the account has no other identity, no sec
 from functools import partial
 
 from gateway import ids
-from gateway.accounts import group_rules, identities, members
+from gateway.accounts import audit, group_rules, identities, members
 from gateway.accounts.changes import commit
 from gateway.accounts.identity_providers import IdentityProvider
 from gateway.accounts.models import Member, Organization, Role, User
@@ -101,6 +101,8 @@ class SsoAccounts:
                 if user is not None:
                     self._check_may_connect(provider, user)
                     user_id = user.id
+                    if not provider.organization_id:
+                        self._end_other_sign_ins(provider, user_id, now)
                 else:
                     user_id = self._create(provider, identity, new_user_id, now)
                 self._link(provider, identity, user_id, now)
@@ -140,6 +142,20 @@ class SsoAccounts:
             member = _member(provider.organization_id, user.id)
             if member is None or member.status != "active" or member.role == "owner":
                 raise Conflict(CONNECT, code="sso_conflict")
+        elif _owns_any(user.id):
+            raise Conflict(CONNECT, code="sso_conflict")
+
+    def _end_other_sign_ins(self, provider: IdentityProvider, user_id: str, now: int) -> None:
+        """End the password, passkeys and sessions of an account that is connected by its address.
+
+        The address is verified now, but was not when the account was created: an inviter can accept an invitation in
+        place of the invited person.
+        """
+        ended = members.end_sign_ins(user_id)
+        User.update(password_hash="", updated_at=now).where(User.id == user_id).execute()
+        passkeys = self._database.execute("DELETE FROM passkey WHERE user_id = ?", (user_id,)).rowcount
+        detail = {"sessions": ended, "passkeys": passkeys}
+        audit.append("session.delete_others", user_id, actor=actor_of(provider), at_us=now, detail=detail)
 
     def _create(self, provider: IdentityProvider, identity: ProviderIdentity, user_id: str, now: int) -> str:
         """Insert the user. The organizations follow in `_join`, which must find at least one."""
@@ -211,6 +227,11 @@ def _to_join(provider: IdentityProvider, identity: ProviderIdentity, user_id: st
         if provider.role or group_rules.entitle(rules, groups).matched:
             chosen.append(organization_id)
     return chosen
+
+
+def _owns_any(user_id: str) -> bool:
+    owner = (Member.user == user_id) & (Member.role == "owner") & (Member.status == "active")
+    return Member.select().where(owner).exists()
 
 
 def _member(organization_id: str, user_id: str) -> Member | None:

@@ -147,6 +147,38 @@ def test_owners_and_accounts_with_a_second_factor_are_not_connected_by_address(
     assert "already an account" in refused(tenant, browser, browser.to_callback("linking"))
 
 
+def test_owners_are_not_connected_by_address(tenant: Tenant, browser: Browser, alice: Account) -> None:
+    database = tenant.services.store.database
+    database.write(lambda: members.Member.update(role="owner").where(members.Member.user == user_of(tenant)).execute())
+    assert "already an account" in refused(tenant, browser, browser.to_callback("linking"))
+
+
+def user_of(tenant: Tenant) -> str:
+    """Return the id of the newest account."""
+    sql = 'SELECT id FROM "user" ORDER BY id DESC LIMIT 1'
+    user_id: str = tenant.services.store.database.query_row(sql)[0]
+    return user_id
+
+
+def test_a_connection_by_address_ends_what_opened_the_account_before(
+    tenant: Tenant, browser: Browser, alice: Account
+) -> None:
+    """Another organization may have invited the address and chosen the password."""
+    management = tenant.services.management
+    user_id = user_of(tenant)
+    hashed = tenant.services.background.passwords.hash("a long enough password")
+    database = tenant.services.store.database
+    database.write(lambda: members.User.update(password_hash=hashed).where(members.User.id == user_id).execute())
+    session = management.sessions.open(user_id).token
+    credentials = {"email": alice.email, "password": "a long enough password"}
+    assert httpx.post(f"{tenant.address}/auth/sign-in/email", json=credentials, timeout=60).status_code == 200
+    assert browser.sign_in("linking").status_code == 303
+    assert httpx.post(f"{tenant.address}/auth/sign-in/email", json=credentials, timeout=60).status_code == 401
+    headers = {"Authorization": f"Bearer {session}"}
+    assert httpx.get(f"{tenant.address}/orgs", headers=headers, timeout=60).status_code == 401
+    assert browser.me() is not None
+
+
 def test_people_without_an_account_are_refused_unless_the_provider_creates_accounts(
     tenant: Tenant, browser: Browser, provider: FakeIdentityProvider
 ) -> None:
