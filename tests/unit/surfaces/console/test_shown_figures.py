@@ -1,7 +1,13 @@
 import pytest
 
 from gateway.money import NANO
-from gateway.surfaces.console.shown_figures import round_cost, round_count, show_cost, show_count
+from gateway.surfaces.console.shown_figures import (
+    round_cost,
+    round_count,
+    show_cost,
+    show_count,
+    show_fine_cost,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,3 +28,10 @@ def test_long_counts_get_a_unit(count: int, shown: str) -> None:
 def test_the_exact_value_is_in_the_title() -> None:
     assert show_cost("0.000123") == '<span title="$0.000123">&lt;$0.01</span>'
     assert show_count(12_345) == '<span title="12,345">12.3K</span>'
+
+
+def test_parts_of_a_cost_have_four_decimals() -> None:
+    assert show_fine_cost("0.1755") == '<span title="$0.1755">$0.1755</span>'
+    assert show_fine_cost(1_234_560_000) == '<span title="$1.23456">$1.2346</span>'
+    assert show_fine_cost(99_999) == '<span title="$0.000099999">&lt;$0.0001</span>'
+    assert show_fine_cost(0) == '<span title="$0">$0.0000</span>'
