@@ -146,10 +146,19 @@ class Settlements:
         the deadline of the request, the intent is left to a later `reap`. Unavailable."""
         request = terms.request
         try:
-            if not ticket.written_soon():
-                left_s = terms.context.deadline - self.clock.monotonic()
-                ticket.wait(max(0.0, min(self.wait_s, left_s)))
+            self._wait(ticket, terms.context)
         except BaseException:
             self._posting.append((ticket, request, attempt))
             raise
         self.intents.end(request, attempt)
+
+    def await_record(self, context: RequestContext) -> None:
+        """Wait until the settlement of an answer that settled early is durable, with the time limits of `confirm`.
+        Unavailable."""
+        if context.record is not None:
+            self._wait(context.record, context)
+
+    def _wait(self, ticket: Ticket, context: RequestContext) -> None:
+        if not ticket.written_soon():
+            left_s = context.deadline - self.clock.monotonic()
+            ticket.wait(max(0.0, min(self.wait_s, left_s)))

@@ -52,7 +52,8 @@ class RequestContext(Struct, eq=False):
     providers. `session` is the session of an agent, as `session_ids`
     stores it; `session_nusd` and `run_nusd` are the budgets that headers set for it and for its run, None without.
     `attribution` is () unless usage rows have a label, a session or metadata; then its last two values are session and
-    metadata as stored there.
+    metadata as stored there. `settles_early`: the answer is prepared while its settlement is written; `record` is the
+    ticket of that settlement, for which the surface waits before it sends the answer.
     """
 
     request_id: str
@@ -81,6 +82,8 @@ class RequestContext(Struct, eq=False):
     attribution: tuple[Any, ...] = ()
     session_nusd: int | None = None
     run_nusd: int | None = None
+    settles_early: bool = False
+    record: Ticket | None = None
 
     def attribute(self) -> None:
         """Compute `attribution`, after label, session or metadata were set."""

@@ -26,6 +26,7 @@ from gateway.metering.models import CREDITS
 from gateway.metering.usage_table import write_row, write_teams
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
+from gateway.runtime.threads import give_way
 from gateway.store.journal import Row, Ticket
 
 UNWRITTEN = "a usage record could not be written and will be recovered: %s"
@@ -137,7 +138,8 @@ class Settlement(OutputReservation, eq=False):
         """Record a successful end and wait until it is durable; fills `charge`, `overrun` and a missing `usage`.
 
         Unavailable after a timeout: the record is still written as soon as the store is back. With a retained payload,
-        the surface writes the answer first and waits for the row; if it has ended already, this method waits.
+        the surface writes the answer first and waits for the row; if it has ended already, this method waits. An answer
+        that settles early waits in `Settlements.await_record`.
         """
         call = self.price(attempt)
         number = attempt.number
@@ -154,15 +156,23 @@ class Settlement(OutputReservation, eq=False):
         cost_nusd = attempt.charge.total
         row = row_of(self.terms, attempt, call.mode, owner.clock.now_us())
         rows = self._entry(call, row, number, cost_nusd)
+        context = self.terms.context
+        ticket = None
         try:
-            ticket = owner.journal.append(*rows)
+            if context.settles_early and owner.journal.commits_at_once:
+                context.record = owner.post(rows, self.terms.request, number)
+            else:
+                ticket = owner.journal.append(*rows)
         finally:
             self._reservation.settle(cost_nusd, call.mode == CREDITS)
             if call.key_reservation is not None:
                 self._end(call, cost_nusd)
             if self._slot is not None:
                 self._release_slot(attempt.usage)
-        owner.confirm(ticket, self.terms, number)
+        if ticket is None:
+            give_way()  # the commit begins before the answer is prepared
+        else:
+            owner.confirm(ticket, self.terms, number)
         return attempt
 
     def abandon(self, attempt: Attempt) -> None:

@@ -83,18 +83,27 @@ class Executor(Generic[R]):
         self._timeouts = settings.timeouts
         self._run_settings = RunSettings(settings.timeouts, settings.metering.drain_s, self._default_output)
 
-    def generate(self, context: RequestContext, request: R) -> Answer:
-        """Return the complete, settled answer. Raises the error for the caller."""
+    def generate(self, context: RequestContext, request: R, early: bool = False) -> Answer:
+        """Return the complete, settled answer. Raises the error for the caller.
+
+        `early`: the settlement may still be written; the caller must call `await_record` before it sends the answer.
+        """
         route_plan, request = self._plan(context, request)
         deadline = min(context.deadline, context.started + self._timeouts.plain_s)
         if key := self._cache.key_of(context, request, route_plan.plan):
             shared = SharedRequest(context, request, route_plan, key, deadline)
             return Answer(*self._coalescing.generate(shared, self))
         run = self._admit(context, request, route_plan, deadline)
+        # The repair of JSON may end in an error after the settlement.
+        context.settles_early = early and not request.options.heal
         try:
             return Answer(self.answer(run), run.outcome)
         finally:
             run.settlement.close()
+
+    def await_record(self, context: RequestContext) -> None:
+        """Wait until the settlement of an early answer is durable. Unavailable."""
+        self._settlements.await_record(context)
 
     def stream(self, context: RequestContext, request: R) -> StreamedAnswer:
         """Return a streamed answer that has begun: providers that failed before the first content were skipped.

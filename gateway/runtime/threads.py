@@ -87,6 +87,8 @@ class OwnThread:
             self._waiter = Waiter()
             self._done.start(self._end)
             self._wake.release()
+            # On a single core the thread reaches its first wait for the disk now, instead of when this one waits.
+            os.sched_yield()
         except BaseException:
             after()
             raise

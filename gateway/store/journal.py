@@ -160,6 +160,7 @@ class Journal:
         self._late_since_us = 0  # the time from which rows wait because of failed commits; 0: none wait
         self.pending = self.posted = self.failed = self.largest_batch = self.commits = 0
         self.commit_s = 0.0
+        self._lone = False  # the last batch was that of one request
         self._task = spawn(self._run)
         self._watch = spawn(self._stir_late_ones)
 
@@ -185,6 +186,11 @@ class Journal:
         batch.entries.append(ticket)
         self.pending += 1
         return ticket
+
+    @property
+    def commits_at_once(self) -> bool:
+        """Return whether the writer is idle, and will not gather the next appends with those of other requests."""
+        return self._lone and self._writing is None
 
     def flush(self, timeout_s: float) -> None:
         """Wait until all appends so far are settled and in the store. Unavailable when `timeout_s` passes first."""
@@ -224,15 +230,14 @@ class Journal:
 
     def _run(self) -> None:
         others = IdleWait(LINGER_S)
-        lone = False
         while self._queue or not self._closing:
             self._wake.wait()
             self._wake.clear()
             while self._queue:
-                if not self._closing and not (lone and len(self._queue[0].entries) <= LONE):
+                if not self._closing and not (self._lone and len(self._queue[0].entries) <= LONE):
                     others.wait()
                 batch = self._take_batch()
-                lone = len(batch.entries) <= LONE
+                self._lone = len(batch.entries) <= LONE
                 if not self._post(batch.entries):
                     return
                 self.pending -= len(batch.entries)

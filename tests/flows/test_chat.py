@@ -3,6 +3,7 @@
 import json
 
 import gevent
+import gevent.event
 import httpx
 import openai
 import pytest
@@ -59,6 +60,31 @@ def test_every_answer_has_one_durable_usage_row_when_its_last_byte_leaves(
     answer = client.chat.completions.create(model=MODEL, messages=HELLO)
     (row,) = rows_of(gateway, answer.metadata["log_id"])
     assert (row.input, row.output, row.cost_nusd) == (1000, 500, 450_000)
+
+
+def test_an_answer_that_is_prepared_while_its_row_is_written_leaves_after_the_commit(
+    client: OpenAI, gateway: LocalGateway, upstream: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.script(Answer("First."), Answer("Second."))
+    client.chat.completions.create(model=MODEL, messages=HELLO)  # after a lone request the next one is settled early
+    database = gateway.services.store.database
+    write = database.write
+    began, held = gevent.event.Event(), gevent.event.Event()
+
+    def write_later(*given, **named):
+        began.set()
+        held.wait()
+        return write(*given, **named)
+
+    monkeypatch.setattr(database, "write", write_later)
+    asking = gevent.spawn(raw, gateway, {"model": MODEL, "messages": HELLO})
+    began.wait()
+    gevent.sleep(0.2)  # an answer that does not wait would arrive meanwhile
+    assert not asking.ready()
+    held.set()
+    answer = asking.get(timeout=60).json()
+    assert answer["choices"][0]["message"]["content"] == "Second."
+    assert len(rows_of(gateway, answer["metadata"]["log_id"])) == 1
 
 
 def test_a_stream_ends_with_usage_and_metadata_by_default(client: OpenAI, upstream: FakeOpenAI) -> None:

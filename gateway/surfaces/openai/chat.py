@@ -47,15 +47,17 @@ def read_here(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, 
 def _answer(services: Services, context: RequestContext, request: ChatRequest) -> Outbound:
     if request.requirements.stream:
         return _stream(services, context, request)
-    answer = services.engine.chat.generate(context, request)
+    engine = services.engine.chat
+    answer = engine.generate(context, request, early=True)
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
-    headers = headers_of(facts, services.clock, streamed=False)
     if answer.result.large:
         results = [answer.result]
         del answer  # so that the thread has the only reference to the result, and frees it
         written = compute(chat_writer.reply_last, results, facts)
     else:
         written = chat_writer.reply(answer.result, facts)
+    engine.await_record(context)
+    headers = headers_of(facts, services.clock, streamed=False)  # after the wait, since they name the time it took
     return http_responses.json_reply(written, context.shown_id, headers=headers)
 
 

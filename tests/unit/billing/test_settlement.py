@@ -1,6 +1,8 @@
 import dataclasses
+from functools import partial
 
 import gevent
+import gevent.event
 import pytest
 from support.billing import DOLLAR, WRITES, admission_of, attempt_at, request_of, target
 
@@ -77,6 +79,64 @@ def test_after_a_timeout_the_intent_ends_with_the_row(one, account, used, monkey
     assert one.intents.open_count() == 1
     one.rest()
     assert one.intents.open_count() == 0 and spent(one, account) == (20_000, 20_000, 20_000)
+
+
+def settle_once(one, account, used):
+    """Settle a request that comes alone, after which the journal commits the next one at once."""
+    settlement = begun(one, account)
+    settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+    settlement.close()
+
+
+def test_an_early_settlement_is_written_while_its_answer_is_prepared(one, account, used, monkeypatch):
+    settle_once(one, account, used)
+    settlement = begun(one, account)
+    one.context.settles_early = True
+    began, held = gevent.event.Event(), gevent.event.Event()
+
+    def write_later(write, *given):
+        began.set()
+        held.wait()
+        return write(*given)
+
+    with monkeypatch.context() as patch:
+        for name in WRITES:
+            patch.setattr(one.money, name, partial(write_later, getattr(one.money, name)))
+        settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+        assert began.is_set() and one.rows() == []
+        waiting = gevent.spawn(one.settlements.await_record, one.context)
+        gevent.sleep(0)
+        assert not waiting.ready()
+        held.set()
+        waiting.get(timeout=60)
+    assert len(one.rows()) == 1
+    settlement.close()
+    one.rest()
+    assert one.intents.open_count() == 0 and spent(one, account) == (40_000, 40_000, 40_000)
+
+
+def test_an_early_settlement_that_is_not_written_in_time_is_an_error(one, account, used, monkeypatch):
+    settle_once(one, account, used)
+    settlement = begun(one, account)
+    one.context.settles_early = True
+    one.settlements.wait_s = 0.01
+    with monkeypatch.context() as patch:
+        for name in WRITES:
+            patch.setattr(one.money, name, away)
+        settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+        with gevent.Timeout(60), pytest.raises(Unavailable):
+            one.settlements.await_record(one.context)
+    settlement.close()
+    one.rest()
+    assert one.intents.open_count() == 0 and spent(one, account) == (40_000, 40_000, 40_000)
+
+
+def test_a_settlement_that_may_be_early_waits_while_the_journal_gathers_others(one, account, used):
+    settlement = begun(one, account)
+    one.context.settles_early = True
+    assert not one.journal.commits_at_once
+    settlement.settle(attempt_at(target(), usage=used, finish="stop"))
+    assert len(one.rows()) == 1 and one.context.record is None
 
 
 def test_settling_twice_counts_once(one, account, used):
