@@ -16,9 +16,9 @@ from gateway.providers.identities.identity_calls import (
     JSON,
     IdentityCalls,
     read_token_file,
-    refusal,
     refused,
     text_in,
+    text_of,
 )
 from gateway.transport.upstream_responses import Answer
 
@@ -71,9 +71,7 @@ class RoleCredentials:
         if chosen:
             return chosen
         answer = self._calls.call(IMDS, "GET", self._instance_url(REGION_PATH), self._instance_headers())
-        if answer.status != 200:
-            raise refusal(IMDS, answer)
-        return text_in(IMDS, {"region": answer.body.decode("utf-8", "replace").strip()}, "region")
+        return text_of(IMDS, answer, "region")
 
     def _by_web_identity(self, token: str, region: str) -> tuple[AccessKey, float, str]:
         role = self._environment.get("AWS_ROLE_ARN", "")
@@ -116,9 +114,7 @@ class RoleCredentials:
         answer = self._calls.call(IMDS, "GET", self._instance_url(ROLE_PATH), headers)
         if answer.status == 404:
             raise IdentityFailed("The EC2 instance has no role.")
-        if answer.status != 200:
-            raise refusal(IMDS, answer)
-        role = text_in(IMDS, {"role": answer.body.decode("utf-8", "replace").strip()}, "role")
+        role = text_of(IMDS, answer, "role")
         url = self._instance_url(ROLE_PATH + quote(role, safe="+=,.@_-"))
         values = self._calls.fetch(IMDS, "GET", url, headers)
         if values.get("Code", "Success") != "Success":
@@ -131,10 +127,7 @@ class RoleCredentials:
             raise IdentityFailed("AWS_EC2_METADATA_DISABLED forbids the instance role, and no other source is set.")
         url = self._instance_url("/latest/api/token")
         answer = self._calls.call(IMDS, "PUT", url, {"x-aws-ec2-metadata-token-ttl-seconds": TOKEN_SECONDS})
-        if answer.status != 200:
-            raise refusal(IMDS, answer)
-        token = text_in(IMDS, {"token": answer.body.decode("utf-8", "replace").strip()}, "token")
-        return {"x-aws-ec2-metadata-token": token}
+        return {"x-aws-ec2-metadata-token": text_of(IMDS, answer, "token")}
 
     def _instance_url(self, path: str) -> str:
         base = self._environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "") or IMDS_ADDRESS

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from gateway.errors import IdentityFailed
-from gateway.providers.google.external_account import ExternalAccount
+from gateway.providers.google.external_account import ExternalAccount, project_in, quota_headers
 from gateway.providers.google.service_account_tokens import SCOPE, TOKEN_URL
 from gateway.providers.identities.identity_calls import (
     FORM,
@@ -90,7 +90,7 @@ class GoogleIdentity:
         return reader(values, text)
 
     def _service_account(self, values: Mapping[str, Any], text: str) -> IssuedToken:
-        return IssuedToken(text, REREAD_S, "service account file", _project_in(values, "project_id"))
+        return IssuedToken(text, REREAD_S, "service account file", project_in(values, "project_id"))
 
     def _authorized_user(self, values: Mapping[str, Any], text: str) -> IssuedToken:
         """Return a token for the refresh token of a person, for gateways on a developer's machine."""
@@ -98,11 +98,10 @@ class GoogleIdentity:
         names = ("client_id", "client_secret", "refresh_token")
         form = {"grant_type": "refresh_token", **{name: text_in(place, values, name) for name in names}}
         answer = self._calls.fetch(TOKEN_SERVICE, "POST", TOKEN_URL, FORM, urlencode(form).encode())
-        project = _project_in(values, "quota_project_id")
-        headers = {"x-goog-user-project": project["project"]} if project else {}
+        project = project_in(values, "quota_project_id")
         lifetime_s = seconds_in(TOKEN_SERVICE, answer, "expires_in")
         token = text_in(TOKEN_SERVICE, answer, "access_token")
-        return IssuedToken(token, lifetime_s, "gcloud user credentials", project, headers)
+        return IssuedToken(token, lifetime_s, "gcloud user credentials", project, quota_headers(project))
 
     def _from_server(self) -> IssuedToken:
         answer = self._calls.call(SERVER, "GET", f"{self._at(TOKEN_PATH)}?scopes={quote(SCOPE, safe='')}", _headers())
@@ -124,7 +123,7 @@ class GoogleIdentity:
                 return {}
             if answer.status == 200 and answer.body.isascii():
                 self._project = answer.body.decode().strip()
-        return _project_in({"project": self._project}, "project")
+        return project_in({"project": self._project}, "project")
 
     def _at(self, path: str) -> str:
         host = self._environment.get(HOST_VARIABLE, "") or HOST
@@ -133,10 +132,3 @@ class GoogleIdentity:
 
 def _headers() -> dict[str, str]:
     return {**JSON, FLAVOR: "Google"}
-
-
-def _project_in(values: Mapping[str, Any], name: str) -> dict[str, str]:
-    project = values.get(name)
-    if isinstance(project, str) and project:
-        return {"project": project}
-    return {}

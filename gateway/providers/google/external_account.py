@@ -70,12 +70,8 @@ class ExternalAccount:
         url = values.get("token_url") or STS_URL
         answer = self._calls.fetch(STS, "POST", str(url), headers, urlencode(form).encode())
         token = text_in(STS, answer, "access_token")
-        project = values.get("quota_project_id")
-        found: dict[str, str] = {}
-        sent: dict[str, str] = {}
-        if isinstance(project, str) and project:
-            found["project"] = project
-            sent["x-goog-user-project"] = project
+        found = project_in(values, "quota_project_id")
+        sent = quota_headers(found)
         if impersonated:
             return self._impersonate(str(impersonated), values, token, IssuedToken("", 0, place, found, sent))
         lifetime_s = seconds_in(STS, answer, "expires_in") if "expires_in" in answer else LIFETIME_S
@@ -122,6 +118,21 @@ class ExternalAccount:
         signed["host"] = url.partition("://")[2].partition("/")[0].partition("?")[0]
         fields = [{"key": name, "value": value} for name, value in signed.items()]
         return quote(orjson.dumps({"url": url, "method": "POST", "headers": fields}).decode(), safe="")
+
+
+def project_in(values: Mapping[str, Any], name: str) -> dict[str, str]:
+    """Return the settings with the project that a file or an answer names; {} for none."""
+    project = values.get(name)
+    if isinstance(project, str) and project:
+        return {"project": project}
+    return {}
+
+
+def quota_headers(project: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers that bill calls to this project."""
+    if project:
+        return {"x-goog-user-project": project["project"]}
+    return {}
 
 
 def _unpack(source: Mapping[str, Any], text: str) -> str:

@@ -97,6 +97,13 @@ def read_object(place: str, body: bytes) -> dict[str, Any]:
     return value
 
 
+def text_of(place: str, answer: Answer, name: str) -> str:
+    """Return the text that is the body of a 200 answer. `name` is what the text is, for errors. IdentityFailed."""
+    if answer.status != 200:
+        raise refusal(place, answer)
+    return text_in(place, {name: answer.body.decode("utf-8", "replace").strip()}, name)
+
+
 def text_in(place: str, value: Mapping[str, Any], name: str) -> str:
     """Return a text that an answer must have. IdentityFailed."""
     text = value.get(name)
