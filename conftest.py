@@ -15,6 +15,10 @@ from greenlet import _greenlet  # noqa: E402
 _greenlet.enable_optional_cleanup(False)
 
 import gc  # noqa: E402
+
+# Nearly all objects of the imports live until the end; pytest_runtest_teardown collects.
+gc.disable()
+
 import os  # noqa: E402
 import shutil  # noqa: E402
 import signal  # noqa: E402
@@ -115,7 +119,6 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Freeze the collected objects, which live until the end: the garbage collector then skips them."""
-    gc.disable()
     try:
         return (yield)
     finally:

@@ -6,6 +6,7 @@ id and later the exit status of the program.
 """
 
 import array
+import gc
 import json
 import os
 import sys
@@ -15,13 +16,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 if __name__ == "__main__":
     sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
+    gc.disable()  # during the imports, whose objects live until the end; programs enable it
 
     from gevent import monkey
 
     monkey.patch_all()
 
 import _socket  # noqa: E402
-import gc  # noqa: E402
 import importlib  # noqa: E402
 import signal  # noqa: E402
 from collections.abc import Callable  # noqa: E402
@@ -138,6 +139,7 @@ def tell_end(program: int, line: int) -> None:
 
 def become(given: dict[str, Any], output: int, errors: int) -> None:
     """Become the program in this process."""
+    gc.enable()
     os.setpgid(0, 0)  # a test kills the program with everything that it started
     leftovers.end_with_parent()
     signal.signal(signal.SIGINT, signal.default_int_handler)
