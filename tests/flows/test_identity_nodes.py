@@ -11,11 +11,12 @@ import requests
 import websockets.sync.client
 from fakes.issuer import FakeIssuer
 from support import postgres
+from support.fleet import open_nodes
 from support.gateways import GatewayProcess
 from support.issuers import Issuer, make_key
 from support.scim_client import IdentityProvider
 from support.signed_in_owner import PASSWORD, SignedInOwner
-from support.spending import SECRETS, until
+from support.spending import until
 from support.worker_connections import Line, open_lines
 
 from gateway.accounts.sessions import PREFIX
@@ -86,21 +87,12 @@ class Person:
 def cluster(
     postgres_databases: postgres.Databases, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    folder, url = tmp_path_factory.mktemp("nodes"), postgres_databases.take()
-    environment = {"DATABASE_URL": url, "REDIS_URL": redis_url, "GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD}
-    environment |= {**SECRETS, "GATEWAY_SERVER_PUBLIC_URL": RESOURCE}  # access tokens are issued for one address
+    environment = {"REDIS_URL": redis_url, "GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD}
+    environment["GATEWAY_SERVER_PUBLIC_URL"] = RESOURCE  # access tokens are issued for one address
     environment["GATEWAY_ALLOW_PRIVATE_UPSTREAMS"] = "true"  # issuers of the test
-    nodes: list[GatewayProcess] = []
-    try:
-        for number in range(NODES):
-            nodes.append(GatewayProcess(folder / f"node{number}", WORKERS, **environment).start())
-            environment["GATEWAY_BOOTSTRAP_API_KEY"] = nodes[0].key
+    folder = tmp_path_factory.mktemp("nodes")
+    with open_nodes(postgres_databases, folder, NODES, WORKERS, **environment) as nodes:
         yield Cluster(nodes)
-    finally:
-        for node in nodes:
-            with suppress(Exception):
-                node.discard()
-        postgres_databases.give(url)
 
 
 def open_sockets(cluster: Cluster, person: Person, stack: ExitStack) -> list[Any]:

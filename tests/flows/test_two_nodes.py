@@ -3,15 +3,14 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
 from support import postgres
+from support.fleet import open_nodes
 from support.gateways import GatewayProcess
 from support.old_mcp import OldStream
 from support.signed_in_owner import PASSWORD, SignedInOwner
-from support.spending import SECRETS
 from support.worker_connections import Line, open_lines
 
 NODES = WORKERS = 2
@@ -51,19 +50,10 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(postgres_databases: postgres.Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    folder, url = tmp_path_factory.mktemp("nodes"), postgres_databases.take()
-    environment = SECRETS | {"DATABASE_URL": url, "GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD}
-    nodes: list[GatewayProcess] = []
-    try:
-        for number in range(NODES):
-            nodes.append(GatewayProcess(folder / f"node{number}", WORKERS, **environment).start())
-            environment["GATEWAY_BOOTSTRAP_API_KEY"] = nodes[0].key
+    environment = {"GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD}
+    folder = tmp_path_factory.mktemp("nodes")
+    with open_nodes(postgres_databases, folder, NODES, WORKERS, **environment) as nodes:
         yield Cluster(nodes)
-    finally:
-        for node in nodes:
-            with suppress(Exception):
-                node.discard()
-        postgres_databases.give(url)
 
 
 def test_status_distinguishes_the_nodes_of_one_host(cluster: Cluster) -> None:

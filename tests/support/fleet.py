@@ -11,11 +11,33 @@ from typing import Any
 import gevent
 import httpx
 from support.gateways import GatewayProcess
+from support.postgres import Databases
+from support.prepared import SECRETS
 from support.proxy import Nginx
 
 HELLO = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 50}
 WAIT_S = 40.0
 LONGEST = 200
+
+
+@contextmanager
+def open_nodes(
+    databases: Databases, folder: Path, count: int, workers: int, **environment: str
+) -> Iterator[list[GatewayProcess]]:
+    """Yield running nodes with a PostgreSQL database and an owner in common."""
+    url = databases.take()
+    environment = {**SECRETS, "DATABASE_URL": url, **environment}
+    nodes: list[GatewayProcess] = []
+    try:
+        for number in range(count):
+            nodes.append(GatewayProcess(folder / f"node{number}", workers, **environment).start())
+            environment["GATEWAY_BOOTSTRAP_API_KEY"] = nodes[0].key
+        yield nodes
+    finally:
+        for node in nodes:
+            with suppress(Exception):
+                node.discard()
+        databases.give(url)
 
 
 @dataclass
