@@ -128,6 +128,7 @@ def listed() -> set[str]:
     return {code for cell in rows for code in re.findall(r"`(\w+)`", cell)}
 
 
+@pytest.mark.slow
 def test_every_place_that_makes_a_code_is_understood() -> None:
     assert sent()[1] == []
 

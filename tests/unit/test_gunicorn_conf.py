@@ -15,6 +15,7 @@ print("gateway.application.app" in sys.modules)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "shared"), [("2", "True"), ("1", "False")])
 def test_master_imports_the_application_for_several_workers_only(workers, shared, tmp_path):
     environment = {"WEB_CONCURRENCY": workers, "GATEWAY_DATA_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}

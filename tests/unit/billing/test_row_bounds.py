@@ -206,6 +206,7 @@ def reported_by(case: Case, kind: str) -> Usage | None:
     return {"complete": case.complete, "partial": case.partial, "zero": Usage(), "none": None}[kind]
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     case=st.one_of(chats(), speeches(), transcripts(), turns()),

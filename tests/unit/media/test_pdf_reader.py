@@ -141,6 +141,7 @@ def test_a_reader_that_takes_too_long_is_ended_and_the_file_counts_as_unread(
     assert facts(packed(1)) is None
 
 
+@pytest.mark.slow
 def test_a_page_that_unpacks_to_hundreds_of_megabytes_counts_as_unread() -> None:
     assert facts(packed(1, b"x" * 200_000_000)) is None
 

@@ -45,6 +45,7 @@ def test_silence_of_usual_encoders_is_counted_exactly_enough(kind: str, coding: 
     assert likely == most and 3_990 <= most <= 4_500
 
 
+@pytest.mark.slow
 def test_hours_of_silence_whose_header_tells_a_second_count_as_hours() -> None:
     """A key with a budget of $0.05 spent $13 on audio that was reserved as 50 seconds."""
     file = io.BytesIO()

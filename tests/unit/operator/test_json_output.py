@@ -27,6 +27,7 @@ def test_every_command_takes_json() -> None:
     assert [name for name, command in commands.items() if not any("--json" in one.opts for one in command.params)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
 def test_changing_commands_show_the_change_as_json(run, capsys) -> None:
     def ask(*words: str, typed: str = "", status: int = 0) -> dict:

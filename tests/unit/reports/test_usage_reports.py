@@ -296,6 +296,7 @@ def test_with_the_store_away_it_is_an_error(case: Case, monkeypatch) -> None:
             ask(scope)
 
 
+@pytest.mark.slow
 def test_a_range_has_the_same_sum_in_every_zone(case: Case) -> None:
     owner, sums = case.tenants["acme owner"], []
     for zone in ("UTC", "Asia/Kolkata", "America/St_Johns", "Europe/Berlin", "Pacific/Apia"):

@@ -102,6 +102,7 @@ def test_managers_give_a_key_rules_and_developers_only_read_them(shared_tenants:
     assert "gpt-4o-mini, gpt-4o" in read(shared_tenants, owner, models)
 
 
+@pytest.mark.slow
 def test_the_list_is_searched_sorted_and_divided_into_pages(shared_tenants: Tenants) -> None:
     owner = shared_tenants["rival owner"]
     for number in range(51):

@@ -292,6 +292,7 @@ WISHES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_parameter_shows_a_developer_the_requests_of_another_key(retaining: Tenants) -> None:
     owner, developer, stranger = (retaining[name] for name in ("acme owner", "acme developer", "rival owner"))
     said = {"x_llmgateway_team": "search", "x_source": "shop.example", "x_request_id": "theirs"}
