@@ -179,7 +179,7 @@ def run_shell(installation: Installation, block: Block, folder: Path) -> None:
         "OF_THE_TEST": installation.gateway.address,
     }
     done = subprocess.run(
-        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
     variables = dict(one.split("=", 1) for one in (folder / "variables").read_text().split("\0") if "=" in one)
