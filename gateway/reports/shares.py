@@ -15,6 +15,7 @@ from gateway.store.database import Database
 # Values of a tag or session that are shown; the rest is one row.
 MOST_VALUES = 1_000
 NOTHING = ActivityFigures()
+COSTS = ("cost_nusd",)
 GROUPS = ("tag", "session", "team", "person", "provider", "model", "key", "app")
 
 
@@ -43,6 +44,13 @@ def read_shares(database: Database, question: ShareQuestion) -> list[Share]:
     shares add up to the usage of the projects."""
     shares = at_once(database, lambda: READERS[question.group](database, question))
     return sorted(shares, key=lambda share: (-share.figures.cost_nusd, share.id))
+
+
+def read_top_values(database: Database, question: ShareQuestion, most: int) -> list[str]:
+    """Return the values of a tag, or sessions, with the highest cost in the span, the most expensive first."""
+    tag = _tag_of(question)
+    tops = at_once(database, lambda: measure_top(database, question.owners, question.span, tag, COSTS, most))
+    return [row.value[0] for row in tops]
 
 
 class ShareStep(NamedTuple):

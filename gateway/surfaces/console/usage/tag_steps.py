@@ -6,10 +6,8 @@ from typing import Any
 
 import orjson
 
-from gateway.metering.activity import Span
-from gateway.metering.rollups.rollup_table import OTHER
 from gateway.metering.usage_table import raw_id
-from gateway.reports.shares import ShareQuestion, read_share_steps, read_shares
+from gateway.reports.shares import ShareQuestion, read_share_steps, read_top_values
 from gateway.store.database import Database
 from gateway.surfaces.report_windows import read_window
 from gateway.surfaces.usage_report import ActivityQuery, owners_of, usage_of, write_short
@@ -30,11 +28,10 @@ def read_tag_steps(visitor: Visitor, chosen: dict[str, str], group: str, tag: st
     window = read_window(given, visitor.services.clock.now_us())
     database = visitor.services.store.database
     owners = owners_of(visitor, given.get("projectId"))
-    whole = Span(window.span.first, window.span.end, "all")
-    values = [share.id for share in read_shares(database, ShareQuestion(owners, whole, group, tag))]
-    shown = [value for value in values[:SHOWN] if value not in ("", OTHER)]
+    question = ShareQuestion(owners, window.span, group, tag)
+    shown = read_top_values(database, question, SHOWN)
     parts: dict[str, list[dict[str, Any]]] = {}
-    for row in read_share_steps(database, ShareQuestion(owners, window.span, group, tag), shown):
+    for row in read_share_steps(database, question, shown):
         part = {"id": row.id, "tag": tag, **write_short(row.figures)}
         parts.setdefault(window.label(row.step), []).append(part)
     return [{**step, PARTS: parts.get(step["date"], [])} for step in steps]
