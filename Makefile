@@ -131,11 +131,9 @@ identity-providers: .venv/test.stamp
 	$(BIN)/pytest tests/identity_providers
 
 # In a real Chromium (Debian: apt-get install chromium) a page calls the gateway from another origin, a person authorizes
-# an application and reads the console, and a video is played.
+# an application and uses the console, and a video is played. Axe examines each page at three widths, light and dark.
 browser: .venv/test.stamp
-	$(BIN)/pytest tests/flows/test_chromium.py tests/flows/test_chromium_oauth.py tests/flows/test_chromium_pages.py \
-		tests/flows/test_chromium_playground.py tests/flows/test_chromium_two_people.py \
-		tests/flows/test_console_screens.py tests/media_clients/test_chromium.py -rs
+	EVERY_VIEW=1 $(BIN)/pytest tests/flows/test_chromium*.py tests/flows/test_console_screens.py tests/media_clients/test_chromium.py -rs
 
 # Each page of the console at three widths, light and dark, in .screenshots/; five of them are in the documentation.
 screenshots: .venv/test.stamp
