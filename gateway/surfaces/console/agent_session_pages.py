@@ -6,41 +6,58 @@ from urllib.parse import urlencode
 from msgspec import to_builtins
 
 from gateway.accounts.projects import list_projects
-from gateway.metering.log.agent_sessions import AgentSession, list_sessions
+from gateway.metering.log.agent_sessions import AgentSession, find_session, list_sessions
+from gateway.metering.session_ids import PLAIN
 from gateway.surfaces import request_log_reader
-from gateway.surfaces.console.pages import page
-from gateway.surfaces.console.visits import as_page, require_visitor
-from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.management.agent_session_routes import SessionsQuery, show_session, write_cursor
-from gateway.surfaces.validation_schemas import read_query
-from gateway.worker.services import Services
+from gateway.surfaces.console.lists import Column, arrange
+from gateway.surfaces.console.page_calls import PageCall, page_operations
+from gateway.surfaces.http import Operation, Outbound
+from gateway.surfaces.management.agent_session_routes import show_session, write_cursor
 
 TITLE = "Sessions"
 PATH = "/console/sessions"
+READ = 300  # newest sessions that are searched and sorted; older ones are behind a link
+COLUMNS = (
+    Column("Session", "id"),
+    Column("Last used", "last_us"),
+    Column("Project", "project", extra=True),
+    Column("App", "source", extra=True),
+    Column("Models", "models"),
+    Column("Turns", "turns", numeric=True),
+    Column("Tokens in / out", "tokens", numeric=True),
+    Column("Cache hits", "cacheHitRate", numeric=True),
+    Column("Cost", "cost_nusd", numeric=True),
+)
+SEARCHED = ("id", "project", "source", "models")
 
 
-def show_list(services: Services, inbound: Inbound) -> Outbound:
-    """Show the sessions with the newest requests, with links to their requests and to older sessions."""
-    visitor = require_visitor(services, inbound, PATH)
-    fields = read_query(SessionsQuery, inbound)
-    project_id = fields.get("projectId", "")
-    database = services.store.database
-    scopes = request_log_reader.scopes_of(visitor, project_id)
-    before = request_log_reader.read_cursor(fields.get("cursor", ""))
-    sessions = list_sessions(database, scopes, before, fields["limit"])
-    projects = {project.id: project.name for project in list_projects(database, list(visitor.memberships))}
+def show_list(call: PageCall) -> Outbound:
+    """Show the sessions with the newest requests, with links to their requests and to older sessions. A search finds a
+    session of any age by its complete name."""
+    project_id = call.arguments.get("projectId", "")
+    database = call.services.store.database
+    scopes = request_log_reader.scopes_of(call.visitor, project_id)
+    before = request_log_reader.read_cursor(call.arguments.get("cursor", ""))
+    newest = list_sessions(database, scopes, before, READ)
+    found = newest.sessions
+    name = call.arguments.get("q", "").strip()
+    if PLAIN.fullmatch(name) and all(session.session != name for session in found):
+        named = find_session(database, scopes, name)
+        if named is not None:
+            found = [*found, named]
+    projects = {project.id: project.name for project in list_projects(database, list(call.visitor.memberships))}
+    rows = [_show_row(session, projects) for session in found]
+    shown = arrange(rows, COLUMNS, call.arguments, searched=SEARCHED, sort="-last_us")
     older = ""
-    if sessions.following is not None:
-        older = "?" + urlencode({"projectId": project_id, "cursor": write_cursor(sessions.following)})
-    return page(
-        inbound,
+    if newest.following is not None:
+        older = shown.link(cursor=write_cursor(newest.following) or "", page="")
+    return call.page(
         "sessions.html",
         TITLE,
-        visitor=visitor,
-        wide=True,
-        path=PATH,
-        projects=[(ident, name, ident == project_id) for ident, name in projects.items()],
-        rows=[_show_row(session, projects) for session in sessions.sessions],
+        sessions=shown,
+        read=len(newest.sessions),
+        projects=[("", "All projects"), *projects.items()],
+        project_id=project_id,
         older=older,
     )
 
@@ -51,11 +68,15 @@ def _show_row(session: AgentSession, projects: dict[str, str]) -> dict[str, Any]
     return {
         **row,
         "last_us": session.last_us,
+        "cost_nusd": session.figures.cost_nusd,
+        "tokens": session.figures.input_tokens + session.figures.output_tokens,
         "project": projects.get(session.project_id, session.project_id),
         "source": next((part.source for part in session.parts if part.source), ""),
-        "models": used,
+        "models": ", ".join(used),
+        "first_model": used[0],
+        "more_models": len(used) - 1,
         "requests": urlencode({"projectId": session.project_id, "session": session.session}),
     }
 
 
-OPERATIONS: tuple[Operation, ...] = (Operation("GET", PATH, as_page(show_list)),)
+OPERATIONS: tuple[Operation, ...] = page_operations(PATH, show_list)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gateway.errors import InvalidRequest
+from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations, show_instead
@@ -18,6 +19,19 @@ ACCOUNT = f"{PATH}/<organization_id>/accounts/<account_id>"
 IDENTITY = f"{PATH}/<organization_id>/identities/<workload_identity_id>"
 ADDRESS_RULES = ("allow_ip_cidrs", "deny_ip_cidrs")
 FIRST_SCOPE = "usage:read"
+ACCOUNT_COLUMNS = (
+    Column("Name", "name"),
+    Column("Scopes", "scope_names"),
+    Column("Last used", "lastUsedAt"),
+    Column("Expires", "expiresAt"),
+    Column("Status", "status"),
+)
+IDENTITY_COLUMNS = (
+    Column("Name", "name"),
+    Column("Issuer", "issuer"),
+    Column("Spent", "spent", numeric=True),
+    Column("Status", "status"),
+)
 
 ACCOUNTS = "/orgs/<organization_id>/service-accounts"
 LIST_ACCOUNTS = ManagementCall(f"GET {ACCOUNTS}")
@@ -40,11 +54,26 @@ def show_list(call: PageCall, check: Mapping[str, Any] | None = None) -> Outboun
     """Show the service accounts and workload identities, with forms for new ones and for the check of a token."""
     choice = choose_organization(call)
     projects = [(one["id"], one["name"]) for one in call.run(PROJECTS, organization_id=choice.id)]
+    accounts = [
+        {**one, "scope_names": ", ".join(one["scopes"])} for one in call.run(LIST_ACCOUNTS, organization_id=choice.id)
+    ]
+    identities = [
+        {**one, "spent": float(one["key"]["usage"])} for one in call.run(LIST_IDENTITIES, organization_id=choice.id)
+    ]
     return call.page(
         "automation/automation.html",
         TITLE,
-        accounts=call.run(LIST_ACCOUNTS, organization_id=choice.id),
-        identities=call.run(LIST_IDENTITIES, organization_id=choice.id),
+        accounts=arrange(
+            accounts, ACCOUNT_COLUMNS, call.arguments, searched=("name", "scope_names", "status"), sort="name"
+        ),
+        identities=arrange(
+            identities,
+            IDENTITY_COLUMNS,
+            call.arguments,
+            searched=("name", "issuer", "audience", "status"),
+            sort="name",
+            page_name="identities-page",
+        ),
         projects=projects,
         scopes=_mark_scopes((FIRST_SCOPE,)),
         choice=choice,

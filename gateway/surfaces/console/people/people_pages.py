@@ -20,6 +20,12 @@ COLUMNS = (
     Column("Spent", "spent", numeric=True),
     Column("Status", "status"),
 )
+INVITATION_COLUMNS = (
+    Column("E-mail address", "email"),
+    Column("Role", "role"),
+    Column("Valid until", "expiresAt"),
+    Column("Actions"),
+)
 ROLES = (
     ("developer", "Developer", "creates own keys, and sees their requests and spending"),
     ("admin", "Admin", "manages keys, people, teams, projects, providers and limits"),
@@ -44,7 +50,14 @@ def show_list(call: PageCall, link: str = "") -> Outbound:
     teams = call.run(TEAMS, organization_id=choice.id)
     rows = [_show_row(member, teams) for member in call.run(LIST, organization_id=choice.id)]
     shown = arrange(rows, COLUMNS, call.arguments, searched=("person", "email", "role", "team_names"), sort="person")
-    invitations = call.run(INVITATIONS, organization_id=choice.id)
+    invitations = arrange(
+        call.run(INVITATIONS, organization_id=choice.id),
+        INVITATION_COLUMNS,
+        call.arguments,
+        searched=("email", "role"),
+        sort="email",
+        page_name="invitations-page",
+    )
     values = {"invitations": invitations, "roles": ROLES, "may_make_owners": _is_owner(call, choice.id), "link": link}
     return call.page("people/people.html", TITLE, people=shown, choice=choice, path=PATH, **values)
 

@@ -20,6 +20,7 @@ COLUMNS = (
     Column("Members", "size", numeric=True),
     Column("Spent", "spent", numeric=True),
 )
+MEMBER_COLUMNS = (Column("Person", "person"), Column("Role", "role"), Column("Actions"))
 LIST = ManagementCall("GET /orgs/<organization_id>/teams")
 CREATE = ManagementCall("POST /orgs/<organization_id>/teams")
 FIND = ManagementCall("GET /orgs/<organization_id>/teams/<team_id>")
@@ -43,16 +44,17 @@ def show_team(call: PageCall) -> Outbound:
     """Show a team with its members, limits, access rules and managed settings."""
     place = _place_of(call)
     team = _show_row(call.run(FIND, **_path(call)))
-    is_owner = call.visitor.member(place.organization_id).role == "owner"
+    is_owner = call.visitor.member(place.organization_id).role == "owner"  # only owners change owners
     people = [
-        {**one, "changeable": is_owner or one["role"] != "owner"}  # only owners change owners
+        {**one, "person": one["name"] or one["email"], "changeable": is_owner or one["role"] != "owner"}
         for one in call.run(MEMBERS, organization_id=place.organization_id)
     ]
+    members = [one for one in people if one["id"] in team["memberIds"]]
     return call.page(
         "teams/team.html",
         team["name"],
         team=team,
-        members=[one for one in people if one["id"] in team["memberIds"]],
+        members=arrange(members, MEMBER_COLUMNS, call.arguments, searched=("person", "email", "role"), sort="person"),
         others=[one for one in people if one["changeable"] and one["id"] not in team["memberIds"]],
         rules=list_rules(call, place),
         organization_id=place.organization_id,

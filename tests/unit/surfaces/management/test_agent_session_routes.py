@@ -1,7 +1,12 @@
 """Sessions of agents in the management API, in the log and on their page."""
 
+import html
+import re
+
 import pytest
 from support.management import Person, Tenants
+
+from gateway.surfaces.console import agent_session_pages
 
 
 def ask(tenants: Tenants, person: Person, session: str, model: str = "sandbox/sandbox-echo") -> None:
@@ -55,8 +60,38 @@ def test_a_session_is_one_thing_whose_sums_are_those_of_its_requests(asked: Tena
     assert asked.call("GET", "/logs/sessions/second:1", asked["rival owner"])[0] == 404
 
 
+def open_page(tenants: Tenants, who: Person, query: str = "") -> str:
+    headers = {"Cookie": f"llmgateway.session_token={who.token}"}
+    return tenants.client.get(f"/console/sessions{query}", headers=headers).get_data(as_text=True)
+
+
+def shown_on(page: str) -> list[str]:
+    return re.findall(r'title="Show the requests">([^<]+)<', page)
+
+
 def test_the_page_shows_sessions_with_links_to_their_requests(asked: Tenants) -> None:
-    headers = {"Cookie": f"llmgateway.session_token={asked['acme developer'].token}"}
-    page = asked.client.get("/console/sessions", headers=headers).get_data(as_text=True)
+    page = open_page(asked, asked["acme developer"])
     assert "session=second%3A1" in page and "sandbox/sandbox-echo" in page and "0.0 %" in page
     assert "sandbox-tools" not in page
+
+
+def test_the_page_sorts_and_searches_sessions(asked: Tenants) -> None:
+    owner = asked["acme owner"]
+    assert shown_on(open_page(asked, owner)) == ["first", "second:1"]
+    assert shown_on(open_page(asked, owner, "?sort=turns")) == ["second:1", "first"]
+    assert shown_on(open_page(asked, owner, "?sort=-id")) == ["second:1", "first"]
+    assert shown_on(open_page(asked, owner, "?q=TOOLS")) == ["first"]
+    assert "Nothing matches" in open_page(asked, owner, "?q=tools+second")
+    assert shown_on(open_page(asked, asked["acme colleague"], "?q=second:1")) == []
+
+
+def test_the_search_finds_an_older_session_by_its_complete_name(asked: Tenants, monkeypatch) -> None:
+    monkeypatch.setattr(agent_session_pages, "READ", 1)
+    owner = asked["acme owner"]
+    page = open_page(asked, owner)
+    assert shown_on(page) == ["first"] and "Older sessions" in page
+    assert shown_on(open_page(asked, owner, "?q=second:1")) == ["second:1"]
+    assert shown_on(open_page(asked, owner, "?q=second")) == []
+    [older] = re.findall(r'href="([^"]+)">Older sessions', open_page(asked, owner, "?sort=turns"))
+    assert "sort=turns" in older
+    assert shown_on(open_page(asked, owner, html.unescape(older))) == ["second:1"]

@@ -103,6 +103,25 @@ def test_a_workload_identity_is_created_changed_and_checked(tenants: Tenants) ->
     assert tenants.ok("GET", path, owner)["workloadIdentities"] == []
 
 
+def test_service_accounts_and_workload_identities_are_searched_and_sorted(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    create_account(tenants, owner)
+    create_account(tenants, owner, name="Backups")
+    fields = {"project": owner.project_id, "issuer": ISSUER.url, "audience": "acme", "claims": "sub = x"}
+    press(
+        tenants, owner, "create-identity", identityName="Terraform plans", **fields, jwks=json.dumps(ISSUER.key_set())
+    )
+
+    def listed(query: str) -> list[str]:
+        page = open_page(tenants, owner, f"{PATH}?{query}")[1]
+        return re.findall(r'class="open" href="[^"]+">([^<]+)<', page)
+
+    assert listed("") == ["Backups", "Terraform", "Terraform plans"]
+    assert listed("sort=-name") == ["Terraform", "Backups", "Terraform plans"]
+    assert listed("q=terraform") == ["Terraform", "Terraform plans"]
+    assert listed("q=issuer.example") == ["Terraform plans"]
+
+
 def test_malformed_claims_are_explained(tenants: Tenants) -> None:
     owner = tenants["acme owner"]
     fields = {"identityName": "x", "project": owner.project_id, "issuer": ISSUER.url, "audience": "acme"}

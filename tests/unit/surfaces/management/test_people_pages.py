@@ -25,6 +25,29 @@ def test_a_person_is_invited_and_the_invitation_revoked(shared_tenants: Tenants)
     assert admin.status_code == 403 and "Only an owner may make an owner" in admin.text
 
 
+def test_invitations_and_members_of_a_team_are_searched(shared_tenants: Tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    path = f"/console/people?organization={owner.organization_id}"
+    for name in ("grace", "edsger"):
+        press(shared_tenants, "acme owner", path, "invite", email=f"{name}@new.example", role="developer")
+    found = open_page(shared_tenants, owner, f"{path}&q=grace")
+    assert "grace@new.example" in found and "edsger@new.example" not in found
+    press(shared_tenants, "acme owner", f"/console/teams?organization={owner.organization_id}", "create", name="Large")
+    teams = shared_tenants.ok("GET", f"/orgs/{owner.organization_id}/teams", owner)["teams"]
+    team = next(one["id"] for one in teams if one["name"] == "Large")
+    place = f"/console/teams/{owner.organization_id}/{team}"
+    for who in ("acme colleague", "acme developer"):
+        press(shared_tenants, "acme owner", place, "join", member=shared_tenants[who].member_id)
+
+    def listed(query: str) -> list[str]:
+        page = open_page(shared_tenants, owner, f"{place}?{query}")
+        return re.findall(r'aria-label="Remove (\w+)@acme.example"', page)
+
+    assert listed("") == ["colleague", "developer"]
+    assert listed("sort=-person") == ["developer", "colleague"]
+    assert listed("q=colleague") == ["colleague"]
+
+
 def test_a_member_gets_a_role_limits_a_team_and_rules(shared_tenants: Tenants) -> None:
     owner = shared_tenants["acme owner"]
     colleague = shared_tenants["acme colleague"]
