@@ -11,9 +11,8 @@ from urllib.parse import urlencode
 
 import orjson
 
-from gateway.surfaces.examples import JSON, URLENCODED
+from gateway.surfaces.examples import JSON, MULTIPART, URLENCODED, is_file
 
-MULTIPART = "multipart/form-data"
 ADDRESS = "LLMGATEWAY_GATEWAY_URL"
 VARIABLE = re.compile(r"\{(\w+)\}")
 # The environment variable with the credential, by the name of the security scheme.
@@ -27,15 +26,15 @@ LAST = "Service"  # the tag of health checks and the like
 
 
 class SampleRequest(NamedTuple):
-    """The example request of an operation. `content` is its media type, "" without a body; `files` are the fields of
-    a form that hold files."""
+    """The example request of an operation. `content` is its media type, "" without a body; `files` are the names of
+    the files of a form by its fields."""
 
     method: str
     path: str
     credential: str
     content: str = ""
     body: Any = None
-    files: tuple[str, ...] = ()
+    files: Mapping[str, str] = {}
 
 
 def with_samples(document: dict[str, Any]) -> dict[str, Any]:
@@ -89,17 +88,12 @@ def read_request(method: str, path: str, operation: Mapping[str, Any]) -> Sample
         if content in contents:
             return request._replace(content=content, body=contents[content].get("example", {}))
     if MULTIPART in contents:
-        body, files = _read_form(contents[MULTIPART]["schema"])
+        fields = contents[MULTIPART]["schema"]["properties"]
+        example = contents[MULTIPART]["example"]
+        files = {name: value for name, value in example.items() if is_file(fields[name])}
+        body = {name: value for name, value in example.items() if name not in files}
         return request._replace(content=MULTIPART, body=body, files=files)
     return request
-
-
-def _read_form(schema: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
-    members = schema.get("properties", {})
-    choice: list[Any] = schema.get("oneOf") or schema.get("anyOf") or [{}]
-    names = dict.fromkeys([*choice[0].get("required", []), *schema.get("required", [])])
-    files = tuple(name for name in names if members.get(name, {}).get("format") == "binary")
-    return {name: "auto" if name == "model" else "text" for name in names if name not in files}, files
 
 
 def write_curl(request: SampleRequest) -> str:
@@ -115,7 +109,7 @@ def write_curl(request: SampleRequest) -> str:
     elif request.content == URLENCODED:
         lines.append(f"-d '{urlencode(request.body)}'")
     elif request.content:
-        lines += [f"-F {name}=@{name}" for name in request.files]
+        lines += [f"-F {name}=@{file}" for name, file in request.files.items()]
         lines += [f"-F {name}={value}" for name, value in request.body.items()]
     return " \\\n  ".join(lines)
 
@@ -126,7 +120,7 @@ def write_python(request: SampleRequest) -> str:
     if request.credential:
         arguments.append(f'headers={{"Authorization": f"Bearer {{os.environ[\'{request.credential}\']}}"}}')
     if request.files:
-        files = ", ".join(f'"{name}": open("{name}", "rb")' for name in request.files)
+        files = ", ".join(f'"{name}": open("{file}", "rb")' for name, file in request.files.items())
         arguments.append(f"files={{{files}}}")
     if request.content:
         name = "json" if request.content == JSON else "data"
@@ -152,7 +146,9 @@ def write_typescript(request: SampleRequest) -> str:
         options.append(f"body: new URLSearchParams({orjson.dumps(request.body).decode()})")
     elif request.content:
         lines = ["const form = new FormData();"]
-        lines += [f'form.append("{name}", await openAsBlob("{name}"), "{name}");' for name in request.files]
+        lines += [
+            f'form.append("{name}", await openAsBlob("{file}"), "{file}");' for name, file in request.files.items()
+        ]
         lines += [f'form.append("{name}", "{value}");' for name, value in request.body.items()]
         options.append("body: form")
         lines.insert(0, 'import { openAsBlob } from "node:fs";\n')

@@ -8,6 +8,8 @@ import orjson
 
 JSON = "application/json"
 URLENCODED = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data"
+TEXT = "text/plain"
 EVENTS = "text/event-stream"
 COMPONENT = "#/components/"
 # Optional members are shown down to this level; below it only required ones.
@@ -100,6 +102,9 @@ TEXTS = {
     "userCode": "BCDF-GHJK",
     "user_code": "BCDF-GHJK",
 }
+# Names of files by the field of a form.
+FILES = {"file": "audio.mp3"}
+FILE = "image.png"
 NUMBERS = {"index": 0, "status": 200, "status_code": 200, "number": 0, "cost": 0.00012, "attempts": 1}
 NULLS = ("error", "errorCode", "incomplete_details", "param", "stop_sequence", "upstreamError")
 NULL = {"type": "null"}
@@ -130,7 +135,7 @@ TITLE_WORD = re.compile(r"[^a-z]|^(?:new|own)|(?:id|times)$")
 
 
 def add_examples(document: dict[str, Any]) -> dict[str, Any]:
-    """Add an example to each JSON body, JSON response and stream of the description, and return the description."""
+    """Add an example to each body, JSON or plain response and stream of the description, and return the description."""
     sampler = Sampler(document["components"])
     for response in document["components"].get("responses", {}).values():
         _add_to_contents(sampler, response.get("content", {}), answers=True)
@@ -146,9 +151,13 @@ def _add_to_contents(sampler: "Sampler", contents: dict[str, Any], answers: bool
     for media, content in contents.items():
         if media in (JSON, URLENCODED):
             content["example"] = sampler.sample(content["schema"], optional=answers)
+        elif media == MULTIPART:
+            content["example"] = sampler.sample_form(content["schema"])
         elif media == EVENTS:
             event = sampler.sample(content["x-event-schema"], optional=True)
             content["example"] = f"data: {orjson.dumps(event).decode()}\n\n"
+        elif media == TEXT:
+            content["example"] = sampler.sample(content["schema"], "text")
 
 
 class Sampler:
@@ -180,6 +189,20 @@ class Sampler:
         if kind == "array":
             return self._sample_list(schema, name, level, optional)
         return _sample_scalar(schema, kind, name)
+
+    def sample_form(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the required fields of a form, with the first choice where it has several; a file is its name."""
+        members = schema.get("properties", {})
+        choice = next(iter(schema.get("oneOf", ())), {})
+        names = dict.fromkeys([*choice.get("required", ()), *schema.get("required", ())])
+        return {name: self._sample_field(members[name], name) for name in names}
+
+    def _sample_field(self, schema: dict[str, Any], name: str) -> Any:
+        if is_file(schema):
+            return FILES.get(name, FILE)
+        if is_file(schema.get("items", {})):
+            return [FILE]
+        return self.sample(schema, name)
 
     def _resolve(self, schema: Any) -> dict[str, Any]:
         while isinstance(schema, dict) and "$ref" in schema:
@@ -216,6 +239,11 @@ class Sampler:
             return [self.sample(item, name, level + 1, optional) for item in schema["prefixItems"]]
         item = self.sample(schema["items"], PLURAL.sub("", name), level + 1, optional)
         return [item] * max(1, schema.get("minItems", 1))
+
+
+def is_file(schema: Mapping[str, Any]) -> bool:
+    """Return whether a field of a form holds a file."""
+    return schema.get("format") == "binary"
 
 
 def _choose(choices: list[Any], name: str) -> Any:

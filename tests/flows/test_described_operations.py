@@ -20,7 +20,7 @@ from gateway.surfaces.openapi import VARIABLE
 
 METRICS_TOKEN = "an operator's token of some length"
 EVENTS, JSON = "text/event-stream", "application/json"
-URLENCODED = "application/x-www-form-urlencoded"
+SHOWN = (JSON, "application/x-www-form-urlencoded", "multipart/form-data", "text/plain")
 # An entry that no operation of the table leaves: a session is opened by a sign-in.
 BESIDE = {"session.create"}
 
@@ -125,7 +125,7 @@ def test_each_body_answer_and_stream_has_an_example_that_its_schema_allows(docum
     found = []
     for name, content in contents:
         for media, shown in content.items():
-            if media in (JSON, URLENCODED):
+            if media in SHOWN:
                 found += [f"{name} {text}" for text in problems(document, shown["schema"], shown["example"])]
             elif media == EVENTS:
                 event = json.loads(shown["example"].removeprefix("data: "))

@@ -50,9 +50,9 @@ def test_a_command_sends_the_example_with_the_key(document) -> None:
 
 
 def test_a_form_with_a_file_is_sent_as_such(document) -> None:
-    assert "-F file=@file" in sample(document, *UPLOAD, "curl")
-    assert 'files={"file": open("file", "rb")}' in sample(document, *UPLOAD, "Python")
-    assert 'form.append("file", await openAsBlob("file"), "file");' in sample(document, *UPLOAD, "TypeScript")
+    assert "-F file=@audio.mp3" in sample(document, *UPLOAD, "curl")
+    assert 'files={"file": open("audio.mp3", "rb")}' in sample(document, *UPLOAD, "Python")
+    assert 'form.append("file", await openAsBlob("audio.mp3"), "audio.mp3");' in sample(document, *UPLOAD, "TypeScript")
 
 
 def test_a_management_operation_takes_a_session(document) -> None:

@@ -26,5 +26,13 @@ dark.addEventListener("change", paint);
 if (innerWidth < 768) reference.setAttribute("render-style", "view");
 reference.setAttribute("server-url", location.origin + reference.dataset.path);
 
+// In a narrow window the component lays the badges of authentication over the text; here they follow it.
+const narrow = new CSSStyleSheet();
+narrow.replaceSync(`@media (max-width: 48rem) {
+  .summary > div:has(> div > .tooltip) { position: static !important; }
+  .summary > div > div:has(> .tooltip) { min-width: 0 !important; flex-wrap: wrap; justify-content: start !important; }
+}`);
+customElements.whenDefined("rapi-doc").then(() => reference.shadowRoot.adoptedStyleSheets.push(narrow));
+
 // Links to the policy on versions (Link headers of deprecated operations) lead to its place in the overview.
 if (location.hash === "#versions") location.replace("#overview--versions");
