@@ -166,7 +166,8 @@ class SingleSignOnService:
             raise SignInNeeded(flow["target"])
         try:
             if error or not response.get("code"):
-                raise client.SignInRefused("The identity provider did not sign you in.")
+                advice = "Try again, or ask an administrator whether your account there is active."
+                raise client.SignInRefused(f"{provider.name} did not accept the sign-in. {advice}")
             signed_in = self.client.exchange(
                 provider,
                 response["code"],

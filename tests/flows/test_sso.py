@@ -322,7 +322,7 @@ def test_refusals_of_the_provider_are_shown_and_quoted_safely(
     tenant: Tenant, browser: Browser, provider: FakeIdentityProvider, alice: Account
 ) -> None:
     provider.account = None
-    assert "did not sign you in" in refused(tenant, browser, browser.to_callback("linking"))
+    assert "did not accept the sign-in. Try again" in refused(tenant, browser, browser.to_callback("linking"))
     provider.account = alice
     provider.answer = lambda tokens: (400, {"error": "<script>alert(1)</script>"})
     text = refused(tenant, browser, browser.to_callback("linking"))

@@ -88,17 +88,15 @@ def _begin_second_factor(services: Services, inbound: Inbound, visitor: Visitor,
     session = visitor.session
     management.check_password(session.user_id, session.email, form.get("password", ""))
     enrolment = management.second_factors.begin(session.user_id, session.email)
+    qr_code = Markup(compute(draw_qr_code, enrolment.uri))
+    return _setup_page(services, inbound, visitor, secret=enrolment.secret, uri=enrolment.uri, qr_code=qr_code)
+
+
+def _setup_page(services: Services, inbound: Inbound, visitor: Visitor, **values: Any) -> Outbound:
+    """Return the page with the field for the first code. It has the secret once: after a wrong code the app knows it
+    already."""
     csrf = make_csrf(services, visitor, FORM)
-    return page(
-        inbound,
-        "second_factor_setup.html",
-        FACTOR,
-        visitor=visitor,
-        secret=enrolment.secret,
-        uri=enrolment.uri,
-        qr_code=Markup(compute(draw_qr_code, enrolment.uri)),
-        csrf=csrf,
-    )
+    return page(inbound, "second_factor_setup.html", FACTOR, visitor=visitor, csrf=csrf, **{"secret": "", **values})
 
 
 def draw_qr_code(uri: str) -> str:
@@ -111,7 +109,12 @@ def draw_qr_code(uri: str) -> str:
 
 
 def _confirm_second_factor(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
-    codes = services.management.confirm_second_factor(visitor.user_id, form.get("code", ""), visitor.session.id)
+    try:
+        codes = services.management.confirm_second_factor(visitor.user_id, form.get("code", ""), visitor.session.id)
+    except GatewayError as error:
+        if error.code != "second_factor_wrong":
+            raise
+        return _setup_page(services, inbound, visitor, error=error)
     return page(inbound, "recovery_codes.html", FACTOR, visitor=visitor, codes="\n".join(codes))
 
 
@@ -138,6 +141,7 @@ def _connections(services: Services, visitor: Visitor) -> dict[str, Any]:
     offered = [] if visitor.session.organization_id else [*providers.configured, *own]
     return {
         "identities": linked,
+        "provider_names": {provider.id: provider.name for provider in [*providers.configured, *own]},
         "connectable": [(one.id, one.name) for one in offered if one.id not in known],
         "connect_csrf": make_csrf(services, visitor, CONNECT),
     }

@@ -103,6 +103,7 @@ def _login_page(
     providers = services.sso.service.providers
     after = {"redirect": target} if target != AFTER_SIGN_IN else {}
     query = f"?{urlencode(after)}" if after else ""
+    named = {**after, "email": email} if email else after
     return page(
         inbound,
         "login.html",
@@ -113,7 +114,7 @@ def _login_page(
         redirect=target,
         passkeys=are_offered(inbound),
         providers=[(one.name, f"{SSO}/{one.id}{query}") for one in providers.of_installation],
-        single_sign_on=f"/sso{query}" if providers.any_exists() else "",
+        single_sign_on=f"/sso?{urlencode(named)}" if providers.any_exists() else "",
     )
 
 

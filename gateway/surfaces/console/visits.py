@@ -19,7 +19,14 @@ PROVIDER_COOKIE = "llmgateway.identity_provider"
 # The value of the parameter `sso` of the sign-in page after a provider could not sign the person in silently.
 SIGN_IN_AGAIN = "again"
 # Status of an error → the title of its page.
-TITLES = {403: "No access", 404: "Not found", 410: "No longer valid", 429: "Too many requests", 503: "Try again soon"}
+TITLES = {
+    401: "You are not signed in",
+    403: "No access",
+    404: "Not found",
+    410: "No longer valid",
+    429: "Too many requests",
+    503: "Try again soon",
+}
 FormFields = dict[str, str]
 T = TypeVar("T")
 
@@ -45,7 +52,8 @@ def as_page(view: Handler) -> Handler:
             return response
         except GatewayError as error:
             title = TITLES.get(error.status, "Something went wrong")
-            response = page(inbound, "message.html", title, error.status, text=error.message)
+            signs_in = error.status == 401
+            response = page(inbound, "message.html", title, error.status, text=error.message, signs_in=signs_in)
             if error.retry_after is not None:
                 response.headers.append(("Retry-After", str(max(1, round(error.retry_after)))))
             return response

@@ -1,0 +1,31 @@
+"""The page of a person's own account: the set-up of a second factor in a browser without scripts."""
+
+import base64
+import re
+import time
+
+from support.console import CSRF, browser_headers, open_page
+from support.management import Person, Tenants
+
+from gateway.accounts.second_factor import code_at
+
+PATH = "/console/account"
+
+
+def press(tenants: Tenants, who: Person, action: str, **fields: str) -> str:
+    """Press a button of the page and return the text of the page that follows."""
+    csrf = CSRF.findall(open_page(tenants, who, PATH))[-1]
+    answer = tenants.client.post(PATH, headers=browser_headers(who), data={"csrf": csrf, "action": action, **fields})
+    text: str = answer.text
+    return text
+
+
+def test_a_wrong_code_of_a_new_second_factor_does_not_end_its_set_up(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    secret = tenants.services.management.second_factors.begin(owner.user_id, "owner@acme.example").secret
+    refused = press(tenants, owner, "confirm", code="000000")
+    assert "The code is wrong" in refused and 'value="confirm"' in refused and secret not in refused
+    code = code_at(base64.b32decode(secret), int(time.time()) // 30)
+    confirmed = press(tenants, owner, "confirm", code=code)
+    assert len(re.findall(r"^(?:.*>)?[0-9a-f]{5}-[0-9a-f]{5}", confirmed, re.M)) == 10
+    assert "Enabled" in open_page(tenants, owner, PATH)
