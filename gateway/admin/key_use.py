@@ -8,6 +8,7 @@ from gateway.store.database import Database
 
 CREDITS = "credits"
 SUGGESTED = "hybrid"
+MODES_WITH_KEYS = f"'{SUGGESTED}' (own keys first, then the gateway's) or 'api-keys' (own keys only)"
 MOST_SHOWN = 50  # projects of either list
 
 
@@ -41,10 +42,10 @@ def summarize_use(use: KeyUse) -> str:
         verb = "uses"
     count = len(use.unused_by)
     if count == 1:
-        others = "1 project spends credits and does"
+        others = "1 project spends credits and does not use it until its"
     else:
-        others = f"{count:,} projects spend credits and do"
-    return f"{named} {verb} it. {others} not use it until switched to mode {SUGGESTED} or api-keys."
+        others = f"{count:,} projects spend credits and do not use it until their"
+    return f"{named} {verb} it. {others} setting 'mode' is {MODES_WITH_KEYS}."
 
 
 def switch_command(project: ProjectInfo) -> str:

@@ -193,7 +193,7 @@ class Sampler:
     def sample_form(self, schema: dict[str, Any]) -> dict[str, Any]:
         """Return the required fields of a form, with the first choice where it has several; a file is its name."""
         members = schema.get("properties", {})
-        choice = next(iter(schema.get("oneOf", ())), {})
+        choice: dict[str, Any] = next(iter(schema.get("oneOf", ())), {})
         names = dict.fromkeys([*choice.get("required", ()), *schema.get("required", ())])
         return {name: self._sample_field(members[name], name) for name in names}
 
