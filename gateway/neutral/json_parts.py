@@ -16,7 +16,25 @@ TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{\[,]', re.DOTALL)
 BACKSLASH = 0x5C
 COMMA = b","
 OPENING = (b"{", b"[")
+LARGE = 1 << 17  # bytes; a longer text with many parts is handled in a thread
+# A text with few parts consists of strings, which are copied.
+LARGE_WITHOUT_PARTS = 1 << 19
+FEW_CONTAINERS = 1_000
+BYTES_A_COMMA = 32  # fewer bytes between commas are numbers, or small values
 STRUCTURE = (b"{", b"[", COMMA)
+
+
+def is_large(raw: bytes) -> bool:
+    """Return whether a JSON text is decoded, translated and written in a thread.
+
+    A thread waits for the interpreter while the event loop is busy, which takes longer than decoding a simple text.
+    """
+    if len(raw) < LARGE:
+        return False
+    if len(raw) >= LARGE_WITHOUT_PARTS:
+        return True
+    opening, commas = count_marks(raw)
+    return opening > FEW_CONTAINERS or commas * BYTES_A_COMMA > len(raw)
 
 
 def has_more_parts(raw: bytes, most: int, marks: tuple[bytes, ...] = STRUCTURE) -> bool:

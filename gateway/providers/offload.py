@@ -6,13 +6,13 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.errors import UpstreamFailed
+from gateway.neutral.json_parts import is_large
 from gateway.neutral.parts import text_length
 from gateway.neutral.request import Native, Request
 from gateway.providers.answer_checks import MOST_CHOICES, ODD, check_parts
 from gateway.providers.protocol import AnswerReader, Call, Codec, Target, UpstreamReply
 from gateway.runtime.threads import compute
 
-LARGE = 1 << 17  # bytes of an answer
 MOST_CALLS = 5_000  # texts and tool calls in an answer
 
 
@@ -57,7 +57,7 @@ def relay(codec: Codec, native: Native, request: Request, target: Target) -> Cal
 def read(codec: AnswerReader, reply: UpstreamReply, relayed: bool) -> Any:
     """Receive the body and run the codec's `read`, in a thread for a large body."""
     body = reply.read_all()
-    if len(body) >= LARGE:
+    if is_large(body):
         check_parts(body)
         return compute(_read_large, codec, Whole(reply, body), relayed)
     result = codec.read(Whole(reply, body), relayed)

@@ -8,10 +8,10 @@ from msgspec import json
 
 from gateway.configuration.settings import LimitSettings
 from gateway.errors import InvalidRequest
-from gateway.neutral.json_parts import OPENING, count_marks, has_more
+from gateway.neutral.json_parts import LARGE as LARGE
+from gateway.neutral.json_parts import OPENING, count_marks, has_more, is_large
 from gateway.runtime.threads import compute
 
-LARGE = 1 << 17  # bytes; a longer body is read in a thread, a shorter one cannot hold much
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 def read(limits: LimitSettings, raw: bytes, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return `work(raw)` for the body `raw`. Raises InvalidRequest `request_too_complex` for a body with too many
     parts."""
-    if len(raw) < LARGE:
+    if not is_large(raw):
         return work(*args, **kwargs)
 
     def read_large() -> T:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gateway.transport.connection_pool import ConnectionPool
 
 RECEIVE_BYTES = 65536
+# After a full receive: each receive waits for a turn of the event loop, which is long under load.
+FURTHER_BYTES = 262_144
 NOISE_LIMIT = 65536  # consecutive bytes without a complete head or body: heads, trailers, chunk extensions
 POLLIN = READ = 1
 NEVER = math.inf
@@ -43,9 +45,9 @@ class UpstreamConnection:
     """
 
     __slots__ = (
-        "_alarm", "_bodiless", "_loop", "_noise", "_now", "_parser", "_queued", "_readable", "_receive", "_rings_at",
-        "_send_s", "_sock", "_switch", "_until", "_waiting", "_watched", "done", "host", "idle_s", "keep", "lost",
-        "on_body", "pieces", "poll", "pool", "received", "send_now", "since", "status",
+        "_alarm", "_bodiless", "_loop", "_most", "_noise", "_now", "_parser", "_queued", "_readable", "_receive",
+        "_rings_at", "_send_s", "_sock", "_switch", "_until", "_waiting", "_watched", "done", "host", "idle_s", "keep",
+        "lost", "on_body", "pieces", "poll", "pool", "received", "send_now", "since", "status",
     )  # fmt: skip
 
     def __init__(self, sock: socket, host: str, pool: "ConnectionPool", now: Callable[[], float]) -> None:
@@ -77,6 +79,7 @@ class UpstreamConnection:
         self.since = self.idle_s = 0.0
         self.status = self._noise = 0
         self.received = b""
+        self._most = RECEIVE_BYTES
         self.pieces: list[bytes] = []
         self.on_body = self.pieces.append  # called for each chunk, so a bound C method instead of a frame of ours
         self._bodiless = self.done = self.keep = self.lost = False
@@ -98,6 +101,7 @@ class UpstreamConnection:
         self.done = False
         self._bodiless = bodiless
         self.received = b""
+        self._most = RECEIVE_BYTES
         self.pieces.clear()
         self._send_s = seconds
         if self._queued.take(message):
@@ -147,7 +151,7 @@ class UpstreamConnection:
             self._waiting = None
             raise
         try:
-            data: bytes | None = self._receive(RECEIVE_BYTES)
+            data: bytes | None = self._receive(self._most)
         except WANTING:
             data = self._receive_slowly()
         except OSError:
@@ -155,6 +159,8 @@ class UpstreamConnection:
             return True
         if data is None:
             return False
+        if len(data) == RECEIVE_BYTES:
+            self._most = FURTHER_BYTES
         self._take_in(data)
         return True
 

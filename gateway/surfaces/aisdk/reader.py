@@ -65,5 +65,5 @@ def _read(limits: LimitSettings, raw: bytes, model: str, stream: bool, version: 
     size = PromptSize(prompt.text, prompt.images, prompt.sounds, prompt.files, prompt.count)
     request = request_of(model, options, size, prompt.messages, marks=prompt.marked)
     request.requirements = structs.replace(request.requirements, keeps_reasoning=True)
-    request.large = len(raw) >= caps.LARGE
+    request.large = caps.is_large(raw)
     return Question(request, version, settings.search, settings.warnings)

@@ -88,7 +88,7 @@ def _answer(services: Services, context: RequestContext, request: ChatRequest) -
 
 def _read(limits: LimitSettings, raw: bytes, betas: str) -> ChatRequest:
     request = reader.read(_check(limits, raw, schema.decode(raw)), betas, raw)
-    request.large = len(raw) >= caps.LARGE
+    request.large = caps.is_large(raw)
     return request
 
 

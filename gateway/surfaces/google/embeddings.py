@@ -80,7 +80,7 @@ def _request(model: str, parts: list[schema.EmbedBody], texts: list[str], raw: b
         model,
         Requirements(max_tokens=0, prompt_bytes=sum(lengths), longest_input=max(lengths), messages=len(texts)),
         lambda: content,
-        large=len(raw) >= caps.LARGE,
+        large=caps.is_large(raw),
         options=Options(extra={OWN_FIELDS: tasks[0]}) if alike and tasks[0] else NO_OPTIONS,
         warnings=(ONE_VENDOR if alike else SEVERAL,) if any(tasks) else (),
     )

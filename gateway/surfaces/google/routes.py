@@ -64,7 +64,7 @@ def _read(limits: LimitSettings, raw: bytes, model: str, streamed: bool) -> Chat
         config.responseJsonSchema if config else None,
     )
     request = reader.read(model, body, wire, stream=streamed)
-    request.large = len(raw) >= caps.LARGE
+    request.large = caps.is_large(raw)
     return request
 
 

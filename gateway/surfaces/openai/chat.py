@@ -19,7 +19,7 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat")
     limits = services.settings.limits
     raw = inbound.body
-    if len(raw) < caps.LARGE:
+    if not caps.is_large(raw):
         body, request = read_here(limits, raw)
     else:
         body, request = read(limits, raw)
@@ -40,7 +40,7 @@ def read_here(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, 
     body = chat_schema.decode(raw)
     caps.check(limits, raw, body.messages, body.tools, body.response_format)
     request = chat_reader.read(body, raw)
-    request.large = len(raw) >= caps.LARGE
+    request.large = caps.is_large(raw)
     return body, request
 
 

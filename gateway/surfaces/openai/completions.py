@@ -121,7 +121,7 @@ def _read(raw: bytes) -> tuple[list[ChatRequest], list[str], bool]:
     prompts = prompts_of(body)
     requests = [read(body, prompt) for prompt in prompts]
     for request in requests:
-        request.large = len(raw) >= caps.LARGE
+        request.large = caps.is_large(raw)
     echoed = [prompt if body.echo else "" for prompt in prompts]
     if sum(map(len, echoed)) * requests[0].requirements.n > MOST_ECHOED:
         raise invalid("echo", f"the prompt repeated {requests[0].requirements.n} times exceeds {MOST_ECHOED >> 20} MB")

@@ -17,6 +17,7 @@ from gateway.engine.cache import ResponseCache
 from gateway.engine.fitting import Fitting
 from gateway.neutral.cache_marks import apply_policy
 from gateway.neutral.chat import ChatRequest, Conversation, Options, Requirements, Sampling, WebSearch
+from gateway.neutral.json_parts import LARGE_WITHOUT_PARTS
 from gateway.neutral.parameters import PENALTIES
 from gateway.neutral.parts import Message, Text
 from gateway.providers.optional_tools import without_offers
@@ -84,10 +85,10 @@ def test_a_large_completion_is_read_in_a_thread_and_stays_large(monkeypatch: pyt
     threads: list[int] = []
     decode = completions.decode
     monkeypatch.setattr(completions, "decode", lambda raw: threads.append(thread_id()) or decode(raw))
-    for size in (10, caps.LARGE):
+    for size in (10, LARGE_WITHOUT_PARTS):
         raw = orjson.dumps({"model": "m", "prompt": "a" * size, "echo": True})
         (request,), (echoed,), _ = caps.read(LIMITS, raw, completions._read, raw)
-        assert request.large is (size == caps.LARGE) and len(echoed) == size
+        assert request.large is (size == LARGE_WITHOUT_PARTS) and len(echoed) == size
     assert threads[0] == thread_id() != threads[1]
 
 

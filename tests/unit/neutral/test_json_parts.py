@@ -60,3 +60,21 @@ def _structure(value: object) -> int:
         return 0
     inner = value.values() if isinstance(value, dict) else value
     return 1 + max(0, len(value) - 1) + sum(map(_structure, inner))
+
+
+@pytest.mark.parametrize(
+    ("raw", "large"),
+    [
+        (b"[" * (json_parts.LARGE - 1), False),
+        (b'{"text":"' + b"A sentence of some length, and one more. " * 9_000 + b'"}', False),
+        (b'{"text":"' + b"x" * json_parts.LARGE_WITHOUT_PARTS + b'"}', True),
+        (
+            b"[" + b'{"text":"one message of an agent, with a text of more than a line"},' * 2_000 + b"1]",
+            True,
+        ),
+        (b"[" + b"0.12345678," * 20_000 + b"1]", True),
+    ],
+    ids=["short", "one text", "long text", "objects", "numbers"],
+)
+def test_a_thread_handles_long_texts_and_those_of_many_parts(raw: bytes, large: bool) -> None:
+    assert json_parts.is_large(raw) is large

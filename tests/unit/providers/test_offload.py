@@ -8,9 +8,10 @@ from support.replies import json_reply
 
 from gateway.errors import UpstreamFailed
 from gateway.neutral.chat import ChatResult, Choice
+from gateway.neutral.json_parts import LARGE_WITHOUT_PARTS as LARGE
 from gateway.neutral.parts import ToolCall
 from gateway.providers import offload
-from gateway.providers.offload import LARGE, MOST_CALLS
+from gateway.providers.offload import MOST_CALLS
 from gateway.surfaces.http_responses import result_reply
 
 
