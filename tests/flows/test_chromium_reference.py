@@ -29,9 +29,14 @@ CHAT = "post-/v1/chat/completions"
 TRY = "[part~=btn-try]"
 ANSWER = "find('.response-message').getRootNode().querySelector('.tab-content code').textContent"
 OVERLAP = """(() => {
-    const path = find(".endpoint-head .path, .path").getBoundingClientRect();
     const badge = find(".tooltip").getBoundingClientRect();
-    return path.right > badge.left && badge.right > path.left && path.bottom > badge.top && badge.bottom > path.top;
+    const lines = [".expanded .path", ".summary .title"].flatMap(selector => {
+        const text = document.createRange();
+        text.selectNodeContents(find(selector));
+        return [...text.getClientRects()];
+    });
+    return lines.some(line => line.right > badge.left && badge.right > line.left
+        && line.bottom > badge.top && badge.bottom > line.top);
 })()"""
 
 
@@ -72,10 +77,10 @@ def test_a_request_is_sent_with_the_key_of_the_reader(sandbox: LocalGateway, bro
     assert browser.run("find('.response-message').classList.contains('success')")
 
 
-def test_badges_leave_the_path_of_an_operation_readable_on_a_telephone(
+def test_badges_leave_path_and_title_of_an_operation_readable_on_a_telephone(
     sandbox: LocalGateway, browser: Chromium
 ) -> None:
     browser.ask("Emulation.setDeviceMetricsOverride", width=400, height=900, deviceScaleFactor=1, mobile=False)
     browser.open(f"{sandbox.address}/docs#{CHAT}")
-    browser.wait_for("!!find('.tooltip') && !!find('.expanded .path')", RENDERED_S)
+    browser.wait_for("!!find('.tooltip') && !!find('.summary .title')", RENDERED_S)
     assert not browser.run(OVERLAP)

@@ -16,7 +16,9 @@ from gateway.surfaces.management.agent_session_routes import show_session, write
 
 TITLE = "Sessions"
 PATH = "/console/sessions"
-READ = 300  # newest sessions that are searched and sorted; older ones are behind a link
+# Newest sessions that are searched and sorted; older ones are behind a link. All rows of each are summed: 300 sessions
+# of a thousand requests took two seconds on SQLite.
+READ = request_log_reader.MOST
 COLUMNS = (
     Column("Session", "id"),
     Column("Last used", "last_us"),
