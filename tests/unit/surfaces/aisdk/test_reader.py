@@ -229,9 +229,9 @@ def test_a_choice_of_an_omitted_tool_becomes_auto() -> None:
 
 
 def test_a_body_as_large_as_its_tools_is_read_in_one_go() -> None:
-    schema = {"type": "object", "description": "x" * 200_000}
+    schema = {"type": "object", "description": "x" * 600_000}
     question = read(tools=[{"type": "function", "name": "look", "inputSchema": schema}])
-    assert question.request.large and question.request.requirements.prompt_bytes > 200_000
+    assert question.request.large and question.request.requirements.prompt_bytes > 600_000
 
 
 @pytest.mark.parametrize(
