@@ -56,8 +56,8 @@ def tracked_files(*patterns: str) -> tuple[Path, ...]:
 
 @dataclass(frozen=True)
 class PythonFile:
-    """What the tests read of a file: the line and text of the first paragraph of each docstring and of each comment,
-    the statements that are limited, and the lines of nested conditional expressions."""
+    """The parts of a file that the tests read: the line and text of the first paragraph of each docstring and of each
+    comment, the statements that are limited, and the lines of nested conditional expressions."""
 
     lines: int
     sentences: list[tuple[int, str]]

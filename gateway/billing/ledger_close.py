@@ -33,7 +33,7 @@ TOUCHED = f"""
 SELECT at / {HOUR_US} FROM usage WHERE posted_at >= ? AND at < ? AND {SPENT}
 UNION SELECT hour FROM rollup_hour WHERE late_at >= ? AND hour < ?
 """
-# What usage rows with credits or a storage fee sum up to, by hour and organization.
+# The sums of usage rows with credits or a storage fee, by hour and organization.
 SUMS = f"""
 SELECT at / {HOUR_US}, {{organization}}, SUM(CASE WHEN mode = {CREDITS} THEN cost_nusd ELSE 0 END),
     SUM(COALESCE(storage_nusd, 0))
@@ -57,7 +57,7 @@ Spending = dict[int, dict[str, tuple[int, int]]]
 
 
 class HourSum(NamedTuple):
-    """What an organization (the digits of its id) spent in an hour since the epoch: on inference and on storage."""
+    """The spending of an organization (the digits of its id) in an hour since the epoch, on inference and storage."""
 
     hour: int
     owner: str

@@ -1,5 +1,5 @@
 """`models` and the members of `provider` on every chat surface, streamed and whole, in the body and in headers: each
-changes which provider is called, and the answer tells which one served."""
+changes which provider is called, and the answer names the one that served."""
 
 import json
 from pathlib import Path

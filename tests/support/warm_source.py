@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 if __name__ == "__main__":
     sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
-    gc.disable()  # during the imports, whose objects live until the end; programs enable it
+    gc.disable()  # during the imports: their objects live until the end; programs enable it
 
     from gevent import monkey
 

@@ -47,8 +47,8 @@ def find_budgets(keys: Iterable[KeyInfo], statuses: dict[str, Status]) -> list[A
 
 
 def find_credits(visitor: Visitor, average_nusd: int) -> list[AttentionItem]:
-    """Return the managed organizations whose credits are used up, or would last a few days at the visitor's average
-    spending of a day."""
+    """Return the managed organizations with credits that are used up, or would last a few days at the visitor's
+    average spending of a day."""
     notices = []
     for organization in visitor.organizations():
         member = visitor.memberships.get(organization.id)

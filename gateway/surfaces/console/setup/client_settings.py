@@ -32,7 +32,7 @@ def load_clients() -> tuple[ClientSettings, ...]:
 
 
 def group_clients(base_url: str, token: str, model: str) -> list[tuple[str, list[ClientSettings]]]:
-    """Return the groups with their clients, whose texts have this address, this token and this model."""
+    """Return the groups with their clients; their texts have this address, this token and this model."""
 
     def fill(text: str) -> str:
         return text.strip().replace("BASE", base_url).replace("TOKEN", token).replace("MODEL", model)
