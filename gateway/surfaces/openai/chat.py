@@ -19,7 +19,7 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat")
     limits = services.settings.limits
     raw = inbound.body
-    if not caps.is_large(raw):
+    if len(raw) < caps.LARGE:
         body, request = read_here(limits, raw)
     else:
         body, request = read(limits, raw)
