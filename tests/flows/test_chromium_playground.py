@@ -7,8 +7,8 @@ import pytest
 from fakes.openai import Answer, FakeOpenAI
 from support.chromium import BROWSER, MISSING, Chromium
 from support.gateways import LocalGateway, local_gateway
+from support.signed_in import sign_in
 
-from gateway.accounts.members import list_members
 from gateway.configuration.settings import Settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason=MISSING)]
@@ -39,9 +39,7 @@ def browser(gateway: LocalGateway, tmp_path: Path) -> Iterator[Chromium]:
     made = Chromium(tmp_path / "browser")
     made.ask("Page.enable")
     made.ask("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
-    members = list_members(gateway.services.store.database, gateway.organization_id)
-    token = gateway.services.management.sessions.open(members[0].user_id).token
-    made.ask("Network.setCookie", name="llmgateway.session_token", value=token, url=gateway.address)
+    sign_in(made, gateway)
     made.open(f"{gateway.address}/console/playground?model=gpt-4o-mini")
     made.wait_for("document.readyState === 'complete' && !!document.querySelector('#code')?.textContent")
     yield made

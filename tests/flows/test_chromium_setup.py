@@ -1,16 +1,14 @@
 """The page with settings of clients in a real Chromium: its test buttons, and the choice of project and model."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes.openai import FakeOpenAI
 from support.chromium import BROWSER, MISSING, Chromium
-from support.gateways import LocalGateway, local_gateway
+from support.gateways import LocalGateway
+from support.signed_in import sign_in
 
-from gateway.accounts.members import list_members
 from gateway.accounts.projects import create_project
-from gateway.configuration.settings import Settings
 from gateway.surfaces.console.setup.client_settings import load_clients
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason=MISSING)]
@@ -20,24 +18,14 @@ TESTED = "document.querySelector('#client-{} [role=status]').textContent"
 
 
 @pytest.fixture
-def upstream() -> Iterator[FakeOpenAI]:
-    with FakeOpenAI() as fake:
-        yield fake
-
-
-@pytest.fixture
-def gateway(settings: Callable[..., Settings], upstream: FakeOpenAI) -> Iterator[LocalGateway]:
-    environment = {"LLM_OPENAI_BASE_URL": upstream.url, "LLM_OPENAI_API_KEY": "sk-0123456789abcdef"}
-    with local_gateway(settings, **environment) as running:
-        yield running
+def gateway(own_gateway: LocalGateway) -> LocalGateway:
+    return own_gateway
 
 
 @pytest.fixture
 def browser(gateway: LocalGateway, tmp_path: Path) -> Iterator[Chromium]:
     made = Chromium(tmp_path / "browser")
-    members = list_members(gateway.services.store.database, gateway.organization_id)
-    token = gateway.services.management.sessions.open(members[0].user_id).token
-    made.ask("Network.setCookie", name="llmgateway.session_token", value=token, url=gateway.address)
+    sign_in(made, gateway)
     yield made
     made.close()
 
