@@ -16,7 +16,9 @@ def without_fork_hooks(package: str) -> Iterator[None]:
     register = os.register_at_fork
 
     def register_others(**hooks: Callable[[], Any]) -> None:
-        if not any(hook.__module__.partition(".")[0] == package for hook in hooks.values()):
+        # A bound method of a C type, such as the `acquire` of a lock, has no module.
+        modules = [str(getattr(hook, "__module__", "")) for hook in hooks.values()]
+        if not any(module.partition(".")[0] == package for module in modules):
             register(**hooks)
 
     os.register_at_fork = register_others  # type: ignore[assignment]

@@ -20,6 +20,7 @@ def test_hooks_of_the_package_are_ignored_inside_the_block_only(monkeypatch: pyt
     with pytest.raises(OSError, match="away"), without_fork_hooks("opentelemetry"):
         os.register_at_fork(after_in_child=make_hook("opentelemetry.sdk.trace"))
         os.register_at_fork(before=make_hook("opentelemetry_of_others"))
+        os.register_at_fork(before=[].clear)  # a method without a module
         raise OSError("away")
     os.register_at_fork(after_in_parent=make_hook("opentelemetry.sdk.trace"))
-    assert registered == ["before", "after_in_parent"]
+    assert registered == ["before", "before", "after_in_parent"]
