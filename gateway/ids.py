@@ -4,8 +4,6 @@ import secrets
 
 from uuid_utils import uuid7
 
-TOKEN_LENGTH = 40
-
 
 def new(prefix: str) -> str:
     """Return `<prefix>_<32 hex digits of a version 7 UUID>`, e.g. org_0199…; ids sort by creation time."""

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TextIO, TypeVar
 
@@ -228,8 +228,3 @@ class Output:
     def give_up(self) -> None:
         """Discard further data: the program that reads it has ended."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-    def while_waiting(self, text: str, work: Callable[[], T]) -> T:
-        """Return the result of `work`, with progress."""
-        with self.progress(text):
-            return work()

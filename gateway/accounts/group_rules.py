@@ -111,20 +111,6 @@ def find_rule(database: Database, organization_id: str, rule_id: str) -> GroupRu
     return database.read(partial(_find, organization_id, rule_id))
 
 
-def organizations_with_rules(database: Database, groups: Sequence[str]) -> list[str]:
-    """Return the ids of organizations that have a rule for one of the groups."""
-
-    def read() -> list[str]:
-        chosen: set[str] = set()
-        for start in range(0, len(groups), quotas.MOST_RULES):
-            part = groups[start : start + quotas.MOST_RULES]
-            rows = GroupRuleRow.select(GroupRuleRow.organization).where(GroupRuleRow.name.in_(part)).distinct()
-            chosen |= {row.organization for row in rows}
-        return sorted(chosen)
-
-    return database.read(read)
-
-
 def create_rule(
     database: Database, control: Control, organization_id: str, draft: RuleDraft, *, actor: str
 ) -> GroupRule:

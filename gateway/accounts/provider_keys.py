@@ -200,13 +200,26 @@ class ProviderKeys:
             raise InvalidRequest("Give at least one thing to change.")
         return values
 
-    def set_active(self, organization_id: str, key_id: str, active: bool, *, actor: str) -> ProviderKeyInfo:
-        """Switch a key off or on, in force when this returns. NotFound."""
-        return self._set_status(organization_id, key_id, "active" if active else "inactive", actor)
-
     def remove(self, organization_id: str, key_id: str, *, actor: str) -> None:
         """Remove a key and destroy its secret; unused everywhere when this returns. NotFound."""
-        self._set_status(organization_id, key_id, "deleted", actor)
+
+        def work(now: int) -> None:
+            row = _load(organization_id, key_id)
+            row.status = "deleted"
+            row.updated_at = now
+            row.secret = ""
+            row.save()
+            detail = {"provider": row.provider, "status": row.status}
+            audit.append(
+                "provider_key.delete",
+                key_id,
+                actor=actor,
+                at_us=now,
+                organization_id=organization_id,
+                detail=detail,
+            )
+
+        commit(self._database, self._control, work)
 
     def reseal(self) -> int:
         """Encrypt every stored secret under the newest key, of callbacks, alerts and second factors too, so that older
@@ -231,24 +244,6 @@ class ProviderKeys:
         for ident, sealed in self._database.execute(sql).fetchall():
             fresh = self._vault.seal(self._vault.open(sealed))
             self._database.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", (fresh, ident))
-
-    def _set_status(self, organization_id: str, key_id: str, status: str, actor: str) -> ProviderKeyInfo:
-        def work(now: int) -> ProviderKeyInfo:
-            row = _load(organization_id, key_id)
-            row.status = status
-            row.updated_at = now
-            if status == "deleted":
-                row.secret = ""
-            row.save()
-            if status == "deleted":
-                action = "provider_key.delete"
-            else:
-                action = "provider_key.update_status"
-            detail = {"provider": row.provider, "status": status}
-            audit.append(action, key_id, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
-            return self._show(row)
-
-        return commit(self._database, self._control, work)
 
     def _show(self, row: ProviderKey) -> ProviderKeyInfo:
         """A row as it may be shown. The mask of an earlier release is made anew from the secret, where that can be

@@ -18,7 +18,6 @@ MONTHS = (
     "December",
 )  # fmt: skip
 MILLION = 1_000_000
-THOUSAND = 1_000
 
 
 def describe(model: Model, mappings: tuple[Mapping, ...], vendor: str) -> str:

@@ -98,10 +98,6 @@ class Budgets:
             insert_budget(self._database, hold, most_nusd)
         self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (most_nusd, hold.budget))
 
-    def clear_limits(self, scope: str, scope_id: str) -> None:
-        """Remove the limits; the counters stay."""
-        self.set_limits(scope, scope_id, Limits())
-
     def status(self, scope_id: str) -> Status:
         """Limits and counters of a key, member, team or provider key, current to the last durable settlement."""
         return self.statuses((scope_id,))[scope_id]

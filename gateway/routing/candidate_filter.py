@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import ATTEMPTS, Forbidden, GatewayError, InvalidRequest, NoProviderLeft, NotSupported
-from gateway.routing.candidates import GENERAL, Candidate, Traffic, blend
+from gateway.routing.candidates import Candidate, blend
 from gateway.routing.capabilities import CODES, CONTEXT, SOFT, TIER, Demand, lacks, refuse
 from gateway.routing.provider_health import Health, KnownCredential, Pause
 from gateway.routing.score import ScoreEntry
@@ -70,8 +70,8 @@ class CandidateFilter:
     """
 
     __slots__ = (
-        "_allowed", "_blend", "_health", "_image", "_now", "_now_us", "_operation", "_organization", "_tick", "_usable",
-        "demand", "excluded", "cooling",
+        "_allowed", "_blended", "_health", "_image", "_now", "_now_us", "_operation", "_organization", "_tick",
+        "_usable", "demand", "excluded", "cooling",
     )  # fmt: skip
 
     def __init__(
@@ -82,13 +82,13 @@ class CandidateFilter:
         allowed: Allowed | None,
         usable: Usable,
         now_us: int,
-        traffic: Traffic | None = None,
+        blended: bool = False,
         image: bool = False,
         organization: str = "",
     ) -> None:
         """Set up the checks.
 
-        `traffic` includes the price of cached input (large prompts, sessions); `image` compares image prices;
+        `blended` includes the price of cached input (large prompts, sessions); `image` compares image prices;
         `organization` is the caller's.
         """
         self._health = health
@@ -97,7 +97,7 @@ class CandidateFilter:
         self._allowed = allowed
         self._usable = usable
         self._now_us = now_us
-        self._blend = traffic
+        self._blended = blended
         self._image = image
         self._now, self._tick = health.tick()
         self._organization = organization
@@ -113,8 +113,7 @@ class CandidateFilter:
     def _is_plain(self) -> bool:
         """Return whether only capabilities, sizes, credentials and health decide, as for most requests."""
         demand = self.demand
-        blend_known = self._blend is None or self._blend is GENERAL
-        return self._allowed is None and demand.plain and not self._image and blend_known
+        return self._allowed is None and demand.plain and not self._image
 
     def _pass_all(self, candidates: Iterable[Candidate]) -> list[ScoreEntry]:
         return [entry for candidate in candidates if (entry := self.examine(candidate)) is not None]
@@ -133,7 +132,7 @@ class CandidateFilter:
         size = prompt + most
         windows = self._health.windows
         concern = self._health.cooldowns.providers
-        blended = self._blend is not None
+        blended = self._blended
         entries = []
         for candidate in candidates:
             ability = candidate.ability
@@ -254,9 +253,9 @@ class CandidateFilter:
             figures = candidate.figures_at(self.demand.tokens, self._now_us)
         if self._image:
             return figures.image
-        if self._blend is None:
-            return figures.mean
-        return blend(figures, self._blend)
+        if self._blended:
+            return blend(figures)
+        return figures.mean
 
     def _exclude(
         self,

@@ -1,7 +1,6 @@
 """Candidates: mappings with capabilities and prices that are compiled once for a catalogue and a day."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.catalogue.lifecycle import ACTIVE, has_ended, state_on
@@ -32,15 +31,10 @@ class HealthFigures:
     image: float
 
 
-class Traffic(NamedTuple):
-    """The typical prompts of a caller: share of input read from the provider's cache, and output per input token."""
-
-    cache_hit: float
-    output_ratio: float
-
-
-GENERAL = Traffic(0.1, 0.2)
-CODING = Traffic(0.9, 0.02)
+# The usual large prompt: the share of its tokens that the provider reads from its cache, and output tokens for one
+# token of input.
+CACHE_HIT = 0.1
+OUTPUT_RATIO = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +43,7 @@ class Candidate:
 
     `handicap` is 1 - priority. `barred` is the reason why it never serves ("": it may). `aging`: it is deprecated, so
     an automatic choice leaves it out. `flat`: it is not barred and has a single price. `blended` is that price for
-    general traffic (see `blend`).
+    large prompts (see `blend`).
     """
 
     mapping: Mapping
@@ -79,14 +73,13 @@ class Candidate:
         return self.figures
 
 
-def blend(figures: HealthFigures, traffic: Traffic) -> float:
+def blend(figures: HealthFigures) -> float:
     """Return the price of a token of large prompts in n$ per million: input partly from the cache, little output."""
     if not (figures.input or figures.output):
         return figures.mean
     read = figures.cache_read
-    hit = traffic.cache_hit
-    cost = figures.input * (1.0 - hit) + read * hit + figures.output * traffic.output_ratio
-    return cost / (1.0 + traffic.output_ratio)
+    cost = figures.input * (1.0 - CACHE_HIT) + read * CACHE_HIT + figures.output * OUTPUT_RATIO
+    return cost / (1.0 + OUTPUT_RATIO)
 
 
 def place_of(mapping: Mapping) -> str:
@@ -152,7 +145,7 @@ def make_candidate(
         barred=barred,
         aging=state_on(mapping, today) != ACTIVE,
         flat=not (barred or prices.tiers or prices.peaks),
-        blended=blend(figures, GENERAL),
+        blended=blend(figures),
     )
 
 

@@ -8,7 +8,6 @@ from gateway.catalogue.entries import Mapping
 from gateway.neutral.chat import Options, Requirements
 from gateway.routing.auto import effort_of
 from gateway.routing.candidate_filter import Allowed, CoolingDown, Excluded, Usable
-from gateway.routing.candidates import GENERAL, Traffic
 from gateway.routing.resolve import CustomRoutes, Resolution
 from gateway.routing.score import Scored, Weights
 
@@ -28,7 +27,6 @@ class RouteRequest(NamedTuple):
     scope: str = ""
     operation: str = "chat"
     routes: CustomRoutes | None = None
-    traffic: Traffic = GENERAL
     explore: float = 0.0
     organization: str = ""
     ignored: tuple[str, ...] = ()

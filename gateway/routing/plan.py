@@ -7,7 +7,7 @@ from gateway.configuration.settings import RoutingSettings
 from gateway.neutral.chat import NO_OPTIONS, Options, Requirements
 from gateway.routing.auto import DEFAULT_OUTPUT, choose
 from gateway.routing.candidate_filter import COOLDOWN, Allowed, CandidateFilter, Usable
-from gateway.routing.candidates import GENERAL, Candidate, Traffic
+from gateway.routing.candidates import Candidate
 from gateway.routing.capabilities import read_demand
 from gateway.routing.decision import Plan, RouteRequest
 from gateway.routing.preferences import CHOOSING, check_preferences
@@ -78,7 +78,6 @@ class Router:
         scope: str = "",
         operation: str = "chat",
         routes: CustomRoutes | None = None,
-        traffic: Traffic = GENERAL,
         explore: float | None = None,
         organization: str = "",
     ) -> Plan:
@@ -104,9 +103,7 @@ class Router:
             options, ignored = check_preferences(options, table.resolution)
         request = RouteRequest(
             *(requested_model, requirements, options, allowed, usable, no_fallback, session, scope, operation, routes),
-            *(traffic, chance),
-            organization,
-            ignored,
+            *(chance, organization, ignored),
         )
         if options.provider is not None:
             return plan_with_preferences(request, table, self._plan_table)
@@ -148,7 +145,7 @@ class Router:
             request.allowed,
             request.usable,
             self._clock.now_us(),
-            request.traffic if blended else None,
+            blended,
             request.requirements.image_output,
             request.organization,
         )

@@ -80,10 +80,6 @@ class Redis:
     def get(self, key: str) -> bytes | None:
         return self._call(methodcaller("get", key))
 
-    def take(self, key: str) -> bytes | None:
-        """Read and delete a value that may be used only once."""
-        return self._call(methodcaller("getdel", key))
-
     def put(self, key: str, value: bytes, ttl_s: float) -> None:
         self._call(methodcaller("set", key, value, px=_ms(ttl_s)))
 
@@ -106,24 +102,6 @@ class Redis:
         if amounts:
             return dict(zip(amounts, self._call(run), strict=True))
         return {}
-
-    def put_fields(self, key: str, fields: Mapping[str, bytes], ttl_s: float) -> None:
-        """Set fields of a hash and renew its expiry."""
-
-        def run(client: "redis.Redis") -> None:
-            values: dict[Any, Any] = dict(fields)
-            pipe = client.pipeline(transaction=False)
-            pipe.hset(key, mapping=values)
-            pipe.pexpire(key, _ms(ttl_s))
-            pipe.execute()
-
-        if fields:
-            self._call(run)
-
-    def fields(self, key: str) -> dict[str, bytes]:
-        """Return all fields of a hash; empty when the hash does not exist."""
-        fields: dict[bytes, bytes] = self._call(methodcaller("hgetall", key))
-        return {name.decode(): value for name, value in fields.items()}
 
     def close(self) -> None:
         if self._client is not None:

@@ -82,19 +82,6 @@ class Visitor:
         """Return the visitor's membership as owner or admin. Raises NotFound, Forbidden."""
         return self.member(organization_id, *MANAGERS)
 
-    def own_organization(self, inbound: Inbound) -> str:
-        """Return the organization in the path, of which the visitor must be a member. Raises NotFound, Forbidden."""
-        organization_id = inbound.params["organization_id"]
-        self.member(organization_id)
-        return organization_id
-
-    def managed_organization(self, inbound: Inbound) -> str:
-        """Return the organization in the path, of which the visitor must be owner or admin. Raises NotFound,
-        Forbidden."""
-        organization_id = inbound.params["organization_id"]
-        self.manager(organization_id)
-        return organization_id
-
     def project(self, project_id: str, *roles: str) -> ProjectInfo:
         """Return a project of an organization of the visitor, who must have one of `roles`. Raises NotFound,
         Forbidden."""

@@ -27,7 +27,6 @@ OPENING = ("response.created", "response.in_progress", "response.queued")
 COMPLETE_ENDS = ("response.completed", "response.incomplete")
 FAILED_ENDS = ("response.failed", "response.cancelled")
 ANSWERED = ("function_call", "custom_tool_call")  # calls that results refer to by call_id
-NO_STREAM = "The provider did not answer with an event stream."
 DONE = b"[DONE]"
 Wire = dict[str, Any]
 

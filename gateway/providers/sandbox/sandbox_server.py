@@ -14,7 +14,7 @@ from multipart import MultipartError, MultipartParser, parse_options_header
 from gateway.clock import Clock
 from gateway.errors import InvalidRequest, UpstreamTimeout, UpstreamUnreachable
 from gateway.providers.json_pieces import loads_in_pieces
-from gateway.providers.protocol import Call, Target, UpstreamReply
+from gateway.providers.protocol import Call, UpstreamReply
 from gateway.providers.sandbox import (
     chat,
     decisions,
@@ -149,18 +149,6 @@ class SandboxServer:
         model = body["model"]
         keys = [bracket.key for bracket in brackets if bracket.key and concerns(bracket, model)]
         return apply(persona.directives, brackets, model, self._attempts.count(keys))
-
-
-class SandboxOpener:
-    """The sandbox as an Opener, with the heartbeat interval of the network."""
-
-    def __init__(self, server: SandboxServer, heartbeat_s: float) -> None:
-        self._server = server
-        self._heartbeat_s = heartbeat_s
-
-    def open(self, call: Call, target: Target, deadline: float) -> UpstreamReply:
-        """Call SandboxServer.open; only network openers use the target."""
-        return self._server.open(call, deadline=deadline, heartbeat_s=self._heartbeat_s)
 
 
 def _call(work: Callable[..., Any], *args: Any) -> Any:

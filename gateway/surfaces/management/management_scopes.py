@@ -27,4 +27,3 @@ ManagementScope = Literal[
     "usage:read",
 ]
 SCOPES: tuple[str, ...] = tuple(scope for scope in get_args(ManagementScope) if scope)
-READ_SCOPES = tuple(scope for scope in SCOPES if scope.endswith(":read"))

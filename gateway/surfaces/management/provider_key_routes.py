@@ -275,7 +275,6 @@ def _is_address(text: str) -> bool:
 KEY = "/keys/provider/<key_id>"
 ALL = "/orgs/<organization_id>/custom-providers"
 PROVIDER = f"{ALL}/<name>"
-UPDATED = ("provider_key.update", "provider_key.update_status")
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/keys/provider", list_keys, "List provider keys", tag=KEYS, who=SIGNED_IN, scope="providers:read",
@@ -289,7 +288,7 @@ OPERATIONS: tuple[Operation, ...] = (
                       "-> providerKey.id message unusedBy.switchCommand",)),
     managed("PATCH", KEY, update_key, "Change a provider key", tag=KEYS,
             who=PROVIDER_KEY_MANAGER, scope="providers:write",
-            request=ProviderKeySettings, answer=ProviderKeyAnswer, inside="providerKey", audit=UPDATED,
+            request=ProviderKeySettings, answer=ProviderKeyAnswer, inside="providerKey", audit="provider_key.update",
             commands=("provider-keys set <key_id> --label=name --base-url=baseUrl --region=region "
                       "--model=allowedModels --max-spend=maxSpend",
                       "provider-keys limit <key_id> <maxSpend>", "provider-keys switch <key_id> <status>")),

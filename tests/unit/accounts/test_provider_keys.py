@@ -63,7 +63,7 @@ def test_a_removed_key_is_unused_at_once_and_its_secret_is_gone(company, provide
 
 def test_keys_of_one_provider_come_in_order_of_making_and_inactive_ones_not(company, provider_keys) -> None:
     made = [provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", f"key-{n}"), **BY) for n in range(3)]
-    provider_keys.set_active(company.organization_id, made[1].id, False, **BY)
+    provider_keys.update(company.organization_id, made[1].id, ProviderKeyChange(active=False), **BY)
     found = provider_keys.keys_for(company.organization_id, "alpha")
     assert [credential.secret for credential in found] == ["key-0", "key-2"]
     assert provider_keys.keys_for(company.organization_id, "beta") == ()

@@ -49,7 +49,7 @@ def test_an_unchanged_period_keeps_its_usage(books, payer):
 def test_cleared_limits_leave_the_counters(books, payer):
     books.budgets.set_limits("member", payer.member_id, Limits(DOLLAR, DOLLAR, read_period("1h")))
     spend(books, payer, DOLLAR)
-    books.budgets.clear_limits("member", payer.member_id)
+    books.budgets.set_limits("member", payer.member_id, Limits())
     status = books.budgets.status(payer.member_id)
     assert (status.limits, status.usage_nusd, status.period_usage_nusd) == (Limits(), DOLLAR, 0)
 

@@ -20,7 +20,6 @@ from gateway.neutral.chat import Options, Requirements
 from gateway.neutral.request import Mistake
 from gateway.routing import candidate_filter
 from gateway.routing.candidate_filter import NoCredential
-from gateway.routing.candidates import CODING
 from gateway.routing.plan import chance_of
 from gateway.routing.record import write_record
 from gateway.routing.resolve import CustomModel
@@ -462,11 +461,11 @@ def test_price_strategy_ignores_speed(world, mapping, key):
     assert providers(made.plan(options=Options(routing="throughput")))[0] == "b"
 
 
-def test_large_prompts_of_coding_clients_follow_the_cache_price(world, mapping):
-    cached = Prices(TokenRates(prompt=2 * 10**9, completion=2 * 10**9, input_cache_read=10**8))
+def test_large_prompts_follow_the_price_of_input_and_cached_input(world, mapping):
+    cached = Prices(TokenRates(prompt=5 * 10**8, completion=3 * 10**9, input_cache_read=5 * 10**7))
     made = world(mapping("a", price=10**9), mapping("b", prices=(cached,)))
-    assert providers(made.plan(needs=Requirements(prompt_bytes=19_000), traffic=CODING))[0] == "a"
-    assert providers(made.plan(needs=Requirements(prompt_bytes=20_000), traffic=CODING))[0] == "b"
+    assert providers(made.plan(needs=Requirements(prompt_bytes=19_000)))[0] == "a"
+    assert providers(made.plan(needs=Requirements(prompt_bytes=20_000)))[0] == "b"
 
 
 def test_tiered_prices_count_for_the_size_of_the_prompt(world, mapping):

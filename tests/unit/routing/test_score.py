@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
-from gateway.routing.candidates import CODING, GENERAL, HealthFigures, Traffic, blend, make_candidate
+from gateway.routing.candidates import HealthFigures, blend, make_candidate
 from gateway.routing.score import ScoreEntry, penalty, rank, weigh
 
 
@@ -87,14 +87,13 @@ def test_no_entries_rank_to_nothing():
     assert rank([], weigh("", True)) == []
 
 
-def test_large_prompts_pay_mostly_for_cached_input():
+def test_the_price_of_large_prompts_is_mostly_that_of_input():
     figures = HealthFigures(input=1000, output=5000, cache_read=100, mean=3000, image=0)
-    assert blend(figures, CODING) == pytest.approx((1000 * 0.1 + 100 * 0.9 + 5000 * 0.02) / 1.02)
-    assert blend(figures, GENERAL) == pytest.approx((1000 * 0.9 + 100 * 0.1 + 5000 * 0.2) / 1.2)
+    assert blend(figures) == pytest.approx((1000 * 0.9 + 100 * 0.1 + 5000 * 0.2) / 1.2)
 
 
 def test_prices_without_tokens_are_not_blended():
-    assert blend(HealthFigures(0, 0, 0, 77.0, 0), Traffic(0.5, 0.5)) == 77.0
+    assert blend(HealthFigures(0, 0, 0, 77.0, 0)) == 77.0
 
 
 PERCENT = st.floats(0, 100)

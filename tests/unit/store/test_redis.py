@@ -44,11 +44,11 @@ def test_values_end_with_their_life_span(client):
     wait_until(lambda: client.get("a") is None)
 
 
-def test_a_secret_can_be_taken_once(client):
+def test_a_value_that_exists_is_not_replaced(client):
     key = redis.realtime_secret("abc")
     assert client.put_if_absent(key, b"x", 5)
     assert not client.put_if_absent(key, b"y", 5)
-    assert (client.take(key), client.take(key)) == (b"x", None)
+    assert client.get(key) == b"x"
 
 
 def test_counters_add_up_over_workers_and_expire(client):
@@ -59,14 +59,6 @@ def test_counters_add_up_over_workers_and_expire(client):
     client.add({short: 2}, 0.03)
     wait_until(lambda: client.get(short) is None)
     assert client.add({short: 1}, 60) == {short: 1}
-
-
-def test_fields_are_merged(client):
-    client.put_fields("h", {"a": b"1"}, 5)
-    client.put_fields("h", {"b": b"2"}, 5)
-    assert client.fields("h") == {"a": b"1", "b": b"2"}
-    client.delete("h")
-    assert client.fields("h") == {}
 
 
 def test_more_greenlets_than_connections_all_get_an_answer(client):

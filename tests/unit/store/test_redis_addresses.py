@@ -53,8 +53,6 @@ def test_the_keys_of_a_cluster_are_at_their_nodes(servers: Servers) -> None:
     client = servers.open(f"redis+cluster://{HOST}:{free_port()},{HOST}:{ports[1]}")
     amounts = {redis.rate_window("key", f"key_{number}", 60): number for number in range(1, 20)}
     assert client.add(amounts, 60) == amounts
-    client.put_fields("h", {"a": b"1"}, 60)
-    assert client.fields("h") == {"a": b"1"}
     assert all(node.dbsize() for node in nodes)
 
 
