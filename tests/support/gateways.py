@@ -240,13 +240,15 @@ class GatewayProcess:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def manage(self, *arguments: str) -> str:
+    def manage(self, *arguments: str, timeout: float = 300) -> str:
         """Run an operator command on this installation and return its output."""
         if self._starts_warm():
-            done = warm.run(["gateway.operator.command", *arguments], self.environment)
+            done = warm.run(["gateway.operator.command", *arguments], self.environment, timeout)
         else:
             command = [*self.command, *arguments]
-            done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=300)
+            done = subprocess.run(
+                command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=timeout
+            )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
