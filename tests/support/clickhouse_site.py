@@ -11,6 +11,8 @@ from gateway.clock import DAY_US, SECOND_US
 from gateway.metering.clickhouse.clickhouse_http import open_client
 from gateway.metering.clickhouse.sink import LAG_US, UsageSink
 from gateway.metering.models import BYOK, CACHED, CREDITS
+from gateway.metering.rollups.job import Rollups
+from gateway.metering.rollups.purge import UsagePurge
 from gateway.runtime.state_changes import StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
@@ -19,6 +21,7 @@ from gateway.transport import Transport
 PROJECTS = [bytes([1]) * 16, bytes([2]) * 16]
 KEYS = [bytes([number]) * 16 for number in range(10, 14)]
 EXTRA = '{"units": {"input_audio": 5, "searches": 3}, "nusd": {"images": 11, "request": 2, "ocr": 9}}'
+KEPT_DAYS = 3
 TAGS = ('{"team": "search"}', '{"team": "a\\"b", "user": "x"}', None)
 
 
@@ -93,3 +96,10 @@ class Site:
         rows, cost = self.database.query_row("SELECT COUNT(*), COALESCE(SUM(cost_nusd), 0) FROM usage")
         assert self.counted() == (int(rows), int(cost))
         assert self.sink.check() == []
+
+    def remove_old_rows(self) -> None:
+        """Remove usage rows older than KEPT_DAYS, as the leading worker does."""
+        Rollups(self.database).catch_up()
+        purge = UsagePurge(self.database, self.clock, KEPT_DAYS, "%never%", self.database.now_us)
+        while purge.run():
+            pass

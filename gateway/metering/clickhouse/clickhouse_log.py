@@ -1,6 +1,6 @@
-"""The request log of removed usage rows, from the table of usage in ClickHouse."""
+"""The request log, sessions and latencies of removed usage rows, from the table of usage in ClickHouse."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gateway.clock import DAY_US
@@ -8,9 +8,11 @@ from gateway.errors import Cancelled
 from gateway.metering.clickhouse.clickhouse_http import ClickHouse
 from gateway.metering.clickhouse.clickhouse_reports import ClickHouseAnswers
 from gateway.metering.clickhouse.delivered_rows import COUNTS, IDS, NUMBERS, TIMES
+from gateway.metering.log.agent_sessions import FIGURES, SessionName, SessionPart, part_of_row
 from gateway.metering.log.search import LogFilter, LogScope
+from gateway.metering.models import CACHED, SETTLEMENT
 from gateway.metering.usage_table import UsageRecord, raw_id
-from gateway.store.partitions import time_of
+from gateway.store.partitions import id_at, time_of
 
 # A column of ClickHouse for each field of a usage row.
 COLUMNS = [{"at": "at_us", "posted_at": "posted_us"}.get(name, name) for name in UsageRecord._fields]
@@ -51,9 +53,8 @@ class ClickHouseLog:
 
     def read_attempts(self, requests: Sequence[bytes]) -> dict[bytes, list[UsageRecord]]:
         """Return the attempts of requests, in order. Unavailable."""
-        listed = ", ".join(f"'{request.hex()}'" for request in requests)
         rows = self._client.query(
-            f"SELECT {', '.join(COLUMNS)} FROM {self._table} FINAL WHERE request IN ({listed}) "
+            f"SELECT {', '.join(COLUMNS)} FROM {self._table} FINAL WHERE request IN ({_list_ids(requests)}) "
             f"AND {_time_sql(min(requests), max(requests))} ORDER BY request, attempt, kind"
         )
         attempts: dict[bytes, list[UsageRecord]] = {}
@@ -62,6 +63,61 @@ class ClickHouseLog:
             attempts.setdefault(record.request, []).append(record)
         return attempts
 
+    def find_sessions(self, scopes: Sequence[LogScope], before: bytes, limit: int) -> list[tuple[bytes, SessionName]]:
+        """Return the sessions with their newest request before an id, newest first, each with that request.
+        Unavailable."""
+        if not scopes:
+            return []
+        rows = self._client.query(
+            f"SELECT max(request) AS newest, project, session FROM {self._table} FINAL "
+            f"WHERE ({' OR '.join(map(_scope_sql, scopes))}) AND session != '' "
+            f"GROUP BY project, session HAVING newest < '{before.hex()}' ORDER BY newest DESC LIMIT {limit}"
+        )
+        return [(bytes.fromhex(newest), SessionName(f"proj_{project}", session)) for newest, project, session in rows]
+
+    def sum_sessions(
+        self, scopes: Sequence[LogScope], sessions: Sequence[SessionName], before: bytes
+    ) -> list[SessionPart]:
+        """Return the parts of sessions, of their requests before an id. Unavailable."""
+        if not scopes or not sessions:
+            return []
+        params = {f"session_{number}": name.session for number, name in enumerate(sessions)}
+        wanted = ", ".join(
+            f"('{raw_id(name.project_id).hex()}', {{session_{number}:String}})" for number, name in enumerate(sessions)
+        )
+        sums = ", ".join(f"sum(toInt128({figure}))" for figure in FIGURES)
+        rows = self._client.query(
+            "SELECT project, session, provider, served, api_key, source, countIf(attempt = 0 AND kind = 0), "
+            f"countIf(error != ''), min(at_us), max(at_us + duration_ms * 1000), max(request), {sums} "
+            f"FROM {self._table} FINAL WHERE ({' OR '.join(map(_scope_sql, scopes))}) "
+            f"AND (project, session) IN ({wanted}) AND request < '{before.hex()}' AND {_time_sql(b'', before)} "
+            "GROUP BY project, session, provider, served, api_key, source",
+            **params,
+        )
+        return [_read_part(row) for row in rows]
+
+    def read_latency(
+        self, owned: Mapping[str, Sequence[bytes]], provider: str, start_us: int, end_us: int, step_us: int
+    ) -> list[list[Any]]:
+        """Return the steps of RequestArchive.read_latency. Unavailable."""
+        owner = " OR ".join(f"{column} IN ({_list_ids(ids)})" for column, ids in owned.items())
+        return self._client.query(
+            f"SELECT intDiv(at_us, {step_us}) AS step, countIf(error = ''), countIf(error != ''), "
+            "avgOrNullIf(ttft_ms, error = '' AND ttft_ms > 0), avgOrNullIf(duration_ms, error = '') "
+            f"FROM {self._table} FINAL WHERE ({owner}) AND at_us >= {start_us} AND at_us < {end_us} "
+            f"AND request >= '{id_at(start_us).hex()}' AND request < '{id_at(end_us).hex()}' "
+            f"AND provider = {{provider:String}} AND kind = {SETTLEMENT} AND bitAnd(flags, {CACHED}) = 0 "
+            "GROUP BY step ORDER BY step",
+            provider=provider,
+        )
+
+
+def _read_part(row: Sequence[Any]) -> SessionPart:
+    project, session, provider, served, key, source, turns, failures, first_us, last_us, newest, *sums = row
+    ids = bytes.fromhex(key), bytes.fromhex(newest)
+    columns = (session, provider, served, ids[0], source, turns, failures, first_us, last_us, ids[1], *sums)
+    return part_of_row(f"proj_{project}", columns)
+
 
 def _time_sql(oldest: bytes, newest: bytes) -> str:
     """Return a condition that leaves out parts of the table; ids alone leave out none."""
@@ -69,13 +125,16 @@ def _time_sql(oldest: bytes, newest: bytes) -> str:
     return f"at_us >= {earliest} AND at_us < {time_of(newest) + PRECISION_US + LONGEST_US}"
 
 
+def _list_ids(ids: Iterable[bytes]) -> str:
+    return ", ".join(f"'{ident.hex()}'" for ident in ids)
+
+
 def _scope_sql(scope: LogScope) -> str:
     clauses = [f"project = '{raw_id(scope.project_id).hex()}'"]
     if scope.member_id:
         clauses.append(f"member = '{raw_id(scope.member_id).hex()}'")
     if scope.key_ids:
-        keys = ", ".join(f"'{raw_id(key).hex()}'" for key in scope.key_ids)
-        clauses.append(f"api_key IN ({keys})")
+        clauses.append(f"api_key IN ({_list_ids(map(raw_id, scope.key_ids))})")
     return f"({' AND '.join(clauses)})"
 
 

@@ -1,7 +1,6 @@
-"""Sessions of agents, summed from their usage rows: the newest of a project, and one with its models and providers."""
+"""Sessions of agents, summed from their usage rows in the database: the newest of a project, and the parts of one."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.metering.figures import ActivityFigures, sums_sql
@@ -15,13 +14,19 @@ FIGURES = (
     *("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens", "cost_nusd"),
     *("byok_nusd", "storage_nusd", "discount_nusd"),
 )
-NEWEST = b"\xff" * 16
+
+
+class SessionName(NamedTuple):
+    """The name of a session, which is unique within its project."""
+
+    project_id: str
+    session: str
 
 
 class SessionPart(NamedTuple):
     """The requests of a session that one key made with one model at one provider."""
 
-    session: str
+    name: SessionName
     provider: str
     model: str
     api_key: bytes
@@ -70,78 +75,99 @@ class AgentSession(NamedTuple):
         return max(part.newest for part in self.parts)
 
 
-class SessionPage(NamedTuple):
-    """A page of sessions. `following`: continue with requests older than this id; None at the end."""
+class NewestSessions(NamedTuple):
+    """Names of sessions, newest first. `following`: continue with requests older than this id; None at the end."""
 
-    sessions: list[AgentSession]
+    names: list[SessionName]
     following: bytes | None
 
 
-def list_sessions(database: Database, scopes: Sequence[LogScope], before: bytes | None, limit: int) -> SessionPage:
-    """Return the sessions with the newest requests older than `before`, newest first. A page examines a bounded number
-    of rows, so it may be short and still have a following page."""
-    return database.view(partial(_list, database, scopes, before or NEWEST, limit))
-
-
-def find_session(database: Database, scopes: Sequence[LogScope], session: str) -> AgentSession | None:
-    """Return the newest session with this id that the scopes include, None if there is none."""
-
-    def read() -> list[AgentSession]:
-        return [summary for scope in scopes for summary in _sum(database, scope, [session])]
-
-    return max(database.view(read), key=lambda summary: summary.newest, default=None)
-
-
-def _list(database: Database, scopes: Sequence[LogScope], before: bytes, limit: int) -> SessionPage:
-    rows: list[tuple[bytes, str, LogScope]] = []
+def find_newest(
+    database: Database, scopes: Sequence[LogScope], oldest: bytes, before: bytes, limit: int
+) -> NewestSessions:
+    """Return the sessions with the newest requests in [oldest, before). A bounded number of rows is examined, so there
+    may be fewer than `limit` and still following ones. Call it inside a read."""
+    rows: list[tuple[bytes, SessionName]] = []
     for scope in scopes:
-        rows += [(bytes(request), session, scope) for request, session in _newest_rows(database, scope, before)]
+        for request, session in _newest_rows(database, scope, oldest, before):
+            rows.append((bytes(request), SessionName(scope.project_id, session)))
     rows.sort(key=lambda row: row[0], reverse=True)
-    chosen: dict[tuple[str, str], LogScope] = {}
-    following = None
-    for number, (_, session, scope) in enumerate(rows):
-        if number == DEPTH or len(chosen) == limit and (scope.project_id, session) not in chosen:
-            following = rows[number - 1][0]
-            break
-        chosen[scope.project_id, session] = scope
-    sessions = []
+    chosen: dict[SessionName, None] = {}
+    for number, (_, name) in enumerate(rows):
+        if number == DEPTH or len(chosen) == limit and name not in chosen:
+            return NewestSessions(list(chosen), rows[number - 1][0])
+        chosen[name] = None
+    return NewestSessions(list(chosen), None)
+
+
+def sum_stored(
+    database: Database, scopes: Sequence[LogScope], names: Sequence[SessionName], oldest: bytes
+) -> list[SessionPart]:
+    """Return the parts of sessions, of their requests from an id on. Call it inside a read."""
+    parts = []
     for scope in scopes:
-        names = [session for (project_id, session), place in chosen.items() if place is scope]
-        sessions += _sum(database, scope, names)
-    # A session with a newer request was on an earlier page.
-    sessions = [session for session in sessions if session.newest < before]
-    return SessionPage(sorted(sessions, key=lambda session: session.newest, reverse=True), following)
+        sessions = [name.session for name in names if name.project_id == scope.project_id]
+        if sessions:
+            parts += _sum(database, scope, sessions, oldest)
+    return parts
 
 
-def _newest_rows(database: Database, scope: LogScope, before: bytes) -> Iterable[Any]:
+def assemble(parts: Iterable[SessionPart]) -> list[AgentSession]:
+    """Return sessions with these parts, newest first; parts of the same key, model, provider and source are added."""
+    sessions: dict[SessionName, dict[tuple, SessionPart]] = {}
+    for part in parts:
+        own = sessions.setdefault(part.name, {})
+        place = (part.provider, part.model, part.api_key, part.source)
+        own[place] = _add(own[place], part) if place in own else part
+    assembled = [AgentSession(*name, tuple(own[place] for place in sorted(own))) for name, own in sessions.items()]
+    return sorted(assembled, key=lambda session: session.newest, reverse=True)
+
+
+def part_of_row(project_id: str, row: Sequence[Any]) -> SessionPart:
+    """Return the part of a row: the columns of a SessionPart in their order, with the figures FIGURES."""
+    session, provider, model, key, source, turns, failures, first_us, last_us, newest = row[:10]
+    figures = ActivityFigures()
+    for figure, value in zip(FIGURES, row[10:], strict=True):
+        setattr(figures, figure, int(value))
+    counts = (int(turns), int(failures), int(first_us), int(last_us))
+    return SessionPart(
+        SessionName(project_id, session), provider, model, bytes(key), source, *counts, bytes(newest), figures
+    )
+
+
+def _add(one: SessionPart, other: SessionPart) -> SessionPart:
+    figures = ActivityFigures()
+    figures.add(one.figures)
+    figures.add(other.figures)
+    return one._replace(
+        turns=one.turns + other.turns,
+        failures=one.failures + other.failures,
+        first_us=min(one.first_us, other.first_us),
+        last_us=max(one.last_us, other.last_us),
+        newest=max(one.newest, other.newest),
+        figures=figures,
+    )
+
+
+def _newest_rows(database: Database, scope: LogScope, oldest: bytes, before: bytes) -> Iterable[Any]:
     conditions, params = owner_conditions(scope)
     sql = (
-        f"SELECT request, session FROM usage WHERE project = ? AND session IS NOT NULL AND request < ?{conditions} "
-        "ORDER BY request DESC LIMIT ?"
+        "SELECT request, session FROM usage WHERE project = ? AND session IS NOT NULL AND request >= ? "
+        f"AND request < ?{conditions} ORDER BY request DESC LIMIT ?"
     )
-    return database.fetch(sql, (raw_id(scope.project_id), before, *params, DEPTH + 1))
+    return database.fetch(sql, (raw_id(scope.project_id), oldest, before, *params, DEPTH + 1))
 
 
-def _sum(database: Database, scope: LogScope, sessions: Sequence[str]) -> list[AgentSession]:
-    if not sessions:
-        return []
+def _sum(database: Database, scope: LogScope, sessions: Sequence[str], oldest: bytes) -> list[SessionPart]:
     conditions, params = owner_conditions(scope)
     sql = (
         "SELECT session, provider, served, api_key, source, SUM(CASE WHEN attempt = 0 AND kind = 0 THEN 1 ELSE 0 END), "
         "SUM(CASE WHEN error IS NULL THEN 0 ELSE 1 END), MIN(at), MAX(at + duration_ms * 1000), "
         f"MAX(request), {sums_sql(database, FIGURES)} FROM usage u "
-        f"WHERE project = ? AND session IN ({', '.join('?' * len(sessions))}){conditions} "
-        "GROUP BY session, provider, served, api_key, source ORDER BY session, provider, served"
+        f"WHERE project = ? AND session IN ({', '.join('?' * len(sessions))}) AND request >= ?{conditions} "
+        "GROUP BY session, provider, served, api_key, source"
     )
     if database.kind == "postgresql":  # which has no maximum of bytes
         sql = sql.replace("MAX(request)", "decode(MAX(encode(request, 'hex')), 'hex')")
-    parts: dict[str, list[SessionPart]] = {}
-    for row in database.fetch(sql, (raw_id(scope.project_id), *sessions, *params)):
-        figures = ActivityFigures()
-        for name, value in zip(FIGURES, row[10:], strict=True):
-            setattr(figures, name, int(value))
-        session, provider, model, key, source, turns, failures, first_us, last_us, newest = row[:10]
-        place = (session, provider, model, bytes(key), source)
-        part = SessionPart(*place, int(turns), int(failures), int(first_us), int(last_us), bytes(newest), figures)
-        parts.setdefault(session, []).append(part)
-    return [AgentSession(scope.project_id, session, tuple(own)) for session, own in parts.items()]
+    rows = database.fetch(sql, (raw_id(scope.project_id), *sessions, oldest, *params))
+    return [part_of_row(scope.project_id, row) for row in rows]

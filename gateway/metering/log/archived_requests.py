@@ -7,9 +7,10 @@ rejected requests and retained payloads remain in the database for as long as th
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from gateway.errors import Unavailable
+from gateway.metering.log.agent_sessions import SessionName, SessionPart
 from gateway.metering.log.records import LoggedRequest, find_request, read_requests
 from gateway.metering.log.search import (
     NEWEST,
@@ -54,13 +55,30 @@ class RequestArchive(Protocol):
         """Return the attempts of requests, in order."""
         ...
 
+    def find_sessions(self, scopes: Sequence[LogScope], before: bytes, limit: int) -> list[tuple[bytes, SessionName]]:
+        """Return the sessions with their newest request before an id, newest first, each with that request."""
+        ...
+
+    def sum_sessions(
+        self, scopes: Sequence[LogScope], sessions: Sequence[SessionName], before: bytes
+    ) -> list[SessionPart]:
+        """Return the parts of sessions, of their requests before an id."""
+        ...
+
+    def read_latency(
+        self, owned: Mapping[str, Sequence[bytes]], provider: str, start_us: int, end_us: int, step_us: int
+    ) -> list[list[Any]]:
+        """Return for each step with upstream calls its number, the answered and failed ones, and the averages of the
+        time to the first content and of the duration in milliseconds (None without any). `owned` has ids by column."""
+        ...
+
 
 def search_log(
     database: Database, scopes: Sequence[LogScope], filters: LogFilter, before: bytes | None, limit: int
 ) -> LogPage:
     """Return the newest `limit` matches of `filters` that are older than `before`, also archived ones."""
-    archive = _usable_archive(database)
-    begin = _begin_of_rows(database) if archive else b""
+    archive = usable_archive(database)
+    begin = begin_of_rows(database) if archive else b""
     if archive is None or not begin:
         return search(database, scopes, filters, before, limit)
     newest = before or NEWEST
@@ -85,12 +103,12 @@ def search_log(
 def find_logged(database: Database, request_id: str) -> LoggedRequest | None:
     """Return the request with an id (32 hex digits), also an archived one; None if it is unknown or was deleted."""
     stored = find_request(database, request_id)
-    archive = _usable_archive(database)
+    archive = usable_archive(database)
     try:
         request = bytes.fromhex(request_id)
     except ValueError:
         return stored
-    if archive is None or request >= _begin_of_rows(database):
+    if archive is None or request >= begin_of_rows(database):
         return stored
     try:
         archived = _complete(database, archive, [request])
@@ -103,7 +121,7 @@ def find_logged(database: Database, request_id: str) -> LoggedRequest | None:
 def log_begins_us(database: Database) -> int:
     """Return the time from which the log has all attempts. 0: none were removed."""
     begin_us = database.view(partial(rows_begin_us, database))
-    archive = _usable_archive(database)
+    archive = usable_archive(database)
     archived_us = archive.begin_us() if archive else None
     if archived_us is None:
         return begin_us
@@ -148,14 +166,15 @@ def _complete(database: Database, archive: RequestArchive, requests: Sequence[by
     return [record for record in records if record.attempts or record.entry or record.payload]
 
 
-def _usable_archive(database: Database) -> RequestArchive | None:
+def usable_archive(database: Database) -> RequestArchive | None:
+    """Return the archive if queries should go there."""
     archive: RequestArchive | None = database.archive
     if archive is not None and archive.is_usable():
         return archive
     return None
 
 
-def _begin_of_rows(database: Database) -> bytes:
+def begin_of_rows(database: Database) -> bytes:
     """Return the first id with all of its usage rows; b"" if no rows were removed."""
     begin_us = database.view(partial(rows_begin_us, database))
     if begin_us:

@@ -6,7 +6,8 @@ from urllib.parse import urlencode
 from msgspec import to_builtins
 
 from gateway.accounts.projects import list_projects
-from gateway.metering.log.agent_sessions import AgentSession, find_session, list_sessions
+from gateway.metering.log.agent_sessions import AgentSession
+from gateway.metering.log.session_lists import find_session, list_sessions
 from gateway.metering.session_ids import PLAIN
 from gateway.surfaces import request_log_reader
 from gateway.surfaces.console.lists import Column, arrange

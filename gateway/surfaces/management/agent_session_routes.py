@@ -3,7 +3,8 @@
 from msgspec import UNSET, UnsetType
 
 from gateway.errors import NotFound
-from gateway.metering.log.agent_sessions import AgentSession, SessionPart, find_session, list_sessions
+from gateway.metering.log.agent_sessions import AgentSession, SessionPart
+from gateway.metering.log.session_lists import find_session, list_sessions
 from gateway.surfaces import request_log_reader
 from gateway.surfaces.answer_structs import Answer, Time, Usd
 from gateway.surfaces.http import Operation

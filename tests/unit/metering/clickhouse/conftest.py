@@ -6,6 +6,8 @@ import pytest
 from support.clickhouse_server import ClickHouseServer, run_clickhouse
 from support.clickhouse_site import Site
 
+from gateway.metering.clickhouse.clickhouse_log import ClickHouseLog
+from gateway.metering.clickhouse.clickhouse_reports import ClickHouseAnswers
 from gateway.store.database import Database
 from gateway.transport import Transport
 
@@ -23,3 +25,15 @@ def site(
     chosen = settings()
     table = f"usage_{zlib.crc32(request.node.nodeid.encode())}"
     return Site(database, server, Transport(chosen.timeouts, chosen.security), table)
+
+
+@pytest.fixture
+def archived(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """The site, whose reports are read from ClickHouse."""
+    for place in ("job", "purge", "days"):
+        monkeypatch.setattr(f"gateway.metering.rollups.{place}.pause", lambda s: None)
+    client = site.sink.client
+    assert client is not None
+    answers = ClickHouseAnswers(site.sink, client, site.clock)
+    site.database.archive = ClickHouseLog(client, site.table, answers)
+    return site

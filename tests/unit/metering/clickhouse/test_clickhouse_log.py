@@ -4,22 +4,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import pytest
 from support.clickhouse_site import KEYS, PROJECTS, Site
 from support.usage import insert_rows
 
 from gateway.clock import DAY_US, HOUR_US
-from gateway.metering.clickhouse.clickhouse_log import ClickHouseLog
-from gateway.metering.clickhouse.clickhouse_reports import ClickHouseAnswers
 from gateway.metering.log.archived_requests import find_logged, log_begins_us, search_log
 from gateway.metering.log.log_entries import LogEntry, write_rows
 from gateway.metering.log.records import LoggedRequest
 from gateway.metering.log.search import LogFilter, LogScope
-from gateway.metering.rollups.job import Rollups
-from gateway.metering.rollups.purge import UsagePurge
 
 SCOPES = [LogScope(f"proj_{PROJECTS[0].hex()}"), LogScope(f"proj_{PROJECTS[1].hex()}", "", (f"key_{KEYS[1].hex()}",))]
-KEPT_DAYS = 3
 FILTERS = [
     LogFilter(),
     LogFilter(model="small"),
@@ -72,26 +66,6 @@ def write_entry(site: Site, entry: LogEntry) -> None:
         site.database.write(partial(site.database.execute, statement.sql, values))
 
 
-def remove_old_rows(site: Site) -> None:
-    """Remove usage rows as the leading worker does."""
-    Rollups(site.database).catch_up()
-    purge = UsagePurge(site.database, site.clock, KEPT_DAYS, "%never%", site.database.now_us)
-    while purge.run():
-        pass
-
-
-@pytest.fixture
-def archived(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """The site, whose reports are read from ClickHouse."""
-    for place in ("job", "purge", "days"):
-        monkeypatch.setattr(f"gateway.metering.rollups.{place}.pause", lambda s: None)
-    client = site.sink.client
-    assert client is not None
-    answers = ClickHouseAnswers(site.sink, client, site.clock)
-    site.database.archive = ClickHouseLog(client, site.table, answers)
-    return site
-
-
 def as_values(records: Sequence[LoggedRequest]) -> list[Any]:
     return [(record.request, record.attempts, record.status, record.tags, record.cost_nusd) for record in records]
 
@@ -101,7 +75,7 @@ def test_the_log_is_the_same_after_usage_rows_were_removed(archived: Site) -> No
     archived.deliver()
     before = [as_values(read_pages(archived, filters, 40)) for filters in FILTERS]
     stored = archived.count()
-    remove_old_rows(archived)
+    archived.remove_old_rows()
     assert 0 < archived.count() < stored / 2
     for filters, expected in zip(FILTERS, before, strict=True):
         assert expected, filters
@@ -113,7 +87,7 @@ def test_a_removed_request_is_found_by_its_id_with_all_its_attempts(archived: Si
     add_requests(archived)
     archived.deliver()
     records = read_pages(archived, LogFilter(), 100)
-    remove_old_rows(archived)
+    archived.remove_old_rows()
     oldest = min(records, key=lambda record: record.request)
     assert find_logged(archived.database, oldest.request_id) == oldest
     assert find_logged(archived.database, "0" * 32) is None
@@ -122,7 +96,7 @@ def test_a_removed_request_is_found_by_its_id_with_all_its_attempts(archived: Si
 def test_the_log_of_the_database_is_shown_while_clickhouse_is_away(archived: Site) -> None:
     add_requests(archived)
     archived.deliver()
-    remove_old_rows(archived)
+    archived.remove_old_rows()
     archived.server.execute(f"RENAME TABLE {archived.table} TO {archived.table}_away")
     records = read_pages(archived, LogFilter(), 100)
     served = [record for record in records if record.attempts]
