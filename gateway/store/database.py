@@ -252,19 +252,28 @@ class Database:
         self._states.fire(StateChange("database.away", SUBJECT, message, ERROR, remedy))
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=64)
 def _split_sums(sql: str) -> str:
-    before, matched, rest = sql.partition("SUM(")
-    if not matched:
-        return sql
+    pieces = []
+    at = 0
+    while (begin := sql.find("SUM(", at)) >= 0:
+        end = _end_of_parenthesis(sql, begin + 4)
+        inner = sql[begin + 4 : end]
+        pieces.append(f"{sql[at:begin]}(sum(({inner}) >> 31) * 2147483648 + sum(({inner}) & 2147483647))")
+        at = end + 1
+    pieces.append(sql[at:])
+    return "".join(pieces)
+
+
+def _end_of_parenthesis(sql: str, begin: int) -> int:
+    """Return the place of the parenthesis that closes the one before `begin`."""
     depth = 1
-    end = 0
-    while depth:
-        depth += {"(": 1, ")": -1}.get(rest[end], 0)
-        end += 1
-    inner = rest[: end - 1]
-    rest = rest[end:]
-    return f"{before}(sum(({inner}) >> 31) * 2147483648 + sum(({inner}) & 2147483647)){_split_sums(rest)}"
+    at = begin
+    while True:
+        depth += {"(": 1, ")": -1}.get(sql[at], 0)
+        if not depth:
+            return at
+        at += 1
 
 
 def open_replica(config: settings.DatabaseSettings, term_us: int, clock: Clock, states: StateLog) -> ReadReplica | None:
