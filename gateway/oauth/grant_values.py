@@ -82,7 +82,7 @@ class GrantInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class OAuthTokenRequest:
+class OAuthCall:
     """A request to the token or revocation endpoint. `authorization` is the header ("": none), `issuer` our URL."""
 
     fields: Mapping[str, str] = field(repr=False)

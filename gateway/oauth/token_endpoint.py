@@ -30,7 +30,7 @@ from gateway.accounts.authentication import Authentication
 from gateway.errors import Conflict, Gone, NotFound, Unauthenticated
 from gateway.oauth import scopes
 from gateway.oauth.clients import CREDENTIALS, REFRESH, OAuthApp
-from gateway.oauth.grant_values import Consent, IssuedTokens, OAuthTokenRequest, StoredToken, ValidCode
+from gateway.oauth.grant_values import Consent, IssuedTokens, OAuthCall, StoredToken, ValidCode
 from gateway.oauth.grants import ACCESS_S, AlreadyUsed, Grants
 
 # At debug level Authlib logs the tokens that it issues.
@@ -52,7 +52,7 @@ class InvalidTargetError(OAuth2Error):
 class _AuthlibRequest(OAuth2Request):
     """The request as Authlib reads it. Its URL is always https, because the deployment decides about TLS."""
 
-    def __init__(self, given: OAuthTokenRequest) -> None:
+    def __init__(self, given: OAuthCall) -> None:
         headers = {}
         if given.authorization:
             headers["Authorization"] = given.authorization
@@ -180,7 +180,7 @@ class OAuthServer(AuthorizationServer):
         self.register_grant(_CredentialsGrant)
         self.register_endpoint(_Revocation)
 
-    def give_tokens(self, given: OAuthTokenRequest) -> Reply:
+    def give_tokens(self, given: OAuthCall) -> Reply:
         """Answer a token request. Returns status, body and headers."""
         kind = given.fields.get("grant_type", "")
         if not kind:
@@ -190,7 +190,7 @@ class OAuthServer(AuthorizationServer):
         reply: Reply = self.create_token_response(_AuthlibRequest(given))
         return reply
 
-    def revoke(self, given: OAuthTokenRequest) -> Reply:
+    def revoke(self, given: OAuthCall) -> Reply:
         """Answer a revocation request: 200 even for an unknown token (RFC 7009, section 2.2)."""
         if not given.fields.get("token"):
             return self._refuse(given, InvalidRequestError("token is missing."))
@@ -245,7 +245,7 @@ class OAuthServer(AuthorizationServer):
             "", f"Holder of {caller.key_name}"[:120], (), (CREDENTIALS,), METHODS[0], key_id=caller.key_id
         )
 
-    def _refuse(self, given: OAuthTokenRequest, error: OAuth2Error) -> Reply:
+    def _refuse(self, given: OAuthCall, error: OAuth2Error) -> Reply:
         reply: Reply = self.handle_error_response(_AuthlibRequest(given), error)
         return reply
 

@@ -6,7 +6,7 @@ import gzip
 import re
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, is_typeddict
 
 import msgspec
 import orjson
@@ -184,8 +184,23 @@ def _parameters(operation: Operation, about: About) -> list[Any]:
         parameter = {"name": header.name, "in": "header", "description": header.description, "schema": schema}
         variables.append({**parameter, "required": header.required})
     if about.query is not None:
-        variables.append({"in": "query", "schema": about.query})
+        variables += _query_parameters(about.query)
     return variables
+
+
+def _query_parameters(query: type) -> list[Any]:
+    """Return the parameters of a marshmallow class, which the plugin resolves, or of a typed dictionary."""
+    if not is_typeddict(query):
+        return [{"in": "query", "schema": query}]
+    described = describe_answer(query)
+    parameters = []
+    for name, member in described["properties"].items():
+        schema = dict(member)
+        parameter = {"name": name, "in": "query", "required": name in described["required"], "schema": schema}
+        if "description" in schema:
+            parameter["description"] = schema.pop("description")
+        parameters.append(parameter)
+    return parameters
 
 
 def _responses(spec: APISpec, operation: Operation, about: About, known: set[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from gateway.errors import Forbidden, InvalidRequest, NotFound
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.oauth.endpoints import read_fields
+from gateway.surfaces.oauth.oauth_requests import LogoutForm, read_form
 from gateway.worker.services import Services
 
 NO_STORE = [("Cache-Control", "no-store")]
@@ -12,8 +13,8 @@ NO_STORE = [("Cache-Control", "no-store")]
 def log_out(services: Services, inbound: Inbound) -> Outbound:
     """End the sessions that a logout token of an identity provider names. The provider calls this."""
     try:
-        token = read_fields(inbound).get("logout_token", "")
-        services.sso.service.log_out(inbound.params["provider_id"], token)
+        form = read_form(LogoutForm, read_fields(inbound))
+        services.sso.service.log_out(inbound.params["provider_id"], form.logout_token)
     except (Forbidden, InvalidRequest, NotFound) as error:
         body = {"error": "invalid_request", "error_description": error.message}
         return json_reply(body, inbound.shown_id, 400, headers=NO_STORE)

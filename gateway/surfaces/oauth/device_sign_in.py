@@ -24,6 +24,7 @@ from gateway.surfaces.oauth.oauth_answers import (
     OAuthRevokedAnswer,
     OAuthTokensAnswer,
 )
+from gateway.surfaces.oauth.oauth_requests import ClientForm, RevocationForm, TokenForm
 from gateway.surfaces.proxies import network_of
 from gateway.worker.services import Services
 
@@ -54,15 +55,15 @@ def start(services: Services, inbound: Inbound) -> Outbound:
     )
 
 
-def collect(services: Services, inbound: Inbound, fields: dict[str, str]) -> Outbound:
+def collect(services: Services, inbound: Inbound, form: TokenForm) -> Outbound:
     """Return the tokens of an approved request, or its state."""
     try:
         services.management.throttle.take(ThrottleGate("agent device polls", network_of(inbound.peer), POLLS, MINUTE_S))
     except RateLimited:
         return _refuse(inbound, *REFUSALS["slow_down"])
-    if fields.get("client_id", CLIENT) != CLIENT:
+    if form.client_id not in (UNSET, CLIENT):
         return _refuse(inbound, "invalid_client", "This client cannot use device codes here.", 401)
-    code = fields.get("device_code", "")
+    code = form.device_code or ""
     if not 0 < len(code) <= LONGEST:
         return _refuse(inbound, "invalid_request", "device_code is missing.")
     try:
@@ -75,16 +76,16 @@ def collect(services: Services, inbound: Inbound, fields: dict[str, str]) -> Out
     return _give(inbound, issued, email)
 
 
-def is_anonymous(fields: dict[str, str], authorization: str) -> bool:
+def is_anonymous(form: ClientForm, authorization: str) -> bool:
     """Return whether the request is of a coding agent: applications name and authenticate themselves."""
-    return not authorization and fields.get("client_id", CLIENT) == CLIENT and "client_secret" not in fields
+    return not authorization and form.client_id in (UNSET, CLIENT) and form.client_secret is UNSET
 
 
-def refresh(services: Services, inbound: Inbound, fields: dict[str, str]) -> Outbound | None:
+def refresh(services: Services, inbound: Inbound, form: TokenForm) -> Outbound | None:
     """Replace a refresh token; None if it belongs to an application. Status 401 asks the agent to sign in again (its
     own convention; RFC 6749 has 400)."""
     grants = services.accounts.oauth.grants
-    token = grants.find_token(fields.get("refresh_token", "")[:LONGEST])
+    token = grants.find_token((form.refresh_token or "")[:LONGEST])
     if token is not None and token.client != CLIENT:
         return None
     if token is None or token.kind != "refresh":
@@ -96,10 +97,10 @@ def refresh(services: Services, inbound: Inbound, fields: dict[str, str]) -> Out
     return _give(inbound, issued)
 
 
-def revoke(services: Services, inbound: Inbound, fields: dict[str, str]) -> Outbound | None:
+def revoke(services: Services, inbound: Inbound, form: RevocationForm) -> Outbound | None:
     """Revoke a token of a coding agent; None if it is no such token."""
     grants = services.accounts.oauth.grants
-    token = grants.find_token(fields.get("token", "")[:LONGEST])
+    token = grants.find_token(form.token[:LONGEST])
     if token is None or token.client != CLIENT:
         return None
     grants.end_token(token)

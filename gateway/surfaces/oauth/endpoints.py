@@ -6,12 +6,12 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
 
-from msgspec import structs
+from msgspec import UNSET, Struct, structs
 
 from gateway.accounts.throttle import ThrottleGate
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge, Unauthenticated
 from gateway.oauth.clients import REFRESH, InvalidMetadata
-from gateway.oauth.grant_values import OAuthTokenRequest
+from gateway.oauth.grant_values import OAuthCall
 from gateway.surfaces import auth
 from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
 from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
@@ -23,6 +23,14 @@ from gateway.surfaces.oauth.oauth_answers import (
     OAuthErrorAnswer,
     OAuthRevokedAnswer,
     OAuthTokensAnswer,
+)
+from gateway.surfaces.oauth.oauth_requests import (
+    ClientRegistration,
+    Form,
+    RevocationForm,
+    TokenForm,
+    known_members,
+    read_form,
 )
 from gateway.surfaces.proxies import network_of
 from gateway.worker.services import Services
@@ -68,7 +76,7 @@ def register(services: Services, inbound: Inbound) -> Outbound:
         ThrottleGate("applications registered, a day", place, REGISTRATIONS_A_DAY, DAY_S),
     ]
     services.management.throttle.take(*gates)
-    given = _read_json(inbound)
+    given = known_members(ClientRegistration, _read_json(inbound))
     key_id, generation = _key_of(services, inbound, given)
     try:
         client, secret, created_at = services.accounts.oauth.clients.register(given, key_id, generation)
@@ -84,40 +92,41 @@ def register(services: Services, inbound: Inbound) -> Outbound:
 def give_tokens(services: Services, inbound: Inbound) -> Outbound:
     """Tokens in exchange for a code, a device code, a refresh token, or by client credentials registered with an API
     key."""
-    fields = _begin(services, inbound)
-    if fields.get("grant_type") == DEVICE:
-        return device_sign_in.collect(services, inbound, fields)
-    if fields.get("grant_type") == REFRESH and device_sign_in.is_anonymous(fields, inbound.header("authorization")):
-        answer = device_sign_in.refresh(services, inbound, fields)
+    form = _begin(services, inbound, TokenForm)
+    if form.grant_type == DEVICE:
+        return device_sign_in.collect(services, inbound, form)
+    if form.grant_type == REFRESH and device_sign_in.is_anonymous(form, inbound.header("authorization")):
+        answer = device_sign_in.refresh(services, inbound, form)
         if answer is not None:
             return answer
-    return _ask(inbound, fields, services.accounts.oauth.server.give_tokens, OAuthTokensAnswer)
+    return _ask(inbound, form, services.accounts.oauth.server.give_tokens, OAuthTokensAnswer)
 
 
 def revoke(services: Services, inbound: Inbound) -> Outbound:
     """Revoke a token."""
-    fields = _begin(services, inbound)
-    if device_sign_in.is_anonymous(fields, inbound.header("authorization")):
-        answer = device_sign_in.revoke(services, inbound, fields)
+    form = _begin(services, inbound, RevocationForm)
+    if device_sign_in.is_anonymous(form, inbound.header("authorization")):
+        answer = device_sign_in.revoke(services, inbound, form)
         if answer is not None:
             return answer
-    return _ask(inbound, fields, services.accounts.oauth.server.revoke, OAuthRevokedAnswer)
+    return _ask(inbound, form, services.accounts.oauth.server.revoke, OAuthRevokedAnswer)
 
 
-def _begin(services: Services, inbound: Inbound) -> dict[str, str]:
+def _begin(services: Services, inbound: Inbound, kind: type[Form]) -> Form:
     services.management.throttle.take(ThrottleGate("tokens", network_of(inbound.peer), TOKENS, MINUTE_S))
-    return read_fields(inbound)
+    return read_form(kind, read_fields(inbound))
 
 
 def _ask(
     inbound: Inbound,
-    fields: dict[str, str],
-    work: Callable[[OAuthTokenRequest], Any],
+    form: Struct,
+    work: Callable[[OAuthCall], Any],
     success: type[ModelApiAnswer],
 ) -> Outbound:
+    fields = {name: value for name, value in structs.asdict(form).items() if value is not UNSET}
     fields.pop("token_type_hint", None)  # token_type_hint is optional (RFC 7009, section 2.1)
     authorization = inbound.header("authorization")
-    given = OAuthTokenRequest(fields, authorization, inbound.base_url.rstrip("/"))
+    given = OAuthCall(fields, authorization, inbound.base_url.rstrip("/"))
     status, body, headers = work(given)
     answer = success(**body) if status == HTTPStatus.OK else OAuthErrorAnswer(**body)
     return _reply(inbound, answer, status, headers)

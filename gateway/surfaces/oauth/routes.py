@@ -1,10 +1,8 @@
 """The operations of the authorization server."""
 
-from typing import Any
-
 from gateway.surfaces.answer_structs import Answer
 from gateway.surfaces.http import About, Handler, Operation, Surface
-from gateway.surfaces.oauth import back_channel_logout, device_sign_in, endpoints, metadata_documents, shapes
+from gateway.surfaces.oauth import back_channel_logout, device_sign_in, endpoints, metadata_documents
 from gateway.surfaces.oauth.oauth_answers import (
     OAuthAuthorizationServerAnswer,
     OAuthClientAnswer,
@@ -13,6 +11,7 @@ from gateway.surfaces.oauth.oauth_answers import (
     OAuthRevokedAnswer,
     OAuthTokensAnswer,
 )
+from gateway.surfaces.oauth.oauth_requests import ClientRegistration, DeviceForm, LogoutForm, RevocationForm, TokenForm
 
 TAG = "OAuth"
 RESOURCE = OAuthProtectedResourceAnswer
@@ -25,18 +24,18 @@ def _document(path: str, handler: Handler, summary: str, answer: type[Answer]) -
     return Operation("GET", path, handler, about=about), Operation("GET", f"{path}/<path:place>", handler, about=below)
 
 
-def _asked(summary: str, body: dict[str, Any], answer: type[Answer]) -> About:
+def _form(summary: str, body: type, answer: type[Answer]) -> About:
     """Describe an operation that accepts a form, as the standards require, or the same members as JSON."""
     return About(summary, TAG, body, answer=answer, errors=(400, 401, 429), access="none",
                  form=body, form_media=endpoints.FORM)  # fmt: skip
 
 
-REGISTER = About("Register an application", TAG, shapes.METADATA, answer=OAuthClientAnswer, success=(201,),
+REGISTER = About("Register an application", TAG, ClientRegistration, answer=OAuthClientAnswer, success=(201,),
                  errors=(400, 401, 429), access="none")  # fmt: skip
-TOKEN = _asked("Tokens for an application", shapes.TOKEN_REQUEST, OAuthTokensAnswer)
-DEVICE = _asked("Begin the sign-in of a coding agent", shapes.DEVICE_REQUEST, OAuthDeviceCodeAnswer)
-REVOKE = _asked("End a token", shapes.REVOCATION, OAuthRevokedAnswer)
-LOGOUT = _asked("End sessions by a logout token of an identity provider", shapes.LOGOUT, OAuthRevokedAnswer)
+TOKEN = _form("Tokens for an application", TokenForm, OAuthTokensAnswer)
+DEVICE = _form("Begin the sign-in of a coding agent", DeviceForm, OAuthDeviceCodeAnswer)
+REVOKE = _form("End a token", RevocationForm, OAuthRevokedAnswer)
+LOGOUT = _form("End sessions by a logout token of an identity provider", LogoutForm, OAuthRevokedAnswer)
 
 OPERATIONS: tuple[Operation, ...] = (
     *_document("/.well-known/oauth-protected-resource", metadata_documents.show_resource, "The protected resource",

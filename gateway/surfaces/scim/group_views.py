@@ -53,8 +53,8 @@ def select_groups(call: ScimCall, query: list_queries.ScimQuery) -> tuple[int, l
 
 def find_group(call: ScimCall) -> Outbound:
     """Return one group with its members."""
-    given = {name.lower(): value for name, value in call.inbound.arguments().items()}
-    with_members = _shows_members(given.get("attributes", ""), given.get("excludedattributes", ""))
+    given = call.selection()
+    with_members = _shows_members(given.get("attributes", ""), given.get("excludedAttributes", ""))
     return _reply(call, _groups(call).find(call.organization_id, call.resource_id, with_members))
 
 
@@ -140,10 +140,10 @@ def _edited(
 
 
 def _reply(call: ScimCall, group: ProvisionedGroup, status: int = 200) -> Outbound:
-    given = {name.lower(): value for name, value in call.inbound.arguments().items()}
+    given = call.selection()
     shown = compute_if(len(group.member_ids) > LARGE, show_group, group, call.base_url)
     location = shown["meta"]["location"] if status == 201 else ""
-    shown = project(GROUPS_TYPE, shown, given.get("attributes", ""), given.get("excludedattributes", ""))
+    shown = project(GROUPS_TYPE, shown, given.get("attributes", ""), given.get("excludedAttributes", ""))
     return call.reply(shown, status, etag_of(group), location)
 
 

@@ -11,6 +11,7 @@ from gateway.surfaces.scim.attributes import ScimResourceType
 from gateway.surfaces.scim.filters import FilterNode, equalities, matches, parse_filter
 from gateway.surfaces.scim.scim_answers import LIST_URN, ScimList
 from gateway.surfaces.scim.scim_call import ScimCall
+from gateway.surfaces.scim.scim_requests import ScimListQuery, ScimSearch, read_members
 
 MOST_RESULTS = 200  # resources of one page
 USUAL_RESULTS = 100
@@ -36,15 +37,18 @@ class ScimQuery:
 
 def read_query(call: ScimCall) -> ScimQuery:
     """Return the query of a list: the parameters of a GET, or the body of a search. Raises InvalidRequest."""
-    given: dict[str, Any] = {}
-    source = call.inbound.arguments() if call.inbound.method == "GET" else call.body()
-    for name, value in source.items():
-        given[name.lower()] = value
-    text = _read_text(given, "filter").strip()
+    given: ScimListQuery | ScimSearch
+    if call.inbound.method == "GET":
+        given = read_members(ScimListQuery, call.inbound.arguments())
+    else:
+        given = read_members(ScimSearch, call.body())
+    text = _read_text("filter", given.get("filter")).strip()
     node = parse_filter(text) if text else None
-    start = max(1, _read_number(given, "startindex", 1))
-    count = min(MOST_RESULTS, max(0, _read_number(given, "count", USUAL_RESULTS)))
-    return ScimQuery(node, start, count, _read_text(given, "attributes"), _read_text(given, "excludedattributes"))
+    start = max(1, _read_number("startIndex", given.get("startIndex"), 1))
+    count = min(MOST_RESULTS, max(0, _read_number("count", given.get("count"), USUAL_RESULTS)))
+    selected = _read_text("attributes", given.get("attributes"))
+    excluded = _read_text("excludedAttributes", given.get("excludedAttributes"))
+    return ScimQuery(node, start, count, selected, excluded)
 
 
 def select(
@@ -82,9 +86,9 @@ def _filter(kind: ScimResourceType, node: FilterNode, piece: Sequence[Any], show
     return [resource for resource in piece if matches(node, kind, show(resource))]
 
 
-def _read_text(given: dict[str, Any], name: str) -> str:
+def _read_text(name: str, value: Any) -> str:
     """Return a text, or the names in a list joined by commas."""
-    value = given.get(name) or ""
+    value = value or ""
     if isinstance(value, list):
         value = ",".join(one for one in value if isinstance(one, str))
     if not isinstance(value, str):
@@ -92,8 +96,7 @@ def _read_text(given: dict[str, Any], name: str) -> str:
     return value
 
 
-def _read_number(given: dict[str, Any], name: str, usual: int) -> int:
-    value = given.get(name)
+def _read_number(name: str, value: Any, usual: int) -> int:
     if value is None or value == "":
         return usual
     try:

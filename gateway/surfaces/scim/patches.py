@@ -2,17 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from gateway.errors import InvalidRequest
 from gateway.surfaces.scim import values
 from gateway.surfaces.scim.attributes import AttributePath, ScimAttribute, ScimResourceType, resolve
 from gateway.surfaces.scim.filters import Comparison, Conjunction, FilterNode, PatchPath, matches_value, parse_path
+from gateway.surfaces.scim.scim_requests import ADD, REMOVE, REPLACE, ScimPatch, ScimPatchOperation, read_members
 
 MOST_OPERATIONS = 1_000
-ADD = "add"
-REPLACE = "replace"
-REMOVE = "remove"
 
 Document = dict[str, Any]
 
@@ -29,7 +27,7 @@ class PatchOperation:
 def read_operations(body: Mapping[str, Any]) -> list[PatchOperation]:
     """Return the operations of a PATCH body. Names of operations may be capitalized, as Entra ID sends them. Raises
     InvalidRequest."""
-    given = next((value for name, value in body.items() if name.lower() == "operations"), None)
+    given = read_members(ScimPatch, body).get("Operations")
     if not isinstance(given, list) or not given:
         raise InvalidRequest("A PATCH needs a list of Operations.", param="Operations", code="invalid_json")
     if len(given) > MOST_OPERATIONS:
@@ -41,15 +39,16 @@ def read_operations(body: Mapping[str, Any]) -> list[PatchOperation]:
 def _read_operation(given: Any) -> PatchOperation:
     if not isinstance(given, dict):
         raise InvalidRequest("An operation must be an object.", param="Operations", code="invalid_json")
-    name = given.get("op")
-    path = given.get("path") or ""
+    operation = cast(ScimPatchOperation, given)
+    name = operation.get("op")
+    path = operation.get("path") or ""
     if not isinstance(name, str) or name.lower() not in (ADD, REPLACE, REMOVE):
         raise InvalidRequest("op must be add, replace or remove.", param="op", code="invalid_json")
     if not isinstance(path, str):
         raise InvalidRequest("path must be a text.", param="path", code="invalid_path")
     if not path and name.lower() == REMOVE:
         raise InvalidRequest("remove needs a path.", param="path", code="no_target")
-    return PatchOperation(name.lower(), path.strip(), given.get("value"))
+    return PatchOperation(name.lower(), path.strip(), operation.get("value"))
 
 
 def assign(kind: ScimResourceType, document: Document, given: Mapping[str, Any]) -> None:

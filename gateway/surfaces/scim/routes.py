@@ -3,17 +3,26 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-from marshmallow import fields
-
 from gateway.surfaces.http import About, HeaderParameter, Operation, Outbound, Surface
-from gateway.surfaces.scim import discovery_views, group_views, search_views, shapes, user_views
+from gateway.surfaces.scim import discovery_views, group_views, search_views, user_views
 from gateway.surfaces.scim.scim_answers import (
     ScimResourceTypeDocument,
     ScimSchemaDocument,
     ScimServiceProviderConfig,
 )
 from gateway.surfaces.scim.scim_call import ERRORS, MEDIA, ScimCall, answer_client
-from gateway.surfaces.validation_schemas import Body, describe_field
+from gateway.surfaces.scim.scim_requests import ScimListQuery, ScimPatch, ScimSearch, ScimSelection
+from gateway.surfaces.scim.scim_schemas import (
+    GROUP_LIST,
+    GROUP_REQUEST,
+    GROUP_SHAPE,
+    RESOURCE_LIST,
+    RESOURCE_TYPE_LIST,
+    SCHEMA_LIST,
+    USER_LIST,
+    USER_REQUEST,
+    USER_SHAPE,
+)
 
 TAG = "SCIM"
 ROOT = "/scim/v2"
@@ -23,17 +32,6 @@ IF_MATCH = HeaderParameter("If-Match", "The ETag that the resource must have; ot
 IF_NONE_MATCH = HeaderParameter("If-None-Match", "An ETag that the client knows; the response is then 304.")
 
 
-class ScimSelection(Body):
-    attributes = fields.String(metadata=describe_field("Attributes to return, separated by commas."))
-    excludedAttributes = fields.String(metadata=describe_field("Attributes to leave out, separated by commas."))
-
-
-class ScimListQuery(ScimSelection):
-    filter = fields.String(metadata=describe_field('A filter such as userName eq "ada@example.com".'))
-    startIndex = fields.Integer(metadata=describe_field("The first resource of the page, from 1."))
-    count = fields.Integer(metadata=describe_field("Resources of the page, at most 200."))
-
-
 def _operation(
     method: str,
     path: str,
@@ -41,7 +39,7 @@ def _operation(
     summary: str,
     *,
     answer: Any = None,
-    request: dict[str, Any] | None = None,
+    request: type | dict[str, Any] | None = None,
     query: type | None = None,
     headers: tuple[HeaderParameter, ...] = (),
     success: int = 200,
@@ -69,37 +67,37 @@ OPERATIONS: tuple[Operation, ...] = (
     _operation("GET", "/ServiceProviderConfig", discovery_views.show_config, "Show the abilities",
                answer=ScimServiceProviderConfig),
     _operation("GET", "/ResourceTypes", discovery_views.list_types, "List resource types",
-               answer=shapes.RESOURCE_TYPE_LIST),
+               answer=RESOURCE_TYPE_LIST),
     _operation("GET", "/ResourceTypes/<resource_id>", discovery_views.find_type, "Show a resource type",
                answer=ScimResourceTypeDocument),
-    _operation("GET", "/Schemas", discovery_views.list_schemas, "List schemas", answer=shapes.SCHEMA_LIST),
+    _operation("GET", "/Schemas", discovery_views.list_schemas, "List schemas", answer=SCHEMA_LIST),
     _operation("GET", "/Schemas/<resource_id>", discovery_views.find_schema, "Show a schema",
                answer=ScimSchemaDocument),
-    _operation("GET", "/Users", user_views.list_users, "List users", answer=shapes.USER_LIST, query=ScimListQuery),
-    _operation("POST", "/Users", user_views.create_user, "Create a user", answer=shapes.USER_SHAPE,
-               request=shapes.USER_REQUEST, query=ScimSelection, success=201),
-    _operation("GET", USER, user_views.find_user, "Show a user", answer=shapes.USER_SHAPE, query=ScimSelection,
+    _operation("GET", "/Users", user_views.list_users, "List users", answer=USER_LIST, query=ScimListQuery),
+    _operation("POST", "/Users", user_views.create_user, "Create a user", answer=USER_SHAPE,
+               request=USER_REQUEST, query=ScimSelection, success=201),
+    _operation("GET", USER, user_views.find_user, "Show a user", answer=USER_SHAPE, query=ScimSelection,
                headers=(IF_NONE_MATCH,)),
-    _operation("PUT", USER, user_views.replace_user, "Replace a user", answer=shapes.USER_SHAPE,
-               request=shapes.USER_REQUEST, query=ScimSelection, headers=(IF_MATCH,)),
-    _operation("PATCH", USER, user_views.patch_user, "Change a user", answer=shapes.USER_SHAPE, request=shapes.PATCH,
+    _operation("PUT", USER, user_views.replace_user, "Replace a user", answer=USER_SHAPE,
+               request=USER_REQUEST, query=ScimSelection, headers=(IF_MATCH,)),
+    _operation("PATCH", USER, user_views.patch_user, "Change a user", answer=USER_SHAPE, request=ScimPatch,
                query=ScimSelection, headers=(IF_MATCH,)),
     _operation("DELETE", USER, user_views.delete_user, "Delete a user", headers=(IF_MATCH,), success=204),
-    _operation("GET", "/Groups", group_views.list_groups, "List groups", answer=shapes.GROUP_LIST, query=ScimListQuery),
-    _operation("POST", "/Groups", group_views.create_group, "Create a group", answer=shapes.GROUP_SHAPE,
-               request=shapes.GROUP_REQUEST, query=ScimSelection, success=201),
-    _operation("GET", GROUP, group_views.find_group, "Show a group", answer=shapes.GROUP_SHAPE, query=ScimSelection,
+    _operation("GET", "/Groups", group_views.list_groups, "List groups", answer=GROUP_LIST, query=ScimListQuery),
+    _operation("POST", "/Groups", group_views.create_group, "Create a group", answer=GROUP_SHAPE,
+               request=GROUP_REQUEST, query=ScimSelection, success=201),
+    _operation("GET", GROUP, group_views.find_group, "Show a group", answer=GROUP_SHAPE, query=ScimSelection,
                headers=(IF_NONE_MATCH,)),
-    _operation("PUT", GROUP, group_views.replace_group, "Replace a group", answer=shapes.GROUP_SHAPE,
-               request=shapes.GROUP_REQUEST, query=ScimSelection, headers=(IF_MATCH,)),
-    _operation("PATCH", GROUP, group_views.patch_group, "Change a group", answer=shapes.GROUP_SHAPE,
-               request=shapes.PATCH, query=ScimSelection, headers=(IF_MATCH,)),
+    _operation("PUT", GROUP, group_views.replace_group, "Replace a group", answer=GROUP_SHAPE,
+               request=GROUP_REQUEST, query=ScimSelection, headers=(IF_MATCH,)),
+    _operation("PATCH", GROUP, group_views.patch_group, "Change a group", answer=GROUP_SHAPE,
+               request=ScimPatch, query=ScimSelection, headers=(IF_MATCH,)),
     _operation("DELETE", GROUP, group_views.delete_group, "Delete a group", headers=(IF_MATCH,), success=204),
-    _operation("POST", "/.search", search_views.search_all, "Search users and groups", answer=shapes.RESOURCE_LIST,
-               request=shapes.SEARCH),
-    _operation("POST", "/Users/.search", user_views.list_users, "Search users", answer=shapes.USER_LIST,
-               request=shapes.SEARCH),
-    _operation("POST", "/Groups/.search", group_views.list_groups, "Search groups", answer=shapes.GROUP_LIST,
-               request=shapes.SEARCH),
+    _operation("POST", "/.search", search_views.search_all, "Search users and groups", answer=RESOURCE_LIST,
+               request=ScimSearch),
+    _operation("POST", "/Users/.search", user_views.list_users, "Search users", answer=USER_LIST,
+               request=ScimSearch),
+    _operation("POST", "/Groups/.search", group_views.list_groups, "Search groups", answer=GROUP_LIST,
+               request=ScimSearch),
 )  # fmt: skip
 SURFACE = Surface("scim", ERRORS, OPERATIONS, prefixes=("/scim",))

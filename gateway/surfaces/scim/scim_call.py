@@ -16,6 +16,7 @@ from gateway.surfaces.answer_structs import describe_answer
 from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
 from gateway.surfaces.http_responses import PRIVATE
 from gateway.surfaces.scim.scim_answers import ERROR_URN, SCIM_TYPES, ScimError
+from gateway.surfaces.scim.scim_requests import ScimSelection, read_members
 from gateway.worker.services import Services
 
 MEDIA = "application/scim+json"
@@ -75,6 +76,10 @@ class ScimCall:
         if has_more_parts(raw, MOST_PARTS):
             raise RequestTooLarge(f"The body has more than {MOST_PARTS:,} parts; split it into several requests.")
         return compute_if(len(raw) > LONG, _read_object, raw)
+
+    def selection(self) -> ScimSelection:
+        """Return the parameters that select attributes."""
+        return read_members(ScimSelection, self.inbound.arguments())
 
     def is_long(self) -> bool:
         """Return whether work on the body belongs into a thread."""

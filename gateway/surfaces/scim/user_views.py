@@ -104,10 +104,10 @@ def _change(call: ScimCall, change: Callable[[ProvisionedUser], UserValues]) -> 
 
 
 def _reply(call: ScimCall, user: ProvisionedUser, status: int = 200) -> Outbound:
-    given = {name.lower(): value for name, value in call.inbound.arguments().items()}
+    given = call.selection()
     shown = show_user(user, call.base_url)
     location = shown["meta"]["location"] if status == 201 else ""
-    shown = project(USERS, shown, given.get("attributes", ""), given.get("excludedattributes", ""))
+    shown = project(USERS, shown, given.get("attributes", ""), given.get("excludedAttributes", ""))
     return call.reply(shown, status, etag_of(user), location)
 
 

@@ -1,4 +1,4 @@
-"""JSON schemas of SCIM messages, for the API description. Those of users and groups come from the attribute table."""
+"""JSON schemas of users and groups for the API description, made from the attribute table, and of lists."""
 
 from typing import Any
 
@@ -16,13 +16,12 @@ from gateway.surfaces.scim.attributes import (
 from gateway.surfaces.scim.scim_answers import (
     ScimList,
     ScimListedResource,
+    ScimMeta,
     ScimResourceTypeDocument,
     ScimSchemaDocument,
 )
-from gateway.surfaces.shapes import named, one_of
 
 TYPES = {"boolean": "boolean", "complex": "object"}
-PATCH_URN = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
 
 
 def describe_value(attribute: ScimAttribute) -> dict[str, Any]:
@@ -40,10 +39,12 @@ def describe_value(attribute: ScimAttribute) -> dict[str, Any]:
 
 def _resource(schema: ScimSchema, urns: tuple[str, ...]) -> dict[str, Any]:
     """Return the schema of an answer. Only the attributes that no query can leave out are required."""
-    members: dict[str, Any] = {attribute.name: describe_value(attribute) for attribute in schema.attributes}
-    members["externalId"] = "string"
-    members["meta"] = {"type": "object"}
-    return named(f"Scim{schema.name}", members, schemas=[one_of(*urns)], id="string")
+    members = {attribute.name: describe_value(attribute) for attribute in schema.attributes}
+    members["schemas"] = {"type": "array", "items": {"enum": list(urns)}}
+    members["id"] = {"type": "string"}
+    members["externalId"] = {"type": "string"}
+    members["meta"] = describe_answer(ScimMeta)
+    return {"title": f"Scim{schema.name}", "type": "object", "properties": members, "required": ["schemas", "id"]}
 
 
 USER_SHAPE = _resource(USER, (CORE_USER, ENTERPRISE))
@@ -77,23 +78,5 @@ def _list(title: str, item: dict[str, Any]) -> dict[str, Any]:
 USER_LIST = _list("ScimUserList", USER_SHAPE)
 GROUP_LIST = _list("ScimGroupList", GROUP_SHAPE)
 RESOURCE_LIST = _list("ScimResourceList", {**describe_answer(ScimListedResource), "additionalProperties": True})
-SEARCH_URN = "urn:ietf:params:scim:api:messages:2.0:SearchRequest"
-SEARCH = named(
-    "ScimSearch",
-    {
-        "schemas": [one_of(SEARCH_URN)],
-        "filter": "string",
-        "startIndex": "integer",
-        "count": "integer",
-        "attributes": ["string"],
-        "excludedAttributes": ["string"],
-    },
-)
-PATCH_OPERATION = named(
-    "ScimPatchOperation",
-    {"path": "string", "value": {"description": "The value, or an object with attributes where there is no path."}},
-    op=one_of("add", "replace", "remove", "Add", "Replace", "Remove"),
-)
-PATCH = named("ScimPatch", {"schemas": [one_of(PATCH_URN)]}, Operations=[PATCH_OPERATION])
 SCHEMA_LIST = _list("ScimSchemaList", describe_answer(ScimSchemaDocument))
 RESOURCE_TYPE_LIST = _list("ScimResourceTypeList", describe_answer(ScimResourceTypeDocument))
