@@ -71,7 +71,6 @@ RANKS = {
     "gateway.worker.recurring_jobs": 6.1,
     "gateway.surfaces.http": 6.5,
     "gateway.surfaces.policy": 6.5,
-    "gateway.surfaces.shapes": 6.5,
     "gateway.surfaces.answer_structs": 6.5,
     "gateway.surfaces.examples": 6.5,
     "gateway.surfaces.code_samples": 6.55,
@@ -515,7 +514,7 @@ def test_names_of_the_wire_are_of_different_surface_modules(name: str) -> None:
 INTERFACE_NAMES = {
     *("chat", "decisions", "embeddings", "images", "moderations", "ocr", "realtime", "rerank"),
     *("speech", "structured", "transcriptions", "videos"),
-    *("routes", "schema", "reader", "writer", "stream", "shapes", "table", "opaque_tokens", "model_list"),
+    *("routes", "schema", "reader", "writer", "stream", "table", "opaque_tokens", "model_list"),
     *("request", "reply", "conversation", "content", "pieces", "thinking"),
     *("models", "__init__"),
 }

@@ -47,6 +47,9 @@ RELAYED = Meta(extra_json_schema={"additionalProperties": True})
 Url = Annotated[str, Meta(extra_json_schema={"format": "uri"})]
 
 
+LIMITED = (str, int, float, list[Any], dict[str, Any])  # types that an annotation can limit
+
+
 class StreamFailure(TypedDict):
     """The last event of a stream that failed."""
 
@@ -125,11 +128,9 @@ def _read_field(name: str, hint: Any) -> AnswerField:
     return AnswerField(name, name, None)
 
 
-def is_answer(value: Any) -> bool:
-    """Return whether this is the type of an answer: a struct, a typed dictionary, a list or a union of these."""
-    if isinstance(value, type) and issubclass(value, Answer):
-        return True
-    return is_typeddict(value) or get_origin(value) in (list, Union, UnionType, Annotated)
+def is_body(value: Any) -> bool:
+    """Return whether this is the struct of a request's body, rather than the type of an answer."""
+    return isinstance(value, type) and issubclass(value, Struct) and not issubclass(value, Answer)
 
 
 def describe_answer(answer: Any) -> dict[str, Any]:
@@ -160,7 +161,11 @@ def _describe(hint: Any) -> dict[str, Any]:
     if origin in (Union, UnionType):
         return {"anyOf": [_describe(choice) for choice in arguments]}
     if origin is Annotated:
-        return {**_describe(arguments[0]), **msgspec.json.schema(Annotated[Any, *arguments[1:]])}
+        # The limits of the annotation (lengths, ranges) belong to a type; msgspec refuses them on any other.
+        bare = {list: list[Any], dict: dict[str, Any]}.get(get_origin(arguments[0]), arguments[0])
+        if bare not in LIMITED:
+            bare = Any
+        return {**_describe(arguments[0]), **msgspec.json.schema(Annotated[bare, *arguments[1:]])}
     return msgspec.json.schema(hint)
 
 

@@ -10,7 +10,6 @@ from typing import Any, Literal, TypedDict
 from gateway import __version__
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.http_responses import OPENAI, json_reply
-from gateway.surfaces.shapes import TEXT as TEXT_SHAPE
 from gateway.surfaces.validation_schemas import Body, TextField
 from gateway.worker.services import Services
 
@@ -149,7 +148,7 @@ REPORT = About(
 )
 PLAIN: dict[str, Any] = {
     "tag": "Service",
-    "answer": TEXT_SHAPE,
+    "answer": str,
     "alike": (503,),
     "access": "none",
     "media": "text/plain",

@@ -17,13 +17,12 @@ from marshmallow import Schema
 from gateway import __version__
 from gateway.runtime.threads import compute
 from gateway.surfaces import policy
-from gateway.surfaces.answer_structs import describe_answer, is_answer
+from gateway.surfaces.answer_structs import describe_answer, is_body
 from gateway.surfaces.code_samples import with_samples
 from gateway.surfaces.examples import EVENTS, add_examples
 from gateway.surfaces.http import About, Deprecated, ErrorFormat, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.http_responses import OPENAI
 from gateway.surfaces.listing import accepts_gzip
-from gateway.surfaces.shapes import read_shape
 from gateway.worker.services import Services
 
 CONTENT_TYPE = ("Content-Type", "application/json")
@@ -242,12 +241,14 @@ def _refusal(spec: APISpec, errors: ErrorFormat, status: int, known: set[str]) -
 
 
 def _schema(spec: APISpec, described: Any, known: set[str]) -> Any:
-    """Return the schema of a JSON schema, a marshmallow class (which the plugin resolves), an answer or another
-    struct."""
-    if isinstance(described, dict | list) or is_answer(described):
-        return _hoist(spec, read_shape(described), known)
+    """Return the schema of a JSON schema, a marshmallow class (which the plugin resolves), the struct of a body, or the
+    type of an answer."""
+    if isinstance(described, dict):
+        return _hoist(spec, described, known)
     if isinstance(described, type) and issubclass(described, Schema):
         return described
+    if not is_body(described):
+        return _hoist(spec, describe_answer(described), known)
     # Two surfaces may use one name for different structs.
     surface = described.__module__.split(".")[-2]
     (schema,), parts = msgspec.json.schema_components(
@@ -264,8 +265,6 @@ def _hoist(spec: APISpec, value: Any, known: set[str]) -> Any:
     """Return the schema with every titled part replaced by a reference to a component of that name."""
     if isinstance(value, list):
         return [_hoist(spec, item, known) for item in value]
-    if is_answer(value):
-        return _hoist(spec, describe_answer(value), known)
     if not isinstance(value, dict):
         return value
     inner = {key: _hoist(spec, item, known) for key, item in value.items()}

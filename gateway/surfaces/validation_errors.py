@@ -2,6 +2,9 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any, get_args
+
+import msgspec
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.cut_pairs import without_halves
@@ -47,6 +50,24 @@ def unreadable(error: Exception) -> InvalidRequest:
     else:
         reason = str(error)
     return InvalidRequest(f"The body is not valid JSON: {reason}.", code="invalid_json")
+
+
+def read_part(param: str, value: Any, kind: Any) -> Any:
+    """Return a part of a body as one of the structs of a union, which differ by their tags; `param` is the path of the
+    part. Raises InvalidRequest."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        inner = PLACE.search(text)
+        reason = PLACE.sub("", text)
+        choices = {f"{param}.{get_args(kind)[0].__struct_config__.tag_field}": tags_of(kind)}
+        raise explain(f"{reason} - at `$.{param}{inner[1] if inner else ''}`", choices) from None
+
+
+def tags_of(union: Any) -> tuple[str, ...]:
+    """Return the values of the tag by which the structs of a union differ."""
+    return tuple(kind.__struct_config__.tag for kind in get_args(union))
 
 
 def explain(text: str, choices: Choices) -> InvalidRequest:

@@ -13,7 +13,6 @@ from gateway.surfaces.console.pages import SAFE, page
 from gateway.surfaces.console.visits import as_page, check_csrf, make_csrf, pressed, require_visitor, submitted
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.proxies import network_of
-from gateway.surfaces.shapes import TEXT
 from gateway.surfaces.validation_schemas import Body, OneOf, TextField
 from gateway.surfaces.visitor import Visitor
 from gateway.worker.services import Services
@@ -198,7 +197,7 @@ ABOUT = About(
     "Authorize an application",
     "OAuth",
     query=AuthorizationQuery,
-    answer=TEXT,
+    answer=str,
     success=(200, 303),
     access="none",
     media="text/html",

@@ -59,8 +59,8 @@ def _write_source(row: Row) -> ActivitySource:
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/activity", activity, "Usage by hour or day", tag=TAG,
             who=SIGNED_IN, scope="usage:read", query=ActivityQuery,
-            answer=describe_report()),
+            schema=describe_report()),
     managed("GET", "/activity/sources", sources, "Usage by app", tag=TAG,
             who=PROJECT_MANAGER, scope="usage:read", query=SourcesQuery,
-            answer=list[ActivitySource], inside="sources"),
+            inside="sources"),
 )  # fmt: skip

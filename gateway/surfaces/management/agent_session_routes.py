@@ -135,9 +135,8 @@ def _show_part(part: SessionPart) -> SessionPartAnswer:
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/logs/sessions", list_all, "List sessions of agents", tag=TAG,
-            who=SIGNED_IN, scope="logs:read", query=SessionsQuery,
-            answer=SessionPageAnswer),
+            who=SIGNED_IN, scope="logs:read", query=SessionsQuery),
     managed("GET", "/logs/sessions/<agent_session>", find, "Show a session of an agent", tag=TAG,
             who=READER, scope="logs:read",
-            answer=AgentSessionAnswer, inside="session"),
+            inside="session"),
 )  # fmt: skip

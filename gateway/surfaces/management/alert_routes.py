@@ -68,16 +68,16 @@ HOOK = f"{PATH}/<hook_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", PATH, list_hooks, "List webhooks for alerts", tag=TAG,
-            who=MANAGER, scope="settings:read", answer=[AlertAddressAnswer],
+            who=MANAGER, scope="settings:read",
             inside="alerts", commands=("alerts list",)),
     managed("POST", PATH, add, "Add a webhook for alerts", tag=TAG,
             who=MANAGER, scope="settings:write", request=NewHook,
-            answer=NewAlertAddressAnswer, inside="alert", success=201, audit="alert_hook.create",
+            inside="alert", success=201, audit="alert_hook.create",
             commands=("alerts add <url> --event=events --form=form --routing-key=routingKey -> id form secret",)),
     managed("DELETE", HOOK, remove, "Remove a webhook for alerts", tag=TAG,
             who=MANAGER, scope="settings:write", message="Address removed.",
             audit="alert_hook.delete", commands=("alerts remove <hook_id>",)),
     managed("POST", f"{HOOK}/test", test, "Send a test alert", tag=TAG,
-            who=MANAGER, scope="settings:write", answer=AlertTestAnswer,
+            who=MANAGER, scope="settings:write",
             commands=("alerts test <hook_id> -> result ?delivered",)),
 )  # fmt: skip

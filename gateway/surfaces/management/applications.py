@@ -54,9 +54,9 @@ def show_grant(grant: GrantInfo) -> ApplicationAnswer:
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/auth/applications", list_own, "List applications with access by your keys", tag=TAG,
-            who=SIGNED_IN, answer=[ApplicationAnswer], inside="applications"),
+            who=SIGNED_IN, inside="applications"),
     managed("DELETE", "/auth/applications/<application_id>", end, "End an application's access", tag=TAG,
             who=GRANT_USER, message="The application has no access any more.", audit="oauth.revoke"),
     managed("GET", "/keys/api/<key_id>/applications", list_of_key, "List applications with access by a key", tag=TAG,
-            who=KEY_USER, scope="keys:read", answer=[ApplicationAnswer], inside="applications"),
+            who=KEY_USER, scope="keys:read", inside="applications"),
 )  # fmt: skip

@@ -127,9 +127,9 @@ OPERATIONS: tuple[Operation, ...] = (
     public("POST", "/auth/device/token", collect, "Collect the session of a device code", request=TokenRequest,
            answer=DeviceTokenAnswer),
     managed("GET", "/auth/device", find, "Look at a device's request", tag="Sign-in", who=SIGNED_IN, query=CodeQuery,
-            answer=DeviceRequestAnswer, errors=(429,)),
+            errors=(429,)),
     managed("POST", "/auth/device/approve", approve, "Approve a device's request", tag="Sign-in", who=SIGNED_IN,
-            request=Approval, answer=DeviceRequestAnswer, errors=(429,), audit="device.approve"),
+            request=Approval, errors=(429,), audit="device.approve"),
     managed("POST", "/auth/device/deny", deny, "Deny a device's request", tag="Sign-in", who=SIGNED_IN,
-            request=UserCode, answer=DeviceRequestAnswer, errors=(429,), audit="device.deny"),
+            request=UserCode, errors=(429,), audit="device.deny"),
 )  # fmt: skip

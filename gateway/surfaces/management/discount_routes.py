@@ -81,12 +81,12 @@ def show_discount(info: DiscountInfo) -> DiscountAnswer:
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/orgs/<organization_id>/discounts", list_own, "List an organization's discounts", tag=TAG,
-            who=MANAGER, scope="usage:read", answer=[DiscountAnswer], inside="discounts",
+            who=MANAGER, scope="usage:read", inside="discounts",
             commands=("discounts list --organization=organization_id",)),
-    managed("GET", "/discounts", list_all, "List all discounts", tag=TAG, who=OPERATOR, answer=[DiscountAnswer],
+    managed("GET", "/discounts", list_all, "List all discounts", tag=TAG, who=OPERATOR,
             inside="discounts", commands=("discounts list",)),
     managed("PUT", "/discounts", put, "Set a discount", tag=TAG, who=OPERATOR, request=NewDiscount,
-            answer=DiscountAnswer, inside="discount", audit="discount.set",
+            inside="discount", audit="discount.set",
             commands=("discounts set <fraction> --organization=organizationId --from=startsAt --to=endsAt ... -> id",)),
     managed("DELETE", "/discounts/<discount_id>", remove, "Remove a discount", tag=TAG, who=OPERATOR,
             message="Discount removed.", audit="discount.remove", commands=("discounts remove <discount_id>",)),

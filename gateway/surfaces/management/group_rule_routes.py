@@ -163,13 +163,13 @@ RULE = f"{RULES}/<group_rule_id>"
 GRANTS = "--role=role --team=teamIds --limits=limits --priority=priority"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", RULES, list_rules, "List group rules", tag=TAG, who=MANAGER, answer=[GroupRuleAnswer],
+    managed("GET", RULES, list_rules, "List group rules", tag=TAG, who=MANAGER,
             inside="groupRules", commands=("group-rules list",)),
     managed("POST", RULES, create, "Add a group rule", tag=TAG, who=MANAGER, request=NewGroupRule,
-            answer=GroupRuleAnswer, inside="groupRule", success=201, audit="group_rule.create",
+            inside="groupRule", success=201, audit="group_rule.create",
             commands=(f"group-rules create <group> {GRANTS} -> id",)),
     managed("PATCH", RULE, update, "Change a group rule", tag=TAG, who=RULE_MANAGER, request=GroupRuleChange,
-            answer=GroupRuleAnswer, inside="groupRule", audit="group_rule.update",
+            inside="groupRule", audit="group_rule.update",
             commands=(f"group-rules set <group_rule_id> --group=group {GRANTS}",)),
     managed("DELETE", RULE, delete, "Delete a group rule", tag=TAG, who=RULE_MANAGER, message="Group rule deleted.",
             audit="group_rule.delete", commands=("group-rules delete <group_rule_id>",)),

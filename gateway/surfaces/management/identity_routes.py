@@ -40,7 +40,7 @@ def _show(identity: LinkedIdentity) -> IdentityAnswer:
 TAG = "Sign-in"
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/auth/identities", list_own, "List your connected identities", tag=TAG, who=SIGNED_IN,
-            answer=[IdentityAnswer], inside="identities"),
+            inside="identities"),
     managed("DELETE", "/auth/identities/<identity_id>", disconnect, "Disconnect an identity", tag=TAG, who=SIGNED_IN,
             message="The identity was disconnected.", audit="identity.unlink"),
 )  # fmt: skip

@@ -38,9 +38,9 @@ PATH = "/orgs/<organization_id>/key-caps"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", PATH, find, "Show caps on active API keys", tag=TAG,
-            who=MANAGER, scope="keys:read", answer=KeyCapsAnswer,
+            who=MANAGER, scope="keys:read",
             inside="keyCaps", commands=("organizations key-caps <organization_id>",)),
     managed("PATCH", PATH, change, "Set an organization's caps on active API keys", tag=TAG, who=OPERATOR,
-            request=CapChange, answer=KeyCapsAnswer, inside="keyCaps", audit="organization.update_key_caps",
+            request=CapChange, inside="keyCaps", audit="organization.update_key_caps",
             commands=("organizations key-caps <organization_id> --max=maxKeys --per-member=maxKeysPerMember",)),
 )  # fmt: skip

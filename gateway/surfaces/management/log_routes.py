@@ -90,10 +90,8 @@ def _show_body(body: bytes, size: int, truncated: bool) -> LoggedBodyAnswer:
 PATH = "/logs/<log_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", "/logs", list_all, "List requests", tag=TAG, who=SIGNED_IN, scope="logs:read", query=LogsPageQuery,
-            answer=LogPageAnswer),
-    managed("GET", PATH, find, "Show a request", tag=TAG, who=READER, scope="logs:read",
-            answer=LogDetailsAnswer),
+    managed("GET", "/logs", list_all, "List requests", tag=TAG, who=SIGNED_IN, scope="logs:read", query=LogsPageQuery),
+    managed("GET", PATH, find, "Show a request", tag=TAG, who=READER, scope="logs:read"),
     managed("DELETE", PATH, delete, "Delete a retained payload", tag=TAG,
             who=READER, scope="logs:write", message="The log was deleted.",
             audit="request_log.delete"),

@@ -19,7 +19,6 @@ from gateway.surfaces.http_responses import json_reply
 from gateway.surfaces.management.answers import DoneAnswer
 from gateway.surfaces.management.management_scopes import ManagementScope
 from gateway.surfaces.management.who import Who
-from gateway.surfaces.shapes import shape
 from gateway.surfaces.validation_schemas import Body, TextField, read_body, read_query
 from gateway.surfaces.visitor import ADDING_METHODS, Visitor, answer_visitor
 from gateway.worker.services import Services
@@ -93,8 +92,8 @@ class Creation(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class Action(Generic[T]):
     """The work of an operation: checks, the view, and the form of its response. The view returns the content: an
-    answer, a list of answers, None for the `message` only, or the response of a download. The JSON has the content as
-    its member `inside`, beside the message."""
+    answer, a list of answers, None for the `message` only, or the response of a download. `wrapper` is the type of the
+    JSON that has the content as its member `inside`, None where the content is the whole answer."""
 
     view: Callable[[ManagedCall[T]], Any]
     who: Who[T]
@@ -105,6 +104,7 @@ class Action(Generic[T]):
     success: int
     some: bool  # at least one field is required
     creation: Creation[T] | None = None
+    wrapper: type[msgspec.Struct] | None = None
 
     def run(self, visitor: Visitor, inbound: Inbound) -> Any:
         """Return the content for a visitor. Raises InvalidRequest, NotFound, Forbidden."""
@@ -162,22 +162,9 @@ class Action(Generic[T]):
         content, status = self._perform(visitor, inbound)
         if isinstance(content, Outbound):
             return content
-        if self.inside:
-            content = {self.inside: content}
-            if self.message:
-                content = {"message": self.message, **content}
+        if self.wrapper is not None:
+            content = self.wrapper(**{self.inside: content})
         return json_reply(msgspec.json.encode(content), inbound.shown_id, status)
-
-    def shape(self, answer: Any) -> Any:
-        """Return the schema of the response with this content."""
-        if self.inside:
-            members = {self.inside: answer}
-            if self.message:
-                members = {"message": "string", **members}
-            return shape(**members)
-        if answer is None and self.message:
-            return DoneAnswer
-        return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +190,7 @@ def managed(
     scope: ManagementScope = "",
     request: type | None = None,
     query: type | None = None,
-    answer: Any = None,
+    schema: dict[str, Any] | None = None,
     inside: str = "",
     message: str = "",
     success: int = 200,
@@ -214,22 +201,45 @@ def managed(
     also: tuple[str, ...] = (),
     creates: Creation[T] | None = None,
 ) -> ManagedOperation:
-    """Return a row of the table. `answer` is the type of the content: an answer struct, a list with one, or a JSON
-    schema. `creates` makes the operation idempotent for clients that choose an id."""
-    action = Action(view, who, request, query, inside, message, success, method == "PATCH", creates)
+    """Return a row of the table. The answer is described by the type that the view returns, or by `schema` where that
+    type does not name all members. `creates` makes the operation idempotent for clients that choose an id."""
+    content = view.__annotations__["return"]
+    wrapper = _wrapper(inside, message, content) if inside else None
+    action = Action(view, who, request, query, inside, message, success, method == "PATCH", creates, wrapper)
     actions = (audit,) if isinstance(audit, str) else audit
     handler = answer_visitor(action.respond, scope)
     handler.__doc__ = _describe(view.__doc__ or "", who, scope, actions)
     adding = (429,) if method in ADDING_METHODS else ()
     statuses = {*ALWAYS, *WITH_SESSION, *errors, *adding, *(WITH_BODY if method != "GET" else ())}
     refused = tuple(sorted(statuses))
-    schema = action.shape(answer)
+    answer = schema or _describe_content(content, wrapper)
     successes = (success,) if creates is None or success == 200 else (200, success)
-    about = About(summary, tag, request, query, schema, successes, refused, "session", media, also=also)
+    about = About(summary, tag, request, query, answer, successes, refused, "session", media, also=also)
     body: Literal["json", "none"] = "json" if request else "none"
     return ManagedOperation(
         method, path, handler, body=body, about=about, action=action, scope=scope, audit=actions, commands=commands
     )
+
+
+def _wrapper(inside: str, message: str, content: Any) -> type[msgspec.Struct]:
+    """Return the type of an answer that holds the content as a member, beside the message."""
+    members: list[Any] = [(inside, content)]
+    if message:
+        members.insert(0, ("message", str, message))
+    return msgspec.defstruct("Wrapped", members, kw_only=True)
+
+
+def _describe_content(content: Any, wrapper: type[msgspec.Struct] | None) -> Any:
+    """Return the type or schema of an answer; None for a download, which is no JSON."""
+    if wrapper is not None:
+        described = describe_answer(wrapper)
+        del described["title"]  # a part of the answer has a name, the answer has none
+        return described
+    if content is None:
+        return DoneAnswer
+    if content is Outbound:
+        return None
+    return content
 
 
 def _describe(text: str, who: Who[Any], scope: str, audit: tuple[str, ...]) -> str:

@@ -64,9 +64,9 @@ def _show_subject(subject: str) -> str:
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/rate-limits", list_rates, "List all rate limits", tag=TAG, who=OPERATOR,
-            answer=[OperatorRateAnswer], inside="rateLimits", commands=("rates show",)),
+            inside="rateLimits", commands=("rates show",)),
     managed("PUT", "/rate-limits", set_rate, "Set a rate limit of the operator", tag=TAG, who=OPERATOR,
-            request=NewRate, answer=OperatorRateAnswer, inside="rateLimit", audit=operator_rates.ACTION,
+            request=NewRate, inside="rateLimit", audit=operator_rates.ACTION,
             commands=("rates set <scope> <subject> <kind> <amount> | scope subject amount kind warning",)),
     managed("DELETE", "/rate-limits/<scope>/<path:subject>", remove_rate, "Remove rate limits of the operator",
             tag=TAG, who=OPERATOR, query=RateKind, message="Rate limits removed.", audit=operator_rates.ACTION,

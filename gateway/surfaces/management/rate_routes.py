@@ -82,13 +82,13 @@ UPDATED = account_rates.ACTION
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", OF_PROJECT, find_of_project, "Show a project's rate limits", tag=TAG,
             who=PROJECT_MANAGER, scope="projects:read",
-            answer=RateLimitsAnswer, inside="rateLimits"),
+            inside="rateLimits"),
     managed("PATCH", OF_PROJECT, change_of_project, "Set a project's rate limits", tag=TAG,
             who=PROJECT_MANAGER, scope="projects:write",
-            request=RateChange, answer=RateLimitsAnswer, inside="rateLimits", audit=UPDATED),
+            request=RateChange, inside="rateLimits", audit=UPDATED),
     managed("GET", OF_KEY, find_of_key, "Show an API key's rate limits", tag=TAG, who=KEY_USER, scope="keys:read",
-            answer=RateLimitsAnswer, inside="rateLimits"),
+            inside="rateLimits"),
     managed("PATCH", OF_KEY, change_of_key, "Set an API key's rate limits", tag=TAG,
             who=KEY_MANAGER, scope="keys:write",
-            request=RateChange, answer=RateLimitsAnswer, inside="rateLimits", audit=UPDATED),
+            request=RateChange, inside="rateLimits", audit=UPDATED),
 )  # fmt: skip

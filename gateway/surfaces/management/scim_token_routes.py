@@ -67,9 +67,9 @@ PATH = "/orgs/<organization_id>/scim/tokens"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", PATH, list_tokens, "List SCIM tokens", tag=TAG, who=MANAGER, scope="settings:read",
-            answer=[ScimTokenAnswer], inside="tokens", commands=("scim-tokens list",)),
+            inside="tokens", commands=("scim-tokens list",)),
     managed("POST", PATH, create, "Create a SCIM token", tag=TAG, who=MANAGER, request=NewScimTokenBody,
-            answer=NewScimTokenAnswer, inside="token", success=201, audit="scim_token.create",
+            inside="token", success=201, audit="scim_token.create",
             commands=("scim-tokens create <name> --expires=expiresAt -> id token",)),
     managed("DELETE", f"{PATH}/<token_id>", revoke, "Revoke a SCIM token", tag=TAG, who=MANAGER,
             scope="settings:write", message="SCIM token revoked.", audit="scim_token.revoke",

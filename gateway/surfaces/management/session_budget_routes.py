@@ -75,16 +75,16 @@ def _commands(subject: str) -> tuple[str, ...]:
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", KEY, find, "Show the budgets of sessions of an API key", tag=TAG, who=KEY_USER, scope="keys:read",
-            answer=SessionBudgetAnswer, inside="sessionBudget", commands=("session-budgets show <key_id>",)),
+            inside="sessionBudget", commands=("session-budgets show <key_id>",)),
     managed("PATCH", KEY, change_key, "Set the budgets of sessions of an API key", tag=TAG,
             who=KEY_MANAGER, scope="keys:write",
-            request=SessionBudgetChange, answer=SessionBudgetAnswer, inside="sessionBudget",
+            request=SessionBudgetChange, inside="sessionBudget",
             audit="api_key.update_session_budget", commands=_commands("key_id")),
     managed("GET", PROJECT, find, "Show the budgets of sessions of a project", tag=TAG,
             who=PROJECT_MEMBER, scope="projects:read",
-            answer=SessionBudgetAnswer, inside="sessionBudget", commands=("session-budgets show <project_id>",)),
+            inside="sessionBudget", commands=("session-budgets show <project_id>",)),
     managed("PATCH", PROJECT, change_project, "Set the budgets of sessions of a project", tag=TAG,
-            who=PROJECT_MANAGER, scope="projects:write", request=SessionBudgetChange, answer=SessionBudgetAnswer,
+            who=PROJECT_MANAGER, scope="projects:write", request=SessionBudgetChange,
             inside="sessionBudget",
             audit="project.update_session_budget", commands=_commands("project_id")),
 )  # fmt: skip

@@ -182,6 +182,6 @@ OPERATIONS: tuple[Operation, ...] = (
             request=ChangePassword, message="Password changed; your other sessions have ended.", errors=(429,),
             audit="user.update_password"),
     managed("POST", "/auth/accept-invitation", accept_invitation, "Accept an invitation", tag=TAG, who=SIGNED_IN,
-            request=Token, answer=MemberAnswer, inside="member", errors=(429,), audit="invitation.accept"),
-    managed("GET", "/user/me", show_me, "Your account and memberships", tag=TAG, who=SIGNED_IN, answer=OwnUserAnswer),
+            request=Token, inside="member", errors=(429,), audit="invitation.accept"),
+    managed("GET", "/user/me", show_me, "Your account and memberships", tag=TAG, who=SIGNED_IN),
 )  # fmt: skip

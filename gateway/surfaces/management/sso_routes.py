@@ -279,14 +279,14 @@ SETTINGS = (
 )
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", PROVIDERS, list_providers, "List identity providers", tag=TAG, who=MANAGER, answer=[ProviderAnswer],
+    managed("GET", PROVIDERS, list_providers, "List identity providers", tag=TAG, who=MANAGER,
             inside="identityProviders", commands=("identity-providers list",)),
     managed("POST", PROVIDERS, create, "Add an identity provider", tag=TAG, who=MANAGER, request=NewProvider,
-            answer=ProviderAnswer, inside="identityProvider", success=201, audit="identity_provider.create",
+            inside="identityProvider", success=201, audit="identity_provider.create",
             commands=(f"identity-providers add <name> --issuer=issuer! --client-id=clientId! {SETTINGS} "
                       "-> id callbackUrl",)),
     managed("PATCH", PROVIDER, update, "Change an identity provider", tag=TAG, who=PROVIDER_MANAGER,
-            request=ProviderChange, answer=ProviderAnswer, inside="identityProvider",
+            request=ProviderChange, inside="identityProvider",
             audit="identity_provider.update",
             commands=("identity-providers set <provider_id> --name=name --issuer=issuer --client-id=clientId "
                       f"{SETTINGS}",
@@ -295,19 +295,19 @@ OPERATIONS: tuple[Operation, ...] = (
             message="Identity provider deleted.", audit="identity_provider.delete",
             commands=("identity-providers delete <provider_id>",)),
     managed("POST", f"{PROVIDER}/test", test, "Test an identity provider", tag=TAG, who=PROVIDER_MANAGER,
-            answer=ProviderTestAnswer, commands=("identity-providers test <provider_id> ?usable",)),
+            commands=("identity-providers test <provider_id> ?usable",)),
     managed("POST", f"{PROVIDER}/domains", add_domain, "Add a domain to an identity provider", tag=TAG,
-            who=PROVIDER_MANAGER, request=NewDomain, answer=ProviderAnswer, inside="identityProvider", success=201,
+            who=PROVIDER_MANAGER, request=NewDomain, inside="identityProvider", success=201,
             audit="identity_domain.create", commands=("identity-providers add-domain <provider_id> <domain>",)),
     managed("POST", f"{DOMAIN}/verify", verify_domain, "Verify a domain", tag=TAG, who=PROVIDER_MANAGER,
-            answer=ProviderAnswer, inside="identityProvider", audit="identity_domain.verify",
+            inside="identityProvider", audit="identity_domain.verify",
             commands=("identity-providers verify-domain <provider_id> <domain>",)),
     managed("DELETE", DOMAIN, remove_domain, "Remove a domain", tag=TAG, who=PROVIDER_MANAGER,
             message="Domain removed.", audit="identity_domain.delete",
             commands=("identity-providers remove-domain <provider_id> <domain>",)),
     managed("GET", f"{ORG}/sso", show_requirement, "Whether single sign-on is required", tag=TAG, who=MANAGER,
-            answer=RequirementAnswer, inside="sso", commands=("sso show",)),
+            inside="sso", commands=("sso show",)),
     managed("PUT", f"{ORG}/sso", require, "Require single sign-on", tag=TAG, who=OWNER, request=Requirement,
-            answer=RequirementAnswer, inside="sso", audit="organization.update_sso",
+            inside="sso", audit="organization.update_sso",
             commands=("sso require <breakGlassMemberId> required=true", "sso make-optional required=false")),
 )  # fmt: skip

@@ -170,19 +170,19 @@ ONE = f"{ALL}/<workload_identity_id>"
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", ALL, list_identities, "List workload identities", tag=TAG, who=MANAGER, scope="keys:read",
-            answer=[WorkloadIdentityAnswer], inside="workloadIdentities", commands=("workload-identities list",)),
+            inside="workloadIdentities", commands=("workload-identities list",)),
     managed("POST", ALL, create, "Create a workload identity", tag=TAG, who=MANAGER, scope="keys:write",
-            request=NewWorkloadIdentity, answer=WorkloadIdentityAnswer, inside="workloadIdentity", success=201,
+            request=NewWorkloadIdentity, inside="workloadIdentity", success=201,
             audit=("workload_identity.create", "api_key.create", "member.create"),
             creates=Creation("workload_identity", _show_existing),
             commands=("workload-identities create <name> --project=projectId --issuer=issuer --audience=audience "
                       "--claims=claims --attribution=attribution --jwks-url=jwksUrl --jwks=jwks "
                       "--limit=usageLimit --client-id=clientId -> id apiKeyId",)),
     managed("GET", ONE, find, "Show a workload identity", tag=TAG, who=MANAGER, scope="keys:read",
-            answer=WorkloadIdentityAnswer, inside="workloadIdentity",
+            inside="workloadIdentity",
             commands=("workload-identities show <workload_identity_id>",)),
     managed("PATCH", ONE, update, "Change a workload identity", tag=TAG, who=MANAGER, scope="keys:write",
-            request=WorkloadIdentitySettings, answer=WorkloadIdentityAnswer, inside="workloadIdentity",
+            request=WorkloadIdentitySettings, inside="workloadIdentity",
             audit="workload_identity.update",
             commands=("workload-identities set <workload_identity_id> --name=name --claims=claims "
                       "--attribution=attribution --jwks-url=jwksUrl --jwks=jwks",
@@ -191,5 +191,5 @@ OPERATIONS: tuple[Operation, ...] = (
             message="Workload identity deleted.", audit="workload_identity.delete",
             commands=("workload-identities delete <workload_identity_id>",)),
     managed("POST", f"{ALL}/check", check, "Check a token of an identity provider", tag=TAG, who=MANAGER,
-            scope="keys:write", request=TokenCheck, answer=TokenCheckAnswer, errors=(429,)),
+            scope="keys:write", request=TokenCheck, errors=(429,)),
 )  # fmt: skip

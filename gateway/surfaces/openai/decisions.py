@@ -1,46 +1,67 @@
 """POST /v1/systemone: questions about a state, answered with choices, scores and odds."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.json import Decoder
 
 from gateway.neutral.structured import DecisionRequest
 from gateway.neutral.usage import Units
-from gateway.surfaces.answer_structs import ModelApiAnswer
+from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
 from gateway.surfaces.facts import Facts, RoutingMetadata
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai.structured import Json, TokensUsedAnswer, answer, write_tokens
 from gateway.surfaces.preference_checks import Routing
-from gateway.surfaces.shapes import ANY, one_of, shape
-from gateway.surfaces.validation_errors import invalid
+from gateway.surfaces.validation_errors import invalid, read_part, tags_of
 from gateway.worker.services import Services
 
 ID_PREFIX = "sone-"
 MOST_QUESTIONS = 256
-OPTIONS = (2, 255)
-LEVELS = (2, 10)
-INSTRUCTIONS = {
-    "anyOf": [
-        {"type": "string", "minLength": 1},
-        {"type": "object", "minProperties": 1},
-        {"type": "array", "minItems": 1},
-    ]
-}
-VERDICTS = {"type": "object", "properties": {"true": ANY, "false": ANY}, "additionalProperties": False}
-CHOICES = {"type": "object", "minProperties": OPTIONS[0], "maxProperties": OPTIONS[1]}
-STEPS = {"type": "array", "minItems": LEVELS[0], "maxItems": LEVELS[1]}
-QUESTION = {
-    "anyOf": [
-        shape({"criteria": VERDICTS}, type={"const": "noul"}, instructions=INSTRUCTIONS),
-        shape(type={"const": "choice"}, instructions=INSTRUCTIONS, criteria=CHOICES),
-        shape(type={"const": "score"}, instructions=INSTRUCTIONS, criteria=STEPS),
-    ]
-}
-QUESTIONS_SCHEMA = {"minProperties": 1, "maxProperties": MOST_QUESTIONS, "additionalProperties": QUESTION}
-DECISION = shape({"confidence": "number", "probabilities": ANY}, type=one_of("noul", "choice", "score"))
-Decision = Annotated[Any, Meta(extra_json_schema=DECISION)]  # passed on as the provider wrote it
-Questions = Annotated[dict[str, Any], Meta(extra_json_schema=QUESTIONS_SCHEMA)]
+Instructions = (
+    Annotated[str, Meta(min_length=1)]
+    | Annotated[dict[str, Any], Meta(min_length=1)]
+    | Annotated[list[Any], Meta(min_length=1)]
+)
+
+
+class OddsCriteria(Struct, forbid_unknown_fields=True):
+    true: Any = UNSET
+    false: Any = UNSET
+
+
+class OddsQuestion(Struct, tag_field="type", tag="noul"):
+    """A question about how likely a statement is."""
+
+    instructions: Instructions
+    criteria: OddsCriteria | None | UnsetType = UNSET
+
+
+class ChoiceQuestion(Struct, tag_field="type", tag="choice"):
+    """A question that chooses one of several options."""
+
+    instructions: Instructions
+    criteria: Annotated[dict[str, Any], Meta(min_length=2, max_length=255)]
+
+
+class ScoreQuestion(Struct, tag_field="type", tag="score"):
+    """A question for a level, the lowest first."""
+
+    instructions: Instructions
+    criteria: Annotated[list[Any], Meta(min_length=2, max_length=10)]
+
+
+Question = OddsQuestion | ChoiceQuestion | ScoreQuestion
+# The questions themselves are passed on, with members that only the provider knows.
+Questions = Annotated[
+    dict[str, Any],
+    Meta(
+        extra_json_schema={
+            "minProperties": 1,
+            "maxProperties": MOST_QUESTIONS,
+            "additionalProperties": describe_answer(Question),
+        }
+    ),
+]
 
 
 class DecisionBody(Struct, kw_only=True, gc=False):
@@ -50,6 +71,14 @@ class DecisionBody(Struct, kw_only=True, gc=False):
     state: str | dict[str, Any] | list[Any]
     questions: Questions
     routing: Routing = None
+
+
+class Decision(TypedDict):
+    """A decision as the provider wrote it."""
+
+    type: Annotated[str, Meta(extra_json_schema={"enum": tags_of(Question)})]
+    confidence: NotRequired[float]
+    probabilities: NotRequired[Any]
 
 
 class DecisionsAnswer(ModelApiAnswer):
@@ -70,30 +99,8 @@ def read(body: DecisionBody) -> tuple[Json, Units | None]:
     if not 1 <= len(body.questions) <= MOST_QUESTIONS:
         raise invalid("questions", f"expected an object of 1 to {MOST_QUESTIONS} questions by id")
     for name, question in body.questions.items():
-        _check(f"questions.{name[:64]}", question)
+        read_part(f"questions.{name[:64]}", question, Question)
     return {"state": body.state, "questions": body.questions}, None
-
-
-def _check(param: str, question: Any) -> None:
-    if not isinstance(question, dict):
-        raise invalid(param, "expected an object")
-    if not question.get("instructions") or isinstance(question["instructions"], int | float):
-        raise invalid(f"{param}.instructions", "expected a string, an object or a list")
-    criteria = question.get("criteria")
-    match question.get("type"):
-        case "noul":
-            if criteria is not None and not (isinstance(criteria, dict) and criteria.keys() <= {"true", "false"}):
-                raise invalid(f"{param}.criteria", "expected an object with true and false")
-        case "choice":
-            if not isinstance(criteria, dict) or not OPTIONS[0] <= len(criteria) <= OPTIONS[1]:
-                raise invalid(f"{param}.criteria", f"expected an object of {OPTIONS[0]} to {OPTIONS[1]} options")
-        case "score":
-            if not isinstance(criteria, list) or not LEVELS[0] <= len(criteria) <= LEVELS[1]:
-                raise invalid(
-                    f"{param}.criteria", f"expected a list of {LEVELS[0]} to {LEVELS[1]} levels, lowest first"
-                )
-        case _:
-            raise invalid(f"{param}.type", "expected noul, choice or score")
 
 
 def write(body: Json, facts: Facts) -> Json:

@@ -2,27 +2,23 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType, defstruct
 
 from gateway.neutral.units import UNITS, Unit
 from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
-from gateway.surfaces.shapes import TEXT, map_of, named
 
 
-def _price_shape(unit: Unit) -> dict[str, Any]:
-    """Return the schema of a price in US dollars, or of a table of them."""
-    described = {"description": f"US dollars for one {unit.meaning}"}
-    if unit.billed == "table":
-        return map_of("string") | described
-    return TEXT | described
+def _price_field(unit: Unit) -> tuple[str, Any] | tuple[str, Any, Any]:
+    """Return the member of a price in US dollars, or of a table of prices; prices of some units may be absent."""
+    kind: Any = dict[str, str] if unit.billed == "table" else str
+    meta = Meta(description=f"US dollars for one {unit.meaning}")
+    if unit.listed == "everywhere":
+        return unit.price, Annotated[kind, meta]
+    return unit.price, Annotated[kind | UnsetType, meta], UNSET
 
 
-PRICING = named(
-    "Pricing",
-    {unit.price: _price_shape(unit) for unit in UNITS if unit.listed != "everywhere"},
-    **{unit.price: _price_shape(unit) for unit in UNITS if unit.listed == "everywhere"},
-)
-Pricing = Annotated[dict[str, Any], Meta(extra_json_schema=PRICING)]
+PricingAnswer = defstruct("PricingAnswer", [_price_field(unit) for unit in UNITS], kw_only=True)
+Pricing = Annotated[dict[str, Any], Meta(extra_json_schema=describe_answer(PricingAnswer))]
 
 
 class ProviderMappingAnswer(ModelApiAnswer):

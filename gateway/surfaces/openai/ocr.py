@@ -1,7 +1,7 @@
 """POST /v1/ocr: the pages of a document as text."""
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.json import Decoder
@@ -12,13 +12,12 @@ from gateway.neutral.file_types import type_of
 from gateway.neutral.structured import OcrRequest
 from gateway.neutral.usage import Units, Usage
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
+from gateway.surfaces.answer_structs import JsonObject, ModelApiAnswer, describe_answer
 from gateway.surfaces.facts import CostDetails, Facts, RoutingMetadata
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.openai.structured import Json, answer
 from gateway.surfaces.preference_checks import Routing
-from gateway.surfaces.shapes import ANY, OBJECT, shape
-from gateway.surfaces.validation_errors import invalid
+from gateway.surfaces.validation_errors import invalid, read_part
 from gateway.worker.services import Services
 
 ID_PREFIX = "ocr-"
@@ -33,18 +32,33 @@ PASSED_ON = (
     *("document_annotation_format", "document_annotation_prompt", "table_format", "extract_header", "extract_footer"),
     *("include_blocks", "confidence_scores_granularity"),
 )
-ADDRESS = {"type": "string", "pattern": r"^(https?://|data:[A-Za-z0-9_.+-]+/[A-Za-z0-9_.+-]+;base64,)"}
-DOCUMENT = {
-    "anyOf": [
-        shape(type={"const": "document_url"}, document_url=ADDRESS),
-        shape(type={"const": "image_url"}, image_url={"anyOf": [ADDRESS, shape(url=ADDRESS)]}),
-        shape(type={"const": "file"}, file_id={"type": "string", "minLength": 1}),
-    ]
-}
-Document = Annotated[dict[str, Any], Meta(extra_json_schema=DOCUMENT)]
+Address = Annotated[
+    str, Meta(extra_json_schema={"pattern": r"^(https?://|data:[A-Za-z0-9_.+-]+/[A-Za-z0-9_.+-]+;base64,)"})
+]
+
+
+class DocumentAtUrl(Struct, tag_field="type", tag="document_url"):
+    document_url: Address
+
+
+class PageUrl(Struct):
+    url: Address
+
+
+class PageAtUrl(Struct, tag_field="type", tag="image_url"):
+    image_url: Address | PageUrl
+
+
+class StoredDocument(Struct, tag_field="type", tag="file"):
+    """A file at the provider."""
+
+    file_id: Annotated[str, Meta(min_length=1)]
+
+
+OcrDocument = DocumentAtUrl | PageAtUrl | StoredDocument
+# The document itself is passed on, with members that only the provider knows.
+Document = Annotated[dict[str, Any], Meta(extra_json_schema=describe_answer(OcrDocument))]
 Whole = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]  # JSON parsers read longer numbers as floats
-PAGE = shape({"images": [OBJECT], "dimensions": ANY}, index="integer", markdown="string")
-Page = Annotated[Any, Meta(extra_json_schema=PAGE)]  # passed on as the provider wrote it
 Pages = Annotated[list[int], Meta(extra_json_schema={"minItems": 1, "items": {"minimum": 0}})]
 Ranges = Annotated[str, Meta(extra_json_schema={"pattern": "^[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*$"})]
 
@@ -69,6 +83,15 @@ class OcrBody(Struct, kw_only=True, gc=False):
     routing: Routing = None
 
 
+class OcrPage(TypedDict):
+    """A page as the provider wrote it."""
+
+    index: int
+    markdown: str
+    images: NotRequired[list[JsonObject]]
+    dimensions: NotRequired[Any]
+
+
 class OcrUsageAnswer(ModelApiAnswer, kw_only=True):
     pages_processed: int | UnsetType = UNSET
     cost: float
@@ -79,7 +102,7 @@ OcrUsage = Annotated[Any, Meta(extra_json_schema=describe_answer(OcrUsageAnswer)
 
 
 class OcrAnswer(ModelApiAnswer, kw_only=True):
-    pages: list[Page]
+    pages: list[OcrPage]
     document_annotation: Any = UNSET
     model: str
     usage_info: OcrUsage
@@ -93,7 +116,8 @@ def read_document(services: Services, inbound: Inbound) -> Outbound:
 
 def read(body: OcrBody) -> tuple[Json, Units | None]:
     """Return the upstream body and the possible number of pages. Raises InvalidRequest."""
-    address = _address_of(body.document)
+    document = read_part("document", body.document, OcrDocument)
+    address = _address_of(document)
     pages = _pages_of(body.pages)
     if pages is not None:
         most = likely = min(len(pages), MOST_PAGES)
@@ -102,25 +126,23 @@ def read(body: OcrBody) -> tuple[Json, Units | None]:
     sent = {name: value for name in PASSED_ON if (value := getattr(body, name)) is not None}
     if pages is not None:
         sent["pages"] = pages
-    unforeseen = body.document["type"] == "image_url" and not address.startswith("data:")
+    unforeseen = isinstance(document, PageAtUrl) and not address.startswith("data:")
     return sent, Units(Usage(pages=most), Usage(pages=likely), Usage(pages=likely) if unforeseen else None)
 
 
-def _address_of(document: Json) -> str:
-    kind = document.get("type")
-    if kind == "file":
-        if not isinstance(document.get("file_id"), str) or not document["file_id"]:
-            raise invalid("document.file_id", "expected the id of a file at the provider")
-        return ""
-    if kind not in ("document_url", "image_url"):
-        raise invalid("document.type", "expected document_url, image_url or file")
-    address = document.get(kind)
-    if kind == "image_url" and isinstance(address, dict):
-        address = address.get("url")
-    if not isinstance(address, str) or not address.startswith(("https://", "http://", "data:")):
-        raise invalid(f"document.{kind}", "expected an http URL or a data URL")
+def _address_of(document: OcrDocument) -> str:
+    match document:
+        case StoredDocument():
+            return ""
+        case DocumentAtUrl():
+            param = "document.document_url"
+            address = document.document_url
+        case PageAtUrl(image_url=PageUrl(url=address)) | PageAtUrl(image_url=address):
+            param = "document.image_url"
+    if not address.startswith(("https://", "http://", "data:")):
+        raise invalid(param, "expected an http URL or a data URL")
     if address.startswith("data:") and not DATA.match(address):
-        raise invalid(f"document.{kind}", "a data URL must have a media type and be encoded in base64")
+        raise invalid(param, "a data URL must have a media type and be encoded in base64")
     return address
 
 
