@@ -32,7 +32,7 @@ COUNTS = ("input", "cached", "cache_write", "output")
 ROWS_SQL = (
     f"SELECT at / {DAY_US}, served, SUM(input), SUM(cache_read), SUM(cache_write), SUM(output), "
     "SUM(cost_nusd + COALESCE(discount_nusd, 0)) FROM usage "
-    f"WHERE provider = ? AND mode = {CREDITS} AND request >= ? AND request < ? AND at >= ? AND at < ? GROUP BY 1, 2"
+    f"WHERE provider = ? AND mode = {CREDITS} AND request >= ? AND request < ? AND at >= ? AND at < ?"
 )
 
 
@@ -48,10 +48,12 @@ class Sums:
 
 
 class Invoice(NamedTuple):
-    """The figures of an export by (day since the epoch, the provider's name of the model; "" = all models)."""
+    """The figures of an export by (day since the epoch, the provider's name of the model; "" = all models).
+    `operations`: it lists calls of these only; none: of all."""
 
     provider: str
     sums: dict[tuple[int, str], Sums]
+    operations: tuple[str, ...] = ()
 
 
 class InvoiceDifference(NamedTuple):
@@ -69,7 +71,7 @@ def read_invoice(text: bytes) -> Invoice:
     records = list(_records_of(text))
     for entry in tomllib.loads(TABLE.read_text())["export"]:
         if records and all(_find(records[0], name) is not None for name in entry["has"]):
-            return Invoice(entry["provider"], _sum(entry, records))
+            return Invoice(entry["provider"], _sum(entry, records), tuple(entry.get("operations", ())))
     raise InvalidRequest("This is no usage or cost export that the gateway knows (docs/chargeback.md lists them).")
 
 
@@ -80,7 +82,7 @@ def compare_invoice(
     list price. `tolerance_nusd`: smaller differences of a day's cost are left out, since exports are rounded."""
     if not invoice.sums:
         return []
-    invoice = Invoice(invoice.provider, _with_own_names(catalogue, invoice))
+    invoice = invoice._replace(sums=_with_own_names(catalogue, invoice))
     days = [day for day, _ in invoice.sums]
     has_tokens = any(sums.tokens for sums in invoice.sums.values())
     has_costs = any(sums.cost_nusd is not None for sums in invoice.sums.values())
@@ -103,9 +105,13 @@ def compare_invoice(
 
 def _read_rows(database: Database, invoice: Invoice, first: int, end: int) -> dict[tuple[int, str], Sums]:
     params = (invoice.provider, id_at(first * DAY_US - LONGEST_US), id_at(end * DAY_US), first * DAY_US, end * DAY_US)
+    listed = ""
+    if invoice.operations:
+        listed = f" AND operation IN ({', '.join('?' * len(invoice.operations))})"
+    sql = f"{ROWS_SQL}{listed} GROUP BY 1, 2"
     recorded: dict[tuple[int, str], Sums] = {}
     by_model = any(model for _, model in invoice.sums)
-    for day, served, *counts, cost in database.report(partial(database.fetch, ROWS_SQL, params)):
+    for day, served, *counts, cost in database.report(partial(database.fetch, sql, (*params, *invoice.operations))):
         model = VERSION.sub("", served) if by_model else ""
         sums = recorded.setdefault((int(day), model), Sums(cost_nusd=0))
         for name, count in zip(COUNTS, counts, strict=True):
@@ -129,7 +135,7 @@ def _with_own_names(catalogue: Catalogue, invoice: Invoice) -> dict[tuple[int, s
 
 
 def _records_of(text: bytes) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a CSV file, or the results of the time buckets of a JSON file, with the bucket's members."""
+    """Yield the rows of a CSV file, or the items of a JSON file; results of time buckets with the bucket's members."""
     stripped = text.lstrip(b"\xef\xbb\xbf \t\r\n")
     if not stripped.startswith((b"{", b"[")):
         yield from csv.DictReader(io.StringIO(stripped.decode("utf-8", "replace")))
@@ -142,8 +148,9 @@ def _records_of(text: bytes) -> Iterator[Mapping[str, Any]]:
     for page in pages:
         buckets = page.get("data", [page]) if isinstance(page, dict) else ()
         for bucket in buckets:
-            for result in bucket.get("results", ()):
-                yield {**{name: value for name, value in bucket.items() if name != "results"}, **result}
+            if isinstance(bucket, dict):
+                for result in bucket.get("results", [{}]):
+                    yield {**{name: value for name, value in bucket.items() if name != "results"}, **result}
 
 
 def _sum(entry: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[tuple[int, str], Sums]:
