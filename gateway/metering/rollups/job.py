@@ -92,7 +92,7 @@ class Rollups:
         rows; return how many had usage. Days follow."""
         self.advance(lag_us=0, pause_s=0)
         count = try_again(lambda: late.mark_hours(self._database, self._state(), first_hour, last_hour))
-        self.advance(lag_us=0, pause_s=0)
+        self.catch_up()
         return count
 
     def state(self) -> State | None:

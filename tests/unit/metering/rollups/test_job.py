@@ -372,6 +372,19 @@ def test_rebuilding_mends_what_is_wrong(world):
     one.check()
 
 
+def test_rebuilding_of_many_hours_ends_when_all_are_computed(world, monkeypatch):
+    one = world()
+    for days in (3, 2, 0):
+        one.post(12, ago_us=days * DAY_US)
+    one.settle()
+    one.database.write(lambda: one.database.execute("UPDATE rollup SET requests = 1000, cost_nusd = 3"))
+    hour = one.clock.now_us() // HOUR_US
+    monkeypatch.setattr(job, "LONGEST_S", -1.0)  # a round of the recurring job ends after a time
+    assert one.rollups.rebuild(hour - 100, hour) >= 3
+    assert late.list_dirty(one.database) == []
+    one.check()
+
+
 def test_rebuilding_finds_hours_that_nothing_shows_of(world):
     one = world()
     one.post(30)
