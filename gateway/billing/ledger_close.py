@@ -29,9 +29,11 @@ FOREVER_S = 100 * 366 * 86_400.0
 FOREVER_US = 2**62
 
 SPENT = f"(mode = {CREDITS} OR storage_nusd IS NOT NULL)"
+# Hours in which the rollups found late rows.
+FOUND_LATE = "SELECT hour FROM rollup_hour WHERE late_at >= ? AND hour < ?"
 TOUCHED = f"""
 SELECT at / {HOUR_US} FROM usage WHERE posted_at >= ? AND at < ? AND {SPENT}
-UNION SELECT hour FROM rollup_hour WHERE late_at >= ? AND hour < ?
+UNION {FOUND_LATE}
 """
 # The sums of usage rows with credits or a storage fee, by hour and organization.
 SUMS = f"""
@@ -92,10 +94,25 @@ class LedgerClose:
         compared = self._documents.get(KIND, COMPARED) is not None
         if not compared:
             hours.update(self._removed_unposted(until // HOUR_US))
+        booked = self._close_hours(hours, now, go_on)
+        self._documents.put(KIND, KEY, str(now).encode(), FOREVER_S)
+        if not compared:
+            self._documents.put(KIND, COMPARED, b"", FOREVER_S)
+        return booked
+
+    def close_late(self, since_us: int, go_on: Callable[[], bool] = lambda: True) -> int:
+        """Adjust the closed hours in which the rollups found late rows since then, as `close` does in its next
+        round."""
+        now = self._database.now_us()
+        params = (since_us, _end_of_closed(now) // HOUR_US)
+        hours = self._database.report(partial(self._database.fetch, FOUND_LATE, params))
+        return self._close_hours(hours, now, go_on)
+
+    def _close_hours(self, hours: Iterable[tuple[int]], now_us: int, go_on: Callable[[], bool]) -> int:
         owners = {ident[-32:]: ident for (ident,) in self._database.read(self._select_owners)}
         numbers = sorted(int(hour) for (hour,) in hours)
         removed = self._sum_removed(numbers)
-        late = self._sum_late(numbers, now)
+        late = self._sum_late(numbers, now_us)
         booked = 0
         for day, of_day in groupby(numbers, _day_of):
             listed = list(of_day)
@@ -104,9 +121,6 @@ class LedgerClose:
                 if not go_on():
                     raise Unavailable("The closing of hours was interrupted.")
                 booked += self._close(hour, spending[hour], owners)
-        self._documents.put(KIND, KEY, str(now).encode(), FOREVER_S)
-        if not compared:
-            self._documents.put(KIND, COMPARED, b"", FOREVER_S)
         return booked
 
     def _removed_unposted(self, end_hour: int) -> list[tuple[int]]:
