@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test check lint types architecture bench bench-quick bench-statistics profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp stock-server drills browser screenshots console-assets clean requirements pages catalogue
+.PHONY: serve test check lint types architecture bench bench-quick bench-statistics month profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp stock-server drills browser screenshots console-assets clean requirements pages catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.operator.command serve
@@ -51,6 +51,12 @@ profile: .venv/test.stamp
 bench-statistics: .venv/test.stamp
 	$(BIN)/python -m bench.rollups
 	$(BIN)/python -m bench.rollups --postgresql
+
+# A month of ROWS rows on both stores: the FOCUS export equals the ledger, and all sums equal the rows; some fifteen
+# minutes each for the default.
+ROWS ?= 5000000
+month: .venv/test.stamp
+	ROWS=$(ROWS) $(BIN)/pytest tests/soak/test_month.py -m soak -s
 
 # The server's wheel, and the client's.
 wheel: .venv/test.stamp

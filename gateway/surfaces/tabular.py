@@ -1,7 +1,5 @@
 """Rows as CSV or JSON lines: written page by page, and safe to open in a spreadsheet."""
 
-import csv
-import io
 import re
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,19 +36,18 @@ def write_rows(pages: Iterable[Sequence[Row]], columns: Sequence[str], form: str
 def write_cell(value: Any) -> str:
     """Return a value as a cell. An apostrophe is put before a text that a spreadsheet would read as a formula;
     spreadsheets show the rest as text. Numbers are unchanged."""
-    if value is None:
-        return ""
-    if type(value) is int:
-        return str(value)
-    if isinstance(value, bool):
-        if value:
-            return "true"
-        return "false"
-    if isinstance(value, str):
+    if type(value) is str:
         text = value
+    elif value is None:
+        return ""
+    elif type(value) is int:
+        return str(value)
+    elif isinstance(value, str):
+        text = str(value)
     else:
         text = orjson.dumps(value).decode()
-    text = text.replace("\0", "")
+    if "\0" in text:
+        text = text.replace("\0", "")
     if text[:1] in PLAIN:
         return text
     if FORMULA.match(text) and not NUMBER.fullmatch(text):
@@ -59,7 +56,11 @@ def write_cell(value: Any) -> str:
 
 
 def _write_lines(lines: Iterable[Sequence[str]]) -> bytes:
-    target = io.StringIO()
-    # All fields are quoted: where a semicolon separates cells, an unquoted text could begin another cell.
-    csv.writer(target, quoting=csv.QUOTE_ALL).writerows(lines)
-    return target.getvalue().encode("utf-8", "replace")
+    """All fields are quoted: where a semicolon separates cells, an unquoted text could begin another cell. Joined here,
+    because `csv.writer` looks at each character: it took three times as long."""
+    return "".join([_write_line(cells) for cells in lines]).encode("utf-8", "replace")
+
+
+def _write_line(cells: Iterable[str]) -> str:
+    quoted = '","'.join([cell.replace('"', '""') if '"' in cell else cell for cell in cells])
+    return f'"{quoted}"\r\n'
