@@ -65,7 +65,8 @@ class SendingConnection(Protocol):
 class QueuedSends:
     """The sends of one connection that wait for the end of the turn.
 
-    While no other greenlet is ready, nothing is queued. `batched` is False for TLS, where each send may have to wait.
+    While no other greenlet is ready, nothing is queued unless the batch was opened. `batched` is False for TLS, where
+    each send may have to wait.
     """
 
     __slots__ = ("_batch", "_batched", "_queued", "_rest", "_sender")
@@ -76,6 +77,11 @@ class QueuedSends:
         self._sender: SendingConnection | None = sender
         self._queued: list[bytes] = []
         self._rest: gevent.Greenlet | None = None
+
+    def open(self) -> None:
+        """Queue the sends of this turn although no other greenlet is ready."""
+        if self._batched:
+            self._batch.open()
 
     def take(self, data: bytes) -> bool:
         """Queue `data`; return False if the connection must send it at once, after everything that was queued."""

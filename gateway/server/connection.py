@@ -231,6 +231,11 @@ class CallerConnection:
             # Not an application's own OSError, which would be logged as a crash.
             raise ClientGone() from None
 
+    def send_head(self, head: bytes) -> None:
+        """Send the head of a body in pieces together with the pieces of the same turn of the loop. ClientGone."""
+        self._queued.open()
+        self.send(head)
+
     def send_long(self, head: bytes, body: bytes) -> None:
         """Send a response that is too long to be copied, counted until all of it was sent. ClientGone; Overloaded
         before the first byte."""

@@ -185,7 +185,7 @@ class ResponseWriter(Struct, eq=False):
                 self.keep_alive = False
         head = self._write_head(lines)
         self.begun = True
-        self._connection.send(head)
+        self._connection.send_head(head)
 
     def _read_headers(self) -> list[str]:
         """Return the status and the application's headers as lines; remembers length, date and connection."""

@@ -85,6 +85,16 @@ def test_pieces_of_one_connection_leave_in_one_send_and_in_order(connections):
     assert connection.sent == [b"one two"]
 
 
+def test_connection_may_open_the_turn_for_its_own_sends(connections):
+    connection = connections[0]
+    connection.queued.open()
+    connection.send(b"head ")
+    assert not connection.sent
+    connection.send(b"first piece")
+    gevent.sleep(0)
+    assert connection.sent == [b"head first piece"]
+
+
 def test_large_piece_leaves_at_once_behind_the_queued_ones(connections):
     connection = connections[0]
     current_batch().open()

@@ -59,6 +59,16 @@ def stream(environ, start_response):
     return Recorded(items(), "stream")
 
 
+def late_first(environ, start_response):
+    start_response("200 OK", PLAIN)
+
+    def items():
+        gevent.sleep(float(environ["QUERY_STRING"]))
+        yield b"late"
+
+    return items()
+
+
 def silent(environ, start_response):
     record(f"began {time.monotonic()}")
     try:
@@ -180,7 +190,7 @@ def socket_echo(ws):
 
 
 ROUTES = {f"/{view.__name__}": view for view in (echo, size, stream, silent, crash, crash_late, replace, split)}
-ROUTES |= {f"/{view.__name__}": view for view in (declared, status, lazy, written, ready, scheme, hold)}
+ROUTES |= {f"/{view.__name__}": view for view in (declared, status, lazy, late_first, written, ready, scheme, hold)}
 
 
 class Application:

@@ -178,6 +178,10 @@ def test_stream_is_one_chunk_an_item_as_it_comes(caller):
     assert caller.until(b"\n\r\n") == b"7\r\nitem 0\n\r\n"
 
 
+def test_head_of_a_stream_does_not_wait_for_its_first_item(caller):
+    assert b"chunked" in caller.get("/late_first?60").until(b"\r\n\r\n")
+
+
 @pytest.mark.parametrize(("path", "body"), [("/lazy", b"lazy"), ("/written", b"one")])
 def test_late_and_old_style_bodies_are_sent(caller, path, body):
     caller.get(path)
