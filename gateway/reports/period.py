@@ -32,9 +32,6 @@ class ReportDays:
             return Span(begin, end, "day")
         return Span(begin, end, "all")
 
-    def show(self) -> dict[str, str]:
-        return {"from": self.first.isoformat(), "to": self.last.isoformat()}
-
 
 def read_period(from_date: str | None, to_date: str | None, now_us: int, granularity: str = "day") -> ReportDays:
     """Return the period of two dates, both optional. InvalidRequest describes an invalid period."""

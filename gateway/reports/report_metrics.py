@@ -1,9 +1,8 @@
-"""The METRICS of reports as JSON numbers."""
-
-from typing import Any
+"""The figures of reports as JSON numbers."""
 
 from gateway.metering.figures import ActivityFigures
 from gateway.money import usd_number
+from gateway.reports.report_answers import ShownMetrics
 
 # The figures that the metrics are computed from.
 NEEDED = (
@@ -21,7 +20,7 @@ NEEDED = (
 )
 
 
-def show_metrics(figures: ActivityFigures) -> dict[str, Any]:
+def show_metrics(figures: ActivityFigures) -> ShownMetrics:
     return {
         "requestCount": figures.requests,
         "errorCount": figures.errors,

@@ -1,12 +1,13 @@
 """The usage that a report may contain, derived from the caller."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gateway.accounts.authentication import Caller
 from gateway.accounts.keys import KeyInfo, list_keys
 from gateway.errors import Forbidden, NotFound
 from gateway.metering.activity import Owners
+from gateway.reports.report_answers import ShownScope
 from gateway.store.database import Database
 
 MANAGERS = ("owner", "admin")
@@ -39,7 +40,7 @@ def scope_of_caller(caller: Caller) -> ReportScope:
     )
 
 
-def show_scope(scope: ReportScope) -> dict[str, Any]:
+def show_scope(scope: ReportScope) -> ShownScope:
     if scope.whole:
         return {"type": "project", "projectId": scope.project_id, "userId": None}
     return {"type": "member", "projectId": scope.project_id, "userId": scope.user_id}

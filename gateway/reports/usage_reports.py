@@ -16,6 +16,15 @@ from gateway.metering.rollups.queries import Row, at_once, is_filled
 from gateway.metering.sources import Sources
 from gateway.money import usd_number
 from gateway.reports.period import ReportDays, read_period
+from gateway.reports.report_answers import (
+    AccountReport,
+    BreakdownReport,
+    NamedMetrics,
+    ReportCoverage,
+    ReportHead,
+    ShownKeyLimits,
+    UsageReport,
+)
 from gateway.reports.report_metrics import NEEDED, show_metrics, total
 from gateway.reports.scope import AccountNames, ReportScope, keys_of, names_of, owners_of, show_scope
 from gateway.store.database import Database
@@ -44,7 +53,7 @@ class Ranking:
     """Rows by id, the largest first, and whether they cover all requests of the totals."""
 
     rows: list[Row]
-    coverage: dict[str, Any]
+    coverage: ReportCoverage
 
 
 class Reports:
@@ -66,7 +75,7 @@ class Reports:
         self._catalogue = catalogue
         self._sources = sources
 
-    def get_account(self, scope: ReportScope) -> dict[str, Any]:
+    def get_account(self, scope: ReportScope) -> AccountReport:
         """Return the user, the scope, and what the key may still spend; for owners and admins also the balance."""
         names = names_of(self._database, scope)
         if scope.whole:
@@ -93,7 +102,7 @@ class Reports:
         from_date: str | None = None,
         to_date: str | None = None,
         granularity: str = "day",
-    ) -> dict[str, Any]:
+    ) -> UsageReport:
         """Return totals, the buckets with usage, and the most used provider, model and app."""
         _check("granularity", granularity, ("day", "hour"))
         period = read_period(from_date, to_date, self._clock.now_us(), granularity)
@@ -134,7 +143,7 @@ class Reports:
         to_date: str | None = None,
         limit: int = 10,
         offset: int = 0,
-    ) -> dict[str, Any]:
+    ) -> BreakdownReport:
         """Return a page of the usage by provider, model, app or key, the largest first."""
         _check("group_by", group_by, tuple(GROUPS))
         _check("sort_by", sort_by, tuple(SORTED))
@@ -165,11 +174,12 @@ class Reports:
             "coverage": ranking.coverage,
         }
 
-    def _head(self, scope: ReportScope, period: ReportDays, totals: list[Row]) -> dict[str, Any]:
+    def _head(self, scope: ReportScope, period: ReportDays, totals: list[Row]) -> ReportHead:
         updated_us = max((row.updated_us for row in totals), default=0)
         return {
             "scope": show_scope(scope),
-            **period.show(),
+            "from": period.first.isoformat(),
+            "to": period.last.isoformat(),
             "timezone": "UTC",
             "currency": "USD",
             "updatedAt": to_iso(updated_us) if updated_us else None,
@@ -183,7 +193,7 @@ class Reports:
         total = sum(row.figures.requests for row in rows)
         # Until existing rows are all counted, no ranking covers the whole period.
         complete = total == totals.requests and is_filled(self._database)
-        coverage = {"requestCount": total, "totalRequestCount": totals.requests, "complete": complete}
+        coverage: ReportCoverage = {"requestCount": total, "totalRequestCount": totals.requests, "complete": complete}
         return Ranking(rows, coverage)
 
     def _ident(self, group: str, value: Any) -> str:
@@ -193,7 +203,7 @@ class Reports:
             return f"key_{value.hex()}"
         return str(value)
 
-    def _show_rows(self, rows: list[Row], group: str, keys: dict[str, str]) -> list[dict[str, Any]]:
+    def _show_rows(self, rows: list[Row], group: str, keys: dict[str, str]) -> list[NamedMetrics]:
         return [
             {"id": row.value[0], "name": self._name(group, row.value[0], keys), **show_metrics(row.figures)}
             for row in rows
@@ -216,7 +226,7 @@ class Reports:
             return self._sources.labels.get(ident) or ident
         return keys.get(ident) or ident
 
-    def _show_key(self, scope: ReportScope, names: AccountNames) -> dict[str, Any]:
+    def _show_key(self, scope: ReportScope, names: AccountNames) -> ShownKeyLimits:
         status = self._budgets.status(scope.key_id)
         limits = status.limits
         started = status.period_started_us

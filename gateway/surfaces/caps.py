@@ -1,7 +1,8 @@
 """Limits on what one request may contain, each with its own error; and reading of large bodies in a thread."""
 
 from collections.abc import Callable, Sized
-from typing import Any, ParamSpec, TypeVar
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 from msgspec import json
@@ -19,14 +20,23 @@ T = TypeVar("T")
 def read(limits: LimitSettings, raw: bytes, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return `work(raw)` for the body `raw`. Raises InvalidRequest `request_too_complex` for a body with too many
     parts."""
-    if not is_large(raw):
-        return work(*args, **kwargs)
+    if is_large(raw):
+        return compute(_read_large, limits, raw, partial(work, *args, **kwargs))
+    return work(*args, **kwargs)
 
-    def read_large() -> T:
-        _check_parts(limits, raw)
-        return work(*args, **kwargs)
 
-    return compute(read_large)
+def read_measured(
+    limits: LimitSettings, raw: bytes, work: Callable[Concatenate[bool, P], T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Do the same as `read` for a `work` whose first argument is whether the body is large."""
+    if is_large(raw):
+        return compute(_read_large, limits, raw, partial(work, True, *args, **kwargs))
+    return work(False, *args, **kwargs)
+
+
+def _read_large(limits: LimitSettings, raw: bytes, work: Callable[[], T]) -> T:
+    _check_parts(limits, raw)
+    return work()
 
 
 def _check_parts(limits: LimitSettings, raw: bytes) -> None:

@@ -46,10 +46,10 @@ def read(inbound: Inbound, version: int, limits: LimitSettings) -> Question:
         raise InvalidRequest(f"Set the model in the header '{MODEL_HEADER}'.", param=MODEL_HEADER)
     stream = inbound.header(STREAMING_HEADER).lower() == "true"
     raw = inbound.body
-    return caps.read(limits, raw, _read, limits, raw, model, stream, version)
+    return caps.read_measured(limits, raw, _read, limits, raw, model, stream, version)
 
 
-def _read(limits: LimitSettings, raw: bytes, model: str, stream: bool, version: int) -> Question:
+def _read(large: bool, limits: LimitSettings, raw: bytes, model: str, stream: bool, version: int) -> Question:
     call = schema.decode(raw)
     caps.check(limits, raw, call.prompt, None)
     if not call.prompt:
@@ -65,5 +65,5 @@ def _read(limits: LimitSettings, raw: bytes, model: str, stream: bool, version: 
     size = PromptSize(prompt.text, prompt.images, prompt.sounds, prompt.files, prompt.count)
     request = request_of(model, options, size, prompt.messages, marks=prompt.marked)
     request.requirements = structs.replace(request.requirements, keeps_reasoning=True)
-    request.large = caps.is_large(raw)
+    request.large = large
     return Question(request, version, settings.search, settings.warnings)

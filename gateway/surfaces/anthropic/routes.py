@@ -50,7 +50,7 @@ def _create(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", DIALECT)
     limits = services.settings.limits
     raw = inbound.body
-    request = caps.read(limits, raw, _read, limits, raw, inbound.header(BETA_HEADER))
+    request = caps.read_measured(limits, raw, _read, limits, raw, inbound.header(BETA_HEADER))
     if request.user:
         attribution.add_user_id(context, request.user)
     try:
@@ -86,9 +86,9 @@ def _answer(services: Services, context: RequestContext, request: ChatRequest) -
     return http_responses.result_reply(answer.result, writer.reply, facts, request_id=context.shown_id, headers=headers)
 
 
-def _read(limits: LimitSettings, raw: bytes, betas: str) -> ChatRequest:
+def _read(large: bool, limits: LimitSettings, raw: bytes, betas: str) -> ChatRequest:
     request = reader.read(_check(limits, raw, schema.decode(raw)), betas, raw)
-    request.large = caps.is_large(raw)
+    request.large = large
     return request
 
 

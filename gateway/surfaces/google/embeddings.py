@@ -41,7 +41,7 @@ def _answer(services: Services, inbound: Inbound, read: Any, *, single: bool) ->
     context = auth.admit(services, inbound, "embeddings", NAME)
     limits = services.settings.limits
     raw = inbound.body
-    request = caps.read(limits, raw, read, limits, raw, inbound.params["model"])
+    request = caps.read_measured(limits, raw, read, limits, raw, inbound.params["model"])
     try:
         answer = services.engine.executor.generate(context, request)
     except UnknownModel as error:
@@ -54,21 +54,21 @@ def _answer(services: Services, inbound: Inbound, read: Any, *, single: bool) ->
     return http_responses.json_reply(write(answer.result, facts, single=single), context.shown_id, headers=headers)
 
 
-def read_one(limits: LimitSettings, raw: bytes, model: str) -> EmbeddingsRequest:
+def read_one(large: bool, limits: LimitSettings, raw: bytes, model: str) -> EmbeddingsRequest:
     """Return the neutral request of an embedContent body. Raises InvalidRequest."""
     body: schema.EmbedBody = schema.convert(schema.decode_names(raw), schema.EmbedBody)
-    return _request(model, [body], [_text_of(body.content, "content")], raw)
+    return _request(model, [body], [_text_of(body.content, "content")], large)
 
 
-def read_batch(limits: LimitSettings, raw: bytes, model: str) -> EmbeddingsRequest:
+def read_batch(large: bool, limits: LimitSettings, raw: bytes, model: str) -> EmbeddingsRequest:
     """Return the neutral request of a batchEmbedContents body. Raises InvalidRequest."""
     body: schema.BatchEmbedBody = schema.convert(schema.decode_names(raw), schema.BatchEmbedBody)
     caps.check_inputs(limits, body.requests)
     texts = [_text_of(one.content, f"requests.{place}.content") for place, one in enumerate(body.requests)]
-    return _request(model, body.requests, texts, raw)
+    return _request(model, body.requests, texts, large)
 
 
-def _request(model: str, parts: list[schema.EmbedBody], texts: list[str], raw: bytes) -> EmbeddingsRequest:
+def _request(model: str, parts: list[schema.EmbedBody], texts: list[str], large: bool) -> EmbeddingsRequest:
     sizes = {part.outputDimensionality for part in parts}
     if len(sizes) > 1:
         raise InvalidRequest("All requests of a batch need the same outputDimensionality.", param="requests")
@@ -80,7 +80,7 @@ def _request(model: str, parts: list[schema.EmbedBody], texts: list[str], raw: b
         model,
         Requirements(max_tokens=0, prompt_bytes=sum(lengths), longest_input=max(lengths), messages=len(texts)),
         lambda: content,
-        large=caps.is_large(raw),
+        large=large,
         options=Options(extra={OWN_FIELDS: tasks[0]}) if alike and tasks[0] else NO_OPTIONS,
         warnings=(ONE_VENDOR if alike else SEVERAL,) if any(tasks) else (),
     )

@@ -38,7 +38,7 @@ def _generate(services: Services, inbound: Inbound, *, streamed: bool) -> Outbou
     limits = services.settings.limits
     raw = inbound.body
     try:
-        request = caps.read(limits, raw, _read, limits, raw, inbound.params["model"], streamed)
+        request = caps.read_measured(limits, raw, _read, limits, raw, inbound.params["model"], streamed)
         if streamed:
             return _stream(services, inbound, context, request)
         answer = services.engine.chat.generate(context, request)
@@ -52,7 +52,7 @@ def _generate(services: Services, inbound: Inbound, *, streamed: bool) -> Outbou
     return http_responses.result_reply(answer.result, writer.reply, facts, request_id=context.shown_id, headers=headers)
 
 
-def _read(limits: LimitSettings, raw: bytes, model: str, streamed: bool) -> ChatRequest:
+def _read(large: bool, limits: LimitSettings, raw: bytes, model: str, streamed: bool) -> ChatRequest:
     body, wire = schema.decode(raw)
     config = body.generationConfig
     caps.check(
@@ -64,7 +64,7 @@ def _read(limits: LimitSettings, raw: bytes, model: str, streamed: bool) -> Chat
         config.responseJsonSchema if config else None,
     )
     request = reader.read(model, body, wire, stream=streamed)
-    request.large = caps.is_large(raw)
+    request.large = large
     return request
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import TypedDict
 
 import orjson
 
@@ -19,6 +19,45 @@ from gateway.surfaces.mcp.tool_results import Json, ToolContext, structured, tex
 IMAGES = "images"
 MILLION = 1_000_000
 ABILITIES = ("vision", "tools", "reasoning", "streaming")
+
+
+class ModelPrices(TypedDict):
+    """Prices in US dollars for one token."""
+
+    input: str
+    output: str
+
+
+class CallableModel(TypedDict):
+    id: str
+    name: str
+    family: str
+    providers: list[str]
+    capabilities: dict[str, bool]
+    pricing: ModelPrices
+    context_length: int
+    free: bool
+
+
+class ModelList(TypedDict):
+    models: list[CallableModel]
+
+
+class CallableImageModel(TypedDict):
+    """A model with the price of an image, null where it has none."""
+
+    id: str
+    name: str
+    description: str
+    family: str
+    requestPrice: float | None
+    providers: list[str]
+
+
+class ImageModelList(TypedDict):
+    models: list[CallableImageModel]
+    default: str
+    altDefault: str
 
 
 def list_models(ctx: ToolContext, arguments: tool_schemas.ListArguments) -> Json:
@@ -39,7 +78,8 @@ def list_models(ctx: ToolContext, arguments: tool_schemas.ListArguments) -> Json
         sizes = Counter(model.family.lower() for _, model, _ in visible if model.family)
         counted = ", ".join(f"{name} ({count})" for name, count in sorted(sizes.items()))
         lines += ["", f"For more models, raise limit or set family to one of {counted}."]
-    return _listed("models", "\n".join(lines), shown, {})
+    listed: ModelList = {"models": shown}
+    return _listed("models", "\n".join(lines), listed)
 
 
 def list_image_models(ctx: ToolContext, arguments: tool_schemas.AnyArguments) -> Json:
@@ -47,7 +87,7 @@ def list_image_models(ctx: ToolContext, arguments: tool_schemas.AnyArguments) ->
     generate-alt-image."""
     default = image_uploads.model_of(ctx.services, ctx.caller, "").rpartition("/")[2]
     alt = generation.alt_model_of(ctx).rpartition("/")[2]
-    shown: list[Json] = []
+    shown: list[CallableImageModel] = []
     for _, model, mappings in _visible(ctx, False, False):
         image_models = [one for one in mappings if IMAGES in one.operations]
         if image_models:
@@ -65,10 +105,11 @@ def list_image_models(ctx: ToolContext, arguments: tool_schemas.AnyArguments) ->
     shown.sort(key=lambda entry: (entry["id"] != default, entry["id"]))
     lines = ["# Image models", "", *(_image_line(entry, default) for entry in shown)]
     lines += ["", f"Default model of generate-image: {default}", f"Model of generate-alt-image: {alt}"]
-    return _listed("image-models", "\n".join(lines), shown, {"default": default, "altDefault": alt})
+    listed: ImageModelList = {"models": shown, "default": default, "altDefault": alt}
+    return _listed("image-models", "\n".join(lines), listed)
 
 
-def _image_line(entry: Json, default: str) -> str:
+def _image_line(entry: CallableImageModel, default: str) -> str:
     if entry["id"] == default:
         marked = " (default)"
     else:
@@ -80,9 +121,11 @@ def _image_line(entry: Json, default: str) -> str:
     return f"- **{entry['id']}**{marked}: {entry['name']}, by {', '.join(entry['providers'])}{price}"
 
 
-def _listed(kind: str, text: str, shown: list[Json], more: Json) -> Json:
+def _listed(kind: str, text: str, listed: ModelList | ImageModelList) -> Json:
+    more: Json = {**listed}
+    shown = more.pop("models")
     data = orjson.dumps({"type": kind, "data": shown, **more}).decode().replace("--", "-\\u002d")
-    return structured({"models": shown, **more}, text_of(text), text_of(f"<!-- {data} -->"))
+    return structured(listed, text_of(text), text_of(f"<!-- {data} -->"))
 
 
 def _visible(
@@ -114,9 +157,9 @@ def _passes(catalogue: Catalogue, mapping: Mapping, refuse: Predicate | None) ->
     return refuse is None or refuse(mapping, catalogue.providers[mapping.provider]) is None
 
 
-def _entry(ctx: ToolContext, catalogue: Catalogue, model: Model, mappings: list[Mapping]) -> Json:
+def _entry(ctx: ToolContext, catalogue: Catalogue, model: Model, mappings: list[Mapping]) -> CallableModel:
     rates = _rates(ctx, mappings[0])
-    abilities: dict[str, Any] = {name: any(getattr(one, name) for one in mappings) for name in ABILITIES}
+    abilities = {name: any(getattr(one, name) for one in mappings) for name in ABILITIES}
     abilities["imageGeneration"] = any(IMAGES in one.operations for one in mappings)
     return {
         "id": model.id,
@@ -134,7 +177,7 @@ def _providers(mappings: list[Mapping]) -> list[str]:
     return list(dict.fromkeys(one.provider.removeprefix(f"{CUSTOM}:") for one in mappings))
 
 
-def _line(entry: Json) -> str:
+def _line(entry: CallableModel) -> str:
     can = [name for name, able in entry["capabilities"].items() if able]
     price = f"${entry['pricing']['input']} in, ${entry['pricing']['output']} out per token"
     if entry["context_length"]:

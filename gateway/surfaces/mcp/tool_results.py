@@ -1,5 +1,6 @@
 """The arguments and results of tools: content blocks, structured content, and errors that a model can read."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ def blocks(*content: Json) -> Json:
     return {"content": list(content)}
 
 
-def structured(value: Json, *content: Json) -> Json:
+def structured(value: Mapping[str, Any], *content: Json) -> Json:
     """Return a structured result; without `content` its JSON is also the text."""
     return {"content": list(content) or [text_of(orjson.dumps(value).decode())], "structuredContent": value}
 

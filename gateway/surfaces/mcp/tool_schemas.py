@@ -1,4 +1,4 @@
-"""Arguments of tools as structs, their JSON Schemas, and the schemas of their results."""
+"""Arguments of tools as structs, and their JSON Schemas."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gateway.errors import InvalidRequest
-from gateway.reports.report_metrics import show_metrics, total
 from gateway.surfaces.validation_errors import explain
 
 Json = dict[str, Any]
@@ -125,76 +124,3 @@ def schema_of(kind: type) -> Json:
         written.pop(extra, None)
     written.setdefault("properties", {})
     return written | ({"$defs": components} if components else {})
-
-
-NUMBER = {"type": "number"}
-WORD = {"type": "string"}
-WHOLE = {"type": "integer"}
-MAYBE_NUMBER = {"type": ["number", "null"]}
-MAYBE_WORD = {"type": ["string", "null"]}
-METRICS = tuple(show_metrics(total([])))
-
-
-def shape(**members: Json) -> Json:
-    """Return the schema of an object that always has these members."""
-    return {"type": "object", "properties": members, "required": list(members)}
-
-
-def _measured(**members: Json) -> Json:
-    return shape(**members, **dict.fromkeys(METRICS, NUMBER))
-
-
-def _rows(row: Json) -> Json:
-    return {"type": "array", "items": row}
-
-
-SCOPE = shape(type={"enum": ["project", "member"]}, projectId=WORD, userId=MAYBE_WORD)
-COVERAGE = shape(requestCount=NUMBER, totalRequestCount=NUMBER, complete={"type": "boolean"})
-NAMED = _measured(id=WORD, name=WORD)
-MOST = {"anyOf": [NAMED, {"type": "null"}]}
-HEAD: Json = {
-    "scope": SCOPE,
-    "from": WORD,
-    "to": WORD,
-    "timezone": {"const": "UTC"},
-    "currency": {"const": "USD"},
-    "updatedAt": MAYBE_WORD,
-}
-ACCOUNT = shape(
-    user=shape(id=WORD, name=MAYBE_WORD),
-    organization=shape(id=WORD, name=WORD, kind=WORD),
-    project=shape(id=WORD, name=WORD),
-    role={"enum": ["owner", "admin", "developer"]},
-    usageScope=SCOPE,
-    apiKey=shape(
-        id=WORD,
-        name=WORD,
-        usageUsd=NUMBER,
-        usageLimitUsd=MAYBE_NUMBER,
-        periodUsageUsd=NUMBER,
-        periodUsageLimitUsd=MAYBE_NUMBER,
-        periodStartedAt=MAYBE_WORD,
-        expiresAt=MAYBE_WORD,
-    ),
-    creditsBalanceUsd=MAYBE_NUMBER,
-)
-USAGE = shape(
-    **HEAD,
-    granularity={"enum": ["day", "hour"]},
-    totals=_measured(),
-    series=_rows(_measured(date=WORD)),
-    mostUsedProvider=MOST,
-    mostUsedModel=MOST,
-    mostUsedApp=MOST,
-    appUsageCoverage=COVERAGE,
-)
-BREAKDOWN = shape(
-    **HEAD,
-    groupBy=WORD,
-    sortBy=WORD,
-    rows=_rows(NAMED),
-    pagination=shape(limit=WHOLE, offset=WHOLE, hasMore={"type": "boolean"}),
-    coverage=COVERAGE,
-)
-MODELS = shape(models=_rows(shape(id=WORD, name=WORD, family=WORD)))
-IMAGE_MODELS = shape(models=_rows(shape(id=WORD, name=WORD, family=WORD)), default=WORD, altDefault=WORD)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import GatewayError, RateLimited, Unavailable, UpstreamTimeout
+from gateway.reports.report_answers import AccountReport, BreakdownReport, UsageReport
+from gateway.surfaces.answer_structs import describe_answer
 from gateway.surfaces.mcp import analytics, generation, model_tools, tool_schemas
 from gateway.surfaces.mcp.json_rpc import TIMED_OUT, Fault
 from gateway.surfaces.mcp.tool_results import Json, ToolContext, failed
@@ -15,15 +17,15 @@ MAKING = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": Fal
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool: `arguments` is the struct that validates them; `output` the JSON Schema of structured content, None
-    without one."""
+    """A tool: `arguments` is the struct that validates them; `output` the type of structured content, None
+    without any."""
 
     name: str
     title: str
     description: str
     arguments: type
     run: Callable[[ToolContext, Any], Json]
-    output: Json | None = None
+    output: type | None = None
     hints: Json | None = None
 
     def show(self) -> Json:
@@ -35,7 +37,7 @@ class OfferedTool:
             "inputSchema": tool_schemas.schema_of(self.arguments),
         }
         if self.output is not None:
-            shown["outputSchema"] = self.output
+            shown["outputSchema"] = describe_answer(self.output)
         return shown | {"annotations": self.hints or READING}
 
 
@@ -81,7 +83,7 @@ def _tools() -> list[OfferedTool]:
             "The owner of this API key (user, organization, project, role), its remaining limit, and credits.",
             tool_schemas.NoArguments,
             analytics.get_account,
-            tool_schemas.ACCOUNT,
+            AccountReport,
         ),
         OfferedTool(
             "get-usage",
@@ -90,7 +92,7 @@ def _tools() -> list[OfferedTool]:
             "hour, with the most used provider, model and app. Figures may lag by a minute.",
             tool_schemas.UsageArguments,
             analytics.get_usage,
-            tool_schemas.USAGE,
+            UsageReport,
         ),
         OfferedTool(
             "get-usage-breakdown",
@@ -98,7 +100,7 @@ def _tools() -> list[OfferedTool]:
             "Usage over a period, ranked; the next page starts at offset plus limit.",
             tool_schemas.BreakdownArguments,
             analytics.get_usage_breakdown,
-            tool_schemas.BREAKDOWN,
+            BreakdownReport,
         ),
         OfferedTool(
             "chat",
@@ -131,7 +133,7 @@ def _tools() -> list[OfferedTool]:
             "Models that this key may call, with providers, capabilities and prices in US dollars per token.",
             tool_schemas.ListArguments,
             model_tools.list_models,
-            tool_schemas.MODELS,
+            model_tools.ModelList,
         ),
         OfferedTool(
             "list-image-models",
@@ -139,6 +141,6 @@ def _tools() -> list[OfferedTool]:
             "Models that generate images, and the default model of generate-image.",
             tool_schemas.AnyArguments,
             model_tools.list_image_models,
-            tool_schemas.IMAGE_MODELS,
+            model_tools.ImageModelList,
         ),
     ]

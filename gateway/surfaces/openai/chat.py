@@ -20,7 +20,7 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
     limits = services.settings.limits
     raw = inbound.body
     if len(raw) < caps.LARGE:
-        body, request = read_here(limits, raw)
+        body, request = read_here(False, limits, raw)
     else:
         body, request = read(limits, raw)
     if body.user is not None or body.metadata is not None:
@@ -32,15 +32,15 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
 
 def read(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
     """Return the validated body and the neutral request. Raises InvalidRequest."""
-    return caps.read(limits, raw, read_here, limits, raw)
+    return caps.read_measured(limits, raw, read_here, limits, raw)
 
 
-def read_here(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
-    """Read a body as `read` does, but always in this thread: for a body that is short or was already measured."""
+def read_here(large: bool, limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
+    """Read a body as `read` does, but always in this thread, for a body of a known size."""
     body = chat_schema.decode(raw)
     caps.check(limits, raw, body.messages, body.tools, body.response_format)
     request = chat_reader.read(body, raw)
-    request.large = caps.is_large(raw)
+    request.large = large
     return body, request
 
 

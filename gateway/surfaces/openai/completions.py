@@ -86,7 +86,7 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
 def _complete(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "chat", "completions")
     raw = inbound.body
-    requests, echoed, unfence = caps.read(services.settings.limits, raw, _read, raw)
+    requests, echoed, unfence = caps.read_measured(services.settings.limits, raw, _read, raw)
     attribution.add_body(context, requests[0].user)
     if len(requests) > 1:
         return _complete_batch(services, PromptBatch(services, context, requests, echoed, unfence, ID_PREFIX))
@@ -115,13 +115,13 @@ def _complete_batch(services: Services, batch: PromptBatch) -> Outbound:
     return http_responses.json_reply(written, batch.shown_id, headers=headers)
 
 
-def _read(raw: bytes) -> tuple[list[ChatRequest], list[str], bool]:
+def _read(large: bool, raw: bytes) -> tuple[list[ChatRequest], list[str], bool]:
     """Return a request for each prompt, the echoed text, and whether a code fence around a completion is removed."""
     body = decode(raw)
     prompts = prompts_of(body)
     requests = [read(body, prompt) for prompt in prompts]
     for request in requests:
-        request.large = caps.is_large(raw)
+        request.large = large
     echoed = [prompt if body.echo else "" for prompt in prompts]
     if sum(map(len, echoed)) * requests[0].requirements.n > MOST_ECHOED:
         raise invalid("echo", f"the prompt repeated {requests[0].requirements.n} times exceeds {MOST_ECHOED >> 20} MB")

@@ -1,0 +1,125 @@
+"""Reports as types, which the tools that return them describe to their clients."""
+
+from typing import Literal, TypedDict
+
+
+class ShownScope(TypedDict):
+    """The usage that a report contains: that of a project, or of one member's keys in it."""
+
+    type: Literal["project", "member"]
+    projectId: str
+    userId: str | None
+
+
+class ShownMetrics(TypedDict):
+    requestCount: int
+    errorCount: int
+    cacheCount: int
+    inputTokens: int
+    outputTokens: int
+    totalTokens: int
+    reasoningTokens: int
+    cachedTokens: int
+    costUsd: float
+    dataStorageCostUsd: float
+    creditsCostUsd: float
+    byokCostUsd: float
+    discountSavingsUsd: float
+
+
+class NamedMetrics(ShownMetrics):
+    """The usage of a provider, model, app or key."""
+
+    id: str
+    name: str
+
+
+class DatedMetrics(ShownMetrics):
+    """The usage of a day or hour."""
+
+    date: str
+
+
+class ReportCoverage(TypedDict):
+    """The requests that a ranking covers."""
+
+    requestCount: int
+    totalRequestCount: int
+    complete: bool
+
+
+class ShownPage(TypedDict):
+    limit: int
+    offset: int
+    hasMore: bool
+
+
+class ShownPerson(TypedDict):
+    id: str
+    name: str | None
+
+
+class ShownOrganization(TypedDict):
+    id: str
+    name: str
+    kind: str
+
+
+class ShownProject(TypedDict):
+    id: str
+    name: str
+
+
+class ShownKeyLimits(TypedDict):
+    """An API key with what it has spent and may spend."""
+
+    id: str
+    name: str
+    usageUsd: float
+    usageLimitUsd: float | None
+    periodUsageUsd: float
+    periodUsageLimitUsd: float | None
+    periodStartedAt: str | None
+    expiresAt: str | None
+
+
+class AccountReport(TypedDict):
+    user: ShownPerson
+    organization: ShownOrganization
+    project: ShownProject
+    role: str
+    usageScope: ShownScope
+    apiKey: ShownKeyLimits
+    creditsBalanceUsd: float | None
+
+
+# `from` is a keyword of Python, so this type has no class.
+ReportHead = TypedDict(
+    "ReportHead",
+    {
+        "scope": ShownScope,
+        "from": str,
+        "to": str,
+        "timezone": Literal["UTC"],
+        "currency": Literal["USD"],
+        "updatedAt": str | None,
+    },
+)
+
+
+class UsageReport(ReportHead):
+    granularity: str
+    totals: ShownMetrics
+    series: list[DatedMetrics]
+    mostUsedProvider: NamedMetrics | None
+    mostUsedModel: NamedMetrics | None
+    mostUsedApp: NamedMetrics | None
+    appUsageCoverage: ReportCoverage
+
+
+class BreakdownReport(ReportHead):
+    groupBy: str
+    sortBy: str
+    rows: list[NamedMetrics]
+    pagination: ShownPage
+    coverage: ReportCoverage
