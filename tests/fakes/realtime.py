@@ -84,15 +84,20 @@ class FakeRealtime:
     """
 
     def __init__(self, tls: Any = None) -> None:
+        self.reset()
+        self._server: Server = serve(
+            self._serve, "127.0.0.1", 0, process_request=self._check, compression=None, max_size=1 << 26, ssl=tls
+        )
+
+    def reset(self) -> None:
+        """Return to the initial state."""
         self.sessions: list[RecordedSession] = []
         self.answers: list[Answer] = []
         self.plays: list[Callable[[Conversation], None]] = []
         self.refusal = 0
         self.refused_keys: set[str] = set()
-        self.listens = self.refuses_changes = False
-        self._server: Server = serve(
-            self._serve, "127.0.0.1", 0, process_request=self._check, compression=None, max_size=1 << 26, ssl=tls
-        )
+        self.listens = False
+        self.refuses_changes = False
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()

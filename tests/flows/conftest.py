@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from fakes.openai import FakeOpenAI
 from openai import OpenAI
+from support.chromium import Chromium
 from support.gateways import GatewayProcess, LocalGateway, local_gateway
 from support.postgres import Databases
 from support.shared import ModuleShare, Share, Tenant
@@ -76,3 +77,27 @@ def process(tmp_path: Path) -> Iterator[Callable[..., GatewayProcess]]:
     yield start
     for one in started:
         one.discard()
+
+
+@pytest.fixture
+def sandbox_gateway(settings: Callable[..., Settings]) -> Iterator[LocalGateway]:
+    """A gateway without provider keys, as its first start leaves it."""
+    with local_gateway(settings) as running:
+        yield running
+
+
+@pytest.fixture
+def page_script() -> str:
+    """The script that the browser runs before those of a page; modules replace it."""
+    return ""
+
+
+@pytest.fixture
+def browser(tmp_path: Path, page_script: str) -> Iterator[Chromium]:
+    """A browser with a profile for this test."""
+    made = Chromium(tmp_path / "browser")
+    if page_script:
+        made.ask("Page.enable")
+        made.ask("Page.addScriptToEvaluateOnNewDocument", source=page_script)
+    yield made
+    made.close()

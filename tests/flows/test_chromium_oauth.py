@@ -5,7 +5,6 @@ without an error message. The tests are skipped if Chromium is not installed (De
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -35,13 +34,6 @@ class Listener(FakeServer):
             return iter([b""])
         start("404 Not Found", [("Content-Length", "0")])
         return iter([b""])
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Chromium]:
-    made = Chromium(tmp_path / "browser")
-    yield made
-    made.close()
 
 
 def decide(browser: Chromium, listener: Listener, decision: str) -> dict[str, str]:

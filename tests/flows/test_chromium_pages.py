@@ -1,7 +1,6 @@
 """The pages for people in a real Chromium: in a dark room, and on a telephone."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import gevent
 import pytest
@@ -21,13 +20,6 @@ BRIGHTNESS = """["backgroundColor", "color"].map(kind => {
 })"""
 LINES = """Math.round(document.querySelector("tbody a").getBoundingClientRect().height
     / parseFloat(getComputedStyle(document.querySelector("tbody td")).fontSize))"""
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Chromium]:
-    made = Chromium(tmp_path / "browser")
-    yield made
-    made.close()
 
 
 def test_pages_are_dark_for_who_wants_that_and_a_telephone_shows_them_whole(

@@ -1,8 +1,7 @@
 """A person uses passkeys in a real Chromium with a virtual authenticator. Skipped without Chromium (Debian: `apt-get
 install chromium`)."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from support.chromium import BROWSER, MISSING, Chromium
@@ -19,13 +18,6 @@ AUTHENTICATOR = {
     "isUserVerified": True,
     "automaticPresenceSimulation": True,
 }
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Chromium]:
-    made = Chromium(tmp_path / "browser")
-    yield made
-    made.close()
 
 
 def fill(browser: Chromium, **fields: str) -> None:

@@ -1,7 +1,6 @@
 """The playground in a real Chromium: answers of two models, images, speech, tools, and code without secrets."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from fakes.openai import Answer, FakeOpenAI
@@ -35,15 +34,16 @@ def gateway(settings: Callable[..., Settings], upstream: FakeOpenAI) -> Iterator
 
 
 @pytest.fixture
-def browser(gateway: LocalGateway, tmp_path: Path) -> Iterator[Chromium]:
-    made = Chromium(tmp_path / "browser")
-    made.ask("Page.enable")
-    made.ask("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
-    sign_in(made, gateway)
-    made.open(f"{gateway.address}/console/playground?model=gpt-4o-mini")
-    made.wait_for("document.readyState === 'complete' && !!document.querySelector('#code')?.textContent")
-    yield made
-    made.close()
+def page_script() -> str:
+    return WATCH
+
+
+@pytest.fixture
+def browser(browser: Chromium, gateway: LocalGateway) -> Chromium:
+    sign_in(browser, gateway)
+    browser.open(f"{gateway.address}/console/playground?model=gpt-4o-mini")
+    browser.wait_for("document.readyState === 'complete' && !!document.querySelector('#code')?.textContent")
+    return browser
 
 
 def send(browser: Chromium, text: str) -> None:

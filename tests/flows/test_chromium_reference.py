@@ -4,14 +4,10 @@ The tests are skipped if Chromium is not installed (Debian: `apt-get install chr
 """
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from support.chromium import BROWSER, MISSING, Chromium
-from support.gateways import LocalGateway, local_gateway
-
-from gateway.configuration.settings import Settings
+from support.gateways import LocalGateway
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason=MISSING)]
 
@@ -41,18 +37,8 @@ OVERLAP = """(() => {
 
 
 @pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Chromium]:
-    made = Chromium(tmp_path / "browser")
-    made.ask("Page.enable")
-    made.ask("Page.addScriptToEvaluateOnNewDocument", source=FIND)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def sandbox(settings: Callable[..., Settings]) -> Iterator[LocalGateway]:
-    with local_gateway(settings) as running:
-        yield running
+def page_script() -> str:
+    return FIND
 
 
 def press(browser: Chromium, selector: str) -> None:
@@ -60,10 +46,10 @@ def press(browser: Chromium, selector: str) -> None:
     browser.run(f"find({selector!r}).click()")
 
 
-def test_a_request_is_sent_with_the_key_of_the_reader(sandbox: LocalGateway, browser: Chromium) -> None:
-    browser.open(f"{sandbox.address}/docs#auth")
+def test_a_request_is_sent_with_the_key_of_the_reader(sandbox_gateway: LocalGateway, browser: Chromium) -> None:
+    browser.open(f"{sandbox_gateway.address}/docs#auth")
     browser.wait_for("!!find('#security-scheme-bearerKey .api-key-input')", RENDERED_S)
-    browser.run(f"find('#security-scheme-bearerKey .api-key-input').value = {sandbox.key!r}")
+    browser.run(f"find('#security-scheme-bearerKey .api-key-input').value = {sandbox_gateway.key!r}")
     press(browser, "#security-scheme-bearerKey button")
     browser.run(f"location.hash = {CHAT!r}")
     browser.wait_for(f"!!find({TRY!r}) && !!find('.request-body-param-user-input')", RENDERED_S)
@@ -78,9 +64,9 @@ def test_a_request_is_sent_with_the_key_of_the_reader(sandbox: LocalGateway, bro
 
 
 def test_badges_leave_path_and_title_of_an_operation_readable_on_a_telephone(
-    sandbox: LocalGateway, browser: Chromium
+    sandbox_gateway: LocalGateway, browser: Chromium
 ) -> None:
     browser.ask("Emulation.setDeviceMetricsOverride", width=400, height=900, deviceScaleFactor=1, mobile=False)
-    browser.open(f"{sandbox.address}/docs#{CHAT}")
+    browser.open(f"{sandbox_gateway.address}/docs#{CHAT}")
     browser.wait_for("!!find('.tooltip') && !!find('.summary .title')", RENDERED_S)
     assert not browser.run(OVERLAP)

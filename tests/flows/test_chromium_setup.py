@@ -1,8 +1,5 @@
 """The page with settings of clients in a real Chromium: its test buttons, and the choice of project and model."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from support.chromium import BROWSER, MISSING, Chromium
 from support.gateways import LocalGateway
@@ -23,11 +20,9 @@ def gateway(own_gateway: LocalGateway) -> LocalGateway:
 
 
 @pytest.fixture
-def browser(gateway: LocalGateway, tmp_path: Path) -> Iterator[Chromium]:
-    made = Chromium(tmp_path / "browser")
-    sign_in(made, gateway)
-    yield made
-    made.close()
+def browser(browser: Chromium, gateway: LocalGateway) -> Chromium:
+    sign_in(browser, gateway)
+    return browser
 
 
 def test_each_test_button_calls_what_its_client_calls(gateway: LocalGateway, browser: Chromium) -> None:

@@ -3,8 +3,7 @@
 The tests are skipped if Chromium is not installed (Debian: `apt-get install chromium`).
 """
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from support.chromium import BROWSER, MISSING, Chromium
@@ -14,13 +13,6 @@ from support.signed_in_owner import EMAIL, PASSWORD
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason=MISSING)
 AT = "location.pathname"
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Chromium]:
-    made = Chromium(tmp_path / "browser")
-    yield made
-    made.close()
 
 
 def press(browser: Chromium, selector: str) -> None:

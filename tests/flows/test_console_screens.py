@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,10 +19,8 @@ from support import npm
 from support.chromium import BROWSER, MISSING, Chromium
 from support.console_walk import follow_links
 from support.demo_usage import add_demo_usage
-from support.gateways import LocalGateway, local_gateway
+from support.gateways import LocalGateway
 from support.one_time_pages import make_one_time_pages
-
-from gateway.configuration.settings import Settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason=MISSING)]
 
@@ -89,18 +87,8 @@ HOSTS = """[...document.querySelectorAll("[src], link[href]")].map(one => new UR
 
 
 @pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Chromium]:
-    made = Chromium(tmp_path / "browser")
-    made.ask("Page.enable")
-    made.ask("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def demo_gateway(settings: Callable[..., Settings]) -> Iterator[LocalGateway]:
-    with local_gateway(settings) as running:
-        yield running
+def page_script() -> str:
+    return WATCH
 
 
 @pytest.fixture
@@ -112,13 +100,13 @@ def axe() -> str:
 
 
 def test_each_page_fits_loads_nothing_from_elsewhere_and_is_accessible(
-    demo_gateway: LocalGateway, browser: Chromium, axe: str
+    sandbox_gateway: LocalGateway, browser: Chromium, axe: str
 ) -> None:
     problems: dict[str, str] = {}
-    for place in visit(browser, demo_gateway):
+    for place in visit(browser, sandbox_gateway):
         assert browser.run("document.documentElement.scrollWidth") <= browser.run("innerWidth"), place
         assert browser.run("window.violations") == [], place
-        assert set(browser.run(HOSTS)) == {demo_gateway.address.removeprefix("http://")}, place
+        assert set(browser.run(HOSTS)) == {sandbox_gateway.address.removeprefix("http://")}, place
         assert browser.run("document.fonts.size") == 0, place
         assert 0 < browser.run(WEIGHT) < MOST_BYTES, place
         if FOLDER:
@@ -141,13 +129,13 @@ def find_barriers(browser: Chromium, axe: str, place: str) -> list[str]:
     return found
 
 
-def test_the_api_reference_renders_from_this_site_alone(demo_gateway: LocalGateway, browser: Chromium) -> None:
-    browser.open(f"{demo_gateway.address}/docs#post-/v1/chat/completions")
+def test_the_api_reference_renders_from_this_site_alone(sandbox_gateway: LocalGateway, browser: Chromium) -> None:
+    browser.open(f"{sandbox_gateway.address}/docs#post-/v1/chat/completions")
     # The renderer computes for seconds, for a minute on a busy machine.
     browser.wait_for("document.querySelector('rapi-doc')?.shadowRoot?.textContent.includes('Chat completion')", 240)
     browser.wait_for("document.querySelector('rapi-doc').shadowRoot.querySelector('.m-btn.primary') !== null")
     assert browser.run("window.violations") == []
-    assert set(browser.run(HOSTS)) == {demo_gateway.address.removeprefix("http://")}
+    assert set(browser.run(HOSTS)) == {sandbox_gateway.address.removeprefix("http://")}
     if FOLDER:
         save(browser, Path(FOLDER) / "reference-1400-light.png")
 

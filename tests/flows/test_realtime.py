@@ -38,7 +38,7 @@ def provider() -> Iterator[FakeRealtime]:
 @pytest.fixture
 def fake(provider: FakeRealtime) -> FakeRealtime:
     """The strict fake, with no sessions and nothing scripted."""
-    provider.sessions, provider.answers, provider.refusal, provider.listens = [], [], 0, False
+    provider.reset()
     return provider
 
 

@@ -17,17 +17,11 @@ from gateway.providers.identities.upstream_identity import UpstreamIdentity
 MODEL = "gemini-3.8-live"
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[FakeLive]:
-    with FakeLive() as fake:
-        yield fake
-
-
 @pytest.fixture
-def fake(provider: FakeLive) -> Iterator[FakeLive]:
-    provider.reset()
-    yield provider
-    assert provider.problems == []
+def fake(share: Share) -> Iterator[FakeLive]:
+    live = share.fake(FakeLive)
+    yield live
+    assert live.problems == []
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The callers, the keys and the ends of realtime sessions: rules, rates, own keys, time and money."""
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import gevent
@@ -10,6 +8,7 @@ import pytest
 import websockets
 from fakes.realtime import USAGE_NUSD, Answer, FakeRealtime
 from support.gateways import LocalGateway
+from support.realtime_sessions import MODEL, respond, session, upstream_settings
 from support.shared import CREDITS_NUSD, Share, usage_of
 
 from gateway.accounts import rules
@@ -22,42 +21,15 @@ from gateway.metering.models import BYOK, CREDITS
 from gateway.store.documents import Documents
 from gateway.store.shared_slots import KIND
 
-MODEL = "gpt-realtime"
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[FakeRealtime]:
-    with FakeRealtime() as fake:
-        yield fake
-
 
 @pytest.fixture
-def fake(provider: FakeRealtime) -> FakeRealtime:
-    provider.sessions, provider.answers, provider.refusal, provider.listens = [], [], 0, False
-    provider.refused_keys, provider.plays, provider.refuses_changes = set(), [], False
-    return provider
+def fake(share: Share) -> FakeRealtime:
+    return share.fake(FakeRealtime)
 
 
 @pytest.fixture
 def gateway(share: Share, fake: FakeRealtime) -> LocalGateway:
-    return share.gateway({"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": fake.url})
-
-
-@contextlib.contextmanager
-def session(gateway: LocalGateway, **query: Any) -> Iterator[Any]:
-    """A session by the official SDK, after its first event."""
-    client = openai.OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
-    with client.realtime.connect(**{"model": MODEL} | query) as connection:
-        assert connection.recv().type == "session.created"
-        yield connection
-
-
-def respond(connection: Any) -> Any:
-    """Create a response and return its last event, or an error."""
-    connection.response.create()
-    while (event := connection.recv()).type not in ("response.done", "error"):
-        continue
-    return event
+    return share.gateway(upstream_settings(fake.url))
 
 
 def code_of(event: Any) -> str:

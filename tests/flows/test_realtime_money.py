@@ -1,10 +1,8 @@
 """The billing of realtime sessions in which the provider or the caller does something unforeseen."""
 
 import base64
-import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -12,12 +10,12 @@ import pytest
 from fakes.realtime import USAGE, USAGE_NUSD, Conversation, FakeRealtime
 from support.gateways import LocalGateway
 from support.pdfs import packed
+from support.realtime_sessions import MODEL, session, upstream_settings
 from support.shared import CREDITS_NUSD, Share, usage_of
 from support.spending import until
 
 from gateway.metering.models import OVERRUN
 
-MODEL = "gpt-realtime"
 SECOND = 48_000  # bytes of sound
 HEARD = "conversation.item.input_audio_transcription.completed"
 TOKENS = {"type": "tokens", "input_tokens": 100, "output_tokens": 20, "input_token_details": {"audio_tokens": 100}}
@@ -25,30 +23,14 @@ PDF_URL = "data:application/pdf;base64," + base64.b64encode(packed(1000, decoy=b
 TOKENS_NUSD = 100 * 6_000 + 20 * 10_000  # of gpt-4o-transcribe
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[FakeRealtime]:
-    with FakeRealtime() as fake:
-        yield fake
-
-
 @pytest.fixture
-def fake(provider: FakeRealtime) -> FakeRealtime:
-    provider.sessions, provider.answers, provider.plays, provider.listens = [], [], [], False
-    return provider
+def fake(share: Share) -> FakeRealtime:
+    return share.fake(FakeRealtime)
 
 
 @pytest.fixture
 def gateway(share: Share, fake: FakeRealtime) -> LocalGateway:
-    return share.gateway({"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": fake.url})
-
-
-@contextlib.contextmanager
-def session(gateway: LocalGateway, **query: Any) -> Iterator[Any]:
-    """A session by the official SDK, after its first event."""
-    client = openai.OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
-    with client.realtime.connect(**{"model": MODEL} | query) as connection:
-        assert connection.recv().type == "session.created"
-        yield connection
+    return share.gateway(upstream_settings(fake.url))
 
 
 def wait(connection: Any, kind: str) -> Any:

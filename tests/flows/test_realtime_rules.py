@@ -1,8 +1,6 @@
 """The effect of a realtime session's key, rules and client secret on its actions, and the errors that it receives."""
 
-import contextlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -11,43 +9,28 @@ import pytest
 import websockets
 from fakes.realtime import Conversation, FakeRealtime
 from support.gateways import LocalGateway
+from support.realtime_sessions import MODEL, respond, session, upstream_settings
 from support.shared import Share, usage_of
 
 from gateway.accounts import keys, rules
 from gateway.accounts.keys import Change
 from gateway.limits.rate_rules import RateLimits
 
-MODEL = "gpt-realtime"
 TRANSCRIBER = "whisper-1"
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[FakeRealtime]:
-    with FakeRealtime() as fake:
-        yield fake
-
-
 @pytest.fixture
-def fake(provider: FakeRealtime) -> FakeRealtime:
-    provider.sessions, provider.answers, provider.plays, provider.listens = [], [], [], False
-    return provider
+def fake(share: Share) -> FakeRealtime:
+    return share.fake(FakeRealtime)
 
 
 @pytest.fixture
 def gateway(share: Share, fake: FakeRealtime) -> LocalGateway:
-    return share.gateway({"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": fake.url})
+    return share.gateway(upstream_settings(fake.url))
 
 
 def client_of(gateway: LocalGateway, key: str = "") -> openai.OpenAI:
     return openai.OpenAI(base_url=gateway.url, api_key=key or gateway.key, max_retries=0)
-
-
-@contextlib.contextmanager
-def session(gateway: LocalGateway, key: str = "", **query: Any) -> Iterator[Any]:
-    """A session by the official SDK, after its first event."""
-    with client_of(gateway, key).realtime.connect(**{"model": MODEL} | query) as connection:
-        assert connection.recv().type == "session.created"
-        yield connection
 
 
 def secret_of(gateway: LocalGateway, **session: Any) -> str:
@@ -60,14 +43,6 @@ def refusal(gateway: LocalGateway, key: str, **query: Any) -> tuple[int, str]:
     with pytest.raises(websockets.InvalidStatus) as caught, session(gateway, key, **query):
         raise AssertionError("a session was opened")
     return caught.value.response.status_code, json.loads(caught.value.response.body)["error"]["code"]
-
-
-def respond(connection: Any) -> Any:
-    """Create a response and return its last event, or an error."""
-    connection.response.create()
-    while (event := connection.recv()).type not in ("response.done", "error"):
-        continue
-    return event
 
 
 def stores(gateway: LocalGateway) -> tuple[Any, Any]:

@@ -5,12 +5,11 @@ from typing import Any
 
 from support.clickhouse_server import ClickHouseServer
 from support.clock import FakeClock
-from support.usage import insert_rows, usage_row
+from support.usage import insert_rows, random_row
 
 from gateway.clock import DAY_US, SECOND_US
 from gateway.metering.clickhouse.clickhouse_http import open_client
 from gateway.metering.clickhouse.sink import LAG_US, UsageSink
-from gateway.metering.models import BYOK, CACHED, CREDITS
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.runtime.state_changes import StateLog
@@ -18,11 +17,7 @@ from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.transport import Transport
 
-PROJECTS = [bytes([1]) * 16, bytes([2]) * 16]
-KEYS = [bytes([number]) * 16 for number in range(10, 14)]
-EXTRA = '{"units": {"input_audio": 5, "searches": 3}, "nusd": {"images": 11, "request": 2, "ocr": 9}}'
 KEPT_DAYS = 3
-TAGS = ('{"team": "search"}', '{"team": "a\\"b", "user": "x"}', None)
 
 
 def forever() -> bool:
@@ -58,27 +53,8 @@ class Site:
         )
 
     def row(self, posted_us: int, **given: Any) -> Any:
-        dice = self.dice
-        key = dice.randrange(len(KEYS))
-        values = {
-            "posted_at": posted_us,
-            "project": PROJECTS[key % 2],
-            "api_key": KEYS[key],
-            "provider": dice.choice(("vendor", "other")),
-            "served": dice.choice(("small", "large")),
-            "source": dice.choice(("", "app", "codex")),
-            "cost_nusd": dice.randrange(10**12),
-            "input": dice.randrange(50),
-            "output": dice.randrange(50),
-            "mode": dice.choice((CREDITS, BYOK)),
-            "flags": dice.choice((0, CACHED)),
-            "error": dice.choice((None, None, "timeout", "client_error")),
-            "extra": dice.choice((None, None, EXTRA)),
-            "storage_nusd": dice.choice((None, 40)),
-            "session": dice.choice((None, "one", "two's")),
-            "tags": dice.choice(TAGS),
-        }
-        return usage_row(posted_us - dice.randrange(2 * DAY_US), **{**values, **given})
+        at_us = posted_us - self.dice.randrange(2 * DAY_US)
+        return random_row(self.dice, at_us, **{"posted_at": posted_us, **given})
 
     def deliver(self) -> None:
         self.sink.run(forever)

@@ -8,7 +8,7 @@ After each test a check reports whether the test changed the gateway.
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from gateway.worker.services import Services
 
 CREDITS_NUSD = 100_000_000_000
 Environment = Mapping[str, str] | Callable[[Path], Mapping[str, str]]
-Fake = TypeVar("Fake", bound=FakeServer)
+Fake = TypeVar("Fake", bound=AbstractContextManager[Any])
 
 
 class Tenant(LocalGateway):
@@ -78,7 +78,7 @@ class ModuleShare:
         self._make_folder = make_folder
         self._stack = ExitStack()
         self._gateways: dict[Any, SharedGateway] = {}
-        self._fakes: dict[Any, FakeServer] = {}
+        self._fakes: dict[Any, Any] = {}
         self._databases: list[str] = []
 
     def gateway(self, key: Any, environment: Environment) -> SharedGateway:
@@ -94,6 +94,8 @@ class ModuleShare:
         found: Any = self._fakes.get(key)
         if found is None:
             found = self._fakes[key] = self._stack.enter_context(kind(*arguments))
+        elif not isinstance(found, FakeServer):
+            found.reset()
         else:
             # The initial state, except for the server: gateways know its address.
             server = found._server

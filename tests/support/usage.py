@@ -1,5 +1,6 @@
 """Usage rows for tests, and their sums in plain Python, which rollups must equal."""
 
+import random
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -8,13 +9,18 @@ import orjson
 from gateway import ids
 from gateway.clock import HOUR_US
 from gateway.metering.figures import CLIENT_CODES, EXTRA_COSTS, EXTRA_COUNTS, FIGURES
-from gateway.metering.models import BYOK, CACHED, SETTLEMENT
+from gateway.metering.models import BYOK, CACHED, CREDITS, SETTLEMENT
 from gateway.metering.rollups.rollup_table import BLOCK_HOURS, HOURS, Series
 from gateway.metering.rollups.sum_tables import VALUES
 from gateway.metering.usage_table import COLUMNS, UsageRecord
 from gateway.store.database import Database
 from gateway.store.partitions import id_at
 
+PROJECTS = [bytes([1]) * 16, bytes([2]) * 16]
+KEYS = [bytes([number]) * 16 for number in range(10, 15)]
+EXTRA = orjson.dumps(
+    {"units": {"input_audio": 5, "output_image": 7, "searches": 3}, "nusd": {"images": 11, "request": 2, "ocr": 9}}
+).decode()
 INSERT = f"INSERT INTO usage ({COLUMNS}) VALUES ({', '.join('?' * len(UsageRecord._fields))})"
 NOTHING = dict.fromkeys(UsageRecord._fields, 0) | dict.fromkeys(
     ("operation", "provider", "asked", "served", "source", "finish", "price_version"), ""
@@ -32,6 +38,31 @@ def usage_row(at_us: int, **given: Any) -> UsageRecord:
     owners = dict.fromkeys(("organization", "project", "api_key", "member"), bytes(16))
     values = {**NOTHING, **ABSENT, **owners, "at": at_us, "posted_at": at_us + 5, "request": request_at(at_us), **given}
     return UsageRecord(**values)
+
+
+def random_row(dice: random.Random, at_us: int, **given: Any) -> UsageRecord:
+    """Return a row of one of PROJECTS and KEYS, with values that reports tell apart."""
+    key = dice.randrange(len(KEYS))
+    values = {
+        "project": PROJECTS[key % 2],
+        "api_key": KEYS[key],
+        "provider": dice.choice(("vendor", "other")),
+        "served": dice.choice(("small", "large")),
+        "source": dice.choice(("", "app", "codex")),
+        "cost_nusd": dice.randrange(10**12),
+        "input_nusd": dice.randrange(100),
+        "input": dice.randrange(50),
+        "cache_read": dice.randrange(3),
+        "output": dice.randrange(50),
+        "mode": dice.choice((CREDITS, BYOK)),
+        "flags": dice.choice((0, CACHED)),
+        "error": dice.choice((None, None, "timeout", "client_error")),
+        "extra": dice.choice((None, None, EXTRA)),
+        "storage_nusd": dice.choice((None, 40)),
+        "session": dice.choice((None, "one", "two's")),
+        "tags": dice.choice((None, '{"team": "search"}', '{"team": "a\\"b", "user": "x"}')),
+    }
+    return usage_row(at_us, **{**values, **given})
 
 
 def insert_rows(database: Database, *rows: UsageRecord) -> None:

@@ -1,8 +1,8 @@
 """Sessions of agents and latencies of providers after usage rows were removed: from ClickHouse (its real engine)."""
 
 import pytest
-from support.clickhouse_site import KEYS, PROJECTS, Site
-from support.usage import insert_rows
+from support.clickhouse_site import Site
+from support.usage import KEYS, PROJECTS, insert_rows
 
 from gateway.clock import DAY_US, HOUR_US
 from gateway.metering.activity import Owners, Span

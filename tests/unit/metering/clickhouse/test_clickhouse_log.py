@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from support.clickhouse_site import KEYS, PROJECTS, Site
-from support.usage import insert_rows
+from support.clickhouse_site import Site
+from support.usage import KEYS, PROJECTS, insert_rows
 
 from gateway.clock import DAY_US, HOUR_US
 from gateway.metering.log.archived_requests import find_logged, log_begins_us, search_log

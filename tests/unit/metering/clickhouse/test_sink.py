@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.clickhouse_site import KEYS, PROJECTS, Site
-from support.usage import insert_rows
+from support.clickhouse_site import Site
+from support.usage import KEYS, PROJECTS, insert_rows
 
 from gateway.clock import DAY_US, HOUR_US, MINUTE_US
 from gateway.errors import Unavailable

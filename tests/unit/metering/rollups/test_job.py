@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from support.clock import FakeClock
 from support.usage import (
     INSERT,
+    PROJECTS,
     by_day,
     by_steps,
     count_removed,
     made_blocks,
+    random_row,
     request_at,
     stored_blocks,
     stored_days,
@@ -24,45 +26,12 @@ from support.usage import (
 
 from gateway.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from gateway.errors import Unavailable
-from gateway.metering.models import BYOK, CACHED, CREDITS, LATE
+from gateway.metering.models import LATE
 from gateway.metering.rollups import job, late
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.rollups.rollup_table import BLOCK_DAYS, BLOCK_HOURS, MOST_SOURCES, Series
 from gateway.store.database import Database
-
-PROJECTS = [bytes([1]) * 16, bytes([2]) * 16]
-KEYS = [bytes([n]) * 16 for n in range(10, 15)]
-EXTRA = orjson.dumps(
-    {"units": {"input_audio": 5, "output_image": 7, "searches": 3}, "nusd": {"images": 11, "request": 2, "ocr": 9}}
-).decode()
-
-
-def some_row(dice: random.Random, at_us: int, **given):
-    key = dice.randrange(len(KEYS))
-    return usage_row(
-        at_us,
-        **{
-            "project": PROJECTS[key % 2],
-            "api_key": KEYS[key],
-            "provider": dice.choice(("vendor", "other")),
-            "served": dice.choice(("small", "large")),
-            "source": dice.choice(("", "app", "codex")),
-            "cost_nusd": dice.randrange(10**6),
-            "input_nusd": dice.randrange(100),
-            "input": dice.randrange(50),
-            "cache_read": dice.randrange(3),
-            "output": dice.randrange(50),
-            "mode": dice.choice((CREDITS, BYOK)),
-            "flags": dice.choice((0, CACHED)),
-            "error": dice.choice((None, None, "timeout", "client_error")),
-            "extra": dice.choice((None, None, EXTRA)),
-            "storage_nusd": dice.choice((None, 40)),
-            "session": dice.choice((None, "first", "second")),
-            "tags": dice.choice((None, '{"team":"search"}', '{"team":"ads","user":"\u00e9va"}')),
-            **given,
-        },
-    )
 
 
 class World:
@@ -79,7 +48,7 @@ class World:
         now_us = self.clock.now_us() - ago_us
         for _ in range(count):
             at_us = now_us - self.dice.randrange(2 * HOUR_US)
-            row = some_row(self.dice, at_us, posted_at=now_us - late_us)
+            row = random_row(self.dice, at_us, posted_at=now_us - late_us)
             self.add(row)
             if not self.dice.randrange(3):
                 self.open.append(row)
@@ -88,7 +57,7 @@ class World:
         now_us = self.clock.now_us()
         for row in self.open:
             at_us = row.at + self.dice.randrange(2 * HOUR_US)
-            self.add(some_row(self.dice, at_us, request=row.request, attempt=row.attempt + 1, posted_at=now_us,
+            self.add(random_row(self.dice, at_us, request=row.request, attempt=row.attempt + 1, posted_at=now_us,
                               project=row.project, api_key=row.api_key))  # fmt: skip
         self.open = []
 
@@ -345,9 +314,9 @@ def test_names_of_sources_are_bounded_and_the_rest_counts_everywhere_else(world)
     hour_us = one.clock.now_us() // HOUR_US * HOUR_US
     for number in range(MOST_SOURCES + 50):
         one.add(
-            some_row(one.dice, hour_us + number * 2000, source=f"made-up-{number}", project=PROJECTS[0], posted_at=1)
+            random_row(one.dice, hour_us + number * 2000, source=f"made-up-{number}", project=PROJECTS[0], posted_at=1)
         )
-    one.add(some_row(one.dice, hour_us + 999_999, source="", project=PROJECTS[0], posted_at=1))
+    one.add(random_row(one.dice, hour_us + 999_999, source="", project=PROJECTS[0], posted_at=1))
     one.settle()
     found = stored_sums(one.database)
     names = {key[3] for key in found if key[0] == Series.PROJECT_SOURCE}
@@ -401,7 +370,7 @@ def test_rebuilding_an_hour_finds_an_attempt_of_a_request_of_another_hour(world,
     one = world()
     hour = one.clock.now_us() // HOUR_US - 5
     at_us = hour * HOUR_US + 10 * MINUTE_US
-    one.add(some_row(one.dice, at_us, request=request_at(at_us + begun_us), posted_at=at_us))
+    one.add(random_row(one.dice, at_us, request=request_at(at_us + begun_us), posted_at=at_us))
     one.settle()
     for table in ("rollup", "rollup_hour"):
         one.database.write(lambda name=table: one.database.execute(f"DELETE FROM {name}"))
@@ -439,7 +408,7 @@ def act(one: World, step: str) -> None:
         "retry": one.retry,
         "late": lambda: one.post(3, late_us=60 * SECOND_US),
         # A row of a node that returns after weeks.
-        "old": lambda: one.add(some_row(one.dice, one.clock.now_us() - 20 * DAY_US, posted_at=one.clock.now_us())),
+        "old": lambda: one.add(random_row(one.dice, one.clock.now_us() - 20 * DAY_US, posted_at=one.clock.now_us())),
         "advance": one.rollups.advance,
         "purge": one.purge.run,
         "rebuild": lambda: one.rollups.rebuild(hour - one.dice.randrange(100), hour),
@@ -488,7 +457,7 @@ def test_values_of_tags_are_bounded_and_the_others_are_one_value(world, monkeypa
     for number in range(12):
         tags = {"team": f"t{number % 5}", "user": f"u{number}", f"tag-{number}": "x"}
         given = {"session": f"s{number}", "tags": orjson.dumps(tags).decode(), "posted_at": 1, "project": PROJECTS[0]}
-        one.add(some_row(one.dice, hour_us + number * 2000, **given))
+        one.add(random_row(one.dice, hour_us + number * 2000, **given))
     one.settle()
     found = stored_sums(one.database)
     assert tag_names(one.database) == {
@@ -514,7 +483,7 @@ def test_tags_with_a_nul_and_long_values_are_counted(request, open_store, kind):
     tags = orjson.dumps({"a\0b": "c\0d", "long": "x" * 256, "empty": ""}).decode()
     one = World(database, FakeClock(), 1)
     one.clock.set(database.now_us())
-    one.add(some_row(one.dice, one.clock.now_us() - HOUR_US, tags=tags, session=None, posted_at=1))
+    one.add(random_row(one.dice, one.clock.now_us() - HOUR_US, tags=tags, session=None, posted_at=1))
     one.rollups.catch_up()
     assert tag_names(database) == {"a\ufffdb": {"c\ufffdd"}, "long": {"x" * 256}}
 
