@@ -217,7 +217,7 @@ def _insert(info: CustomProviderInfo, caps: ProviderCaps, actor: str, now: int) 
     of_organization = CustomProvider.organization == organization_id
     if 0 < caps.providers <= CustomProvider.select().where(of_organization).count():
         raise InvalidRequest(
-            f"This organization has {caps.providers} custom providers, as many as it may.", param="name", code=CAP_CODE
+            f"This organization has {caps.providers} custom providers, which is the limit.", param="name", code=CAP_CODE
         )
     CustomProvider.insert(
         id=info.id,

@@ -140,7 +140,7 @@ class Devices:
             if row.status != "pending":
                 raise Conflict("This code has already been used.", code="device_code_used")
             if approve and (row.client in CLIENTS) != (make_grant is None):
-                raise InvalidRequest("This client needs a project.", param="projectId")
+                raise InvalidRequest("This client requires a project; choose one.", param="projectId")
             if not User.select().where(User.id == user_id, User.status == "active").exists():
                 raise NotFound(f"There is no active user {user_id}.")
             if approve:

@@ -60,7 +60,7 @@ class Discounts:
         control.on_change(self._renew)
 
     def fraction(self, organization_id: str, provider: str, model: str, at_us: int) -> int:
-        """Parts per million that are taken off, 0 for none. Unavailable when the store was away since a change."""
+        """Parts per million that are taken off, 0 for none. Unavailable when the store was down since a change."""
         book = self._book
         if book is None:
             book = self._read(self._control.version)
@@ -162,7 +162,7 @@ def _check(discount: DiscountInfo, catalogue: Catalogue) -> None:
     if discount.model not in catalogue.models:
         near = catalogue.find(discount.model)
         hint = f"; its id is {near.id}" if near else ""
-        raise InvalidRequest(f"There is no model of the id {discount.model}{hint}.", param="model")
+        raise InvalidRequest(f"There is no model with the id {discount.model}{hint}.", param="model")
     serving = {mapping.provider for mapping in catalogue.mappings_of(discount.model)}
     if discount.provider != EVERY and discount.provider not in serving:
         raise InvalidRequest(f"{discount.provider} does not serve {discount.model}.", param="model")

@@ -93,7 +93,7 @@ class KnownNames:
         prefix, slash, rest = name.rpartition("/")
         entry = self.catalogue.find(rest)
         if entry is not None and entry.id != rest:
-            return f"There is no model of the id {name}; its id is {prefix}{slash}{entry.id}."
+            return f"There is no model with the id {name}; its id is {prefix}{slash}{entry.id}."
         if entry is not None:
             providers = [mapping.provider for mapping in entry.mappings]
             return f"{entry.id} is not served by {prefix}{_near(prefix, providers)}."

@@ -39,12 +39,12 @@ class MailQueue:
         return self._mailer.enabled
 
     def put(self, mail: Mail) -> None:
-        """Queue a message; nothing where e-mail is off. Unavailable when the store is away."""
+        """Queue a message; nothing where e-mail is off. Unavailable when the store is down."""
         if self.enabled:
             self._store(ids.new_hex(), mail, 0, self._clock.now_us())
 
     def deliver(self, go_on: Callable[[], bool] = always) -> None:
-        """Send what is due. Unavailable when the store is away."""
+        """Send what is due. Unavailable when the store is down."""
         if not self.enabled:
             return
         now = self._clock.now_us()

@@ -105,7 +105,7 @@ def check_quota(user_id: str, most: int) -> None:
     """InvalidRequest when a user owns `most` organizations (0 = no cap). Within a transaction."""
     owned = Member.select().where(Member.user == user_id, Member.role == "owner", Member.status == "active")
     if most and owned.count() >= most:
-        raise InvalidRequest(f"You own {most} organizations, as many as one may here.", code="organization_cap_reached")
+        raise InvalidRequest(f"You own {most} organizations, which is the limit here.", code="organization_cap_reached")
 
 
 def end_sign_ins(user_id: str, current_session: str = "") -> int:
@@ -193,7 +193,7 @@ def find_member(database: Database, organization_id: str, user_id: str) -> Membe
     def read() -> MemberInfo:
         row = _select().where(Member.organization == organization_id, Member.user == user_id).first()
         if row is None:
-            raise NotFound(f"User {user_id} is no member of this organization.")
+            raise NotFound(f"User {user_id} is not a member of this organization.")
         return _info(row)
 
     return database.read(read)

@@ -94,7 +94,7 @@ def create_project(
         check_quota(projects, MOST_PROJECTS, "projects, archived ones among them", SPLIT_ADVICE)
         active_projects = projects.where(Project.status == "active")
         if most and active_projects.count() >= most:
-            text = f"The organization has {most} active projects, as many as one may have here."
+            text = f"The organization has {most} active projects, which is the limit here."
             raise InvalidRequest(text, code="project_cap_reached")
         client_ids.insert(claim, project_id, now)
         return insert_project(project_id, organization_id, values, actor=actor, now=now)

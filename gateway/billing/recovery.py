@@ -68,10 +68,10 @@ class Recovery:
         return count
 
     def _post_kept(self) -> None:
-        """Post what ended workers kept while the database was away."""
+        """Post what ended workers kept while the database was down."""
         count = post_orphans(self._database, self._directory, self._clock.now_us(), self._note_expired)
         if count:
-            message = f"{count} records that ended workers kept while the database was away were posted"
+            message = f"{count} records that ended workers kept while the database was down were posted"
             facts: dict[str, object] = {"records": count}
             self._states.publish(StateChange("recovery.posted", "recovery", message, remedy=DIED, facts=facts))
 

@@ -219,7 +219,7 @@ class Control:
             reading.done.set()
 
     def _refresh_or_coast(self) -> int:
-        """Read the version; when the store is away, extend the trust in the last one while that is allowed."""
+        """Read the version; when the store is down, extend the trust in the last one while that is allowed."""
         if not self._coast_s:
             return self._refresh()
         try:

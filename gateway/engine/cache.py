@@ -76,7 +76,7 @@ def _hash(native: Native) -> str:
 
 
 class ResponseCache:
-    """The cache of all projects. When the store is away every lookup is a miss, never an error."""
+    """The cache of all projects. When the store is down every lookup is a miss, never an error."""
 
     def __init__(self, store: CacheStore, secret: bytes, settings: Cache) -> None:
         self._store = store
@@ -132,7 +132,7 @@ class ResponseCache:
             return None
 
     def put(self, key: str, entry: CachedAnswer, ttl_s: float) -> None:
-        """Store an entry, unless it is too large or the store is away."""
+        """Store an entry, unless it is too large or the store is down."""
         if entry.size > self._most_bytes:
             return
         try:
@@ -253,7 +253,7 @@ class DocumentCacheStore:
         """Do nothing: this store has no locks."""
 
     def trim(self) -> None:
-        """Delete the entries that would expire first until the rest fits. Unavailable when the store is away."""
+        """Delete the entries that would expire first until the rest fits. Unavailable when the store is down."""
         sql = "SELECT count(*), coalesce(sum(length(value)), 0) FROM document WHERE kind = ?"
         count, size = self._database.report(partial(self._database.fetch, sql, (KIND,)))[0]
         bounds = {KIND: int(count * self._max_bytes / size)} if size > self._max_bytes else {}

@@ -128,7 +128,7 @@ class DatabaseGossipStore:
 class Gossip:
     """Sends this worker's observations of providers to the other workers and applies theirs.
 
-    `store` None: there are no other workers. While the store is away each worker keeps its own view.
+    `store` None: there are no other workers. While the store is down each worker keeps its own view.
     """
 
     def __init__(self, health: Health, store: GossipStore | None) -> None:
@@ -137,7 +137,7 @@ class Gossip:
         self._unsent: deque[bytes] = deque(maxlen=UNSENT)
 
     def beat(self) -> None:
-        """Run one round. Unavailable when the store is away; unsent observations are sent later."""
+        """Run one round. Unavailable when the store is down; unsent observations are sent later."""
         if self._store is None:
             return
         delta = self._health.export()

@@ -85,7 +85,7 @@ class StoredResponses:
 
     def keep(self, caller: Caller, stored: StoredResponse, previous: str = "") -> None:
         """Store a response under its id, as the successor of the response `previous`. InvalidRequest when there is no
-        room, Unavailable when the store is away."""
+        room, Unavailable when the store is down."""
         organization = caller.organization_id
         for _ in range(TRIES):
             try:

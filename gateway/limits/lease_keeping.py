@@ -65,7 +65,7 @@ class LeaseKeeper:
     def tend(self, idle_s: float | None = None, keep_s: float | None = None) -> None:
         """Fold spending into the budgets and return idle leases. Unavailable: it is retried next time.
 
-        Nothing is folded while the store is away or lacks spending that was kept elsewhere.
+        Nothing is folded while the store is down or lacks spending that was kept elsewhere.
         """
         if self._journal.behind or self._control.coasting:
             return
@@ -94,7 +94,7 @@ class LeaseKeeper:
         """Return everything that no request has reserved. Unavailable when the store is down: crash recovery returns
         the leases then."""
         if self._journal.behind or self._control.coasting:
-            raise Unavailable("The database is away.")
+            raise Unavailable("The database is down.")
         for held in list(self.held.values()):
             self.retire(held)
         self.tend(idle_s=-1.0, keep_s=-1.0)

@@ -263,7 +263,7 @@ def _show(report: dict[str, Any], every: bool) -> None:
     facts += [("migration", _describe_migration(report["database"])), ("catalogue", report["catalogue"])]
     print_table(("WHAT", "IS"), facts, "")
     if report["database"]["error"]:
-        click.echo("The database is away: workers, jobs and cooldowns are unknown.")
+        click.echo("The database is down: workers, jobs and cooldowns are unknown.")
         click.echo(_describe_node(report["node"]))
     if report["database"]["kept_bytes"]:
         click.echo("Workers of this node keep usage records in local files until the database is back.")

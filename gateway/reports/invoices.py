@@ -72,7 +72,7 @@ def read_invoice(text: bytes) -> Invoice:
     for entry in tomllib.loads(TABLE.read_text())["export"]:
         if records and all(_find(records[0], name) is not None for name in entry["has"]):
             return Invoice(entry["provider"], _sum(entry, records), tuple(entry.get("operations", ())))
-    raise InvalidRequest("This is no usage or cost export that the gateway knows (docs/chargeback.md lists them).")
+    raise InvalidRequest("This is not a usage or cost export that the gateway knows (docs/chargeback.md lists them).")
 
 
 def compare_invoice(

@@ -165,7 +165,7 @@ class OpenIdClient:
         is_logout = isinstance(events, dict) and isinstance(events.get(LOGOUT_EVENT), dict)
         token_id, subject, sid = (_text(claims.get(name)) for name in ("jti", "sub", "sid"))
         if not is_logout or "nonce" in claims or not token_id or not (subject or sid):
-            raise SignInRefused("The token is no logout token.")
+            raise SignInRefused("The token is not a logout token.")
         return LogoutRequest(token_id, subject, sid)
 
     def _ask(

@@ -165,7 +165,7 @@ class Journal:
         self._watch = spawn(self._stir_late_ones)
 
     def fall_back(self, fallback: Fallback) -> None:
-        """Keep groups in `fallback` while the store is away; answers then wait for the file alone."""
+        """Keep groups in `fallback` while the store is down; answers then wait for the file alone."""
         self._fallback = fallback
 
     @property
@@ -212,7 +212,7 @@ class Journal:
         if self._fallback is not None:
             self._fallback.close()
         if self.pending:
-            raise errors.Unavailable(f"{self.pending} records were not written: the database is away.")
+            raise errors.Unavailable(f"{self.pending} records were not written: the database is down.")
 
     def _begin_batch(self) -> _Batch:
         batch = self._filling = _Batch()

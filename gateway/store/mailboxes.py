@@ -76,7 +76,7 @@ class Mailbox:
 
 
 class Mailboxes:
-    """The mailboxes of this worker, and access to those of all others. Unavailable when the store is away."""
+    """The mailboxes of this worker, and access to those of all others. Unavailable when the store is down."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
@@ -89,7 +89,7 @@ class Mailboxes:
     def open(self, owner: str) -> Mailbox:
         """Open a mailbox of `owner`; it exists until `close`."""
         if self._leaving:
-            raise Unavailable("This worker is about to end; connect again.", retry_after=1.0)
+            raise Unavailable("This worker is shutting down; connect again.", retry_after=1.0)
         box = Mailbox(owner, secrets.token_hex(16))
         self._notify(box)
         self._boxes[box.name] = box

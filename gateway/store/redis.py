@@ -57,7 +57,7 @@ def sticky(subject: str) -> str:
 class Redis:
     """The Redis commands that the gateway uses; every write has an expiry.
 
-    Unavailable when the server is away: callers continue without it, since Redis holds nothing about money or identity.
+    Unavailable when the server is down: callers continue without it, since Redis holds nothing about money or identity.
     For background greenlets, not for the hot path.
     """
 
@@ -110,7 +110,7 @@ class Redis:
     def _call(self, command: Callable[["redis.Redis"], Any]) -> Any:
         """Run a command with the client. Unavailable when it fails, or during the back-off after a failure."""
         if self._clock.monotonic() < self._backoff_until:
-            raise errors.Unavailable("Redis is away.")
+            raise errors.Unavailable("Redis is down.")
         try:
             if self._client is None:
                 self._client = self._connect()
@@ -119,7 +119,7 @@ class Redis:
             self._backoff_until = self._clock.monotonic() + BACKOFF_S
             self.error = type(error).__name__
             self._states.fire(AWAY)
-            raise errors.Unavailable("Redis is away.") from error
+            raise errors.Unavailable("Redis is down.") from error
         if self.error:
             self.error = ""
             self._states.resolve(BACK)

@@ -14,7 +14,7 @@ LEASE_S = 60.0
 
 
 class SharedSlots:
-    """Limits each name to `size` simultaneous slots of the kind `what`. Unavailable when the store is away."""
+    """Limits each name to `size` simultaneous slots of the kind `what`. Unavailable when the store is down."""
 
     def __init__(self, documents: Documents, clock: Clock, what: str, size: int) -> None:
         self._documents = documents
@@ -81,7 +81,7 @@ class HeldSlots:
             self._documents.put(KIND, key, self._token, LEASE_S)
 
     def give(self) -> None:
-        """Give all slots back; further calls do nothing. Slots expire if the store is away."""
+        """Give all slots back; further calls do nothing. Slots expire if the store is down."""
         keys = self._own(self._clock.monotonic() - self._at)
         self._keys = []
         try:

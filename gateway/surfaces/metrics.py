@@ -144,5 +144,7 @@ def _buckets(row: list[float], buckets: tuple[float, ...]) -> list[tuple[str, fl
 
 
 SAMPLE = {"type": "string", "examples": [f'{PREFIX}requests_total{{operation="chat",status="200"}} 128.0\n']}
-METRICS = About("Prometheus text", "Service", answer=SAMPLE, errors=(401, 404), access="operator", media="text/plain")
+METRICS = About(
+    "Show metrics (Prometheus text)", "Service", answer=SAMPLE, errors=(401, 404), access="operator", media="text/plain"
+)
 SURFACE = Surface("metrics", OPENAI, (Operation("GET", "/metrics", metrics, about=METRICS),))

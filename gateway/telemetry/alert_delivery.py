@@ -103,7 +103,7 @@ class Alerts:
         return not owner or self._caused[owner] <= MOST_HOURLY
 
     def deliver(self, go_on: GoOn = always) -> None:
-        """Send the alerts that are due. Unavailable when the store is away."""
+        """Send the alerts that are due. Unavailable when the store is down."""
         now = self._clock.now_us()
         if now - self._looked >= LOOK_S * SECOND_US:
             self._note_lost(now)

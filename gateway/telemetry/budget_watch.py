@@ -43,7 +43,7 @@ class BudgetWatch:
 
     def look(self) -> None:
         """Find budgets that are nearly spent, and fire state changes for each threshold that they newly reached.
-        Unavailable when the store is away."""
+        Unavailable when the store is down."""
         spent = find_spent(self._database, self._low_nusd, self._thresholds)
         budgets = {f"{budget.scope} {budget.scope_id} {budget.kind}": budget for budget in spent}
         for subject, budget in budgets.items():
@@ -56,7 +56,7 @@ class BudgetWatch:
         self._documents.put(KIND, KEY, orjson.dumps([tuple(budget) for budget in budgets.values()]), TTL_S)
 
     def shown(self) -> list[SpentBudget]:
-        """Return the latest result of any worker, [] when the store is away."""
+        """Return the latest result of any worker, [] when the store is down."""
         try:
             stored = self._documents.get(KIND, KEY)
         except GatewayError:

@@ -64,7 +64,7 @@ class CacheWatch:
 
     def look(self, go_on: GoOn = always) -> None:
         """Read the turns since the last run, and fire or resolve a state change for sessions that changed. Unavailable
-        when the store is away."""
+        when the store is down."""
         if not self._percent:
             return
         until_us = self._clock.now_us() - LATE_US

@@ -55,7 +55,7 @@ class TextFormatter(logging.Formatter):
 
 
 class Repeated(logging.Filter):
-    """Limits to one per minute the lines that trace exporters repeat while a collector is away."""
+    """Limits to one per minute the lines that trace exporters repeat while a collector is down."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -173,4 +173,4 @@ def _message(tag: int, content: bytes) -> bytes:
 
 
 def _malformed(kind: str) -> InvalidRequest:
-    return InvalidRequest(f"The body is no valid OTLP export in {kind}.", code="malformed_request")
+    return InvalidRequest(f"The body is not a valid OTLP export in {kind}.", code="malformed_request")

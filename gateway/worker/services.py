@@ -365,7 +365,7 @@ class Services:
         if not self.database_connected():
             if control.coast_left_s() > 0:
                 return reasons + full_disks(self.settings.database)
-            return [*reasons, "the database is away"]
+            return [*reasons, "the database is down"]
         return [*reasons, *migrations.verify(self.store.database), *self._refusing()]
 
     def notices(self) -> list[str]:
@@ -374,10 +374,10 @@ class Services:
         without = ""
         if self.store.control.serves_alone():
             left_s = self.store.control.coast_left_s()
-            without = f"the database is away: known keys are served from budget leases for {left_s:.0f} s more"
+            without = f"the database is down: known keys are served from budget leases for {left_s:.0f} s more"
         away = self.store.redis is not None and bool(self.store.redis.error)
         known = [notice for notice in (refusal, without) if notice]
-        return [*known, *(["Redis is away: the gateway serves without it"] if away else [])]
+        return [*known, *(["Redis is down: the gateway serves without it"] if away else [])]
 
     def _refusing(self) -> list[str]:
         """Return why writes would fail.

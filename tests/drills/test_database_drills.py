@@ -207,7 +207,7 @@ def test_the_database_is_away_while_a_worker_is_killed(
     good = [one for one in load.between(away + 3, away + AWAY_S / 2) if not one.error]
     assert bool(good) is (mode == "serve")
     books = check_books(server.url, fleet, load, upstream)
-    add_row(table, f"PostgreSQL away for 20 s, `{mode}`; a worker killed meanwhile", load, (away, back), books)
+    add_row(table, f"PostgreSQL down for 20 s, `{mode}`; a worker killed meanwhile", load, (away, back), books)
 
 
 def test_a_standby_takes_over(
@@ -266,7 +266,7 @@ def test_the_master_of_redis_crashes_and_a_sentinel_promotes_its_replica(
             gevent.sleep(5)
             away = time.monotonic()
             servers.processes[master].kill()
-            wait_until(lambda: any("Redis is away" in probe(node)[1] for node in fleet.nodes))
+            wait_until(lambda: any("Redis is down" in probe(node)[1] for node in fleet.nodes))
             wait_for(lambda: promoted.role()[0] == b"master" and promoted.dbsize())
             wait_until(lambda: all(probe(node) == (200, "ready\n") for node in fleet.nodes))
             back = time.monotonic()

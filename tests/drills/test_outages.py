@@ -174,10 +174,10 @@ def test_the_database_is_away_while_a_worker_dies(
     assert alive == (200, "ok\n")
     table.append(
         Drilled(
-            "The database is away while a worker of each node dies",
+            "The database is down while a worker of each node dies",
             f"{during.share} while it was away, {calm(after, back)} after",
             told(during),
-            log_line(fleet.nodes[0], "database is unavailable|database is away"),
+            log_line(fleet.nodes[0], "database is unavailable|database is down"),
             f"/livez 200; /readyz {health[0]}: {health[1].strip()}",
             f"{after.recovered_s(back):.1f} s after it was back",
         )
@@ -188,7 +188,7 @@ def test_redis_is_away(fleet: Fleet, ways: tuple[Gate, Gate, dict[str, str]], ta
     with callers(fleet.address, fleet.key) as asked:
         gevent.sleep(1)
         ways[1].shut()
-        wait_until(lambda: all("Redis is away" in probe(node)[1] for node in fleet.nodes))
+        wait_until(lambda: all("Redis is down" in probe(node)[1] for node in fleet.nodes))
         health = probe(fleet.nodes[0])
         report = probe(fleet.nodes[0], "/")
         gevent.sleep(3)
@@ -197,7 +197,7 @@ def test_redis_is_away(fleet: Fleet, ways: tuple[Gate, Gate, dict[str, str]], ta
     assert asked.failures() == {} and health[0] == 200 and report[0] == 503
     table.append(
         Drilled(
-            "Redis is away",
+            "Redis is down",
             asked.share,
             "—",
             log_line(fleet.nodes[0], "[Rr]edis") or "—",

@@ -132,7 +132,9 @@ def find_barriers(browser: Chromium, axe: str, place: str) -> list[str]:
 def test_the_api_reference_renders_from_this_site_alone(sandbox_gateway: LocalGateway, browser: Chromium) -> None:
     browser.open(f"{sandbox_gateway.address}/docs#post-/v1/chat/completions")
     # The renderer computes for seconds, for a minute on a busy machine.
-    browser.wait_for("document.querySelector('rapi-doc')?.shadowRoot?.textContent.includes('Chat completion')", 240)
+    browser.wait_for(
+        "document.querySelector('rapi-doc')?.shadowRoot?.textContent.includes('Create a chat completion')", 240
+    )
     browser.wait_for("document.querySelector('rapi-doc').shadowRoot.querySelector('.m-btn.primary') !== null")
     assert browser.run("window.violations") == []
     assert set(browser.run(HOSTS)) == {sandbox_gateway.address.removeprefix("http://")}

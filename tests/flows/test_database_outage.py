@@ -1,4 +1,4 @@
-"""PostgreSQL away under load, while a worker is killed: in both modes nothing is lost, and nothing is counted twice."""
+"""PostgreSQL down under load, while a worker is killed: in both modes nothing is lost, and nothing is counted twice."""
 
 import os
 import signal
@@ -65,7 +65,7 @@ class Installation:
             return http.get(f"{self.gateway.address}/readyz").status_code
 
     def status(self) -> str:
-        """Return what `status` prints; it ends with 1 while the database is away."""
+        """Return what `status` prints; it ends with 1 while the database is down."""
         command = [*MANAGE, "status"]
         done = subprocess.run(command, env=self.gateway.environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 1
@@ -98,7 +98,7 @@ def test_known_keys_are_served_without_the_database_and_each_answer_is_counted_o
     here = begin(GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_AWAY_S="600", GATEWAY_DATABASE_POOL_WAIT_S="2")
     assert [here.ask() for _ in range(5)] == [200] * 5
     here.gate.shut()
-    assert until(lambda: "the database is away: known keys are served" in here.ready()[1])
+    assert until(lambda: "the database is down: known keys are served" in here.ready()[1])
     assert here.ready()[0] == 200
     served = [here.ask() for _ in range(20)]
     assert served == [200] * 20
@@ -119,9 +119,9 @@ def test_a_worker_that_starts_meanwhile_waits_and_loses_nothing(begin: Callable[
     here = begin(GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_AWAY_S="600", GATEWAY_DATABASE_POOL_WAIT_S="2")
     assert here.ask() == 200
     here.gate.shut()
-    assert until(lambda: "the database is away: known keys are served" in here.ready()[1])
+    assert until(lambda: "the database is down: known keys are served" in here.ready()[1])
     assert [here.ask() for _ in range(5)] == [200] * 5
-    assert "The gateway of this host serves: ready; the database is away: known keys are served" in here.status()
+    assert "The gateway of this host serves: ready; the database is down: known keys are served" in here.status()
     (worker,) = here.gateway.workers()
     os.kill(worker, signal.SIGKILL)
     # The next worker has no leases of budgets, which only the database gives.
@@ -139,7 +139,7 @@ def test_a_worker_that_waits_takes_no_requests_from_one_that_serves(begin: Calla
     here = begin(2, GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_AWAY_S="600", GATEWAY_DATABASE_POOL_WAIT_S="2")
     assert here.ask() == 200
     here.gate.shut()
-    assert until(lambda: "the database is away: known keys are served" in here.ready()[1])
+    assert until(lambda: "the database is down: known keys are served" in here.ready()[1])
     workers = here.gateway.workers()
     os.kill(workers[0], signal.SIGKILL)
     assert until(lambda: len(here.gateway.workers()) == 2 and here.gateway.workers() != workers)
@@ -193,7 +193,7 @@ def test_by_default_requests_are_refused_until_the_database_is_back(begin: Calla
     assert here.ask() == 200
     here.gate.shut()
     assert until(lambda: here.ask() == 503)
-    assert until(lambda: here.ready() == (503, "the database is away\n"))
+    assert until(lambda: here.ready() == (503, "the database is down\n"))
     here.gate.open()
     assert until(lambda: here.ask() == 200)
     here.check_books()

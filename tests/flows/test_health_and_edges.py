@@ -119,7 +119,7 @@ def test_a_redis_that_is_away_is_reported_and_is_no_reason(settings: Callable[..
         assert skipped.status_code == 200
         assert skipped.json()["health"]["redis"] == {"connected": False, "error": "not checked"}
         answer = get(gateway, "/readyz")
-    assert (answer.status_code, answer.text) == (200, "ready\nRedis is away: the gateway serves without it\n")
+    assert (answer.status_code, answer.text) == (200, "ready\nRedis is down: the gateway serves without it\n")
 
 
 def test_metrics_are_shown_to_who_has_the_token_alone(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> None:

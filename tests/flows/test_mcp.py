@@ -436,7 +436,7 @@ def unknown(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> Visitor:
     visitor._key = made.token
 
     def away(*_: Any, **__: Any) -> None:
-        raise errors.Unavailable("The database is away.")
+        raise errors.Unavailable("The database is down.")
 
     monkeypatch.setattr(services.store.database, "read", away)
     return visitor

@@ -148,7 +148,7 @@ def test_without_the_store_no_provider_is_asked(gateway, studios, monkeypatch):
         return admitted
 
     def lose():
-        raise Unavailable("The database is away.")
+        raise Unavailable("The database is down.")
 
     monkeypatch.setattr(Settlements, "admit", admit_and_lose)
     assert begin(gateway).status_code == 503

@@ -82,7 +82,7 @@ def open_client(http: StatementTransport, url: str, table: str) -> "ClickHouse |
 
 
 class ClickHouse:
-    """A client for one database. Every method raises Unavailable when ClickHouse is away or refuses."""
+    """A client for one database. Every method raises Unavailable when ClickHouse is down or refuses."""
 
     def __init__(self, http: StatementTransport, address: ClickHouseAddress) -> None:
         self._http = http

@@ -85,7 +85,7 @@ class UsageSink:
 
     def run(self, go_on: ShouldContinue, lag_us: int = LAG_US, thorough: bool = False) -> None:
         """Deliver everything that was posted until `lag_us` ago. `thorough`: count the last rows at once. Unavailable
-        when the database or ClickHouse is away: the next run continues."""
+        when the database or ClickHouse is down: the next run continues."""
         if self.client is None:
             return
         try:

@@ -121,8 +121,8 @@ COUNT = About(
 )
 EMBED = About("Create an embedding (Gemini dialect)", TAG, request=schema.EmbedBody, answer=GeminiEmbedding)
 EMBED_BATCH = About("Create embeddings (Gemini dialect)", TAG, request=schema.BatchEmbedBody, answer=GeminiEmbeddings)
-MODELS = About("The models that a key can call (Gemini dialect)", TAG, answer=model_list.GeminiModelListAnswer)
-MODEL = About("One model (Gemini dialect)", TAG, answer=model_list.GeminiModelAnswer)
+MODELS = About("List the models that a key can call (Gemini dialect)", TAG, answer=model_list.GeminiModelListAnswer)
+MODEL = About("Show a model (Gemini dialect)", TAG, answer=model_list.GeminiModelAnswer)
 
 
 def _operations() -> Iterator[Operation]:

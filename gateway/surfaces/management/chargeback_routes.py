@@ -183,7 +183,7 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/activity/shares/export", export_shares, "Export usage by tag, session, team or person", tag=TAG,
             who=SIGNED_IN, scope="usage:read", query=SharesExportQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],
             also=(tabular.MEDIA[tabular.JSON_LINES],)),
-    managed("GET", "/activity/forecast", forecast, "Forecast of the month", tag=TAG, who=SIGNED_IN, scope="usage:read",
+    managed("GET", "/activity/forecast", forecast, "Forecast the month", tag=TAG, who=SIGNED_IN, scope="usage:read",
             query=ForecastQuery, inside="forecast"),
     managed("GET", "/orgs/<organization_id>/focus", export_focus, "Export the charges of a month (FOCUS 1.2)", tag=TAG,
             who=MANAGER, scope="usage:read", query=FocusQuery, errors=(429,), media=tabular.MEDIA[tabular.CSV],

@@ -167,7 +167,7 @@ OPERATIONS: tuple[Operation, ...] = (
             request=NewPosting, audit="credits.post",
             commands=("credits grant <amount> --note=note --reference=reference kind=grant",
                       "credits adjust <amount> --note=note! --reference=reference kind=adjustment")),
-    managed("PATCH", f"{ORG}/credits", set_unlimited, "Let an organization spend without credits, or not", tag=CREDITS,
+    managed("PATCH", f"{ORG}/credits", set_unlimited, "Set whether an organization spends without credits", tag=CREDITS,
             who=OPERATOR, request=Unlimited, audit="credits.unlimited",
             commands=("credits unlimited unlimited=true --off=unlimited=false",)),
     managed("GET", f"{ORG}/audit", list_audit, "List changes", tag=AUDIT, who=MANAGER, query=AuditQuery,

@@ -122,11 +122,11 @@ def _refuse(inbound: Inbound, slug: str, message: str) -> Outbound:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    public("POST", "/auth/device/code", start, "Begin a sign-in on a device without browser", request=CodeRequest,
+    public("POST", "/auth/device/code", start, "Start a sign-in on a device without a browser", request=CodeRequest,
            answer=DeviceGrantAnswer, errors=(429,)),
     public("POST", "/auth/device/token", collect, "Collect the session of a device code", request=TokenRequest,
            answer=DeviceTokenAnswer),
-    managed("GET", "/auth/device", find, "Look at a device's request", tag="Sign-in", who=SIGNED_IN, query=CodeQuery,
+    managed("GET", "/auth/device", find, "Show a device's request", tag="Sign-in", who=SIGNED_IN, query=CodeQuery,
             errors=(429,)),
     managed("POST", "/auth/device/approve", approve, "Approve a device's request", tag="Sign-in", who=SIGNED_IN,
             request=Approval, errors=(429,), audit="device.approve"),

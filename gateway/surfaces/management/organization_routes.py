@@ -130,7 +130,7 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/orgs", list_organizations, "List your organizations", tag=TAG,
             who=SIGNED_IN, scope="settings:read",
             inside="organizations", commands=("organizations list",)),
-    managed("POST", "/orgs", create, "Make an organization", tag=TAG, who=SIGNED_IN, request=Named,
+    managed("POST", "/orgs", create, "Create an organization", tag=TAG, who=SIGNED_IN, request=Named,
             inside="organization", success=201, audit="organization.create"),
     managed("GET", PATH, find, "Show an organization", tag=TAG,
             who=MEMBER, scope="settings:read",

@@ -122,7 +122,7 @@ OPERATIONS: tuple[Operation, ...] = (
             who=MEMBER, scope="projects:read",
             query=ProjectQuery, inside="projects",
             commands=("projects list includeArchived=\"true\"",)),
-    managed("POST", "/projects", create, "Make a project", tag=TAG,
+    managed("POST", "/projects", create, "Create a project", tag=TAG,
             who=MANAGER, scope="projects:write", request=NewProject,
             inside="project", success=201, audit="project.create",
             creates=Creation("project", _show_existing),
@@ -141,7 +141,7 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("GET", f"{PATH}/callback-secret", read_secret, "Show the callback secret", tag=TAG,
             who=PROJECT_MANAGER, scope="projects:write",
             inside="callbackSecret"),
-    managed("POST", f"{PATH}/callback-secret/roll", roll_secret, "Make a new callback secret", tag=TAG,
+    managed("POST", f"{PATH}/callback-secret/roll", roll_secret, "Replace the callback secret", tag=TAG,
             who=PROJECT_MANAGER, scope="projects:write", inside="callbackSecret",
             audit="project.update"),
 )  # fmt: skip

@@ -296,7 +296,7 @@ OPERATIONS: tuple[Operation, ...] = (
             who=PROVIDER_KEY_MANAGER, scope="providers:write", request=Rotation,
             inside="providerKey",
             audit="provider_key.update", commands=("provider-keys rotate <key_id> token=-",)),
-    managed("POST", f"{KEY}/test", check_key, "Try a provider key", tag=KEYS,
+    managed("POST", f"{KEY}/test", check_key, "Test a provider key", tag=KEYS,
             who=PROVIDER_KEY_MANAGER, scope="providers:write",
             request=CheckQuestion, errors=(429,),
             commands=("provider-keys test <key_id> --model=model ?ok",)),

@@ -134,7 +134,7 @@ OPERATIONS: tuple[Operation, ...] = (
             inside="serviceAccount", audit="service_account.update",
             commands=("service-accounts set <account_id> --name=name --scope=scopes --expires=expiresAt",
                       "service-accounts switch <account_id> <status>")),
-    managed("POST", f"{ONE}/roll", roll, "Give a service account a new token", tag=TAG, who=MANAGER,
+    managed("POST", f"{ONE}/roll", roll, "Replace a service account's token", tag=TAG, who=MANAGER,
             inside="serviceAccount", audit="service_account.roll",
             commands=("service-accounts roll <account_id> -> token",)),
     managed("DELETE", ONE, delete, "Delete a service account", tag=TAG, who=MANAGER,

@@ -78,7 +78,7 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("POST", "/auth/sign-out-everywhere", sign_out_everywhere, "Sign out everywhere", tag=TAG, who=SIGNED_IN,
             audit="session.delete_others"),
     managed("GET", "/auth/second-factor", show_factor, "Show your second factor", tag=TAG, who=SIGNED_IN),
-    managed("POST", "/auth/second-factor", begin_factor, "Begin a second factor", tag=TAG, who=SIGNED_IN,
+    managed("POST", "/auth/second-factor", begin_factor, "Set up a second factor", tag=TAG, who=SIGNED_IN,
             request=Password, errors=(429,)),
     managed("POST", "/auth/second-factor/confirm", confirm_factor, "Confirm a second factor", tag=TAG, who=SIGNED_IN,
             request=Code, inside="recoveryCodes", errors=(429,), audit="second_factor.create"),

@@ -175,7 +175,7 @@ OPERATIONS: tuple[Operation, ...] = (
            errors=(404, 409, 429)),
     public("POST", "/auth/invitation", find_invitation, "Show an invitation", request=Token,
            answer=FoundInvitationAnswer, errors=(404, 429)),
-    public("GET", "/auth/get-session", get_session, "Who is signed in",
+    public("GET", "/auth/get-session", get_session, "Show the signed-in person",
            answer=SessionAnswer | AccountSessionAnswer | None, errors=(401, 403, 410)),
     public("POST", "/auth/sign-out", sign_out, "Sign out", answer=SignedOutAnswer),
     managed("POST", "/auth/change-password", change_password, "Change your password", tag=TAG, who=SIGNED_IN,
@@ -183,5 +183,5 @@ OPERATIONS: tuple[Operation, ...] = (
             audit="user.update_password"),
     managed("POST", "/auth/accept-invitation", accept_invitation, "Accept an invitation", tag=TAG, who=SIGNED_IN,
             request=Token, inside="member", errors=(429,), audit="invitation.accept"),
-    managed("GET", "/user/me", show_me, "Your account and memberships", tag=TAG, who=SIGNED_IN),
+    managed("GET", "/user/me", show_me, "Show your account and memberships", tag=TAG, who=SIGNED_IN),
 )  # fmt: skip

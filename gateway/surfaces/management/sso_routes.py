@@ -305,7 +305,7 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("DELETE", DOMAIN, remove_domain, "Remove a domain", tag=TAG, who=PROVIDER_MANAGER,
             message="Domain removed.", audit="identity_domain.delete",
             commands=("identity-providers remove-domain <provider_id> <domain>",)),
-    managed("GET", f"{ORG}/sso", show_requirement, "Whether single sign-on is required", tag=TAG, who=MANAGER,
+    managed("GET", f"{ORG}/sso", show_requirement, "Show whether single sign-on is required", tag=TAG, who=MANAGER,
             inside="sso", commands=("sso show",)),
     managed("PUT", f"{ORG}/sso", require, "Require single sign-on", tag=TAG, who=OWNER, request=Requirement,
             inside="sso", audit="organization.update_sso",

@@ -32,9 +32,9 @@ def _form(summary: str, body: type, answer: type[Answer]) -> About:
 
 REGISTER = About("Register an application", TAG, ClientRegistration, answer=OAuthClientAnswer, success=(201,),
                  errors=(400, 401, 429), access="none")  # fmt: skip
-TOKEN = _form("Tokens for an application", TokenForm, OAuthTokensAnswer)
-DEVICE = _form("Begin the sign-in of a coding agent", DeviceForm, OAuthDeviceCodeAnswer)
-REVOKE = _form("End a token", RevocationForm, OAuthRevokedAnswer)
+TOKEN = _form("Issue tokens to an application", TokenForm, OAuthTokensAnswer)
+DEVICE = _form("Start the sign-in of a coding agent", DeviceForm, OAuthDeviceCodeAnswer)
+REVOKE = _form("Revoke a token", RevocationForm, OAuthRevokedAnswer)
 LOGOUT = _form("End sessions by a logout token of an identity provider", LogoutForm, OAuthRevokedAnswer)
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -68,6 +68,8 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest) -
     return http_responses.stream_reply(chat_writer.frames(stream, facts), context.shown_id, headers)
 
 
-ABOUT = About("Chat completion", request=chat_schema.ChatBody, answer=ChatCompletion, events=ChatCompletionChunk)
+ABOUT = About(
+    "Create a chat completion", request=chat_schema.ChatBody, answer=ChatCompletion, events=ChatCompletionChunk
+)
 
 OPERATIONS = (Operation("POST", "/v1/chat/completions", complete, body="json", hot=True, paid=True, about=ABOUT),)

@@ -204,15 +204,15 @@ class ListQuery(Body):
     available = _flag("Only models that can be called now with the existing credentials.")
 
 
-ABOUT = About("The models", query=ListQuery, answer=ModelListAnswer, access="optional")
-ABOUT_ONE = About("One model", answer=ModelAnswer, access="optional")
+ABOUT = About("List models", query=ListQuery, answer=ModelListAnswer, access="optional")
+ABOUT_ONE = About("Show a model", answer=ModelAnswer, access="optional")
 
 OPERATIONS = (
     Operation(
         "GET",
         "/v1/models",
         handle_models,
-        about=About("The models", query=ListQuery, answer=ModelListAnswer, access="optional"),
+        about=About("List models", query=ListQuery, answer=ModelListAnswer, access="optional"),
     ),
     Operation("GET", "/v1/models/<path:model>", handle_model, about=ABOUT_ONE),
 )

@@ -98,5 +98,5 @@ def write(body: Json, facts: Facts) -> Json:
 
 
 DECODER = Decoder(ModerationBody)
-ABOUT = About("Moderation", request=ModerationBody, answer=ModerationAnswer)
+ABOUT = About("Moderate texts and images", request=ModerationBody, answer=ModerationAnswer)
 OPERATIONS = (Operation("POST", "/v1/moderations", moderate, body="json", paid=True, about=ABOUT),)

@@ -85,4 +85,4 @@ def _reply_one(call: ScimCall, documents: Documents) -> Outbound:
     for document in documents:
         if document["id"] == call.resource_id:
             return call.reply(document)
-    raise NotFound(f"There is no {call.resource_id[:80]}.")
+    raise NotFound(f"There is no schema or resource type {call.resource_id[:80]}.")

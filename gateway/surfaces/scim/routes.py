@@ -64,7 +64,7 @@ def _operation(
 USER = "/Users/<resource_id>"
 GROUP = "/Groups/<resource_id>"
 OPERATIONS: tuple[Operation, ...] = (
-    _operation("GET", "/ServiceProviderConfig", discovery_views.show_config, "Show the abilities",
+    _operation("GET", "/ServiceProviderConfig", discovery_views.show_config, "Show the service provider configuration",
                answer=ScimServiceProviderConfig),
     _operation("GET", "/ResourceTypes", discovery_views.list_types, "List resource types",
                answer=RESOURCE_TYPE_LIST),

@@ -111,7 +111,7 @@ def test_a_fraction_outside_of_0_and_1_is_refused(company, discounts, ppm: int) 
     ("place", "words"),
     [
         (("gamma", EVERY), "no provider gamma"),
-        ((EVERY, "huge"), "no model of the id huge"),
+        ((EVERY, "huge"), "no model with the id huge"),
         ((EVERY, "tiny"), "its id is small"),
         (("beta", "small"), "does not serve"),
     ],

@@ -172,7 +172,7 @@ def test_custom_providers_and_their_models_have_caps(company) -> None:
     custom.add(company.organization_id, "own", "https://example.com", three[:2], **BY)
     with pytest.raises(InvalidRequest, match="may list 2 models"):
         custom.update(company.organization_id, "own", models=three, **BY)
-    with pytest.raises(InvalidRequest, match="1 custom providers, as many as it may") as caught:
+    with pytest.raises(InvalidRequest, match="1 custom providers, which is the limit") as caught:
         custom.add(company.organization_id, "other", "https://example.com", **BY)
     assert caught.value.code == "custom_provider_cap_reached"
     custom.remove(company.organization_id, "own", **BY)

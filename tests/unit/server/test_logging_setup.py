@@ -14,9 +14,9 @@ def test_json_lines_hold_time_level_and_the_exception(capsys: pytest.CaptureFixt
     try:
         raise ValueError("broken")
     except ValueError:
-        logging.getLogger("gateway.store").exception("the %s is away", "database")
+        logging.getLogger("gateway.store").exception("the %s is down", "database")
     line = json.loads(capsys.readouterr().err)
-    assert (line["level"], line["logger"], line["message"]) == ("error", "gateway.store", "the database is away")
+    assert (line["level"], line["logger"], line["message"]) == ("error", "gateway.store", "the database is down")
     assert line["at"].endswith("Z") and "ValueError: broken" in line["error"]
 
 

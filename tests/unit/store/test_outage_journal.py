@@ -1,4 +1,4 @@
-"""Records kept in a local file while the database is away, and posted exactly once."""
+"""Records kept in a local file while the database is down, and posted exactly once."""
 
 import os
 

@@ -16,11 +16,11 @@ def record(message: str, *values: object, **more: object) -> logging.LogRecord:
 
 
 def test_an_event_shows_its_name_its_remedy_and_what_it_is_about() -> None:
-    told = record("redis is away", event="redis.away", remedy="start it", facts={"address": "r:6379"})
+    told = record("redis is down", event="redis.away", remedy="start it", facts={"address": "r:6379"})
     line = json.loads(formatter_of("json").format(told))
     assert (line["event"], line["remedy"], line["address"]) == ("redis.away", "start it", "r:6379")
     text = formatter_of("text").format(told)
-    assert text.endswith("WARNING gateway.store: redis is away (start it) [redis.away address=r:6379]")
+    assert text.endswith("WARNING gateway.store: redis is down (start it) [redis.away address=r:6379]")
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -42,4 +42,4 @@ def test_a_collector_that_is_away_is_reported_once_a_minute_and_other_lines_alwa
     away.name = "opentelemetry.exporter.otlp"
     assert [kept.filter(away) for _ in range(3)] == [True, False, False]
     away.created += 61
-    assert kept.filter(away) and all(kept.filter(record("the database is away")) for _ in range(2))
+    assert kept.filter(away) and all(kept.filter(record("the database is down")) for _ in range(2))

@@ -190,11 +190,11 @@ def test_a_job_that_finds_no_store_is_run_again_without_a_fuss(run_table, caplog
 
     def fail(services, wanted):
         runs.append(services)
-        raise errors.Unavailable("The store is away.")
+        raise errors.Unavailable("The store is down.")
 
     run_table(job(fail)).start()
     wait(lambda: len(runs) > 2)
-    told = [record for record in caplog.records if "store is away" in record.getMessage()]
+    told = [record for record in caplog.records if "store is down" in record.getMessage()]
     assert told and not any(record.exc_info for record in told)
 
 

@@ -300,7 +300,7 @@ def size_within(value: Any) -> int:
     try:
         return len(orjson.dumps(value))
     except orjson.JSONEncodeError:
-        raise InvalidRequest("The event is nested too deep.", code="invalid_event") from None
+        raise InvalidRequest("The event is nested too deeply.", code="invalid_event") from None
 
 
 def invalid(param: str, reason: str) -> InvalidRequest:
