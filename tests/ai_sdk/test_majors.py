@@ -249,6 +249,35 @@ def test_options_that_a_target_lacks_bring_a_warning(scene: Scene, major: int, o
     assert [one["type"] for one in told["warnings"]] == ["other"] and "verbosity" in told["warnings"][0]["message"]
 
 
+PREFERENCES = {
+    "order, openai": ({"order": ["fake-openai", "fake-anthropic"]}, "openai"),
+    "order, anthropic": ({"order": ["fake-anthropic", "fake-openai"]}, "anthropic"),
+    "only openai": ({"only": ["fake-openai"]}, "openai"),
+    "only anthropic": ({"only": ["fake-anthropic"]}, "anthropic"),
+    "the cheapest": ({"sort": "cost"}, "anthropic"),
+}
+
+
+@pytest.mark.parametrize("op", ["text", "stream"])
+@pytest.mark.parametrize("case", PREFERENCES)
+def test_the_sdks_own_options_choose_the_provider(scene: Scene, major: int, case: str, op: str) -> None:
+    options, chosen = PREFERENCES[case]
+    for vendor in ("openai", "anthropic"):
+        scene.script(vendor, Say("Good day."))
+    told = scene.sdks[major].ask(op, "common", prompt="Hello", providerOptions={"gateway": options})
+    assert told.get("error") is None and told.get("errors", []) == [] and told["text"] == "Good day."
+    assert told["providerMetadata"]["llmgateway"]["used_provider"] == f"fake-{chosen}"
+    assert {vendor: len(scene.heard(vendor)) for vendor in ("openai", "anthropic")}[chosen] == 1
+
+
+@pytest.mark.parametrize("op", ["text", "stream"])
+def test_without_a_provider_of_the_sdks_own_options_there_is_an_error(scene: Scene, major: int, op: str) -> None:
+    options = {"gateway": {"only": ["fake-google"]}}
+    told = scene.sdks[major].ask(op, "common", prompt="Hello", providerOptions=options)
+    error = told.get("error") or told["errors"][0]
+    assert "common" in str(error)
+
+
 # Case → class, status and isRetryable of the error; the SDK's own texts replace the gateway's where it has some.
 ERRORS = {
     "wrong key": ("GatewayAuthenticationError", 401, False),
@@ -323,3 +352,16 @@ def test_the_models_and_credits_of_a_key_are_listed(scene: Scene, major: int) ->
 def test_a_list_of_another_version_is_refused_by_the_sdk_itself(scene: Scene, major: int, prefix: str) -> None:
     told = scene.sdks[major].ask("models", prefix=prefix)
     assert ("models" in told) is (prefix == PREFIXES[major])
+
+
+@pytest.mark.parametrize("op", ["text", "stream"])
+def test_the_sdks_own_list_of_models_is_tried_in_order(scene: Scene, major: int, op: str) -> None:
+    """The provider of the first model fails, later it is in cooldown."""
+    scene.script("responses", *[Say(broken=500)] * 4)
+    scene.script("google", Say("Good day."))
+    options = {"gateway": {"models": [able("google"), able("anthropic")]}}
+    told = scene.sdks[major].ask(op, able("responses"), prompt="Hello", providerOptions=options)
+    assert told.get("error") is None and told.get("errors", []) == [] and told["text"] == "Good day."
+    own = told["providerMetadata"]["llmgateway"]
+    assert (own["used_provider"], own["used_model"]) == ("fake-google", "google-able")
+    scene.script("responses")
