@@ -11,7 +11,7 @@ import click
 import pytest
 from support.pages import spans
 
-from gateway.accounts import quotas, sessions, skills
+from gateway.accounts import alert_hooks, quotas, sessions, skills
 from gateway.catalogue import loader
 from gateway.configuration import settings
 from gateway.configuration.document import read_comments, without_names, write_reference
@@ -164,6 +164,13 @@ def test_the_page_of_the_management_api_has_all_operations() -> None:
         page.write_text(head + marker + operation_tables() + gap + tail)
         tables = operation_tables()
     assert tables == operation_tables()
+
+
+def test_the_page_of_alerts_names_their_events() -> None:
+    text = (ROOT / "docs" / "health.md").read_text()
+    listed = text.partition("all of these are sent:")[2].partition(". Alerts contain")[0]
+    named = [name for name in re.findall(r"`(\w+\.\w+)`", listed) if not name.startswith("alerts.")]  # a setting
+    assert tuple(named) == alert_hooks.EVENTS
 
 
 def test_every_setting_has_a_comment() -> None:

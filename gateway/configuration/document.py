@@ -12,7 +12,7 @@ LINE = re.compile(r"(\w+) = (.*?)(?:\s+# (.*))?")
 MORE = re.compile(r"\s+# (.*)")
 SECTION = re.compile(r"\[(\w+)\](?:\s+# (.*))?")
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false"}
-HEAD = "| Setting | Default | Variables | What |\n|---|---|---|---|"
+HEAD = "| Setting | Default | Variables | Meaning |\n|---|---|---|---|"
 
 
 def write_reference(
