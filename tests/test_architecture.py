@@ -412,9 +412,9 @@ def test_text_of_an_upstream_is_read_by_protocols_alone() -> None:
 
 
 def test_the_check_finds_an_upward_import() -> None:
-    assert import_violations("gateway.neutral.chat", "gateway.engine.chat")
+    assert import_violations("gateway.neutral.chat", "gateway.engine.chat_engine")
     assert import_violations("gateway.surfaces.openai.chat", "gateway.providers.upstream")
-    assert not import_violations("gateway.engine.chat", "gateway.neutral.chat")
+    assert not import_violations("gateway.engine.chat_engine", "gateway.neutral.chat")
 
 
 def test_no_file_names_a_folder_of_a_developers_machine() -> None:
@@ -526,6 +526,18 @@ def test_no_two_modules_share_a_base_name() -> None:
         places.setdefault(path.stem, []).append(str(path.relative_to(ROOT)))
     shared = {name: files for name, files in places.items() if len(files) > 1 and name not in INTERFACE_NAMES}
     assert shared == {}
+
+
+def test_modules_of_an_interface_are_where_it_is_implemented() -> None:
+    """A folder of a provider or surface, the neutral form, or for the tables of the database any package."""
+    misplaced = []
+    for path in FILES:
+        folders = path.relative_to(GATEWAY).parts[:-1]
+        if path.stem not in INTERFACE_NAMES - {"models", "__init__"} or folders == ("neutral",):
+            continue
+        if len(folders) != 2 or folders[0] not in ("providers", "surfaces"):
+            misplaced.append(str(path.relative_to(ROOT)))
+    assert misplaced == []
 
 
 def test_every_interface_name_is_used_by_several_modules() -> None:

@@ -9,7 +9,7 @@ from msgspec import structs
 from gateway.billing.unit_estimates import units_at
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import HighestRates, highest_rates
-from gateway.catalogue.videos import most_cost
+from gateway.catalogue.video_shapes import most_cost
 from gateway.clock import HOUR_US
 from gateway.errors import NotSupported
 from gateway.limits.cost_bound import CostBound

@@ -30,7 +30,7 @@ from gateway.routing.answer_times import AnswerTimes
 from gateway.routing.auto import SANDBOX
 from gateway.routing.candidate_filter import NoCredential
 from gateway.routing.decision import Plan
-from gateway.routing.model_list import list_models, other_models, plan_list
+from gateway.routing.model_fallbacks import list_models, other_models, plan_list
 from gateway.routing.plan import Router, chance_of, remembers
 from gateway.routing.provider_health import Health
 from gateway.routing.record import RoutingDecision, write_record

@@ -114,8 +114,8 @@ def edges_of(size: str) -> tuple[int, int]:
 
 
 def units_of(content: VideosInput) -> Units:
-    """Return the billable units before a mapping is known; `gateway/catalogue/videos.py` computes them exactly for a
-    mapping.
+    """Return the billable units before a mapping is known; `gateway/catalogue/video_shapes.py` computes those of a
+    mapping exactly.
     """
     seconds = content.seconds or USUAL_SECONDS
     likely = Usage(video_ms=seconds * SECOND_MS, input_image=len(content.pictures))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from gateway.catalogue.videos import VideoShape
+from gateway.catalogue.video_shapes import VideoShape
 from gateway.errors import ContentRefused, GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.images import nearest_shape
 from gateway.neutral.videos import REFUSED, SECOND_MS, VideoFile, VideosInput, VideoState, VideoStatus, VideoTask

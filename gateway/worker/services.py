@@ -31,7 +31,7 @@ from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.control.version import Control
 from gateway.engine.cache import ResponseCache
-from gateway.engine.chat import ChatEngine
+from gateway.engine.chat_engine import ChatEngine
 from gateway.engine.custom_catalogue import CustomCatalogue
 from gateway.engine.custom_models import CustomModels
 from gateway.engine.executor import Executor

@@ -27,7 +27,7 @@ from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.clock import DAY_US
 from gateway.configuration.settings import Settings
 from gateway.engine.cache import ResponseCache
-from gateway.engine.chat import ChatEngine
+from gateway.engine.chat_engine import ChatEngine
 from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.custom_catalogue import CustomCatalogue
 from gateway.engine.custom_models import CustomModels

@@ -13,7 +13,7 @@ from support.spending import say_in_headers
 from werkzeug.test import Client
 
 from gateway.engine.cache import DocumentCacheStore, ResponseCache
-from gateway.engine.chat import ChatEngine
+from gateway.engine.chat_engine import ChatEngine
 from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.executor import EngineParts
 from gateway.providers.protocol import Codec, WireFormat

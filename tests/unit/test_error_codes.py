@@ -11,7 +11,7 @@ import pytest
 from gateway import errors  # noqa: F401 - the whole gateway, so that every kind of error is known
 from gateway.accounts import change_quota, custom_providers, key_caps, throttle
 from gateway.application import app  # noqa: F401 - the whole gateway, so that every kind of error is known
-from gateway.catalogue import videos
+from gateway.catalogue import video_shapes
 from gateway.limits import cost_bound
 from gateway.neutral.videos import REFUSED
 from gateway.providers import failures
@@ -50,8 +50,8 @@ VARIABLE = {
     ("providers/failures.py", "TOO_LONG"): {failures.TOO_LONG},
     ("providers/failures.py", "code"): {"invalid_request", "request_too_large"},
     ("providers/openai/responses_reply.py", "cause.code"): set(),
-    ("catalogue/videos.py", "f\"unsupported_{CODES.get(param, 'input')}\""): {
-        f"unsupported_{word}" for word in (*videos.CODES.values(), "input")
+    ("catalogue/video_shapes.py", "f\"unsupported_{CODES.get(param, 'input')}\""): {
+        f"unsupported_{word}" for word in (*video_shapes.CODES.values(), "input")
     },
     ("providers/video_codecs.py", "REFUSED"): {REFUSED},
     # The code of an ended job: the provider's own, or one of these.

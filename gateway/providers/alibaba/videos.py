@@ -9,7 +9,7 @@ field `audio`. Tasks and videos are kept for 24 hours, after which a task is UNK
 import dataclasses
 from typing import Any
 
-from gateway.catalogue.videos import VideoShape, fit
+from gateway.catalogue.video_shapes import VideoShape, fit
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
 from gateway.providers.alibaba.images import COMPATIBLE, NAME, OWN
 from gateway.providers.base64_files import Base64Files

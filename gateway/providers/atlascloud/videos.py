@@ -8,7 +8,7 @@ first and last frame, and `images_field` the field of reference images.
 
 from typing import Any
 
-from gateway.catalogue.videos import VideoShape, fit
+from gateway.catalogue.video_shapes import VideoShape, fit
 from gateway.errors import NotSupported
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
 from gateway.providers.base64_files import Base64Files

@@ -8,7 +8,7 @@ canceled while it is queued.
 
 from typing import Any
 
-from gateway.catalogue.videos import fit
+from gateway.catalogue.video_shapes import fit
 from gateway.neutral.usage import read_count
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
 from gateway.providers.base64_files import Base64Files

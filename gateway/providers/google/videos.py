@@ -8,7 +8,7 @@ there. `raiMediaFilteredCount` counts videos that a filter withheld.
 from typing import Any
 from urllib.parse import quote
 
-from gateway.catalogue.videos import fit
+from gateway.catalogue.video_shapes import fit
 from gateway.dialects import google as dialect
 from gateway.errors import UpstreamFailed
 from gateway.neutral.encoded import decode_base64

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import json
 
-from gateway.catalogue.videos import VideoShape, fit
+from gateway.catalogue.video_shapes import VideoShape, fit
 from gateway.errors import UpstreamFailed
 from gateway.neutral.usage import read_count
 from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask

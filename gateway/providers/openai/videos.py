@@ -6,7 +6,7 @@ its models down, but other servers use the format. It has no field for sound.
 
 from typing import Any
 
-from gateway.catalogue.videos import fit
+from gateway.catalogue.video_shapes import fit
 from gateway.dialects import openai as dialect
 from gateway.neutral.images import ENDINGS
 from gateway.neutral.videos import VideoFile, VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask

@@ -33,8 +33,8 @@ from gateway.providers.sandbox import (
 from gateway.providers.sandbox.directives import Bracket, Directives, apply, concerns, read_brackets
 from gateway.providers.sandbox.error_responses import refuse, write_refusal
 from gateway.providers.sandbox.personas import Persona, find
+from gateway.providers.sandbox.playback import TIMED_OUT, SandboxReply, Timeline
 from gateway.providers.sandbox.realtime import SandboxSession
-from gateway.providers.sandbox.reply import TIMED_OUT, SandboxReply, Timeline
 from gateway.providers.sandbox.response import JSON, Response
 from gateway.providers.sandbox.script import Script, stage, stage_body, stage_status
 from gateway.runtime.large_files import whole

@@ -7,7 +7,7 @@ an image has the image's ratio. A video that moderation withheld is "done" with 
 
 from typing import Any
 
-from gateway.catalogue.videos import fit
+from gateway.catalogue.video_shapes import fit
 from gateway.errors import UpstreamFailed
 from gateway.neutral.videos import VideosInput, VideosRequest, VideoState, VideoStatus, VideoTask
 from gateway.providers.base64_files import Base64Files

@@ -7,7 +7,7 @@ import pytest
 from gateway.catalogue import loader
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.lifecycle import state_on
-from gateway.catalogue.videos import fit, most_cost
+from gateway.catalogue.video_shapes import fit, most_cost
 from gateway.neutral.speech import FORMATS
 from gateway.neutral.videos import VideosInput
 

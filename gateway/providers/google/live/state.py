@@ -9,8 +9,8 @@ from gateway.ids import new_hex
 from gateway.neutral.realtime import UNLIMITED, ServerEvent
 from gateway.neutral.usage import Usage, added
 from gateway.providers.google.live.caller_events import LiveResponse, write
+from gateway.providers.google.live.caller_speech import Speech
 from gateway.providers.google.live.session_setup import LiveSettings
-from gateway.providers.google.live.speech import Speech
 
 Json = dict[str, Any]
 Kind = Literal["", "started", "done", "refused", "settings"]

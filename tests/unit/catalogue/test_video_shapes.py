@@ -5,7 +5,7 @@ import pytest
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.field_checks import read_prices
 from gateway.catalogue.prices import cost_of
-from gateway.catalogue.videos import fit, most_cost, most_usage
+from gateway.catalogue.video_shapes import fit, most_cost, most_usage
 from gateway.errors import NotSupported
 from gateway.neutral.images import Picture
 from gateway.neutral.usage import Usage

@@ -4,7 +4,7 @@ from gateway.billing.bounds import Bounds, compute_bound
 from gateway.errors import ConnectFailed, InvalidRequest, UnknownModel, UpstreamFailed
 from gateway.neutral.chat import ChatRequest, Options, Requirements
 from gateway.neutral.request import Mistake
-from gateway.routing.model_list import list_models, other_models, plan_list
+from gateway.routing.model_fallbacks import list_models, other_models, plan_list
 from gateway.routing.record import write_record
 
 FAILED = UpstreamFailed("it failed")
