@@ -27,13 +27,13 @@ from gateway.neutral.request import Request
 from gateway.providers.credentials import PLATFORM, Credentials
 from gateway.providers.protocol import Target
 from gateway.routing.answer_times import AnswerTimes
-from gateway.routing.auto import SANDBOX
 from gateway.routing.candidate_filter import NoCredential
 from gateway.routing.decision import Plan
 from gateway.routing.model_fallbacks import list_models, other_models, plan_list
 from gateway.routing.plan import Router, chance_of, remembers
 from gateway.routing.provider_health import Health
 from gateway.routing.record import RoutingDecision, write_record
+from gateway.routing.resolve import SANDBOX
 from gateway.routing.reweighing import reweigh
 from gateway.routing.score import Weights
 from gateway.routing.sliding_window import Tally

@@ -10,8 +10,7 @@ from gateway.catalogue.unlisted_entries import ANY_KEYS, OWN_KEYS, make_unlisted
 from gateway.control.version import Control
 from gateway.limits.ledger import LedgerBook
 from gateway.providers.credentials import CREDITS, Credentials
-from gateway.routing.auto import SANDBOX
-from gateway.routing.resolve import CustomModel
+from gateway.routing.resolve import SANDBOX, CustomModel
 
 EVERY = "*"
 REMEMBERED = 2_000

@@ -8,10 +8,10 @@ from gateway.errors import GatewayError, NotSupported
 from gateway.neutral.chat import Options, Requirements
 from gateway.routing.candidate_filter import CandidateFilter
 from gateway.routing.candidates import Candidate, reason_against
+from gateway.routing.resolve import SANDBOX
 from gateway.routing.score import ScoreEntry
 from gateway.routing.tables import Tables
 
-SANDBOX = "sandbox"  # protocol of the built-in provider
 DEFAULT_OUTPUT = 4096  # output tokens to leave room for if the caller set no limit
 MODELS = 3  # number of models that a request may try when the providers of the first one fail
 EXAMINED_AFTER = 100  # candidates that are examined for the following models

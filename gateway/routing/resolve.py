@@ -22,6 +22,11 @@ SPECIAL = frozenset({AUTO, SMART, CUSTOM})
 LONGEST = 255
 ECHOED = 64
 NEAR_MATCHES = 3
+SANDBOX = "sandbox"  # protocol of the built-in provider
+NOT_PASSED_ON = (
+    "Models that are not listed are passed on to {} if the organization pays with its own provider key, has unlimited "
+    "credits, or allows them."
+)
 NOT_SERVED = "model_not_served"
 
 
@@ -187,11 +192,12 @@ def _resolve_unlisted(
 ) -> Resolution:
     """Pass on a model that no provider is known to serve; raise UnknownModel where the caller may not do that."""
     error = _not_served(provider, rest, requested, catalogue)
-    if routes is None or error.code == NOT_SERVED:
+    known = catalogue.provider(provider)
+    if routes is None or error.code == NOT_SERVED or known is None or known.protocol == SANDBOX:
         raise error
     unlisted = routes.unlisted_model(provider, rest)
     if unlisted is None:
-        raise error
+        raise UnknownModel(f"{error.message} {NOT_PASSED_ON.format(provider)}", param="model")
     return _custom(unlisted, requested)
 
 

@@ -191,7 +191,9 @@ def test_credits_pay_for_a_new_model_only_where_the_policy_allows_it(
     services = gateway.services
     stores = (services.store.database, services.store.control)
     organization = services.accounts.authentication.caller(gateway.key).organization_id
-    assert chat(gateway, f"openai/{NEW}").json()["error"]["code"] == "model_not_found" and not upstream.calls
+    error = chat(gateway, f"openai/{NEW}").json()["error"]
+    assert error["code"] == "model_not_found" and not upstream.calls
+    assert "passed on to openai if the organization pays with its own provider key" in error["message"]
     set_policy(*stores, organization, {"allowUnlistedModels": ["openai"]}, actor="test")
     assert chat(gateway, f"openai/{NEW}").status_code == 200
     set_policy(*stores, organization, {"allowUnlistedModels": ["*"], "blockUnlistedModels": ["openai"]}, actor="test")
@@ -202,5 +204,6 @@ def test_credits_pay_for_a_new_model_only_where_the_policy_allows_it(
 
 def test_a_known_model_of_another_provider_and_the_sandbox_are_not_passed_on(unlimited_once: LocalGateway) -> None:
     assert chat(unlimited_once, "openai/claude-haiku-4-5").json()["error"]["code"] == "model_not_served"
-    assert chat(unlimited_once, "sandbox/none").json()["error"]["code"] == "model_not_found"
+    error = chat(unlimited_once, "sandbox/none").json()["error"]
+    assert error["code"] == "model_not_found" and "passed on" not in error["message"]
     assert chat(unlimited_once, f"anthropic/{NEW}").json()["error"]["code"] == "model_not_found"  # without a key

@@ -20,7 +20,7 @@ from gateway.neutral.request import Requirements
 from gateway.neutral.transcriptions import TranscriptionRequest
 from gateway.providers.openers import UpstreamSession
 from gateway.providers.protocol import Target
-from gateway.routing.auto import SANDBOX
+from gateway.routing.resolve import SANDBOX
 from gateway.store.documents import Documents
 from gateway.store.shared_slots import HeldSlots, SharedSlots
 
