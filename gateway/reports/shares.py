@@ -61,27 +61,29 @@ class ShareStep(NamedTuple):
     figures: ActivityFigures
 
 
-def read_share_steps(database: Database, question: ShareQuestion, values: Sequence[str]) -> list[ShareStep]:
+def read_share_steps(
+    database: Database, question: ShareQuestion, values: Sequence[str], figures: tuple[str, ...] = NEEDED
+) -> list[ShareStep]:
     """Return the usage of some tags or sessions by the steps of the question's span, that of all others as OTHER, and
-    that without a tag or session as ""."""
+    that without a tag or session as "". Only `figures` are read, the others stay 0."""
     tag = _tag_of(question)
 
     def read() -> tuple[list[Row], list[Row], list[Row]]:
         owners = question.owners
         rows: list[Row] = []
         if values:
-            rows = measure(database, owners, question.span, "tag", NEEDED, TagValues(tag, tuple(values)))
-        tagged = measure(database, owners, question.span, "tag_total", NEEDED, TagValues(tag))
-        return rows, tagged, measure(database, owners, question.span, "total", NEEDED)
+            rows = measure(database, owners, question.span, "tag", figures, TagValues(tag, tuple(values)))
+        tagged = measure(database, owners, question.span, "tag_total", figures, TagValues(tag))
+        return rows, tagged, measure(database, owners, question.span, "total", figures)
 
     rows, tagged_rows, total_rows = at_once(database, read)
     steps = [ShareStep(row.step, row.value[0], row.figures) for row in merge(rows, [row.value for row in rows])]
     named = _by_step(rows)
     tagged = _by_step(tagged_rows)
-    for step, figures in _by_step(total_rows).items():
+    for step, every in _by_step(total_rows).items():
         of_tag = tagged.get(step, NOTHING)
         steps.append(ShareStep(step, OTHER, _subtract(of_tag, named.get(step, NOTHING))))
-        steps.append(ShareStep(step, "", _subtract(figures, of_tag)))
+        steps.append(ShareStep(step, "", _subtract(every, of_tag)))
     return [step for step in steps if any(vars(step.figures).values())]
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -40,6 +40,11 @@ class ReportRange:
         if self.span.step == "day":
             return (EPOCH + timedelta(days=step)).isoformat()
         return _label(step * HOUR_US, self.zone)
+
+    def before(self) -> "ReportRange":
+        """Return the range of as many hours before this one, as one step."""
+        hours = self.span.end - self.span.first
+        return replace(self, span=Span(self.span.first - hours, self.span.first, "all"), padding=())
 
 
 def read_window(given: Mapping[str, Any], now_us: int) -> ReportRange:

@@ -62,11 +62,14 @@ class ActivityQuery(Body):
     timezone = TextField(1, 64, load_default="UTC")
 
 
-def usage_of(visitor: Visitor, asked: Mapping[str, str], broken_down: bool = True) -> ActivityReport:
+def usage_of(
+    visitor: Visitor, asked: Mapping[str, str], broken_down: bool = True, earlier: bool = False
+) -> ActivityReport:
     """Return the response to GET /activity with these parameters: usage of a project or of all accessible ones; for a
-    developer only that of their own keys. Breakdowns are empty unless `broken_down`, which takes most of the time."""
+    developer only that of their own keys. Breakdowns are empty unless `broken_down`, which takes most of the time.
+    `earlier` gives the sums of the period of the same length before, in at most one step."""
     given = read_fields(ActivityQuery, asked)
-    window = read_window(given, visitor.services.clock.now_us())
+    window = _read_window(visitor, given, earlier)
     places = places_of(visitor, given.get("projectId"))
     keys = _keys(visitor, places)
     key_id = given.get("apiKeyId", "")
@@ -98,11 +101,11 @@ def usage_of(visitor: Visitor, asked: Mapping[str, str], broken_down: bool = Tru
     return body
 
 
-def apps_of(visitor: Visitor, asked: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
+def apps_of(visitor: Visitor, asked: Mapping[str, str], earlier: bool = False) -> dict[str, list[dict[str, Any]]]:
     """Return the usage by app of each hour or day of a window, in the form of a breakdown and with the scope of
     `usage_of`. Requests without an app have an empty id."""
     given = read_fields(ActivityQuery, asked)
-    window = read_window(given, visitor.services.clock.now_us())
+    window = _read_window(visitor, given, earlier)
     places = places_of(visitor, given.get("projectId"))
     owners = _scopes(places, _keys(visitor, places), "")
     database = visitor.services.store.database
@@ -115,6 +118,13 @@ def apps_of(visitor: Visitor, asked: Mapping[str, str]) -> dict[str, list[dict[s
             {"id": app, "description": app, **write_short(row.figures)}
         )
     return breakdown
+
+
+def _read_window(visitor: Visitor, given: Mapping[str, Any], earlier: bool) -> ReportRange:
+    window = read_window(given, visitor.services.clock.now_us())
+    if earlier:
+        return window.before()
+    return window
 
 
 def _scopes(places: list[ActivityScope], keys: Mapping[str, KeyInfo], key_id: str) -> Owners:

@@ -23,6 +23,8 @@ T = TypeVar("T")
 OWNERS = 2_000  # owners in one statement
 STATEMENTS = 8  # statements that are joined to one
 AT_ONCE = {"sqlite": "DEFERRED", "postgresql": "REPEATABLE READ"}
+# PostgreSQL expects few names, so that its workers sort the sums of hundreds of thousands of sessions on disk.
+ALONE = "SET LOCAL max_parallel_workers_per_gather = 0"
 DAY_MINUTES = HOURS * 60
 # The precomputed sums that can serve a bucket, in addition to hours.
 MADE_OF = {"hour": (), "day": (DAY,), "all": (BLOCK, DAY)}
@@ -32,6 +34,7 @@ HOUR = SumStep(0, 0, 1)
 LIST = {"sqlite": "json_group_array({})", "postgresql": "array_to_json(array_agg({}))::text"}
 HEX = {"sqlite": "lower(hex(owner))", "postgresql": "encode(owner, 'hex')"}
 
+COST = ("cost_nusd",)
 TAGS = (Series.PROJECT_TAG, Series.KEY_TAG)
 # The dimensions of each series.
 APART: dict[Series, set[str]] = {
@@ -140,6 +143,8 @@ def at_once(database: Database, work: Callable[[], T]) -> T:
 
     def read() -> T:
         with database.peewee.transaction(AT_ONCE[database.kind]):
+            if database.kind == "postgresql":
+                database.execute(ALONE)
             return work()
 
     def ask(engine: StatisticsEngine) -> T:
@@ -205,7 +210,7 @@ def fetch_columns(database: Database, question: RollupQuestion) -> list[StepColu
 
 def fetch_top(database: Database, question: RollupQuestion, most: int) -> list[Row]:
     """Return the rows of a question that is summed over its whole time by name, of the `most` names with the highest
-    cost. OTHER is not among them. Inside `at_once`."""
+    cost. OTHER is not among them. A question of costs alone gets no times. Inside `at_once`."""
     engine = _CHOSEN.get()
     if engine is not None:
         return engine.fetch_top(question, most)
@@ -216,22 +221,27 @@ def fetch_top(database: Database, question: RollupQuestion, most: int) -> list[R
         found = [row for row in fetch_rows(database, question) if row.value[0] != OTHER]
     else:
         # Costs first: grouping all figures of all names would take three times as long.
-        names = _find_top(database, question, pieces, most)
-        if not names:
-            return []
+        found = _find_top(database, question, pieces, most)
+        if not found or question.figures == COST:
+            return found
+        names = tuple([row.value[0] for row in found])
         found = fetch_rows(database, dataclasses.replace(question, names=names))
     return sorted(found, key=lambda row: (-row.figures.cost_nusd, row.value))[:most]
 
 
 def _find_top(
     database: Database, question: RollupQuestion, pieces: Sequence[tuple[HourRun, Sequence[bytes]]], most: int
-) -> tuple[str, ...]:
-    """Return the names with the highest cost."""
+) -> list[Row]:
+    """Return the names with the highest cost and their costs."""
     conditions = [_where(question, owners, run) for run, owners in pieces]
-    costs = " UNION ALL ".join(f"SELECT name, COALESCE(cost_nusd, 0) AS cost {where}" for where, _ in conditions)
-    sql = f"SELECT name, sum(cost) FROM ({costs}) c WHERE name <> ? GROUP BY name ORDER BY 2 DESC, name LIMIT {most}"
+    costs = " UNION ALL ".join(f"SELECT name, cost_nusd AS cost {where}" for where, _ in conditions)
+    sql = (
+        f"SELECT name, COALESCE(sum(cost), 0) FROM ({costs}) c WHERE name <> ? GROUP BY name "
+        f"ORDER BY 2 DESC, name LIMIT {most}"
+    )
     params = [value for _, values in conditions for value in values]
-    return tuple([str(name) for name, _ in fetch_sums(database, sql, (*params, OTHER))])
+    found = fetch_sums(database, sql, (*params, OTHER))
+    return [Row(0, (str(name),), _read_figures(COST, (cost,))) for name, cost in found]
 
 
 def _read_figures(names: Sequence[str], values: Sequence[Any]) -> ActivityFigures:

@@ -7,6 +7,7 @@ from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
+from gateway.surfaces.console.project_modes import PROJECT_MODES
 from gateway.surfaces.http import Operation, Outbound
 
 TITLE = "Projects"
@@ -19,11 +20,6 @@ COLUMNS = (
     Column("Payloads", "retention_text"),
     Column("Routing", "routing"),
     Column("Status", "status"),
-)
-MODES = (
-    ("credits", "the gateway's keys (credits)"),
-    ("api-keys", "the organization's own keys"),
-    ("hybrid", "own keys first, then the gateway's"),
 )
 MARKERS = (
     ("automatic", "set by the gateway"),
@@ -65,7 +61,7 @@ def show_project(call: PageCall) -> Outbound:
     project_id = call.params["project_id"]
     rates = call.run(FIND_RATES, project_id=project_id)
     project = call.run(FIND, project_id=project_id)
-    choices = {"modes": MODES, "markers": MARKERS, "strategies": STRATEGIES}
+    choices = {"modes": tuple(PROJECT_MODES.items()), "markers": MARKERS, "strategies": STRATEGIES}
     rows = [(name, label, rates[name]) for name, label in RATES]
     return call.page(
         "projects/project.html", project["name"], project=_show_row(project), rates=rows, path=PATH, **choices
@@ -128,7 +124,7 @@ def _show_row(project: dict[str, Any]) -> dict[str, Any]:
     retention = "not retained"
     if project["retention"] == "retain":
         retention = f"retained for {project['retentionDays']} days"
-    mode = dict(MODES)[project["mode"]]
+    mode = PROJECT_MODES[project["mode"]]
     return {**project, "mode_text": mode, "cache_text": cache, "retention_text": retention}
 
 

@@ -8,18 +8,13 @@ from gateway.errors import InvalidRequest
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
+from gateway.surfaces.console.project_modes import PROJECT_MODES
 from gateway.surfaces.console.providers.provider_states import list_cooldowns, list_own_keys
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.visitor import MANAGERS
 
 TITLE = "Provider keys"
 PATH = "/console/providers/keys"
-# Mode of a project → its description.
-MODES = {
-    "credits": "Installation's keys, paid with credits",
-    "api-keys": "Own keys only",
-    "hybrid": "Own keys first, then the installation's",
-}
 LIST = ManagementCall("GET /keys/provider")
 ADD = ManagementCall("POST /keys/provider")
 UPDATE = ManagementCall("PATCH /keys/provider/<key_id>")
@@ -78,7 +73,7 @@ def _show(call: PageCall, unused: list[dict[str, Any]]) -> Outbound:
         searched=next(iter(listed), None),
         unused=unused,
         cooldowns=cooldowns,
-        modes=MODES,
+        modes=PROJECT_MODES,
         chosen=call.arguments.get("provider", "") or call.form.get("provider", ""),
     )
 
@@ -135,7 +130,7 @@ def _remove(call: PageCall) -> str:
 def _set_mode(call: PageCall) -> str:
     mode = call.form.get("mode", "")
     project = call.run(SET_PROJECT, {"mode": mode}, project_id=call.form.get("project", ""))
-    return f"{project['name']}: {MODES[project['mode']]}."
+    return f"{project['name']}: {PROJECT_MODES[project['mode']]}."
 
 
 def _read_settings(call: PageCall) -> dict[str, Any]:

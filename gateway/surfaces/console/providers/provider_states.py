@@ -8,7 +8,7 @@ from gateway.routing.cooldowns import POLICIES, provider_of
 from gateway.routing.sliding_window import Counts
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
-PLATFORM_KEY = "a key of the installation"
+PLATFORM_KEY = "a key of the gateway"
 
 
 class ProviderFigures(NamedTuple):

@@ -9,8 +9,8 @@ import orjson
 from gateway.metering.usage_table import raw_id
 from gateway.reports.shares import ShareQuestion, read_share_steps, read_top_values
 from gateway.store.database import Database
-from gateway.surfaces.report_windows import read_window
-from gateway.surfaces.usage_report import ActivityQuery, owners_of, usage_of, write_short
+from gateway.surfaces.report_windows import ReportRange, read_window
+from gateway.surfaces.usage_report import SHORT, ActivityQuery, owners_of, usage_of, write_short
 from gateway.surfaces.validation_schemas import read_fields
 from gateway.surfaces.visitor import Visitor
 
@@ -23,16 +23,34 @@ LATEST = 500  # rows of each project in which names of tags are searched
 def read_tag_steps(visitor: Visitor, chosen: dict[str, str], group: str, tag: str) -> list[dict[str, Any]]:
     """Return the hours or days of a period in the form of the usage report, each with its parts by `group` ("session",
     or "tag" with the name `tag`)."""
+    window = _read_window(visitor, chosen)
+    question = ShareQuestion(owners_of(visitor, chosen.get("projectId")), window.span, group, tag)
+    shown = read_top_values(visitor.services.store.database, question, SHOWN)
     steps: list[dict[str, Any]] = usage_of(visitor, chosen, broken_down=False)["activity"]
-    given = read_fields(ActivityQuery, chosen)
-    window = read_window(given, visitor.services.clock.now_us())
-    database = visitor.services.store.database
-    owners = owners_of(visitor, given.get("projectId"))
-    question = ShareQuestion(owners, window.span, group, tag)
-    shown = read_top_values(database, question, SHOWN)
+    return _add_parts(visitor, steps, window, question, shown)
+
+
+def read_tag_sums_before(
+    visitor: Visitor, chosen: dict[str, str], tag: str, values: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the sums of the period before in the form of the usage report, in at most one step, with those of these
+    values of a tag."""
+    window = _read_window(visitor, chosen).before()
+    question = ShareQuestion(owners_of(visitor, chosen.get("projectId")), window.span, "tag", tag)
+    steps: list[dict[str, Any]] = usage_of(visitor, chosen, broken_down=False, earlier=True)["activity"]
+    return _add_parts(visitor, steps, window, question, values)
+
+
+def _read_window(visitor: Visitor, chosen: dict[str, str]) -> ReportRange:
+    return read_window(read_fields(ActivityQuery, chosen), visitor.services.clock.now_us())
+
+
+def _add_parts(
+    visitor: Visitor, steps: list[dict[str, Any]], window: ReportRange, question: ShareQuestion, values: Sequence[str]
+) -> list[dict[str, Any]]:
     parts: dict[str, list[dict[str, Any]]] = {}
-    for row in read_share_steps(database, question, shown):
-        part = {"id": row.id, "tag": tag, **write_short(row.figures)}
+    for row in read_share_steps(visitor.services.store.database, question, values, SHORT):
+        part = {"id": row.id, "tag": question.tag, **write_short(row.figures)}
         parts.setdefault(window.label(row.step), []).append(part)
     return [{**step, PARTS: parts.get(step["date"], [])} for step in steps]
 

@@ -1,20 +1,21 @@
 """`/console/usage`: requests, tokens and costs of a period by model, key or person, and of the period before."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from datetime import date, timedelta
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from gateway.accounts.projects import list_projects
-from gateway.clock import to_datetime
+from gateway.metering.rollups.rollup_table import OTHER
 from gateway.money import NANO
 from gateway.runtime.threads import compute_if
+from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.plots import Plot, build_plot
 from gateway.surfaces.console.shown_figures import round_cost, round_count
 from gateway.surfaces.console.usage.grouping import APPS, GROUPS, Grouping, GroupName
-from gateway.surfaces.console.usage.tag_steps import list_tags, read_tag_steps
+from gateway.surfaces.console.usage.periods import RANGES, Period, read_period
+from gateway.surfaces.console.usage.tag_steps import list_tags, read_tag_steps, read_tag_sums_before
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.usage_report import MANY, apps_of, usage_of
 from gateway.surfaces.visitor import MANAGERS, Visitor
@@ -22,20 +23,36 @@ from gateway.worker.services import Services
 
 TITLE = "Usage"
 PATH = "/console/usage"
-# Value of a field → its label; the first is the default.
-RANGES = {"7d": "7 days", "1h": "1 hour", "24h": "24 hours", "30d": "30 days", "365d": "1 year"}
+# Value of the field → its label; the first is the default.
 MEASURES = {"spend": "Spend", "requests": "Requests", "tokens": "Tokens"}
 COUNTS = ("requestCount", "errorCount", "cacheCount", "inputTokens", "outputTokens")
 COSTS = ("cost", "apiKeysCost", "discountSavings")
 LONGEST_TAG = 64
-SHOWN = 100  # rows of a table
 SHORT_PERIOD = 31  # days or hours that are listed even without requests
 MOST_BARS = 100  # a plot of more steps has a bar for each week
 WEEK = 7
 
+COLUMNS = (
+    Column("Requests", "requestCount", numeric=True),
+    Column("Tokens in / out", "tokens", numeric=True),
+    Column("Spend", "cost", numeric=True),
+)
+CHANGE = Column("Change", "change", numeric=True)
+UNKEPT = ("q", "page")  # parameters that end with another search
+
 Name = Callable[[dict[str, Any]], GroupName]
 Steps = list[dict[str, Any]]
 GroupKey = tuple[str, str]
+
+
+class Shown(NamedTuple):
+    """The figures that the page shows; `name` names a part of a report."""
+
+    period: Period
+    grouping: Grouping
+    measure: str
+    name: Name
+    is_compared: bool
 
 
 def show(call: PageCall) -> Outbound:
@@ -45,7 +62,7 @@ def show(call: PageCall) -> Outbound:
     group = _choose(dict.fromkeys(GROUPS, ""), arguments.get("groupBy"))
     grouping = GROUPS[group]
     measure = _choose(MEASURES, arguments.get("measure"))
-    time_range = _choose(RANGES, arguments.get("timeRange"))
+    period = read_period(arguments, call.services.clock.now_us())
     scope: dict[str, str] = {name: arguments[name] for name in ("projectId", "apiKeyId") if name in arguments}
     if grouping.parts == APPS or grouping.is_of_tags:
         scope.pop("apiKeyId", None)
@@ -56,12 +73,13 @@ def show(call: PageCall) -> Outbound:
     projects = {"": "All"} | {
         project.id: project.name for project in list_projects(call.services.store.database, list(visitor.memberships))
     }
-    steps = _read_steps(visitor, {**scope, "timeRange": time_range}, grouping, tag)
-    before = _find_period_before(call, time_range)
-    earlier = _read_steps(visitor, {**scope, **before}, grouping, tag) if before else []
-    many = sum(len(step[grouping.parts]) for step in (*steps, *earlier)) > MANY
+    chosen = {**scope, **period.report}
+    steps = _read_steps(visitor, chosen, grouping, tag)
+    earlier = _read_steps_before(visitor, chosen, grouping, tag, steps)
     name = grouping.find_name(visitor)
-    figures = compute_if(many, _read_figures, steps, earlier, grouping.parts, name, measure)
+    many = sum(len(step[grouping.parts]) for step in (*steps, *earlier)) > MANY
+    shown = Shown(period, grouping, measure, name, any(step["requestCount"] for step in earlier))
+    figures = compute_if(many, _read_figures, steps, earlier, shown, arguments)
     key_name = ""
     if "apiKeyId" in scope:
         key_name = visitor.key(scope["apiKeyId"]).description
@@ -72,7 +90,7 @@ def show(call: PageCall) -> Outbound:
         logs="/console/logs",
         fields=[
             ("projectId", "Project", _options(projects, scope.get("projectId", ""))),
-            ("timeRange", "Time", _options(RANGES, time_range)),
+            ("timeRange", "Time", _options(RANGES, period.name)),
             ("groupBy", "By", _options({name: one.label for name, one in GROUPS.items()}, group)),
             ("measure", "Plot of", _options(MEASURES, measure)),
         ],
@@ -83,23 +101,14 @@ def show(call: PageCall) -> Outbound:
         key_id=scope.get("apiKeyId", ""),
         key_name=key_name,
         measure=MEASURES[measure],
-        step="Hour" if time_range.endswith("h") else "Day",
-        period=RANGES[time_range],
-        compared=bool(before),
+        step="Hour" if period.is_of_hours else "Day",
+        period=period,
+        compared=shown.is_compared,
         credits=_credits(call.services, visitor),
-        export=urlencode({**scope, "timeRange": time_range}),
+        export=urlencode(chosen),
+        kept={name: value for name, value in arguments.items() if name not in UNKEPT},
         **figures,
     )
-
-
-def _find_period_before(call: PageCall, time_range: str) -> dict[str, str]:
-    """Return the window of as many days before a range of days; nothing for hours and for a year."""
-    if time_range not in ("7d", "30d"):
-        return {}
-    days = int(time_range[:-1])
-    today: date = to_datetime(call.services.clock.now_us()).date()
-    last = today - timedelta(days=days)
-    return {"from": (last - timedelta(days=days - 1)).isoformat(), "to": last.isoformat()}
 
 
 def _read_steps(visitor: Visitor, chosen: dict[str, str], grouping: Grouping, tag: str) -> Steps:
@@ -116,20 +125,42 @@ def _read_steps(visitor: Visitor, chosen: dict[str, str], grouping: Grouping, ta
     ]
 
 
-def _read_figures(steps: Steps, earlier: Steps, parts: str, name: Name, measure: str) -> dict[str, Any]:
+def _read_steps_before(visitor: Visitor, chosen: dict[str, str], grouping: Grouping, tag: str, steps: Steps) -> Steps:
+    """Return the sums of the period of the same length before `steps`, in at most one step. Sessions are not compared:
+    few last longer than a period."""
+    if grouping.report == "session":
+        earlier = usage_of(visitor, chosen, broken_down=False, earlier=True)["activity"]
+        return [{**step, grouping.parts: ()} for step in earlier]
+    if grouping.report == "tag":
+        values = {part["id"]: None for step in steps for part in step[grouping.parts]}
+        return read_tag_sums_before(visitor, chosen, tag, [value for value in values if value not in ("", OTHER)])
+    if grouping.parts != APPS:
+        compared: Steps = usage_of(visitor, {**chosen, "groupBy": grouping.report}, earlier=True)["activity"]
+        return compared
+    by_app = apps_of(visitor, chosen, earlier=True)
+    totals = usage_of(visitor, chosen, broken_down=False, earlier=True)["activity"]
+    return [{**step, APPS: by_app.get(step["date"], ())} for step in totals]
+
+
+def _read_figures(steps: Steps, earlier: Steps, shown: Shown, arguments: Mapping[str, str]) -> dict[str, Any]:
     """Return the plot, the totals and the rows of both tables."""
-    shown = [step for step in reversed(steps) if step["requestCount"] or len(steps) <= SHORT_PERIOD]
+    parts = shown.grouping.parts
+    listed = [step for step in reversed(steps) if step["requestCount"] or len(steps) <= SHORT_PERIOD]
+    rows = _list_rows(
+        _group((part for step in steps for part in step[parts]), shown.name),
+        _group((part for step in earlier for part in step[parts]), shown.name),
+        {"from": steps[0]["date"] if steps else "", **shown.period.logs},
+    )
+    columns = (Column(shown.grouping.label, "name"), *COLUMNS)
+    if shown.is_compared and shown.grouping.report != "session":
+        columns = (*columns, CHANGE)
     return {
-        "plot": _plot(steps, parts, name, measure),
+        "plot": _plot(steps, parts, shown.name, shown.measure),
         "weekly": len(steps) > MOST_BARS,
         "total": _sum(steps),
         "before": _sum(earlier),
-        "parts": _ranked(
-            _group((part for step in steps for part in step[parts]), name),
-            _group((part for step in earlier for part in step[parts]), name),
-            steps[0]["date"] if steps else "",
-        ),
-        "steps": [{"name": step["date"].replace("T", " "), **_sum([step])} for step in shown],
+        "parts": arrange(rows, columns, arguments, searched=("name",), sort="-cost"),
+        "steps": [{"name": step["date"].replace("T", " "), **_sum([step])} for step in listed],
     }
 
 
@@ -186,21 +217,26 @@ def _group(parts: Iterable[dict[str, Any]], name: Name) -> dict[GroupKey, tuple[
     return groups
 
 
-def _ranked(
-    groups: dict[GroupKey, tuple[GroupName, Steps]], earlier: dict[GroupKey, tuple[GroupName, Steps]], first: str
+def _list_rows(
+    groups: dict[GroupKey, tuple[GroupName, Steps]],
+    earlier: dict[GroupKey, tuple[GroupName, Steps]],
+    logs: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """Return a row for each name, the most expensive first, with its cost in the period before and the query that finds
-    its requests."""
+    """Return a row for each name, the busiest of equal cost first, with its cost in the period before and the query
+    that finds its requests: its filters and those of the period, `logs`."""
     rows = []
     for ident, (named, parts) in groups.items():
-        query = urlencode({**named.filters, "from": first}) if named.filters else ""
+        query = urlencode({**named.filters, **logs}) if named.filters else ""
+        sums = _sum(parts)
         before = _sum(earlier[ident][1])["cost"] if ident in earlier else 0
-        rows.append({"name": named.name, "query": query, "before": before, **_sum(parts)})
-    return sorted(rows, key=_rank)[:SHOWN]
+        change = sums["cost"] / before if before else None
+        tokens = sums["inputTokens"] + sums["outputTokens"]
+        rows.append({"name": named.name, "query": query, "before": before, "change": change, "tokens": tokens, **sums})
+    return sorted(rows, key=_rank)
 
 
-def _rank(summary: dict[str, Any]) -> tuple[int, int, str]:
-    return -summary["cost"], -summary["requestCount"], summary["name"]
+def _rank(summary: dict[str, Any]) -> tuple[int, str]:
+    return -summary["requestCount"], summary["name"]
 
 
 def _credits(services: Services, visitor: Visitor) -> list[tuple[str, int | None]]:

@@ -1,6 +1,7 @@
 """The usage page: the spending by key and person, and the permission to see it."""
 
 import re
+from datetime import date, timedelta
 from html import unescape
 
 import pytest
@@ -8,7 +9,10 @@ from support.management import Person, Tenants
 from support.statement_work import note_statements
 
 from gateway.accounts import keys
+from gateway.clock import DAY_US
 from gateway.metering.rollups.rollup_table import DAILY, Series
+from gateway.metering.usage_table import UsageRecord, raw_id, write_row
+from gateway.store.partitions import id_at
 from gateway.surfaces.console.shown_figures import show_change
 
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
@@ -67,7 +71,7 @@ def test_usage_is_shown_by_key_and_person_and_filtered_by_time_and_project(used:
     assert '<option value="24h" selected>' in by_key and f'value="{owner.project_id}" selected' in by_key
     assert '<th scope="col">Hour</th>' in by_key
     by_person = read(used, owner, "?groupBy=user&timeRange=nonsense")
-    assert '<option value="7d" selected>' in by_person and '<th scope="col">Person</th>' in by_person
+    assert '<option value="7d" selected>' in by_person and ">Person</a></th>" in by_person
     assert read(used, owner, "?timeRange=30d").count("<td>20") == 30
     assert read(used, owner, "?timeRange=365d").count("<td>20") == 1
     foreign = used.client.get(f"/console/usage?projectId={owner.project_id}", headers=cookie(used["rival owner"]))
@@ -85,7 +89,7 @@ def test_keys_of_the_same_name_are_lines_of_their_own(used: Tenants) -> None:
 def test_usage_is_plotted_by_app_and_by_week_of_a_year(used: Tenants) -> None:
     owner = used["acme owner"]
     by_app = read(used, owner, "?groupBy=app&measure=requests&timeRange=24h")
-    assert '<th scope="col">App</th>' in by_app and requests_of(by_app) == 3
+    assert ">App</a></th>" in by_app and requests_of(by_app) == 3
     assert re.search(r"<title>20\S+: 3</title>", by_app) and "Requests by hour" in by_app
     assert re.findall(r">No app named</a></td>\s*<td[^>]*><span title=\"(\d)\"", by_app) == ["3"]
     year = read(used, owner, "?timeRange=365d&measure=tokens")
@@ -133,15 +137,95 @@ def test_usage_of_a_person_in_two_teams_counts_once(used: Tenants) -> None:
     ]
 
 
-def test_a_period_of_days_is_compared_with_the_one_before(used: Tenants) -> None:
-    page = read(used, used["acme owner"], "?timeRange=7d")
-    assert '<th scope="col" class="number">Change</th>' in page and ">new</span>" in page
-    assert "Change</th>" not in read(used, used["acme owner"], "?timeRange=24h")
-    assert (show_change(150, 100), show_change(75, 100), show_change(100, 100)) == ("50 % more", "25 % less", "no more")
-    key = used["acme developer"].key.info
-    of_key = read(used, used["acme developer"], f"?apiKeyId={key.id}")
+def test_days_between_two_dates_are_shown_with_their_requests(used: Tenants) -> None:
+    owner, today = used["acme owner"], date.today()
+    page = read(used, owner, f"?timeRange=custom&from={today - timedelta(days=2)}&to={today}")
+    assert requests_of(page) == 3 and page.count("<td>20") == 3
+    assert f'name="from" value="{today - timedelta(days=2)}"' in page and "than the 3 days" not in page
+    [link] = re.findall(r'href="http://localhost(/console/logs[?][^"]*)"', page)
+    assert link.endswith(f"from={today - timedelta(days=2)}&to={today + timedelta(days=1)}")
+    assert used.client.get(link, headers=cookie(owner)).text.count('class="open"') == 3
+    exchanged = read(used, owner, f"?timeRange=custom&from={today}&to={today - timedelta(days=2)}")
+    assert requests_of(exchanged) == 3
+    long = read(used, owner, f"?timeRange=custom&from=2001-01-01&to={today}")
+    assert requests_of(long) == 3 and f'name="from" value="{today - timedelta(days=365)}"' in long
+    for nonsense in ("x", "", "0001-01-01", "9999-12-31", f"{today}T10:00"):
+        assert "Spend by day" in read(used, owner, f"?timeRange=custom&from={nonsense}&to={nonsense}")
+
+
+def test_names_are_searched_and_sorted(used: Tenants) -> None:
+    owner, developer = used["acme owner"], used["acme developer"]
+    listed = re.compile(r'class="open"[^>]*>([^<]*)</a></td>')
+    names = listed.findall(read(used, owner, "?groupBy=user"))
+    assert len(names) == 2
+    assert listed.findall(read(used, owner, "?groupBy=user&sort=name")) == sorted(names)
+    assert listed.findall(read(used, owner, "?groupBy=user&sort=-name")) == sorted(names, reverse=True)
+    fewest = listed.findall(read(used, owner, "?groupBy=user&sort=requestCount"))
+    assert fewest[0] == "colleague@acme.example"
+    found = read(used, owner, "?groupBy=user&timeRange=30d&q=developer")
+    assert (
+        listed.findall(found) == ["developer@acme.example"]
+        and '<input type="hidden" name="timeRange" value="30d">' in found
+    )
+    assert requests_of(found) == 3
+    key = developer.key.info
+    of_key = read(used, developer, f"?apiKeyId={key.id}")
     assert requests_of(of_key) == 2 and f'<option value="{key.id}" selected>' in of_key
     assert used.client.get(f"/console/usage?apiKeyId={key.id}", headers=cookie(used["rival owner"])).status_code == 403
+
+
+def post_before(tenants: Tenants, who: Person, days: float, tags: str | None = None) -> None:
+    """Add a request of a dollar that a person made some days ago."""
+    at = tenants.services.clock.now_us() - round(days * DAY_US)
+    values = dict.fromkeys(UsageRecord._fields[:20], 0) | {
+        "at": at,
+        "posted_at": tenants.services.clock.now_us(),
+        "request": id_at(at)[:12] + bytes(4),
+    }
+    values |= {"organization": raw_id(who.organization_id), "project": raw_id(who.project_id)}
+    values |= {"api_key": raw_id(who.key.info.id), "member": raw_id(who.member_id)}
+    values |= {"operation": "chat", "asked": "m", "finish": "stop", "source": "", "price_version": ""}
+    values |= {"provider": "sandbox", "served": "sandbox-echo", "cost_nusd": 10**9}
+    row = UsageRecord(**values, tags=tags)
+    tenants.services.store.journal.append(write_row(row)).wait(60)
+    tenants.services.billing.rollups.catch_up()
+
+
+@pytest.mark.parametrize(
+    "period, days",
+    [("1h", 0.05), ("24h", 1.5), ("7d", 8), ("30d", 31), ("365d", 400), ("custom&from={0}&to={0}", 1)],
+)
+def test_every_period_is_compared_with_the_one_before(open_tenants, period: str, days: float) -> None:
+    with open_tenants() as tenants:
+        owner = tenants["acme owner"]
+        tenants.services.billing.ledger.grant(owner.organization_id, 10**9, "pages")
+        tenants.ok("POST", "/v1/chat/completions", owner.key.token, BODY)
+        tenants.services.store.journal.flush(60)
+        tenants.services.billing.rollups.catch_up()
+        query = f"?timeRange={period.format(date.today().isoformat())}"
+        for group in ("model", "user", "app", "session"):
+            assert "Change</a></th>" not in read(tenants, owner, f"{query}&groupBy={group}")
+        post_before(tenants, owner, days, '{"team":"search"}')
+        for group in ("model", "provider", "apiKey", "user", "team", "project", "app"):
+            page = read(tenants, owner, f"{query}&groupBy={group}")
+            assert "Change</a></th>" in page and page.count('title="$1 in the period before"') == 2, group
+        by_tag = read(tenants, owner, f"{query}&groupBy=tag&tag=team")
+        assert "Change</a></th>" in by_tag and ">new</span>" in by_tag
+        by_session = read(tenants, owner, f"{query}&groupBy=session")
+        assert "Change</a></th>" not in by_session and "in the period before" in by_session
+    assert (show_change(150, 100), show_change(75, 100), show_change(100, 100)) == ("50 % more", "25 % less", "no more")
+
+
+def test_a_tag_is_compared_with_its_own_earlier_usage(open_tenants) -> None:
+    with open_tenants() as tenants:
+        for days in (0, 8):
+            post_before(tenants, tenants["acme owner"], days, '{"team":"search"}')
+        post_before(tenants, tenants["acme colleague"], 9, '{"team":"ads"}')
+        page = read(tenants, tenants["acme owner"], "?groupBy=tag&tag=team")
+        assert re.findall(r'title="([^"]+) in the period before">([^<]+)<', page) == [
+            ("$2", "50 % less"),
+            ("$1", "no more"),
+        ]
 
 
 def test_usage_is_stacked_by_tag_and_session_with_links_to_the_requests(open_tenants) -> None:
