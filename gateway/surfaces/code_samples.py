@@ -21,13 +21,21 @@ CREDENTIALS = {
     "session": "LLMGATEWAY_SESSION",
     "operatorToken": "GATEWAY_METRICS_TOKEN",
 }
+# The file in which a sample stores a response that is not meant to be read in a terminal, by its media type.
+STORED = {
+    "audio/*": "speech.mp3",
+    "video/mp4": "video.mp4",
+    "text/csv; charset=utf-8": "export.csv",
+    "application/x-ndjson": "export.jsonl",
+    "text/html": "page.html",
+}
 WIDTH = 96
 LAST = "Service"  # the tag of health checks and the like
 
 
 class SampleRequest(NamedTuple):
     """The example request of an operation. `content` is its media type, "" without a body; `files` are the names of
-    the files of a form by its fields."""
+    the files of a form by its fields. `stored` is the file for its response, "" for one that is printed."""
 
     method: str
     path: str
@@ -35,6 +43,7 @@ class SampleRequest(NamedTuple):
     content: str = ""
     body: Any = None
     files: Mapping[str, str] = {}
+    stored: str = ""
 
 
 def with_samples(document: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +91,7 @@ def read_request(method: str, path: str, operation: Mapping[str, Any]) -> Sample
     schemes = [name for choice in operation.get("security", ()) for name in choice]
     credential = next((CREDENTIALS[name] for name in schemes if name in CREDENTIALS), "")
     path = VARIABLE.sub(lambda match: match[1].upper(), path)
-    request = SampleRequest(method.upper(), path, credential)
+    request = SampleRequest(method.upper(), path, credential, stored=_find_stored(operation))
     contents: dict[str, Any] = operation.get("requestBody", {}).get("content", {})
     for content in (JSON, URLENCODED):
         if content in contents:
@@ -94,6 +103,11 @@ def read_request(method: str, path: str, operation: Mapping[str, Any]) -> Sample
         body = {name: value for name, value in example.items() if name not in files}
         return request._replace(content=MULTIPART, body=body, files=files)
     return request
+
+
+def _find_stored(operation: Mapping[str, Any]) -> str:
+    answer = operation["responses"].get("200", {}).get("content", {})
+    return next((STORED[media] for media in answer if media in STORED), "")
 
 
 def write_curl(request: SampleRequest) -> str:
@@ -111,6 +125,8 @@ def write_curl(request: SampleRequest) -> str:
     elif request.content:
         lines += [f"-F {name}=@{file}" for name, file in request.files.items()]
         lines += [f"-F {name}={value}" for name, value in request.body.items()]
+    if request.stored:
+        lines.append(f"-o {request.stored}")
     return " \\\n  ".join(lines)
 
 
@@ -128,7 +144,10 @@ def write_python(request: SampleRequest) -> str:
         arguments.append(f"{name}={text}")
     call = "".join(f"    {argument},\n" for argument in arguments)
     lines = ["import os", "", "import requests", "", f"response = requests.{request.method.lower()}(\n{call})"]
-    return "\n".join([*lines, "response.raise_for_status()", "print(response.text)"])
+    result = "print(response.text)"
+    if request.stored:
+        result = f'open("{request.stored}", "wb").write(response.content)'
+    return "\n".join([*lines, "response.raise_for_status()", result])
 
 
 def write_typescript(request: SampleRequest) -> str:
@@ -156,4 +175,8 @@ def write_typescript(request: SampleRequest) -> str:
         options.insert(1, f"headers: {{ {', '.join(headers)} }}")
     call = "".join(f"  {option},\n" for option in options)
     lines.append(f"const response = await fetch(`${{process.env.{ADDRESS}}}{request.path}`, {{\n{call}}});")
-    return "\n".join([*lines, "console.log(response.status, await response.text());"])
+    result = "console.log(response.status, await response.text());"
+    if request.stored:
+        lines.insert(0, 'import { writeFile } from "node:fs/promises";\n')
+        result = f'await writeFile("{request.stored}", Buffer.from(await response.arrayBuffer()));'
+    return "\n".join([*lines, result])

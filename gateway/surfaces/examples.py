@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 JSON = "application/json"
+SCIM_JSON = "application/scim+json"
 URLENCODED = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
 TEXT = "text/plain"
@@ -149,7 +150,7 @@ def add_examples(document: dict[str, Any]) -> dict[str, Any]:
 
 def _add_to_contents(sampler: "Sampler", contents: dict[str, Any], answers: bool) -> None:
     for media, content in contents.items():
-        if media in (JSON, URLENCODED):
+        if media in (JSON, SCIM_JSON, URLENCODED):
             content["example"] = sampler.sample(content["schema"], optional=answers)
         elif media == MULTIPART:
             content["example"] = sampler.sample_form(content["schema"])

@@ -55,6 +55,27 @@ def test_a_form_with_a_file_is_sent_as_such(document) -> None:
     assert 'form.append("file", await openAsBlob("audio.mp3"), "audio.mp3");' in sample(document, *UPLOAD, "TypeScript")
 
 
+@pytest.mark.parametrize(
+    "method, path, file",
+    [
+        ("post", "/v1/audio/speech", "speech.mp3"),
+        ("get", "/v1/videos/{video_id}/content", "video.mp4"),
+        ("get", "/logs/export", "export.csv"),
+        ("get", "/oauth/authorize", "page.html"),
+    ],
+)
+def test_sound_video_and_exports_are_stored_in_a_file(document, method: str, path: str, file: str) -> None:
+    words = shlex.split(sample(document, method, path, "curl"))
+    assert words[words.index("-o") + 1] == file
+    assert f'open("{file}", "wb").write(response.content)' in sample(document, method, path, "Python")
+    assert f'await writeFile("{file}",' in sample(document, method, path, "TypeScript")
+
+
+def test_scim_documents_have_an_example(document) -> None:
+    answer = document["paths"]["/scim/v2/Users"]["post"]["responses"]["201"]["content"]["application/scim+json"]
+    assert "userName" in answer["examples"]["example"]["value"]
+
+
 def test_a_management_operation_takes_a_session(document) -> None:
     assert "Bearer $LLMGATEWAY_SESSION" in sample(document, "get", "/orgs", "curl")
 

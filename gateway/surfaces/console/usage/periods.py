@@ -19,7 +19,7 @@ RANGES = {
 }
 
 
-class Period(NamedTuple):
+class UsagePeriod(NamedTuple):
     """A period. `report` are the parameters of the usage report, `logs` those that find its requests in the request
     log, in addition to the first step. `first` and `last` are the days of a period between two dates."""
 
@@ -42,14 +42,14 @@ class Period(NamedTuple):
         return self.name == CUSTOM
 
 
-def read_period(arguments: Mapping[str, str], now_us: int) -> Period:
+def read_period(arguments: Mapping[str, str], now_us: int) -> UsagePeriod:
     """Return the period that the parameters of the page name. Days in the wrong order are exchanged, and a period that
     is longer than a report may be ends with its last day."""
     name = arguments.get("timeRange", "")
     if name not in RANGES:
         name = next(iter(RANGES))
     if name != CUSTOM:
-        return Period(name, RANGES[name], {"timeRange": name}, {})
+        return UsagePeriod(name, RANGES[name], {"timeRange": name}, {})
     today = to_datetime(now_us).astimezone(UTC).date()
     last = _read_day(arguments.get("to", ""), today, today)
     first = _read_day(arguments.get("from", ""), today, last - timedelta(days=DEFAULT_DAYS - 1))
@@ -59,7 +59,7 @@ def read_period(arguments: Mapping[str, str], now_us: int) -> Period:
     label = "day" if days == 1 else f"{days} days"
     dates = {"from": first.isoformat(), "to": last.isoformat()}
     logs = {"to": (last + timedelta(days=1)).isoformat()}
-    return Period(name, label, dates, logs, dates["from"], dates["to"], today.isoformat())
+    return UsagePeriod(name, label, dates, logs, dates["from"], dates["to"], today.isoformat())
 
 
 def _read_day(text: str, today: date, otherwise: date) -> date:

@@ -14,7 +14,7 @@ from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.plots import Plot, build_plot
 from gateway.surfaces.console.shown_figures import round_cost, round_count
 from gateway.surfaces.console.usage.grouping import APPS, GROUPS, Grouping, GroupName
-from gateway.surfaces.console.usage.periods import RANGES, Period, read_period
+from gateway.surfaces.console.usage.periods import RANGES, UsagePeriod, read_period
 from gateway.surfaces.console.usage.tag_steps import list_tags, read_tag_steps, read_tag_sums_before
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.usage_report import MANY, apps_of, usage_of
@@ -48,7 +48,7 @@ GroupKey = tuple[str, str]
 class Shown(NamedTuple):
     """The figures that the page shows; `name` names a part of a report."""
 
-    period: Period
+    period: UsagePeriod
     grouping: Grouping
     measure: str
     name: Name
@@ -151,7 +151,7 @@ def _read_figures(steps: Steps, earlier: Steps, shown: Shown, arguments: Mapping
         _group((part for step in earlier for part in step[parts]), shown.name),
         {"from": steps[0]["date"] if steps else "", **shown.period.logs},
     )
-    columns = (Column(shown.grouping.label, "name"), *COLUMNS)
+    columns: tuple[Column, ...] = (Column(shown.grouping.label, "name"), *COLUMNS)
     if shown.is_compared and shown.grouping.report != "session":
         columns = (*columns, CHANGE)
     return {
