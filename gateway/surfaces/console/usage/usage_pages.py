@@ -14,8 +14,8 @@ from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.plots import Plot, build_plot
 from gateway.surfaces.console.shown_figures import round_cost, round_count
 from gateway.surfaces.console.usage.grouping import APPS, GROUPS, Grouping, GroupName
-from gateway.surfaces.console.usage.periods import RANGES, UsagePeriod, read_period
 from gateway.surfaces.console.usage.tag_steps import list_tags, read_tag_steps, read_tag_sums_before
+from gateway.surfaces.console.usage.usage_period import RANGES, UsagePeriod, read_period
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.usage_report import MANY, apps_of, usage_of
 from gateway.surfaces.visitor import MANAGERS, Visitor
