@@ -19,6 +19,7 @@ from support import npm
 from support.chromium import BROWSER, MISSING, Chromium
 from support.console_walk import follow_links
 from support.demo_usage import add_demo_usage
+from support.factor_pages import walk_second_factor
 from support.gateways import LocalGateway
 from support.one_time_pages import make_one_time_pages
 
@@ -151,6 +152,8 @@ def visit(browser: Chromium, gateway: LocalGateway) -> Iterator[str]:
     browser.ask("Network.setCookie", name="llmgateway.session_token", value=token, url=gateway.address)
     yield from show(browser, gateway, {page.name: page.path for page in once if page.signed_in})
     yield from show(browser, gateway, {**SIGNED_IN, **find_other_pages(gateway, token)})
+    for name in walk_second_factor(browser, gateway.address):
+        yield from show_views(browser, name)
 
 
 def find_other_pages(gateway: LocalGateway, token: str) -> dict[str, str]:
@@ -172,14 +175,19 @@ def show(browser: Chromium, gateway: LocalGateway, pages: dict[str, str]) -> Ite
         browser.open("about:blank")
         browser.open(gateway.address + path)
         browser.wait_for("document.readyState === 'complete' && !!document.querySelector('h1')")
-        for width in WIDTHS:
-            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-            browser.ask("Emulation.setDeviceMetricsOverride", **size)
-            for theme in THEMES if FOLDER or EVERY_VIEW or width == WIDTHS[-1] else THEMES[:1]:
-                features = {"prefers-color-scheme": theme, "prefers-reduced-motion": "reduce"}
-                listed = [{"name": feature, "value": value} for feature, value in features.items()]
-                browser.ask("Emulation.setEmulatedMedia", features=listed)
-                yield f"{name}-{width}-{theme}"
+        yield from show_views(browser, name)
+
+
+def show_views(browser: Chromium, name: str) -> Iterator[str]:
+    """Show the open page at each width and in each theme."""
+    for width in WIDTHS:
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.ask("Emulation.setDeviceMetricsOverride", **size)
+        for theme in THEMES if FOLDER or EVERY_VIEW or width == WIDTHS[-1] else THEMES[:1]:
+            features = {"prefers-color-scheme": theme, "prefers-reduced-motion": "reduce"}
+            listed = [{"name": feature, "value": value} for feature, value in features.items()]
+            browser.ask("Emulation.setEmulatedMedia", features=listed)
+            yield f"{name}-{width}-{theme}"
 
 
 def save(browser: Chromium, path: Path) -> None:

@@ -15,7 +15,7 @@ RANGES = {
     "24h": "24 hours",
     "30d": "30 days",
     "365d": "1 year",
-    CUSTOM: "Between two days",
+    CUSTOM: "Custom",
 }
 
 
