@@ -193,7 +193,7 @@ def post_before(tenants: Tenants, who: Person, days: float, tags: str | None = N
 
 @pytest.mark.parametrize(
     "period, days",
-    [("1h", 0.05), ("24h", 1.5), ("7d", 8), ("30d", 31), ("365d", 400), ("custom&from={0}&to={0}", 1)],
+    [("1h", 130 / 1440), ("24h", 1.5), ("7d", 8), ("30d", 31), ("365d", 400), ("custom&from={0}&to={0}", 1)],
 )
 def test_every_period_is_compared_with_the_one_before(open_tenants, period: str, days: float) -> None:
     with open_tenants() as tenants:
