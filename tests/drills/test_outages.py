@@ -248,7 +248,7 @@ def test_a_rolling_restart_under_open_streams(fleet: Fleet, table: list[Drilled]
             f"Both nodes are restarted in turn under {STREAMS} open streams",
             f"{whole} of {STREAMS} streams whole; {asked.share} new requests",
             "—",
-            log_line(fleet.nodes[0], "leaves after its"),
+            log_line(fleet.nodes[0], "shuts down after its"),
             f"/readyz {draining[0]}: {draining[1].strip()}"
             if draining[0]
             else "/readyz 503: draining, then nothing listens",
