@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, get_args, get_type_hints
 
 from msgspec import Struct, structs
 
@@ -129,13 +129,18 @@ class ProviderPreferences(Struct, frozen=True):
     unread: tuple[str, ...] = ()
 
 
+# The preference among the providers of a model; "" is that of the project.
+Strategy = Literal["", "auto", "price", "throughput", "latency"]
+STRATEGIES: tuple[str, ...] = get_args(Strategy)[1:]
+
+
 class Options(Struct, frozen=True):
     """Options of one request that the gateway itself handles. `mistakes` are the invalid values of its preferences.
 
     `models` are tried in order when the requested model cannot serve.
     """
 
-    routing: Literal["", "auto", "price", "throughput", "latency"] = ""
+    routing: Strategy = ""
     free_models_only: bool = False
     no_reasoning: bool = False
     service_tier: str = ""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from gateway.clock import Clock
 from gateway.configuration.settings import RoutingSettings
 from gateway.neutral.chat import NO_OPTIONS, Options, Requirements
+from gateway.neutral.request import STRATEGIES
 from gateway.routing.auto import DEFAULT_OUTPUT, choose
 from gateway.routing.candidate_filter import COOLDOWN, Allowed, CandidateFilter, Usable
 from gateway.routing.candidates import Candidate
@@ -31,9 +32,9 @@ LOW_UPTIME = "low-uptime-fallback"
 NONE_IGNORED: tuple[str, ...] = ()
 # A pinned provider is considered failing only after this number of outcomes.
 LEAST_JUDGED = 20
-STRATEGIES = {
+WEIGHTS = {
     (strategy, stream, image): weigh(strategy, stream, image)
-    for strategy in ("", "auto", "price", "throughput", "latency")
+    for strategy in ("", *STRATEGIES)
     for stream in (False, True)
     for image in (False, True)
 }
@@ -311,7 +312,7 @@ def chance_of(plan: Plan) -> float:
 
 
 def _weights(request: RouteRequest) -> Weights:
-    return STRATEGIES[request.options.routing, request.requirements.stream, request.requirements.image_output]
+    return WEIGHTS[request.options.routing, request.requirements.stream, request.requirements.image_output]
 
 
 def _has_strategy(options: Options) -> bool:

@@ -4,7 +4,7 @@ their limits and their error messages.
 Chat completions decode them together with their messages. Other surfaces build a mapping of them and `read` it.
 """
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError
@@ -13,11 +13,10 @@ from gateway.errors import InvalidRequest
 from gateway.neutral.parameters import CHAT, Count, Effort, Level, ServiceTier, Temperature, words_in
 from gateway.surfaces.loose import mend_numbers
 from gateway.surfaces.loose_chat import mend
-from gateway.surfaces.model_options import CHOICES as MODEL_CHOICES
 from gateway.surfaces.model_options import Models, ProviderOptions
 from gateway.surfaces.preference_checks import ImageOptions, Routing, Switch
 from gateway.surfaces.request_parameters import with_parameters
-from gateway.surfaces.validation_errors import explain, invalid
+from gateway.surfaces.validation_errors import explain, invalid, words_of
 
 Json = dict[str, Any]
 Name = Annotated[str, Meta(min_length=1)]
@@ -196,16 +195,10 @@ class ChatOptions(GatewayOptions, kw_only=True):
 
 
 # Allowed values by path (without list indexes), for error messages.
-CHOICES = {
-    "tools.type": ("function", "custom", "web_search", "tool_search"),
-    "tool_choice": ("auto", "none", "required", "an object"),
-    "tool_choice.type": ("function", "custom", "web_search", "allowed_tools"),
-    "response_format.type": ("text", "json_object", "json_schema"),
-    **words_in(CHAT),
-    "reasoning.effort": get_args(Effort),
-    "prompt_cache_retention": ("in_memory", "24h"),
-    **MODEL_CHOICES,
-}
+
+
+# Words of parameters in the order of their rows, and of the field that also accepts an object.
+WORDS = {**words_in(CHAT), "tool_choice": ("auto", "none", "required", "an object")}
 
 
 def read(values: Json) -> ChatOptions:
@@ -221,7 +214,7 @@ def read(values: Json) -> ChatOptions:
         try:
             options = msgspec.convert(values, ChatOptions)
         except ValidationError as error:
-            raise explain(str(error), CHOICES) from None
+            raise explain(str(error), {**words_of(ChatOptions), **WORDS}) from None
     check_together(options)
     return options
 

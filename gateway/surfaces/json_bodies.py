@@ -1,7 +1,7 @@
 """JSON bodies of the service's own format, decoded and validated."""
 
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Hashable
+from typing import TypeVar, cast
 
 from msgspec import DecodeError, ValidationError
 from msgspec.json import Decoder
@@ -9,20 +9,20 @@ from msgspec.json import Decoder
 from gateway.configuration.settings import LimitSettings
 from gateway.surfaces import caps
 from gateway.surfaces.loose import decode_again
-from gateway.surfaces.validation_errors import explain, readable
+from gateway.surfaces.validation_errors import explain, readable, words_of
 
 T = TypeVar("T")
 
 
-def read_json(limits: LimitSettings, decoder: Decoder[T], raw: bytes, choices: Mapping[str, tuple[str, ...]]) -> T:
-    """Return the decoded body of a request. `choices` are the allowed words of fields, by name.
+def read_json(limits: LimitSettings, decoder: Decoder[T], raw: bytes) -> T:
+    """Return the decoded body of a request.
 
     Raises InvalidRequest `invalid_json`, `request_too_complex`, or `invalid_parameters` with `param` set.
     """
-    return caps.read(limits, raw, decode_json, decoder, raw, choices)
+    return caps.read(limits, raw, decode_json, decoder, raw)
 
 
-def decode_json(decoder: Decoder[T], raw: bytes, choices: Mapping[str, tuple[str, ...]]) -> T:
+def decode_json(decoder: Decoder[T], raw: bytes) -> T:
     """Decode a body as `read_json` does, after its parts were counted."""
     try:
         return decoder.decode(raw)
@@ -30,7 +30,7 @@ def decode_json(decoder: Decoder[T], raw: bytes, choices: Mapping[str, tuple[str
         try:
             mended: T = decode_again(decoder, raw, error)
         except ValidationError as still:
-            raise explain(str(still), choices) from None
+            raise explain(str(still), words_of(cast(Hashable, decoder.type))) from None
         return mended
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
-        return decode_json(decoder, readable(raw, error), choices)
+        return decode_json(decoder, readable(raw, error))

@@ -53,9 +53,6 @@ class ProviderOptions(Struct, gc=False):
     zdr: Any = None
 
 
-CHOICES = {"provider.sort": ("price", "throughput", "latency"), "provider.sort.by": ("price", "throughput", "latency")}
-
-
 def read_choice(body: Any, preferences: dict[str, Any]) -> dict[str, Any]:
     """Return members of Options: the preferences and what `models` and `provider` of a body say. `routing` takes
     precedence over `provider.sort`."""

@@ -10,10 +10,9 @@ import msgspec
 from msgspec import Meta, Struct, ValidationError
 from msgspec.json import schema_components
 
-from gateway.neutral.request import Mistake, Options
+from gateway.neutral.request import STRATEGIES, Mistake, Options
 from gateway.surfaces.validation_errors import explain
 
-STRATEGIES = ("auto", "price", "throughput", "latency")
 CHOICES = {"routing": STRATEGIES}
 NULL = {"type": "null"}
 

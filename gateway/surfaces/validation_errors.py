@@ -1,10 +1,12 @@
 """Validation errors of bodies, with the dotted path of the field: shared by the surfaces of the hot operations."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, get_args
 
 import msgspec
+from msgspec import inspect
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.cut_pairs import without_halves
@@ -68,6 +70,42 @@ def read_part(param: str, value: Any, kind: Any) -> Any:
 def tags_of(union: Any) -> tuple[str, ...]:
     """Return the values of the tag by which the structs of a union differ."""
     return tuple(kind.__struct_config__.tag for kind in get_args(union))
+
+
+@cache
+def words_of(kind: Any) -> Choices:
+    """Return the words that the fields of a type accept, by path without list indexes: those of its literals, the tags
+    of its structs, and the enumerations of its JSON Schema."""
+    found: dict[str, dict[str, None]] = {}
+    _collect_words(inspect.type_info(kind), "", found, ())
+    return {path: tuple(words) for path, words in found.items()}
+
+
+def _collect_words(info: inspect.Type, path: str, found: dict[str, dict[str, None]], within: tuple[type, ...]) -> None:
+    """Add the words of a type. `within` are the structs around it, which it may contain again."""
+    match info:
+        case inspect.LiteralType(values=values):
+            _add_words(found, path, values)
+        case inspect.UnionType(types=types):
+            for choice in types:
+                _collect_words(choice, path, found, within)
+        case inspect.ListType(item_type=item):
+            _collect_words(item, path, found, within)
+        case inspect.Metadata(type=inner, extra_json_schema=schema):
+            for choice in (schema or {}, *(schema or {}).get("anyOf", ())):
+                _add_words(found, path, choice.get("enum", ()))
+            _collect_words(inner, path, found, within)
+        case inspect.StructType(cls=cls) if cls not in within:
+            if info.tag_field:
+                _add_words(found, f"{path}.{info.tag_field}".lstrip("."), (info.tag,))
+            for field in info.fields:
+                _collect_words(field.type, f"{path}.{field.encode_name}".lstrip("."), found, (*within, cls))
+
+
+def _add_words(found: dict[str, dict[str, None]], path: str, values: Iterable[Any]) -> None:
+    words = [value for value in values if isinstance(value, str)]
+    if words:
+        found.setdefault(path, {}).update(dict.fromkeys(words))
 
 
 def explain(text: str, choices: Choices) -> InvalidRequest:

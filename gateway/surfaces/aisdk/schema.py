@@ -11,7 +11,7 @@ from msgspec.json import Decoder
 
 from gateway.dialects.aisdk import NAME
 from gateway.surfaces.request_parameters import with_parameters
-from gateway.surfaces.validation_errors import explain, readable
+from gateway.surfaces.validation_errors import explain, readable, words_of
 
 Json = dict[str, Any]
 
@@ -273,20 +273,6 @@ class CallOptions(Shape):
 
 DECODER = Decoder(CallOptions)
 # Allowed values by path (without list indexes), for error messages.
-CHOICES = {
-    "prompt.role": ("system", "user", "assistant", "tool"),
-    "tools.type": ("function", "provider", "provider-defined"),
-    "toolChoice.type": ("auto", "none", "required", "tool"),
-    "responseFormat.type": ("text", "json"),
-    "prompt.content.output.type": (
-        "text",
-        "json",
-        "error-text",
-        "error-json",
-        "execution-denied",
-        "content",
-    ),
-}
 
 
 def decode(body: bytes) -> CallOptions:
@@ -295,6 +281,6 @@ def decode(body: bytes) -> CallOptions:
     try:
         return DECODER.decode(body)
     except ValidationError as error:
-        raise explain(str(error), CHOICES) from None
+        raise explain(str(error), words_of(CallOptions)) from None
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
         return decode(readable(body, error))

@@ -1,7 +1,8 @@
 """The body of POST /v1/messages: its schema, its limits, and its error messages."""
 
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Hashable
+from typing import Annotated, Any, Literal, cast
 
 from msgspec import UNSET, DecodeError, Meta, Raw, UnsetType, ValidationError
 from msgspec.json import Decoder
@@ -10,14 +11,13 @@ from gateway.errors import InvalidRequest
 from gateway.neutral.cut_pairs import without_halves
 from gateway.surfaces.anthropic.blocks import Blocks, CacheControl, Name, Shape, TextBlock, ToolUseBlock
 from gateway.surfaces.loose import decode_again
-from gateway.surfaces.model_options import CHOICES as MODEL_CHOICES
 from gateway.surfaces.model_options import Models, ProviderOptions
 from gateway.surfaces.request_parameters import with_parameters
-from gateway.surfaces.validation_errors import explain, invalid, path_of, readable
+from gateway.surfaces.validation_errors import explain, invalid, path_of, readable, words_of
 
 LEAST_BUDGET = 1024  # Anthropic API reference, thinking.budget_tokens
 SEARCH = "web_search_"
-EFFORTS = ("low", "medium", "high", "xhigh", "max")
+OutputEffort = Literal["low", "medium", "high", "xhigh", "max"]
 
 
 class Message(Shape, tag_field="role"):
@@ -104,7 +104,7 @@ class OutputFormat(Shape, tag_field="type", tag="json_schema"):
 
 
 class OutputConfig(Shape):
-    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    effort: OutputEffort | None = None
     format: OutputFormat | None = None
     task_budget: dict[str, Any] | None = None
 
@@ -150,17 +150,6 @@ class MessagesBody(Prompt, kw_only=True):
 
 DECODER = Decoder(MessagesBody)
 COUNT_DECODER = Decoder(Prompt)
-CHOICES = {
-    "messages.role": ("user", "assistant"),
-    "messages.content.type": ("text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking"),
-    "messages.content.source.type": ("base64", "url", "file"),
-    "system.type": ("text",),
-    "tool_choice.type": ("auto", "any", "tool", "none"),
-    "thinking.type": ("enabled", "disabled", "adaptive"),
-    "output_config.effort": EFFORTS,
-    "service_tier": ("auto", "standard_only"),
-    **MODEL_CHOICES,
-}
 OTHER_FORMAT = (
     "This looks like a request in OpenAI's format ({}). POST /v1/messages takes Anthropic's; send this request to "
     "POST /v1/chat/completions."
@@ -220,7 +209,7 @@ def _decode_loose(decoder: Decoder, body: bytes, error: ValidationError) -> Any:
         match = OTHER_KINDS.match(text)
         if match and path_of(text).endswith("type"):
             raise _other_format(f"{path_of(text)} is {match[1]}", path_of(text)) from None
-        raise explain(text, CHOICES) from None
+        raise explain(text, words_of(cast(Hashable, decoder.type))) from None
 
 
 def _other_format(what: str, param: str) -> InvalidRequest:

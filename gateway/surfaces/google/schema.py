@@ -14,7 +14,7 @@ from gateway.neutral.cut_pairs import without_halves
 from gateway.surfaces.google.key_spelling import with_camel_names
 from gateway.surfaces.loose import mend_numbers
 from gateway.surfaces.request_parameters import with_parameters
-from gateway.surfaces.validation_errors import explain, invalid, unreadable
+from gateway.surfaces.validation_errors import explain, invalid, unreadable, words_of
 
 Json = dict[str, Any]
 ROLES = ("user", "model", "function", "tool", "system")
@@ -152,9 +152,6 @@ class CountTokensBody(GenerateBody, kw_only=True):
     generateContentRequest: GenerateBody | None = None
 
 
-CHOICES: dict[str, tuple[str, ...]] = {}
-
-
 def decode(raw: bytes) -> tuple[GenerateBody, Json]:
     """Return the validated body of a request, and the same as the caller wrote it, in camelCase. Raises InvalidRequest
     `invalid_json` or `invalid_parameters` with `param` set."""
@@ -194,7 +191,7 @@ def declarations_of(tool: Json, place: int) -> list[FunctionDeclaration]:
         return msgspec.convert(declared, list[FunctionDeclaration])
     except ValidationError as error:
         text = str(error).replace("`$[", f"`$.tools[{place}].functionDeclarations[")
-        raise explain(text, CHOICES) from None
+        raise explain(text, {}) from None
 
 
 def decode_names(raw: bytes) -> Json:
@@ -230,4 +227,4 @@ def convert(wire: Json, kind: Any) -> Any:
     try:
         return msgspec.convert(wire, kind, strict=False)
     except ValidationError as error:
-        raise explain(str(error), CHOICES) from None
+        raise explain(str(error), words_of(kind)) from None

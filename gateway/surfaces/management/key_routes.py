@@ -12,6 +12,7 @@ from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.accounts.rule_values import RuleInfo
 from gateway.accounts.rules import list_rules
 from gateway.limits.budgets import Status
+from gateway.limits.periods import UNITS
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.answers import (
     ApiKeyAnswer,
@@ -42,9 +43,7 @@ class NewKey(Creating):
     usageLimit = Usd(allow_none=True, about="US dollars in total.")
     periodUsageLimit = Usd(allow_none=True, about="US dollars per period.")
     periodUsageDurationValue = WholeNumber(1, 8760, allow_none=True, about="Length of the period, in units.")
-    periodUsageDurationUnit = OneOf(
-        ("hour", "day", "week", "month"), allow_none=True, about="Unit of the period's length."
-    )
+    periodUsageDurationUnit = OneOf(tuple(UNITS), allow_none=True, about="Unit of the period's length.")
 
 
 class KeyChange(Body):

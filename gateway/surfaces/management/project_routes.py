@@ -4,6 +4,7 @@ from marshmallow import fields
 
 from gateway.accounts import projects
 from gateway.accounts.projects import MARKERS, RANGES, ProjectChange, ProjectInfo, name_markers
+from gateway.neutral.request import STRATEGIES
 from gateway.runtime import webhook_signatures
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.answers import ProjectAnswer
@@ -13,7 +14,6 @@ from gateway.surfaces.validation_schemas import Body, OneOf, TextField, WholeNum
 
 TAG = "Projects"
 MODES = projects.CHOICES["mode"]
-STRATEGIES = ("auto", "price", "throughput", "latency")
 ROUTING = "routing"
 
 

@@ -16,6 +16,7 @@ from gateway.accounts.workload_identities import (
     WorkloadIdentityInfo,
 )
 from gateway.errors import GatewayError, NotFound
+from gateway.limits.periods import UNITS
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.automation_answers import TokenCheckAnswer, WorkloadIdentityAnswer
 from gateway.surfaces.management.key_routes import show_key
@@ -47,9 +48,7 @@ class NewWorkloadIdentity(Creating):
     usageLimit = Usd(allow_none=True, about="US dollars in total.")
     periodUsageLimit = Usd(allow_none=True, about="US dollars per period.")
     periodUsageDurationValue = WholeNumber(1, 8760, allow_none=True, about="Length of the period, in units.")
-    periodUsageDurationUnit = OneOf(
-        ("hour", "day", "week", "month"), allow_none=True, about="Unit of the period's length."
-    )
+    periodUsageDurationUnit = OneOf(tuple(UNITS), allow_none=True, about="Unit of the period's length.")
 
 
 class WorkloadIdentitySettings(Body):

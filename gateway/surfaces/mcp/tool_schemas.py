@@ -1,14 +1,13 @@
 """Arguments of tools as structs, and their JSON Schemas."""
 
 import re
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from gateway.errors import InvalidRequest
-from gateway.surfaces.validation_errors import explain
+from gateway.surfaces.validation_errors import explain, words_of
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -100,20 +99,7 @@ def _explain(text: str, kind: type) -> InvalidRequest:
     if unknown and "$" not in text:
         name = unknown[1][:64]
         return InvalidRequest(f"Unknown argument '{name}'; the API key alone determines the account.", param=name)
-    schema = schema_of(kind)
-    return explain(text, dict(_choices(schema, schema.get("$defs", {}), "")))
-
-
-def _choices(schema: Json, parts: Json, path: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Return the allowed words by path without list indexes; `parts` are the referenced schemas."""
-    if "enum" in schema:
-        yield path, tuple(schema["enum"])
-    if "$ref" in schema:
-        yield from _choices(parts[schema["$ref"].rpartition("/")[2]], parts, path)
-    for one in (*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else ())):
-        yield from _choices(one, parts, path)
-    for name, member in schema.get("properties", {}).items():
-        yield from _choices(member, parts, f"{path}.{name}" if path else name)
+    return explain(text, words_of(kind))
 
 
 def schema_of(kind: type) -> Json:

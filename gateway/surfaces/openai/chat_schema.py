@@ -1,6 +1,6 @@
 """The body of POST /v1/chat/completions: its schema, its limits, and its error messages."""
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, DecodeError, Meta, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
@@ -10,7 +10,7 @@ from gateway.surfaces.chat_options import CacheControl, ChatOptions, Name, Shape
 from gateway.surfaces.loose import read_again, write_again
 from gateway.surfaces.loose_chat import mend
 from gateway.surfaces.model_options import name_model
-from gateway.surfaces.validation_errors import explain, readable
+from gateway.surfaces.validation_errors import explain, readable, words_of
 
 AudioFormat = Literal["wav", "mp3", "aiff", "aac", "ogg", "flac", "m4a", "mpeg", "mpga", "mp4", "pcm", "webm"]
 Speaker = Annotated[str, Meta(max_length=256)]  # a name in a message, which models read
@@ -150,15 +150,6 @@ class OlderBody(ChatBody):
 
 DECODER = Decoder(ChatBody)
 OLDER_DECODER = Decoder(OlderBody)
-# Allowed values by path (without list indexes), for error messages.
-CHOICES = {
-    "messages.role": ("system", "developer", "user", "assistant", "tool"),
-    "messages.content.type": ("text", "image_url", "input_audio", "file", "refusal"),
-    "messages.content.image_url.detail": ("low", "high", "auto", "original"),
-    "messages.content.input_audio.format": get_args(AudioFormat),
-    "messages.tool_calls.type": ("function", "custom"),
-    **chat_options.CHOICES,
-}
 
 
 def decode(body: bytes) -> ChatBody:
@@ -184,4 +175,4 @@ def _decode_loose(body: bytes, error: ValidationError) -> ChatBody:
         name_model(wire)
         return decoder.decode(write_again(wire, error))
     except ValidationError as still:
-        raise explain(str(still), CHOICES) from None
+        raise explain(str(still), {**words_of(ChatBody), **chat_options.WORDS}) from None

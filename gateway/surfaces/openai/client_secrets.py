@@ -16,7 +16,6 @@ from gateway.worker.services import Services
 
 MOST_TOKENS = 16_384
 CHARACTERS_A_TOKEN = 4
-CHOICES = {"expires_after.anchor": ("created_at",), "session.type": (REALTIME, TRANSCRIPTION)}
 
 
 class SecretExpiry(Struct):
@@ -76,7 +75,7 @@ def make_secret(services: Services, inbound: Inbound) -> Outbound:
     context = auth.admit(services, inbound, "realtime")
     inbound.payload = context.payload = None
     try:
-        body = read_json(services.settings.limits, DECODER, inbound.body, CHOICES)
+        body = read_json(services.settings.limits, DECODER, inbound.body)
     except InvalidRequest as error:
         if error.code == InvalidRequest.code:
             error.code = "invalid_request"

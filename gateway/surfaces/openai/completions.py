@@ -28,7 +28,7 @@ from gateway.runtime.threads import compute_if
 from gateway.surfaces import attribution, auth, caps, http_responses, json_bodies
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.model_options import CHOICES, Models, ProviderOptions, read_choice
+from gateway.surfaces.model_options import Models, ProviderOptions, read_choice
 from gateway.surfaces.openai import completions_writer
 from gateway.surfaces.openai.completions_batch import PromptBatch
 from gateway.surfaces.preference_checks import Routing, read_preferences
@@ -139,7 +139,7 @@ def _stream(services: Services, context: RequestContext, request: ChatRequest, e
 def decode(body: bytes) -> CompletionBody:
     """Return the validated body of a request. Raises InvalidRequest `invalid_json` or `invalid_parameters` with `param`
     set."""
-    return json_bodies.decode_json(DECODER, body, CHOICES)
+    return json_bodies.decode_json(DECODER, body)
 
 
 def prompts_of(body: CompletionBody) -> tuple[str, ...]:

@@ -32,7 +32,6 @@ from gateway.worker.services import Services
 
 ID_PREFIX = "embd-"
 LARGE = 1 << 14  # numbers in all vectors; more are written in a thread
-CHOICES = {"encoding_format": ("float", "base64")}
 NO_DTYPES = "output_dtype was left out: vectors contain 32-bit floats."
 Name = Annotated[str, Meta(min_length=1)]
 SOME = {"minItems": 1}
@@ -103,7 +102,7 @@ def embed(services: Services, inbound: Inbound) -> Outbound:
 
 def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsRequest]:
     """Return the validated body and the neutral request. Raises InvalidRequest."""
-    body = decode_json(DECODER, raw, CHOICES)
+    body = decode_json(DECODER, raw)
     inputs = inputs_of(body.input)
     caps.check_inputs(limits, inputs)
     sizes = [len(one.encode("utf-8", "replace")) if isinstance(one, str) else ID_BYTES * len(one) for one in inputs]

@@ -20,7 +20,7 @@ from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.openai.chat_writer import error_frame
 from gateway.surfaces.openai.image_answers import ImageEvent, ImagesAnswer, write, write_events
 from gateway.surfaces.preference_checks import Routing, read_preferences
-from gateway.surfaces.validation_errors import explain, invalid
+from gateway.surfaces.validation_errors import explain, invalid, words_of
 from gateway.worker.services import Services
 
 ID_PREFIX = "img-"
@@ -84,20 +84,12 @@ DECODER = Decoder(ImagesFields)
 EDITS = Decoder(EditsBody)
 ROWS = Decoder(list[Raw] | None)
 ROW = Decoder(dict[str, Any])
-CHOICES = {
-    "quality": ("low", "medium", "high", "auto"),
-    "background": ("transparent", "opaque", "auto"),
-    "output_format": ("png", "jpeg", "webp"),
-    "moderation": ("auto", "low"),
-    "style": ("vivid", "natural"),
-    "input_fidelity": ("high", "low"),
-}
 
 
 def make(services: Services, inbound: Inbound) -> Outbound:
     """Generate images from a prompt, in base64."""
     context = auth.admit(services, inbound, ImagesRequest.operation)
-    body = read_json(services.settings.limits, DECODER, inbound.body, CHOICES)
+    body = read_json(services.settings.limits, DECODER, inbound.body)
     return _answer(services, context, _request(services, context, body, ImagesRequest, (), {}), body.stream)
 
 
@@ -120,7 +112,7 @@ def edit(services: Services, inbound: Inbound) -> Outbound:
 
 def _read_json(services: Services, inbound: Inbound) -> tuple[ImagesFields, tuple[Picture, ...], Marks]:
     """Read a JSON body and decode its images one after the other, since the body holds all of them in memory."""
-    body = read_json(services.settings.limits, EDITS, inbound.body, CHOICES)
+    body = read_json(services.settings.limits, EDITS, inbound.body)
 
     def load(row: Raw, param: str) -> Picture:
         return image_uploads.load(services, inbound, _address_of(row, param), param)
@@ -161,7 +153,7 @@ def _read_form(form: Form) -> tuple[ImagesFields, tuple[Picture, ...], Marks]:
     try:
         body = DECODER.decode(orjson.dumps(values))
     except ValueError as error:
-        raise explain(str(error), CHOICES) from None
+        raise explain(str(error), words_of(DECODER.type)) from None
     pictures: list[Picture] = []
     marks: Marks = {}
     for one in form.files:

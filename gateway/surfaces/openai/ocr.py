@@ -27,11 +27,6 @@ DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,", re.ASCII)
 LARGE = 1 << 18  # characters of base64
 ONE_PAGE = ("image/png", "image/jpeg", "image/webp")  # pages; formats of images other than these may hold several
 LONGEST_PAGES = 8_000  # characters of a list of pages
-PASSED_ON = (
-    *("document", "pages", "include_image_base64", "image_limit", "image_min_size", "bbox_annotation_format"),
-    *("document_annotation_format", "document_annotation_prompt", "table_format", "extract_header", "extract_footer"),
-    *("include_blocks", "confidence_scores_granularity"),
-)
 Address = Annotated[
     str, Meta(extra_json_schema={"pattern": r"^(https?://|data:[A-Za-z0-9_.+-]+/[A-Za-z0-9_.+-]+;base64,)"})
 ]
@@ -81,6 +76,9 @@ class OcrBody(Struct, kw_only=True, gc=False):
     include_blocks: bool | None = None
     confidence_scores_granularity: str | None = None
     routing: Routing = None
+
+
+PASSED_ON = tuple(name for name in OcrBody.__struct_fields__ if name not in ("model", "routing"))
 
 
 class OcrPage(TypedDict):

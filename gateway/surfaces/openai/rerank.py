@@ -66,7 +66,7 @@ class RerankedAnswer(ModelApiAnswer):
 def rerank(services: Services, inbound: Inbound) -> Outbound:
     """Rank the documents by their relevance to the query, the best first."""
     context = auth.admit(services, inbound, RerankRequest.operation)
-    body = read_json(services.settings.limits, DECODER, inbound.body, {})
+    body = read_json(services.settings.limits, DECODER, inbound.body)
     try:
         answer = services.engine.executor.generate(context, read(body, len(inbound.body)))
     except NotSupported as error:

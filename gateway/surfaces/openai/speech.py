@@ -29,10 +29,6 @@ from gateway.worker.services import Services
 ID_PREFIX = "speech-"
 COST = "x-llmgateway-cost"
 ESTIMATED_COST = "x-llmgateway-estimated-cost"
-CHOICES = {
-    "response_format": tuple(FORMATS),
-    "stream_format": ("audio", "sse"),
-}
 Text = Annotated[str, Meta(min_length=1, max_length=100_000)]
 Name = Annotated[str, Meta(min_length=1)]
 
@@ -62,7 +58,7 @@ DECODER = Decoder(SpeechBody)
 def speak(services: Services, inbound: Inbound) -> Outbound:
     """Generate speech from text: the audio file, or a stream of events with its chunks."""
     context = auth.admit(services, inbound, SpeechRequest.operation)
-    body = read_json(services.settings.limits, DECODER, inbound.body, CHOICES)
+    body = read_json(services.settings.limits, DECODER, inbound.body)
     request = read(body)
     stream = services.engine.executor.stream(context, request)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)

@@ -47,7 +47,7 @@ def answer(
     number of images."""
     context = auth.admit(services, inbound, kind.operation)
     raw = inbound.body
-    body: Any = read_json(services.settings.limits, decoder, raw, {})
+    body: Any = read_json(services.settings.limits, decoder, raw)
     sent, units = read(body)
     needs = Requirements(max_tokens=0, prompt_bytes=len(raw), messages=1, units=units, media=count_images(body))
     request = kind(

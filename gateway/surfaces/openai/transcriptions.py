@@ -11,7 +11,7 @@ from gateway.billing.context import RequestContext
 from gateway.engine.executor import StreamedAnswer
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.neutral.events import Batch, Failed, Finished, TextDelta
-from gateway.neutral.request import Options, Requirements
+from gateway.neutral.request import STRATEGIES, Options, Requirements
 from gateway.neutral.transcriptions import (
     TranscriptionInput,
     TranscriptionRequest,
@@ -329,7 +329,7 @@ FORM = {
         "keywords[]": FIELDS,
         "keyterm": FIELDS,
         "languages[]": FIELDS,
-        "routing": {"type": "string", "enum": ["auto", "price", "throughput", "latency"]},
+        "routing": {"type": "string", "enum": list(STRATEGIES)},
     },
 }
 OPERATIONS = tuple(

@@ -20,7 +20,7 @@ from gateway.surfaces.forms import Form, FormLimits, describe_fields, describe_f
 from gateway.surfaces.http import Inbound
 from gateway.surfaces.json_bodies import read_json
 from gateway.surfaces.preference_checks import Routing, read_preferences
-from gateway.surfaces.validation_errors import explain, invalid
+from gateway.surfaces.validation_errors import explain, invalid, words_of
 from gateway.transport.addresses import check_spelling, read_receiver
 from gateway.videos.creation import CallbackOptions
 from gateway.worker.services import Services
@@ -41,7 +41,6 @@ REFERENCE = "input_reference"
 SECRET = "callback_secret"
 MAY_HAVE_SECRET = re.compile(rb"callback_secret|\\u")  # a name may be written with escapes
 SMALL = 1 << 16  # bytes; a longer body may have any number of parts
-CHOICES = {"size": SIZES}
 Address = Annotated[str, Meta(min_length=1, extra_json_schema={"pattern": "^(https?://|data:)"})]
 Link = Annotated[str, Meta(min_length=9, max_length=8192, extra_json_schema={"pattern": "^https://"})]
 
@@ -112,7 +111,7 @@ def read(services: Services, inbound: Inbound, caller: Caller) -> tuple[VideosRe
 
 def _read_json(services: Services, inbound: Inbound) -> VideoFields:
     try:
-        body = read_json(services.settings.limits, DECODER, inbound.body, CHOICES)
+        body = read_json(services.settings.limits, DECODER, inbound.body)
     except GatewayError:
         _hide_secret(inbound.payload)
         raise
@@ -156,7 +155,7 @@ def _read_form(form: Form) -> tuple[VideoFields, Pictures]:
     try:
         body = DECODER.decode(orjson.dumps(values))
     except ValueError as error:
-        raise explain(str(error), CHOICES) from None
+        raise explain(str(error), words_of(DECODER.type)) from None
     pictures: Pictures = {}
     for file in form.files:
         name = file.name.removesuffix("[]")

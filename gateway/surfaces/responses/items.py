@@ -6,7 +6,7 @@ from msgspec import Struct, ValidationError, convert, to_builtins
 
 from gateway.neutral.units import PROVIDER_TOOLS
 from gateway.surfaces.responses import schema
-from gateway.surfaces.validation_errors import either, explain, invalid
+from gateway.surfaces.validation_errors import NUMBERS, either, explain, invalid, words_of
 
 Item = (
     schema.Message
@@ -145,7 +145,9 @@ def _convert(value: dict[str, Any], shape: type[Struct], path: str) -> Any:
     try:
         return convert(value, shape)
     except ValidationError as error:
-        raise explain(_with_place(str(error), path), schema.CHOICES) from None
+        place = NUMBERS.sub("", path)
+        words = {f"{place}.{name}": words for name, words in words_of(shape).items()}
+        raise explain(_with_place(str(error), path), words) from None
 
 
 def _with_place(text: str, path: str) -> str:

@@ -4,16 +4,15 @@ Format: openai/types/responses of the OpenAI SDK (response_create_params.py, res
 tool_param.py).
 """
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
 from gateway.errors import InvalidRequest
-from gateway.neutral.parameters import Count, Effort, Level, ServiceTier, words_in
+from gateway.neutral.parameters import Count, Effort, Level, ServiceTier
 from gateway.surfaces import chat_options
 from gateway.surfaces.json_bodies import decode_json
-from gateway.surfaces.model_options import CHOICES as MODEL_CHOICES
 from gateway.surfaces.model_options import Models, ProviderOptions
 from gateway.surfaces.preference_checks import Routing, Switch
 from gateway.surfaces.request_parameters import with_parameters
@@ -264,20 +263,6 @@ ABSENT = {
     "prompt": "Prompt templates are not supported; send instructions and input.",
 }
 # Allowed values by path (without list indexes), for error messages.
-CHOICES: dict[str, tuple[str, ...]] = {
-    "input.role": ("user", "assistant", "system", "developer"),
-    "input.content.type": ("input_text", "input_image", "input_file", "input_audio", "output_text", "refusal"),
-    "input.output.type": ("input_text", "input_image", "input_file"),
-    "input.content.detail": get_args(Detail),
-    "input.output.detail": get_args(Detail),
-    **words_in("responses"),
-    "reasoning.summary": ("auto", "concise", "detailed"),
-    "text.format.type": ("text", "json_object", "json_schema"),
-    "tools.tools.type": ("function", "custom"),
-    "truncation": ("auto", "disabled"),
-    "prompt_cache_retention": ("in_memory", "24h"),
-    **MODEL_CHOICES,
-}
 
 
 def decode(body: bytes) -> ResponsesBody:
@@ -303,7 +288,7 @@ def decode_compact(body: bytes) -> CompactBody:
 
 
 def _decode(decoder: Decoder, body: bytes) -> Any:
-    decoded = decode_json(decoder, body, CHOICES)
+    decoded = decode_json(decoder, body)
     if decoded.input is None and decoded.previous_response_id is None:
         raise InvalidRequest(MISSING_INPUT, param="input")
     return decoded

@@ -49,7 +49,7 @@ FRAME = Decoder(ClientFrame)
 
 def read(text: bytes) -> ClientFrame:
     """Return a caller's message. InvalidRequest for anything but a known event."""
-    frame: ClientFrame = decode_json(FRAME, text, {})
+    frame: ClientFrame = decode_json(FRAME, text)
     if frame.type not in (CREATE, STEER, ACKNOWLEDGEMENT):
         raise InvalidRequest(f"'type' must be {CREATE}; send one JSON object for each response.", param="type")
     if frame.stream_id is not None and not STREAM_ID.fullmatch(frame.stream_id):

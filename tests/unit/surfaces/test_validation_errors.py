@@ -1,0 +1,33 @@
+"""Words that an error names are those that the fields of the body accept."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Raw, Struct
+
+from gateway.surfaces.openai.images import EditsBody
+from gateway.surfaces.validation_errors import explain, words_of
+
+
+class Leaf(Struct, tag_field="kind", tag="leaf"):
+    size: Literal["small", "large"]
+
+
+class Branch(Struct, tag_field="kind", tag="branch"):
+    parts: "list[Leaf | Branch]"
+
+
+class Tree(Struct):
+    root: Branch
+    order: Annotated[Any, Meta(extra_json_schema={"anyOf": [{"enum": ["up", "down"]}, {"type": "null"}]})] = None
+    rest: Raw = Raw(b"null")
+
+
+def test_words_come_from_literals_tags_and_schemas() -> None:
+    words = words_of(Tree)
+    assert words["root.kind"] == ("branch",) and words["root.parts.kind"] == ("leaf",)
+    assert set(words["root.parts.size"]) == {"small", "large"} and words["order"] == ("up", "down")
+
+
+def test_an_error_names_the_words_of_its_field() -> None:
+    error = explain("Invalid enum value 'ultra' - at `$.quality`", words_of(EditsBody))
+    assert error.param == "quality" and "'ultra' is not one of" in error.message and "standard" in error.message
