@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -52,6 +53,15 @@ class ClickHouseServer:
     def fail(self, fault: str) -> None:
         """Let the next inserts fail: "refuse 2", "lose 1"."""
         (self.folder / "faults").write_text(fault)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let the server accept connections without an answer."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         self._process.kill()

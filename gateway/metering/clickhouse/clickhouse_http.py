@@ -15,6 +15,7 @@ from gateway.transport.upstream_responses import Answer
 NAME = "GATEWAY_ANALYTICS_CLICKHOUSE_URL"
 INSERT_S = 60.0
 QUERY_S = 30.0  # then the database answers a report
+PING_S = 2.0
 MOST_ANSWER = 64 << 20
 LARGE = 1 << 16  # bytes of an answer that is decoded in a thread
 SHOWN = 300  # characters of an error
@@ -94,6 +95,10 @@ class ClickHouse:
     def execute(self, sql: str) -> None:
         """Run a statement without a result."""
         self._post({}, sql.encode())
+
+    def ping(self) -> None:
+        """Do nothing if ClickHouse answers at once."""
+        self._post({}, b"SELECT 1", PING_S)
 
     def insert(self, table: str, lines: bytes, token: str) -> None:
         """Insert rows of JSONEachRow. A repeated insert with the same `token` (not "") is ignored for as long as the

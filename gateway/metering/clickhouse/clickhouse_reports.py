@@ -14,7 +14,7 @@ from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.queries import DAY_MINUTES, TAGS, NotCovered, RollupQuestion, Row, StepColumns
 from gateway.metering.rollups.rollup_table import HOURS, SESSION, Series
 
-CHECK_S = 5.0  # how long a known progress counts
+CHECK_S = 5.0  # how long a known progress and an answer to a ping count
 RETRY_S = 60.0  # how long after a failure no query goes to ClickHouse
 MOST_LAG_US = 5 * MINUTE_US
 HOUR_SQL = f"intDiv(at_us, {HOUR_US})"
@@ -49,9 +49,10 @@ class ClickHouseAnswers:
         if now >= self._asked_at:
             self._asked_at = now + CHECK_S
             try:
+                self._client.ping()
                 self._state = self._sink.state()
             except Unavailable:
-                self._state = None
+                self.leave()
         return self._state is not None and self._state.cursor_us > self._clock.now_us() - MOST_LAG_US
 
     def leave(self) -> None:

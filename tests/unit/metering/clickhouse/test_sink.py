@@ -231,9 +231,15 @@ def test_the_rollups_answer_while_clickhouse_fails_lags_or_lacks_rows(site: Site
     away = open_client(site.transport, "http://127.0.0.1:9/default", site.table)
     assert away is not None
     lost = ClickHouseAnswers(site.sink, away, site.clock)
-    assert lost.is_usable() and ask(lost) == kept and not lost.is_usable()
+    assert not lost.is_usable() and ask(lost) == kept
     client = site.sink.client
     assert client is not None
+    site.server.execute(f"RENAME TABLE {site.table} TO {site.table}_away")
+    failing = ClickHouseAnswers(site.sink, client, site.clock)
+    assert failing.is_usable() and ask(failing) == kept and not failing.is_usable()
+    with site.server.paused():
+        hanging = ClickHouseAnswers(site.sink, client, site.clock)
+        assert not hanging.is_usable() and ask(hanging) == kept
     engine = ClickHouseAnswers(site.sink, client, site.clock)
     site.clock.advance(3600)
     assert not engine.is_usable() and ask(engine) == kept
