@@ -93,9 +93,9 @@ def page_script() -> str:
 
 
 @pytest.fixture
-def browser(tmp_path: Path, page_script: str) -> Iterator[Chromium]:
+def browser(page_script: str) -> Iterator[Chromium]:
     """A browser with a profile for this test."""
-    made = Chromium(tmp_path / "browser")
+    made = Chromium()
     if page_script:
         made.ask("Page.enable")
         made.ask("Page.addScriptToEvaluateOnNewDocument", source=page_script)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import pytest
 from support.chromium import BROWSER, MISSING, Chromium
@@ -30,14 +29,14 @@ def gateway(settings: Callable[..., Settings]) -> Iterator[LocalGateway]:
 
 
 @pytest.fixture
-def people(gateway: LocalGateway, tmp_path: Path) -> Iterator[list[Chromium]]:
+def people(gateway: LocalGateway) -> Iterator[list[Chromium]]:
     """The browsers of the owner and of an admin, who are signed in."""
     store = gateway.services.store
     add_member(store.database, store.control, gateway.organization_id, "admin@acme.example", "admin", actor="test")
     with ExitStack() as stack:
         browsers = []
         for member in list_members(store.database, gateway.organization_id):
-            browser = stack.enter_context(closing(Chromium(tmp_path / member.role)))
+            browser = stack.enter_context(closing(Chromium()))
             token = gateway.services.management.sessions.open(member.user_id).token
             browser.ask("Network.setCookie", name="llmgateway.session_token", value=token, url=gateway.address)
             browsers.append(browser)

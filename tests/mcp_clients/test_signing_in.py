@@ -28,7 +28,7 @@ Open = Callable[[str], None]
 
 
 @pytest.fixture
-def open_page(gateway: GatewayProcess, tmp_path: Path) -> Iterator[Open]:
+def open_page(gateway: GatewayProcess) -> Iterator[Open]:
     """Opens an address as the owner, allows, and goes where that leads: in Chromium, where one is installed."""
     if BROWSER is None:
 
@@ -37,7 +37,7 @@ def open_page(gateway: GatewayProcess, tmp_path: Path) -> Iterator[Open]:
 
         yield follow
         return
-    browser = Chromium(tmp_path / "browser")
+    browser = Chromium()
 
     def allow(address: str) -> None:
         browser.open(address)

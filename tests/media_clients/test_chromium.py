@@ -26,8 +26,8 @@ PLAY = """(() => {
 
 
 @pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Chromium]:
-    made = Chromium(tmp_path / "browser")
+def browser() -> Iterator[Chromium]:
+    made = Chromium()
     yield made
     made.close()
 

@@ -1,10 +1,13 @@
 """A headless Chromium, controlled by the DevTools protocol."""
 
+import atexit
 import itertools
 import json
 import shutil
 import subprocess
+import tempfile
 import urllib.request
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +19,23 @@ BROWSER = next(filter(None, map(shutil.which, NAMES)), None)
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
     *("--no-proxy-server", "--disable-background-networking", "--disable-component-update"),
+    # The pages of other tests must not make a page a background page, which is slow.
+    *("--disable-renderer-backgrounding", "--disable-backgrounding-occluded-windows"),
+    # The suggestions of the address bar are pages themselves, in a process of each window; no test types an address.
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
 )
 MISSING = "no Chromium is installed (Debian: apt-get install chromium)"
 PATIENCE_S = 60
+SHORTEST_PAUSE_S = 0.02
+LONGEST_PAUSE_S = 0.5
 
 
-class Chromium:
-    """A browser with a page and a separate profile."""
+class Connection:
+    """Commands to the browser or to a page at an address of the DevTools protocol."""
 
-    def __init__(self, folder: Path) -> None:
-        command = [str(BROWSER), *FLAGS, "--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    def __init__(self, address: str) -> None:
+        self._line = Client(address)
         self._numbers = itertools.count(1)
-        place = folder / "DevToolsActivePort"
-        with gevent.Timeout(PATIENCE_S, AssertionError("the browser did not start")):
-            while not place.exists() or not place.read_text().strip():
-                gevent.sleep(0.05)
-        port = place.read_text().split()[0]
-        self._line = Client(self._page_at(port))
-
-    def _page_at(self, port: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list") as answer:
-            pages = [one for one in json.loads(answer.read()) if one["type"] == "page"]
-        return str(pages[0]["webSocketDebuggerUrl"])
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
         """Send a command and return its result."""
@@ -48,6 +45,52 @@ class Chromium:
             told = json.loads(self._line.receive(timeout=PATIENCE_S) or "{}")
             if told.get("id") == number:
                 return told.get("result", {})
+
+    def close(self) -> None:
+        self._line.close()
+
+
+class Program:
+    """The running Chromium. A start takes more than a second of processor time, so all tests of a process share one."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="chromium")
+        command = [str(BROWSER), *FLAGS, "--remote-debugging-port=0", f"--user-data-dir={self._folder}", "about:blank"]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        place = Path(self._folder) / "DevToolsActivePort"
+        with gevent.Timeout(PATIENCE_S, AssertionError("the browser did not start")):
+            while not place.exists() or not place.read_text().strip():
+                gevent.sleep(0.05)
+        self.address = f"127.0.0.1:{place.read_text().split()[0]}"
+        with urllib.request.urlopen(f"http://{self.address}/json/version") as answer:
+            self.connection = Connection(json.loads(answer.read())["webSocketDebuggerUrl"])
+
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@cache
+def _program() -> Program:
+    made = Program()
+    atexit.register(made.close)
+    return made
+
+
+class Chromium(Connection):
+    """A page of a new browser: its cookies, storage and cache are separate from those of all others."""
+
+    def __init__(self) -> None:
+        if _program.cache_info().currsize and _program().ended():
+            _program.cache_clear()
+        self._browser = _program().connection
+        self._context = self._browser.ask("Target.createBrowserContext")["browserContextId"]
+        page = self._browser.ask("Target.createTarget", url="about:blank", browserContextId=self._context)
+        super().__init__(f"ws://{_program().address}/devtools/page/{page['targetId']}")
 
     def open(self, address: str) -> None:
         self.ask("Page.navigate", url=address)
@@ -59,10 +102,12 @@ class Chromium:
     def wait_for(self, expression: str, patience_s: float = PATIENCE_S) -> None:
         """Wait until the expression is true in the page."""
         with gevent.Timeout(patience_s, AssertionError(f"{expression} never came true at {self.run('location.href')}")):
+            pause_s = SHORTEST_PAUSE_S
             while not self.run(expression):
-                gevent.sleep(0.05)
+                gevent.sleep(pause_s)
+                # A long wait is a page that computes: each look at it takes time from it.
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def close(self) -> None:
-        self._line.close()
-        self._process.kill()
-        self._process.wait()
+        super().close()
+        self._browser.ask("Target.disposeBrowserContext", browserContextId=self._context)
