@@ -256,7 +256,9 @@ class CallerConnection:
     def close(self) -> None:
         """Close the connection; call it in the greenlet that reads."""
         self._hold(0)
-        if not self.killed:
+        if self.killed:
+            self._queued.flush()  # the error that ends its request; a killed greenlet must not wait
+        else:
             self._queued.finish(LAST_SEND_S)
         self._queued.close()
         if self._readable is not None:

@@ -180,8 +180,10 @@ def test_caller_that_is_gone_before_the_batch_leaves_ends_the_next_send(pair):
         connection.send(b"two")
 
 
-def test_answer_in_the_batch_arrives_although_its_connection_is_closed(pair):
+@pytest.mark.parametrize("killed", [False, True])
+def test_answer_in_the_batch_arrives_although_its_connection_is_closed(pair, killed):
     connection, caller = pair
+    connection.killed = killed
     current_batch().open()
     connection.send(b"the end")
     connection.close()
