@@ -115,7 +115,7 @@ def test_the_cluster_has_two_nodes_with_folders_of_their_own_behind_nginx() -> N
     program = re.search(r"sed '([^']+)'", services["nginx"]["command"][2])
     assert program is not None
     edited = subprocess.run(["sed", program[1], ROOT / "deploy" / "nginx.conf"], capture_output=True, text=True).stdout
-    servers = re.findall(r"server (gateway-\d:4001) max_fails=2 fail_timeout=5s;", edited)
+    servers = re.findall(r"server (gateway-\d:4001) max_fails=2 fail_timeout=1s;", edited)
     assert servers == ["gateway-1:4001", "gateway-2:4001"]
     # The certificate is at the path of the example, and both of its ports are published.
     places = {volume.split(":")[1] for volume in services["nginx"]["volumes"]}
