@@ -28,7 +28,7 @@ def read(limits: LimitSettings, raw: bytes, work: Callable[P, T], *args: P.args,
 def read_measured(
     limits: LimitSettings, raw: bytes, work: Callable[Concatenate[bool, P], T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    """Do the same as `read` for a `work` whose first argument is whether the body is large."""
+    """Return `work(large, …)` as `read` does, where `large` says whether the body is large."""
     if is_large(raw):
         return compute(_read_large, limits, raw, partial(work, True, *args, **kwargs))
     return work(False, *args, **kwargs)

@@ -338,7 +338,7 @@ def test_operations_beside_chat_cost_the_same_whenever_their_callers_leave(start
     assert until(lambda: len(query(gateway, "SELECT 1 FROM usage")) == len(mint.calls))
     rows = query(gateway, "SELECT label, cost_nusd, basis FROM usage")
     assert {row for row in rows if row[1] != CALL_NUSD} == set()
-    # A caller that leaves at once may be gone before the call is sent.
+    # A caller with a short timeout may disconnect before its call is sent.
     assert {row[0] for row in rows} >= {name.replace(" ", "-") for name in cases if patience_s[name] is None}
     assert "The books agree." in gateway.manage("doctor")
 

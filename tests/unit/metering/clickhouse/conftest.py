@@ -29,7 +29,7 @@ def site(
 
 @pytest.fixture
 def archived(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """The site, whose reports are read from ClickHouse."""
+    """A site that reads its reports from ClickHouse."""
     for place in ("job", "purge", "days"):
         monkeypatch.setattr(f"gateway.metering.rollups.{place}.pause", lambda s: None)
     client = site.sink.client
