@@ -161,6 +161,12 @@ class Transport:
         finally:
             reply.close()
 
+    def notify(self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float) -> int:
+        """POST to a webhook and return the status of its response, whose body is not read. Raises like `open`."""
+        reply = self.open("POST", url, headers, body, deadline=self._now() + timeout_s)
+        reply.close()
+        return reply.status
+
     def fetch(
         self,
         url: str,

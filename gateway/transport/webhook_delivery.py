@@ -11,7 +11,6 @@ ATTEMPTS = 8
 FIRST_S = 30.0
 LONGEST_S = 3600.0
 TIMEOUT_S = 10.0
-MOST_ANSWER = 65_536
 
 
 class Delivered(NamedTuple):
@@ -28,12 +27,12 @@ def deliver(transport: Transport, url: str, secret: str, event_id: str, body: by
     if secret:
         headers |= sign(secret, event_id, now_us // SECOND_US, body)
     try:
-        answer = transport.request("POST", url, headers, body, timeout_s=TIMEOUT_S, max_bytes=MOST_ANSWER)
+        status = transport.notify(url, headers, body, timeout_s=TIMEOUT_S)
     except GatewayError as error:
         return Delivered(error.upstream_status, error.message)
-    if 200 <= answer.status < 300:
-        return Delivered(answer.status, "")
-    return Delivered(answer.status, f"it answered {answer.status}")
+    if 200 <= status < 300:
+        return Delivered(status, "")
+    return Delivered(status, f"it answered {status}")
 
 
 def next_wait_us(attempts: int) -> int | None:

@@ -34,7 +34,7 @@ class Receiver:
     """Records what comes and checks its signature, as a library would."""
 
     def __init__(self) -> None:
-        self.status, self.secret = "200 OK", ""
+        self.status, self.secret, self.body = "200 OK", "", b""
         self.events: list[dict[str, Any]] = []
         self.ids: list[str] = []
 
@@ -49,7 +49,7 @@ class Receiver:
         self.events.append(json.loads(body))
         self.ids.append(ident)
         start(self.status, [])
-        return [b""]
+        return [self.body]
 
 
 @pytest.fixture
@@ -148,6 +148,20 @@ def test_a_test_is_sent_at_once_and_shows_what_came_back(workers, hooks, first, 
     assert workers().test(first, made.id) == (False, "it answered 404")
     with pytest.raises(NotFound):
         workers().test("org_other", made.id)
+
+
+def test_a_webhook_that_accepts_with_a_long_page_gets_the_alert_once(
+    workers, hooks, first, receiver, address, clock
+) -> None:
+    receiver.secret = hooks.add(first, address, actor="test").secret
+    receiver.body = b"x" * 1_000_000
+    alerts = workers()
+    alerts.note(REFUSED)
+    alerts.spread()
+    for _ in range(2):
+        alerts.deliver()
+        clock.advance(3601)
+    assert len(receiver.events) == 1
 
 
 def test_addresses_inside_are_guarded_as_any_upstream(hooks, first, database, clock, address) -> None:
