@@ -118,7 +118,7 @@ def test_results_of_several_processes_are_reported_like_those_of_one(tmp_path: P
     assert "SKIPPED" in output and "not today" in output and "UserWarning: be warned" in output
 
 
-def test_several_processes_stop_at_the_first_failure_where_that_is_asked(tmp_path: Path) -> None:
+def test_several_processes_stop_at_the_first_failure_when_requested(tmp_path: Path) -> None:
     (tmp_path / "test_two.py").write_text("")
     code, output = run_shared(tmp_path, "--processes=1", "-x")
     assert code == 1 and "1 failed" in output and "stopping after 1 failures" in output, output

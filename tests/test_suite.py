@@ -174,7 +174,7 @@ def imported_early(path: Path) -> list[str]:
     ]
 
 
-def test_no_module_takes_something_of_such_a_library_as_soon_as_it_is_imported() -> None:
+def test_no_module_imports_names_of_late_libraries_directly() -> None:
     """`import anthropic`, and `anthropic.types.Message` in the function; modules of types alone are late too."""
     types = {TESTS / f"{name.replace('.', '/')}.py" for name in late_imports.LATE if name.startswith("fakes.")}
     own = {TESTS / "support" / "described.py"}  # which its tests import late

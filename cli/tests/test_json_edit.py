@@ -62,7 +62,7 @@ def test_a_byte_order_mark_stays_first() -> None:
     assert merged('\ufeff{"a": 1}', {"a": 2}, allow_comments=False) == '\ufeff{"a": 2}'
 
 
-def test_a_true_is_not_taken_for_a_one() -> None:
+def test_true_is_not_confused_with_one() -> None:
     assert merged('{"a": 1}', {"a": True}) == '{"a": true}'
 
 

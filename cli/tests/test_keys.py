@@ -33,7 +33,7 @@ def test_the_token_is_shown_once_with_a_warning(client: Client, account: Account
     assert account.list_keys()["Plain"]["projectId"] == account.project_id
 
 
-def test_the_description_is_asked_for(client: Client, account: Account) -> None:
+def test_the_description_is_requested(client: Client, account: Account) -> None:
     with client.terminal("keys", "create") as terminal:
         terminal.answer("Description:", "Typed")
         terminal.end()

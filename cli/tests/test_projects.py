@@ -52,7 +52,7 @@ def test_no_placeholder_is_left_in_a_project(signed_out: Client, template: str) 
     assert texts and not any("{{" in text for text in texts)
 
 
-def test_name_is_asked_for_on_a_terminal_and_required_elsewhere(signed_out: Client) -> None:
+def test_the_name_is_prompted_for_on_a_terminal_and_required_elsewhere(signed_out: Client) -> None:
     with signed_out.terminal("init", "--no-install") as terminal:
         terminal.answer("The project's name:", "typed")
         terminal.end()

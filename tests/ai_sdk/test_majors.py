@@ -166,7 +166,7 @@ def test_documents_and_audio_by_url_reach_the_vendors_that_load_them(scene: Scen
 
 @pytest.mark.parametrize("vendor", ["openai", "google"])
 @pytest.mark.parametrize("sound", [{"$bytes": WAV}, WAV], ids=["bytes", "base64"])
-def test_sound_reaches_the_vendors_that_hear(scene: Scene, major: int, vendor: str, sound: object) -> None:
+def test_sound_reaches_vendors_that_accept_it(scene: Scene, major: int, vendor: str, sound: object) -> None:
     scene.script(vendor, Say("A bell."))
     content = [{"type": "text", "text": "What?"}, {"type": "file", "data": sound, "mediaType": "audio/wav"}]
     told = scene.sdks[major].ask("text", able(vendor), messages=[{"role": "user", "content": content}])

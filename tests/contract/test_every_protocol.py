@@ -87,7 +87,7 @@ def test_caller_and_vendor_get_what_the_golden_says(
 @pytest.mark.parametrize(
     ("surface", "vendor", "name"), [way for way in WAYS if CASES[way.values[0]][way.values[2]].streams]
 )
-def test_a_stream_shows_what_the_whole_answer_tells(
+def test_a_stream_shows_the_same_as_the_whole_answer(
     stage: ContractGateway, surface: str, vendor: str, name: str
 ) -> None:
     case = CASES[surface][name]

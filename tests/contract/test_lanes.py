@@ -99,7 +99,7 @@ def _shared(view: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize(("surface", "name"), LANES)
-def test_relayed_is_what_is_built_anew(
+def test_a_relayed_stream_equals_one_that_is_built(
     stage: ContractGateway, rebuilt: Callable[[], None], surface: str, name: str, streamed: bool
 ) -> None:
     case = CASES[surface][name]

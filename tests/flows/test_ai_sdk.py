@@ -246,7 +246,7 @@ def test_a_wrong_option_is_named_as_the_caller_wrote_it(
     assert told.status_code == 400 and told.json["error"]["param"] == param and upstream.calls == []
 
 
-def test_options_of_our_own_win_and_cannot_change_what_is_asked(here: Caller, upstream: FakeOpenAI) -> None:
+def test_our_own_options_win_and_cannot_change_the_request(here: Caller, upstream: FakeOpenAI) -> None:
     own = {
         "temperature": 0.9,
         "reasoning": {"effort": "low"},

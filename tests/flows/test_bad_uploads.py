@@ -123,17 +123,17 @@ def test_no_form_at_all(gateway, operation, kind):
 
 
 @pytest.mark.parametrize("operation", [HEAR, TRANSLATE], ids=lambda one: one.path)
-def test_two_files_where_one_is_taken(gateway, operation):
+def test_two_files_where_one_is_allowed(gateway, operation):
     assert send(gateway, operation, operation.form(times=2))[:2] == (400, "too_many_parts")
 
 
-def test_more_pictures_than_are_taken(gateway):
+def test_more_pictures_than_allowed(gateway):
     status, code, _ = send(gateway, PAINT, PAINT.form(times=17))
     assert (status, code) in ((400, "invalid_parameters"), (400, "too_many_parts"))
 
 
 @ALL
-def test_more_fields_than_are_taken(gateway, operation):
+def test_more_fields_than_allowed(gateway, operation):
     many = {f"f{number}": "x" for number in range(300)}
     assert send(gateway, operation, operation.form(**many))[:2] == (400, "too_many_parts")
 

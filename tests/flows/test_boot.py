@@ -113,7 +113,7 @@ def test_a_reload_takes_new_keys_and_fails_no_request(twins: tuple[GatewayProces
     assert '"groq"' in get(gateway, "/v1/models?available=true")[1], "keys are read anew"
 
 
-def test_workers_that_cannot_serve_what_a_reload_wants_take_no_request(twins: tuple[GatewayProcess, Path]) -> None:
+def test_workers_that_cannot_apply_a_reload_accept_no_request(twins: tuple[GatewayProcess, Path]) -> None:
     """A wrong key is known only where the store is opened: the workers before go on until it is mended."""
     gateway, _ = twins
     before = gateway.workers()
@@ -154,7 +154,7 @@ def test_a_first_start_with_a_broken_catalogue_is_one_line_a_mistake(tmp_path: P
     assert "telepathy" in told and "north.toml" in told
 
 
-def test_a_taken_port_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named_with_a_remedy(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         told = start_in_vain(tmp_path, PORT=str(taken.getsockname()[1]))
     assert "is in use" in told and "set PORT" in told and not (tmp_path / "data" / "gateway.db").exists()

@@ -184,7 +184,7 @@ def test_followers_of_a_stream_get_it_as_it_comes(cached, upstream):
     assert len({job.value[1].id for job in jobs}) == 1
 
 
-def test_the_one_who_asked_first_may_hang_up_and_the_others_read_on(cached, upstream):
+def test_the_first_caller_can_hang_up_and_the_others_read_on(cached, upstream):
     upstream.script(Answer("One two three four five six", piece=3, gap_s=0.05))
     messages = unique()
     client = OpenAI(base_url=cached.url, api_key=cached.key, max_retries=0)

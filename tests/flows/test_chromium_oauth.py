@@ -74,7 +74,7 @@ def test_the_official_client_calls_every_tool_once_its_person_allowed_it_in_the_
     assert not any(result.is_error for result in results), results
 
 
-def test_a_person_decides_in_a_real_browser_and_the_application_hears_of_it(
+def test_a_person_decides_in_a_real_browser_and_the_application_gets_the_result(
     process: Callable[..., GatewayProcess], browser: Chromium
 ) -> None:
     gateway = process(GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD)

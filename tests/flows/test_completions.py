@@ -74,7 +74,9 @@ def filling(share: Share, filler: Filler) -> LocalGateway:
     ("model", "path"),
     [("deepseek/deepseek-v4.1-flash", "/beta/completions"), ("mistral/codestral-latest", "/v1/fim/completions")],
 )
-def test_a_provider_that_fills_gaps_is_asked_so(filling: LocalGateway, filler: Filler, model: str, path: str) -> None:
+def test_a_provider_that_fills_gaps_gets_the_parameter_for_it(
+    filling: LocalGateway, filler: Filler, model: str, path: str
+) -> None:
     client = OpenAI(base_url=filling.url, api_key=filling.key, max_retries=0)
     ask = {"model": model, "prompt": "def f(", "suffix": "):", "max_tokens": 50, "temperature": 0.2}
     whole = client.completions.create(**ask)

@@ -314,7 +314,7 @@ def test_a_management_operation_is_added_with_its_command(outside, settings, mon
         ),
     ],
 )
-def test_an_extension_that_cannot_be_taken_ends_the_start(outside, settings, text, told) -> None:
+def test_an_extension_that_cannot_be_loaded_ends_the_start(outside, settings, text, told) -> None:
     (outside / "acme_broken.py").write_text(text)
     with pytest.raises(SettingsError, match=told), local_gateway(settings, GATEWAY_SERVER_EXTENSIONS="acme_broken"):
         pass

@@ -223,7 +223,7 @@ def test_a_speed_or_place_that_is_not_offered_is_left_out_in_words(
         ("max_tool_calls", 3),
     ],
 )
-def test_a_cached_response_is_not_given_to_who_asks_for_more(
+def test_a_cached_response_is_not_returned_to_a_request_for_more(
     client: OpenAI, gateway: LocalGateway, vendor: FakeVendor, field: str, value: Any
 ) -> None:
     store = gateway.services.store
@@ -235,7 +235,7 @@ def test_a_cached_response_is_not_given_to_who_asks_for_more(
     assert len(vendor.responses.calls) == 2
 
 
-def test_a_cached_message_is_not_given_to_who_asks_for_citations(
+def test_a_cached_message_is_not_returned_to_a_request_for_citations(
     claude: anthropic.Anthropic, gateway: LocalGateway, maker: FakeAnthropic
 ) -> None:
     store = gateway.services.store

@@ -238,12 +238,12 @@ def check_rows(gateway: GatewayProcess, operation: Operation, seed: int) -> None
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("operation", [SPEECH, TRANSCRIPT], ids=["speech", "transcripts"])
-def test_sound_costs_what_was_delivered_or_told(process, services, operation, seed) -> None:
+def test_sound_costs_the_delivered_or_reported_usage(process, services, operation, seed) -> None:
     gateway = process(LLM_OPENAI_BASE_URL=services.url, **ENVIRONMENT)
     check_rows(gateway, operation, seed)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_response_of_a_session_costs_what_was_delivered_or_told(process, sessions, seed) -> None:
+def test_a_response_of_a_session_costs_the_delivered_or_reported_usage(process, sessions, seed) -> None:
     gateway = process(LLM_OPENAI_BASE_URL=sessions.url, **ENVIRONMENT)
     check_rows(gateway, RESPONSE, seed)

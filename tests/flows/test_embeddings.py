@@ -252,7 +252,7 @@ def test_a_spent_key_is_refused_before_anything_is_sent(gateway, upstream) -> No
     assert upstream.calls == []
 
 
-def test_relayed_is_what_is_built_anew(gateway, upstream, monkeypatch) -> None:
+def test_a_relayed_stream_equals_one_that_is_built(gateway, upstream, monkeypatch) -> None:
     relayed = post(gateway, dimensions=5, user="me").json()["data"]
     from gateway.surfaces.openai import embeddings
 

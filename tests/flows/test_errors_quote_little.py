@@ -41,7 +41,7 @@ CASES: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_an_error_is_short_however_long_what_it_is_about(gateway: LocalGateway, number: int) -> None:
+def test_an_error_about_a_long_value_is_short(gateway: LocalGateway, number: int) -> None:
     method, path, body = CASES[number]
     headers = {"Authorization": f"Bearer {gateway.key}", "x-request-id": "mine"}
     with httpx.Client(timeout=30, headers=headers) as http:

@@ -137,7 +137,7 @@ def with_token(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> dict[s
     return {"Authorization": "Bearer scrape-me"}
 
 
-def test_metrics_count_what_was_asked_and_used(own_gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_count_requests_and_usage(own_gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     client = OpenAI(base_url=own_gateway.url, api_key=own_gateway.key, max_retries=0)
     client.chat.completions.create(model="openai/gpt-4o-mini", messages=[{"role": "user", "content": "x"}])
     own_gateway.app.background.run("books")

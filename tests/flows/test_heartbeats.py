@@ -66,9 +66,7 @@ def ai_lines_of(gateway: LocalGateway) -> list[str]:
         return [line for line in answer.iter_lines() if line]
 
 
-def test_the_ai_sdk_hears_comments_alone_and_warnings_still_come_first(
-    patient: LocalGateway, upstream: FakeOpenAI
-) -> None:
+def test_the_ai_sdk_ignores_comments_and_warnings_still_come_first(patient: LocalGateway, upstream: FakeOpenAI) -> None:
     upstream.script(Answer("At last.", silence_s=0.5, gap_s=0.2))
     lines = ai_lines_of(patient)
     parts = [line for line in lines if line != ": keep-alive"]

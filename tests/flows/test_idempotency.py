@@ -100,7 +100,7 @@ def test_after_a_limit_or_overload_the_same_request_is_served_when_it_comes_agai
     assert send(gateway, http).headers["idempotent-replayed"] == "true" and len(upstream.calls) == 2
 
 
-def test_prompts_that_were_answered_are_not_asked_again_for_one_that_met_a_limit(
+def test_answered_prompts_are_not_sent_again_when_another_meets_a_limit(
     gateway: LocalGateway, upstream: FakeOpenAI, http
 ) -> None:
     upstream.script(Answer("fine"), Answer(status=429))

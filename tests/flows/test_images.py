@@ -83,7 +83,7 @@ def test_several_pictures_reach_vendors_that_take_json(gateway, upstream):
     assert (refused["param"], refused["code"]) == ("images", "unsupported_input")
 
 
-def test_several_pictures_and_a_mask_go_where_they_are_taken(gateway, sdk, upstream):
+def test_several_pictures_and_a_mask_go_to_models_that_accept_them(gateway, sdk, upstream):
     sdk.images.edit(model=OPENAI, prompt="Join them", image=[("a.png", PNG), ("b.png", PNG)], mask=("m.png", PNG))
     assert set(upstream.calls[-1].files) == {"image[]", "mask"}
     with pytest.raises(openai.BadRequestError) as caught:
@@ -320,7 +320,7 @@ def call_tool(gateway: LocalGateway, name: str, **arguments: Any) -> dict[str, A
         return http.post(f"{gateway.url.removesuffix('/v1')}/mcp", json=message).json()["result"]
 
 
-def test_the_tools_take_every_ratio_and_tell_what_was_left_out(gateway, upstream):
+def test_the_tools_accept_every_ratio_and_report_dropped_options(gateway, upstream):
     made = call_tool(gateway, "generate-alt-image", prompt="A boat", aspect_ratio="5:4")
     assert [block["type"] for block in made["content"]] == ["image"]
     assert upstream.calls[-1].body["generationConfig"]["imageConfig"] == {"aspectRatio": "5:4"}

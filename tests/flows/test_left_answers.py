@@ -159,7 +159,7 @@ def test_a_worker_that_shuts_down_waits_for_the_usage_of_answers_left(start) -> 
     assert the_row(gateway)[:4] == ("client_disconnect", DRAINED, PROMPT, 5)
 
 
-def test_a_worker_whose_grace_period_ends_bills_what_came(start) -> None:
+def test_a_worker_whose_grace_period_ends_bills_the_received_part(start) -> None:
     port = free_port()
     gateway = start(SHUTDOWN_GRACE_PERIOD_MS="4000", GATEWAY_METRICS_PORT=str(port))
     leave(ask(gateway, "/v1/chat/completions", "tokens:50 pause:60", stream=True), b"word")

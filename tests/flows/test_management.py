@@ -94,7 +94,7 @@ def test_the_log_of_requests_holds_no_token_of_an_invitation(process: Callable[.
     assert "/console/invitation" in running.log() and made["token"] not in running.log()
 
 
-def test_a_second_factor_own_sessions_and_whose_a_limit_is_work_on_both_stores(gateway: LocalGateway) -> None:
+def test_second_factors_sessions_and_owners_of_limits_work_on_both_stores(gateway: LocalGateway) -> None:
     desk, other = SignedInOwner(gateway.address), SignedInOwner(gateway.address)
     key = desk.make_key(usageLimit="0.5")
     desk("PATCH", f"/keys/api/limit/{key['id']}", {"usageLimit": "5"})

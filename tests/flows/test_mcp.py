@@ -136,7 +136,7 @@ def test_every_answer_forbids_caching(visitor: Visitor) -> None:
         assert "mcp-session-id" not in answer.headers
 
 
-def test_a_key_in_its_own_header_is_taken(visitor: Visitor, gateway: LocalGateway) -> None:
+def test_a_key_in_its_own_header_is_accepted(visitor: Visitor, gateway: LocalGateway) -> None:
     assert visitor.send(key="", x_api_key=gateway.key).json() == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
@@ -197,7 +197,7 @@ def test_a_version_of_tomorrow_gets_the_newest(visitor: Visitor) -> None:
     assert visitor.ask("initialize", protocolVersion="2026-07-28")["result"]["protocolVersion"] == "2025-11-25"
 
 
-def test_a_page_may_call_and_is_asked_first(visitor: Visitor) -> None:
+def test_a_page_may_call_after_a_preflight_request(visitor: Visitor) -> None:
     origin = {"Origin": "http://localhost:6274"}
     asked = visitor.send("OPTIONS", key="", Access_Control_Request_Method="POST", **origin)
     assert asked.status_code == 204 and "POST" in asked.headers["access-control-allow-methods"]

@@ -63,7 +63,7 @@ def visitor(share: Share, door: TlsDoor, upstream_environment: dict[str, str], t
     return Visitor(gateway)
 
 
-def test_a_chat_is_asked_there_with_the_callers_key(visitor: Visitor, door: TlsDoor, upstream: FakeOpenAI) -> None:
+def test_a_chat_is_sent_there_with_the_callers_key(visitor: Visitor, door: TlsDoor, upstream: FakeOpenAI) -> None:
     upstream.script(Answer("Good day.", prompt=7, completion=3))
     answer = visitor.send(body=_call("chat", temperature=1, max_tokens=40, **CHAT), **SOURCES).json()["result"]
     assert text(answer) == "Good day.\n\n---\nTokens: 7 prompt, 3 completion, 10 total"

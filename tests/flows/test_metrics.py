@@ -255,7 +255,7 @@ def test_promtool_takes_scrapes_rules_their_tests_and_the_dashboards_queries(pro
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_promtool_takes_what_a_scrape_gets(promtool: str, text: str) -> None:
+def test_promtool_accepts_the_scraped_metrics(promtool: str, text: str) -> None:
     checked = run(promtool, "check", "metrics", input=text)
     assert checked.returncode in (0, 3), checked.stderr
 

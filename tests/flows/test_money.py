@@ -177,7 +177,7 @@ def test_a_paid_route_refuses_an_organization_without_credits(gateway, mint: Fak
 
 
 @pytest.mark.parametrize("operation", PAID, ids=lambda one: one.path)
-def test_a_paid_route_asked_again_under_its_key_is_answered_again_and_billed_once(
+def test_a_repeated_paid_request_under_its_key_is_answered_again_and_billed_once(
     gateway: LocalGateway, mint: FakeUpstream, operation
 ) -> None:
     first, again = (send(gateway, operation, {"Idempotency-Key": "once"}) for _ in range(2))

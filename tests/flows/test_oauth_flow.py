@@ -50,7 +50,7 @@ def test_an_application_gets_in_and_stays_until_it_leaves(gateway: Tenant, app: 
     assert app.refresh(fresh["refresh_token"]).json()["error"] == "invalid_grant"
 
 
-def test_registration_shows_what_was_kept_and_leaves_out_what_is_not_there(gateway: Tenant, app: App) -> None:
+def test_registration_shows_stored_members_and_leaves_out_absent_ones(gateway: Tenant, app: App) -> None:
     told = app.answer.json()
     assert app.answer.status_code == 201 and "no-store" in app.answer.headers["cache-control"]
     assert told["redirect_uris"] == [BACK] and told["token_endpoint_auth_method"] == "none"
@@ -74,7 +74,9 @@ def test_registration_shows_what_was_kept_and_leaves_out_what_is_not_there(gatew
         ({"token_endpoint_auth_method": "private_key_jwt"}, "invalid_client_metadata"),
     ],
 )
-def test_registration_says_what_is_wrong(gateway: Tenant, app: App, metadata: dict[str, Any], error: str) -> None:
+def test_a_refused_registration_names_the_mistake(
+    gateway: Tenant, app: App, metadata: dict[str, Any], error: str
+) -> None:
     answer = App(gateway.address, **metadata).answer
     assert (answer.status_code, answer.json()["error"]) == (400, error) and answer.json()["error_description"]
 
@@ -102,7 +104,7 @@ def test_a_denial_is_reported_to_the_application(app: App, person: Person) -> No
     assert told["iss"] == app.base and "code" not in told
 
 
-def test_the_page_shows_who_asks_for_what_and_lets_choose_among_ones_own_keys(
+def test_the_page_shows_application_and_scopes_and_offers_the_persons_keys(
     gateway: Tenant, app: App, person: Person
 ) -> None:
     page = person.open(app.address())
@@ -305,7 +307,7 @@ def test_authorizations_and_revocations_are_in_the_audit_log(gateway: Tenant, ap
     assert not any(secret in str(told) for secret in tokens.values() if str(secret).startswith("llmg"))
 
 
-def test_too_many_registrations_looks_and_asks_from_one_address_wait(
+def test_too_many_registrations_and_requests_from_one_address_wait(
     gateway: Tenant, app: App, person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from gateway.surfaces.console import authorize

@@ -90,7 +90,7 @@ def kinds(events: list[Any]) -> list[str]:
     return [event.type for event in events]
 
 
-def test_text_is_answered_in_sound_with_its_transcript_and_paid_by_what_the_provider_counts(gateway, fake) -> None:
+def test_text_is_answered_in_sound_with_its_transcript_and_billed_by_the_providers_count(gateway, fake) -> None:
     fake.turns = [Turn("Blue.")]
     with talk(gateway) as caller:
         seen = caller.ask("What color is the sky?")
@@ -392,7 +392,7 @@ def test_events_and_items_without_a_counterpart_are_named(gateway, fake) -> None
     assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD]
 
 
-def test_a_model_that_is_asked_to_begin_begins(gateway, fake) -> None:
+def test_a_model_that_is_told_to_speak_first_does(gateway, fake) -> None:
     with talk(gateway) as caller:
         caller.session.response.create(response={"instructions": "Greet the caller."})
         caller.until("response.done")
@@ -412,7 +412,7 @@ def test_a_connection_that_the_provider_ends_is_followed_by_one_that_goes_on(gat
     assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD] * 2
 
 
-def test_a_turn_that_is_cut_off_ends_the_session_and_is_paid_by_what_came(gateway, fake) -> None:
+def test_a_turn_that_is_cut_off_ends_the_session_and_is_billed_by_the_received_part(gateway, fake) -> None:
     fake.turns = [Turn(cuts=True)]
     with talk(gateway) as caller:
         caller.say("Hello")
@@ -524,7 +524,7 @@ def test_a_call_is_reported_in_time_while_the_microphone_is_open(gateway, fake) 
         microphone.kill()
 
 
-def test_the_result_of_a_call_that_was_taken_back_is_refused_by_name(gateway, fake) -> None:
+def test_the_result_of_a_removed_call_is_refused_by_name(gateway, fake) -> None:
     fake.turns = [Turn("", calls=(("look", {}),)), Turn("Yes?")]
     with talk(gateway) as caller:
         caller.session.session.update(session={"type": "realtime", "tools": [LOOK]})

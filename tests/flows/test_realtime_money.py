@@ -403,7 +403,7 @@ def test_text_after_sound_is_reserved_when_a_response_is_requested(gateway, fake
     assert overran(gateway) == [False]
 
 
-def test_an_output_limit_that_is_lifted_is_lifted_of_what_is_reserved(gateway, fake) -> None:
+def test_a_raised_output_limit_raises_the_reservation(gateway, fake) -> None:
     def play(talk: Conversation) -> None:
         updated(talk)
         answer(talk, 1, spoken(10, 10))

@@ -109,7 +109,7 @@ def test_an_answer_that_is_given_again_is_reported_too(
     assert "replayed" not in first and again["replayed"] is True and "cost_usd" not in again
 
 
-def test_neither_secrets_nor_what_was_said_are_in_a_line(
+def test_neither_secrets_nor_messages_are_in_a_line(
     gateway: LocalGateway, upstream: FakeOpenAI, client: OpenAI, lines: Callable[[], Lines]
 ) -> None:
     ask(client)

@@ -140,7 +140,7 @@ def test_a_caller_who_hangs_up_is_distinguished(gateway: LocalGateway) -> None:
     assert (found["status"], found["error"]) == (200, "request_cancelled")
 
 
-def test_a_request_that_failed_everywhere_shows_what_its_caller_was_told(settings, tmp_path: Path) -> None:
+def test_a_request_that_failed_everywhere_shows_the_error_of_its_caller(settings, tmp_path: Path) -> None:
     with local_gateway(settings, **write_mint(tmp_path / "catalogue", "http://127.0.0.1:9/v1")) as gateway:
         answer = send(gateway, CHAT, "Hello", "failed")
         found = look_up(gateway, "failed")

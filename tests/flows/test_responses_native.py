@@ -233,7 +233,7 @@ TOOLS = [
 ]
 
 
-def test_a_relayed_answer_keeps_what_only_its_vendor_says(sdk: OpenAI, vendor: FakeVendor) -> None:
+def test_a_relayed_answer_keeps_fields_of_its_vendor(sdk: OpenAI, vendor: FakeVendor) -> None:
     counted = {"input_tokens": 9, "input_tokens_details": {"image_tokens": 0, "text_tokens": 9}}
     drew = {**counted, "output_tokens": 7, "total_tokens": 16}
     own = {"tool_usage": {"image_gen": drew, "web_search": {"num_requests": 0}}, "temperature": 1.0, "top_p": 0.98}
@@ -339,7 +339,7 @@ def test_another_vendor_with_the_api_is_relayed_to(grok: OpenAI, vendor: FakeVen
     assert found.choices[0].message.content == "Hello." and len(vendor.responses.calls) == 2
 
 
-def test_tools_that_another_vendors_api_does_not_know_are_written_anew(grok: OpenAI, vendor: FakeVendor) -> None:
+def test_tools_that_another_vendors_api_does_not_know_are_rewritten(grok: OpenAI, vendor: FakeVendor) -> None:
     nested = {"type": "namespace", "name": "files", "description": "Files.", "tools": [FUNCTION]}
     made = grok.responses.create(model="xai/grok-4.5", input="Hello", tools=[nested])
     assert made.output_text == "Hello." and not vendor.responses.calls

@@ -150,7 +150,7 @@ def test_a_parsed_stream_of_one_byte_writes_is_whole(sdk: OpenAI, service: FakeR
     assert [json.loads(item.arguments)["city"] for item in final.output] == ["Oslo", "Rome"]
 
 
-def test_an_answer_that_failed_there_is_metered_by_what_it_counted(
+def test_an_answer_that_failed_there_is_metered_by_its_usage(
     sdk: OpenAI, relaying: LocalGateway, service: FakeResponses
 ) -> None:
     service.script(Answer(failed="server_error", prompt=1000, completion=500))

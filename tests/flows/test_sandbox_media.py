@@ -32,7 +32,7 @@ def sdk(installation: LocalGateway) -> OpenAI:
 
 
 @pytest.mark.parametrize("format", ["png", "jpeg", "webp"])
-def test_every_format_of_images_decodes_and_is_as_large_as_asked(sdk: OpenAI, format: Any) -> None:
+def test_every_format_of_images_decodes_and_has_the_requested_size(sdk: OpenAI, format: Any) -> None:
     size: Any = "200x120"
     one, two = (
         Image.open(io.BytesIO(b64decode(answer.data[0].b64_json)))

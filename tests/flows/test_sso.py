@@ -278,7 +278,7 @@ def test_a_rotated_key_is_found_and_the_old_one_ends(
     assert "could not be signed in" in refused(tenant, third, third.to_callback("linking"))
 
 
-def test_a_response_counts_once_and_in_the_browser_that_asked(
+def test_a_response_counts_once_and_in_the_browser_that_requested_it(
     tenant: Tenant, browser: Browser, provider: FakeIdentityProvider, alice: Account
 ) -> None:
     callback = browser.to_callback("linking")

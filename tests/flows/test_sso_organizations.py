@@ -344,7 +344,7 @@ def test_a_person_is_checked_after_sign_out_where_the_provider_is_required(compa
     assert use_key(tenant, key).status_code == 200
 
 
-def test_a_refresh_token_that_ends_with_the_session_at_the_provider_suspends_nobody(
+def test_a_refresh_token_that_ends_with_the_session_at_the_provider_suspends_no_account(
     tenant: Tenant, provider: FakeIdentityProvider
 ) -> None:
     company = Company(tenant, provider, scopes=["openid", "email"])

@@ -87,7 +87,7 @@ def test_every_vendor_answers_and_is_billed_to_the_nano_dollar(
         assert row.cost_nusd == estimated
 
 
-def test_documents_come_the_best_first_and_as_many_as_are_wanted(installation):
+def test_documents_come_best_first_up_to_the_requested_number(installation):
     answer = post(
         installation,
         "/rerank",

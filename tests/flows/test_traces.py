@@ -137,7 +137,7 @@ def test_neither_content_nor_secrets_are_sent(
         assert secret not in text
 
 
-def test_nothing_is_there_and_nothing_is_sent_while_it_is_off(
+def test_nothing_exists_and_nothing_is_sent_while_it_is_off(
     settings: Callable[..., Settings], upstream: FakeOpenAI
 ) -> None:
     environment = {"LLM_OPENAI_API_KEY": "sk-x", "LLM_OPENAI_BASE_URL": upstream.url}

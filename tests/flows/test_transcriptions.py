@@ -65,7 +65,7 @@ def post(
 
 
 @pytest.mark.parametrize("model", COSTS)
-def test_every_vendor_hears_and_is_billed_to_the_nano_dollar(gateway, sdk, upstream, model):
+def test_every_vendor_gets_sound_and_is_billed_to_the_nano_dollar(gateway, sdk, upstream, model):
     answer = sdk.audio.transcriptions.create(model=model, file=("talk.bin", SOUND))
     assert answer.text == HEARD
     call = upstream.calls[-1]

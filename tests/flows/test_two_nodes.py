@@ -63,7 +63,7 @@ def test_status_distinguishes_the_nodes_of_one_host(cluster: Cluster) -> None:
         assert len([name for name in names if f":{node.port} (process " in name]) == 1
 
 
-def test_a_deactivated_key_is_refused_and_an_activated_one_taken(cluster: Cluster) -> None:
+def test_a_deactivated_key_is_refused_and_an_activated_one_accepted(cluster: Cluster) -> None:
     key = cluster.make_key()
     assert cluster.ask(key["token"]) == OPEN
     cluster.desk("PATCH", f"/keys/api/{key['id']}", {"status": "inactive"})

@@ -125,7 +125,7 @@ def add_key(gateway: LocalGateway, provider: str, most_nusd: int) -> str:
     return gateway.services.management.provider_keys.add(gateway.organization_id, draft, actor="operator").id
 
 
-def test_another_provider_begins_what_the_first_does_not_take(gateway, studios):
+def test_another_provider_begins_a_video_that_the_first_refuses(gateway, studios):
     studios.broken = {"cheap"}
     answer = begin(gateway)
     assert (answer.status_code, answer.headers["x-llmgateway-attempts"]) == (200, "2")
@@ -139,7 +139,7 @@ def test_another_provider_begins_what_the_first_does_not_take(gateway, studios):
     assert {path.split("/")[1] for method, path, *_ in studios.calls if method == "GET"} == {"dear"}
 
 
-def test_without_the_store_no_provider_is_asked(gateway, studios, monkeypatch):
+def test_without_the_store_no_provider_is_called(gateway, studios, monkeypatch):
     admit = Settlements.admit
 
     def admit_and_lose(*given):
@@ -270,7 +270,7 @@ def test_a_video_that_is_finished_is_not_canceled_and_is_paid(gateway, studios):
     assert end_of(gateway, job["id"])["usage"]["cost"] == CHEAP / 1e9
 
 
-def test_a_job_whose_provider_is_overloaded_is_not_said_to_go_on(gateway, studios):
+def test_a_job_whose_provider_is_overloaded_is_not_reported_as_running(gateway, studios):
     job = begin(gateway).json()
     studios.broken = {"cheap"}
     assert call(gateway, "DELETE", f"/videos/{job['id']}").status_code in (502, 529)

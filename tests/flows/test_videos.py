@@ -99,7 +99,7 @@ def test_other_operations_of_the_official_client_do_not_exist(gateway, sdk):
             ask()
 
 
-def test_a_video_is_paid_once_when_it_is_there(gateway):
+def test_a_video_is_billed_once_when_it_is_finished(gateway):
     job = begin(gateway)
     assert left_of(gateway)[1] >= COST and usage_of(gateway) == []
     done = end_of(gateway, job["id"])

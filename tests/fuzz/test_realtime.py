@@ -40,7 +40,7 @@ HOLDERS = {"session.update": "session", "transcription_session.update": "session
 @given(st.sampled_from(sorted(BEGINS)), EVENTS, st.sampled_from(["realtime", "transcription"]), LOCKS, st.booleans())
 @example("session.update", {"session": {"model": []}}, "realtime", SessionLock(), False)
 @example("response.create", {"response": {"model": {}}}, "realtime", SessionLock(), False)
-def test_an_event_of_a_caller_is_refused_or_becomes_one_that_says_what_was_checked(kind, wire, of, lock, heard) -> None:
+def test_an_event_of_a_caller_is_refused_or_passed_on_in_its_checked_form(kind, wire, of, lock, heard) -> None:
     events = OpenAIEvents(of, frozenset(("gpt-realtime",)), str, lock, LIMITS)
     events.transcription_model = "whisper-1" if heard else ""
     try:

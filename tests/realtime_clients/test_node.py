@@ -42,7 +42,7 @@ def given(scene: Scene) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("client", ["openai_ws", "openai_websocket", "openai_websocket_secret"])
-def test_openais_client_reads_an_answer_and_what_it_used(given, client: str) -> None:
+def test_openais_client_reads_an_answer_and_its_usage(given, client: str) -> None:
     assert given[client]["kinds"] == ["session.created", *ANSWER] and given[client]["usage"] == USAGE
 
 
@@ -51,7 +51,7 @@ def test_openais_client_reads_a_transcript_of_a_session_that_names_its_model_lat
 
 
 @pytest.mark.parametrize(("client", "protocol"), [("ws", ""), ("websocket", "realtime"), ("ai_sdk", "realtime")])
-def test_a_websocket_closes_as_it_was_told(given, client: str, protocol: str) -> None:
+def test_a_websocket_closes_with_the_given_code(given, client: str, protocol: str) -> None:
     found = given[client]
     assert (found["kinds"], found["code"], found["protocol"]) == (["session.created", *ANSWER], 1000, protocol)
 

@@ -85,7 +85,7 @@ def test_helm_takes_the_chart(values: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("version", KUBERNETES)
 @pytest.mark.parametrize("values", [PLAIN, WHOLE, TRIAL], ids=["plain", "whole", "trial"])
-def test_kubernetes_takes_what_it_makes(render: Callable[..., Made], values: dict[str, Any], version: str) -> None:
+def test_kubernetes_accepts_its_output(render: Callable[..., Made], values: dict[str, Any], version: str) -> None:
     made = render(values)
     assert len(made) >= 5
     for one in made.values():
@@ -95,7 +95,7 @@ def test_kubernetes_takes_what_it_makes(render: Callable[..., Made], values: dic
 
 @pytest.mark.slow
 @pytest.mark.parametrize("port", [9464, 0])
-def test_the_operator_of_prometheus_takes_what_is_for_it(render: Callable[..., Made], port: int) -> None:
+def test_the_operator_of_prometheus_accepts_its_resources(render: Callable[..., Made], port: int) -> None:
     """Every field has the right type, and there is no unknown field, which would be dropped."""
     models = pytest.importorskip("cloudcoil.models.prometheus_operator.v1")
     made = render({**WHOLE, "metrics": {**WHOLE["metrics"], "port": port}})
@@ -183,7 +183,7 @@ def test_the_gateway_takes_the_settings_that_a_pod_gives_it(render: Callable[...
     assert warm.run(command, {**given, "GATEWAY_SERVER_BODIES": "1"}).returncode == 1
 
 
-def test_probes_ask_what_they_should(render: Callable[..., Made]) -> None:
+def test_probes_send_the_right_requests(render: Callable[..., Made]) -> None:
     one = container(render(PLAIN))
     paths = {name: one[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
     assert paths == {"startup": "/livez", "liveness": "/livez", "readiness": "/readyz"}

@@ -87,7 +87,7 @@ CHANGES: dict[str, tuple[Callable, type[GatewayError]]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_key_that_was_taken_away_is_refused_at_once_by_another_worker(company, worker, name: str) -> None:
+def test_a_removed_key_is_refused_at_once_by_another_worker(company, worker, name: str) -> None:
     change, refusal = CHANGES[name]
     authentication = company.authentication(worker)
     made = company.make_key()
@@ -155,7 +155,7 @@ def test_a_refusal_tells_a_providers_key_from_one_that_might_be_ours(small_compa
         small_company.authentication().caller(token)
 
 
-def test_an_unknown_token_asks_the_store_once_and_a_malformed_one_never(small_company) -> None:
+def test_an_unknown_token_is_looked_up_once_and_a_malformed_one_never(small_company) -> None:
     database = CountingDatabase(small_company.database)
     authentication = Authentication(database, Steady(), small_company.secrets, small_company.clock)
     for token in ["llmgtwy_unknown", "two words here", ""] * 5:

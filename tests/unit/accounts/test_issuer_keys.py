@@ -116,7 +116,7 @@ def test_unknown_key_ids_cannot_cause_a_flood_of_fetches(keys: IssuerKeys, web: 
     assert len(web.requests) == 2
 
 
-def test_an_unavailable_issuer_is_asked_again_only_after_a_while(web: Web, key: RSAKey, clock: Any) -> None:
+def test_an_unavailable_issuer_is_called_again_only_after_a_while(web: Web, key: RSAKey, clock: Any) -> None:
     web.documents.clear()
     keys = IssuerKeys(web.fetch, MemoryStore(), clock)
     for _ in range(5):

@@ -77,7 +77,7 @@ def test_an_inactive_key_whose_expiry_passed_is_not_activated(company) -> None:
         keys.update(company.database, company.control, made.info.id, keys.Change("activate"), **BY)
 
 
-def test_an_expiry_can_be_taken_away(company) -> None:
+def test_an_expiry_can_be_removed(company) -> None:
     made = company.make_key(expires_at_us=company.clock.now_us() + 60 * SECOND_US)
     change = keys.Change(expiry=keys.Expiry(None))
     assert keys.update(company.database, company.control, made.info.id, change, **BY).expires_at_us is None

@@ -189,7 +189,7 @@ def test_a_custom_provider_that_did_not_change_stays_the_same_object(company) ->
     assert custom.providers_of(company.organization_id)["own"].models == ({"id": "a"},)
 
 
-def test_a_custom_name_is_taken_once(company) -> None:
+def test_a_custom_name_can_be_used_once(company) -> None:
     custom = CustomProviders(company.database, company.control)
     custom.add(company.organization_id, "own", "https://example.com", **BY)
     with pytest.raises(Conflict):

@@ -88,7 +88,7 @@ def test_a_created_user_is_a_member_with_an_account_without_password(directory: 
     assert entries[0].actor == "scim_1"
 
 
-def test_members_without_values_are_seen_by_their_address_and_taken_over(directory: Directory) -> None:
+def test_members_without_values_are_found_by_their_address_and_adopted(directory: Directory) -> None:
     owner = directory.find(directory.company.member_id)
     assert (owner.user_name, owner.managed) == ("owner@example.com", False)
     taken = directory.users.create(directory.client, UserValues("boss", "owner@example.com", name="New name"))

@@ -63,7 +63,7 @@ def test_a_deactivated_account_is_refused_by_name(sessions, user_id, company) ->
     assert caught.value.code == "account_deactivated"
 
 
-def test_the_other_sessions_end_when_asked(sessions, user_id) -> None:
+def test_the_other_sessions_end_on_request(sessions, user_id) -> None:
     kept, other = sessions.open(user_id), sessions.open(user_id)
     assert sessions.close_others(user_id, kept.info.id) == 1
     assert sessions.find(kept.token)

@@ -104,7 +104,7 @@ def test_groups_of_several_sources_count_together(acme) -> None:
     assert acme.role() == "developer"
 
 
-def test_what_people_gave_by_hand_stays(acme) -> None:
+def test_grants_made_by_hand_stay(acme) -> None:
     acme.rule("eng", role="developer", team_ids=(acme.team,))
     teams.set_team_member(*acme.at, acme.team, acme.bea.id, True, **BY)
     second = members.add_member(*acme.at, acme.id, "second@example.com", "owner", **BY)

@@ -15,7 +15,7 @@ def make_run(number: int, target: str, p50: int, **more) -> dict:
     return {**base, "whole": times, "first": times, "delay": none, **more}
 
 
-def test_added_time_is_taken_against_the_direct_run_of_the_same_round():
+def test_added_time_is_relative_to_the_direct_run_of_the_same_round():
     runs = [make_run(0, "direct", 10), make_run(0, "gateway", 30), make_run(1, "direct", 500)]
     runs += [make_run(1, "gateway", 530), make_run(2, "direct", 20), make_run(2, "gateway", 45)]
     row = report.summarize(runs)["plain"]["gateway"]
@@ -61,7 +61,7 @@ def test_a_peer_that_cannot_keep_up_does_not_spoil_the_run():
     assert report.count_errors(results_of([make_run(0, "direct", 10), make_run(0, "litellm", 10, errors=3)])) == 0
 
 
-def test_errors_are_counted_and_told():
+def test_errors_are_counted_and_reported():
     results = results_of([make_run(0, "direct", 10, errors=3)])
     assert report.count_errors(results) == 3
     assert "3 answers were not good" in report.write_text(results)

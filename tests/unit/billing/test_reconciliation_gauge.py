@@ -45,7 +45,7 @@ def test_every_worker_reports_the_measurement_of_one_worker(one, start_billing):
     assert 0 < other.gauges()["ledger_drift_age_seconds"][1] < 10
 
 
-def test_measuring_rests_in_proportion_to_what_it_took(one):
+def test_measuring_pauses_in_proportion_to_its_cost(one):
     drift = drift_of(one)
     drift.measure()
     lose(one, 7)

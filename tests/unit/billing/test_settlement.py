@@ -219,7 +219,7 @@ def test_an_attempt_that_was_never_sent_leaves_no_row(one, account):
     assert one.rows() == [] and one.intents.open_count() == 0
 
 
-def test_a_hang_up_bills_what_was_seen(one, account):
+def test_a_hang_up_bills_the_part_that_was_delivered(one, account):
     settlement = begun(one, account)
     gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect", output_length=40)
     gone.usage = Usage(input=10, output=1)

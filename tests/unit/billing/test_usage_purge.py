@@ -160,7 +160,7 @@ def test_a_worker_that_dies_after_its_rows_were_removed_is_not_billed_for_them_a
     assert books.count("usage") == 0 and doctor(books.database) == []
 
 
-def test_an_hour_that_is_purged_by_half_is_no_difference_and_may_be_computed_anew(books, used, monkeypatch):
+def test_an_hour_that_is_purged_by_half_is_no_difference_and_can_be_computed_again(books, used, monkeypatch):
     monkeypatch.setattr(module, "STEP_ROWS", 3)
     monkeypatch.setattr(module, "ROUND_STEPS", 1)
     assert books.purge.run() == 3

@@ -152,7 +152,7 @@ def test_the_state_follows_the_dates(day, state):
     assert state_on(mapping, day) == state
 
 
-def test_a_swap_forgets_what_was_derived():
+def test_a_swap_discards_derived_values():
     holder = CurrentCatalogue(CATALOGUE)
     assert holder.remember("a", lambda: 1) == holder.remember("a", lambda: 2) == 1
     holder.swap(load(sandbox=False))

@@ -3,7 +3,7 @@ from gateway.catalogue.loader import load
 CATALOGUE = load()
 
 
-def test_a_description_says_what_a_model_reads_does_and_takes():
+def test_a_description_lists_inputs_abilities_and_parameters_of_a_model():
     assert CATALOGUE.models["o1"].description == (
         "o1 is a reasoning model by OpenAI, released in December 2024. It reads text, images and PDF files. "
         "It supports tool calls and structured output. It takes up to 200,000 tokens and writes up to 100,000."

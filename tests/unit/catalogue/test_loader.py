@@ -50,7 +50,7 @@ def test_a_provider_is_one_file(folder):
     assert own.providers["example"].version_path == "/v1"
 
 
-def test_a_search_costs_what_the_provider_takes_where_the_mapping_names_no_price(folder):
+def test_a_search_costs_the_providers_price_if_the_mapping_names_none(folder):
     searching = PROVIDER.replace("tools = true", "web_search = true").replace("[[", 'search_price = "0.01"\n\n[[', 1)
     tiered = searching.replace('00079" }', '00079", tiers = [{ up_to = 9 }, { prompt = "0.1", web_search = "0.02" }] }')
     files = {"providers/example.toml": tiered, "models/some.toml": MODEL}
@@ -59,7 +59,7 @@ def test_a_search_costs_what_the_provider_takes_where_the_mapping_names_no_price
     assert [tier.rates.web_search for tier in prices.tiers] == [10_000_000_000_000, 20_000_000_000_000]
 
 
-def test_tools_cost_what_the_provider_takes_where_it_serves_the_responses_api(folder):
+def test_tools_cost_the_providers_price_where_it_serves_the_responses_api(folder):
     tools = 'tool_prices = { file_search = "0.0025", code_session = "0.03" }\n\n[['
     for able, prices in (("true", (2_500_000_000_000, 30_000_000_000_000)), ("false", (None, None))):
         text = PROVIDER.replace("tools = true", f"responses_api = {able}").replace("[[", tools, 1)

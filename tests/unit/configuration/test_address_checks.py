@@ -17,7 +17,7 @@ BOTH = ("https", "http")
         "HTTPS://API.EXAMPLE.COM",
     ],
 )
-def test_an_address_that_can_be_one_is_taken(url):
+def test_a_valid_address_is_accepted(url):
     assert url_problem(url, BOTH) == ""
 
 

@@ -213,7 +213,7 @@ def test_a_worker_without_a_live_row_reads_for_every_check(make_control, cut, cl
     assert cut.reads >= before + 3
 
 
-def test_listeners_hear_of_each_change_even_when_one_of_them_fails(make_control):
+def test_listeners_get_each_change_even_when_one_of_them_fails(make_control):
     control, heard = make_control(), []
     control.on_change(lambda version: 1 / 0)
     control.on_change(heard.append)

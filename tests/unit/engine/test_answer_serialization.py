@@ -63,7 +63,7 @@ def test_a_batch_reads_back_as_it_was_without_its_silence():
     assert read_batch(write_batch([*BATCH[:3], Heartbeat(), *BATCH[3:]])) == BATCH
 
 
-def test_no_type_is_taken_for_another():
+def test_no_type_is_confused_with_another():
     assert write_result(ChatResult((Choice((Text("x"),), "stop"),))) != write_result(
         ChatResult((Choice((Refusal("x"),), "stop"),))
     )

@@ -73,7 +73,7 @@ def test_the_generic_custom_key_needs_an_address():
     assert (offer.mapping.external_id, offer.provider.address) == ("custom", "https://own.example/v1")
 
 
-def test_the_only_model_of_the_generic_key_is_taken_unnamed():
+def test_the_only_model_of_the_generic_key_is_used_without_its_name():
     key = generic(base_url="https://own.example/v1", allowed_models=("llama",))
     assert make_routes(keys=(key,)).custom_model("custom", "").mapping.external_id == "llama"
 

@@ -148,7 +148,7 @@ def test_streams_of_several_answers_are_not_held(clock: Clock) -> None:
     assert heal_stream(run_of(clock, stream=True, n=2), batches) is batches
 
 
-def test_a_caller_who_waits_for_held_text_hears_of_it(clock: Any) -> None:
+def test_a_caller_who_waits_for_held_text_gets_a_comment(clock: Any) -> None:
     clock.freeze()
     batches = heal_stream(run_of(clock, stream=True), Batches([Started()], *[[TextDelta("x")]] * 3, [END]))
     assert next(batches) == [Started()]

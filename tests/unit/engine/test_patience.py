@@ -41,7 +41,7 @@ def test_an_answer_of_which_neither_times_nor_a_limit_are_known_is_waited_for(pl
     assert planner.patience_s(NORTH, request_of(), FIRST_BYTE_S) == math.inf
 
 
-def test_a_known_model_has_a_few_times_what_its_answers_take(planner):
+def test_a_known_model_reserves_a_few_times_its_usual_answer(planner):
     learn(planner, 100, *[16.0] * LEAST_SEEN)
     assert planner.patience_s(NORTH, request_of(100), FIRST_BYTE_S) == USUAL_TIMES * 16.0
     assert planner.patience_s(SOUTH, request_of(100), FIRST_BYTE_S) == FIRST_BYTE_S + 100 / SLOW

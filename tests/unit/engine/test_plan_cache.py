@@ -76,13 +76,13 @@ def test_plans_by_chance_or_by_turn_are_not_cached(made):
     assert found(made) is None
 
 
-def test_a_prompt_that_might_not_fit_is_planned_anew():
+def test_a_prompt_that_might_not_fit_is_planned_again():
     made = plan(reason=SINGLE, context=1000, max_tokens=500)
     assert found(made, size=1999) == "planned"
     assert found(made, size=2000) is None
 
 
-def test_a_price_step_and_large_prompts_end_what_a_plan_is_good_for():
+def test_a_price_step_and_large_prompts_end_the_validity_of_a_plan():
     assert range_of(plan(steps=((200, None),)), 10) == (0, 800)
     assert range_of(plan(steps=((200, None),)), 900) == (804, LARGE_PROMPT_TOKENS * 4)
     assert range_of(plan(), 10) == (0, LARGE_PROMPT_TOKENS * 4)

@@ -41,7 +41,7 @@ def test_responses_that_read_something_else_lower_nothing() -> None:
         assert talk.most_tokens == OVERHEAD_TOKENS + 5_000 + 5
 
 
-def test_a_count_above_what_was_thought_is_believed_up_to_what_the_model_reads() -> None:
+def test_a_count_above_the_estimate_is_accepted_up_to_the_models_context() -> None:
     talk = ConversationLength(LIMIT)
     talk.answered(Usage(input=50_000, output=5), None)
     assert talk.most_tokens == OVERHEAD_TOKENS + 50_005

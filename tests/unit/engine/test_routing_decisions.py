@@ -82,7 +82,7 @@ def test_decisions_beyond_their_retention_are_deleted(keep, clock):
         book.find(PROJECT, old)
 
 
-def test_once_nothing_is_kept_what_was_kept_before_goes(keep, clock):
+def test_after_retention_is_switched_off_kept_payloads_are_removed(keep, clock):
     _, note = keep(7)
     kept = note((clock.now_us() // 1000 - 60_000).to_bytes(6, "big").hex() + "7" * 20)
     book, _ = keep(0)

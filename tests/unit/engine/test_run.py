@@ -111,7 +111,7 @@ def test_the_cost_of_a_failure_is_on_its_attempt(run):
     assert attempt.usage == spent
 
 
-def test_no_other_provider_is_asked_when_nothing_is_left_after_a_billed_failure(run):
+def test_no_other_provider_is_called_when_nothing_is_left_after_a_billed_failure(run):
     run.settlement.short = SpendingLimitReached("spent")
     with pytest.raises(SpendingLimitReached):
         run.failed(run.begin(run.walk.first()), FAILED)
@@ -151,7 +151,7 @@ def test_the_last_error_is_raised_without_further_candidates_or_time(run, clock,
     assert run.settlement.words()[-1] == "decision"
 
 
-def test_a_good_end_is_settled_with_its_decision_before_routing_hears_of_it(run):
+def test_a_good_end_is_settled_with_its_decision_before_routing_records_it(run):
     attempt = run.begin(run.walk.first())
     run.finished(attempt)
     assert run.settlement.words()[2:] == ["decision", "settle", "succeeded", "served"]

@@ -233,7 +233,7 @@ def test_an_answer_is_read_on_for_a_limited_time(clock):
     assert run.upstreams.answering[0].closed and run.settlement.words()[-1] == "close"
 
 
-def test_the_end_of_the_worker_ends_what_is_read_on(clock):
+def test_the_end_of_the_worker_ends_background_reading(clock):
     upstream = SilentUpstream([[*BEGUN, *HELLO]], [])
     target = target_at("north", cancellation=False)
     run = make_run(clock, Providers(north=upstream), target, drain_s=30.0, request=STREAMED)

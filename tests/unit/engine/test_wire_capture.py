@@ -24,7 +24,7 @@ def test_an_exchange_is_kept_without_the_query_and_the_credential() -> None:
     assert shown["response"] == "Incorrect API key: [secret]." and shown["truncated"] is False
 
 
-def test_where_the_operators_own_upstreams_are_is_not_told() -> None:
+def test_addresses_of_the_operators_upstreams_are_not_shown() -> None:
     one = tap(source="platform")
     one.sent("POST", "http://inner.example:8000/v1/chat", b"{}")
     assert one.show()["url"] == "" and one.show()["request"] == "{}"

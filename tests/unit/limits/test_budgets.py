@@ -30,7 +30,7 @@ def test_limits_read_back_as_they_were_set(books, payer):
     assert books.budgets.status(payer.key_id).limits == limits
 
 
-def test_a_changed_period_begins_anew_and_the_total_goes_on(books, payer):
+def test_a_changed_period_starts_at_zero_and_the_total_goes_on(books, payer):
     books.budgets.set_limits("key", payer.key_id, Limits(None, 5 * DOLLAR, read_period("1mo")))
     spend(books, payer, DOLLAR)
     books.budgets.set_limits("key", payer.key_id, Limits(None, 5 * DOLLAR, read_period("1d")))

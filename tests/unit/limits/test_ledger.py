@@ -26,7 +26,7 @@ def test_a_grant_counts_once_for_each_reference(books, organization):
     assert books.ledger.balance(organization).balance_nusd == 2 * DOLLAR
 
 
-def test_credits_can_be_taken_away(books, organization):
+def test_credits_can_be_removed(books, organization):
     books.ledger.grant(organization, DOLLAR, f"a:{organization}")
     assert books.ledger.post(organization, "adjustment", -DOLLAR // 2, f"b:{organization}", "chargeback")
     assert books.ledger.balance(organization).funded_nusd == DOLLAR // 2
@@ -152,7 +152,7 @@ def test_more_credits_than_can_be_counted_are_refused_and_leave_the_balance_whol
     assert sum(entry.amount_nusd for entry in books.ledger.entries(organization)) == balance.funded_nusd
 
 
-def test_references_that_begin_alike_are_never_taken_for_one(books, organization):
+def test_references_with_the_same_prefix_are_never_confused(books, organization):
     books.ledger.grant(organization, DOLLAR, f"{organization}:{'x' * 200}1")
     books.ledger.grant(organization, DOLLAR, f"{organization}:{'x' * 200}2")
     with pytest.raises(InvalidRequest, match="too long"):

@@ -66,7 +66,7 @@ def test_spending_is_counted_without_any_limit(worker, books, payer):
     assert books.ledger.balance(payer.organization_id).balance_nusd == 100 * DOLLAR - CENT
 
 
-def test_the_second_request_asks_the_store_for_nothing(worker, books, payer):
+def test_the_second_request_reads_nothing_from_the_store(worker, books, payer):
     fund(books, payer)
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=50 * DOLLAR))
     one = worker()
@@ -615,7 +615,7 @@ def test_a_part_that_cost_more_than_all_that_was_reserved_leaves_nothing_reserve
     assert counters(books, f"{payer.organization_id}:credits") == (10 * CENT, 0)
 
 
-def test_credits_that_are_taken_away_are_gone_for_every_worker(worker, books, payer):
+def test_removed_credits_are_gone_for_every_worker(worker, books, payer):
     fund(books, payer)
     one = worker()
     one.spending.reserve(payer, CALL).release()

@@ -105,7 +105,7 @@ def test_a_sound_without_frames_that_count_lasts_as_long_as_its_bytes_may(data: 
         ("AIFF", "PCM_S8", -1, b"\x3f\0\x80\0\0\0\0\0\0\0"),
     ],
 )
-def test_a_sound_whose_header_tells_a_rate_of_a_hertz_lasts_as_long_as_a_decoder_plays_it(
+def test_a_sound_with_a_rate_of_one_hertz_lasts_as_long_as_a_decoder_plays_it(
     kind: str, coding: str, place: int, rate: bytes
 ) -> None:
     """A decoder played 11 days where 30 hours were reserved: the least bytes of a second hold for usual rates."""

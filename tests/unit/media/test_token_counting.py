@@ -59,7 +59,7 @@ def test_a_pdf_that_cannot_be_read_counts_as_more_than_any_context() -> None:
     assert count(File(media(b"no pdf at all", "application/pdf"))).most == MOST_CONTEXT_TOKENS
 
 
-def test_a_text_counts_by_its_bytes_and_a_packed_file_by_what_may_be_packed_in_it() -> None:
+def test_a_text_counts_by_its_bytes_and_a_packed_file_by_its_possible_content() -> None:
     assert count(File(media(b"a" * 4000, "text/csv"))) == MediaCount(4000, 1000)
     packed_file = count(File(media(b"PK\x03\x04" + b"\0" * 9996, "text/plain"), "a.docx"))
     assert packed_file.most >= 10_000_000

@@ -24,7 +24,7 @@ def test_a_half_of_a_character_is_replaced_and_nothing_else(text: bytes, value: 
     assert orjson.loads(without_halves(text)) == value and len(without_halves(text)) == len(text)
 
 
-def test_a_text_is_mended_alike_wherever_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_repaired_equally_wherever_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(1)
     atoms = [rb"\ud83d", rb"\ude00", rb"\ud83d\ude00", b"\\\\", b"\\n", b"x", b"dd00"]
     for _ in range(300):

@@ -61,7 +61,7 @@ def test_a_python_literal_comes_back_equal(value: object) -> None:
 
 @settings(deadline=None)
 @given(CONTAINERS, st.integers(0, 4))
-def test_trailing_commas_are_taken_out(value: object, indent: int) -> None:
+def test_trailing_commas_are_removed(value: object, indent: int) -> None:
     assert healed(_with_trailing_commas(value)) == value
 
 
@@ -82,7 +82,7 @@ def test_raw_line_breaks_and_tabs_in_strings_are_escaped(value: dict) -> None:
 
 @settings(deadline=None)
 @given(CONTAINERS, st.sampled_from(["// note\n", "/* it's {one} */", "# note, with a comma\n"]))
-def test_comments_go(value: object, comment: str) -> None:
+def test_comments_are_removed(value: object, comment: str) -> None:
     lines = json.dumps(value, indent=1).split("\n")
     assert healed(f"{lines[0]}{comment}" + "\n".join([*lines[1:-1], f"{comment}{lines[-1]}"])) == value
 
@@ -157,7 +157,7 @@ def test_a_refusal_never_becomes_json(text: str) -> None:
     assert heal(text, OBJECT) is None
 
 
-def test_with_a_schema_only_what_conforms_is_taken() -> None:
+def test_with_a_schema_only_conforming_values_are_accepted() -> None:
     assert healed('{"city": "Oslo"} no: {"name": "Oslo"}', CITY) == {"name": "Oslo"}
     assert heal("{'city': 'Oslo'}", CITY) is None
     assert heal('{"people": 7, "na', CITY) is None

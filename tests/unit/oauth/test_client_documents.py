@@ -65,7 +65,7 @@ def test_a_document_is_fetched_once_an_hour_for_all_workers(small_office, found,
         None,
     ],
 )
-def test_a_wrong_document_is_no_client_and_is_asked_again(found, web, document) -> None:
+def test_a_wrong_document_is_no_client_and_is_requested_again(found, web, document) -> None:
     web.body = json.dumps(document).encode()
     assert found.find(ADDRESS) is None
     web.body = json.dumps(RIGHT).encode()
@@ -85,12 +85,12 @@ def test_invalid_metadata_documents_are_no_clients(found, web, status, body) -> 
         *("https://app.example/a/../c", "https://app.example/c#f", "https://app.example/" + "x" * 500, "https:///c"),
     ],
 )
-def test_other_addresses_are_not_asked(found, web, address) -> None:
+def test_other_addresses_are_not_called(found, web, address) -> None:
     assert not may_be_client(address) and found.find(address) is None and web.asked == 0
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "10.0.0.1", "[::1]", "localhost"])
-def test_no_address_inside_the_network_is_asked(small_office, clock, host) -> None:
+def test_no_address_inside_the_network_is_called(small_office, clock, host) -> None:
     # The gateway's own client, which connects nowhere: the guard stands before.
     timeouts = Timeouts(plain_s=5, stream_s=5, request_s=5, connect_s=1, silence_s=5, heartbeat_s=5)
     security = Security(allow_private_upstreams=False, trusted_origins=(), cors_origins=())

@@ -35,7 +35,7 @@ def clients(small_office) -> Clients:
 
 
 @pytest.mark.parametrize("uri", KNOWN)
-def test_the_ways_back_of_real_clients_are_taken(uri: str) -> None:
+def test_redirect_addresses_of_real_clients_are_accepted(uri: str) -> None:
     assert problem_of(uri) == "" and matches(uri, uri) and host_of(uri)
 
 

@@ -62,7 +62,7 @@ def test_an_alert_by_mail_says_that_no_server_is_set_up(run) -> None:
     assert "e-mail is not configured" in run("alerts", "test", hook, status=1)
 
 
-def test_thresholds_of_a_limit_are_set_shown_and_taken_back(run) -> None:
+def test_thresholds_of_a_limit_are_set_shown_and_removed(run) -> None:
     key = json.loads(run("keys", "list", "--json"))[0]["id"]
     run("limits", "set", key, "--total", "10", "--alert-at", "95, 50,80")
     assert json.loads(run("limits", "show", key, "--json"))[0]["alert_at"] == "50,80,95"

@@ -55,7 +55,7 @@ def test_the_first_start_prints_the_sign_in_address_and_how_to_set_a_password(ru
     assert "/console (to set a password: ./manage members set-password <e-mail>)" in again
 
 
-def test_owners_with_a_password_are_asked_to_sign_in_with_it(run, monkeypatch) -> None:
+def test_owners_with_a_password_have_to_sign_in_with_it(run, monkeypatch) -> None:
     monkeypatch.setenv("GATEWAY_BOOTSTRAP_PASSWORD", "a-long-pass-phrase")
     monkeypatch.setenv("GATEWAY_BOOTSTRAP_EMAIL", "ada@example.com")
     shown = run("serve-info")

@@ -14,7 +14,7 @@ def installation(run):
     made.close()
 
 
-def test_sums_are_shown_and_computed_anew(run, installation) -> None:
+def test_sums_are_shown_and_computed_again(run, installation) -> None:
     assert "Nothing is summed yet" in run("rollups", "status")
     database = installation.database
     now_us = database.now_us()

@@ -119,7 +119,7 @@ def test_instructions_from_anywhere_stand_in_front_in_order():
     assert [turn["role"] for turn in body["messages"]] == ["user", "assistant", "user"]
 
 
-def test_instructions_alone_are_asked_as_the_users():
+def test_instructions_alone_are_sent_as_the_users_message():
     body = written(Message("system", (Text("Say hi."),)))
     assert body["messages"] == [{"role": "user", "content": [{"type": "text", "text": "Say hi."}]}]
     assert "system" not in body
@@ -292,7 +292,7 @@ def test_sampling_gives_way_to_thinking_with_warnings():
 # Settings.
 
 
-def test_sampling_is_clamped_and_what_has_no_word_is_reported():
+def test_sampling_is_clamped_and_unsupported_parameters_are_reported():
     sampling = Sampling(temperature=1.7, top_p=0.5, top_k=3, presence_penalty=1.0, stop=("END", " "))
     body = written(sampling=sampling)
     assert (body["temperature"], body["top_k"], body["stop_sequences"]) == (1.0, 3, ["END"])
@@ -465,7 +465,7 @@ def test_newer_members_of_tools_stay_away_from_hosts_that_lack_them():
 @pytest.mark.parametrize(
     "more", [{"thinking": EnabledThinking(2000)}, {"temperature": 0.5}, {"top_k": 3}], ids=lambda more: next(iter(more))
 )
-def test_a_native_body_that_the_model_would_refuse_is_written_anew(more: dict):
+def test_a_native_body_that_the_model_would_refuse_is_rewritten(more: dict):
     body = {"max_tokens": 9000, "messages": [{"role": "user", "content": "hi"}], **more}
     sampling = Sampling(9000, more.get("temperature"), top_k=more.get("top_k"))
     request = asking(sampling=sampling, reasoning=ReasoningOptions(budget=2000 if "thinking" in more else None))

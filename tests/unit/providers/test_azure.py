@@ -131,7 +131,7 @@ def test_foundry_has_its_path_version_and_header():
 
 @pytest.mark.parametrize("settings", [{}, {"LLM_AZURE_API_VERSION": DATED}, {"LLM_AZURE_API_VERSION": "preview"}])
 @pytest.mark.parametrize("stream", [True, False])
-def test_every_form_is_taken_and_read(ask, upstream, settings, stream):
+def test_every_form_is_accepted_and_read(ask, upstream, settings, stream):
     found = ask(target("azure", upstream.url, **settings), stream)
     result = collect([found]) if stream else found
     assert upstream.calls[0].problem == ""

@@ -137,7 +137,7 @@ def test_instructions_move_to_the_front_and_turns_alternate():
     assert found["messages"] == [{"role": "user", "content": [{"text": "hi"}, {"text": "more"}]}]
 
 
-def test_conversation_that_begins_with_an_answer_or_holds_no_message_is_still_taken():
+def test_a_conversation_that_begins_with_an_answer_or_has_no_message_is_accepted():
     assert body(asking(Message("assistant", (Text("So "),))))["messages"][1]["content"] == [{"text": "So"}]
     assert body(asking(Message("system", (Text("x"),))))["messages"] == [{"role": "user", "content": [{"text": "x"}]}]
     assert body(asking(Message("user", (Text(" "),))))["messages"][0]["content"] == [{"text": "(no message)"}]
@@ -371,7 +371,7 @@ def test_highest_level_goes_with_no_limit_so_a_limit_lowers_it():
     assert "inferenceConfig" not in free
 
 
-def test_sampling_is_clamped_and_what_has_no_word_is_reported():
+def test_sampling_is_clamped_and_unsupported_parameters_are_reported():
     sampling = Sampling(temperature=1.7, top_p=0.5, top_k=3, presence_penalty=1.0, n=2, parallel_tool_calls=False)
     found = body(asking(sampling=sampling))
     assert found["inferenceConfig"] == {"temperature": 1.0}

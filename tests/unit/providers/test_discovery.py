@@ -68,7 +68,7 @@ def test_capabilities_of_a_model_are_those_that_the_engine_reports(find, ollama)
     assert found(current, "ollama/nomic-embed-text:latest").mappings[0].operations == ("embeddings",)
 
 
-def test_second_refresh_of_the_same_models_changes_nothing_and_asks_little(find, ollama):
+def test_a_second_refresh_of_the_same_models_changes_nothing_and_reads_little(find, ollama):
     discovery, current = find(LLM_OLLAMA_BASE_URL=ollama.url)
     discovery.refresh()
     before, asked = current.current(), len(ollama.calls)
@@ -113,7 +113,7 @@ def test_key_of_an_engine_travels_with_the_question(find, ollama):
     assert all(headers["authorization"] == "Bearer k1" for _, _, headers in ollama.calls)
 
 
-def test_nothing_is_asked_without_a_base_url(find):
+def test_no_call_is_made_without_a_base_url(find):
     discovery, current = find()
     assert discovery.engines() == [] and not discovery.refresh()
     assert current.current() is FILES
@@ -164,6 +164,6 @@ def test_models_of_the_files_win_over_found_ones():
     assert merge(FILES, [Model(known.id)]) is FILES
 
 
-def test_version_names_what_was_found_and_not_its_order():
+def test_the_version_depends_on_the_findings_and_not_on_their_order():
     one, other = Model("ollama/a"), Model("ollama/b")
     assert merge(FILES, [one, other]).version == merge(FILES, [other, one]).version != merge(FILES, [one]).version

@@ -81,7 +81,7 @@ def test_cut_answer_breaks_the_connection(upstream, client, stream):
     assert upstream.calls[0].sent == 400 and not upstream.calls[0].whole
 
 
-def test_truth_log_has_what_would_be_billed(upstream, client):
+def test_the_providers_log_has_the_billed_usage(upstream, client):
     upstream.script(Answer("x", prompt=10, completion=7, cached=4))
     ask(client)
     assert upstream.calls[0].usage["total_tokens"] == 17

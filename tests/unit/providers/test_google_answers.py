@@ -228,7 +228,7 @@ def test_answer_that_is_no_stream_fails():
     assert type(first) is Started and type(last.error) is UpstreamFailed
 
 
-def test_silence_is_passed_on_and_usage_is_the_last_told():
+def test_silence_is_passed_on_and_the_last_reported_usage_counts():
     found = events(chunk({"text": "a"}), b"", chunk({"text": "b"}, finish="STOP"))
     assert any(isinstance(event, Heartbeat) for event in found)
     assert isinstance(found[-1], Finished) and found[-1].usage == Usage(input=3, output=2)

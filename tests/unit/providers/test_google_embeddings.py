@@ -25,7 +25,7 @@ def write(address: str, dimensions: int | None = None, token_ids: int = 0):
     return CODEC.write(EmbeddingsRequest("m", needs, lambda: wanted, token_ids=token_ids), target)
 
 
-def test_vertex_is_asked_to_predict():
+def test_vertex_is_called_at_predict():
     call = write(VERTEX, dimensions=8)
     assert (call.method, call.url) == ("POST", f"{VERTEX}/models/text-embedding-005:predict")
     assert orjson.loads(call.body) == {

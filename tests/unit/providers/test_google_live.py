@@ -123,7 +123,7 @@ class Link:
     ],
     ids=["closed", "closed at once", "told", "odd", "silent"],
 )
-def test_a_setup_that_is_not_taken_is_judged_and_leaves_no_connection(link, error, status) -> None:
+def test_a_refused_setup_is_recorded_and_leaves_no_connection(link, error, status) -> None:
     with pytest.raises(error) as caught:
         connect(lambda seconds: link, {"model": "m"}, 0.05)
     assert caught.value.status == status and link.closed

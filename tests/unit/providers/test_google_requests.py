@@ -138,7 +138,7 @@ def test_images_in_tool_results_arrive(upstreams, upstream, clock, model):
     assert PNG in orjson.dumps(upstream.calls[0].body["contents"]).decode()
 
 
-def test_everything_at_once_is_taken_by_the_strict_upstream(upstreams, upstream, clock):
+def test_everything_at_once_is_accepted_by_the_strict_upstream(upstreams, upstream, clock):
     media = (
         Image(Media(data=PNG)),
         Audio(Media(data=PNG), "mp3"),
@@ -287,7 +287,7 @@ def test_level_of_a_model_whose_entry_names_none(model, level):
     assert body["generationConfig"]["thinkingConfig"]["thinkingLevel"] == level
 
 
-def test_older_image_model_is_not_asked_to_think():
+def test_an_older_image_model_gets_no_thinking_configuration():
     target = at(model="gemini-2.5-flash-image", operations=("chat", "images"))
     assert "thinkingConfig" not in write(ask(), target)["generationConfig"]
 
@@ -296,7 +296,7 @@ def test_model_that_cannot_stop_reasoning_is_reported():
     assert "cannot stop reasoning" in warnings_of(ask(reasoning=ReasoningOptions(effort="none")))
 
 
-def test_model_without_reasoning_is_not_asked_to_reason():
+def test_a_model_without_reasoning_gets_no_reasoning_effort():
     assert "generationConfig" not in write(ask(reasoning=ReasoningOptions(effort="high")), at(reasoning=False))
 
 
@@ -332,7 +332,7 @@ def test_tool_choice_is_a_calling_mode(choice, config):
     assert write(ask(tools=(LOOK,), tool_choice=choice))["toolConfig"] == {"functionCallingConfig": config}
 
 
-def test_search_beside_functions_goes_only_where_it_is_taken():
+def test_search_beside_functions_goes_only_to_models_that_accept_both():
     request = ask(tools=(LOOK, WebSearch(blocked_domains=("a.test",), city="Bern")))
     body = write(request)
     assert body["tools"][1] == {"googleSearch": {}}

@@ -117,7 +117,7 @@ def test_reference_is_written_out():
     assert result.dropped == ()
 
 
-def test_recursive_reference_is_cut_to_an_open_object_and_told():
+def test_a_recursive_reference_is_cut_to_an_open_object_and_reported():
     node = {"type": "object", "properties": {"child": {"$ref": "#/$defs/Node"}}, "required": ["child"]}
     result = rewrite({"$ref": "#/$defs/Node", "$defs": {"Node": node}}, GOOGLE)
     assert RECURSION in result.dropped
@@ -157,13 +157,13 @@ def test_constant_becomes_an_enum():
     assert of({"const": 3}, COHERE) == {"const": 3}
 
 
-def test_enum_of_numbers_is_reported_in_words_where_only_texts_are_taken():
+def test_an_enum_of_numbers_becomes_words_where_only_texts_are_accepted():
     result = rewrite({"type": "object", "properties": {"a": {"type": "integer", "enum": [1, 2]}}}, GOOGLE)
     assert result.schema["properties"]["a"] == {"type": "INTEGER", "description": "One of: 1, 2."}
     assert result.dropped == ("enum",)
 
 
-def test_one_of_becomes_any_of_with_what_stood_beside_it():
+def test_one_of_becomes_any_of_with_its_neighbours():
     branches = [{"required": ["x"]}, {"required": ["y"]}]
     schema = {"type": "object", "properties": {"x": {"type": "string"}, "y": {"type": "string"}}, "oneOf": branches}
     written = of(schema)
@@ -180,7 +180,7 @@ def test_all_of_is_joined():
     assert written["required"] == ["x", "y"]
 
 
-def test_joining_does_not_shut_out_what_another_part_declares():
+def test_joining_keeps_declarations_of_other_parts():
     closed = {"type": "object", "properties": {"x": {}}, "additionalProperties": False}
     written = of({"allOf": [closed, {"properties": {"y": {}}}]}, GOOGLE_JSON)
     assert "additionalProperties" not in written
@@ -231,14 +231,14 @@ def test_root_union_becomes_one_object():
     assert (result.schema["required"], result.dropped) == (["z"], ("anyOf",))
 
 
-def test_strict_object_asks_for_every_property_and_takes_null_for_optional_ones():
+def test_a_strict_object_requires_every_property_and_accepts_null_for_optional_ones():
     schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"enum": ["x"]}}, "required": ["a"]}
     written = rewrite(schema, OPENAI_STRICT).schema
     assert (written["required"], written["additionalProperties"]) == (["a", "b"], False)
     assert written["properties"]["b"] == {"enum": ["x", None]}
 
 
-def test_schema_that_is_no_object_is_taken_as_an_open_one():
+def test_a_schema_that_is_no_object_counts_as_an_open_one():
     for odd in (None, True, [], "x", {}):
         assert rewrite(odd, GOOGLE).schema == {"type": "OBJECT"}
 

@@ -48,7 +48,7 @@ def test_prefix_marks_the_last_answer_unless_it_calls():
     assert shaped("marked_prefix", calling) == [calling] and shaped("marked_prefix") == []
 
 
-def test_reasoning_stands_before_what_was_said():
+def test_reasoning_precedes_the_text():
     text = {"type": "text", "text": "42"}
     thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
     for content, rest in (("42", [text]), ([text], [text]), (None, [])):

@@ -96,7 +96,7 @@ def test_ids_that_the_provider_generated_are_unchanged(ask, upstream):
     assert sent(upstream)[2]["tool_call_id"] == "callid007"
 
 
-def test_user_message_behind_a_result_is_taken(ask, upstream):
+def test_a_user_message_behind_a_result_is_accepted(ask, upstream):
     ask(HI, CALL, RESULT, Message("user", (Text("and now?"),)), tools=(TOOL,))
     assert [message["role"] for message in sent(upstream)][-3:] == ["tool", "assistant", "user"]
 
@@ -129,7 +129,7 @@ def test_past_reasoning_goes_back_as_its_own_part_when_a_body_is_relayed(ask, up
     assert answer["content"] == "42"
 
 
-def test_everything_at_once_is_taken(ask, upstream):
+def test_everything_at_once_is_accepted(ask, upstream):
     wanted = ResponseFormat("json_schema", "place", schema={"type": "object"}, strict=True)
     sampling = Sampling(9, 0.5, 0.9, 5, 0.1, 0.2, stop=("x",), parallel_tool_calls=True, verbosity="low")
     past = Message("assistant", (Reasoning("Hm."), Refusal("No."), Text("42")), "bot")

@@ -125,7 +125,7 @@ def test_missing_done_is_forgiven_only_after_finish_and_usage():
     assert isinstance(events(whole + chunk({}, None, choices=[], **USAGE))[-1], Finished)
 
 
-def test_missing_finish_reason_is_made_up_from_what_came():
+def test_a_missing_finish_reason_is_derived_from_the_content():
     call = {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}]}
     assert events(chunk(call), DONE)[-1].reason == "tool_calls"
     assert events(chunk({"content": "x"}), DONE)[-1].reason == "stop"

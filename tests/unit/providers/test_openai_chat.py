@@ -101,7 +101,7 @@ def test_version_of_the_api_comes_from_the_settings():
     assert PROTOCOL.write(asking(), to).url.endswith("/chat/completions?api-version=2024-05-01")
 
 
-def test_stream_always_asks_for_usage():
+def test_a_stream_always_requests_usage():
     body = accepted(PROTOCOL.write(asking(stream=True), target()))
     assert body["stream"] is True and body["stream_options"] == {"include_usage": True}
 

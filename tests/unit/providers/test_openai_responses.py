@@ -70,7 +70,7 @@ def seal(ident: str = "a") -> str:
     return dialect.write_token("responses", dialect.origin_of("acme", ident), SEALED)
 
 
-def test_everything_that_a_conversation_may_hold_is_taken_by_the_strict_service() -> None:
+def test_everything_that_a_conversation_may_have_is_accepted_by_the_strict_service() -> None:
     messages = (
         Message("system", (Text("Be brief."),)),
         Message("user", (Text("See"), PIXEL, File(Media(media_type="application/pdf", data="QUJD"), "a.pdf"))),
@@ -197,7 +197,7 @@ def test_a_compaction_that_another_account_sealed_skips_the_target() -> None:
         relay({"input": [item]}, ident="b")
 
 
-def test_a_compaction_is_opened_for_its_account_when_the_body_is_written_anew() -> None:
+def test_a_compaction_is_opened_for_its_account_when_the_body_is_rewritten() -> None:
     item = VendorPart("responses", "compaction", {"type": "compaction", "encrypted_content": seal()})
     asked = request(Message("user", (Text("Go on."),)), Message("assistant", (item,)), Message("user", (Text("Now."),)))
     written = orjson.loads(OpenAIResponses().write(asked, target()).body)["input"]
@@ -225,7 +225,7 @@ def test_quirks_of_an_entry_take_their_words_out() -> None:
     assert not {"temperature", "user"} & sent(relay(fields, mapping)).keys()
 
 
-def test_the_strict_service_refuses_what_the_real_one_refuses() -> None:
+def test_the_strict_service_refuses_the_same_as_the_real_one() -> None:
     environ = {"PATH_INFO": "/v1/responses", "REQUEST_METHOD": "POST"}
     good = {"model": "gpt-5", "store": False, "input": "x"}
     for more in ({"store": True}, {"frobnicate": 1}, {"previous_response_id": "r"}, {"max_output_tokens": 3}):

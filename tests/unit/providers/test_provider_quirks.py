@@ -101,7 +101,7 @@ def test_models_that_reason_in_streams_only_do_not_in_whole_answers():
     assert "enable_thinking" not in written("alibaba", "qwen3-max", stream=False)
 
 
-def test_stop_sequences_go_where_they_are_taken():
+def test_stop_sequences_go_to_providers_that_accept_them():
     assert written("zai", "glm-5.2")["stop"] == ["a"]
     assert "stop" not in written("xai", "grok-4.6")
     assert written("xai", "grok-4.20-0309-non-reasoning")["stop"] == ["a", "b"]
@@ -112,7 +112,7 @@ def test_streaming_of_call_arguments_is_requested_where_needed():
     assert "tool_stream" not in written("zai", "glm-5.2", stream=False)
 
 
-def test_choices_and_strictness_are_what_the_provider_knows():
+def test_tool_choice_and_strictness_use_the_providers_words():
     zai = written("zai", "glm-5.2")
     assert zai["tool_choice"] == "auto" and "strict" not in zai["tools"][0]["function"]
     mistral = written("mistral", "magistral-medium-latest")

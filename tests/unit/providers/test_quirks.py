@@ -81,7 +81,7 @@ def test_messages_without_the_role_are_not_rebuilt():
     assert adjusted("developer_as_system", {"messages": messages})["messages"] is messages
 
 
-def test_cache_breakpoints_are_taken_out_where_a_request_has_them():
+def test_cache_breakpoints_are_removed_from_a_request():
     request = msgspec.structs.replace(PLAIN, options=Options(extra={"prompt_cache_breakpoint": True}))
     part = {"type": "text", "text": "x", "prompt_cache_breakpoint": {"mode": "explicit"}}
     body = adjusted("no_cache_breakpoints", {"messages": [{"role": "user", "content": [part]}]}, request)
@@ -101,7 +101,7 @@ def test_budget_of_thinking_is_sent_where_the_provider_has_one():
     assert adjusted("enable_thinking", {}) == {}
 
 
-def test_strict_is_taken_off_functions_only():
+def test_strict_is_removed_from_functions_only():
     tools = [{"type": "function", "function": {"name": "f", "strict": True}}, {"type": "custom", "custom": {}}]
     found = adjusted("no_strict", {"tools": tools})["tools"]
     assert found == [{"type": "function", "function": {"name": "f"}}, {"type": "custom", "custom": {}}]

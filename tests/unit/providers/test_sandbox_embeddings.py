@@ -37,7 +37,7 @@ def likeness(left, right):
     return sum(a * b for a, b in zip(vector(left), vector(right), strict=True))
 
 
-def test_vector_has_length_one_and_the_asked_dimensions():
+def test_a_vector_has_length_one_and_the_requested_dimensions():
     made = embed("some words here", dimensions=32).data[0].embedding
     assert len(made) == 32
     assert sum(value * value for value in made) == pytest.approx(1)

@@ -40,7 +40,7 @@ def test_stream_is_read_byte_by_byte():
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=12))
-def test_no_split_changes_what_is_read(cuts):
+def test_no_split_changes_the_result(cuts):
     edges = [0, *sorted(cuts), len(STREAM)]
     assert read([STREAM[a:b] for a, b in zip(edges, edges[1:], strict=False)]) == EVENTS
 

@@ -15,7 +15,7 @@ def test_a_files_context_within_a_tools_result_is_said_too() -> None:
     assert message.parts == (ToolResult("c1", (Text("A paper\nWritten in 1905."), PAPER), name="read"),)
 
 
-def test_messages_without_a_context_are_not_made_anew() -> None:
+def test_messages_without_a_context_are_not_copied() -> None:
     messages = (Message("user", (Text("Hello"), File(Media(data="JVBERi0=")))),)
     assert spell_out(messages, []) is messages
 

@@ -66,7 +66,7 @@ def test_auto_takes_the_built_in_provider_only_when_no_other_has_a_credential(ma
         market().plan("auto", Requirements(documents=True))
 
 
-def test_among_equally_cheap_models_the_first_of_the_catalogue_is_taken(world, mapping):
+def test_among_equally_cheap_models_the_first_of_the_catalogue_is_chosen(world, mapping):
     made = world(*(mapping("toy", name, price=5, protocol="sandbox") for name in ("toy-sound", "toy-broken")))
     assert chosen(made.plan("auto"))[0] == "toy/toy-sound"
 
@@ -124,7 +124,7 @@ def test_a_session_keeps_its_model(market):
     assert chosen(again) == ["a/big", "a/small", "b/small"]
 
 
-def test_auto_asks_for_the_least_effort_of_a_model_that_reasons(market, mapping):
+def test_auto_requests_the_least_effort_of_a_model_that_reasons(market, mapping):
     plan = market().plan("auto")
     assert plan.effort_for(mapping("a", reasoning=True, reasoning_efforts=("minimal", "high"))) == "minimal"
     assert plan.effort_for(mapping("a", reasoning=True, reasoning_efforts=("low",))) == "low"

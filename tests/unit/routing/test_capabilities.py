@@ -29,7 +29,7 @@ def lacking(mapping, provider):
 
 
 @pytest.mark.parametrize(("need", "field", "reason"), FLAGS)
-def test_each_need_asks_for_its_own_flag(lacking, need, field, reason):
+def test_each_need_requires_its_own_flag(lacking, need, field, reason):
     assert lacking(Requirements(**{need: True})) == (reason,)
     assert lacking(Requirements(**{need: True}), **{field: True}) == ()
 
@@ -104,7 +104,7 @@ def test_a_forced_tool_must_be_among_known_choices(lacking):
     assert lacking(Requirements(tools=True, forced_tool="tool"), tools=True, supported_tool_choices=("function",)) == ()
 
 
-def test_penalties_are_taken_where_the_format_and_the_entry_have_them(mapping, provider):
+def test_penalties_are_accepted_where_format_and_entry_have_them(mapping, provider):
     def bits(lost=frozenset(), **fields):
         return read_ability(mapping("p", **fields), Model("m"), provider("p"), lost=lost).bits & BITS["penalties"]
 
@@ -113,7 +113,7 @@ def test_penalties_are_taken_where_the_format_and_the_entry_have_them(mapping, p
     assert not bits(quirks=("no_sampling",)) and not bits(supported_parameters=("temperature",))
 
 
-def test_servers_whose_entry_forces_no_tool_lack_it(lacking):
+def test_servers_without_forced_tools_lack_the_flag(lacking):
     forced = Requirements(tools=True, forced_tool="required")
     assert lacking(forced, tools=True, quirks=("tool_choice_auto",)) == ("tool choice",)
 
@@ -146,7 +146,7 @@ def test_the_refusal_names_what_each_lacks_when_nothing_is_common():
     assert "tools (`tools`) / vision (`messages`)" in refuse("m", [("tools",), ("vision",)]).message
 
 
-def test_the_refusal_leaves_out_what_would_not_have_refused():
+def test_the_refusal_leaves_out_rules_that_would_have_allowed():
     assert refuse("m", [("tools", "parallel tools")]).param == "tools"
 
 

@@ -254,12 +254,12 @@ def test_a_forced_tool_without_any_support_is_rejected(world, mapping):
     assert (caught.value.status, caught.value.param) == (400, "tool_choice")
 
 
-def test_a_pinned_provider_is_taken_though_another_is_better(trio):
+def test_a_pinned_provider_is_used_though_another_is_better(trio):
     plan = trio().plan("c/m")
     assert providers(plan) == ["c"] and plan.reason == "direct-provider-specified"
 
 
-def test_a_pinned_provider_at_ninety_percent_is_still_taken(trio):
+def test_a_pinned_provider_at_ninety_percent_is_still_used(trio):
     world = trio()
     world.outcomes("c", 9, 1, FAILED)
     assert providers(world.plan("c/m")) == ["c"]
@@ -294,7 +294,7 @@ def test_no_fallback_keeps_a_failing_pinned_provider(trio):
     assert providers(world.plan("c/m", no_fallback=True)) == ["c"]
 
 
-def test_a_failing_pinned_provider_without_others_is_still_taken(world, mapping):
+def test_a_failing_pinned_provider_without_others_is_still_used(world, mapping):
     made = world(mapping("a"))
     made.outcomes("a", 0, 4, FAILED)
     assert providers(made.plan("a/m")) == ["a"]

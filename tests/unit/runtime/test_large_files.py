@@ -46,7 +46,7 @@ def test_wsgi_reads_it_front_to_back():
     )
 
 
-def test_a_body_without_a_length_is_taken_up_to_its_cap(tmp_path):
+def test_a_body_without_a_length_is_accepted_up_to_its_cap(tmp_path):
     file = StoredFile(str(tmp_path), in_memory=1)
     copy(FileReader(StoredFile.of(bytes(1000))).read, file, 1000, lambda: RequestTooLarge("no"))
     assert len(file) == 1000

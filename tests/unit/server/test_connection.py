@@ -76,7 +76,7 @@ def test_closed_and_half_closed_callers_are_gone_and_silent_ones_are_not(pair, l
     assert connection.is_gone()
 
 
-def test_waiting_bytes_are_seen_but_not_taken(pair):
+def test_waiting_bytes_are_seen_but_not_consumed(pair):
     connection, caller = pair
     caller.sendall(b"GET / HTTP/1.1\r\n\r\n")
     assert not connection.is_gone() and connection.take_head() == b"GET / HTTP/1.1\r\n\r\n"

@@ -35,7 +35,7 @@ def test_a_head_that_comes_again_on_its_connection_has_its_own_length(heads, pai
 
 
 @pytest.mark.parametrize("lines", [("Content-Length: 2", "authorization: two"), ("authorization: one",), ()])
-def test_another_head_on_the_same_connection_is_never_taken_for_the_last(heads, pair, lines):
+def test_another_head_on_the_same_connection_is_never_confused_with_the_last(heads, pair, lines):
     connection, caller = pair
     send_known(heads, connection, caller)
     caller.sendall(head(*lines) + b"ab")
@@ -53,7 +53,7 @@ def test_a_head_that_comes_again_with_a_bad_length_is_refused(heads, pair, digit
         heads.take(connection)
 
 
-def test_a_head_that_comes_again_in_pieces_is_taken_whole(heads, pair):
+def test_a_repeated_head_in_pieces_is_read_completely(heads, pair):
     connection, caller = pair
     send_known(heads, connection, caller)
     wire = b"\r\n" + head("Content-Length: 2", "authorization: one") + b"ab"

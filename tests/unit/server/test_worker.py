@@ -162,7 +162,7 @@ def test_old_protocol_may_ask_to_keep_the_connection(caller):
     assert caller.get("/ready").reply()[0] == 200
 
 
-def test_caller_that_asks_to_close_is_closed(caller):
+def test_a_connection_whose_caller_requests_its_end_is_closed(caller):
     assert caller.get("/echo", "Connection: close").reply()[1]["connection"] == "close"
     assert caller.rest() == b""
 
@@ -281,7 +281,7 @@ FORM = b"Host: here\r\nContent-Type: multipart/form-data; boundary=b\r\n"
 
 
 @pytest.mark.parametrize("size", [10, 3_000_000])
-def test_a_form_is_taken_in_whole_by_length_and_by_chunks_and_the_connection_goes_on(caller, size):
+def test_a_form_is_accepted_by_length_and_by_chunks_and_the_connection_goes_on(caller, size):
     body = bytes(range(250)) * (size // 250) + b"e" * (size % 250)
     caller.send(b"POST /size HTTP/1.1\r\n" + FORM + b"Content-Length: %d\r\n\r\n" % size + body)
     assert caller.reply()[2] == b"%d %d" % (size, size)

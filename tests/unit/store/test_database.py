@@ -183,7 +183,7 @@ def test_a_stuck_writer_of_another_process_is_waited_for_only_so_long(sqlite_url
     assert first.write(lambda: 8) == 8
 
 
-def test_sqlite_keeps_what_it_promised_to_keep(sqlite_url, open_store, monkeypatch):
+def test_sqlite_keeps_committed_rows(sqlite_url, open_store, monkeypatch):
     monkeypatch.setattr(sqlite, "PRAGMAS", cheap_disks.REAL)
     sqlite_database = open_store(sqlite_url)
 

@@ -50,7 +50,7 @@ def test_the_sweep_takes_the_expired_only(database, documents):
     assert documents.get("response_cache", "kept") == b"1"
 
 
-def test_a_document_that_is_stored_anew_while_it_is_swept_stays(database, documents):
+def test_a_document_that_is_stored_again_during_a_sweep_stays(database, documents):
     documents.put("idempotency", "k", b"old", -1)
     stored = threading.Event()
 

@@ -94,7 +94,7 @@ def test_a_clock_that_is_years_ahead_lengthens_no_range(store, decisions, monkey
     assert len(decisions.ended(id_at(end + 7 * DAY_US))) == 4
 
 
-def test_old_ranges_go_whole_and_what_comes_for_them_later_has_a_place(store, decisions, monkeypatch):
+def test_old_ranges_are_removed_whole_and_late_rows_for_them_have_a_place(store, decisions, monkeypatch):
     decisions.keep_ready()
     end = time_of(decisions.ranges()[-1].low)
     old, newer = now(store, -20), id_at(end + DAY_US)

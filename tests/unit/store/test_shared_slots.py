@@ -25,7 +25,7 @@ def test_slots_of_all_workers_are_limited_until_they_are_released(workers):
     assert here.take(["org_1"]) is not None and there.take(["org_1"]) is None
 
 
-def test_none_is_taken_where_one_of_several_names_has_none_left(workers):
+def test_no_slot_is_used_when_one_of_several_names_has_none_left(workers):
     here, there = workers
     assert [here.take(["org_2"]) is not None for _ in range(3)] == [True, True, False]
     assert there.take(["org_1", "org_2"]) is None

@@ -56,7 +56,7 @@ def test_path_of_other_letters_is_text():
         ("identity", b"hello"),
     ],
 )
-def test_encoded_body_is_decoded_and_its_header_taken(coding, body):
+def test_an_encoded_body_is_decoded_and_its_header_removed(coding, body):
     inbound = read_inbound(environ(body, HTTP_CONTENT_ENCODING=coding))
     assert inbound.body == b"hello" and "content-encoding" not in inbound.headers
     assert inbound.headers["content-length"] == "5"

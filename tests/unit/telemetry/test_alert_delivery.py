@@ -104,7 +104,7 @@ def test_two_workers_that_see_the_same_trouble_send_one_alert(workers, hooks, fi
     assert event["data"] == {"subject": "provider openai#k", "message": "openai refused", "remedy": "check the key"}
 
 
-def test_an_alert_that_is_not_taken_is_sent_again_under_its_id_and_later_given_up(
+def test_a_refused_alert_is_sent_again_under_its_id_and_later_abandoned(
     workers, hooks, first, receiver, address, clock, database
 ) -> None:
     receiver.secret, receiver.status = hooks.add(first, address, actor="test").secret, "503 Busy"
@@ -122,7 +122,7 @@ def test_an_alert_that_is_not_taken_is_sent_again_under_its_id_and_later_given_u
     assert len(receiver.ids) == ATTEMPTS + 1, "the next hour is another alert"
 
 
-def test_an_organization_hears_of_what_concerns_it_and_its_operators_of_all(
+def test_an_organization_gets_its_own_alerts_and_its_operators_get_all(
     workers, hooks, first, receiver, address, clock, database
 ) -> None:
     other = organization(database, clock, "Tenant")
@@ -207,7 +207,7 @@ def test_addresses_of_one_organization_keep_no_other_waiting() -> None:
     assert choose([]) == [] and len(choose(due[:3])) == 3 and len(choose(due[:100])) == EACH_AT_ONCE
 
 
-def test_nothing_is_read_of_what_is_not_due(workers, hooks, first, receiver, address, clock, monkeypatch) -> None:
+def test_alerts_that_are_not_due_are_not_read(workers, hooks, first, receiver, address, clock, monkeypatch) -> None:
     """The delivery job looks every two seconds, so alerts that wait for hours must cost nothing meanwhile."""
     receiver.secret, receiver.status = hooks.add(first, address, actor="test").secret, "503 Busy"
     alerts = workers()

@@ -87,7 +87,7 @@ def test_a_window_that_is_over_counts_for_nothing(database, clock) -> None:
     assert found.scope == "team" and found.resets_at.endswith("Z")
 
 
-def test_every_worker_shows_what_one_found(database, watch) -> None:
+def test_every_worker_shows_the_findings_of_one(database, watch) -> None:
     budget(database, "key", "total", DOLLAR, DOLLAR)
     budget(database, "organization", "credits", 3 * DOLLAR, DOLLAR)
     watch.look()

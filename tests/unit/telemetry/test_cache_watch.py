@@ -90,7 +90,7 @@ def test_a_collapse_is_reported_once_and_its_end_too(watch, turns, published) ->
         ({"every_us": 6 * MINUTE_US}, cache_watch.PAUSES),
     ],
 )
-def test_the_cause_is_what_changed(watch, turns, published, more, cause) -> None:
+def test_the_cause_is_the_change(watch, turns, published, more, cause) -> None:
     turns(10, WARM)
     watch.look()
     turns(6, COLD, **more)

@@ -15,7 +15,7 @@ def record(message: str, *values: object, **more: object) -> logging.LogRecord:
     return made
 
 
-def test_an_event_shows_its_name_its_remedy_and_what_it_is_about() -> None:
+def test_an_event_shows_its_name_remedy_and_subject() -> None:
     told = record("redis is down", event="redis.away", remedy="start it", facts={"address": "r:6379"})
     line = json.loads(formatter_of("json").format(told))
     assert (line["event"], line["remedy"], line["address"]) == ("redis.away", "start it", "r:6379")

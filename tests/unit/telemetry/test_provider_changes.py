@@ -58,7 +58,7 @@ def test_one_that_comes_and_goes_is_reported_once_a_minute(changes, told: list[S
     assert events(told) == ["provider.resting", "provider.back", "provider.resting"]
 
 
-def test_health_shows_what_this_worker_found_and_not_what_others_told(clock, changes, told: list[StateChange]) -> None:
+def test_health_shows_findings_of_this_worker_and_not_of_others(clock, changes, told: list[StateChange]) -> None:
     here, there = Health(clock, changes), Health(clock)
     there.cooldowns.trip("openai", "unreachable")
     here.merge(there.export())

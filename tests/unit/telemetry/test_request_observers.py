@@ -31,7 +31,7 @@ def test_an_end_is_counted_by_status_kind_of_error_and_time(requests: RequestObs
     assert sum(row[:-1]) == 2 and 0.2 <= row[-1] < 1
 
 
-def test_observers_of_failures_hear_of_nothing_else(requests: RequestObservers) -> None:
+def test_observers_of_failures_get_nothing_else(requests: RequestObservers) -> None:
     failed: list[FinishedRequest] = []
     requests.observe_failures(failed.append)
     end = requests.of(OPERATION)

@@ -131,7 +131,7 @@ def test_killed_greenlet_hangs_up_and_frees_its_place(upstream, make_transport):
     assert call(transport, upstream.url).read_all() == b"ok"
 
 
-def test_full_pool_waits_a_bounded_time_and_asks_to_retry(upstream, make_transport):
+def test_a_full_pool_waits_a_bounded_time_and_suggests_a_retry(upstream, make_transport):
     transport = make_transport(options={"per_origin": 1}, connect_s=0.05)
     upstream.answer(OK)
     held = call(transport, upstream.url)
@@ -215,7 +215,7 @@ def test_harmless_request_on_a_new_connection_is_not_repeated(upstream, make_tra
     assert len(upstream.requests) == 1
 
 
-def test_answer_that_comes_before_the_body_was_taken_is_heard(make_transport):
+def test_an_answer_before_the_end_of_the_body_is_read(make_transport):
     def refuse(sock, _address):
         sock.recv(1000)
         sock.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig")
@@ -265,7 +265,7 @@ def redirect(target: str) -> bytes:
     return f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode()
 
 
-def test_fetch_follows_redirects_to_what_they_lead_to(upstream, make_transport):
+def test_fetch_follows_redirects_to_their_target(upstream, make_transport):
     upstream.answer(redirect("/elsewhere"))
     upstream.answer(OK)
     answer = make_transport().fetch(upstream.url, 100)
@@ -295,7 +295,7 @@ def test_fetch_ends_a_loop_of_redirects(upstream, make_transport):
     assert refusal.value.code == "too_many_redirects"
 
 
-def test_fetch_follows_no_redirect_where_none_is_wanted(upstream, make_transport):
+def test_fetch_follows_no_redirect_when_none_is_allowed(upstream, make_transport):
     upstream.answer(redirect("/again"))
     with pytest.raises(UpstreamFailed) as refusal:
         make_transport().fetch(upstream.url, 100, redirects=0)

@@ -86,7 +86,7 @@ def test_a_long_message_to_a_slow_reader_arrives_whole(pair: tuple[SockSocket, P
     assert "".join(parts) == text
 
 
-def test_messages_that_are_not_taken_stay_with_the_caller(pair: tuple[SockSocket, Peer]) -> None:
+def test_refused_messages_stay_with_the_caller(pair: tuple[SockSocket, Peer]) -> None:
     served, peer = pair
     piece, sent = "x" * 10_000, [0]
 

@@ -118,7 +118,7 @@ def test_silence_beyond_its_limit_is_a_timeout_and_closes(upstream, make_transpo
         list(chunks)
 
 
-def test_slow_reader_is_not_taken_for_a_silent_upstream(upstream, make_transport):
+def test_a_slow_reader_is_not_confused_with_a_silent_upstream(upstream, make_transport):
     upstream.answer(FIXED[:-5], 0.01, FIXED[-5:])
     items = []
     for item in call(make_transport(silence_s=0.1), upstream, stream=True).chunks():
@@ -206,7 +206,7 @@ def test_stream_that_never_pauses_leaves_turns_to_its_neighbours(upstream, make_
     assert turns
 
 
-def test_reader_whose_reply_another_greenlet_closes_hears_of_it(upstream, make_transport):
+def test_a_reader_gets_an_error_when_another_greenlet_closes_its_reply(upstream, make_transport):
     upstream.answer(FIXED[:-5], 5.0)
     reply = call(make_transport(), upstream, stream=True)
     reader = gevent.spawn(lambda: list(reply.chunks()))

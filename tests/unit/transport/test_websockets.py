@@ -88,7 +88,7 @@ def test_pings_are_answered_and_close_frames_reported_and_answered(pair) -> None
         served.send("more")
 
 
-def test_messages_of_bytes_are_text_where_they_are_taken(pair) -> None:
+def test_messages_of_bytes_are_accepted_as_text(pair) -> None:
     served, (_, send, received) = pair
     served._bytes_too = True
     whole = "zwölf".encode()
@@ -177,7 +177,7 @@ def transport() -> Transport:
     return Transport(chosen.timeouts, chosen.security)
 
 
-def test_a_provider_is_asked_and_its_refusal_is_an_answer_like_any_other(transport: Transport) -> None:
+def test_the_provider_decides_and_its_refusal_is_passed_on(transport: Transport) -> None:
     with FakeRealtime() as fake:
         deadline = transport._now() + 10
         url, headers = f"{fake.url}/realtime?model=m", {"authorization": "x"}

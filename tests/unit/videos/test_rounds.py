@@ -48,7 +48,7 @@ def test_an_owner_has_its_places_and_again_when_its_works_are_over(answered: Eve
     assert begun == [0, 1, 5]
 
 
-def test_all_together_have_their_places(answered: Event) -> None:
+def test_all_kinds_together_have_their_places(answered: Event) -> None:
     under_test, begun = Rounds(2, 3, Clock()), list[int]()
 
     def work(number: int) -> None:

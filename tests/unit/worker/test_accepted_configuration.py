@@ -29,7 +29,7 @@ def spoil(own: Path) -> None:
     (own / "providers" / "north.toml").write_text('name = "North"\nprotocol = "telepathy"\n')
 
 
-def test_a_change_without_a_mistake_is_taken_and_ends_a_refusal(own: Path) -> None:
+def test_a_valid_change_is_accepted_and_ends_a_refusal(own: Path) -> None:
     before = accepted_configuration.current()
     accepted_configuration.refuse(CatalogueError("one\ntwo"))
     assert (

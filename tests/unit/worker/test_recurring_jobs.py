@@ -235,7 +235,7 @@ def test_the_table_names_each_job_once_and_every_scope():
 
 
 @pytest.mark.parametrize("one", TABLE, ids=lambda one: one.name)
-def test_every_job_of_the_table_calls_what_a_worker_has(one, tmp_path):
+def test_every_job_of_the_table_calls_a_part_of_the_worker(one, tmp_path):
     """Run on services that accept any call of a name that `Services` has."""
     from gateway.worker.services import Services
 

@@ -18,7 +18,7 @@ def test_a_moment_and_the_ids_of_it_are_the_same_thing() -> None:
     assert first_id(-5000) == bytes(16) and len(first_id(2**80)) == 16
 
 
-def test_old_entries_go_with_what_they_are_found_by_in_small_steps_and_usage_stays(database, monkeypatch) -> None:
+def test_old_entries_are_removed_with_their_index_in_small_steps_and_usage_stays(database, monkeypatch) -> None:
     monkeypatch.setattr(aging, "STEP_ROWS", 20)
     tags = orjson.dumps({"team": "a", "env": "x"}).decode()
     fill(database, [*(entry(n, metadata=tags if n % 2 else None) for n in range(100)), *(attempt(n) for n in range(5))])

@@ -50,7 +50,7 @@ def test_served_and_refused_requests_come_in_one_order_newest_first(database) ->
     assert numbers(search(database, EVERYTHING, LogFilter(), page.following, 3)) == [1]
 
 
-def test_a_request_is_reported_by_what_its_caller_got(database) -> None:
+def test_a_request_is_reported_with_its_callers_result(database) -> None:
     fill(database, [
         attempt(1, error="timeout", status=0, finish="error"), attempt(1, attempt=1),
         attempt(2, error="timeout", status=0, finish="error"), entry(2, status=502, error="all_providers_failed"),
@@ -142,7 +142,7 @@ WISHES = {
 
 
 @pytest.mark.parametrize("summed", [True, False], ids=["summed", "unsummed"])
-def test_pages_hold_what_a_look_at_every_row_finds_each_once(database, monkeypatch, summed) -> None:
+def test_pages_have_every_matching_row_once(database, monkeypatch, summed) -> None:
     monkeypatch.setattr(module, "DEPTH", 7)
     monkeypatch.setattr(hours, "MOST_HOURS", 3)
     rows, chance = world(summed), random.Random(summed)

@@ -331,7 +331,7 @@ def test_names_of_sources_are_bounded_and_the_rest_counts_everywhere_else(world)
     assert stored_sums(one.database) == found
 
 
-def test_rebuilding_mends_what_is_wrong(world):
+def test_rebuilding_repairs_wrong_sums(world):
     one = world()
     one.post(30)
     one.settle()

@@ -44,7 +44,7 @@ def test_every_statement_finds_its_rows_by_an_index(sqlite_url, open_store, cloc
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_computing_an_hour_anew_reads_the_rows_of_about_that_hour_in_small_steps(
+def test_computing_an_hour_again_reads_the_rows_of_about_that_hour_in_small_steps(
     request, open_store, monkeypatch, kind
 ) -> None:
     monkeypatch.setattr(late, "STEP_ROWS", 7)

@@ -93,7 +93,7 @@ def test_no_piece_but_the_last_writes_sums(hour, monkeypatch) -> None:
     hour.check()
 
 
-def test_between_two_pieces_the_hour_takes_late_rows_and_is_computed_anew(hour) -> None:
+def test_between_two_pieces_the_hour_gets_late_rows_and_is_computed_again(hour) -> None:
     number = hour.start_us // HOUR_US
     first = hour.rows[0]
     retried = {name: getattr(first, name) for name in ("request", "api_key", "served")} | {"attempt": 1}
@@ -119,7 +119,7 @@ def test_an_hour_that_was_counted_wrongly_is_mended_and_moves_all_the_same(hour)
     hour.check()
 
 
-def test_names_beyond_the_bound_stay_left_out_when_the_hour_is_computed_anew_between_two_pieces(hour) -> None:
+def test_names_beyond_the_bound_stay_left_out_when_the_hour_is_computed_again_between_two_pieces(hour) -> None:
     for number in range(MOST_SOURCES + 20):
         hour.add(number * 2000, source=f"made-up-{number}")
         hour.add(source=f"made-up-{number}")

@@ -47,7 +47,7 @@ def test_pages_of_sessions_show_each_session_once(asked: Tenants) -> None:
     assert shown == ["first", "second:1"]
 
 
-def test_a_session_is_one_thing_whose_sums_are_those_of_its_requests(asked: Tenants) -> None:
+def test_the_sums_of_a_session_are_those_of_its_requests(asked: Tenants) -> None:
     owner = asked["acme owner"]
     session = asked.ok("GET", "/logs/sessions/first", owner)["session"]
     logs = asked.ok("GET", "/logs?session=first", owner)["logs"]

@@ -123,7 +123,7 @@ def subjects(done: Walk) -> set:
         ("acme developer", "acme colleague"),
     ],
 )
-def test_what_is_not_offered_is_refused(people: Tenants, offered_to: str, refused_to: str) -> None:
+def test_actions_that_are_not_offered_are_refused(people: Tenants, offered_to: str, refused_to: str) -> None:
     stranger = people[refused_to]
     own = walk(people, stranger)
     known = subjects(own)
@@ -141,7 +141,7 @@ def test_what_is_not_offered_is_refused(people: Tenants, offered_to: str, refuse
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_what_is_offered_is_permitted(people: Tenants, role: str) -> None:
+def test_offered_actions_are_permitted(people: Tenants, role: str) -> None:
     who = people[role]
     forms = walk(people, who).forms
     chosen = {(form.place, form.action): form for form in forms if form.action not in ENDING}

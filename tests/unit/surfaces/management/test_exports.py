@@ -203,12 +203,12 @@ def test_an_organization_has_so_many_exports_at_once_and_another_one_is_not_conc
         assert used.call("GET", path, owner)[0] == 200
 
 
-def test_an_export_leaves_to_the_server_what_it_says_of_every_answer(used: Tenants) -> None:
+def test_an_export_leaves_headers_of_every_answer_to_the_server(used: Tenants) -> None:
     header = {"Authorization": f"Bearer {used['acme owner'].token}"}
     assert "X-Content-Type-Options" not in used.client.get("/logs/export", headers=header).headers
 
 
-def test_an_export_says_since_when_its_rows_are_there(used: Tenants) -> None:
+def test_an_export_says_when_its_rows_begin(used: Tenants) -> None:
     owner, database = used["acme owner"], used.services.store.database
     rollups = used.services.billing.rollups
     rollups.catch_up()

@@ -96,7 +96,7 @@ def test_a_link_to_nothing_is_a_404_that_shows_what_to_do(browser, query) -> Non
     assert page.status_code == 404 and ("link" in page.text) and "Set-Cookie" not in page.headers
 
 
-def test_another_account_is_asked_to_sign_out_and_returns(browser, shared_tenants) -> None:
+def test_another_account_has_to_sign_out_and_returns(browser, shared_tenants) -> None:
     made = invite(shared_tenants, "wanted@person.example")
     sign_in_as(shared_tenants, browser, shared_tenants["rival owner"])
     page = follow(browser, made["link"])

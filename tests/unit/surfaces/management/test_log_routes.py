@@ -35,7 +35,7 @@ def listed(tenants: Tenants, who: Person, query: str = "") -> list[str]:
     return [one["id"] for one in tenants.ok("GET", f"/logs{query}", who)["logs"]]
 
 
-def test_a_log_shows_what_was_asked_answered_and_paid(retaining: Tenants) -> None:
+def test_a_log_shows_request_answer_and_cost(retaining: Tenants) -> None:
     ident = ask(retaining, retaining["acme developer"], "What is retained?")
     found = retaining.ok("GET", f"/logs/{ident}", retaining["acme owner"])
     log = found["log"]
@@ -130,7 +130,7 @@ def test_a_deleted_log_is_gone_and_its_usage_stays(retaining: Tenants) -> None:
     assert (entry.action, entry.subject, entry.actor) == ("request_log.delete", ident, developer.user_id)
 
 
-def test_setting_back_to_none_keeps_what_is_there(retaining: Tenants) -> None:
+def test_setting_back_to_none_keeps_existing_rows(retaining: Tenants) -> None:
     owner, services = retaining["acme owner"], retaining.services
     ident = ask(retaining, owner)
     retaining.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "none"})

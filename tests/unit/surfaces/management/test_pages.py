@@ -74,7 +74,7 @@ def test_forms_of_other_origins_are_refused(browser, headers) -> None:
 @pytest.mark.parametrize(
     "path", [one.path for one in SURFACE.operations if one.method == "POST" and one.path.startswith("/console/")]
 )
-def test_every_form_is_taken_from_a_page_of_this_site_and_of_this_session(browser, path) -> None:
+def test_every_form_is_accepted_from_a_page_of_this_site_and_session_only(browser, path) -> None:
     sign_in(browser)
     for headers in ({}, {"Origin": "https://evil.example"}):
         assert browser.post(path, data={"csrf": ""}, headers=headers).status_code == 403
@@ -126,7 +126,7 @@ def test_typed_text_is_escaped(browser) -> None:
     assert "<script>" not in answer.text and "&lt;script&gt;" in answer.text
 
 
-def test_an_unknown_code_asks_for_another_one(browser) -> None:
+def test_after_an_unknown_code_the_page_requests_another_one(browser) -> None:
     sign_in(browser)
     answer = browser.get("/console/device?user_code=NOPE-NOPE")
     assert answer.status_code == 404 and 'name="user_code"' in answer.text

@@ -58,7 +58,7 @@ def test_they_are_never_above_the_operators(tenants) -> None:
     assert [rule.amount for rule in limits.rules([("key", owner.key.info.id)])] == [700]
 
 
-def test_they_hold_for_the_next_request_and_what_was_used_is_reported(tenants) -> None:
+def test_they_apply_to_the_next_request_and_usage_is_reported(tenants) -> None:
     owner = tenants["acme owner"]
     tenants.services.billing.ledger.grant(owner.organization_id, 1_000_000_000, "test")
     tenants.ok("PATCH", of_key(owner), owner, {"requestsPerMinute": 2})

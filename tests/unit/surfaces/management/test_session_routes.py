@@ -289,7 +289,7 @@ def test_a_second_factor_is_removed_by_password_and_code_or_by_the_operator(tena
     assert sign_in(tenants)[0] == 200
 
 
-def test_the_console_asks_for_the_code_after_the_password(tenants: Tenants) -> None:
+def test_the_console_requests_the_code_after_the_password(tenants: Tenants) -> None:
     authenticator = Authenticator(tenants, sign_in(tenants)[1]["token"])
     authenticator.confirm()
     browser = tenants.gateway.app.flask.test_client()
@@ -384,7 +384,7 @@ def test_the_page_of_the_account_changes_the_password_for_who_knows_it(tenants: 
 # Explanations, caps
 
 
-def test_explanations_are_for_who_asked(tenants: Tenants) -> None:
+def test_explanations_are_shown_to_their_requester_only(tenants: Tenants) -> None:
     services, owner, developer = tenants.services, tenants["acme owner"], tenants["acme developer"]
     draft = keys.Draft(owner.project_id, owner.member_id, "Customer", "customer")
     customer = services.management.create_key(draft, Limits(), actor=owner.user_id)

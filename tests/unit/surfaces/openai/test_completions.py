@@ -54,7 +54,7 @@ def test_a_list_of_one_text_is_that_text() -> None:
     ],
 )
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
-def test_a_fence_around_the_whole_text_is_taken_away_however_it_comes(text: str, kept: str, size: int) -> None:
+def test_a_fence_around_the_whole_text_is_removed_however_it_is_split(text: str, kept: str, size: int) -> None:
     pieces: Sequence[str] = [text[at : at + size] for at in range(0, len(text), size)]
     state = _Unfenced()
     assert "".join([*map(state.feed, pieces), state.end()]) == kept

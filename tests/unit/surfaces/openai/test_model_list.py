@@ -369,12 +369,12 @@ def test_the_order_of_the_public_list_does_not_depend_on_credentials(equipped):
         ("include_restricted=true&available=true", {"authorization": "Bearer free"}, {"auto", "ready"}),
     ],
 )
-def test_a_setting_lists_only_available_models_unless_the_caller_asks_for_all(equipped, query, headers, listed):
+def test_a_setting_lists_only_available_models_unless_all_are_requested(equipped, query, headers, listed):
     equipped.settings.catalogue.list_available = True
     assert set(entries(equipped, query, **headers)) == listed
 
 
-def test_what_a_caller_can_reach_is_computed_once_for_equal_credentials(equipped, monkeypatch):
+def test_access_of_a_caller_is_computed_once_for_equal_credentials(equipped, monkeypatch):
     computed, find = [], availability._reachable
 
     def note(*arguments):

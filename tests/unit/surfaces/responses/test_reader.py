@@ -65,7 +65,7 @@ def test_needs_are_known_without_decoding() -> None:
     assert needs.prompt_bytes > len("You are a coding agent.")
 
 
-def test_a_relayed_request_is_taken_by_the_strict_service() -> None:
+def test_a_relayed_request_is_accepted_by_the_strict_service() -> None:
     body = native(turn(AGENT)) | {"model": "gpt-5", "store": False, "stream": True}
     environ = {"PATH_INFO": "/v1/responses", "REQUEST_METHOD": "POST"}
     body = check_request(environ, {"authorization": "Bearer x"}, orjson.dumps(body), {"gAAAA-old"})
@@ -106,7 +106,7 @@ def test_a_foreign_item_is_kept_whole_for_its_servers() -> None:
     assert isinstance(part, VendorPart) and part.body == {k: v for k, v in item.items() if k != "id"}
 
 
-def test_a_search_that_is_wanted_is_needed_and_one_of_stored_pages_is_an_offer() -> None:
+def test_a_live_search_is_required_and_one_of_stored_pages_is_optional() -> None:
     wanted = turn(tools=[{"type": "web_search", "filters": {"allowed_domains": ["a.org"]}}])
     assert wanted.request.requirements.web_search
     assert wanted.request.conversation().tools == (WebSearch(allowed_domains=("a.org",)),)
