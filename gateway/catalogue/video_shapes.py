@@ -152,4 +152,5 @@ def _audio(request: VideosInput, mapping: Mapping) -> bool:
 
 
 def _unsupported(mapping: Mapping, reason: str, param: str) -> NotSupported:
-    return NotSupported(f"{mapping.key} {reason}.", param=param, code=f"unsupported_{CODES.get(param, 'input')}")
+    word = CODES.get(param, "input")
+    return NotSupported(f"{mapping.key} {reason}.", param=param, code=f"unsupported_{word}")

@@ -50,7 +50,7 @@ VARIABLE = {
     ("providers/failures.py", "TOO_LONG"): {failures.TOO_LONG},
     ("providers/failures.py", "code"): {"invalid_request", "request_too_large"},
     ("providers/openai/responses_reply.py", "cause.code"): set(),
-    ("catalogue/video_shapes.py", "f\"unsupported_{CODES.get(param, 'input')}\""): {
+    ("catalogue/video_shapes.py", "f'unsupported_{word}'"): {
         f"unsupported_{word}" for word in (*video_shapes.CODES.values(), "input")
     },
     ("providers/video_codecs.py", "REFUSED"): {REFUSED},
