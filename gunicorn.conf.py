@@ -61,11 +61,14 @@ worker_tmp_dir = SHARED_MEMORY if os.path.isdir(SHARED_MEMORY) else None
 
 
 def on_starting(arbiter: object) -> None:
-    """Set the process limits, and import what several workers share."""
+    """Set the process limits, import what several workers share, and exclude it from garbage collection."""
     raise_open_files()
     hold_malloc()
     if workers > 1:
         share_modules()
+    # A collection in the worker would write to every page that it shares with the master: 2 MB of one worker.
+    gc.collect()
+    gc.freeze()
 
 
 def raise_open_files() -> None:
@@ -95,8 +98,6 @@ def share_modules() -> None:
     A further worker has 31 instead of 57 MB of private memory. A single worker would only add the master's copy, 10 MB.
     """
     importlib.import_module("gateway.application.starting")
-    gc.collect()
-    gc.freeze()
 
 
 def post_worker_init(worker: object) -> None:
