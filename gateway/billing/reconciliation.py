@@ -4,7 +4,6 @@ The comparison runs in the store and returns only differences, so that books of 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from gateway.billing.hour_sums import CLOSED, DIGITS, LATE_REF, hour_sums
@@ -115,7 +114,8 @@ def examine(
         level = "REPEATABLE READ"
 
     def read() -> list[Difference]:
-        with _sorted_on_disk(database), database.peewee.transaction(level):
+        _spare_memory(database)
+        with database.peewee.transaction(level):
             examination = Examination(database, go_on)
             differences = list(examination.differences())
             if rollups_from is not None:
@@ -175,14 +175,9 @@ class Examination:
         return self._database.execute(self._database.exact_sums(sql), params).fetchall()
 
 
-@contextmanager
-def _sorted_on_disk(database: Database) -> Iterator[None]:
-    """Let SQLite sort on disk: the sums of millions of rows would take much memory."""
-    if database.kind != "sqlite":
-        yield
-        return
-    database.execute("PRAGMA temp_store = file")
-    try:
-        yield
-    finally:
-        database.execute("PRAGMA temp_store = memory")
+def _spare_memory(database: Database) -> None:
+    """Let SQLite sort on disk, since the sums of millions of rows would take much memory, and forget the statements,
+    which would take 2 MB until the next reconciliation."""
+    if database.kind == "sqlite":
+        database.retire_connection()
+        database.execute("PRAGMA temp_store = file")

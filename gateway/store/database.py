@@ -17,7 +17,7 @@ from gateway.runtime.loop_turns import continuation_turn
 from gateway.runtime.state_changes import ERROR, INFO, StateChange, StateLog
 from gateway.runtime.threads import Threads, pause
 from gateway.store.faults import Verdict, is_full, judge
-from gateway.store.pool import DRIVER_ERRORS
+from gateway.store.pool import DRIVER_ERRORS, Pool
 from gateway.store.read_replica import ReadReplica
 from gateway.store.sqlite import Sqlite
 from gateway.store.statement_batch import StatementBatch
@@ -62,7 +62,7 @@ class Backend(Protocol):
     kind: str
 
     @property
-    def peewee(self) -> peewee.Database: ...
+    def peewee(self) -> Pool: ...
 
     def read(self, work: Callable[[], T], patience_s: float | None) -> T: ...
     def report(self, work: Callable[[], T]) -> T: ...
@@ -122,6 +122,11 @@ class Database:
     def report(self, work: Callable[[], T]) -> T:
         """Like `read`, for long queries: off the event loop on SQLite, with a longer timeout on PostgreSQL."""
         return self._guard(self._backend.report, work)
+
+    def retire_connection(self) -> None:
+        """Let the connection of the running report be closed after it, with the memory of its statements: for long
+        statements that run rarely."""
+        self._primary.retire()
 
     def view(self, work: Callable[[], T]) -> T:
         """Like `report`, from the replica if there is one, whose rows may be some seconds old. Nothing that decides

@@ -35,6 +35,7 @@ class Pool(peewee.Database):
     def _reset_pool(self) -> None:
         self._owner = os.getpid()
         self._idle: list[Any] = []
+        self._retired: list[Any] = []
         self._slots = Slots(self._size)
 
     def connect(self, reuse_if_open: bool = False) -> bool:
@@ -91,12 +92,20 @@ class Pool(peewee.Database):
             return connection
 
     def give(self, connection: Any) -> None:
-        """Return a connection to the pool; with an open transaction or a lost server it is closed instead."""
-        if self.reusable(connection):
+        """Return a connection to the pool; with an open transaction or a lost server, or once retired, it is closed
+        instead."""
+        retired = connection in self._retired
+        if retired:
+            self._retired.remove(connection)
+        if self.reusable(connection) and not retired:
             self._idle.append(connection)
         else:
             self.discard(connection)
         self._slots.give()
+
+    def retire(self) -> None:
+        """Let the running greenlet's connection be closed after its use, with the memory of its statements."""
+        self._retired.append(self._state.conn)
 
     def reusable(self, connection: Any) -> bool:
         return not connection.in_transaction
