@@ -23,9 +23,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock

@@ -147,24 +147,7 @@ LIBRARIES = {
     "flask": ("gateway.surfaces", "gateway.application.app", "gateway.operator.command"),
     "marshmallow": ("gateway.surfaces", "gateway.operator.command_values"),
     "apispec": ("gateway.surfaces",),
-    "msgspec": (
-        "gateway.server",
-        "gateway.surfaces",
-        "gateway.operator.command_runs",
-        "gateway.operator.log_commands",
-        "gateway.providers",
-        "gateway.transport",
-        "gateway.store",
-        "gateway.engine",
-        "gateway.videos",
-        "gateway.telemetry",
-        "gateway.billing",  # here and below: what is made for each request, as structs
-        "gateway.neutral",
-        "gateway.dialects",
-        "gateway.media",
-        "gateway.limits",
-        "gateway.catalogue",
-    ),
+    "msgspec": ("gateway",),  # value classes are structs
     "orjson": (
         "gateway.surfaces",
         "gateway.providers",

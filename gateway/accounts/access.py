@@ -5,8 +5,9 @@ level (organization, each team, member, key) only narrows. No rules: everything 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
+
+from msgspec import Struct
 
 from gateway.accounts.compliance import CompliancePolicy, violation
 from gateway.accounts.models import Scope
@@ -28,8 +29,7 @@ SCOPE_NAMES: dict[Scope, str] = {
 CUSTOM = "custom"  # rules name an organization's own providers "custom" (all) or "custom:<name>"
 
 
-@dataclass(frozen=True, slots=True)
-class PriceRule:
+class PriceRule(Struct, frozen=True):
     """`kind` free, paid or "" (either); bounds in nano-dollars per million tokens, None = unbounded."""
 
     kind: str = ""
@@ -37,8 +37,7 @@ class PriceRule:
     max_output: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Struct, frozen=True):
     """All active rules of one organization, team, member or key. None in an allow set: no such rule."""
 
     scope: Scope

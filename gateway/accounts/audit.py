@@ -7,8 +7,9 @@ that is left must follow.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from gateway.accounts.models import Audit, AuditHead
 from gateway.runtime.threads import pause
@@ -20,8 +21,7 @@ LONGEST_DETAIL, LONGEST_VALUE = 16_384, 1024  # characters
 HEAD, FORGOTTEN = 1, 2  # rows of audit_head: the newest entry, and the last that went by its age
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
+class AuditEntry(Struct, frozen=True):
     """One change: its actor (a user id, a key id or "operator"), its action (such as "api_key.roll") and its target."""
 
     seq: int

@@ -4,10 +4,12 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import peewee
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.accounts import tokens
 from gateway.accounts.access import Level
@@ -112,8 +114,7 @@ class Caller:
         return bool(self.grant_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """A cached refusal, from which each request gets a new exception."""
 
     kind: type[GatewayError]

@@ -6,9 +6,10 @@ object, so that of two simultaneous requests one creates it and the other is ref
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.accounts import tokens
 from gateway.accounts.automation_models import ClientId
@@ -17,8 +18,7 @@ from gateway.errors import Conflict
 from gateway.store.database import Database
 
 
-@dataclass(frozen=True, slots=True)
-class ClientIdClaim:
+class ClientIdClaim(Struct, frozen=True):
     """An id that a request wants for what it creates. `digests` are the keyed hashes of the request's content, newest
     hash key first; `replaces` is the object that had the id before and exists no longer."""
 
@@ -29,8 +29,7 @@ class ClientIdClaim:
     replaces: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedObject:
+class ClaimedObject(Struct, frozen=True):
     """The object that has a chosen id already. `same`: the request that created it had the same content."""
 
     object_id: str

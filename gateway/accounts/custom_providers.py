@@ -6,10 +6,12 @@ Their credential is a provider key of provider "custom:<name>". Calls to them ar
 import json
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway import ids
 from gateway.accounts import audit
@@ -31,8 +33,7 @@ LARGEST_LIST = 1 << 20  # bytes of JSON
 CAP_CODE = "custom_provider_cap_reached"
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderCaps:
+class ProviderCaps(Struct, frozen=True):
     """The most custom providers of an organization, and the most models that one of them lists; 0 = no cap."""
 
     providers: int = 0
@@ -47,8 +48,7 @@ def read_provider_caps(limits: settings.LimitSettings) -> ProviderCaps:
     return ProviderCaps(limits.max_custom_providers, limits.max_custom_models)
 
 
-@dataclass(frozen=True, slots=True)
-class CustomProviderInfo:
+class CustomProviderInfo(Struct, frozen=True):
     """`models` are objects with an `id` and, where the operator set them, `prices` as in the catalogue's files;
     () = every model id is passed on."""
 

@@ -9,6 +9,8 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from gateway import ids
 from gateway.accounts import audit, tokens
 from gateway.accounts.models import DeviceCode, DeviceStatus, User
@@ -49,8 +51,7 @@ class DeviceGrant:
     interval_s: int = INTERVAL_S
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRequest:
+class DeviceRequest(Struct, frozen=True):
     """A request as its approver sees it."""
 
     user_code: str

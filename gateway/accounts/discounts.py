@@ -5,7 +5,9 @@ model and provider, then for the model, then for the provider, then for all. Sev
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway import ids
 from gateway.accounts import audit
@@ -24,8 +26,7 @@ COLUMNS = "id, organization, provider, model, fraction_ppm, starts_at, ends_at"
 Place = tuple[str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class DiscountInfo:
+class DiscountInfo(Struct, frozen=True):
     """`fraction_ppm` parts per million are taken off from `starts_us` (None: always was) until before `ends_us` (None:
     never ends), judged by when a request came in. Organization, provider and model may each be EVERY."""
 

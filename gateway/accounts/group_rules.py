@@ -6,9 +6,10 @@ highest role counts, the teams of all, and the spending limits of the matching r
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+from msgspec import Struct, field
 
 from gateway import ids
 from gateway.accounts import audit, quotas
@@ -29,8 +30,7 @@ FIRST_PRIORITY, LAST_PRIORITY = 1, 10_000
 NORMAL_PRIORITY = 100
 
 
-@dataclass(frozen=True, slots=True)
-class RuleDraft:
+class RuleDraft(Struct, frozen=True):
     """The content of a rule. `group` is compared exactly; `role` "" gives none; `limits` are spending limits as
     `admin.group_grants` writes them, {} gives none."""
 
@@ -41,8 +41,7 @@ class RuleDraft:
     priority: int = NORMAL_PRIORITY
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRule:
+class GroupRule(Struct, frozen=True):
     """A stored rule; `set_by` is the actor of its last change, whose rank counts when it sets spending limits."""
 
     id: str
@@ -56,8 +55,7 @@ class GroupRule:
     created_at_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Entitlement:
+class Entitlement(Struct, frozen=True):
     """The grants of the rules to a person. `limits` {} stands for none; `limits_set_by` is the actor of the rule with
     them. `matched` is true if there is a rule for at least one of the person's groups."""
 

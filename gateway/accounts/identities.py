@@ -1,7 +1,8 @@
 """Linked identities: which account at an identity provider belongs to which person, by issuer and subject."""
 
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit
@@ -13,8 +14,7 @@ from gateway.store.database import Database
 MOST_IDENTITIES = 20  # of a person
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedIdentity:
+class LinkedIdentity(Struct, frozen=True):
     """An identity of a person. `organization_id` is that of its provider, "" for one of the installation."""
 
     id: str

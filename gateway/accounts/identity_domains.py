@@ -6,8 +6,9 @@ added it. It is verified for one organization only.
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
@@ -24,8 +25,7 @@ PATH = "/.well-known/llmgateway-domain"
 Fetch = Callable[[str], tuple[int, bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedDomain:
+class ClaimedDomain(Struct, frozen=True):
     """A domain of a provider. `token` is what the address at `PATH` must show; `verified_at_us` is None before."""
 
     provider_id: str

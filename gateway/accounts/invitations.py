@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import peewee
+from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit, tokens
@@ -24,8 +25,7 @@ LIFE_S = 7 * 86_400
 MEMBER_SCOPE = "members:write"
 
 
-@dataclass(frozen=True, slots=True)
-class InvitationInfo:
+class InvitationInfo(Struct, frozen=True):
     """An invitation as it may be shown. `status` is the effective one: pending, accepted, revoked or expired. `inviter`
     is the name or e-mail address of the person who invited, "" for the operator. `has_account` is true if the address
     already has an account."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from gateway.clock import Clock
 from gateway.errors import GatewayError, Unavailable
 from gateway.runtime.call_merging import SharedCalls
@@ -68,8 +70,7 @@ class KeyStore(Protocol):
     def put(self, kind: str, key: str, value: bytes, ttl_s: float) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class KeySource:
+class KeySource(Struct, frozen=True):
     """Where the keys of an issuer are: found by discovery, at `jwks_url`, or in `jwks`, the text of a key set."""
 
     issuer: str
@@ -91,8 +92,7 @@ class UncheckedToken:
     text: str = field(repr=False)
 
 
-@dataclass(slots=True)
-class _LoadedKeys:
+class _LoadedKeys(Struct):
     """The keys of one issuer; times in monotonic seconds. `tried_at` is the last attempt to load them."""
 
     keys: tuple[Any, ...] = ()

@@ -1,7 +1,8 @@
 """Caps on how many active keys an organization may have, in all and of each member."""
 
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
@@ -15,16 +16,14 @@ LARGEST = 1_000_000
 CODE = "key_cap_reached"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyCaps:
+class KeyCaps(Struct, frozen=True):
     """The most active keys of an organization and of each of its members; 0 = no cap."""
 
     total: int = 0
     member: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class OwnCaps:
+class OwnCaps(Struct, frozen=True):
     """The caps that an organization sets for its keys: None = the installation's cap, 0 = no cap."""
 
     total: int | None = None
@@ -38,8 +37,7 @@ class OwnCaps:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CapUsage:
+class CapUsage(Struct, frozen=True):
     """How many active keys there are, and may be (0 = no cap)."""
 
     count: int

@@ -4,11 +4,11 @@ The table follows the service document ("States and transitions") with "revoked"
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import peewee
+from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit, quotas, tokens
@@ -64,8 +64,7 @@ ENDING = frozenset(("deactivate", "roll", "revoke", "delete"))
 LONGEST_DESCRIPTION = 255
 
 
-@dataclass(frozen=True, slots=True)
-class KeyInfo:
+class KeyInfo(Struct, frozen=True):
     """A key as it may be shown. `state` is the effective one; times in µs, `expires_at_us` None = never. Whatever its
     state, it is refused while the member who owns it is inactive or suspended (`owner_active`)."""
 
@@ -86,16 +85,14 @@ class KeyInfo:
     updated_at_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class NewKey:
+class NewKey(Struct, frozen=True):
     """A key and its token, which exists nowhere else and is not shown again."""
 
     info: KeyInfo
     token: str
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """The values of a new key. `member_id` owns it and must belong to the project's organization."""
 
     project_id: str
@@ -105,15 +102,13 @@ class Draft:
     expires_at_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Expiry:
+class Expiry(Struct, frozen=True):
     """A new expiry; None = never."""
 
     at_us: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """An update of a key. None leaves a value unchanged; `action` "" leaves the state unchanged."""
 
     action: Action = ""

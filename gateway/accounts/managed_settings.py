@@ -8,11 +8,11 @@ SHA-256 of the JSON with sorted members as JavaScript writes it.
 import hashlib
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
@@ -30,8 +30,7 @@ LARGEST_INDEX = (1 << 32) - 2
 NAMES = uuid.UUID("b8f3f9d6-2c61-4d0e-9f2e-0f6a7a0c9d11")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSettings:
+class StoredSettings(Struct, frozen=True):
     """The settings of an organization or a team. `updated_at_us` is None if there are none."""
 
     id: str
@@ -39,8 +38,7 @@ class StoredSettings:
     updated_at_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSettings:
+class AgentSettings(Struct, frozen=True):
     """The settings of an agent. `uuid` names the place of the settings, `checksum` their content."""
 
     uuid: str

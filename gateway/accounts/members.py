@@ -1,11 +1,11 @@
 """People: users and their membership in organizations."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import peewee
+from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit, quotas
@@ -30,8 +30,7 @@ from gateway.store.database import Database
 ROLES: tuple[Role, ...] = ("owner", "admin", "developer")
 
 
-@dataclass(frozen=True, slots=True)
-class UserInfo:
+class UserInfo(Struct, frozen=True):
     id: str
     email: str
     name: str
@@ -39,8 +38,7 @@ class UserInfo:
     created_at_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class MemberInfo:
+class MemberInfo(Struct, frozen=True):
     """A user in an organization; `role` decides what the management surfaces let them do. `suspended`: the identity
     provider that the organization requires refuses the person."""
 

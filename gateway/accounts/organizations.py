@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit
@@ -20,8 +21,7 @@ from gateway.store.database import Database
 LONGEST_NAME = 255
 
 
-@dataclass(frozen=True, slots=True)
-class OrganizationInfo:
+class OrganizationInfo(Struct, frozen=True):
     """`policy` is the JSON object of the compliance policy, {} when there is none."""
 
     id: str

@@ -11,6 +11,8 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from gateway.errors import InvalidRequest, Unauthenticated
 from gateway.runtime.lazy_import import LazyImport
 
@@ -26,8 +28,7 @@ REFUSED = "The passkey was not accepted. Try again, or sign in with your passwor
 PARSE_ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError)
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(Struct, frozen=True):
     """The address of this gateway as browsers see it: `rp_id` is its host, "" where passkeys cannot be used."""
 
     rp_id: str

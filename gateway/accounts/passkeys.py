@@ -6,9 +6,10 @@ answer that is replayed finds none.
 
 import base64
 import secrets
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit, passkey_ceremonies
@@ -31,8 +32,7 @@ UNAVAILABLE = "Passkeys need an https address with a host name. Open the gateway
 COLUMNS = "id, user_id, credential, public_key, sign_count, name, transports, synced, created_at, used_at"
 
 
-@dataclass(frozen=True, slots=True)
-class PasskeyInfo:
+class PasskeyInfo(Struct, frozen=True):
     """A passkey as its person sees it. `used_at_us` is 0 before the first sign-in."""
 
     id: str
@@ -42,8 +42,7 @@ class PasskeyInfo:
     used_at_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Browser:
+class Browser(Struct, frozen=True):
     """The browser of a ceremony: the gateway's address in it, and a secret that only this browser has."""
 
     site: Site

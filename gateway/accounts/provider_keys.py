@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import peewee
+from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit, client_ids
@@ -33,8 +34,7 @@ ALSO_SEALED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderKeyInfo:
+class ProviderKeyInfo(Struct, frozen=True):
     """A provider key as it may be shown. `allowed_models` () = all; `max_spend_nusd` None = unbounded."""
 
     id: str

@@ -5,9 +5,10 @@ list.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.accounts.access import SCOPE_NAMES, Level, Network, PriceRule, Scope
 from gateway.accounts.compliance import CompliancePolicy
@@ -17,8 +18,7 @@ from gateway.money import price_per_million
 SCOPES: tuple[Scope, ...] = tuple(SCOPE_NAMES)
 
 
-@dataclass(frozen=True, slots=True)
-class RuleInfo:
+class RuleInfo(Struct, frozen=True):
     """One rule as kept. `value` is its JSON object; an inactive rule has no effect."""
 
     id: str

@@ -12,6 +12,8 @@ import struct
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
+from msgspec import Struct
+
 from gateway.accounts import audit
 from gateway.accounts.members import end_sign_ins
 from gateway.accounts.tokens import candidates, hash_token
@@ -38,8 +40,7 @@ class Enrolment:
     uri: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class FactorStatus:
+class FactorStatus(Struct, frozen=True):
     """The state of a second factor: whether it is in force, since when, and how many recovery codes are left.
     `by_passkey`: it was enabled for passkeys, without an authenticator app."""
 

@@ -1,8 +1,9 @@
 """Authentication of service accounts by their tokens: cached in memory under the control lease."""
 
 import hashlib
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from gateway.accounts import tokens
 from gateway.accounts.access import Level, address_refusal, forbid
@@ -30,8 +31,7 @@ EXPIRED = "The token of the service account has expired."
 BLOCKED = "The organization of this service account is blocked."
 
 
-@dataclass(frozen=True, slots=True)
-class KnownServiceAccount:
+class KnownServiceAccount(Struct, frozen=True):
     """A service account that may be used. `member` is its membership, for the checks of the management API. `rules` are
     its address rules and those of its organization."""
 

@@ -5,9 +5,12 @@ that member; as a member it is a developer, so that these keys read no more than
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway import ids
 from gateway.accounts import audit, client_ids, machine_members, tokens
@@ -23,8 +26,7 @@ from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceAccountInfo:
+class ServiceAccountInfo(Struct, frozen=True):
     """A service account as it may be shown. `scopes` are those of the management table; times in µs, `expires_at_us`
     None = never, `last_used_at_us` 0 = never and otherwise accurate to some minutes. `created_by` is a user id or
     "operator"."""
@@ -51,8 +53,7 @@ class NewServiceAccount:
     token: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceAccountDraft:
+class ServiceAccountDraft(Struct, frozen=True):
     """The values of a new service account. `networks` are the address ranges from which it may be used; () = any."""
 
     name: str
@@ -61,8 +62,7 @@ class ServiceAccountDraft:
     networks: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceAccountChange:
+class ServiceAccountChange(Struct, frozen=True):
     """An update. None leaves a value unchanged; `expires_at_us` counts only if `sets_expiry`."""
 
     name: str | None = None

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import peewee
+from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit, tokens
@@ -23,8 +24,7 @@ AGENT_LENGTH = 120
 EXPIRED = "The session has expired. Sign in again."
 
 
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
+class SessionInfo(Struct, frozen=True):
     """A live session and its user. `refreshed`: this look-up extended it, so a cookie should be sent anew.
     `used_at_us` is accurate to the day; `agent` is the name that the program gave at the sign-in. `sso_login` and
     `provider_id` are set after a sign-in with an identity provider; `organization_id` is the organization of that

@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit
@@ -23,8 +24,7 @@ MOST_SKILLS = 500
 ENCODINGS = ("utf-8", "base64")
 
 
-@dataclass(frozen=True, slots=True)
-class SkillInfo:
+class SkillInfo(Struct, frozen=True):
     """`content` and `files` are empty in lists."""
 
     id: str

@@ -4,8 +4,9 @@ One owner, the break-glass account, may still use a password: otherwise a broken
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
@@ -20,8 +21,7 @@ from gateway.store.database import Database
 REFUSAL = "Your organization requires single sign-on. Sign in with your identity provider."
 
 
-@dataclass(frozen=True, slots=True)
-class SsoRequirement:
+class SsoRequirement(Struct, frozen=True):
     """Whether single sign-on is required, and the member who may still use a password ("": none)."""
 
     required: bool

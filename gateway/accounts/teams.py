@@ -1,7 +1,8 @@
 """Teams: groups of members with access rules and spending limits that their keys share."""
 
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit, client_ids
@@ -16,8 +17,7 @@ from gateway.errors import Conflict, NotFound
 from gateway.store.database import Database
 
 
-@dataclass(frozen=True, slots=True)
-class TeamInfo:
+class TeamInfo(Struct, frozen=True):
     """`member_ids`: the oldest member first. `limited`: it has spending limits, so what its members spend counts."""
 
     id: str

@@ -1,8 +1,9 @@
 """Attempts that are counted, so that guessing passwords and codes is slow; shared by all workers through the store."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from gateway.accounts.tokens import hash_token
 from gateway.clock import SECOND_US
@@ -15,8 +16,7 @@ ends_at = CASE WHEN attempt.ends_at <= ? THEN excluded.ends_at ELSE attempt.ends
 RETURNING count, ends_at"""
 
 
-@dataclass(frozen=True, slots=True)
-class ThrottleGate:
+class ThrottleGate(Struct, frozen=True):
     """At most `most` attempts of `subject` at `action` in a window of `span_s` seconds from the first one. `refusal` is
     the error message for further attempts, "" for the default message."""
 

@@ -7,10 +7,11 @@ key. Issuer and audience belong to one organization, so that no other organizati
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct, field
 
 from gateway import ids
 from gateway.accounts import audit, claim_rules, client_ids, issuer_keys, keys, machine_members, tokens
@@ -35,8 +36,7 @@ MOST_TAGS = 16
 LONGEST_TAG = 64
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadIdentityInfo:
+class WorkloadIdentityInfo(Struct, frozen=True):
     """A workload identity. `claims` are the accepted values of each claim, `attribution` the claims that become
     metadata of requests, by the name of the metadata."""
 
@@ -54,8 +54,7 @@ class WorkloadIdentityInfo:
     updated_at_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadIdentityDraft:
+class WorkloadIdentityDraft(Struct, frozen=True):
     """The values of a new workload identity. Its key is made in `project_id`, an active project of the organization.
     Without `jwks_url` and `jwks`, the issuer's keys are found by OpenID discovery."""
 
@@ -71,8 +70,7 @@ class WorkloadIdentityDraft:
     allow_private: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadIdentityChange:
+class WorkloadIdentityChange(Struct, frozen=True):
     """An update. None leaves a value unchanged. Issuer and audience never change."""
 
     name: str | None = None

@@ -5,8 +5,9 @@ key is handed out; the key carries limits, rules and usage, and ends all its tok
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import keys, tokens
@@ -26,8 +27,7 @@ KEY_NAME = "Claude Code (sign-in)"
 MOST_CHOICES = 200  # projects and teams on the page
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectChoice:
+class ProjectChoice(Struct, frozen=True):
     """A project that a person may use."""
 
     id: str
@@ -36,8 +36,7 @@ class ProjectChoice:
     organization_name: str
 
 
-@dataclass(frozen=True, slots=True)
-class TeamChoice:
+class TeamChoice(Struct, frozen=True):
     """A team that a person belongs to."""
 
     id: str
@@ -46,8 +45,7 @@ class TeamChoice:
     organization_name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Workspace:
+class Workspace(Struct, frozen=True):
     """The ids of the project ("": the only one) and the team ("": none) that a person chose. `organization_ids` are the
     organizations that their session reaches, `audience` is the address of this gateway."""
 
@@ -57,8 +55,7 @@ class Workspace:
     audience: str
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
+class Choices(Struct, frozen=True):
     """The projects and teams between which a person chooses, by organization and name."""
 
     projects: tuple[ProjectChoice, ...]

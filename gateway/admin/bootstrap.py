@@ -1,8 +1,9 @@
 """Changes that touch several packages at once, each in one transaction."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gateway import ids, money
 from gateway.accounts import keys, members, organizations, projects, tokens
@@ -25,8 +26,7 @@ PASSWORD_NAME = "GATEWAY_BOOTSTRAP_PASSWORD"
 EMAIL_NAME = "GATEWAY_BOOTSTRAP_EMAIL"
 
 
-@dataclass(frozen=True, slots=True)
-class FirstKey:
+class FirstKey(Struct, frozen=True):
     """The installation's first usable key after a start.
 
     `key` is None when no active user key is left. `token` is given on the very first start only, and not when the
@@ -41,8 +41,7 @@ class FirstKey:
     stranger: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(Struct, frozen=True):
     """The rows of a first start, prepared outside of the transaction so that the transaction can be repeated."""
 
     token: str

@@ -1,8 +1,9 @@
 """Changes of credits and spending limits: checked, audited and active on every worker on return."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from gateway import ids, money
 from gateway.accounts import audit, organizations, teams
@@ -20,8 +21,7 @@ LimitEdit = Callable[[Limits], Limits]
 AUDITED = {KEY: "api_key.update_limit", MEMBER: "member.update_limit", TEAM: "team.update_limit"}
 
 
-@dataclass(frozen=True, slots=True)
-class Posting:
+class Posting(Struct, frozen=True):
     """An entry for the ledger. `reference` makes it idempotent; with "" each call adds an entry."""
 
     kind: LedgerKind

@@ -5,9 +5,10 @@ Manual grants stay: the role of an owner, teams that a person added, and limits 
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.accounts import audit, group_rules
 from gateway.accounts.changes import commit
@@ -28,8 +29,7 @@ ROLE_WITHOUT_RULE: Role = "developer"
 ANY_STALE = "SELECT 1 FROM group_grant WHERE stale = ? LIMIT 1"
 
 
-@dataclass(frozen=True, slots=True)
-class GrantPlan:
+class GrantPlan(Struct, frozen=True):
     """The changes that a member's groups require. `role` and `limits` are None if they stay."""
 
     member: Member

@@ -4,8 +4,9 @@ A provider is asked for the first of QUESTIONS that it has a model for: those at
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.authentication import Caller
@@ -51,8 +52,7 @@ QUESTIONS: dict[str, Callable[[str], Request]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(Struct, frozen=True):
     """The result of a test call of `model`: success, or the error and the provider's status (0: no response)."""
 
     ok: bool

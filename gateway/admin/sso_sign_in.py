@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from gateway.accounts import audit
 from gateway.accounts.identity_providers import IdentityProvider, IdentityProviders
 from gateway.accounts.sessions import NewSession, SessionInfo, Sessions
@@ -66,8 +68,7 @@ class SsoStart:
     email: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SsoResult:
+class SsoResult(Struct, frozen=True):
     """The end of a flow: the session (None after connecting an identity), and the path to return to."""
 
     session: NewSession | None

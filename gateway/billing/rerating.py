@@ -2,9 +2,10 @@
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from gateway.accounts.discounts import Discounts
 from gateway.billing.usage_rows import PRICE_KEY
@@ -39,8 +40,7 @@ class RerateGroup(NamedTuple):
     billed: bool
 
 
-@dataclass(slots=True)
-class Line:
+class Line(Struct):
     """Sums of one group: `recorded_nusd` was billed for its rows, `rated_nusd` is their cost under the new prices."""
 
     rows: int = 0
@@ -52,8 +52,7 @@ class Line:
         return self.rated_nusd - self.recorded_nusd
 
 
-@dataclass(slots=True)
-class Report:
+class Report(Struct):
     """Lines by group. `left` counts the rows that were not priced again, by reason."""
 
     lines: dict[RerateGroup, Line] = field(default_factory=dict)

@@ -8,14 +8,14 @@ and digits are one model, spelled as its vendor's own provider spells it. Dates,
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 ANY = "*"
 
 
-@dataclass(slots=True)
-class ListedModel:
+class ListedModel(Struct):
     """One model at one provider, as listed in an open data set.
 
     `ident` is its id after the rules above, `model` the canonical id once it is known, `vendor` its creator ("" =

@@ -4,8 +4,9 @@ import json
 import os
 import secrets
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from gateway.catalogue import loader
 from gateway.catalogue.catalogue import Catalogue
@@ -20,8 +21,7 @@ COPIES = 3
 MODE = 0o700
 
 
-@dataclass(frozen=True, slots=True)
-class SavedCatalogue:
+class SavedCatalogue(Struct, frozen=True):
     """A catalogue read from its copy, and when it was last in force (ISO 8601)."""
 
     catalogue: Catalogue

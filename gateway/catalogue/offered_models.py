@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from collections.abc import Mapping as ReadOnly
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping, Model
@@ -16,8 +17,7 @@ DATES = ("deprecated", "deactivated")
 LIMITS = ("context_length", "max_output")
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedModel:
+class OfferedModel(Struct, frozen=True):
     """A model as its provider lists it. "", 0 and missing members: the list does not say. `prices` are exact decimal
     strings of USD per token by the names of the catalogue; `abilities` are fields of a mapping; dates are
     "YYYY-MM-DD"."""
@@ -34,8 +34,7 @@ class OfferedModel:
     abilities: ReadOnly[str, bool] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class NewModel:
+class NewModel(Struct, frozen=True):
     """A model that the catalogue does not list for the provider. `model_id` is its id in the catalogue, where `known`
     is the model of other providers with this id (None: a new one). `nearest` is the provider's most similar model."""
 
@@ -45,16 +44,14 @@ class NewModel:
     nearest: Mapping | None
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedModel:
+class ChangedModel(Struct, frozen=True):
     """A mapping of which the provider states other values: field → (value of the catalogue, value of the list)."""
 
     mapping: Mapping
     fields: dict[str, tuple[Any, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class ListComparison:
+class ListComparison(Struct, frozen=True):
     """The differences between a provider's list and the catalogue. `unnamed` are ids that cannot be ids here."""
 
     provider_id: str

@@ -5,7 +5,6 @@ the next more general one: cached input, cache writes, audio and image input by 
 the five-minute write's, audio and image output by the completion's.
 """
 
-from dataclasses import dataclass
 from operator import attrgetter
 
 from msgspec import Struct
@@ -142,8 +141,7 @@ def reduced(nusd: int, ppm: int) -> int:
     return (nusd * (MILLION - ppm) + MILLION // 2) // MILLION
 
 
-@dataclass(frozen=True, slots=True)
-class HighestRates:
+class HighestRates(Struct, frozen=True):
     """The highest prices at a mapping: n$ per request, and per million tokens in and out."""
 
     fixed: int

@@ -5,8 +5,10 @@ Entries that need a decision are comments: models whose price the list does not 
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.catalogue.entries import RATE_NAMES, Mapping, TokenRates
 from gateway.catalogue.offered_models import ChangedModel, ListComparison, NewModel
@@ -35,8 +37,7 @@ USUAL = {row.name: row.default for row in fields(Mapping) if row.default is not 
 CHAT = ("chat",)
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedEntry:
+class ProposedEntry(Struct, frozen=True):
     """One entry: `kind` is "mappings" or "models", `key` its model and region. `values` are its fields, `note` the
     reason. An entry that is not `ready` is written as a comment."""
 

@@ -1,10 +1,9 @@
 """The protocols that catalogue entries may name, with default values for fields that an entry omits."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class ProtocolEntry:
+class ProtocolEntry(Struct, frozen=True):
     """Defaults of a protocol. `auth` is how a key is sent, `version_path` is the end of an address without its own.
 
     `max_inputs` is the number of texts that one call embeds, `max_images` the number of images that one call

@@ -6,7 +6,7 @@ A mapping without `video_durations` or `video_sizes` supports any length or size
 `needs_image` (a prompt without image is not supported).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import highest_rates
@@ -29,8 +29,7 @@ CODES = {"size": "size", "seconds": "seconds", "audio": "audio"}  # suffixes of 
 NAMED_EDGES = {2160: "4k", 1440: "2k"}
 
 
-@dataclass(frozen=True, slots=True)
-class VideoShape:
+class VideoShape(Struct, frozen=True):
     """The properties of one video. Every field is set: values that the caller did not give have their defaults."""
 
     seconds: int

@@ -4,8 +4,9 @@ Source: OpenAI API reference, "Responses", as published in the types of the `ope
 """
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any, TypedDict
+
+from msgspec import Struct
 
 from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
@@ -115,8 +116,7 @@ TOKEN_PREFIX = "gw1"
 COMPACTOR = "gateway"  # the vendor name of compactions that the gateway made
 
 
-@dataclass(frozen=True, slots=True)
-class SealedContent:
+class SealedContent(Struct, frozen=True):
     """Opaque content with its vendor. `origin` identifies the only account that can open it, "" if any can."""
 
     vendor: str

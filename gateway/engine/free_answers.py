@@ -1,7 +1,8 @@
 """Replayed answers, which cost nothing: cached answers, their usage rows and the outcomes of their requests."""
 
 from collections.abc import Generator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gateway.billing.admission import Settlements
 from gateway.billing.context import RequestContext
@@ -35,8 +36,7 @@ ROW_S = 0.25
 Batches = Generator[Batch, None, None]
 
 
-@dataclass(frozen=True, slots=True)
-class SharedRequest:
+class SharedRequest(Struct, frozen=True):
     """A request that may receive an answer made for another request. `key` is the cache key, `deadline` is in monotonic
     seconds."""
 

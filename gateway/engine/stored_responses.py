@@ -6,11 +6,11 @@ stored once per organization however often they are sent. Everything is compress
 
 import hmac
 import zlib
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
+from msgspec import Struct
 
 from gateway.accounts.access import keeps_nothing
 from gateway.accounts.authentication import Caller
@@ -42,8 +42,7 @@ class PastTurn(NamedTuple):
     output: list[Item]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredResponse:
+class StoredResponse(Struct, frozen=True):
     """A response (JSON object with `output`), the turns before it, and its own input as sent. `size`: total bytes once
     it is stored."""
 

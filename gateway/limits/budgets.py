@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from msgspec import Struct
+
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest
 from gateway.limits.leases import LeaseRequest, bound_of, insert_budget
@@ -41,8 +43,7 @@ class Limits:
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     """Limits and usage of one subject. `period_usage_nusd` is 0 and both times are None while no window is running."""
 
     limits: Limits

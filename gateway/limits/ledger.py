@@ -1,8 +1,9 @@
 """The ledger of prepaid credits: append-only entries, each posted at most once, and the resulting balance."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+
+from msgspec import Struct
 
 from gateway import ids
 from gateway.clock import SECOND_US
@@ -26,8 +27,7 @@ MILLI_US = 1_000
 LONGEST_REF = 255  # width of the column
 
 
-@dataclass(frozen=True, slots=True)
-class Balance:
+class Balance(Struct, frozen=True):
     """An organization's credits in nano-dollars: funded, spent, and reserved by running requests. For an `unlimited`
     organization they are only counted."""
 

@@ -2,10 +2,11 @@
 
 import calendar
 import re
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
+
+from msgspec import Struct
 
 from gateway.clock import SECOND_US, from_datetime, to_datetime
 from gateway.errors import InvalidRequest
@@ -22,8 +23,7 @@ CALENDAR = re.compile(r"(day|week|month)@([A-Za-z0-9_+/-]{1,50})")
 CALENDAR_UNITS = ("day", "week", "month")
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(Struct, frozen=True):
     """An amount of units; `str()` returns the text that `read_period` accepts. With a time `zone` it is one day, week
     (from Monday) or month of the calendar there, else it rolls: it begins with the first use."""
 

@@ -1,10 +1,9 @@
 """The budget leases that a worker holds in memory, and the reservations of its requests."""
 
 import threading
-from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gateway.errors import Unavailable
 from gateway.limits.cost_bound import CostBound, Payer, Shortage
@@ -101,8 +100,7 @@ class BudgetSet:
             held.reserved += nusd
 
 
-@dataclass(slots=True)
-class TakeQueue:
+class TakeQueue(Struct):
     """Takes for one organization or provider key run one at a time; `wanted_nusd` is the sum that all waiting takes
     need."""
 
@@ -206,8 +204,7 @@ class Reservation(Struct, eq=False):
         self.settle(0)
 
 
-@dataclass(slots=True)
-class Claim:
+class Claim(Struct):
     """A reservation being made in another greenlet; `dropped` when its request has ended meanwhile."""
 
     reservation: Reservation | None = None

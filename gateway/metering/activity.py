@@ -5,8 +5,10 @@ in its last attempt; a request that was rejected before any attempt has no row a
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES
@@ -49,24 +51,21 @@ class TagValues(NamedTuple):
 SESSIONS = TagValues(SESSION)
 
 
-@dataclass(frozen=True, slots=True)
-class ActivityScope:
+class ActivityScope(Struct, frozen=True):
     """The projects to report: all of their usage, or with `member_id` only the usage of that member's keys."""
 
     project_ids: tuple[str, ...]
     member_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Owners:
+class Owners(Struct, frozen=True):
     """The projects and keys to measure. Only keys are reported separately."""
 
     project_ids: tuple[str, ...] = ()
     key_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """The hours [first, end) since the epoch, by hour, by day, or as one sum. Days are UTC days, or with `shifts` those
     of a time zone; see RollupQuestion."""
 

@@ -4,9 +4,10 @@ import functools
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.configuration.settings import CONFIG
 from gateway.errors import InvalidRequest
@@ -19,8 +20,7 @@ SOURCE_HEADERS = ("x-source", "http-referer", "referer", "x-title", "x-openroute
 LONGEST = 1024  # characters of a header that are read
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(Struct, frozen=True):
     """A known app: its source names, and the cues in headers that identify it; see config/catalogue/clients.toml."""
 
     id: str

@@ -8,7 +8,7 @@ from collections.abc import Iterator, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from gateway.errors import UpstreamFailed
 from gateway.neutral.request import Native, Request, WholeResult
@@ -24,8 +24,7 @@ ID_BYTES = 4  # size that one token id adds to the bytes of a prompt
 FEWEST_BYTES_A_TOKEN = 3  # assumed where a call has a token limit: prose has more, code about as many
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingsInput:
+class EmbeddingsInput(Struct, frozen=True):
     """The inputs to embed. `dimensions` None: the model's default."""
 
     inputs: tuple[Input, ...]

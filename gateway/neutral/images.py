@@ -3,11 +3,12 @@
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from gateway.neutral.parts import Image
 from gateway.neutral.request import Request, WholeResult
@@ -25,16 +26,14 @@ SHAPE = re.compile(r"([1-9]\d{0,4})[x:*]([1-9]\d{0,4})")
 ENDINGS = {"image/png": "png", "image/jpeg": "jpeg", "image/webp": "webp"}
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Struct, frozen=True):
     """An input image; `media_type` is detected from its first bytes."""
 
     file: StoredFile
     media_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class ImagesInput:
+class ImagesInput(Struct, frozen=True):
     """An image request.
 
     `pictures` are edited or used as references, `mask` marks the area to change, and `markup` is drawn over the first

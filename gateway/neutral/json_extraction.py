@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NoReturn
+
+from msgspec import Struct
 
 from gateway.neutral.chat import ResponseFormat
 from gateway.neutral.conformity import conforms
@@ -25,8 +26,7 @@ IN_THREAD_FROM = 1 << 13  # from this length on, the work runs in a thread
 MAX_TRIES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Healed:
+class Healed(Struct, frozen=True):
     """The extracted text, which is JSON and nothing else.
 
     `strategies` lists the repairs in order, with combined_strategies last if there are several.
@@ -36,8 +36,7 @@ class Healed:
     strategies: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(Struct, frozen=True):
     text: str
     value: Any
     end: int

@@ -7,7 +7,8 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 MAX_DEPTH = 100
 BLANKS = re.compile(r"(?:[\s\ufeff]++|//[^\n]*+|/\*.*?\*/|#[^\n]*+)*+", re.DOTALL)
@@ -45,8 +46,7 @@ class _Cut(Exception):
     """The text ended where a value, or the rest of a value that cannot be guessed, was expected."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mended:
+class Mended(Struct, frozen=True):
     """The repaired JSON, made from the source up to `end`.
 
     `fixed`: the syntax was wrong. `cut`: the end was missing.

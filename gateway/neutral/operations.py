@@ -5,8 +5,9 @@ may use only the names defined here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.errors import UpstreamFailed
 from gateway.neutral import chat, images
@@ -34,8 +35,7 @@ def image_count(request: ImagesRequest) -> int:
     return n
 
 
-@dataclass(frozen=True, slots=True)
-class ModelOperation:
+class ModelOperation(Struct, frozen=True):
     """An operation. `name` is used by catalogue entries, usage rows and codecs; `request` is its neutral request type.
 
     `prompt_tokens` returns the maximum number of prompt tokens of a request, from which its cost bound follows.

@@ -5,11 +5,10 @@ form, which each dialect reads and writes separately; they share only their name
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from msgspec import Meta, Struct
-from msgspec.structs import fields
+from msgspec import Meta, Struct, field
+from msgspec.structs import fields, replace
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Level = Literal["low", "medium", "high"]
@@ -21,8 +20,7 @@ Penalty = Annotated[float, Meta(ge=-2, le=2)]
 CHAT = "openai"  # the gateway uses the names of this dialect internally
 
 
-@dataclass(frozen=True, slots=True)
-class Capability:
+class Capability(Struct, frozen=True):
     """The ability of a mapping that some parameters need. It is a preference: a mapping without it gets the request
     without these parameters, and the caller a warning for each.
 
@@ -35,8 +33,7 @@ class Capability:
     flag: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """One parameter. `type` is its type in requests, with its limits.
 
     `callers` is the dotted path of its field by the dialect of requests to the gateway, `upstream` by the dialect of

@@ -1,6 +1,5 @@
 """A realtime session and the meaning of its events for billing, in any format."""
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
 from msgspec import Struct
@@ -28,8 +27,7 @@ UNLIMITED = 0
 HEARD_MS = 120_000
 
 
-@dataclass(frozen=True, slots=True)
-class RealtimeInput:
+class RealtimeInput(Struct, frozen=True):
     """The purpose of a session: responses ("realtime") or the text of the speech ("transcription")."""
 
     type: SessionType = "realtime"

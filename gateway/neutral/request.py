@@ -10,8 +10,7 @@ from gateway.neutral.usage import Units, Usage
 from gateway.runtime.threads import compute
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(Struct, frozen=True):
     """A feature of a mapping that a request may require: the row of one yes-or-no field of Requirements.
 
     `reason` names it in plans, records and errors, `field` the field of chat completions that requires it, and `flag`

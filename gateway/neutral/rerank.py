@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from msgspec import Struct
+
 from gateway.neutral.request import Request, WholeResult
 from gateway.neutral.usage import Units, Usage
 
@@ -14,8 +16,7 @@ LEAST_BYTES_A_CHUNK = 500
 BYTES_A_TOKEN = 4
 
 
-@dataclass(frozen=True, slots=True)
-class RerankInput:
+class RerankInput(Struct, frozen=True):
     query: str
     documents: tuple[str, ...]
 

@@ -1,8 +1,9 @@
 """Requests for speech: text in, audio out, streamed while it is generated (`neutral/events`: MediaPiece)."""
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from gateway.neutral.request import Request
 from gateway.neutral.usage import Units, Usage
@@ -26,8 +27,7 @@ BYTES_A_TOKEN = 4
 SECOND_MS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechInput:
+class SpeechInput(Struct, frozen=True):
     """The text to speak.
 
     `voice` and `format` "": the model's default; `own_voice`: `voice` is the id of a voice that the caller created at

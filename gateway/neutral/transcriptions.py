@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from msgspec import Struct
+
 from gateway.neutral.request import Request, WholeResult
 from gateway.neutral.usage import Units, Usage
 from gateway.runtime.large_files import StoredFile
@@ -19,8 +21,7 @@ SECOND_MS = 1000
 LEAST_AUDIO = "least_audio_s"  # key in a mapping's `extra`: the minimum seconds that each call is billed for
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptionInput:
+class TranscriptionInput(Struct, frozen=True):
     """The audio file to transcribe.
 
     `media_type` is detected from its first bytes. `format` is the caller's response format ("json", …);

@@ -7,6 +7,8 @@ later, from any process. The row of a job stores only plain text and counts.
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from msgspec import Struct
+
 from gateway.errors import InvalidRequest
 from gateway.neutral.images import SHAPE, Picture
 from gateway.neutral.request import Request, WholeResult
@@ -24,8 +26,7 @@ MOST_TOKENS_A_SECOND = 250_000
 SECOND_MS = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class VideosInput:
+class VideosInput(Struct, frozen=True):
     """A video request.
 
     `seconds` 0, `size` "" (else width x height in pixels) and `audio` None were not given: the mapping has defaults.
@@ -56,8 +57,7 @@ class VideosRequest(Request, eq=False):
     operation: ClassVar[str] = "videos"
 
 
-@dataclass(frozen=True, slots=True)
-class VideoFile:
+class VideoFile(Struct, frozen=True):
     """The location of a finished video: exactly one of the three is set.
 
     `url` can be loaded without a credential for a limited time, so it is a secret itself (it may be signed). `file` is
@@ -71,8 +71,7 @@ class VideoFile:
     media_type: str = "video/mp4"
 
 
-@dataclass(frozen=True, slots=True)
-class VideoStatus:
+class VideoStatus(Struct, frozen=True):
     """The progress of a task. `progress` is 0 to 100, and 0 if the provider reports none.
 
     `error_code` and `error_message` are set for "failed" and "expired" and shown to callers: scrubbed and capped.

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import urlencode
+
+from msgspec import Struct
 
 from gateway.errors import InvalidRequest
 from gateway.oauth import redirects, scopes
@@ -37,8 +38,7 @@ class AuthorizationRejected(Exception):
         return self.location.startswith("https:")
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorizationRequest:
+class AuthorizationRequest(Struct, frozen=True):
     """A valid authorization request. `issuer` is our issuer URL."""
 
     client: OAuthApp

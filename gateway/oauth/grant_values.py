@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from gateway.oauth.models import TokenKind
 
 
-@dataclass(frozen=True, slots=True)
-class Consent:
+class Consent(Struct, frozen=True):
     """A person's consent. `client` is the id or the document URL of a client, `key_id` one of the person's API keys,
     `team_id` the team that they chose ("": none)."""
 
@@ -23,8 +24,7 @@ class Consent:
     team_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ValidCode:
+class ValidCode(Struct, frozen=True):
     """An authorization code that is neither used nor expired."""
 
     id: str
@@ -40,8 +40,7 @@ class ValidCode:
         return self.redirect_uri
 
 
-@dataclass(frozen=True, slots=True)
-class StoredToken:
+class StoredToken(Struct, frozen=True):
     """A token of a valid grant. Only refresh tokens can be `used`."""
 
     id: str
@@ -64,8 +63,7 @@ class IssuedTokens:
     scope: str
 
 
-@dataclass(frozen=True, slots=True)
-class GrantInfo:
+class GrantInfo(Struct, frozen=True):
     """A grant as shown to its person. Times are in µs."""
 
     id: str

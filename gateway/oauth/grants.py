@@ -1,9 +1,10 @@
 """Grants of people to applications: their authorization codes, access tokens and refresh tokens, and revocation."""
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway import ids
 from gateway.accounts import audit, tokens

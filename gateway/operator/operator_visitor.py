@@ -2,7 +2,8 @@
 
 from collections import ChainMap
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.members import MemberInfo, list_members

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from string import ascii_letters, digits
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from gateway.errors import (
     ContentRefused,
@@ -94,8 +94,7 @@ OF_KEYS = f"{ascii_letters}{digits}_.~+/=*-"
 MOST_REFUSAL = 1 << 18  # bytes of an error body that are read
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """The fields of an error body in any dialect; each may be "". `shaped`: the body is {error: {message, …}}."""
 
     message: str = ""

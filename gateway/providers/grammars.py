@@ -1,8 +1,10 @@
 """The subset of JSON Schema that each upstream accepts, as data for the rewriter in json_schema_subset.py."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 COMBINERS = frozenset(("allOf", "anyOf", "oneOf"))
 # Keywords without an effect on validation: dropped without a warning where a grammar lacks them.
@@ -33,8 +35,7 @@ ANNOTATIONS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Grammar:
+class Grammar(Struct, frozen=True):
     """The subset of JSON Schema that an upstream accepts.
 
     `words` None: every keyword. `refs`: references to $defs are kept, otherwise they are expanded. `formats`: the

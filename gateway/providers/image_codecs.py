@@ -5,8 +5,10 @@ import re
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.neutral.events import Batch, Failed, Finished, ImageMade, Started
@@ -34,8 +36,7 @@ STEP = re.compile(r"\dK")  # a size that names the longer edge
 SHOWN = 32  # characters of a value that a warning repeats
 
 
-@dataclass(frozen=True, slots=True)
-class ImageChoices:
+class ImageChoices(Struct, frozen=True):
     """The values that a model accepts for size, ratio and quality; () where every value is passed on. `lost` are the
     preferences that the format has no field for."""
 

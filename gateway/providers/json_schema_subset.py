@@ -1,7 +1,8 @@
 """Rewrites a JSON Schema into the subset that an upstream accepts, and reports what was dropped."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.errors import InvalidRequest
 from gateway.providers.grammars import ANNOTATIONS, COMBINERS, Grammar
@@ -38,8 +39,7 @@ TRANSLATED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rewritten:
+class Rewritten(Struct, frozen=True):
     """A rewritten schema. `dropped` lists each keyword of the original that it does not enforce, once."""
 
     schema: Schema

@@ -6,13 +6,13 @@ models.list.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 from urllib.parse import quote
 
 import orjson
+from msgspec import Struct
 
 from gateway.catalogue.offered_models import OfferedModel
 from gateway.errors import NotSupported, UpstreamFailed
@@ -38,8 +38,7 @@ GOOGLE_OPERATIONS = {"generateContent": "chat", "embedContent": "embeddings", "b
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ListFormat:
+class ListFormat(Struct, frozen=True):
     """The model list of a protocol. `query` selects the first page, `next_page` the one after an answer ("": none)."""
 
     member: str

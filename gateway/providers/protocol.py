@@ -242,8 +242,7 @@ class ChatCodec(StreamCodec, Interface):
 Failure = Callable[[UpstreamReply, Target], GatewayError]
 
 
-@dataclass(frozen=True, slots=True)
-class WireFormat:
+class WireFormat(Struct, frozen=True):
     """A protocol: its name in catalogue entries, and a codec for each operation that it carries. `failure` converts a
     response other than 2xx into an error with scrubbed, capped text and the right blame. `marks`: the format has cache
     marks. `lost`: the parts of a request (names of Requirements) that it has no field for.

@@ -1,8 +1,9 @@
 """Every upstream protocol, by the name that catalogue entries use."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.configuration.settings import Timeouts
@@ -59,8 +60,7 @@ from gateway.runtime.threads import pause
 from gateway.transport import Transport
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(Struct, frozen=True):
     """Dependencies of protocols: the network, the clock, access tokens of service accounts, and the folder for large
     files ("": the system's temporary folder)."""
 

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 from typing import Protocol as Interface
 
 import orjson
+from msgspec import Struct
 
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.neutral.events import Batch, Heartbeat
@@ -54,8 +54,7 @@ class EventStream(Interface):
     def fail(self, error: GatewayError) -> Batch: ...
 
 
-@dataclass(frozen=True, slots=True)
-class EventFraming:
+class EventFraming(Struct, frozen=True):
     """A stream format: a part of its content type, its `Frames`, and a function that returns the error for a response
     of another content type."""
 

@@ -10,10 +10,11 @@ stays the same when the price changes, so it is the SKU's own; `x_PriceVersion` 
 import calendar
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from gateway.accounts.keys import list_keys
 from gateway.accounts.organizations import find_organization
@@ -98,8 +99,7 @@ class _Usage(NamedTuple):
     tags: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Month:
+class Month(Struct, frozen=True):
     """A calendar month in UTC, as microseconds."""
 
     start_us: int

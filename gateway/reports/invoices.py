@@ -8,13 +8,13 @@ import io
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
+from msgspec import Struct, field
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import DAY_US, SECOND_US, to_iso
@@ -36,8 +36,7 @@ ROWS_SQL = (
 )
 
 
-@dataclass(slots=True)
-class Sums:
+class Sums(Struct):
     """Tokens by kind and cost; None: the export does not have the figure."""
 
     tokens: dict[str, int] = field(default_factory=dict)

@@ -1,8 +1,9 @@
 """The days of a report: parsing, defaults and bounds."""
 
 import re
-from dataclasses import dataclass
 from datetime import date, timedelta
+
+from msgspec import Struct
 
 from gateway.clock import to_datetime
 from gateway.errors import InvalidRequest
@@ -16,8 +17,7 @@ DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 EPOCH = date(1970, 1, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class ReportDays:
+class ReportDays(Struct, frozen=True):
     """Days in UTC, both inclusive."""
 
     first: date

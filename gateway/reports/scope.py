@@ -1,7 +1,8 @@
 """The usage that a report may contain, derived from the caller."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from gateway.accounts.authentication import Caller
 from gateway.accounts.keys import KeyInfo, list_keys
@@ -13,8 +14,7 @@ from gateway.store.database import Database
 MANAGERS = ("owner", "admin")
 
 
-@dataclass(frozen=True, slots=True)
-class ReportScope:
+class ReportScope(Struct, frozen=True):
     """A member of an organization who requests a report on a project. Owners and admins see the whole project,
     developers the usage of the keys that they created there."""
 

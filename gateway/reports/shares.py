@@ -1,8 +1,9 @@
 """Shares of a project's usage by tag, session, team, person, provider, model, key or app, for chargeback."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from gateway.accounts.keys import KeyInfo
 from gateway.metering.activity import Owners, Span, TagValues, measure, measure_top, merge
@@ -26,8 +27,7 @@ class Share(NamedTuple):
     figures: ActivityFigures
 
 
-@dataclass(frozen=True, slots=True)
-class ShareQuestion:
+class ShareQuestion(Struct, frozen=True):
     """The projects, or keys if the reader sees only these, a period, and how usage is grouped. `tag` is the name of the
     tag; `teams` are the ids of the teams of each member."""
 

@@ -1,9 +1,10 @@
 """The three reports: account, usage, and a breakdown of the usage."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import HOUR_US, Clock, to_iso
@@ -48,8 +49,7 @@ SORTED: dict[str, Callable[[ActivityFigures], int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
+class Ranking(Struct, frozen=True):
     """Rows by id, the largest first, and whether they cover all requests of the totals."""
 
     rows: list[Row]

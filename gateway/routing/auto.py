@@ -1,7 +1,8 @@
 """Model `auto`: chooses the cheapest model that fits the request, from a list or from all models."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping
 from gateway.errors import GatewayError, NotSupported
@@ -21,8 +22,7 @@ AGING = "is deprecated"
 NO_TEXT = "makes no text"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
+class ModelChoice(Struct, frozen=True):
     """The chosen models: the entries of the first model, then of those to try when its providers fail.
 
     `fallback`: the first model is not from the configured list.

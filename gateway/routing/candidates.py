@@ -1,6 +1,6 @@
 """Candidates: mappings with capabilities and prices that are compiled once for a catalogue and a day."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.catalogue.lifecycle import ACTIVE, has_ended, state_on
@@ -17,8 +17,7 @@ IMAGE_TOKENS = 1056
 MEDIA_RATES = tuple(unit.price for unit in UNITS if unit.billed in ("each", "length", "call") and unit.tool is None)
 
 
-@dataclass(frozen=True, slots=True)
-class HealthFigures:
+class HealthFigures(Struct, frozen=True):
     """Comparable prices in nano-dollars per million units.
 
     `mean` is that of input and output, or of the only priced unit; `image` is the price of one generated image.
@@ -37,8 +36,7 @@ CACHE_HIT = 0.1
 OUTPUT_RATIO = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """One compiled mapping. `operations` are those that the mapping serves and its protocol supports.
 
     `handicap` is 1 - priority. `barred` is the reason why it never serves ("": it may). `aging`: it is deprecated, so

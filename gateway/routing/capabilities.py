@@ -2,9 +2,10 @@
 
 import functools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.price_rates import ORDINARY_TIERS
@@ -67,8 +68,7 @@ MOST_CALLS = 128  # calls for one request with several choices
 MANY = 5  # combinations that an error message lists
 
 
-@dataclass(frozen=True, slots=True)
-class Ability:
+class Ability(Struct, frozen=True):
     """The capabilities of one mapping, compiled for fast comparison. Unknown limits are UNLIMITED."""
 
     bits: int

@@ -6,8 +6,9 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+from msgspec import Struct
 
 from gateway.clock import Clock
 
@@ -17,8 +18,7 @@ OnCooldown = Callable[[str, Kind | Literal[""], float, str], None]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
-@dataclass(frozen=True, slots=True)
-class CooldownPolicy:
+class CooldownPolicy(Struct, frozen=True):
     """Rules for one kind of failure.
 
     `first_s` doubles with each failure after a cooldown, up to `longest_s`. `probe`: after the cooldown a single
@@ -59,8 +59,7 @@ def ignore_change(key: str, kind: Kind | Literal[""], seconds: float, organizati
     """Do nothing: the default for `on_change`."""
 
 
-@dataclass(slots=True)
-class Cooldown:
+class Cooldown(Struct):
     """One cooldown.
 
     `again` is when the next request may try, if the policy is `shut`; `organization` owns the key ("": the platform).

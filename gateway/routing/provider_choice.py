@@ -1,7 +1,8 @@
 """The caller's choice among providers: leaves providers out of a plan and reorders it."""
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.request import ProviderPreferences

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping
 from gateway.clock import Clock
@@ -46,8 +47,7 @@ class KnownCredential(Protocol):
     def elsewhere(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class HealthView:
+class HealthView(Struct, frozen=True):
     """Uptime in percent, time to the first token and tokens per second; `events` is the number of outcomes.
 
     `cooldown_until` is in seconds of the monotonic clock, 0.0 if it is available; `cooldown` is the reason of the
@@ -62,8 +62,7 @@ class HealthView:
     cooldown: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """The reason why a mapping or a credential is tried last until `until` (monotonic seconds).
 
     `unanswered`: the provider accepts no connections; `shut_until` is when the next request may try it at all, 0.0 if

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.routing.cooldowns import count_down, provider_of
@@ -14,8 +15,7 @@ FORGET_S = 600.0
 CAPACITY = 2_000
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(Struct):
     count: int
     at: float
 

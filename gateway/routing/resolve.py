@@ -1,8 +1,9 @@
 """Resolution of a request's `model`: one model, one provider of it, or a choice among many."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.lifecycle import has_ended
@@ -45,8 +46,7 @@ class Models(Protocol):
     def values(self) -> Iterable[Model]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class CustomModel:
+class CustomModel(Struct, frozen=True):
     """A model at an organization's custom provider."""
 
     model: Model
@@ -69,8 +69,7 @@ class CustomRoutes(Protocol):
     def dynamic_model(self, name: str) -> str | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(Struct, frozen=True):
     """The meaning of a model name. `model` is None for a choice among models (auto, smart); `provider` and `region`
     are "" if not fixed.
 

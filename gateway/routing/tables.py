@@ -1,7 +1,8 @@
 """The candidates of each model name, compiled once for a catalogue and a day."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gateway.catalogue.entries import RESPONSES_PROTOCOL, Mapping, Model, Provider
 from gateway.catalogue.lifecycle import ACTIVE, state_on
@@ -14,8 +15,7 @@ DEPENDABLE = ("stable", "beta")
 CAPACITY = 4_000  # callers choose the names; each entry is small
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateTable:
+class CandidateTable(Struct, frozen=True):
     """The candidates of a model name. `others` are candidates of other providers than the pinned one."""
 
     resolution: Resolution

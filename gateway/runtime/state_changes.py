@@ -7,7 +7,8 @@ that detects one calls `publish`, or `fire` and `resolve` for conditions that be
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 INFO = logging.INFO
 WARNING = logging.WARNING
@@ -17,8 +18,7 @@ MOST_SUBJECTS = 10_000
 log = logging.getLogger("gateway.runtime.state_changes")
 
 
-@dataclass(frozen=True, slots=True)
-class StateChange:
+class StateChange(Struct, frozen=True):
     """A change of state.
 
     `event` is its stable name ("redis.away"), `subject` is the affected object ("redis", a credential, a budget),

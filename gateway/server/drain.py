@@ -1,11 +1,11 @@
 """Graceful shutdown of a worker: not ready, listeners closed, requests finished, accounts settled last."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import gevent
+from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.runtime.ticks import TICK_S
@@ -24,8 +24,7 @@ STEP_S = 0.05
 FIRST_REQUEST_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class DrainPlan:
+class DrainPlan(Struct, frozen=True):
     """The deadlines of a shutdown, on the monotonic clock."""
 
     stop_accepting_at: float
@@ -45,8 +44,7 @@ def make_plan(began_at: float, grace_s: float) -> DrainPlan:
     )
 
 
-@dataclass(slots=True)
-class Drain:
+class Drain(Struct):
     """The graceful shutdown of one worker.
 
     `log` is gunicorn's logger. `busy` returns whether a connection is open, `hurried` whether the operator signalled

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv6Address
 from typing import Any, Protocol
@@ -10,6 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 import gevent
 import httptools
+from msgspec import Struct
 
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.surfaces.request_decompression import too_large
@@ -57,8 +57,7 @@ class ByteSource(Protocol):
     def take_line(self, limit: int) -> bytes: ...
 
 
-@dataclass(slots=True)
-class Framing:
+class Framing(Struct):
     """The framing of a request: `length` is the body's bytes or CHUNKED; `expects`: the caller waits for 100 Continue
     before it sends the body."""
 

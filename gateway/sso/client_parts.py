@@ -1,8 +1,9 @@
 """The parts of the OpenID client that outlive a request: guarded requests, discovery documents and cached keys."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from gateway.accounts.identity_providers import IdentityProvider, IdentityProviders
 from gateway.accounts.issuer_keys import IssuerKeys, KeyStore, fetch_over
@@ -10,8 +11,7 @@ from gateway.clock import Clock
 from gateway.sso.discovery import GuardedTransport, ProviderDiscovery, ProviderRequests
 
 
-@dataclass(frozen=True, slots=True)
-class ClientParts:
+class ClientParts(Struct, frozen=True):
     """`keys` caches keys of guarded issuers; `trusted_keys` those of each provider of the operator, by its id."""
 
     requests: ProviderRequests

@@ -1,9 +1,10 @@
 """The endpoints of identity providers by OpenID discovery, cached by issuer, and the guarded requests to them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from gateway.accounts.identity_providers import IdentityProvider
 from gateway.accounts.issuer_keys import InvalidKeys, read_object
@@ -40,8 +41,7 @@ class GuardedTransport(Protocol):
     ) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoints:
+class Endpoints(Struct, frozen=True):
     """The discovery document of an issuer, as far as it is used."""
 
     issuer: str
@@ -54,8 +54,7 @@ class Endpoints:
     states_issuer: bool = False
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """A cached document; times in monotonic seconds."""
 
     endpoints: Endpoints | None

@@ -13,6 +13,7 @@ from authlib.oauth2.rfc6749.parameters import prepare_grant_uri, prepare_token_r
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 from authlib.oidc.core import CodeIDToken
 from joserfc.errors import JoseError
+from msgspec import Struct
 
 from gateway.accounts import issuer_keys
 from gateway.accounts.identity_providers import IdentityProvider
@@ -58,8 +59,7 @@ class RefreshedIdentity:
     groups: tuple[str, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class LogoutRequest:
+class LogoutRequest(Struct, frozen=True):
     """A checked logout token: it ends sign-ins with this subject and session id; either may be ""."""
 
     token_id: str

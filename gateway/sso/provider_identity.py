@@ -1,8 +1,9 @@
 """The claims of an identity provider's tokens that the gateway uses."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.accounts.group_rules import clean_groups
 from gateway.accounts.identity_providers import IdentityProvider
@@ -14,8 +15,7 @@ LONGEST_NAME = 255
 OVERAGE = "_claim_names"
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderIdentity:
+class ProviderIdentity(Struct, frozen=True):
     """A person at an issuer. `email` is "" if there is none that may be used: it is verified, or the operator or the
     owner of its domain trusts the provider. `groups` is None if the provider did not state them."""
 

@@ -4,9 +4,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from gateway import errors, ids
 from gateway.clock import SECOND_US, Clock
@@ -45,8 +46,7 @@ LATE = (
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # compared by identity, since rows are grouped by statement
-class Statement:
+class Statement(Struct, frozen=True, eq=False):
     """SQL with `?` placeholders.
 
     `ordered`: rows run sorted by their params, so that all writers lock shared rows in the same order. `exact`: each

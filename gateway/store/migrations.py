@@ -3,12 +3,12 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import peewee
+from msgspec import Struct
 from playhouse.migrate import SchemaMigrator
 
 from gateway import errors
@@ -25,8 +25,7 @@ TABLE = """CREATE TABLE IF NOT EXISTS migration (
 LOCK = "SELECT pg_advisory_xact_lock(7236118044)"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One script: name, path, source, and the SHA-256 of the source with LF line ends."""
 
     name: str
@@ -44,8 +43,7 @@ def verify(database: Database, directory: Path = DIRECTORY) -> list[str]:
     return [problem for step in _list_steps(directory) if (problem := _judge(step, state))]
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaState:
+class SchemaState(Struct, frozen=True):
     """The progress of a database: its newest step ("" = none), the steps of this code that it lacks, and the steps that
     only a newer release knows."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import orjson
+from msgspec import Struct
 from multipart import MultipartError, MultipartSegment, ParserLimitReached, PushMultipartParser, parse_options_header
 
 from gateway.errors import InvalidRequest, RequestTooLarge, UnsupportedMediaType
@@ -19,8 +20,7 @@ HEADERS, HEADER_BYTES = 8, 4224  # bytes of the headers of one part
 LARGE = 1 << 16  # bytes; a longer form is read in a thread
 
 
-@dataclass(frozen=True, slots=True)
-class FormLimits:
+class FormLimits(Struct, frozen=True):
     """Limits on a form of one operation: parts in total, files among them, bytes of one text field, of one file."""
 
     parts: int = 64

@@ -106,8 +106,7 @@ class Outbound(Struct, eq=False):
 Handler = Callable[["Services", Inbound], Outbound]
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorFormat:
+class ErrorFormat(Struct, frozen=True):
     """The error format of a surface: `body` writes an (error, request id), `schema` is its JSON schema, and `id_header`
     is the header beside x-request-id in which clients of the format read the request's id ("": none). `frame` writes an
     error within a stream; None: an event named error with that body. `mend` converts an error raised before the handler
@@ -130,8 +129,7 @@ class ErrorFormat:
         return self.about(inbound)
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderParameter:
+class HeaderParameter(Struct, frozen=True):
     """A request header, for the API description; `words` are its values (none: any text)."""
 
     name: str
@@ -140,8 +138,7 @@ class HeaderParameter:
     required: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Struct, frozen=True):
     """The API description of an operation, besides its row in the table. `request` and `query` are the classes that
     validate body and parameters (marshmallow schemas, typed dictionaries or msgspec structs; for a body also a JSON
     schema), `headers` the further request headers, `answer` the type or JSON schema of the successful response; None:
@@ -168,8 +165,7 @@ class About:
     alike: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Deprecated:
+class Deprecated(Struct, frozen=True):
     """A deprecated operation: the day of its deprecation, the day of its removal ("" = not decided), both "YYYY-MM-DD",
     and the URL of its replacement."""
 

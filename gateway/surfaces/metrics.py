@@ -2,9 +2,9 @@
 
 import hmac
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 
+from msgspec import Struct
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
@@ -70,8 +70,7 @@ def _write(figures: "Figures") -> bytes:
     return generate_latest(registry)
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Struct, frozen=True):
     """The metrics of a node at one moment."""
 
     totals: Totals

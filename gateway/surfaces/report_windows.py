@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.clock import HOUR_US, from_datetime, to_datetime
 from gateway.errors import InvalidRequest
@@ -22,8 +24,7 @@ EARLIEST = date(2000, 1, 1)
 LATEST = date(2999, 12, 31)
 
 
-@dataclass(frozen=True, slots=True)
-class ReportRange:
+class ReportRange(Struct, frozen=True):
     """A span and the names of its hours or days in a time zone; `padding` are those that are shown even when empty.
 
     Usage is aggregated by UTC hours. In a zone with an offset of half an hour, such an hour counts to the local hour or

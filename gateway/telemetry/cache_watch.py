@@ -6,9 +6,10 @@ cache. A turn without hits costs up to ten times as much.
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
+
+from msgspec import Struct, field
 
 from gateway.clock import MINUTE_US, SECOND_US, Clock
 from gateway.metering.agent_turns import SessionTurn, TurnPosition, read_turns
@@ -42,8 +43,7 @@ REMEDIES = {
 }
 
 
-@dataclass(slots=True)
-class CachingSession:
+class CachingSession(Struct):
     """The latest large turns of a session, and the usual ones from before its hits collapsed."""
 
     turns: deque[SessionTurn] = field(default_factory=lambda: deque(maxlen=KEPT_TURNS))

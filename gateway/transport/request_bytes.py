@@ -1,7 +1,6 @@
 """Outgoing requests: the parts of a URL and the bytes of a request."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -34,8 +33,7 @@ class Origin(NamedTuple):
     named: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamAddress:
+class UpstreamAddress(Struct, frozen=True):
     """A parsed URL. `host` is the Host header, `target` the path and query of the request line."""
 
     origin: Origin

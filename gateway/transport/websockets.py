@@ -10,12 +10,12 @@ import codecs
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 import gevent
 import h11
 from gevent.lock import BoundedSemaphore
+from msgspec import Struct
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import ConnectionState
 from wsproto.events import (
@@ -335,8 +335,7 @@ def request(channel: Channel, host: str, target: str, headers: Mapping[str, str]
         raise UpstreamFailed(f"{host} did not answer the WebSocket handshake in valid HTTP.") from None
 
 
-@dataclass(slots=True)
-class HandshakeAnswer:
+class HandshakeAnswer(Struct):
     """A response that refuses the handshake, as far as it has arrived."""
 
     status: int

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from gateway.errors import GatewayError, NotFound, UpstreamFailed
 from gateway.neutral.videos import VideoFile
@@ -24,8 +25,7 @@ PASSED = ("content-length", "content-range", "etag", "last-modified")
 NONE = "The content of this video is no longer available."
 
 
-@dataclass(frozen=True, slots=True)
-class VideoContent:
+class VideoContent(Struct, frozen=True):
     """A response: status 200, 206 or 416, headers by lower-case name, and the pieces, which must be closed."""
 
     status: int

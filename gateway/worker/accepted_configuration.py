@@ -8,8 +8,9 @@ import dataclasses
 import logging
 import mmap
 import struct
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct, structs
 
 from gateway.catalogue import last_good, loader
 from gateway.catalogue.catalogue import Catalogue
@@ -32,8 +33,7 @@ MOST_NAMED = 3  # problems that one log line lists
 FIXED = (("server", "host"), ("server", "port"), ("database", "url"), ("database", "data_dir"))
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """The accepted configuration.
 
     `since` is "" if the files are in force; otherwise the catalogue is the copy that was kept at that time (ISO 8601),
@@ -141,9 +141,7 @@ def renew() -> list[str]:
         kept_section = dataclasses.replace(
             getattr(accepted.settings, section), **{key: _value(before.settings, section, key)}
         )
-        accepted = dataclasses.replace(
-            accepted, settings=dataclasses.replace(accepted.settings, **{section: kept_section})
-        )
+        accepted = structs.replace(accepted, settings=dataclasses.replace(accepted.settings, **{section: kept_section}))
     _keep(accepted)
     _current[:] = [accepted]
     refusal.write("")

@@ -2,8 +2,9 @@
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from gateway.catalogue.protocols import PROTOCOLS, ProtocolEntry
 from gateway.configuration.settings import SettingsError
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from gateway.providers.registry import Resources
 
 
-@dataclass(frozen=True, slots=True)
-class Extension:
+class Extension(Struct, frozen=True):
     """The additions of a package, which exports it as `EXTENSION`.
 
     `protocols` are factories by the name that catalogue entries use; `surfaces` are `gateway.surfaces.http.Surface`s,

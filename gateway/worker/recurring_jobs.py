@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from gateway import errors
 from gateway.admin.sso_sign_in import KIND as SSO_FLOWS
@@ -57,8 +58,7 @@ class Scope(Enum):
     INSTALLATION = "installation"
 
 
-@dataclass(frozen=True, slots=True)
-class RecurringJob:
+class RecurringJob(Struct, frozen=True):
     """A job: `function(services, should_continue)` runs every `every_s` seconds, never twice at once in a worker.
 
     A run must be safe to repeat. Jobs with many steps call `should_continue` between them: it returns False when the

@@ -1,8 +1,9 @@
 """The objects that all groups of services use: store, threads, HTTP client and telemetry."""
 
 import hmac
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from gateway import __version__
 from gateway.accounts.alert_hooks import AlertHooks
@@ -55,8 +56,7 @@ REPORTS = 16
 REPORTS_EACH = 1  # reports that a worker generates at the same time, and those of one user
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerBase:
+class WorkerBase(Struct, frozen=True):
     """The objects that all groups of services use."""
 
     settings: Settings

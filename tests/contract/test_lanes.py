@@ -1,7 +1,6 @@
 """A request relayed in its own dialect shows the caller what the same request built anew shows; so do both ways in."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from contract import cases_ai, cases_chat, cases_messages, cases_responses, view
 from contract.cases import Case
 from contract.contract_gateway import PATHS, ContractGateway
 from contract.run_case import play
+from msgspec.structs import replace
 from support.spending import say_in_headers
 from werkzeug.test import Client
 

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +18,7 @@ import orjson
 import pytest
 from fakes.openai import FakeOpenAI
 from fakes.server import FakeServer, send_json
+from msgspec.structs import replace
 from openai import OpenAI
 from support.gateways import ROOT, LocalGateway, local_gateway
 

@@ -23,7 +23,8 @@ GATEWAY = ROOT / "gateway"
 # Excluded: the sandbox acts as a provider, and the command line reads responses; their codes are not the gateway's.
 ELSEWHERE = ("cli", "providers/sandbox")
 # Calls with a `code` argument that create no error: a provider's code, the result of a check, an OAuth code.
-NO_ERRORS = {"Explanation", "replace", "dataclasses.replace", "dict", "page", "request.response_url", "CloseConnection"}
+REPLACE = {"replace", "dataclasses.replace", "structs.replace"}
+NO_ERRORS = REPLACE | {"Explanation", "dict", "page", "request.response_url", "CloseConnection"}
 LIMITS = {*cost_bound.CODES.values(), cost_bound.MID_STREAM, "key_period_limit_reached", "key_limit_reached"}
 # (file, expression) of codes in variables → possible values. None: the value is passed by callers that are checked
 # too.

@@ -1,9 +1,10 @@
 """Groups of provisioning: an identity provider names them and their members; the group rules give them a meaning."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit
@@ -24,8 +25,7 @@ MOST_GROUPS = MOST_TEAMS  # of an organization
 MOST_LINKS = 500_000  # of members to groups in an organization
 
 
-@dataclass(frozen=True, slots=True)
-class ProvisionedGroup:
+class ProvisionedGroup(Struct, frozen=True):
     """A group; `member_ids` are loaded on request. `version` changes with the group and with its members."""
 
     id: str
@@ -38,8 +38,7 @@ class ProvisionedGroup:
     member_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLookup:
+class GroupLookup(Struct, frozen=True):
     """A condition that an index answers. An empty value is no condition."""
 
     id: str = ""
@@ -47,8 +46,7 @@ class GroupLookup:
     member_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupChange:
+class GroupChange(Struct, frozen=True):
     """A change of a group; None leaves a value unchanged."""
 
     name: str | None = None

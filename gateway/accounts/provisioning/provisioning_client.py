@@ -1,7 +1,8 @@
 """Values that all changes of provisioning share: the client that makes them, and conflicts of versions."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gateway.errors import Conflict, Forbidden
 
@@ -10,8 +11,7 @@ from gateway.errors import Conflict, Forbidden
 GroupEffect = Callable[[str, str, list[str], str, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class ProvisioningClient:
+class ProvisioningClient(Struct, frozen=True):
     """The SCIM token that a change is made with: its organization and its id, which is the actor of audit entries.
     `by_owner`: an owner created the token, so that it may change owners."""
 

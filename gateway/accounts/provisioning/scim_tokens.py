@@ -4,6 +4,8 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import partial
 
+from msgspec import Struct
+
 from gateway import ids
 from gateway.accounts import audit, quotas, tokens
 from gateway.accounts.authentication import Authentication
@@ -29,8 +31,7 @@ EXPIRED = "The SCIM token has expired. Create another one in the settings of the
 BLOCKED = "The organization of this SCIM token is blocked."
 
 
-@dataclass(frozen=True, slots=True)
-class ScimTokenInfo:
+class ScimTokenInfo(Struct, frozen=True):
     """A token as it may be shown. `used_at_us` is None before the first use."""
 
     id: str

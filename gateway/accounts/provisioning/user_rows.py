@@ -3,17 +3,16 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import peewee
+from msgspec import Struct, field
 
 from gateway.accounts.models import Member, User
 from gateway.accounts.provisioning.models import ScimGroup, ScimGroupMember, ScimUser
 
 
-@dataclass(frozen=True, slots=True)
-class ProvisionedUser:
+class ProvisionedUser(Struct, frozen=True):
     """A member. `managed`: an identity provider has stored values for the member; without them the name and the e-mail
     address are those of the account. `groups` are (id, name) of the provisioned groups. `version` changes with every
     change of the member."""
@@ -36,8 +35,7 @@ class ProvisionedUser:
     groups: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class UserValues:
+class UserValues(Struct, frozen=True):
     """The values that an identity provider states for a person. `name` is shown in the console; `attributes` are stored
     as JSON and returned unchanged."""
 
@@ -49,8 +47,7 @@ class UserValues:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class UserLookup:
+class UserLookup(Struct, frozen=True):
     """A condition that an index answers. An empty value is no condition."""
 
     id: str = ""

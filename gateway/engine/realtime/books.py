@@ -1,7 +1,6 @@
 """The accounts of a session's turns: each is admitted, extended, settled, abandoned or released."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from msgspec import Struct, structs
 
@@ -41,8 +40,7 @@ Report = Callable[[RequestContext, int, float, GatewayError | None], None]
 TurnRequest = RealtimeRequest | TranscriptionRequest
 
 
-@dataclass(frozen=True, slots=True)
-class TurnParts:
+class TurnParts(Struct, frozen=True):
     """The dependencies of turns.
 
     `cap_nusd` is the most that a session may cost (0: no cap), `default_output` the tokens of a response without a

@@ -1,13 +1,12 @@
 """The place where a session, or the transcription of its speech, is served."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from gateway.providers.protocol import Target
 from gateway.routing.decision import Plan
 
 
-@dataclass(frozen=True, slots=True)
-class SessionPlace:
+class SessionPlace(Struct, frozen=True):
     """A target, the decision that chose it, and the model's name as the caller wrote it."""
 
     target: Target

@@ -7,8 +7,9 @@ them has a queue: a side that does not read makes the other side wait, through T
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from gateway.accounts.authentication import Caller
 from gateway.clock import Clock
@@ -62,16 +63,14 @@ class CallerEvents(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class SessionLimits:
+class SessionLimits(Struct, frozen=True):
     """The maximum duration of a session and of silence of its caller, in seconds; 0: no limit."""
 
     longest_s: float
     idle_s: float
 
 
-@dataclass(slots=True)
-class SessionWatch:
+class SessionWatch(Struct):
     """The conditions under which a session continues.
 
     `caller` looks its caller up again, or raises the reason why access ended; `leaving` returns whether the worker

@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.errors import GatewayError, Unavailable
@@ -23,8 +24,7 @@ class WatchedLink(Protocol):
     def ping(self) -> None: ...
 
 
-@dataclass(slots=True)
-class _Receipts:
+class _Receipts(Struct):
     """How many frames a link has received, and since when this number is the same."""
 
     link: WatchedLink

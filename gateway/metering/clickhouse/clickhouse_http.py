@@ -1,11 +1,11 @@
 """Statements over ClickHouse's HTTP interface (source: ClickHouse documentation, "HTTP Interface")."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import unquote, urlencode, urlsplit
 
 import orjson
+from msgspec import Struct
 
 from gateway.configuration.settings import SettingsError
 from gateway.errors import GatewayError, Unavailable
@@ -39,8 +39,7 @@ class StatementTransport(Protocol):
     ) -> Answer: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ClickHouseAddress:
+class ClickHouseAddress(Struct, frozen=True):
     """Where ClickHouse is: `origin` without user and path, and the database."""
 
     origin: str

@@ -5,9 +5,10 @@ rejected requests and retained payloads remain in the database for as long as th
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from gateway.errors import Unavailable
 from gateway.metering.log.agent_sessions import SessionName, SessionPart

@@ -1,11 +1,11 @@
 """A request of the log, assembled from its usage rows, log entry and retained payload."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import orjson
+from msgspec import Struct
 
 from gateway.errors import Cancelled, Internal, UpstreamFailed
 from gateway.metering.figures import EXTRA_COUNTS
@@ -31,8 +31,7 @@ class Owner(NamedTuple):
     member: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedRequest:
+class LoggedRequest(Struct, frozen=True):
     """One request. `attempts` are its usage rows, in order; `entry` is set if it was rejected, failed or had metadata;
     `payload` while that is retained. At least one of the three is set."""
 

@@ -1,11 +1,12 @@
 """Late rows, committed after the watermark had passed them: detects them, and marks their hours to be computed
 again."""
 
-import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
+
+from msgspec import structs
 
 from gateway.clock import DAY_US, HOUR_US, MINUTE_US
 from gateway.metering.rollups.range_pieces import count_pieces
@@ -101,7 +102,7 @@ def mark_tagged(database: Database, state: State) -> State:
     log.info("%d hours of rollups are computed again for their tags and sessions", len(ranges))
 
     def write() -> State:
-        moved = advance_state(database, dataclasses.replace(state, tagged=state.version))
+        moved = advance_state(database, structs.replace(state, tagged=state.version))
         widen_hours(database, ranges, dirty=True)
         if state.tagged_until:
             database.execute("UPDATE rollup_hour SET dirty = 1 WHERE late_at >= ?", (state.tagged_until,))

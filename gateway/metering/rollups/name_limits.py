@@ -2,7 +2,8 @@
 for each project and hour."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from gateway.metering.rollups.fold import SOURCE, Names, Place, list_tags
 from gateway.metering.rollups.rollup_table import (
@@ -23,8 +24,7 @@ COMPARED = 500  # names in one statement
 OF_HOUR = "FROM rollup WHERE series = ? AND owner = ? AND hour = ?"
 
 
-@dataclass(slots=True)
-class KnownTagNames:
+class KnownTagNames(Struct):
     """The names in the table: of each place how many there are, and those of interest; of each project and hour the
     tags."""
 

@@ -1,14 +1,13 @@
 """Queries of the rollups: sums of owners over a time, by hour, by day or in total, and by the dimensions of a
 series."""
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import orjson
+from msgspec import Struct, field, structs
 
 from gateway.errors import Unavailable
 from gateway.metering.figures import FIGURES, ActivityFigures
@@ -50,8 +49,7 @@ Dimension = Literal["owner", "name", "provider"]
 Shifts = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RollupQuestion:
+class RollupQuestion(Struct, frozen=True):
     """The sums of a series' `owners` (raw ids) over the hours [first, end) since the epoch, in buckets and by each
     combination of the dimensions.
 
@@ -83,8 +81,7 @@ class HourRun(NamedTuple):
     minutes: int | None = None
 
 
-@dataclass(slots=True)
-class Row:
+class Row(Struct):
     """Figures of one step (hours or days since the epoch, 0 for the total) and one value of the dimensions; ids as the
     16 bytes after their prefix. `last_hour` is the newest hour with usage, as far as hours were read; `updated_us` is
     when the newest of them were computed."""
@@ -225,7 +222,7 @@ def fetch_top(database: Database, question: RollupQuestion, most: int) -> list[R
         if not found or question.figures == COST:
             return found
         names = tuple([row.value[0] for row in found])
-        found = fetch_rows(database, dataclasses.replace(question, names=names))
+        found = fetch_rows(database, structs.replace(question, names=names))
     return sorted(found, key=lambda row: (-row.figures.cost_nusd, row.value))[:most]
 
 

@@ -1,13 +1,12 @@
 """The table of rollups: its series, how sums are added, replaced and moved in it, and its progress."""
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeVar
 
 import orjson
 import peewee
+from msgspec import Struct, structs
 
 from gateway import errors
 from gateway.clock import DAY_US, HOUR_US
@@ -78,8 +77,7 @@ class RollupConflict(errors.Unavailable):
     repeated."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """The progress of the rollups.
 
     Rows posted before `watermark` are counted. While `filled` is not None, rows posted before `fill_until` are counted
@@ -134,9 +132,9 @@ def advance_state(database: Database, state: State, **changes: Any) -> State:
 
     RollupConflict when another worker changed it since it was read; the transaction must be rolled back then.
     """
-    after = dataclasses.replace(state, version=state.version + 1, **changes)
+    after = structs.replace(state, version=state.version + 1, **changes)
     if state.tagged == state.version:
-        after = dataclasses.replace(after, tagged=after.version, tagged_until=after.watermark)
+        after = structs.replace(after, tagged=after.version, tagged_until=after.watermark)
     changed = database.execute(
         "UPDATE rollup_state SET version = ?, watermark = ?, fill_until = ?, filled = ?, days_through = ?, purged = ?, "
         "counted = ?, tagged = ?, tagged_until = ? WHERE id = 1 AND version = ?",

@@ -9,6 +9,8 @@ that one call makes (`max_n`).
 import dataclasses
 from typing import Any
 
+from msgspec import structs
+
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.images import AUTO, ImagesInput, ImagesRequest, ImagesResult, shape_of
 from gateway.neutral.usage import Usage, read_count
@@ -124,7 +126,7 @@ def _fit(content: ImagesInput, target: Target, warnings: list[str]) -> ImagesInp
     fitted = fit_preferences(content, target, ImageChoices(aspect_ratio=ratios, lost=lost), warnings)
     if fitted.size not in ("", AUTO) and not shape_of(fitted.size):
         warnings.append(f"size {fitted.size[:SHOWN]} was left out: {target.mapping.key} takes a width and a height.")
-        fitted = dataclasses.replace(fitted, size="")
+        fitted = structs.replace(fitted, size="")
     return fitted
 
 

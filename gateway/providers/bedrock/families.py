@@ -6,16 +6,16 @@ ToolResultBlock. Nova refuses cache points among tools.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from gateway.providers.protocol import Target
 
 Place = Literal["system", "messages", "tools"]
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Struct, frozen=True):
     """The abilities of a family of models.
 
     `reasoning`: how reasoning is requested ("" = the format has no field for it). `cache`: where cache points are

@@ -3,8 +3,9 @@
 Wire facts: Amazon Bedrock API reference, Converse, "Errors"; AWS REST-JSON protocol, x-amzn-errortype.
 """
 
-import dataclasses
 import re
+
+from msgspec import structs
 
 from gateway.errors import (
     GatewayError,
@@ -51,14 +52,14 @@ def http_failure(reply: UpstreamReply, target: Target) -> GatewayError:
     cause = explain(body, secrets)
     kind = reply.headers.get("x-amzn-errortype", "").partition(":")[0] or cause.kind.rpartition("#")[2]
     # `shaped` lets a caller see the message: the service's own error shape has no code in the body.
-    cause = dataclasses.replace(cause, code=kind, shaped=bool(cause.message))
+    cause = structs.replace(cause, code=kind, shaped=bool(cause.message))
     return _classify(reply.status, cause, target, retry_after(reply.headers))
 
 
 def frame_failure(frame: Frame) -> GatewayError:
     """Return the error for an exception frame in a stream."""
     cause = explain(frame.payload)
-    cause = dataclasses.replace(cause, code=frame.name, message=cause.message or cause.text, shaped=True)
+    cause = structs.replace(cause, code=frame.name, message=cause.message or cause.text, shaped=True)
     return _classify(STATUSES.get(frame.name, 500), cause, None, None)
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import quote, urlsplit
 
+from msgspec import Struct
+
 ALGORITHM = "AWS4-HMAC-SHA256"
 DEFAULT_PORTS = {"https": 443, "http": 80}
 
@@ -22,8 +24,7 @@ class AccessKey:
     session: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialScope:
+class CredentialScope(Struct, frozen=True):
     """The region, service and time for which a signature is valid."""
 
     region: str

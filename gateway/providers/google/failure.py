@@ -1,10 +1,10 @@
 """Classifies errors of Google's API."""
 
-import dataclasses
 import re
 from typing import Any
 
 import orjson
+from msgspec import structs
 
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.providers.failures import RETRY_LIMIT_S, classify, diagnose, explain, read_refusal, retry_after
@@ -29,7 +29,7 @@ def read_failure(reply: UpstreamReply, target: Target) -> GatewayError:
     if not isinstance(status, str):
         status = ""
     reason = next((d["reason"] for d in _details(error) if isinstance(d.get("reason"), str)), "")
-    explanation = dataclasses.replace(explanation, code=(reason or status).lower(), kind=status.lower())
+    explanation = structs.replace(explanation, code=(reason or status).lower(), kind=status.lower())
     wait = retry_after(reply.headers)
     if wait is None:
         wait = _delay(error)

@@ -4,8 +4,9 @@ Wire facts: Gemini API, "Image generation": responseModalities, imageConfig (ima
 Vertex AI reference, Imagen: instances, parameters, predictions with bytesBase64Encoded.
 """
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.dialects import google as dialect
 from gateway.errors import NotSupported, UpstreamFailed

@@ -5,10 +5,10 @@ ended cleanly; the format has no other end mark. Any other stream is truncated.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from msgspec import Struct, field
 
 from gateway.dialects import google as dialect
 from gateway.errors import GatewayError, UpstreamFailed
@@ -45,8 +45,7 @@ from gateway.providers.protocol import UpstreamReply
 from gateway.providers.wire_streams import WireStream
 
 
-@dataclass(slots=True)
-class _Choice:
+class _Choice(Struct):
     """The state of one candidate. `texts` has the chunks of each text block."""
 
     block: int = -1

@@ -1,7 +1,8 @@
 """The abilities of a Gemini model, derived from the generation in its name."""
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gateway.catalogue.entries import Mapping
 from gateway.providers.protocol import Target
@@ -20,8 +21,7 @@ UNFILTERED_FROM = 2.5
 TRAITS = "traits"  # key in `Target.memo`
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
+class Traits(Struct, frozen=True):
     """The traits of one target's model.
 
     `generation` is a number such as 2.5 or 3.0. `enterprise`: the address belongs to Vertex AI. `filtered`: the API

@@ -7,12 +7,12 @@ addresses. Nothing of a request or of an organization reaches this module.
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from gateway.clock import SECOND_US, Clock
 from gateway.configuration.address_checks import url_problem
@@ -32,8 +32,7 @@ CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{2,63}")
 NAMES = ("error", "Code", "code", "status")
 
 
-@dataclass(frozen=True, slots=True)
-class IdentityCalls:
+class IdentityCalls(Struct, frozen=True):
     """The network and the clock of token sources."""
 
     transport: Transport

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol as Interface
 from urllib.parse import quote
 
+from msgspec import Struct
+
 from gateway.catalogue.protocols import IDENTITIES
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import IdentityFailed
@@ -62,8 +64,7 @@ class TokenSource(Interface):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class IdentityState:
+class IdentityState(Struct, frozen=True):
     """The state of an identity as operators see it: its kind, the source of its token, the expiry (µs, 0: no token)
     and the error of the last attempt ("": none)."""
 

@@ -5,8 +5,10 @@ Wire facts: OpenAI API reference, "List models"; vLLM (`max_model_len`), llama.c
 `type`, `max_context_length`, `capabilities`).
 """
 
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 
@@ -15,8 +17,7 @@ MODEL_LIMIT = 1000
 NOTHING = (Prices(TokenRates(prompt=0, completion=0)),)
 
 
-@dataclass(frozen=True, slots=True)
-class LocalModel:
+class LocalModel(Struct, frozen=True):
     """A model that an engine serves.
 
     Abilities that an engine does not report are assumed, since the engine refuses what it does not support.

@@ -8,8 +8,9 @@ objects and to the edits URL (xAI API reference); `image_stream`: the model stre
 
 from base64 import b64decode
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported, UpstreamFailed

@@ -1,7 +1,8 @@
 """Converts Responses stream events to neutral events, and keeps the state of each block."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.dialects import responses_vocabulary as dialect
 from gateway.neutral.events import (
@@ -32,8 +33,7 @@ CONTENT = "content"
 ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Struct):
     """A block in progress. `has_content`: some of its text arrived. `kind`: for reasoning, SUMMARY or CONTENT,
     depending on which arrived first. `part`: the index of the current reasoning part."""
 

@@ -5,10 +5,10 @@ every choice, the requested usage and a clean end of the connection. Otherwise i
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from msgspec import Struct, field
 
 from gateway import ids
 from gateway.dialects import openai as dialect
@@ -61,8 +61,7 @@ CONTENT_FIELDS = (
 )
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(Struct):
     """A tool call in progress: `slot` is its index among the choice's calls."""
 
     slot: int
@@ -71,8 +70,7 @@ class _Call:
     named: bool
 
 
-@dataclass(slots=True)
-class _Choice:
+class _Choice(Struct):
     """The state of one choice."""
 
     kind: str = ""

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.providers.sandbox.error_responses import refuse
 
@@ -15,8 +17,7 @@ MAX_TOKENS = 20_000
 MAX_SECONDS = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Directives:
+class Directives(Struct, frozen=True):
     """The requested behaviour of an answer; docs/sandbox.md has a table. Positions in a stream (`malformed`, `cut`,
     `close`, `stall`, `error_event`) count chunks from 1, including the opening chunk; None: not requested. `timeout` is
     in seconds; 0: until the caller's deadline."""
@@ -61,8 +62,7 @@ class Directives:
         return 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Bracket:
+class Bracket(Struct, frozen=True):
     """The settings in a pair of brackets, and the conditions under which they apply."""
 
     settings: Mapping[str, Any]

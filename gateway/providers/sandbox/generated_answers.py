@@ -2,10 +2,11 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from itertools import repeat
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.providers.sandbox.counting import clip, count
 from gateway.providers.sandbox.directives import MAX_TOKENS, Directives
@@ -20,8 +21,7 @@ REFUSAL = "The sandbox refuses this, as the directive requested."
 EFFORT_TOKENS = {"none": 0, "minimal": 16, "low": 32, "": 64, "medium": 64, "high": 128, "xhigh": 256, "max": 512}
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUse:
+class ToolUse(Struct, frozen=True):
     """A tool call in an answer; `arguments` is JSON, or free text for a custom tool."""
 
     id: str
@@ -34,8 +34,7 @@ class ToolUse:
         return count(self.name) + count(self.arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxAnswer:
+class SandboxAnswer(Struct, frozen=True):
     """A choice of an answer; `finish` is the wire format's finish reason."""
 
     text: str = ""

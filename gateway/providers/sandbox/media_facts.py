@@ -1,16 +1,16 @@
 """Reads type, size and tokens of images, audio, video and files."""
 
 import mimetypes
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.neutral.encoded import decode_base64
 from gateway.providers.sandbox.counting import IMAGE_TOKENS, count_media
 from gateway.providers.sandbox.error_responses import refuse
 
 
-@dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(Struct, frozen=True):
     """An image, audio clip, video or file. `note` describes it in an answer, e.g. `[image: image/png, 68 bytes]`."""
 
     kind: str

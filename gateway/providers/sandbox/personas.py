@@ -1,7 +1,8 @@
 """The models of the sandbox, by external id."""
 
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from gateway.providers.sandbox.directives import Directives
 from gateway.providers.sandbox.error_responses import refuse
@@ -25,8 +26,7 @@ ANY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Persona:
+class Persona(Struct, frozen=True):
     """The way in which a model answers (`voice`), its operations, and its faults unless a directive in the prompt
     overrides them."""
 

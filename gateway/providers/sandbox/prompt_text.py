@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from gateway.providers.sandbox.counting import count
 from gateway.providers.sandbox.directives import strip
@@ -14,8 +15,7 @@ from gateway.providers.sandbox.media_facts import Attachment, read_part
 JSON_FORMATS = ("json_object", "json_schema")
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Struct, frozen=True):
     """An offered tool. `schema` is the schema of its arguments, None when it has none; a `custom` tool accepts free
     text."""
 

@@ -4,11 +4,12 @@ import hashlib
 import io
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 from multipart import MultipartError, MultipartParser, parse_options_header
 
 from gateway.clock import Clock
@@ -48,8 +49,7 @@ NAMED_WITHIN = 64 << 10  # bytes of a body that determine the request id
 REFUSED = "The sandbox refused the connection."
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxOperation:
+class SandboxOperation(Struct, frozen=True):
     """An operation: its name, the validation of a body, the text with the directives, and the answer."""
 
     name: str

@@ -1,7 +1,8 @@
 """The script of a reply: the bytes to send, their times, the end, and faults."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from gateway.providers.sandbox.chat import write_frame
 from gateway.providers.sandbox.directives import Directives
@@ -15,16 +16,14 @@ HTML = b"<!DOCTYPE html>\n<html><head><title>Sandbox</title></head><body>This pa
 Ending = Literal["whole", "cut", "stall"]
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptStep:
+class ScriptStep(Struct, frozen=True):
     """A pause of `wait_s` seconds, followed by `data` in one piece."""
 
     wait_s: float
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(Struct, frozen=True):
     """A reply to play. After the last step, the transfer is complete, is cut off, or stalls until the deadline."""
 
     status: int

@@ -7,12 +7,12 @@ Source: OpenAI API reference, "Videos".
 """
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.providers.protocol import Call
@@ -35,8 +35,7 @@ LENGTHS = ("4", "8", "12")
 USUAL_SIZE = "1280x720"
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxVideo:
+class SandboxVideo(Struct, frozen=True):
     """A job: its start and duration (milliseconds), the requested length and size, and its outcome."""
 
     began_ms: int

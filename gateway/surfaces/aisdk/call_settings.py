@@ -2,11 +2,10 @@
 limits for both."""
 
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from msgspec import Raw, UnsetType
+from msgspec import Raw, Struct, UnsetType, field
 
 from gateway.dialects.aisdk import NAME, OWN, ROUTING, ROUTING_MEMBERS, ROUTING_SORTS, SEARCH_FIELDS, SEARCH_TOOLS
 from gateway.dialects.field_names import NAMES
@@ -38,8 +37,7 @@ SEARCH = {"type": "web_search"}
 PLAIN_CHOICES: dict[type, str] = {wire.AutoChoice: "auto", wire.NeverChoice: "none", wire.RequiredChoice: "required"}
 
 
-@dataclass(slots=True)
-class CallSettings:
+class CallSettings(Struct):
     """The settings of a call. `values` are the options of chat completions, `search` the caller's name for web search
     ("": not used), `warnings` list what was left out. `own` are the fields set in the caller's namespace."""
 

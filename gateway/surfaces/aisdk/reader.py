@@ -1,9 +1,8 @@
 """Converts a language-model request into a neutral chat request."""
 
-from dataclasses import dataclass
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from gateway.configuration.settings import LimitSettings
 from gateway.errors import InvalidRequest
@@ -23,8 +22,7 @@ NEWEST = 4
 VERSIONS = {"2": 2, "3": 3, "4": NEWEST}
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """A request, with the facts that its response needs: the specification version (2, 3, 4), the caller's name for web
     search ("": none), and the call options that were left out."""
 

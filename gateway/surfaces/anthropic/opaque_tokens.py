@@ -7,9 +7,9 @@ ident, summary]. `what` tells what it belongs to: "" reasoning; "call:<id>" a to
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from dataclasses import dataclass
 
 import orjson
+from msgspec import Struct
 
 PREFIX = "gw1."
 REASONING = ""
@@ -19,8 +19,7 @@ NEXT = "next"
 FIELDS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class OpaqueToken:
+class OpaqueToken(Struct, frozen=True):
     what: str = REASONING
     vendor: str = ""
     signature: str = ""

@@ -4,8 +4,9 @@ The protocol is a text in the package `@anthropic-ai/claude-code` ("Usage-limit 
 one that is used up most, and needs the time at which it is reset, so only limits of a period are described.
 """
 
-from dataclasses import dataclass
 from typing import Literal, NotRequired, TypedDict
+
+from msgspec import Struct
 
 from gateway.accounts.authentication import Caller
 from gateway.clock import SECOND_US, Clock, to_datetime
@@ -23,8 +24,7 @@ GROUPS = {"hour": "daily", "day": "daily", "week": "weekly", "month": "monthly"}
 NANO_PER_CENT = 10_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class LimitState:
+class LimitState(Struct, frozen=True):
     """A spending limit of a period. `group` is the protocol's name of the period."""
 
     limit_nusd: int

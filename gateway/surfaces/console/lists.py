@@ -1,9 +1,10 @@
 """Lists of a page: searched, sorted and divided into pages by the query. The template `lists.html` draws them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
+
+from msgspec import Struct
 
 PAGE = 50  # rows of a page
 
@@ -18,8 +19,7 @@ class Column(NamedTuple):
     extra: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ShownList:
+class ShownList(Struct, frozen=True):
     """The rows of one page. `total` counts the rows that match the search; `page_name` is the parameter of the query
     that selects the page."""
 

@@ -1,6 +1,6 @@
 """The organization that a page of managers is about: the one in the query, else the first that the visitor manages."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from gateway.accounts.organizations import OrganizationInfo
 from gateway.errors import Forbidden
@@ -10,8 +10,7 @@ from gateway.surfaces.visitor import MANAGERS
 PARAMETER = "organization"
 
 
-@dataclass(frozen=True, slots=True)
-class OrganizationChoice:
+class OrganizationChoice(Struct, frozen=True):
     """The organization of a page, and all that the visitor may choose."""
 
     chosen: OrganizationInfo

@@ -1,8 +1,10 @@
 """A request for a page of a signed-in person: its form, its result, and the operations of a page."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from gateway.errors import GatewayError
 from gateway.surfaces.console.management_calls import ManagementCall
@@ -15,8 +17,7 @@ from gateway.worker.services import Services
 CSRF_SUBJECT = "console"
 
 
-@dataclass(frozen=True, slots=True)
-class PageCall:
+class PageCall(Struct, frozen=True):
     """A visitor's request. After an action, `form` holds its fields, and `message` or `error` its result."""
 
     visitor: Visitor

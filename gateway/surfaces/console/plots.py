@@ -1,9 +1,10 @@
 """Plots of stacked bars as inline SVG, which needs no script. The template `plot.html` draws them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
+
+from msgspec import Struct
 
 MOST_SERIES = 6  # the others are summed up
 OTHER = "Other"
@@ -15,8 +16,7 @@ TICKS = 4
 NO_COLOURS: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """A rectangle of a bar."""
 
     css_class: str
@@ -24,8 +24,7 @@ class Segment:
     height: float
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """The bar of one hour or day; `title` describes it in words."""
 
     title: str
@@ -33,8 +32,7 @@ class Bar:
     segments: tuple[Segment, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
+class Plot(Struct, frozen=True):
     """A bar chart for the template. `place` and `width` are the widths of a bar with and without its gaps; `scale` are
     the labels of the vertical axis from the top; `legend` are the class and name of each series."""
 

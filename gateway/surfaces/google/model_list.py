@@ -1,8 +1,7 @@
 """`models` and `models/{model}`: the catalogue and the organization's own models, as a caller may see them."""
 
-from dataclasses import dataclass, replace
-
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from gateway.accounts.access import Predicate, predicate
 from gateway.accounts.authentication import Caller
@@ -85,8 +84,7 @@ def _number(arguments: dict[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(Struct, frozen=True):
     """The models that the reader of a list may see: the catalogue and the organization's `own` models, without what
     `refuse` excludes at `at_us`. Models with a mapping in `reach` come first, or alone if `only_reach`."""
 

@@ -7,9 +7,9 @@ is the same in both alphabets. Signatures of the format's own vendor are passed 
 
 import binascii
 from base64 import b64decode, b64encode
-from dataclasses import dataclass
 
 import orjson
+from msgspec import Struct
 
 from gateway.dialects.google import NAME
 from gateway.neutral.encoded import mended
@@ -19,8 +19,7 @@ BEGINNING = b64encode(MARK).decode()
 FIELDS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Signed:
+class Signed(Struct, frozen=True):
     """The opaque data of one part, and the vendor that reads it."""
 
     vendor: str = ""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from gateway.accounts import client_ids
 from gateway.accounts.client_ids import ClientIdClaim
@@ -147,7 +148,7 @@ class Action(Generic[T]):
                 try:
                     shown = creation.show(call, known.object_id)
                 except NotFound:
-                    claim = replace(claim, replaces=known.object_id)
+                    claim = structs.replace(claim, replaces=known.object_id)
                 else:
                     known.check(claim)
                     return shown, 200

@@ -1,9 +1,9 @@
 """`/orgs/…/identity-providers` and `/orgs/…/sso`: single sign-on of an organization."""
 
-from dataclasses import replace
 from typing import Annotated, Any
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from gateway.accounts.identity_domains import ClaimedDomain
 from gateway.accounts.identity_providers import IdentityProvider, ProviderDraft

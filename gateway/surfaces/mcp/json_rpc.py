@@ -1,10 +1,9 @@
 """JSON-RPC 2.0 as the protocol uses it: one message per request, and errors as its bodies."""
 
-from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from gateway.configuration.settings import LimitSettings
 from gateway.errors import GatewayError, InvalidRequest, RequestTooLarge
@@ -38,8 +37,7 @@ OF_CODES = {
 OF_KINDS = {"unauthenticated": NOT_LET_IN, "forbidden": NOT_LET_IN, "gone": NOT_LET_IN}
 
 
-@dataclass(frozen=True, slots=True)
-class MethodCall:
+class MethodCall(Struct, frozen=True):
     """A request; its response carries the same `ident`."""
 
     ident: str | int

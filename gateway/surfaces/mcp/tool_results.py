@@ -1,10 +1,10 @@
 """The arguments and results of tools: content blocks, structured content, and errors that a model can read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from gateway.accounts.authentication import Caller
 from gateway.errors import GatewayError
@@ -14,8 +14,7 @@ from gateway.worker.services import Services
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolContext:
+class ToolContext(Struct, frozen=True):
     """A tool call: its caller, the request that it came with, and its deadline (monotonic)."""
 
     services: Services

@@ -1,8 +1,9 @@
 """The table of tools, and the execution of a tool call."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.errors import GatewayError, RateLimited, Unavailable, UpstreamTimeout
 from gateway.reports.report_answers import AccountReport, BreakdownReport, UsageReport
@@ -15,8 +16,7 @@ READING = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": Tru
 MAKING = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": True}
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedTool:
+class OfferedTool(Struct, frozen=True):
     """A tool: `arguments` is the struct that validates them; `output` the type of structured content, None
     without any."""
 

@@ -1,12 +1,12 @@
 """An entry of the model list: one for each model or, mapped, one for each provider mapping."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
 import orjson
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from gateway.accounts.access import CUSTOM, Predicate
 from gateway.catalogue.catalogue import Catalogue, day_of
@@ -46,8 +46,7 @@ MODALITIES = {"image": "vision", "audio": "audio", "pdf": "documents", "file": "
 WriteProvider = Callable[[Catalogue, Mapping, int], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """The filters of the list; a parameter is set when it is "true" (or "1")."""
 
     include_restricted: bool = False

@@ -1,7 +1,9 @@
 """`GET /v1/models`, the list or one entry: the catalogue and the organization's own models as a caller may see them."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.accounts.access import Level, Predicate, predicate
 from gateway.accounts.authentication import Caller
@@ -29,8 +31,7 @@ LIST_HEAD = b'{"object":"list","data":['
 LIST_END = b"]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Audience:
+class Audience(Struct, frozen=True):
     """The reader of the list: the caller's `rules` (equal rules share a cached list) and the filter that they imply,
     and the organization's `own` models, by the ids that call them. `reach` has what the reader can call now (None: not
     considered), which is listed first, or alone if `only_reach`."""
@@ -54,7 +55,7 @@ PUBLIC = Audience()
 
 def read_query(arguments: dict[str, str]) -> Query:
     """Return the query parameters of the list; unknown ones have no effect."""
-    return Query(**{name: arguments.get(name, "").lower() in ("true", "1") for name in Query.__slots__})
+    return Query(**{name: arguments.get(name, "").lower() in ("true", "1") for name in Query.__struct_fields__})
 
 
 def audience_of(services: Services, inbound: Inbound) -> Audience:

@@ -7,8 +7,9 @@ has the id `content`.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from gateway.dialects.openai import REASONING_FORMATS, REASONING_VENDORS
 from gateway.neutral.parts import Part, Reasoning, Text, ToolCall
@@ -22,8 +23,7 @@ CONTENT_ID = "content"
 UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningMarks:
+class ReasoningMarks(Struct, frozen=True):
     """Signatures of parts other than reasoning: (signature, vendor) of the text, and by call id."""
 
     text: tuple[str, str] = ("", "")
@@ -33,8 +33,7 @@ class ReasoningMarks:
         return self.calls.get(call_id, ("", ""))
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Struct):
     kind: str = TEXT
     texts: list[str] = field(default_factory=list)
     signatures: list[str] = field(default_factory=list)

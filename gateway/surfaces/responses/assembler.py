@@ -4,8 +4,9 @@ Order and members of the events: openai/types/responses/response_*_event.py of t
 side (parallel tool calls); text and reasoning are closed when another block begins.
 """
 
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from gateway import ids
 from gateway.dialects import responses_vocabulary as dialect
@@ -35,8 +36,7 @@ LONG_TEXT = 1 << 20
 Json = dict[str, Any]
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """An item in progress: `text` is the text of its part so far, `block` the neutral block that the part shows."""
 
     index: int

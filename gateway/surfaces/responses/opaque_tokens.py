@@ -8,10 +8,10 @@ packed as JSON.
 
 import base64
 import binascii
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from msgspec import Struct, field
 
 from gateway.dialects import responses_vocabulary as dialect
 from gateway.neutral.parts import Reasoning
@@ -22,8 +22,7 @@ PARAGRAPH = "\n\n"
 MARKS = "marks"
 
 
-@dataclass(slots=True)
-class SealedMarks:
+class SealedMarks(Struct):
     """Opaque signatures of parts other than reasoning: of the last text of the response, and of tool calls by id."""
 
     vendor: str = ""

@@ -1,9 +1,8 @@
 """Converts a validated Responses body, with the conversation before it, into a neutral request."""
 
-from dataclasses import dataclass
 from typing import Any
 
-from msgspec import json, to_builtins
+from msgspec import Struct, json, to_builtins
 from msgspec.structs import replace
 
 from gateway.dialects import responses_vocabulary as dialect
@@ -66,8 +65,7 @@ PlacedItems = list[tuple[str, shapes.Item]]
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseTurn:
+class ResponseTurn(Struct, frozen=True):
     """A request with the facts that its response needs.
 
     `history` and `items` are JSON items: the earlier conversation, and this turn's own input as it is stored. `names`

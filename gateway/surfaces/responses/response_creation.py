@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.accounts.access import keeps_nothing
 from gateway.accounts.authentication import Caller
@@ -31,8 +32,7 @@ log = logging.getLogger("gateway")
 DIALECT = dialect.NAME
 
 
-@dataclass(frozen=True, slots=True)
-class SocketTurn:
+class SocketTurn(Struct, frozen=True):
     """The WebSocket side of a turn: the conversations that the socket keeps, and whether the model generates output
     (`generate: false` only prepares a turn)."""
 
@@ -153,8 +153,7 @@ def _keeper(
     return keep
 
 
-@dataclass(frozen=True, slots=True)
-class _PreparedFacts:
+class _PreparedFacts(Struct, frozen=True):
     """The facts of a response that no model generated."""
 
     answer_id: str

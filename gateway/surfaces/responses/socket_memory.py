@@ -1,8 +1,7 @@
 """Conversations that a WebSocket keeps for responses with `store: false`: the last one of each stream."""
 
-from dataclasses import dataclass, field
-
 import orjson
+from msgspec import Struct, field
 
 from gateway.accounts.access import keeps_nothing
 from gateway.accounts.authentication import Caller
@@ -14,8 +13,7 @@ NOT_KEPT = "There is no response {!r} on this connection, and none is stored; se
 ECHOED = 80  # characters of an id that an error repeats
 
 
-@dataclass(slots=True)
-class SocketMemory:
+class SocketMemory(Struct):
     """The kept conversations of one socket, by stream. Their bytes count against the `budget` of the `owner`, an
     organization; a conversation for which it has no room is not kept."""
 

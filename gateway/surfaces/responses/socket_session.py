@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from gateway.clock import Clock
 from gateway.engine.realtime.session import CallerSocket
 from gateway.engine.realtime.watched_session import WatchedLink, WatchedSession
@@ -33,8 +35,7 @@ MOST_WAITING = 32
 RESTARTING = "The server is restarting; connect again."
 
 
-@dataclass(frozen=True, slots=True)
-class SocketWatch:
+class SocketWatch(Struct, frozen=True):
     """The conditions under which a socket stays open.
 
     `check` raises when its credential is no longer valid; `leaving` returns whether the worker shuts down; `longest_s`

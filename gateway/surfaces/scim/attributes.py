@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from msgspec import Struct
+
 from gateway.surfaces.scim.scim_answers import ScimAttributeDocument, ScimResourceTypeDocument, ScimSchemaDocument
 
 CORE_USER = "urn:ietf:params:scim:schemas:core:2.0:User"
@@ -11,8 +13,7 @@ CORE_GROUP = "urn:ietf:params:scim:schemas:core:2.0:Group"
 ENTERPRISE = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User"
 
 
-@dataclass(frozen=True, slots=True)
-class ScimAttribute:
+class ScimAttribute(Struct, frozen=True):
     """An attribute as RFC 7643, section 7 characterizes it. `parts` are the sub-attributes of a complex one; `kept`: it
     always has a value and cannot be removed."""
 
@@ -260,8 +261,7 @@ RESOURCE_TYPES = (USERS, GROUPS_TYPE)
 SCHEMAS = (USER, ENTERPRISE_USER, GROUP)
 
 
-@dataclass(frozen=True, slots=True)
-class AttributePath:
+class AttributePath(Struct, frozen=True):
     """A resolved path: the URN of the extension ("": the core schema), the attribute and the sub-attribute. All are
     None for an attribute that the resource type does not have; then `discarded` tells whether its values are
     accepted."""

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from gateway.errors import InvalidRequest
 from gateway.surfaces.scim.attributes import AttributePath, ScimAttribute, ScimResourceType, resolve
@@ -18,8 +18,7 @@ OPERATORS = frozenset(("eq", "ne", "co", "sw", "ew", "gt", "ge", "lt", "le"))
 TOKEN = re.compile(r'\s*(?:([()\[\]])|("(?:[^"\\]|\\.)*")|([^\s()\[\]"]+))')
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """A comparison. `path` is the attribute as written; `operator` "pr" has no value."""
 
     path: str
@@ -27,21 +26,18 @@ class Comparison:
     value: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Negation:
+class Negation(Struct, frozen=True):
     inner: "FilterNode"
 
 
-@dataclass(frozen=True, slots=True)
-class Conjunction:
+class Conjunction(Struct, frozen=True):
     """All parts hold, or with `any_part` at least one of them."""
 
     parts: tuple["FilterNode", ...]
     any_part: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ValueFilter:
+class ValueFilter(Struct, frozen=True):
     """A value of a multi-valued attribute fulfils the inner filter, as in emails[type eq "work"]."""
 
     path: str
@@ -51,8 +47,7 @@ class ValueFilter:
 FilterNode = Comparison | Negation | Conjunction | ValueFilter
 
 
-@dataclass(frozen=True, slots=True)
-class PatchPath:
+class PatchPath(Struct, frozen=True):
     """A path of PATCH: an attribute, a filter of its values (None: without) and a sub-attribute ("": none)."""
 
     attribute: str

@@ -1,9 +1,10 @@
 """`/scim/v2/Groups`: the groups of the identity provider."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.accounts.provisioning.provisioned_groups import (
     GroupChange,

@@ -1,8 +1,9 @@
 """Lists of users and groups: filters, paging and the selection of attributes."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.errors import InvalidRequest
 from gateway.runtime.threads import compute
@@ -18,8 +19,7 @@ USUAL_RESULTS = 100
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ScimQuery:
+class ScimQuery(Struct, frozen=True):
     """The query of a list. `start` counts from 1; `node` is the filter, None without."""
 
     node: FilterNode | None

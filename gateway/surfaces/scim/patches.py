@@ -1,8 +1,9 @@
 """PATCH of users (RFC 7644, section 3.5.2), in the forms that Entra ID and Okta send."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
+
+from msgspec import Struct
 
 from gateway.errors import InvalidRequest
 from gateway.surfaces.scim import values
@@ -15,8 +16,7 @@ MOST_OPERATIONS = 1_000
 Document = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class PatchOperation:
+class PatchOperation(Struct, frozen=True):
     """An operation: add, replace or remove, its path as text ("": the resource itself), and its value."""
 
     name: str

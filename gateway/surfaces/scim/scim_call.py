@@ -1,10 +1,10 @@
 """Requests and responses of SCIM: the token, the body, preconditions, and errors in the form of RFC 7644."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from gateway.accounts.provisioning.provisioning_client import ProvisioningClient, StaleVersion
 from gateway.accounts.provisioning.scim_tokens import is_scim_token
@@ -47,8 +47,7 @@ ERRORS = ErrorFormat(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ScimCall:
+class ScimCall(Struct, frozen=True):
     """A request with a valid token. `base_url` is the address of the surface."""
 
     services: Services

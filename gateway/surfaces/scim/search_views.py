@@ -1,6 +1,6 @@
 """`/scim/v2/.search`: users and groups in one list."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gateway.surfaces.http import Outbound
 from gateway.surfaces.scim import list_queries

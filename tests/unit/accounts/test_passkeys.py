@@ -1,9 +1,9 @@
 """Passkeys: each challenge is good for one answer of one browser, and hostile answers are refused."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from support.passkey_device import ATTESTED, PRESENT, PasskeyDevice, decode, encode
 
 from gateway.accounts import audit

@@ -1,6 +1,7 @@
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.accounts import keys, members, organizations, projects
 from gateway.accounts.authentication import Authentication

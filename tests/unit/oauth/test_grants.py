@@ -1,9 +1,8 @@
 """Codes work once, refresh tokens until a token issued from them is used; later use revokes all issued from them."""
 
-from dataclasses import replace
-
 import gevent
 import pytest
+from msgspec.structs import replace
 
 from gateway.accounts import audit, keys
 from gateway.clock import SECOND_US

@@ -1,12 +1,12 @@
 """`/console/logs`: the request log with filters and a live view."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects

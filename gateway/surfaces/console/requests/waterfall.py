@@ -1,15 +1,15 @@
 """The waterfall of a request: when each upstream call began, when its first token came, and when it ended."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gateway.metering.usage_table import UsageRecord
 
 WIDTH = 1000  # units of the drawing, which is stretched to the page
 
 
-@dataclass(frozen=True, slots=True)
-class CallBar:
+class CallBar(Struct, frozen=True):
     """The bar of an upstream call. `x`, `waiting` and `streaming` are units of the drawing, times are in ms after the
     arrival of the request."""
 
@@ -23,8 +23,7 @@ class CallBar:
     first_token_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Waterfall:
+class Waterfall(Struct, frozen=True):
     total_ms: int
     bars: tuple[CallBar, ...]
 

@@ -1,10 +1,10 @@
 """Usage rows in ClickHouse (its real engine): each counts once whatever fails, and reports are those of the rollups."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from support.clickhouse_site import Site
 from support.usage import KEYS, PROJECTS, insert_rows
 

@@ -1,10 +1,10 @@
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 from fakes.published_types import PublishedUnion
+from msgspec.structs import replace
 from openai.types.responses import Response, ResponseStreamEvent
 
 from gateway.dialects import responses_vocabulary as dialect
