@@ -63,7 +63,6 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
 }
 # Modules that programs import on first use.
 LATE = (
-    "apscheduler.schedulers.gevent",
     "cryptography.fernet",
     "gateway.oauth.token_endpoint",
     "gateway.surfaces.sock_upgrades",
