@@ -14,9 +14,9 @@ export PYTHONDONTWRITEBYTECODE :=
 # Three processes more than cores, because tests wait, and at most eight (tests/support/forked.py).
 PARALLEL = --processes=$(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() + 3))")
 
-# The whole suite; it includes `architecture` and `types`.
+# The whole suite except for the tests of `browser`; it includes `architecture` and `types`.
 test: lint .venv/tools.stamp .venv/clickhouse.stamp
-	$(BIN)/pytest $(PARALLEL)
+	$(BIN)/pytest $(PARALLEL) -m "not soak and not browser"
 
 # Between two edits: `make test` also runs slow tests and those that need their own server.
 check: lint
@@ -143,7 +143,7 @@ browser: .venv/test.stamp
 
 # Each page of the console at three widths, light and dark, in .screenshots/; five of them are in the documentation.
 screenshots: .venv/test.stamp
-	SCREENSHOTS=.screenshots $(BIN)/pytest tests/flows/test_console_screens.py -q -rs
+	SCREENSHOTS=.screenshots $(BIN)/pytest tests/flows/test_console_screens.py tests/flows/test_chromium_reference.py -q -rs
 	mkdir -p docs/images
 	cp .screenshots/overview-1400-light.png docs/images/console-overview.png
 	cp .screenshots/usage-1400-dark.png docs/images/console-usage.png

@@ -206,3 +206,9 @@ def test_pinned_models_are_those_that_a_provider_retires_or_reprices() -> None:
     mappings = [mapping for model in loader.load().models.values() for mapping in model.mappings]
     changing = [mapping for mapping in mappings if mapping.deactivated or mapping.prices[1:]]
     assert pinned and pinned.keys() <= {(mapping.provider, mapping.model, mapping.region) for mapping in changing}
+
+
+def test_make_browser_runs_every_module_that_needs_a_browser() -> None:
+    command = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "EVERY_VIEW=1" in line)
+    run = {path for word in command.split() if word.startswith("tests/") for path in ROOT.glob(word)}
+    assert run == {path for path in TESTS.rglob("test_*.py") if "support.chromium.MARKS" in names_in(path)}

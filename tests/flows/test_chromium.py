@@ -11,8 +11,10 @@ import gevent
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from fakes.server import FakeServer
-from support.chromium import BROWSER, FLAGS, MISSING
+from support.chromium import BROWSER, FLAGS, MARKS
 from support.gateways import GatewayProcess
+
+pytestmark = MARKS
 
 PATIENCE_S = 90
 PAGE = """<!doctype html><title>A page</title><script type="module">
@@ -95,7 +97,6 @@ def browse(tmp_path: Path) -> Iterator[Callable[[str], None]]:
         one.wait()
 
 
-@pytest.mark.skipif(BROWSER is None, reason=MISSING)
 def test_a_page_of_another_origin_streams_a_chat(
     process: Callable[..., GatewayProcess], browse: Callable[[str], None]
 ) -> None:

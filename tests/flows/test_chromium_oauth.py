@@ -9,15 +9,14 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import gevent
-import pytest
 from fakes.server import FakeServer
-from support.chromium import BROWSER, MISSING, PATIENCE_S, Chromium
+from support.chromium import MARKS, PATIENCE_S, Chromium
 from support.gateways import GatewayProcess
 from support.oauth import PASSWORD, App
 from support.oauth_client import CALLS, Storage, visit
 from support.signed_in_owner import EMAIL
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason=MISSING)
+pytestmark = MARKS
 
 
 class Listener(FakeServer):

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 
 import gevent
-import pytest
 import requests
-from support.chromium import BROWSER, MISSING, PATIENCE_S, Chromium
+from support.chromium import MARKS, PATIENCE_S, Chromium
 from support.gateways import GatewayProcess
 from support.oauth import PASSWORD
 from support.signed_in_owner import EMAIL
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason=MISSING)
+pytestmark = MARKS
 
 # The brightness, 0 to 1, of what the page and its text are painted with.
 LOADED = "document.readyState === 'complete'"  # with the style sheet

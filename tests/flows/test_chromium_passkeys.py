@@ -3,13 +3,12 @@ install chromium`)."""
 
 from collections.abc import Callable
 
-import pytest
-from support.chromium import BROWSER, MISSING, Chromium
+from support.chromium import MARKS, Chromium
 from support.gateways import GatewayProcess
 from support.oauth import PASSWORD
 from support.signed_in_owner import EMAIL, SignedInOwner
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason=MISSING)
+pytestmark = MARKS
 AUTHENTICATOR = {
     "protocol": "ctap2",
     "transport": "internal",

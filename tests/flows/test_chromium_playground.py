@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from fakes.openai import Answer, FakeOpenAI
-from support.chromium import BROWSER, MISSING, Chromium
+from support.chromium import MARKS, Chromium
 from support.gateways import LocalGateway, local_gateway
 from support.signed_in import sign_in
 
 from gateway.configuration.settings import Settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason=MISSING)]
+pytestmark = MARKS
 
 HOSTILE = "<img src=x onerror='window.broken = 1'><script>window.broken = 1</script> [link](javascript:alert(1))"
 WATCH = """window.violations = [];

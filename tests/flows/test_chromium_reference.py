@@ -1,15 +1,19 @@
-"""The API reference in a real Chromium: a reader sends a request with their own key, also on a telephone.
+"""The API reference in a real Chromium: it loads nothing from another host, a telephone shows it well, and a reader
+sends a request with their own key.
 
 The tests are skipped if Chromium is not installed (Debian: `apt-get install chromium`).
 """
 
 import json
+from collections.abc import Iterator
 
 import pytest
-from support.chromium import BROWSER, MISSING, Chromium
+from support.chromium import MARKS, Chromium
 from support.gateways import LocalGateway
+from support.shared import ModuleShare
+from support.watched_pages import FOLDER, HOSTS, WATCH, save
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason=MISSING)]
+pytestmark = MARKS
 
 # The renderer computes for seconds, for a minute on a busy machine.
 RENDERED_S = 240
@@ -36,6 +40,24 @@ OVERLAP = """(() => {
 })()"""
 
 
+@pytest.fixture(scope="module")
+def gateway(module_share: ModuleShare) -> LocalGateway:
+    """A gateway without provider keys, as its first start leaves it."""
+    return module_share.gateway("reference", {}).gateway
+
+
+@pytest.fixture(scope="module")
+def reference(gateway: LocalGateway) -> Iterator[Chromium]:
+    """The page of a wide window. Tests share it because its renderer computes for seconds."""
+    page = Chromium()
+    page.ask("Page.enable")
+    page.ask("Page.addScriptToEvaluateOnNewDocument", source=WATCH + FIND)
+    page.open(f"{gateway.address}/docs#{CHAT}")
+    page.wait_for(f"!!find({TRY!r})", RENDERED_S)
+    yield page
+    page.close()
+
+
 @pytest.fixture
 def page_script() -> str:
     return FIND
@@ -46,27 +68,36 @@ def press(browser: Chromium, selector: str) -> None:
     browser.run(f"find({selector!r}).click()")
 
 
-def test_a_request_is_sent_with_the_key_of_the_reader(sandbox_gateway: LocalGateway, browser: Chromium) -> None:
-    browser.open(f"{sandbox_gateway.address}/docs#auth")
-    browser.wait_for("!!find('#security-scheme-bearerKey .api-key-input')", RENDERED_S)
-    browser.run(f"find('#security-scheme-bearerKey .api-key-input').value = {sandbox_gateway.key!r}")
-    press(browser, "#security-scheme-bearerKey button")
-    browser.run(f"location.hash = {CHAT!r}")
-    browser.wait_for(f"!!find({TRY!r}) && !!find('.request-body-param-user-input')", RENDERED_S)
-    browser.run(f"find('.request-body-param-user-input').value = {json.dumps(json.dumps(BODY))}")
-    press(browser, TRY)
-    browser.wait_for("!!find('.response-message')")
-    assert browser.run("find('.response-message').textContent").startswith("Response Status: OK:200")
-    browser.wait_for(f"{ANSWER}.startsWith('{{')")  # the component shows an hourglass before
-    answer = json.loads(browser.run(ANSWER))
+def test_the_reference_renders_from_this_site_alone(gateway: LocalGateway, reference: Chromium) -> None:
+    shown = reference.run("document.querySelector('rapi-doc').shadowRoot.textContent")
+    assert "Create a chat completion" in shown
+    assert reference.run("window.violations") == []
+    assert set(reference.run(HOSTS)) == {gateway.address.removeprefix("http://")}
+    if FOLDER:
+        save(reference, "reference-1400-light")
+
+
+def test_a_request_is_sent_with_the_key_of_the_reader(gateway: LocalGateway, reference: Chromium) -> None:
+    reference.run("location.hash = 'auth'")
+    reference.wait_for("!!find('#security-scheme-bearerKey .api-key-input')", RENDERED_S)
+    reference.run(f"find('#security-scheme-bearerKey .api-key-input').value = {gateway.key!r}")
+    press(reference, "#security-scheme-bearerKey button")
+    reference.run(f"location.hash = {CHAT!r}")
+    reference.wait_for(f"!!find({TRY!r}) && !!find('.request-body-param-user-input')", RENDERED_S)
+    reference.run(f"find('.request-body-param-user-input').value = {json.dumps(json.dumps(BODY))}")
+    press(reference, TRY)
+    reference.wait_for("!!find('.response-message')")
+    assert reference.run("find('.response-message').textContent").startswith("Response Status: OK:200")
+    reference.wait_for(f"{ANSWER}.startsWith('{{')")  # the component shows an hourglass before
+    answer = json.loads(reference.run(ANSWER))
     assert "Hello from the reference" in answer["choices"][0]["message"]["content"]
-    assert browser.run("find('.response-message').classList.contains('success')")
+    assert reference.run("find('.response-message').classList.contains('success')")
 
 
 def test_badges_leave_path_and_title_of_an_operation_readable_on_a_telephone(
-    sandbox_gateway: LocalGateway, browser: Chromium
+    gateway: LocalGateway, browser: Chromium
 ) -> None:
     browser.ask("Emulation.setDeviceMetricsOverride", width=400, height=900, deviceScaleFactor=1, mobile=False)
-    browser.open(f"{sandbox_gateway.address}/docs#{CHAT}")
+    browser.open(f"{gateway.address}/docs#{CHAT}")
     browser.wait_for("!!find('.tooltip') && !!find('.summary .title')", RENDERED_S)
     assert not browser.run(OVERLAP)

@@ -1,14 +1,14 @@
 """The page with settings of clients in a real Chromium: its test buttons, and the choice of project and model."""
 
 import pytest
-from support.chromium import BROWSER, MISSING, Chromium
+from support.chromium import MARKS, Chromium
 from support.gateways import LocalGateway
 from support.signed_in import sign_in
 
 from gateway.accounts.projects import create_project
 from gateway.surfaces.console.setup.client_settings import load_clients
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason=MISSING)]
+pytestmark = MARKS
 
 LOADED = "document.readyState === 'complete' && !!document.querySelector('h1')"
 TESTED = "document.querySelector('#client-{} [role=status]').textContent"

@@ -5,13 +5,12 @@ The tests are skipped if Chromium is not installed (Debian: `apt-get install chr
 
 from collections.abc import Callable
 
-import pytest
-from support.chromium import BROWSER, MISSING, Chromium
+from support.chromium import MARKS, Chromium
 from support.gateways import GatewayProcess
 from support.identity_provider import FakeIdentityProvider, write_settings
 from support.signed_in_owner import EMAIL, PASSWORD
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason=MISSING)
+pytestmark = MARKS
 AT = "location.pathname"
 
 

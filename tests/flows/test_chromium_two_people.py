@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
-from support.chromium import BROWSER, MISSING, Chromium
+from support.chromium import MARKS, Chromium
 from support.gateways import LocalGateway, local_gateway
 
 from gateway.accounts.members import add_member, list_members
 from gateway.configuration.settings import Settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason=MISSING)]
+pytestmark = MARKS
 
 LOADED = "document.readyState === 'complete' && !!document.querySelector('h1')"
 MESSAGE = "document.querySelector('.message')?.textContent ?? ''"

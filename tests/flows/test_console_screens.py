@@ -5,7 +5,6 @@ With EVERY_VIEW=1 (`make browser`) axe examines each page at each width, light a
 views. With SCREENSHOTS=FOLDER the test writes a screenshot of each view into the folder (`make screenshots`).
 """
 
-import base64
 import json
 import os
 import re
@@ -16,16 +15,16 @@ from pathlib import Path
 import pytest
 import requests
 from support import npm
-from support.chromium import BROWSER, MISSING, Chromium
+from support.chromium import MARKS, Chromium
 from support.console_walk import follow_links
 from support.demo_usage import add_demo_usage
 from support.factor_pages import walk_second_factor
 from support.gateways import LocalGateway
 from support.one_time_pages import make_one_time_pages
+from support.watched_pages import FOLDER, HOSTS, WATCH, save
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason=MISSING)]
+pytestmark = MARKS
 
-FOLDER = os.environ.get("SCREENSHOTS", "")
 EVERY_VIEW = bool(os.environ.get("EVERY_VIEW"))
 SIGNED_IN = {
     "overview": "/console",
@@ -80,11 +79,6 @@ WIDTHS = (400, 900, 1400)
 THEMES = ("light", "dark")
 # The views that axe examines without EVERY_VIEW: the narrow and the wide layout, and the colours of the dark theme.
 EXAMINED = ("-400-light", "-1400-light", "-1400-dark")
-WATCH = """window.violations = [];
-document.addEventListener("securitypolicyviolation", event => violations.push(event.violatedDirective));
-"""
-HOSTS = """[...document.querySelectorAll("[src], link[href]")].map(one => new URL(one.src || one.href).host)
-    .concat(performance.getEntriesByType("resource").map(one => new URL(one.name).host))"""
 
 
 @pytest.fixture
@@ -111,7 +105,7 @@ def test_each_page_fits_loads_nothing_from_elsewhere_and_is_accessible(
         assert browser.run("document.fonts.size") == 0, place
         assert 0 < browser.run(WEIGHT) < MOST_BYTES, place
         if FOLDER:
-            save(browser, Path(FOLDER) / f"{place}.png")
+            save(browser, place)
         elif axe and (EVERY_VIEW or place.endswith(EXAMINED)):
             problems |= {problem: place for problem in find_barriers(browser, axe, place) if problem not in problems}
     assert not problems
@@ -128,19 +122,6 @@ def find_barriers(browser: Chromium, axe: str, place: str) -> list[str]:
     browser.wait_for("window.found !== undefined")
     found: list[str] = browser.run("window.found")
     return found
-
-
-def test_the_api_reference_renders_from_this_site_alone(sandbox_gateway: LocalGateway, browser: Chromium) -> None:
-    browser.open(f"{sandbox_gateway.address}/docs#post-/v1/chat/completions")
-    # The renderer computes for seconds, for a minute on a busy machine.
-    browser.wait_for(
-        "document.querySelector('rapi-doc')?.shadowRoot?.textContent.includes('Create a chat completion')", 240
-    )
-    browser.wait_for("document.querySelector('rapi-doc').shadowRoot.querySelector('.m-btn.primary') !== null")
-    assert browser.run("window.violations") == []
-    assert set(browser.run(HOSTS)) == {sandbox_gateway.address.removeprefix("http://")}
-    if FOLDER:
-        save(browser, Path(FOLDER) / "reference-1400-light.png")
 
 
 def visit(browser: Chromium, gateway: LocalGateway) -> Iterator[str]:
@@ -188,9 +169,3 @@ def show_views(browser: Chromium, name: str) -> Iterator[str]:
             listed = [{"name": feature, "value": value} for feature, value in features.items()]
             browser.ask("Emulation.setEmulatedMedia", features=listed)
             yield f"{name}-{width}-{theme}"
-
-
-def save(browser: Chromium, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    shot = browser.ask("Page.captureScreenshot", format="png", captureBeyondViewport=False)
-    path.write_bytes(base64.b64decode(shot["data"]))

@@ -7,10 +7,10 @@ from pathlib import Path
 import gevent
 import pytest
 import requests
-from support.chromium import BROWSER, MISSING, PATIENCE_S, Chromium
+from support.chromium import MARKS, PATIENCE_S, Chromium
 from support.gateways import GatewayProcess
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason=MISSING)
+pytestmark = MARKS
 
 PLAY = """(() => {
   window.film = document.createElement("video");

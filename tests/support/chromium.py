@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import gevent
+import pytest
 from simple_websocket import Client
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome")
@@ -25,6 +26,8 @@ FLAGS = (
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
 )
 MISSING = "no Chromium is installed (Debian: apt-get install chromium)"
+# The marks of a test in a browser: `make browser` runs it, and it is skipped where no Chromium is installed.
+MARKS = [pytest.mark.browser, pytest.mark.skipif(BROWSER is None, reason=MISSING)]
 PATIENCE_S = 60
 SHORTEST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
