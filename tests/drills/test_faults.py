@@ -72,5 +72,5 @@ def test_a_provider_that_recovers_is_used_again(make_settings, tmp_path, healthy
             with drilling.answering(port) as calls, drilling.open_client() as http:
                 until = time.monotonic() + 6
                 while not calls and time.monotonic() < until:
-                    assert drilling.ask(gateway, False, http) == ""
+                    assert drilling.send_chat(gateway, False, http) == ""
     assert calls

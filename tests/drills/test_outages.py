@@ -132,7 +132,7 @@ def test_a_broken_catalogue_and_a_killed_worker_on_each_node(fleet: Fleet, table
         back_s = wait_until(lambda: all(probe(node) == (200, "ready\n") for node in fleet.nodes))
         gevent.sleep(1)
     # A killed worker takes along what it was answering at that moment, and no more.
-    assert len(asked.told) - asked.good <= 4, asked.failures()
+    assert len(asked.results) - asked.good <= 4, asked.failures()
     line = log_line(fleet.nodes[0], "telepathy")
     assert health[0] == 200 and "SIGHUP" in line
     table.append(
@@ -170,7 +170,7 @@ def test_the_database_is_away_while_a_worker_dies(
     assert not {text for text in during.failures() if text.startswith(("401", "403", "404"))}
     # Some requests that were under way at that moment could not be settled any more.
     before = asked.between(0, away - UNDER_WAY_S)
-    assert before.told and before.failures() == {}
+    assert before.results and before.failures() == {}
     assert after.recovered_s(back) < 8, after.failures()
     assert alive == (200, "ok\n")
     table.append(

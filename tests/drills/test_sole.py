@@ -128,6 +128,6 @@ def test_where_nothing_answers_callers_wait_for_nothing_and_are_served_when_it_i
 def wait_until_served(gateway: LocalGateway) -> float:
     began = time.monotonic()
     with drilling.open_client() as http:
-        while drilling.ask(gateway, False, http):
+        while drilling.send_chat(gateway, False, http):
             time.sleep(0.05)
     return time.monotonic() - began

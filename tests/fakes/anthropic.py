@@ -119,9 +119,9 @@ def _error(answer: Answer) -> bytes:
 # Answers.
 
 
-def usage_of(answer: Answer, asked: Mapping[str, Any] = {}) -> dict[str, Any]:
+def usage_of(answer: Answer, body: Mapping[str, Any] = {}) -> dict[str, Any]:
     """Return the final usage, with the requested speed and location."""
-    return {name: asked[name] for name in ("speed", "inference_geo") if name in asked} | {
+    return {name: body[name] for name in ("speed", "inference_geo") if name in body} | {
         "input_tokens": answer.input,
         "cache_creation_input_tokens": answer.cache_5m + answer.cache_1h,
         "cache_read_input_tokens": answer.cache_read,
@@ -165,7 +165,7 @@ def _citation(url: str) -> dict[str, Any]:
     return {"type": kind, "url": url, "title": "A page", "cited_text": "words", "encrypted_index": "idx"}
 
 
-def message_of(answer: Answer, model: str, asked: Mapping[str, Any] = {}) -> dict[str, Any]:
+def message_of(answer: Answer, model: str, request: Mapping[str, Any] = {}) -> dict[str, Any]:
     """Return a complete message."""
     body = {
         "id": "msg_upstream",
@@ -175,15 +175,15 @@ def message_of(answer: Answer, model: str, asked: Mapping[str, Any] = {}) -> dic
         "content": blocks_of(answer),
         "stop_reason": answer.finish or ("tool_use" if answer.tools else "end_turn"),
         "stop_sequence": answer.stop_sequence,
-        "usage": usage_of(answer, asked),
+        "usage": usage_of(answer, request),
     }
     published.Message.model_validate(body)
     return body
 
 
-def events_of(answer: Answer, model: str, asked: Mapping[str, Any] = {}) -> Iterator[bytes]:
+def events_of(answer: Answer, model: str, request: Mapping[str, Any] = {}) -> Iterator[bytes]:
     """Return the stream's events as bytes."""
-    for sent, event in enumerate(_events(answer, model, asked)):
+    for sent, event in enumerate(_events(answer, model, request)):
         if answer.error_at is not None and sent >= answer.error_at:
             body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
             yield _frame(answer.error or body)
@@ -197,8 +197,8 @@ def _frame(event: dict[str, Any]) -> bytes:
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
 
-def _events(answer: Answer, model: str, asked: Mapping[str, Any] = {}) -> Iterator[dict[str, Any]]:
-    whole = message_of(answer, model, asked)
+def _events(answer: Answer, model: str, body: Mapping[str, Any] = {}) -> Iterator[dict[str, Any]]:
+    whole = message_of(answer, model, body)
     start = {**whole["usage"], "output_tokens": 1, "server_tool_use": None}
     head = {**whole, "content": [], "stop_reason": None, "stop_sequence": None, "usage": start}
     yield {"type": "message_start", "message": head}
@@ -216,20 +216,20 @@ def _events(answer: Answer, model: str, asked: Mapping[str, Any] = {}) -> Iterat
 
 def _block_events(index: int, block: dict[str, Any], size: int) -> Iterator[dict[str, Any]]:
     deltas: list[dict[str, Any]] = []
-    shown = block
+    started = block
     if block["type"] == "text":
-        shown = {"type": "text", "text": ""}
+        started = {"type": "text", "text": ""}
         deltas += [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"], size)]
         deltas += [{"type": "citations_delta", "citation": one} for one in block["citations"] or ()]
     elif block["type"] == "thinking":
-        shown = {"type": "thinking", "thinking": "", "signature": ""}
+        started = {"type": "thinking", "thinking": "", "signature": ""}
         deltas += [{"type": "thinking_delta", "thinking": piece} for piece in _pieces(block["thinking"], size)]
         deltas.append({"type": "signature_delta", "signature": block["signature"]})
     elif block["type"] in ("tool_use", "server_tool_use"):
-        shown = {**block, "input": {}}
+        started = {**block, "input": {}}
         pieces = ["", *_pieces(json.dumps(block["input"]), size)]
         deltas += [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-    yield {"type": "content_block_start", "index": index, "content_block": shown}
+    yield {"type": "content_block_start", "index": index, "content_block": started}
     for delta in deltas:
         yield {"type": "content_block_delta", "index": index, "delta": delta}
     yield {"type": "content_block_stop", "index": index}

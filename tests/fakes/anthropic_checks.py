@@ -114,8 +114,8 @@ def _check_shape(shape: Any, value: Any, path: str) -> None:
         found = worst_of(error)
         steps = [path, *(str(step) for step in found["loc"] if not str(step).endswith("Param"))]
         where = ".".join(step for step in steps if step)
-        words = {"extra_forbidden": "Extra inputs are not permitted", "missing": "Field required"}
-        raise Refused(f"{where}: {words.get(found['type'], found['msg'])}") from None
+        messages = {"extra_forbidden": "Extra inputs are not permitted", "missing": "Field required"}
+        raise Refused(f"{where}: {messages.get(found['type'], found['msg'])}") from None
 
 
 def _check_sampling(body: dict[str, Any]) -> None:

@@ -102,9 +102,13 @@ def _refuse(start: Any, status: int, kind: str, message: str) -> Iterator[bytes]
 
 
 def _usage(answer: Answer, payload: bytes) -> dict[str, Any]:
-    said = answer.text + answer.reasoning[0] + "".join(name + text for name, text in answer.tools)
-    given, made = -(-len(payload) // 4), -(-len(said) // 4)
-    usage: dict[str, Any] = {"inputTokens": given, "outputTokens": made, "totalTokens": given + made}
+    text = answer.text + answer.reasoning[0] + "".join(name + text for name, text in answer.tools)
+    input_tokens, output_tokens = -(-len(payload) // 4), -(-len(text) // 4)
+    usage: dict[str, Any] = {
+        "inputTokens": input_tokens,
+        "outputTokens": output_tokens,
+        "totalTokens": input_tokens + output_tokens,
+    }
     if answer.cache_read or answer.cache_write:
         usage |= {"cacheReadInputTokens": answer.cache_read, "cacheWriteInputTokens": answer.cache_write}
         usage["totalTokens"] += answer.cache_read + answer.cache_write

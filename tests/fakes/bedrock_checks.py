@@ -36,17 +36,17 @@ def check_credential(
     expired: Collection[str] = (),
 ) -> None:
     """Check the API key, or compare the signature with that of the vendor's signer for one of the `keys`."""
-    told = headers.get("authorization", "")
-    if told == f"Bearer {API_KEY}":
+    authorization = headers.get("authorization", "")
+    if authorization == f"Bearer {API_KEY}":
         return
-    if not told.startswith("AWS4-HMAC-SHA256 "):
+    if not authorization.startswith("AWS4-HMAC-SHA256 "):
         raise Refused("The security token included in the request is invalid.", 403, "UnrecognizedClientException")
-    ident = told.partition("Credential=")[2].partition("/")[0]
+    ident = authorization.partition("Credential=")[2].partition("/")[0]
     if ident in expired:
         raise Refused("The security token included in the request is expired", 403, "ExpiredTokenException")
     if ident not in keys or headers.get("x-amz-security-token") != keys[ident][2]:
         raise Refused("The security token included in the request is invalid.", 403, "UnrecognizedClientException")
-    if told != expected_signature(method, url, headers, body, keys[ident]):
+    if authorization != expected_signature(method, url, headers, body, keys[ident]):
         raise Refused("The request signature we calculated does not match.", 403, "InvalidSignatureException")
 
 
@@ -61,8 +61,8 @@ def expected_signature(
     signer = published.SigV4Auth(published.Credentials(*key), "bedrock", scope[2])
     canonical = signer.canonical_request(request)
     signature = signer.signature(signer.string_to_sign(request, canonical), request)
-    told = f"{'/'.join((key[0], *scope[1:]))}, SignedHeaders={';'.join(names)}"
-    return f"AWS4-HMAC-SHA256 Credential={told}, Signature={signature}"
+    expected = f"{'/'.join((key[0], *scope[1:]))}, SignedHeaders={';'.join(names)}"
+    return f"AWS4-HMAC-SHA256 Credential={expected}, Signature={signature}"
 
 
 def check_body(path: str, payload: bytes) -> dict[str, Any]:
@@ -145,8 +145,8 @@ def _check_content(turn: dict[str, Any], before: dict[str, Any] | None, body: di
     if turn["role"] == "user" and any(block.keys() & {"toolUse", "reasoningContent"} for block in content):
         raise Refused("User messages cannot contain tool uses or reasoning content.")
     results = {block["toolResult"]["toolUseId"] for block in content if "toolResult" in block}
-    asked = {block["toolUse"]["toolUseId"] for block in (before or {}).get("content", ()) if "toolUse" in block}
-    if results != asked:
+    tool_use_ids = {block["toolUse"]["toolUseId"] for block in (before or {}).get("content", ()) if "toolUse" in block}
+    if results != tool_use_ids:
         raise Refused("Expected toolResult blocks for the ids of the toolUse blocks of the turn before.")
     if any("document" in block for block in content) and not any("text" in block for block in content):
         raise Refused("A text block is required beside a document block.")

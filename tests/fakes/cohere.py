@@ -149,12 +149,12 @@ def _check_tools(body: dict[str, Any]) -> None:
         _require(function.keys() <= {"name", "description", "parameters"}, "unknown field in function")
         _require(isinstance(function.get("parameters"), dict), "parameters are required")
         _check_schema(function["parameters"])
-    wanted = body.get("response_format")
-    if wanted is not None:
+    response_format = body.get("response_format")
+    if response_format is not None:
         _require(not body.get("tools"), "response_format is not supported with tools.")
-        _require(wanted["type"] in ("text", "json_object"), "response_format.type")
-        _require(wanted.keys() <= {"type", "json_schema"}, "unknown field in response_format")
-        _check_schema(wanted.get("json_schema", {}))
+        _require(response_format["type"] in ("text", "json_object"), "response_format.type")
+        _require(response_format.keys() <= {"type", "json_schema"}, "unknown field in response_format")
+        _check_schema(response_format.get("json_schema", {}))
 
 
 def _check_schema(schema: Any) -> None:
@@ -162,8 +162,8 @@ def _check_schema(schema: Any) -> None:
         for one in schema:
             _check_schema(one)
     elif isinstance(schema, dict):
-        for word, value in schema.items():
-            _require(word not in SCHEMA_LACKS, f"schema uses {word}")
+        for keyword, value in schema.items():
+            _require(keyword not in SCHEMA_LACKS, f"schema uses {keyword}")
             _check_schema(value)
 
 
@@ -252,8 +252,8 @@ def _wire_events(answer: Answer) -> Iterator[dict[str, Any]]:
         index += 1
     for place, call in enumerate(_calls(answer)):
         arguments = call["function"]["arguments"]
-        begun = {**call, "function": {**call["function"], "arguments": ""}}
-        yield _of("tool-call-start", place, tool_calls=begun)
+        started = {**call, "function": {**call["function"], "arguments": ""}}
+        yield _of("tool-call-start", place, tool_calls=started)
         for piece in _pieces(arguments, answer.piece):
             yield _of("tool-call-delta", place, tool_calls={"function": {"arguments": piece}})
         yield {"type": "tool-call-end", "index": place}

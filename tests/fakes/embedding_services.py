@@ -69,9 +69,9 @@ class FakeEmbeddingServices(FakeServer):
         return send_json(start, 200, answer)
 
     def _answer(self, call: Recorded) -> dict[str, Any]:
-        given = call.body.get("input", call.body.get("texts", call.body.get("requests")))
+        inputs = call.body.get("input", call.body.get("texts", call.body.get("requests")))
         place = next(place for place in MOST if call.path.startswith(f"{place}/"))
-        assert not isinstance(given, list) or len(given) <= MOST[place], "too many inputs"
+        assert not isinstance(inputs, list) or len(inputs) <= MOST[place], "too many inputs"
         if call.path == "/v1/embeddings":
             return self._openai(call.body)
         if place in COMPATIBLE_FIELDS:
@@ -82,9 +82,9 @@ class FakeEmbeddingServices(FakeServer):
 
     def _openai(self, body: dict[str, Any]) -> dict[str, Any]:
         assert body.keys() <= EmbeddingCreateParams.__annotations__.keys(), "unknown member"
-        given = body["input"]
-        single = isinstance(given, str) or isinstance(given[0], int)
-        inputs = [given] if single else given
+        texts = body["input"]
+        single = isinstance(texts, str) or isinstance(texts[0], int)
+        inputs = [texts] if single else texts
         rows = []
         for index, one in enumerate(inputs):
             vector: Any = vector_of(one, body.get("dimensions"))

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 from fakes import google_types as published
 from pydantic import ValidationError
-from support.schema_samples import google_complaints, words_of
+from support.schema_samples import google_complaints, keywords_of
 
 PATH = re.compile(r"^/(v1beta|v1|v1(?:/projects/[\w-]+/locations/[\w-]+)?/publishers/google)/models/([\w.@-]+):(\w+)$")
 METHODS = ("generateContent", "streamGenerateContent")
@@ -128,7 +128,7 @@ def _check_json_schema(schema: Any, path: str, generation: float) -> None:
         return
     if generation < 2.5:
         raise Refused(f"{path}: JSON schema is not supported by this model.")
-    unknown = words_of(schema) - JSON_SCHEMA_WORDS
+    unknown = keywords_of(schema) - JSON_SCHEMA_WORDS
     if unknown:
         raise Refused(f'{path}: Unknown name "{min(unknown)}": Cannot find field.')
 
@@ -204,14 +204,14 @@ def _check_answers(answers: list[dict[str, Any]], before: list[dict[str, Any]]) 
 
 def _check_signatures(contents: list[dict[str, Any]], signatures: dict[str, str]) -> None:
     """Check that the first call of each step in the current turn has the signature that was issued for it."""
-    asked = [
+    user_turns = [
         place
         for place, content in enumerate(contents)
         if content["role"] == "user" and not any("functionResponse" in part for part in content["parts"])
     ]
     for place, content in enumerate(contents):
         calls = [part for part in content["parts"] if "functionCall" in part]
-        if calls and place > (asked[-1] if asked else -1) and not calls[0].get("thoughtSignature"):
+        if calls and place > (user_turns[-1] if user_turns else -1) and not calls[0].get("thoughtSignature"):
             name = calls[0]["functionCall"]["name"]
             raise Refused(
                 "Function call is missing a thought_signature in functionCall parts. This is required for tools to"

@@ -53,7 +53,7 @@ class Turn:
 
     text: str = "Hello there."
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()
-    heard: str = ""
+    transcript: str = ""
     usage: dict[str, Any] | None = field(default_factory=lambda: USAGE)
     apart: bool = False
     counted: bool = False
@@ -213,19 +213,19 @@ class LiveConversation:
             self._interrupt()
             self._answer()
 
-    def _take_input(self, given: dict[str, Any]) -> None:
-        if len(given) != 1:
-            self._refuse(f"one kind of input a message: {list(given)}")
-        elif "audio" in given:
-            self._hear(given["audio"])
-        elif "audioStreamEnd" in given:
+    def _take_input(self, realtime_input: dict[str, Any]) -> None:
+        if len(realtime_input) != 1:
+            self._refuse(f"one kind of input a message: {list(realtime_input)}")
+        elif "audio" in realtime_input:
+            self._hear(realtime_input["audio"])
+        elif "audioStreamEnd" in realtime_input:
             if not self._detects:
                 self._refuse("audioStreamEnd without detection")
             self._answer_speech()
-        elif "activityStart" in given or "activityEnd" in given:
-            if self._detects or self._active == ("activityStart" in given):
-                self._refuse(f"activity: {given}")
-            self._active = "activityStart" in given
+        elif "activityStart" in realtime_input or "activityEnd" in realtime_input:
+            if self._detects or self._active == ("activityStart" in realtime_input):
+                self._refuse(f"activity: {realtime_input}")
+            self._active = "activityStart" in realtime_input
             if not self._active:
                 self._answer()
 
@@ -267,8 +267,8 @@ class LiveConversation:
     def _answer(self) -> None:
         turn = self._fake.turns.pop(0) if self._fake.turns else Turn()
         self._number += 1
-        if turn.heard and self._setup and "inputAudioTranscription" in self._setup:
-            self._send(serverContent={"inputTranscription": {"text": turn.heard}})
+        if turn.transcript and self._setup and "inputAudioTranscription" in self._setup:
+            self._send(serverContent={"inputTranscription": {"text": turn.transcript}})
         if turn.text:
             part = {"inlineData": {"mimeType": "audio/pcm;rate=24000", "data": SOUND}}
             self._send(serverContent={"modelTurn": {"role": "model", "parts": [{"text": "Hm.", "thought": True}]}})
@@ -278,10 +278,12 @@ class LiveConversation:
             self._connection.socket.close()
             raise ConnectionClosed(None, None)
         if turn.calls:
-            made = [{"id": f"call-{self._number}-{at}", "name": n, "args": a} for at, (n, a) in enumerate(turn.calls)]
-            self._calls = {call["id"] for call in made}
+            function_calls = [
+                {"id": f"call-{self._number}-{at}", "name": n, "args": a} for at, (n, a) in enumerate(turn.calls)
+            ]
+            self._calls = {call["id"] for call in function_calls}
             counts = {"usageMetadata": turn.usage} if turn.counted else {}
-            self._send(toolCall={"functionCalls": made}, **counts)
+            self._send(toolCall={"functionCalls": function_calls}, **counts)
             return
         if turn.holds:
             self._speaking = True

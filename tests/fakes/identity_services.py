@@ -230,8 +230,8 @@ class FakeEntra(IdentityServer):
         if target.path == "/msi/token" and method == "GET":
             expect(headers.get("x-identity-header") == self.identity_header, 401, {"statusCode": 401, "message": "no"})
             expect(query.get("api-version") == "2019-08-01", 400, {"error": "invalid_request"})
-            given = self._managed(query)
-            return {name: text for name, text in given.items() if name != "expires_in"}, ()
+            answer = self._managed(query)
+            return {name: text for name, text in answer.items() if name != "expires_in"}, ()
         raise Refused(404, {"error": "not_found"})
 
     def _exchange(self, form: dict[str, str]) -> Any:
@@ -256,13 +256,13 @@ class FakeEntra(IdentityServer):
         expect(query.get("client_id", CLIENT) == CLIENT, 400, missing)
         now = int(datetime.now(UTC).timestamp())
         numbers = {"expires_in": self.lifetime_s, "expires_on": now + self.lifetime_s, "not_before": now}
-        shown = {name: str(number) for name, number in numbers.items()}
+        fields = {name: str(number) for name, number in numbers.items()}
         return {
             "access_token": self.issue(),
             "resource": RESOURCE,
             "token_type": "Bearer",
             "client_id": CLIENT,
-            **shown,
+            **fields,
         }
 
 
@@ -341,16 +341,18 @@ class FakeAwsIdentity(IdentityServer):
 
     def _is_signed(self, url: str, headers: dict[str, str], body: bytes) -> bool:
         """Return whether botocore computes the same signature with the key that the request names."""
-        told = headers.get("authorization", "")
-        names = told.partition("SignedHeaders=")[2].partition(",")[0].split(";")
-        ident, _, region, service, _ = told.partition("Credential=")[2].partition(",")[0].split("/")
+        authorization = headers.get("authorization", "")
+        names = authorization.partition("SignedHeaders=")[2].partition(",")[0].split(";")
+        ident, _, region, service, _ = authorization.partition("Credential=")[2].partition(",")[0].split("/")
         if ident not in self.keys or service != "sts":
             return False
         request = published.AWSRequest("POST", url, {name: headers[name] for name in names}, body)
         request.context["timestamp"] = headers["x-amz-date"]
         signer = published.SigV4Auth(published.Credentials(*self.keys[ident]), service, region)
         canonical = signer.canonical_request(request)
-        return told.endswith(f"Signature={signer.signature(signer.string_to_sign(request, canonical), request)}")
+        return authorization.endswith(
+            f"Signature={signer.signature(signer.string_to_sign(request, canonical), request)}"
+        )
 
 
 def moment(seconds: float) -> str:

@@ -82,9 +82,9 @@ class FakeImageServices(FakeServer):
             if call.path.startswith("/xai/"):
                 known = known - {"size"} | {"images", "resolution"}
                 assert call.body.get("aspect_ratio", "auto") in XAI_RATIOS, "ratio"
-                given = call.body.get("images", [call.body["image"]] if "image" in call.body else [])
-                assert call.path == f"/xai/v1/images/{'edits' if given else 'generations'}", "another address"
-                assert all(one.keys() == {"type", "url"} for one in given) and len(given) <= 3, "pictures"
+                images = call.body.get("images", [call.body["image"]] if "image" in call.body else [])
+                assert call.path == f"/xai/v1/images/{'edits' if images else 'generations'}", "another address"
+                assert all(one.keys() == {"type", "url"} for one in images) and len(images) <= 3, "pictures"
             assert call.body.keys() <= known and call.body["response_format"] == "b64_json", "members"
             return {"data": [{"b64_json": PIXEL}] * int(call.body.get("n", 1))}
         if call.path.startswith("/qwen/"):
@@ -136,21 +136,23 @@ class FakeImageServices(FakeServer):
         assert call.body.keys() == {"model", "input", "parameters"} and call.body["input"].keys() == {"messages"}
         (message,) = call.body["input"]["messages"]
         assert message["role"] == "user" and [one for one in message["content"] if "text" in one], "no text"
-        given = call.body["parameters"]
-        assert given.keys() <= {"n", "size", "watermark", "prompt_extend", "negative_prompt", "seed"}, "members"
-        assert "size" not in given or re.fullmatch(r"\d+\*\d+", given["size"]), "size"
-        content = [{"image": f"{self.address}/album/{n}.png"} for n in range(given.get("n", 1))]
+        parameters = call.body["parameters"]
+        assert parameters.keys() <= {"n", "size", "watermark", "prompt_extend", "negative_prompt", "seed"}, "members"
+        assert "size" not in parameters or re.fullmatch(r"\d+\*\d+", parameters["size"]), "size"
+        content = [{"image": f"{self.address}/album/{n}.png"} for n in range(parameters.get("n", 1))]
         choices = [{"finish_reason": "stop", "message": {"role": "assistant", "content": [one]}} for one in content]
         usage = {"image_count": len(content), "width": 2048, "height": 2048}
         return {"output": {"choices": choices}, "usage": usage, "request_id": "r-1"}
 
     def _gemini(self, body: dict[str, Any]) -> dict[str, Any]:
-        given = body["generationConfig"]
-        config = given.get("imageConfig", {})
+        generation = body["generationConfig"]
+        config = generation.get("imageConfig", {})
         genai.types.ImageConfig.model_validate(config)
         assert config.get("aspectRatio", "1:1") in GOOGLE_RATIOS, "ratio"
         assert config.get("imageSize", "1K") in ("1K", "2K", "4K"), "size"
-        assert given["responseModalities"] == ["TEXT", "IMAGE"] and body["contents"][0]["parts"][0]["text"], "shape"
+        assert generation["responseModalities"] == ["TEXT", "IMAGE"] and body["contents"][0]["parts"][0]["text"], (
+            "shape"
+        )
         if self.blocked:
             return {"candidates": [{"finishReason": "IMAGE_SAFETY"}], "usageMetadata": {"promptTokenCount": 7}}
         part = {"inlineData": {"mimeType": "image/png", "data": PIXEL}}
@@ -166,9 +168,9 @@ class FakeImageServices(FakeServer):
 
     def _imagen(self, body: dict[str, Any]) -> dict[str, Any]:
         assert set(body) == {"instances", "parameters"} and set(body["instances"][0]) == {"prompt"}, "shape"
-        given = body["parameters"]
-        assert given.keys() <= {"sampleCount", "aspectRatio", "sampleImageSize", "personGeneration"}, "parameters"
-        assert 1 <= given["sampleCount"] <= 4, "count"
-        assert given.get("aspectRatio", "1:1") in ("1:1", "3:4", "4:3", "16:9", "9:16"), "ratio"
+        parameters = body["parameters"]
+        assert parameters.keys() <= {"sampleCount", "aspectRatio", "sampleImageSize", "personGeneration"}, "parameters"
+        assert 1 <= parameters["sampleCount"] <= 4, "count"
+        assert parameters.get("aspectRatio", "1:1") in ("1:1", "3:4", "4:3", "16:9", "9:16"), "ratio"
         row = {"bytesBase64Encoded": PIXEL, "mimeType": "image/png"}
         return {"predictions": [row] * body["parameters"]["sampleCount"]}

@@ -169,9 +169,9 @@ def _head(call: RecordedCall, kind: str) -> dict[str, Any]:
 
 def _events(answer: Answer, call: RecordedCall) -> Iterator[bytes]:
     """Return the stream's events as bytes."""
-    asked = (call.body.get("stream_options") or {}).get("include_usage")
+    include_usage = (call.body.get("stream_options") or {}).get("include_usage")
     head = _head(call, "chat.completion.chunk") | {"service_tier": answer.service_tier, "system_fingerprint": "fp_fake"}
-    if asked:
+    if include_usage:
         head["usage"] = None
     sent = 0
     for index in range(answer.n):
@@ -181,7 +181,7 @@ def _events(answer: Answer, call: RecordedCall) -> Iterator[bytes]:
                 return
             yield _event(head, [{"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}])
             sent += 1
-    if asked and answer.usage:
+    if include_usage and answer.usage:
         yield _event(head | {"usage": call.usage}, [])
     if answer.done:
         yield b"data: [DONE]\n\n"

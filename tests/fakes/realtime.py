@@ -184,14 +184,14 @@ class Conversation:
             steps[kind](event)
 
     def _update(self, event: dict[str, Any]) -> None:
-        given = event["session"]
-        if given.get("type") not in ("realtime", "transcription") or "model" in given:
-            self._session.problems.append(f"not a session: {given}")
+        session = event["session"]
+        if session.get("type") not in ("realtime", "transcription") or "model" in session:
+            self._session.problems.append(f"not a session: {session}")
         if self._fake.refuses_changes:
             error = {"type": "invalid_request_error", "code": "invalid_value", "message": "no"}
             self.send("error", error=error | {"event_id": event["event_id"]})
             return
-        self._settings |= given
+        self._settings |= session
         self.send("session.updated", session=self._settings)
 
     def _append(self, event: dict[str, Any]) -> None:
@@ -203,10 +203,10 @@ class Conversation:
         self._item += 1
         item = f"item_{self._item}"
         self.send("input_audio_buffer.committed", item_id=item)
-        heard = (self._settings["audio"].get("input") or {}).get("transcription")
-        if heard:
+        transcription = (self._settings["audio"].get("input") or {}).get("transcription")
+        if transcription:
             usage: dict[str, Any] = {"type": "duration", "seconds": 10}
-            if heard["model"] != "whisper-1":
+            if transcription["model"] != "whisper-1":
                 details = {"text_tokens": 0, "audio_tokens": 100}
                 usage = {"type": "tokens", "input_tokens": 100, "output_tokens": 20, "total_tokens": 120}
                 usage["input_token_details"] = details

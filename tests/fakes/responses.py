@@ -156,15 +156,15 @@ class FakeResponses(FakeServer):
         if answer.status != 200:
             error = {"message": "Scripted.", "type": "server_error", "param": None, "code": answer.code}
             return send_json(start, answer.status, {"error": error})
-        made = Made(answer, recorded.body, len(self.calls), self.sealed)
+        response = FakeResponse(answer, recorded.body, len(self.calls), self.sealed)
         if not recorded.body.get("stream"):
-            return send_json(start, 200, answer.raw or made.response())
+            return send_json(start, 200, answer.raw or response.response())
         start("200 OK", [("Content-Type", "text/event-stream; charset=utf-8")])
-        pieces = [answer.raw] if answer.raw is not None else made.frames()
+        pieces = [answer.raw] if answer.raw is not None else response.frames()
         return send(environ, pieces, recorded, fragment=answer.fragment, cut=answer.cut)
 
 
-class Made:
+class FakeResponse:
     """An answer to be sent."""
 
     def __init__(self, answer: Answer, body: Json, turn: int, sealed: set[str]) -> None:
@@ -309,11 +309,11 @@ def _message_steps(part: Json, place: Json, size: int) -> Iterator[Json]:
 
 def _bare(item: Json) -> Json:
     """Return the item at its start."""
-    begun = {**item, "status": "in_progress"}
+    started = {**item, "status": "in_progress"}
     if item["type"] == "custom_tool_call":
-        del begun["status"]
+        del started["status"]
     empty: Json = {"content": [], "summary": [], "arguments": "", "input": ""}
-    return begun | {name: value for name, value in empty.items() if name in item}
+    return started | {name: value for name, value in empty.items() if name in item}
 
 
 def _pieces(text: str, size: int) -> list[str]:

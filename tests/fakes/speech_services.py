@@ -104,14 +104,16 @@ class FakeSpeechServices(FakeServer):
         return iter([sound_of(call.body["text"])])
 
     def _google(self, call: Recorded, start: Any) -> Iterator[bytes]:
-        given = call.body["generationConfig"]
+        config = call.body["generationConfig"]
         genai.types.GenerateContentConfig.model_validate(
             {
-                "response_modalities": given["responseModalities"],
-                "speech_config": genai.types.SpeechConfig.model_validate(given["speechConfig"]),
+                "response_modalities": config["responseModalities"],
+                "speech_config": genai.types.SpeechConfig.model_validate(config["speechConfig"]),
             }
         )
-        assert set(given) == {"responseModalities", "speechConfig"} and given["responseModalities"] == ["AUDIO"], "set"
+        assert set(config) == {"responseModalities", "speechConfig"} and config["responseModalities"] == ["AUDIO"], (
+            "set"
+        )
         text = call.body["contents"][0]["parts"][0]["text"]
         data = base64.b64encode(sound_of(text)).decode()
         part = {"inlineData": {"mimeType": "audio/L16;codec=pcm;rate=24000", "data": data}}

@@ -58,8 +58,8 @@ class FakeStructuredServices(FakeServer):
             return {"model": f"typesafe/{body['model']}", "answers": answers} | self._usage(input_tokens=TOKENS)
         return self._rerank(path, body)
 
-    def _usage(self, **told: int) -> dict[str, Any]:
-        return {} if self.silent else {"usage": told}
+    def _usage(self, **tokens: int) -> dict[str, Any]:
+        return {} if self.silent else {"usage": tokens}
 
     def _moderations(self, body: dict[str, Any]) -> dict[str, Any]:
         assert body.keys() <= ModerationCreateParams.__annotations__.keys(), "unknown member"
@@ -105,7 +105,7 @@ class FakeStructuredServices(FakeServer):
             )
         assert body.keys() == {"model", "query", "documents"}, "members"
         if path == "/v2/rerank":
-            told = {} if self.silent else {"billed_units": {"search_units": SEARCHES}}
-            return {"id": "r-1", "results": rows, "meta": {"api_version": {"version": "2"}, **told}}
+            usage = {} if self.silent else {"billed_units": {"search_units": SEARCHES}}
+            return {"id": "r-1", "results": rows, "meta": {"api_version": {"version": "2"}, **usage}}
         assert path in ("/v1/rerank", "/voyage/v1/rerank"), path
         return {"data" if "voyage" in path else "results": rows} | self._usage(total_tokens=TOKENS)

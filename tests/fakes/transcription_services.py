@@ -71,7 +71,7 @@ class FakeTranscriptionServices(FakeServer):
                 call.file, call.filename, call.media_type = part.raw, part.filename, part.content_type
 
     def _answer(self, call: Recorded, start: Any) -> Iterator[bytes]:
-        model, wanted = call.get("model"), call.get("response_format") or "json"
+        model, response_format = call.get("model"), call.get("response_format") or "json"
         assert call.file and "." in call.filename, "no file"
         if model.startswith("voxtral"):
             assert {name for name, _ in call.fields} <= MISTRAL, "unknown member"
@@ -82,20 +82,20 @@ class FakeTranscriptionServices(FakeServer):
             groq = model.startswith("whisper-large")
             assert groq == call.path.startswith("/groq/openai/v1/audio/"), "another service"
             assert "translations" not in call.path or not model.endswith("turbo"), "it does not translate"
-            assert wanted == "json" or model == "whisper-1" or groq, "not this format"
+            assert response_format == "json" or model == "whisper-1" or groq, "not this format"
         if call.get("stream") == "true":
             assert model != "whisper-1", "it does not stream"
             start("200 OK", [("Content-Type", "text/event-stream")])
             return self._events(model)
-        return send_json(start, 200, self._whole(model, wanted))
+        return send_json(start, 200, self._whole(model, response_format))
 
-    def _whole(self, model: str, wanted: str) -> dict[str, Any]:
+    def _whole(self, model: str, response_format: str) -> dict[str, Any]:
         answer: dict[str, Any] = {"text": HEARD} | self._usage(model)
         if model.startswith("whisper-large"):
             answer |= {"x_groq": {"id": "req-1"}}
         if model.startswith("voxtral"):
             return answer | {"model": model, "language": "en", "segments": []}
-        if wanted == "verbose_json":
+        if response_format == "verbose_json":
             answer |= {"task": "transcribe", "language": "english", "duration": self.duration}
             segment = {"id": 0, "seek": 0, "start": 0.0, "end": 3.0, "text": f" {HEARD}", "tokens": [1]}
             segment |= {"temperature": 0.0, "avg_logprob": -0.1, "compression_ratio": 1.0, "no_speech_prob": 0.0}
@@ -114,13 +114,18 @@ class FakeTranscriptionServices(FakeServer):
         if model == "whisper-1":
             return {"usage": {"type": "duration", "seconds": SECONDS}}
         if model.startswith("voxtral"):
-            told = {} if self.counted else {"prompt_audio_seconds": 3}
-            told |= {"prompt_tokens": TEXT_TOKENS, "completion_tokens": SAID_TOKENS}
-            return {"usage": told | {"total_tokens": TEXT_TOKENS + SAID_TOKENS}}
-        heard = TEXT_TOKENS + AUDIO_TOKENS
+            usage = {} if self.counted else {"prompt_audio_seconds": 3}
+            usage |= {"prompt_tokens": TEXT_TOKENS, "completion_tokens": SAID_TOKENS}
+            return {"usage": usage | {"total_tokens": TEXT_TOKENS + SAID_TOKENS}}
+        input_tokens = TEXT_TOKENS + AUDIO_TOKENS
         details = {"text_tokens": TEXT_TOKENS, "audio_tokens": AUDIO_TOKENS}
-        told = {"type": "tokens", "input_tokens": heard, "input_token_details": details, "output_tokens": SAID_TOKENS}
-        return {"usage": told | {"total_tokens": heard + SAID_TOKENS}}
+        usage = {
+            "type": "tokens",
+            "input_tokens": input_tokens,
+            "input_token_details": details,
+            "output_tokens": SAID_TOKENS,
+        }
+        return {"usage": usage | {"total_tokens": input_tokens + SAID_TOKENS}}
 
     def _events(self, model: str) -> Iterator[bytes]:
         for piece in (HEARD[:8], HEARD[8:]):

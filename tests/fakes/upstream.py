@@ -35,7 +35,7 @@ class Call:
     mark: str
     cap: int
     tokens: int
-    told: bool = False  # the usage was sent
+    usage_sent: bool = False  # the usage was sent
     read: int = 10
     hidden: int = 0
 
@@ -50,21 +50,21 @@ class FakeUpstream(FakeServer):
 
     def _embed(self, start: Any, text: str) -> Iterator[bytes]:
         """Answer an embeddings request, which counts input tokens."""
-        words = _words(text)
-        call = Call(words.get("mark", ""), 0, int(words.get("tokens", 100)), told=True)
+        options = _options(text)
+        call = Call(options.get("mark", ""), 0, int(options.get("tokens", 100)), usage_sent=True)
         self.calls.append(call)
-        gevent.sleep(float(words.get("wait", 0)))
+        gevent.sleep(float(options.get("wait", 0)))
         usage = {"prompt_tokens": call.tokens, "total_tokens": call.tokens}
         row = {"object": "embedding", "index": 0, "embedding": [0.6, 0.8]}
         return send_json(start, 200, {"object": "list", "data": [row], "model": "leaf", "usage": usage})
 
     def _speak(self, start: Any, text: str) -> Iterator[bytes]:
         """Answer a speech request, which counts characters."""
-        words = _words(text)
-        self.calls.append(Call(words.get("mark", ""), 0, len(text), told=True))
-        gevent.sleep(float(words.get("wait", 0)))
+        options = _options(text)
+        self.calls.append(Call(options.get("mark", ""), 0, len(text), usage_sent=True))
+        gevent.sleep(float(options.get("wait", 0)))
         start("200 OK", [("Content-Type", "audio/mpeg")])
-        return self._play(float(words.get("gap", 0)))
+        return self._play(float(options.get("gap", 0)))
 
     def _play(self, gap_s: float) -> Iterator[bytes]:
         yield b"sound " * 20
@@ -75,16 +75,16 @@ class FakeUpstream(FakeServer):
     def _hear(self, start: Any, raw: bytes) -> Iterator[bytes]:
         """Answer a transcription request as a second of audio; the form's prompt contains the commands."""
         _, _, prompt = raw.partition(b'name="prompt"\r\n\r\n')
-        words = _words(prompt.partition(b"\r\n")[0].decode())
-        self.calls.append(Call(words.get("mark", ""), 0, 100, told=True))
-        gevent.sleep(float(words.get("wait", 0)))
+        options = _options(prompt.partition(b"\r\n")[0].decode())
+        self.calls.append(Call(options.get("mark", ""), 0, 100, usage_sent=True))
+        gevent.sleep(float(options.get("wait", 0)))
         return send_json(start, 200, {"text": "Heard.", "usage": {"type": "duration", "seconds": 1}})
 
     def _judge(self, start: Any, end: str, text: str) -> Iterator[bytes]:
         """Answer operations with one JSON object, which count input tokens or a page."""
-        words = _words(text)
-        self.calls.append(Call(words.get("mark", ""), 0, 100, told=True))
-        gevent.sleep(float(words.get("wait", 0)))
+        options = _options(text)
+        self.calls.append(Call(options.get("mark", ""), 0, 100, usage_sent=True))
+        gevent.sleep(float(options.get("wait", 0)))
         if end == "ocr":
             size = {"dpi": 1, "height": 1, "width": 1}
             page = {"index": 0, "markdown": "Read.", "images": [], "dimensions": size}
@@ -99,9 +99,9 @@ class FakeUpstream(FakeServer):
     def _paint(self, start: Any, raw: bytes) -> Iterator[bytes]:
         """Answer an image request, which is JSON or a form, with one image."""
         text = json.loads(raw)["prompt"] if raw.startswith(b"{") else raw.decode("latin-1")
-        words = _words(text)
-        self.calls.append(Call(words.get("mark", ""), 0, 100, told=True))
-        gevent.sleep(float(words.get("wait", 0)))
+        options = _options(text)
+        self.calls.append(Call(options.get("mark", ""), 0, 100, usage_sent=True))
+        gevent.sleep(float(options.get("wait", 0)))
         return send_json(start, 200, {"created": 1, "data": [{"b64_json": "aGk="}]})
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
@@ -110,43 +110,43 @@ class FakeUpstream(FakeServer):
             return self._paint(start, raw)
         if "/videos" in environ["PATH_INFO"]:
             if environ["REQUEST_METHOD"] == "POST":  # the status of a job may be requested at any time
-                self.calls.append(Call("", 0, 0, told=True))
+                self.calls.append(Call("", 0, 0, usage_sent=True))
             return send_json(start, 200, {"id": f"task_{len(self.calls)}", "object": "video", "status": "queued"})
         if environ["CONTENT_TYPE"].startswith("multipart/"):
             return self._hear(start, raw)
         body = json.loads(raw)
         end = environ["PATH_INFO"].rpartition("/")[2]
         if end in ("rerank", "moderations", "ocr", "systemone"):
-            asked = (body.get("documents") or [""])[0] or body.get("input") or body.get("state") or ""
-            return self._judge(start, end, asked or body.get("document", {}).get("image_url", ""))
+            text = (body.get("documents") or [""])[0] or body.get("input") or body.get("state") or ""
+            return self._judge(start, end, text or body.get("document", {}).get("image_url", ""))
         if environ["PATH_INFO"].endswith("/audio/speech"):
             return self._speak(start, body["input"])
         if "input" in body:
             texts = body["input"]
             return self._embed(start, texts if isinstance(texts, str) else texts[0])
-        words = _words(body["messages"][-1]["content"])
+        options = _options(body["messages"][-1]["content"])
         cap = body.get("max_tokens") or body.get("max_completion_tokens") or 0
-        wanted = int(words.get("tokens", cap or 50))
-        tokens = int(words.get("greedy", min(wanted, cap) if cap else wanted))
-        call = Call(words.get("mark", ""), cap, tokens, read=int(words.get("read", 10)))
-        call.hidden = int(words.get("hidden", 0))
+        requested = int(options.get("tokens", cap or 50))
+        tokens = int(options.get("greedy", min(requested, cap) if cap else requested))
+        call = Call(options.get("mark", ""), cap, tokens, read=int(options.get("read", 10)))
+        call.hidden = int(options.get("hidden", 0))
         self.calls.append(call)
-        gevent.sleep(float(words.get("wait", 0)))
+        gevent.sleep(float(options.get("wait", 0)))
         if not body.get("stream"):
-            call.told = True
+            call.usage_sent = True
             return send_json(start, 200, _whole(call))
         start("200 OK", [("Content-Type", "text/event-stream")])
-        return _stream(call, words)
+        return _stream(call, options)
 
 
-def _words(content: Any) -> dict[str, str]:
+def _options(content: Any) -> dict[str, str]:
     text = content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
-    return dict(word.split(":", 1) for word in text.split() if ":" in word)
+    return dict(part.split(":", 1) for part in text.split() if ":" in part)
 
 
 def _usage(call: Call) -> dict[str, Any]:
-    made = call.tokens + call.hidden
-    usage = {"prompt_tokens": call.read, "completion_tokens": made, "total_tokens": call.read + made}
+    output_tokens = call.tokens + call.hidden
+    usage = {"prompt_tokens": call.read, "completion_tokens": output_tokens, "total_tokens": call.read + output_tokens}
     return usage | ({"completion_tokens_details": {"reasoning_tokens": call.hidden}} if call.hidden else {})
 
 
@@ -156,20 +156,20 @@ def _whole(call: Call) -> dict[str, Any]:
     return head | {"choices": [choice], "usage": _usage(call)}
 
 
-def _stream(call: Call, words: dict[str, str]) -> Iterator[bytes]:
-    gap_s = float(words.get("gap", 0))
-    piece = int(words.get("piece", PIECE))
-    cut = int(words.get("cut", 0))
+def _stream(call: Call, options: dict[str, str]) -> Iterator[bytes]:
+    gap_s = float(options.get("gap", 0))
+    piece = int(options.get("piece", PIECE))
+    cut = int(options.get("cut", 0))
     for at in range(0, call.tokens, piece):
         if cut and at >= cut * piece:
             return
         yield _event([{"index": 0, "delta": {"content": "word" * min(piece, call.tokens - at)}, "finish_reason": None}])
         gevent.sleep(gap_s)
     yield _event([{"index": 0, "delta": {}, "finish_reason": "stop"}])
-    gevent.sleep(float(words.get("pause", 0)))
-    call.told = True
-    if "mute" not in words:
-        yield _event([], usage=STRANGE.get(words.get("usage", "")) or _usage(call))
+    gevent.sleep(float(options.get("pause", 0)))
+    call.usage_sent = True
+    if "mute" not in options:
+        yield _event([], usage=STRANGE.get(options.get("usage", "")) or _usage(call))
     yield b"data: [DONE]\n\n"
 
 

@@ -30,7 +30,7 @@ WITHHELD = f"The output may contain sensitive material (key {KEY})"
 
 
 @dataclass
-class Asked:
+class VideoRequest:
     """A recorded request."""
 
     method: str
@@ -43,7 +43,7 @@ class Asked:
 
 @dataclass
 class FakeTask:
-    asked: Asked
+    request: VideoRequest
     questions: int = 0
     canceled: bool = False
 
@@ -64,9 +64,9 @@ class FakeVideoServices(FakeServer):
         self.tasks: dict[str, FakeTask] = {}
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
-        asked = read_asked(environ)
-        self.calls.append(asked)
-        if asked.path.startswith("/films/"):
+        request = read_request(environ)
+        self.calls.append(request)
+        if request.path.startswith("/films/"):
             start("200 OK", [("Content-Type", "video/mp4"), ("Content-Length", str(len(FILM)))])
             return iter([FILM])
         if environ.get("HTTP_AUTHORIZATION") != f"Bearer {KEY}":
@@ -75,7 +75,7 @@ class FakeVideoServices(FakeServer):
         if answer is not None:
             return send_json(start, *answer)
         try:
-            status, body = self._answer(asked)
+            status, body = self._answer(request)
         except AssertionError as error:
             return send_json(start, 400, {"error": {"message": f"refused: {error}", "code": "invalid", "status": "X"}})
         if isinstance(body, bytes):
@@ -83,18 +83,18 @@ class FakeVideoServices(FakeServer):
             return iter([body])
         return send_json(start, status, body)
 
-    def _answer(self, asked: Asked) -> tuple[int, Any]:
+    def _answer(self, request: VideoRequest) -> tuple[int, Any]:
         for prefix, serve in SERVICES:
-            if asked.path.startswith(prefix):
-                return serve(self, asked, asked.path.removeprefix(prefix))
+            if request.path.startswith(prefix):
+                return serve(self, request, request.path.removeprefix(prefix))
         return 404, {"error": {"message": "no such path", "code": "not_found"}}
 
     @property
     def film(self) -> str:
         return f"{self.films or self.address}/films/1.mp4"
 
-    def begin(self, asked: Asked, ident: str) -> str:
-        self.tasks[ident] = FakeTask(asked)
+    def begin(self, request: VideoRequest, ident: str) -> str:
+        self.tasks[ident] = FakeTask(request)
         return ident
 
     def state(self, ident: str) -> str:
@@ -106,73 +106,73 @@ class FakeVideoServices(FakeServer):
         return "queued" if task.questions == 1 else "in_progress" if task.questions == 2 else self.ending
 
 
-def read_asked(environ: dict[str, Any]) -> Asked:
-    asked = Asked(environ["REQUEST_METHOD"], environ["PATH_INFO"], parse_qs(environ.get("QUERY_STRING", "")))
-    asked.part = environ.get("HTTP_RANGE", "")
+def read_request(environ: dict[str, Any]) -> VideoRequest:
+    request = VideoRequest(environ["REQUEST_METHOD"], environ["PATH_INFO"], parse_qs(environ.get("QUERY_STRING", "")))
+    request.part = environ.get("HTTP_RANGE", "")
     raw = environ["wsgi.input"].read()
     kind, options = parse_options_header(environ.get("CONTENT_TYPE") or "")
     if kind == "multipart/form-data":
         for part in MultipartParser(BytesIO(raw), options["boundary"], len(raw), strict=True):
             if part.filename is None:
-                asked.body[part.name] = part.value
+                request.body[part.name] = part.value
             else:
-                asked.files[part.name] = part.raw
+                request.files[part.name] = part.raw
     elif raw:
         assert kind == "application/json", "content type"
-        asked.body = json.loads(raw)
-    return asked
+        request.body = json.loads(raw)
+    return request
 
 
-def serve_openai(fake: FakeVideoServices, asked: Asked, rest: str) -> tuple[int, Any]:
+def serve_openai(fake: FakeVideoServices, request: VideoRequest, rest: str) -> tuple[int, Any]:
     if rest == "":
-        body = asked.body
-        assert body.keys() | asked.files.keys() <= VideoCreateParams.__annotations__.keys(), "members"
+        body = request.body
+        assert body.keys() | request.files.keys() <= VideoCreateParams.__annotations__.keys(), "members"
         assert body["prompt"] and re.fullmatch(r"\d+x\d+", body["size"]) and body["seconds"].isdigit(), "values"
-        assert asked.files.keys() <= {"input_reference"}, "files"
-        return 200, openai_video(fake, fake.begin(asked, "video_1"), "queued")
+        assert request.files.keys() <= {"input_reference"}, "files"
+        return 200, openai_video(fake, fake.begin(request, "video_1"), "queued")
     ident, _, what = rest.removeprefix("/").partition("/")
     if ident not in fake.tasks:
         return 404, {"error": {"message": f"Video with id '{ident}' not found.", "code": "not_found"}}
-    if asked.method == "DELETE":
+    if request.method == "DELETE":
         fake.tasks[ident].canceled = True
         return 200, {"id": ident, "object": "video.deleted", "deleted": True}
     return (200, FILM) if what == "content" else (200, openai_video(fake, ident, fake.state(ident)))
 
 
 def openai_video(fake: FakeVideoServices, ident: str, state: str) -> dict[str, Any]:
-    given = fake.tasks[ident].asked.body
+    body = fake.tasks[ident].request.body
     error = None
     if state in ("failed", "refused"):
         error = {"code": "moderation_blocked" if state == "refused" else "server_error", "message": f"No, {KEY}."}
         state = "failed"
-    shown = {"id": ident, "object": "video", "created_at": 1, "model": given["model"], "status": state}
-    shown |= {"progress": {"queued": 0, "in_progress": 40}.get(state, 100), "error": error}
-    shown |= {"seconds": given["seconds"], "size": given["size"]}
+    video = {"id": ident, "object": "video", "created_at": 1, "model": body["model"], "status": state}
+    video |= {"progress": {"queued": 0, "in_progress": 40}.get(state, 100), "error": error}
+    video |= {"seconds": body["seconds"], "size": body["size"]}
     if state in ("queued", "in_progress", "completed", "failed"):
-        Video.model_validate(shown)
-    return shown
+        Video.model_validate(video)
+    return video
 
 
-def serve_vertex(fake: FakeVideoServices, asked: Asked, rest: str) -> tuple[int, Any]:
+def serve_vertex(fake: FakeVideoServices, request: VideoRequest, rest: str) -> tuple[int, Any]:
     model, _, method = rest.partition(":")
-    assert asked.method == "POST" and model == "veo-3.1-generate-001", "address"
+    assert request.method == "POST" and model == "veo-3.1-generate-001", "address"
     if method == "predictLongRunning":
-        (given,) = asked.body["instances"]
-        assert given.keys() <= {"prompt", "image", "lastFrame", "referenceImages"} and given["prompt"], "instance"
-        images = [one for name in ("image", "lastFrame") if (one := given.get(name))]
-        for one in given.get("referenceImages", ()):
+        (instance,) = request.body["instances"]
+        assert instance.keys() <= {"prompt", "image", "lastFrame", "referenceImages"} and instance["prompt"], "instance"
+        images = [one for name in ("image", "lastFrame") if (one := instance.get(name))]
+        for one in instance.get("referenceImages", ()):
             assert one.keys() == {"image", "referenceType"} and one["referenceType"] == "asset", "references"
             images.append(one["image"])
         for one in images:
             assert one.keys() == {"bytesBase64Encoded", "mimeType"} and base64.b64decode(one["bytesBase64Encoded"])
-        parameters = asked.body["parameters"]
+        parameters = request.body["parameters"]
         known = {"sampleCount", "durationSeconds", "aspectRatio", "resolution", "generateAudio"}
         assert parameters.keys() == known and parameters["sampleCount"] == 1, "parameters"
         assert parameters["durationSeconds"] in (4, 6, 8) and parameters["aspectRatio"] in ("16:9", "9:16"), "values"
         assert parameters["resolution"] in ("720p", "1080p", "4k") and type(parameters["generateAudio"]) is bool
-        return 200, {"name": fake.begin(asked, OPERATION)}
-    assert method == "fetchPredictOperation" and asked.body.keys() == {"operationName"}, "method"
-    ident = asked.body["operationName"]
+        return 200, {"name": fake.begin(request, OPERATION)}
+    assert method == "fetchPredictOperation" and request.body.keys() == {"operationName"}, "method"
+    ident = request.body["operationName"]
     if ident not in fake.tasks:
         return 404, {"error": {"code": 404, "message": "Operation not found.", "status": "NOT_FOUND"}}
     return 200, vertex_operation(fake, ident)
@@ -196,17 +196,17 @@ def vertex_operation(fake: FakeVideoServices, ident: str) -> dict[str, Any]:
     return {"name": ident, "done": True, "response": response}
 
 
-def serve_xai(fake: FakeVideoServices, asked: Asked, rest: str) -> tuple[int, Any]:
+def serve_xai(fake: FakeVideoServices, request: VideoRequest, rest: str) -> tuple[int, Any]:
     if rest == "/generations":
-        body = asked.body
+        body = request.body
         known = {"model", "prompt", "duration", "aspect_ratio", "resolution", "image", "reference_images"}
-        assert asked.method == "POST" and body.keys() <= known and body["prompt"], "members"
+        assert request.method == "POST" and body.keys() <= known and body["prompt"], "members"
         assert 1 <= body["duration"] <= 15 and body["resolution"] in ("480p", "720p", "1080p"), "values"
         assert body.get("aspect_ratio", "1:1") in ("1:1", "16:9", "9:16", "4:3", "3:4", "3:2", "2:3"), "ratio"
-        given = [one for one in (body.get("image"), *body.get("reference_images", ())) if one]
-        assert all(one.keys() == {"url"} and DATA_URL.fullmatch(one["url"]) for one in given), "images"
+        images = [one for one in (body.get("image"), *body.get("reference_images", ())) if one]
+        assert all(one.keys() == {"url"} and DATA_URL.fullmatch(one["url"]) for one in images), "images"
         assert not ("image" in body and "reference_images" in body), "both"
-        return 200, {"request_id": fake.begin(asked, "0197-aa")}
+        return 200, {"request_id": fake.begin(request, "0197-aa")}
     ident = rest.removeprefix("/")
     if ident not in fake.tasks:
         return 404, {"code": "not-found", "error": "The requested resource was not found."}
@@ -232,106 +232,108 @@ def check_parts(parts: list[dict[str, Any]]) -> None:
             assert DATA_URL.fullmatch(url) if kind == "image_url" else url.startswith("https://"), "url"
 
 
-def serve_ark(fake: FakeVideoServices, asked: Asked, rest: str) -> tuple[int, Any]:
+def serve_ark(fake: FakeVideoServices, request: VideoRequest, rest: str) -> tuple[int, Any]:
     if rest == "":
-        body = asked.body
+        body = request.body
         known = {"model", "content", "resolution", "ratio", "duration", "generate_audio", "watermark"}
-        assert asked.method == "POST" and body.keys() <= known, "members"
+        assert request.method == "POST" and body.keys() <= known, "members"
         check_parts(body["content"])
         assert body["resolution"] in ("480p", "720p", "1080p") and 4 <= body["duration"] <= 15, "values"
         assert body["ratio"] in ("16:9", "4:3", "1:1", "3:4", "9:16", "21:9", "adaptive"), "ratio"
-        return 200, {"id": fake.begin(asked, "cgt-2026-x")}
+        return 200, {"id": fake.begin(request, "cgt-2026-x")}
     ident = rest.removeprefix("/")
     if ident not in fake.tasks:
         return 404, {"error": {"code": "ResourceNotFound", "message": "No such task.", "type": "NotFound"}}
     task = fake.tasks[ident]
-    if asked.method == "DELETE":
+    if request.method == "DELETE":
         if task.questions > 1:
             return 409, {"error": {"code": "InvalidAction.RunningTaskDeletion", "message": "It is running."}}
         task.canceled = True
         return 200, {}
     state = fake.state(ident)
-    words = {"in_progress": "running", "completed": "succeeded", "canceled": "cancelled", "refused": "failed"}
-    shown: dict[str, Any] = {"id": ident, "model": task.asked.body["model"], "status": words.get(state, state)}
+    statuses = {"in_progress": "running", "completed": "succeeded", "canceled": "cancelled", "refused": "failed"}
+    video: dict[str, Any] = {"id": ident, "model": task.request.body["model"], "status": statuses.get(state, state)}
     if state == "completed":
-        shown |= {"content": {"video_url": fake.film}, "duration": task.asked.body["duration"], "framespersecond": 24}
-        shown["usage"] = {"completion_tokens": TOKENS, "total_tokens": TOKENS}
+        video |= {"content": {"video_url": fake.film}, "duration": task.request.body["duration"], "framespersecond": 24}
+        video["usage"] = {"completion_tokens": TOKENS, "total_tokens": TOKENS}
     if state in ("failed", "refused"):
         code = "OutputVideoSensitiveContentDetected" if state == "refused" else "InternalServiceError"
-        shown["error"] = {"code": code, "message": f"No, {KEY}."}
-    return 200, shown
+        video["error"] = {"code": code, "message": f"No, {KEY}."}
+    return 200, video
 
 
-def serve_qwen(fake: FakeVideoServices, asked: Asked, rest: str) -> tuple[int, Any]:
+def serve_qwen(fake: FakeVideoServices, request: VideoRequest, rest: str) -> tuple[int, Any]:
     if rest == "/services/aigc/video-generation/video-synthesis":
-        body, given = asked.body, asked.body["parameters"]
+        body, parameters = request.body, request.body["parameters"]
         assert body.keys() == {"model", "input", "parameters"} and body["input"]["prompt"], "members"
         assert body["input"].keys() <= {"prompt", "media", "img_url"}, "input"
-        assert given.keys() <= {"resolution", "ratio", "size", "duration", "watermark", "audio"}, "parameters"
-        assert re.fullmatch(r"\d+P|", given.get("resolution", "")) and re.fullmatch(r"\d+\*\d+|", given.get("size", ""))
+        assert parameters.keys() <= {"resolution", "ratio", "size", "duration", "watermark", "audio"}, "parameters"
+        assert re.fullmatch(r"\d+P|", parameters.get("resolution", "")) and re.fullmatch(
+            r"\d+\*\d+|", parameters.get("size", "")
+        )
         kinds = ("first_frame", "last_frame", "reference_image", "reference_video", "reference_audio")
         assert all(one.keys() == {"type", "url"} and one["type"] in kinds for one in body["input"].get("media", ()))
-        ident = fake.begin(asked, "task-0385")
+        ident = fake.begin(request, "task-0385")
         return 200, {"output": {"task_status": "PENDING", "task_id": ident}, "request_id": "r-1"}
     ident, _, what = rest.removeprefix("/tasks/").partition("/")
     if ident not in fake.tasks:
         return 200, {"output": {"task_id": ident, "task_status": "UNKNOWN"}, "request_id": "r-2"}
     if what == "cancel":
-        assert asked.method == "POST", "method"
+        assert request.method == "POST", "method"
         if fake.tasks[ident].questions > 1:
             return 400, {"code": "UnsupportedOperation", "message": "It is running.", "request_id": "r-3"}
         fake.tasks[ident].canceled = True
         return 200, {"request_id": "r-3"}
     state = fake.state(ident)
-    words = {"queued": "PENDING", "in_progress": "RUNNING", "completed": "SUCCEEDED", "canceled": "CANCELED"}
-    output: dict[str, Any] = {"task_id": ident, "task_status": words.get(state, "FAILED"), "submit_time": "2026"}
+    statuses = {"queued": "PENDING", "in_progress": "RUNNING", "completed": "SUCCEEDED", "canceled": "CANCELED"}
+    output: dict[str, Any] = {"task_id": ident, "task_status": statuses.get(state, "FAILED"), "submit_time": "2026"}
     if state == "expired":
         output = {"task_id": ident, "task_status": "UNKNOWN"}
     if state in ("failed", "refused"):
         output["code"] = "DataInspectionFailed" if state == "refused" else "InternalError"
         output["message"] = f"No, {KEY}."
-    shown: dict[str, Any] = {"output": output, "request_id": "r-2"}
+    video: dict[str, Any] = {"output": output, "request_id": "r-2"}
     if state == "completed":
         output["video_url"] = fake.film
-        shown["usage"] = {"duration": MADE_SECONDS, "output_video_duration": MADE_SECONDS, "SR": 720, "ratio": "16:9"}
-    return 200, shown
+        video["usage"] = {"duration": MADE_SECONDS, "output_video_duration": MADE_SECONDS, "SR": 720, "ratio": "16:9"}
+    return 200, video
 
 
-def serve_minimax(fake: FakeVideoServices, asked: Asked, rest: str) -> tuple[int, Any]:
+def serve_minimax(fake: FakeVideoServices, request: VideoRequest, rest: str) -> tuple[int, Any]:
     done = {"status_code": 0, "status_msg": "success"}
     if rest == "/v2/video_generation":
-        assert asked.body.keys() <= {"model", "content", "resolution", "duration", "ratio"}, "members"
-        check_parts(asked.body["content"])
-        images = [one for one in asked.body["content"] if one["type"] == "image_url"]
-        assert images or asked.body["ratio"] != "adaptive", "ratio"
-        assert asked.body["resolution"] in ("768P", "2K") and 4 <= asked.body["duration"] <= 15, "values"
-        return 200, {"task_id": fake.begin(asked, "424010985738629")}
+        assert request.body.keys() <= {"model", "content", "resolution", "duration", "ratio"}, "members"
+        check_parts(request.body["content"])
+        images = [one for one in request.body["content"] if one["type"] == "image_url"]
+        assert images or request.body["ratio"] != "adaptive", "ratio"
+        assert request.body["resolution"] in ("768P", "2K") and 4 <= request.body["duration"] <= 15, "values"
+        return 200, {"task_id": fake.begin(request, "424010985738629")}
     if rest.startswith("/v2/query/video_generation/"):
         return 200, {"task": minimax_task(fake, rest.rpartition("/")[2])}
     if rest == "/v1/video_generation":
         known = {"model", "prompt", "duration", "resolution", "first_frame_image", "last_frame_image"}
-        assert asked.body.keys() <= known and asked.body["resolution"] in ("768P", "1080P"), "members"
-        return 200, {"task_id": fake.begin(asked, "106916112212032"), "base_resp": done}
+        assert request.body.keys() <= known and request.body["resolution"] in ("768P", "1080P"), "members"
+        return 200, {"task_id": fake.begin(request, "106916112212032"), "base_resp": done}
     if rest == "/v1/query/video_generation":
-        (ident,) = asked.query["task_id"]
+        (ident,) = request.query["task_id"]
         if ident not in fake.tasks:
             return 200, {"base_resp": {"status_code": 2013, "status_msg": "invalid params, task_id"}}
         state = fake.state(ident)
-        words = {"queued": "Queueing", "in_progress": "Processing", "completed": "Success"}
-        shown = {"task_id": ident, "status": words.get(state, "Fail"), "base_resp": done}
+        statuses = {"queued": "Queueing", "in_progress": "Processing", "completed": "Success"}
+        video = {"task_id": ident, "status": statuses.get(state, "Fail"), "base_resp": done}
         if state == "completed":
-            shown |= {"file_id": "205258526306433", "video_width": 1366, "video_height": 768}
+            video |= {"file_id": "205258526306433", "video_width": 1366, "video_height": 768}
         if state == "refused":
-            shown["base_resp"] = {"status_code": 1027, "status_msg": f"output new_sensitive {KEY}"}
-        return 200, shown
-    assert rest == "/v1/files/retrieve" and asked.query["file_id"] == ["205258526306433"], "address"
+            video["base_resp"] = {"status_code": 1027, "status_msg": f"output new_sensitive {KEY}"}
+        return 200, video
+    assert rest == "/v1/files/retrieve" and request.query["file_id"] == ["205258526306433"], "address"
     return 200, {"file": {"file_id": 205258526306433, "bytes": 0, "download_url": fake.film}, "base_resp": done}
 
 
 def minimax_task(fake: FakeVideoServices, ident: str) -> dict[str, Any]:
     state = fake.state(ident)
-    words = {"in_progress": "running", "completed": "succeeded", "canceled": "cancelled", "refused": "failed"}
-    task: dict[str, Any] = {"id": ident, "model": "MiniMax-H3", "status": words.get(state, state)}
+    statuses = {"in_progress": "running", "completed": "succeeded", "canceled": "cancelled", "refused": "failed"}
+    task: dict[str, Any] = {"id": ident, "model": "MiniMax-H3", "status": statuses.get(state, state)}
     task |= {"task_type": "generation", "modality": "video"}
     if state == "completed":
         task |= {"content": {"url": fake.film}, "duration": 5, "usage": {"output_seconds": MADE_SECONDS}}
@@ -342,18 +344,18 @@ def minimax_task(fake: FakeVideoServices, ident: str) -> dict[str, Any]:
     return task
 
 
-def serve_atlas(fake: FakeVideoServices, asked: Asked, rest: str) -> tuple[int, Any]:
+def serve_atlas(fake: FakeVideoServices, request: VideoRequest, rest: str) -> tuple[int, Any]:
     if rest == "/generateVideo":
         known = {"model", "prompt", "duration", "resolution", "aspect_ratio", "size", "generate_audio", "image"}
-        assert asked.method == "POST" and asked.body.keys() <= known | {"last_image", "images"}, "members"
-        data = {"id": fake.begin(asked, "pred_1"), "status": "processing", "outputs": None, "error": ""}
+        assert request.method == "POST" and request.body.keys() <= known | {"last_image", "images"}, "members"
+        data = {"id": fake.begin(request, "pred_1"), "status": "processing", "outputs": None, "error": ""}
         return 200, {"code": 200, "message": "success", "data": data}
     ident = rest.removeprefix("/prediction/")
     if ident not in fake.tasks:
         return 200, {"code": 404, "message": "prediction not found", "data": None}
     state = fake.state(ident)
-    words = {"queued": "created", "in_progress": "processing", "refused": "failed", "expired": "timeout"}
-    data = {"id": ident, "status": words.get(state, state), "outputs": None, "error": ""}
+    statuses = {"queued": "created", "in_progress": "processing", "refused": "failed", "expired": "timeout"}
+    data = {"id": ident, "status": statuses.get(state, state), "outputs": None, "error": ""}
     if state == "completed":
         data |= {"outputs": [fake.film], "has_nsfw_contents": [False]}
     if state in ("failed", "refused"):

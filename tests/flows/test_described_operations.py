@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from support.every_operation import STEPS, Taken, Tour
+from support.every_operation import STEPS, RecordedResponse, Tour
 from support.gateways import local_gateway
 from support.shared import load
 from support.signed_in_owner import PASSWORD
@@ -26,7 +26,7 @@ BESIDE = {"session.create"}
 
 
 @pytest.fixture(scope="module")
-def taken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Taken]]:
+def taken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RecordedResponse]]:
     folder = tmp_path_factory.mktemp("tour")
     environment = {"GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD, "GATEWAY_METRICS_TOKEN": METRICS_TOKEN}
     with local_gateway(lambda **given: load(folder, **given), **environment) as gateway:
@@ -67,7 +67,7 @@ def test_every_operation_is_walked(document: dict[str, Any]) -> None:
     assert {step.operation for step in STEPS} == set(described(document)) - {"OPTIONS /mcp"}
 
 
-def test_real_answers_are_as_described(document: dict[str, Any], taken: list[Taken]) -> None:
+def test_real_answers_are_as_described(document: dict[str, Any], taken: list[RecordedResponse]) -> None:
     found = []
     for one in taken:
         content = content_of(document, described(document)[one.step.operation], one.status)
@@ -85,7 +85,7 @@ def test_real_answers_are_as_described(document: dict[str, Any], taken: list[Tak
     assert found == []
 
 
-def test_each_change_leaves_the_audit_entry_of_its_row(taken: list[Taken]) -> None:
+def test_each_change_leaves_the_audit_entry_of_its_row(taken: list[RecordedResponse]) -> None:
     rows = {one.method + " " + VARIABLE.sub(r"{\1}", one.path): one for one in management.OPERATIONS}
     before = 0
     for one in taken:
@@ -97,7 +97,7 @@ def test_each_change_leaves_the_audit_entry_of_its_row(taken: list[Taken]) -> No
             assert row.audit or not added - BESIDE, (one.step.operation, added)
 
 
-def test_sent_requests_match_the_description(document: dict[str, Any], taken: list[Taken]) -> None:
+def test_sent_requests_match_the_description(document: dict[str, Any], taken: list[RecordedResponse]) -> None:
     found = []
     for one in taken:
         body = described(document)[one.step.operation].get("requestBody", {}).get("content", {})

@@ -134,7 +134,7 @@ def test_a_provider_that_stops_billing_is_cancelled_unless_the_answer_is_nearly_
     assert until(lambda: len(query(gateway, ROWS)) == 2)
     finish, basis, _, output, _ = query(gateway, ROWS + " ORDER BY posted_at DESC")[0]
     assert (finish, basis) == ("client_disconnect", ESTIMATED) and 5 <= output < 4000
-    assert not mint.calls[-1].told
+    assert not mint.calls[-1].usage_sent
 
 
 def test_an_answer_that_is_read_on_holds_no_concurrency_slot(start) -> None:

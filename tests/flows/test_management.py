@@ -21,15 +21,15 @@ def running(process: Callable[..., GatewayProcess]) -> GatewayProcess:
 def test_no_worker_takes_a_rolled_deactivated_or_deleted_key(running: GatewayProcess) -> None:
     desk = SignedInOwner(running.address)
     key = desk.make_key()
-    assert desk.ask(key["token"]) == {200}
+    assert desk.statuses_of_calls(key["token"]) == {200}
     fresh = desk("POST", f"/keys/api/{key['id']}/roll")["apiKey"]["token"]
-    assert desk.ask(key["token"]) == {401} and desk.ask(fresh) == {200}
+    assert desk.statuses_of_calls(key["token"]) == {401} and desk.statuses_of_calls(fresh) == {200}
     desk("PATCH", f"/keys/api/{key['id']}", {"status": "inactive"})
-    assert desk.ask(fresh) == {401}
+    assert desk.statuses_of_calls(fresh) == {401}
     desk("PATCH", f"/keys/api/{key['id']}", {"status": "active"})
-    assert desk.ask(fresh) == {200}
+    assert desk.statuses_of_calls(fresh) == {200}
     desk("DELETE", f"/keys/api/{key['id']}")
-    assert desk.ask(fresh) == {401}
+    assert desk.statuses_of_calls(fresh) == {401}
 
 
 def test_no_worker_knows_a_session_that_was_ended(running: GatewayProcess) -> None:

@@ -175,10 +175,10 @@ def test_invalid_messages_are_refused(visitor: Visitor, body: Any) -> None:
 
 
 def test_faults_of_a_call_are_reported_under_its_id(visitor: Visitor) -> None:
-    assert visitor.ask("resources/list")["error"]["code"] == -32601
-    assert visitor.ask("tools/call", name="rm")["error"]["code"] == -32602
-    assert visitor.ask("tools/call")["error"]["code"] == -32602
-    assert visitor.ask("tools/call", name="chat", arguments=[])["error"]["code"] == -32602
+    assert visitor.request("resources/list")["error"]["code"] == -32601
+    assert visitor.request("tools/call", name="rm")["error"]["code"] == -32602
+    assert visitor.request("tools/call")["error"]["code"] == -32602
+    assert visitor.request("tools/call", name="chat", arguments=[])["error"]["code"] == -32602
 
 
 def test_only_a_client_that_takes_json_is_answered(visitor: Visitor) -> None:
@@ -188,13 +188,13 @@ def test_only_a_client_that_takes_json_is_answered(visitor: Visitor) -> None:
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"])
 def test_every_version_is_agreed_upon(visitor: Visitor, version: str) -> None:
-    result = visitor.ask("initialize", protocolVersion=version, capabilities={}, clientInfo={})["result"]
+    result = visitor.request("initialize", protocolVersion=version, capabilities={}, clientInfo={})["result"]
     assert result["protocolVersion"] == version and result["serverInfo"]["name"] == "llmgateway"
     assert visitor.send(MCP_Protocol_Version=version).status_code == 200
 
 
 def test_a_version_of_tomorrow_gets_the_newest(visitor: Visitor) -> None:
-    assert visitor.ask("initialize", protocolVersion="2026-07-28")["result"]["protocolVersion"] == "2025-11-25"
+    assert visitor.request("initialize", protocolVersion="2026-07-28")["result"]["protocolVersion"] == "2025-11-25"
 
 
 def test_a_page_may_call_after_a_preflight_request(visitor: Visitor) -> None:
@@ -324,8 +324,8 @@ def test_requests_that_the_newest_revision_refuses(visitor: Visitor) -> None:
     assert fault(told(visitor, "tools/call", name="get-usage", Mcp_Name="get-account")) == (400, -32020)
     assert fault(told(visitor, "tools/call", name="get-usage", Mcp_Name="=?base64?!?=")) == (400, -32020)
     # A message of an older revision knows neither the method nor the kind of a result.
-    assert visitor.ask("server/discover")["error"]["code"] == -32601
-    assert "resultType" not in visitor.ask("tools/list")["result"]
+    assert visitor.request("server/discover")["error"]["code"] == -32601
+    assert "resultType" not in visitor.request("tools/list")["result"]
 
 
 def test_a_chat_costs_what_it_costs_elsewhere(gateway: LocalGateway, visitor: Visitor, upstream: FakeOpenAI) -> None:
@@ -560,7 +560,7 @@ def hasty(share: Share, upstream_environment: dict[str, str]) -> Visitor:
 
 def test_a_tool_that_takes_too_long_is_ended_with_its_upstream_call(hasty: Visitor, upstream: FakeOpenAI) -> None:
     upstream.script(Answer("Too late.", silence_s=5))
-    fault = hasty.ask("tools/call", name="chat", arguments={"model": MODEL, "messages": TALK})["error"]
+    fault = hasty.request("tools/call", name="chat", arguments={"model": MODEL, "messages": TALK})["error"]
     assert fault["code"] == -32001 and fault["data"] == {"code": "tool_timeout", "timeout": 1000}
     (row,) = usage_of(hasty.gateway)
     assert row.status != "ok"

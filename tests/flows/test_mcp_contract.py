@@ -53,7 +53,7 @@ def visitor(gateway: LocalGateway) -> Visitor:
 
 
 def test_each_tool_shows_its_schemas_and_what_it_does(visitor: Visitor) -> None:
-    for tool in visitor.ask("tools/list")["result"]["tools"]:
+    for tool in visitor.request("tools/list")["result"]["tools"]:
         name, hints = tool["name"], tool["annotations"]
         jsonschema.Draft202012Validator.check_schema(tool["inputSchema"])
         assert tool["inputSchema"]["type"] == "object" and tool["title"] and tool["description"]
@@ -83,7 +83,7 @@ def test_each_tool_shows_its_schemas_and_what_it_does(visitor: Visitor) -> None:
 def test_structured_content_satisfies_its_schema(
     gateway: LocalGateway, visitor: Visitor, tool: str, arguments: Json
 ) -> None:
-    listed = {one["name"]: one for one in visitor.ask("tools/list")["result"]["tools"]}
+    listed = {one["name"]: one for one in visitor.request("tools/list")["result"]["tools"]}
     assert not visitor.call("chat", **PAID["chat"]).get("isError")
     gateway.services.billing.rollups.catch_up()
     result = visitor.call(tool, **arguments)

@@ -96,7 +96,7 @@ def test_a_stream_belongs_to_its_key(bridged: GatewayProcess, stream: OldStream,
 
 
 def test_a_silent_stream_has_heartbeats(stream: OldStream) -> None:
-    assert stream.line() == ": keep-alive"
+    assert stream.read_line() == ": keep-alive"
 
 
 def test_a_key_has_so_many_streams_over_all_workers(bridged: GatewayProcess) -> None:

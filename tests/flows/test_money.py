@@ -22,7 +22,7 @@ from support.spending import (
     STREAMED,
     TOKEN_NUSD,
     TOOLS,
-    Told,
+    PaymentResult,
     at_once,
     pay,
     sent_to,
@@ -280,7 +280,7 @@ def test_a_stream_that_outgrows_its_budget_ends_with_a_typed_error(gateway: Loca
     limit(gateway, 0.05)
     told = pay(gateway, "endless", "greedy:4000 gap:0.001", stream=True)
     assert told.status == 200 and b"budget_exhausted_mid_stream" in told.body and b"[DONE]" not in told.body
-    assert not mint.calls[0].told
+    assert not mint.calls[0].usage_sent
     (row,) = usage_of(gateway)
     # The provider bills what it wrote until then: as far as it was reserved, so does the gateway.
     assert (row.finish, row.cost_nusd) == ("error", 164 * TOKEN_NUSD)
@@ -347,7 +347,7 @@ def test_refused_messages_show_it_in_their_own_words_too(own_gateway: LocalGatew
 
 def test_slots_come_back_whatever_becomes_of_a_request(own_gateway: LocalGateway, mint: FakeUpstream) -> None:
     set_rate(own_gateway, "key", "*", "concurrency", 3)
-    told: list[Told] = at_once(6, lambda number: pay(own_gateway, f"s{number}", "wait:0.3"))
+    told: list[PaymentResult] = at_once(6, lambda number: pay(own_gateway, f"s{number}", "wait:0.3"))
     assert sorted(one.status for one in told) == [200] * 3 + [429] * 3
     gevent.sleep(0.1)
     assert own_gateway.services.billing.settlements.rates.running() == 0

@@ -43,10 +43,10 @@ def test_an_application_gets_in_and_stays_until_it_leaves(gateway: Tenant, app: 
     assert again.headers["pragma"] == "no-cache"
     fresh = again.json()
     assert ping(gateway.address, fresh["access_token"]) == 200
-    left = app.ask("/oauth/revoke", token=fresh["refresh_token"], token_type_hint="refresh_token")
+    left = app.post("/oauth/revoke", token=fresh["refresh_token"], token_type_hint="refresh_token")
     assert left.status_code == 200
     assert {ping(gateway.address, one["access_token"]) for one in (tokens, fresh)} == {401}
-    assert app.ask("/oauth/revoke", token="llmgrt_nobody").status_code == 200
+    assert app.post("/oauth/revoke", token="llmgrt_nobody").status_code == 200
     assert app.refresh(fresh["refresh_token"]).json()["error"] == "invalid_grant"
 
 
@@ -205,7 +205,7 @@ def test_the_token_endpoint_says_what_is_wrong_and_the_code_stays_good(
     app: App, person: Person, more: dict, status: int, error: str
 ) -> None:
     code = parameters(person.decide(app.address()))["code"]
-    wrong = app.ask(**{"grant_type": "authorization_code", "code": code, "redirect_uri": BACK,
+    wrong = app.post(**{"grant_type": "authorization_code", "code": code, "redirect_uri": BACK,
                        "code_verifier": app.verifier, **more})  # fmt: skip
     assert (wrong.status_code, wrong.json()["error"]) == (status, error)
     assert code not in wrong.text and app.verifier not in wrong.text and "no-store" in wrong.headers["cache-control"]
@@ -252,7 +252,7 @@ def test_the_key_gets_tokens_by_client_credentials(gateway: Tenant, person: Pers
     customer = services.management.create_key(draft, Limits(), actor="test").token
     only = web.post(f"{gateway.address}/oauth/token", data=asked | {"client_secret": customer})
     assert (only.status_code, only.json()["error"]) == (401, "invalid_client")
-    assert App(gateway.address).ask(grant_type="client_credentials").json()["error"] == "invalid_client"
+    assert App(gateway.address).post(grant_type="client_credentials").json()["error"] == "invalid_client"
 
 
 def test_a_client_that_registers_with_a_key_has_tokens_of_it_until_it_is_rolled(
@@ -299,8 +299,8 @@ def test_broken_bodies_are_reported_as_such(gateway: Tenant, person: Person) -> 
 
 def test_authorizations_and_revocations_are_in_the_audit_log(gateway: Tenant, app: App, person: Person) -> None:
     tokens = app.connect(person)
-    app.ask("/oauth/revoke", token=tokens["access_token"])
-    app.ask("/oauth/revoke", token=tokens["refresh_token"])
+    app.post("/oauth/revoke", token=tokens["access_token"])
+    app.post("/oauth/revoke", token=tokens["refresh_token"])
     told = audit.list_entries(gateway.services.store.database, gateway.organization_id)
     actions = [one.action for one in told if one.action.startswith("oauth.")]
     assert actions == ["oauth.revoke", "oauth.revoke_token", "oauth.grant"]

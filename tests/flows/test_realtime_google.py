@@ -138,7 +138,7 @@ def test_a_caller_who_wants_text_gets_the_transcript_alone(gateway, fake) -> Non
 
 
 def test_speech_is_transcribed_and_answered_without_a_request_for_a_response(gateway, fake) -> None:
-    fake.turns = [Turn("Hi Ada.", heard="I am Ada.")]
+    fake.turns = [Turn("Hi Ada.", transcript="I am Ada.")]
     with talk(gateway) as caller:
         caller.session.session.update(
             session={"type": "realtime", "audio": {"input": {"transcription": {"model": MODEL}}}}

@@ -339,7 +339,7 @@ def test_a_name_and_address_may_come_from_userinfo(
     assert browser.sign_in("linking").status_code == 303
     me = browser.me()
     assert me is not None and me["user"]["email"] == alice.email
-    assert "/userinfo" in provider.asked
+    assert "/userinfo" in provider.requested_paths
 
 
 def test_no_secret_reaches_the_browser_or_the_audit_log(

@@ -8,14 +8,14 @@ import gevent
 import pytest
 from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess, Start
-from support.spending import TOKEN_NUSD, Told, at_once, pay, query, reserved_nusd, until
+from support.spending import TOKEN_NUSD, PaymentResult, at_once, pay, query, reserved_nusd, until
 from support.worker_kills import kill_by_chance
 
 WORKERS, CALLERS = 3, 12
 ROWS = "SELECT label, finish, cost_nusd, output FROM usage"
 
 
-def load(gateway: GatewayProcess, stopping: list[bool], told: dict[str, Told]) -> None:
+def load(gateway: GatewayProcess, stopping: list[bool], told: dict[str, PaymentResult]) -> None:
     """Run callers that continue after any error, with streams and whole answers mixed at random.
 
     Each result is stored under the mark of its call."""
@@ -35,7 +35,7 @@ def load(gateway: GatewayProcess, stopping: list[bool], told: dict[str, Told]) -
     at_once(CALLERS, caller, 900)
 
 
-def is_whole(one: Told) -> bool:
+def is_whole(one: PaymentResult) -> bool:
     return one.status == 200 and (not isinstance(one.body, bytes) or one.body.endswith(b"data: [DONE]\n\n"))
 
 
@@ -43,7 +43,7 @@ def is_whole(one: Told) -> bool:
 def test_a_killed_worker_loses_and_doubles_nothing(start: Start, mint: FakeUpstream, rounds: int) -> None:
     gateway = start(workers=WORKERS, GATEWAY_BOOTSTRAP_CREDITS_USD="100000")
     stopping: list[bool] = []
-    told: dict[str, Told] = {}
+    told: dict[str, PaymentResult] = {}
     running = gevent.spawn(load, gateway, stopping, told)
     kill_by_chance(gateway, rounds, WORKERS)
     stopping.append(True)

@@ -11,7 +11,7 @@ import gevent
 import pytest
 from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess, Start
-from support.spending import TOKEN_NUSD, Told, at_once, pay, query, reserved_nusd, until
+from support.spending import TOKEN_NUSD, PaymentResult, at_once, pay, query, reserved_nusd, until
 from support.worker_kills import kill_by_chance
 
 WORKERS, CALLERS = 3, 8
@@ -19,7 +19,9 @@ APPS = ("agent-a", "agent-b")
 Json = dict[str, Any]
 
 
-def call_tool(gateway: GatewayProcess, tool: str, key: str, mark: str = "", source: str = "", **arguments: Any) -> Told:
+def call_tool(
+    gateway: GatewayProcess, tool: str, key: str, mark: str = "", source: str = "", **arguments: Any
+) -> PaymentResult:
     """Call a tool over a separate connection; the status is 0 when the connection broke."""
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "Accept": "application/json"}
     headers |= {"x-request-id": mark, "x-source": source} if mark else {}
@@ -30,13 +32,13 @@ def call_tool(gateway: GatewayProcess, tool: str, key: str, mark: str = "", sour
         answer = connection.getresponse()
         told = json.loads(answer.read())
     except (OSError, http.client.HTTPException):
-        return Told(0)
+        return PaymentResult(0)
     finally:
         connection.close()
-    return Told(answer.status, "error" if told.get("result", {}).get("isError") else "", told.get("result"))
+    return PaymentResult(answer.status, "error" if told.get("result", {}).get("isError") else "", told.get("result"))
 
 
-def load(gateway: GatewayProcess, keys: list[str], stopping: list[bool], told: dict[str, Told]) -> None:
+def load(gateway: GatewayProcess, keys: list[str], stopping: list[bool], told: dict[str, PaymentResult]) -> None:
     """Run callers that chat by the tool and over `/v1`, with either key, and continue after any error.
 
     Each result is stored under the mark of its call, which begins with its app and its key's number."""
@@ -75,7 +77,7 @@ def test_reports_equal_the_upstreams_own_log(start: Start, mint: FakeUpstream, r
     made = gateway.manage("keys", "create", "--description", "theirs", "--member", added["id"]).split()
     theirs = next(word for word in made if word.startswith("llmgtwy_"))
     stopping: list[bool] = []
-    told: dict[str, Told] = {}
+    told: dict[str, PaymentResult] = {}
     running = gevent.spawn(load, gateway, [gateway.key, theirs], stopping, told)
     kill_by_chance(gateway, rounds, WORKERS)
     stopping.append(True)

@@ -66,15 +66,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"])).decode()
-        given = dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
+        parameters = dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
         if (self.headers.get("x-clickhouse-user"), self.headers.get("x-clickhouse-key")) != self.server.account:
             return self.refuse(403, REFUSED_USER, "Authentication failed")
-        params = {name[6:]: given.pop(name) for name in list(given) if name.startswith("param_")}
-        database = given.pop("database")
-        sql = given.pop("query", "")
-        token = given.pop(TOKEN, "")
-        if given != SETTINGS:
-            return self.refuse(404, UNKNOWN_SETTING, f"Unknown settings {given}")
+        params = {name[6:]: parameters.pop(name) for name in list(parameters) if name.startswith("param_")}
+        database = parameters.pop("database")
+        sql = parameters.pop("query", "")
+        token = parameters.pop(TOKEN, "")
+        if parameters != SETTINGS:
+            return self.refuse(404, UNKNOWN_SETTING, f"Unknown settings {parameters}")
         fault = self.server.engine.fault() if sql.startswith("INSERT") else ""
         if fault == "refuse":
             return self.refuse(500, MEMORY, "Memory limit exceeded")

@@ -45,16 +45,16 @@ class Site:
         documents = Documents(self.database)
         return UsageSink(self.database, documents, self.clock, self.states, client, self.table, batch_rows)
 
-    def add(self, count: int, ago_us: int = LAG_US, **given: Any) -> None:
+    def add(self, count: int, ago_us: int = LAG_US, **values: Any) -> None:
         """Post rows of requests up to two days old."""
         now_us = self.clock.now_us()
         insert_rows(
-            self.database, *(self.row(now_us - ago_us - self.dice.randrange(SECOND_US), **given) for _ in range(count))
+            self.database, *(self.row(now_us - ago_us - self.dice.randrange(SECOND_US), **values) for _ in range(count))
         )
 
-    def row(self, posted_us: int, **given: Any) -> Any:
+    def row(self, posted_us: int, **values: Any) -> Any:
         at_us = posted_us - self.dice.randrange(2 * DAY_US)
-        return random_row(self.dice, at_us, **{"posted_at": posted_us, **given})
+        return random_row(self.dice, at_us, **{"posted_at": posted_us, **values})
 
     def deliver(self) -> None:
         self.sink.run(forever)

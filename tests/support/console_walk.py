@@ -131,27 +131,27 @@ class FormParser(HTMLParser):
         self._select = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
+        attributes = {name: value or "" for name, value in attrs}
         if tag == "form":
-            self._form = {"action": given.get("action", ""), "fields": {}, "buttons": []}
-            if given.get("method", "").lower() == "post":
+            self._form = {"action": attributes.get("action", ""), "fields": {}, "buttons": []}
+            if attributes.get("method", "").lower() == "post":
                 self.forms.append(self._form)
         if self._form is None:
             return
-        name = given.get("name", "")
+        name = attributes.get("name", "")
         fields = self._form["fields"]
         if tag == "button" and name:
-            self._form["buttons"].append((name, given.get("value", "")))
-        elif tag == "input" and name and given.get("type") not in ("checkbox", "radio"):
-            fields[name] = given.get("value") or NAMED.get(name, SAMPLES.get(given.get("type", ""), "Sample"))
-        elif tag == "input" and "checked" in given:
-            fields[name] = given.get("value", "on")
+            self._form["buttons"].append((name, attributes.get("value", "")))
+        elif tag == "input" and name and attributes.get("type") not in ("checkbox", "radio"):
+            fields[name] = attributes.get("value") or NAMED.get(name, SAMPLES.get(attributes.get("type", ""), "Sample"))
+        elif tag == "input" and "checked" in attributes:
+            fields[name] = attributes.get("value", "on")
         elif tag == "textarea" and name:
             fields[name] = NAMED.get(name, "Sample")
         elif tag == "select":
             self._select = name
-        elif tag == "option" and self._select and (self._select not in fields or "selected" in given):
-            fields[self._select] = given.get("value", "")
+        elif tag == "option" and self._select and (self._select not in fields or "selected" in attributes):
+            fields[self._select] = attributes.get("value", "")
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "form":

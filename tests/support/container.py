@@ -22,15 +22,15 @@ class Stage:
     name: str
     steps: list[tuple[str, str]] = field(default_factory=list)
 
-    def last(self, word: str) -> str:
+    def last(self, keyword: str) -> str:
         """Return the rest of the last instruction with this keyword."""
-        return [rest for known, rest in self.steps if known == word][-1]
+        return [rest for known, rest in self.steps if known == keyword][-1]
 
     @property
     def environment(self) -> dict[str, str]:
         found: dict[str, str] = {}
-        for word, rest in self.steps:
-            if word == "ENV":
+        for keyword, rest in self.steps:
+            if keyword == "ENV":
                 found |= dict(pair.split("=", 1) for pair in shlex.split(rest))
         return found
 
@@ -48,16 +48,16 @@ def read_stages() -> list[Stage]:
     """Return the stages of deploy/Dockerfile."""
     text = re.sub(r"^\s*#.*\n", "", FILE.read_text(), flags=re.M).replace("\\\n", " ")
     stages: list[Stage] = []
-    given: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     for line in filter(None, (line.strip() for line in text.splitlines())):
-        word, rest = line.split(None, 1)
-        if word == "FROM":
+        keyword, rest = line.split(None, 1)
+        if keyword == "FROM":
             base, _, name = rest.partition(" AS ")
-            stages.append(Stage(string.Template(base).substitute(given), name))
+            stages.append(Stage(string.Template(base).substitute(arguments), name))
         elif stages:
-            stages[-1].steps.append((word, " ".join(rest.split())))
+            stages[-1].steps.append((keyword, " ".join(rest.split())))
         else:
-            given |= dict([rest.split("=", 1)])
+            arguments |= dict([rest.split("=", 1)])
     return stages
 
 
@@ -79,15 +79,15 @@ class Image:
     def build(self) -> None:
         """Run every step, in order."""
         ignored = shutil.ignore_patterns(*(ROOT / ".dockerignore").read_text().replace("**/", "").split())
-        for word, rest in self.stage.steps:
-            if word == "WORKDIR":
+        for keyword, rest in self.stage.steps:
+            if keyword == "WORKDIR":
                 self._inside = self.place(rest)
                 self._inside.mkdir(parents=True)
-            elif word == "COPY":
+            elif keyword == "COPY":
                 *sources, target = rest.split()
                 for source in sources:
                     self._copy(ROOT / source, self._inside / target, ignored)
-            elif word == "RUN":
+            elif keyword == "RUN":
                 done = subprocess.run(
                     ["sh", "-ec", self.translate(rest)],
                     cwd=self._inside,
@@ -97,7 +97,7 @@ class Image:
                 )
                 assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
             else:
-                raise AssertionError(f"no handler for {word}")
+                raise AssertionError(f"no handler for {keyword}")
 
     def _copy(self, source: Path, target: Path, ignored: object) -> None:
         if source.is_dir():

@@ -25,13 +25,13 @@ def add_demo_providers(gateway: LocalGateway, actor: str) -> None:
     """Add provider keys, of which one was rejected, a custom provider, and outcomes of the last hour."""
     management = gateway.services.management
     organization = gateway.organization_id
-    made = [management.provider_keys.add(organization, draft, actor=actor) for draft in KEYS]
+    provider_keys = [management.provider_keys.add(organization, draft, actor=actor) for draft in KEYS]
     management.custom_providers.add(organization, "acme-llm", "https://llm.acme.example/v1", MODELS, actor=actor)
     stores = gateway.services.store.database, gateway.services.store.control
     update_project(*stores, gateway.project_id, ProjectChange(mode="hybrid"), actor=actor)
     health = gateway.services.routing.health
     catalogue = gateway.services.routing.catalogue.current()
-    health.cooldowns.trip(f"anthropic#{made[-1].id}", "refused", None, organization)
+    health.cooldowns.trip(f"anthropic#{provider_keys[-1].id}", "refused", None, organization)
     dice = random.Random(11)
     _, tick = health.tick()
     now = tick // TICKS_A_MINUTE

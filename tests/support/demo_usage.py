@@ -42,12 +42,12 @@ def add_demo_usage(gateway: LocalGateway, a_day: int = 60) -> str:
     organization = gateway.organization_id
     project = create_project(*stores, organization, "Customer service", actor="test")
     dice = random.Random(7)
-    made = []
+    key_weights = []
     for (description, limit, _), email in zip(KEYS, PEOPLE, strict=True):
         member = add_member(*stores, organization, email, "developer", actor="test")
         limits = Limits(limit * NANO if limit else None)
         draft = keys.Draft(project.id, member.id, description)
-        made.append((services.management.create_key(draft, limits, actor=member.user_id).info, member))
+        key_weights.append((services.management.create_key(draft, limits, actor=member.user_id).info, member))
     now = services.clock.now_us()
     rows = []
     for day in range(DAYS):
@@ -55,7 +55,7 @@ def add_demo_usage(gateway: LocalGateway, a_day: int = 60) -> str:
         for _ in range(round(a_day * busy)):
             at = now - day * DAY_US - dice.randrange(1, 20 * HOUR_US)
             model, provider, dollars, _ = dice.choices(MODELS, [one[3] for one in MODELS])[0]
-            key, member = dice.choices(made, [one[2] for one in KEYS])[0]
+            key, member = dice.choices(key_weights, [one[2] for one in KEYS])[0]
             failed = dice.random() < 0.02
             cost = 0 if failed else round(dollars * dice.lognormvariate(0, 0.7) * 12 * NANO)
             values: dict[str, Any] = {
@@ -94,10 +94,14 @@ def add_demo_usage(gateway: LocalGateway, a_day: int = 60) -> str:
                 )
             )
     database = services.store.database
-    for key, _ in made:
+    for key, _ in key_weights:
         spent = sum(row.cost_nusd for row in rows if row.api_key == raw_id(key.id))
-        given = (spent, budget_id(key.id, TOTAL))
-        database.write(lambda given=given: database.execute("UPDATE budget SET settled_nusd = ? WHERE id = ?", given))
+        parameters = (spent, budget_id(key.id, TOTAL))
+        database.write(
+            lambda parameters=parameters: database.execute(
+                "UPDATE budget SET settled_nusd = ? WHERE id = ?", parameters
+            )
+        )
     insert_rows(services.store.database, *sorted(rows, key=lambda row: row.at))
     services.billing.rollups.catch_up()
     members = list_members(services.store.database, organization)

@@ -27,7 +27,7 @@ class Row:
 
     name: str
     way: str
-    asked: int
+    requests: int
     good: int
     added_ms: float
     worst_ms: float
@@ -43,10 +43,10 @@ class Report:
         return "\n".join([head, *(self._line(row) for row in self.rows)])
 
     def _line(self, row: Row) -> str:
-        direct = "-" if row.direct is None else f"{100 * row.direct / row.asked:.1f}%"
+        direct = "-" if row.direct is None else f"{100 * row.direct / row.requests:.1f}%"
         added = "-" if math.isnan(row.added_ms) else f"{row.added_ms:.0f} ms"
         return (
-            f"{row.name:<54}{row.way:<10}{100 * row.good / row.asked:>8.1f}%{direct:>9}"
+            f"{row.name:<54}{row.way:<10}{100 * row.good / row.requests:>8.1f}%{direct:>9}"
             f"{added:>10}{row.worst_ms:>7.0f} ms"
         )
 
@@ -77,11 +77,11 @@ class Direct(NamedTuple):
     key: str = "any"
 
 
-def ask(asked: DrilledGateway, stream: bool, http: httpx.Client, **more: Any) -> str:
+def send_chat(gateway: DrilledGateway, stream: bool, http: httpx.Client, **more: Any) -> str:
     """Send a request. Return "" for a complete answer, otherwise the error. `more` are further members of the body."""
-    headers = {"Authorization": f"Bearer {asked.key}"}
+    headers = {"Authorization": f"Bearer {gateway.key}"}
     try:
-        answer = http.post(f"{asked.url}/chat/completions", json={**BODY, "stream": stream, **more}, headers=headers)
+        answer = http.post(f"{gateway.url}/chat/completions", json={**BODY, "stream": stream, **more}, headers=headers)
     except httpx.HTTPError as error:
         return repr(error)
     if answer.status_code != 200:
@@ -98,9 +98,9 @@ def judge(text: str) -> str:
     lines = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
     said = "".join(
         (choice["delta"].get("content") or "")
-        for line in lines
-        if line.startswith("{")
-        for choice in json.loads(line).get("choices", ())
+        for data in lines
+        if data.startswith("{")
+        for choice in json.loads(data).get("choices", ())
     )
     if lines and lines[-1] == "[DONE]":
         return "" if said == "Hello." else f"passed for whole: {said!r}"
@@ -108,7 +108,7 @@ def judge(text: str) -> str:
 
 
 def drill(
-    asked: DrilledGateway, stream: bool, requests: int = 24, together: int = 4, timeout_s: float = 20, **more: Any
+    gateway: DrilledGateway, stream: bool, requests: int = 24, together: int = 4, timeout_s: float = 20, **more: Any
 ) -> Tally:
     """Send a number of requests, `together` at a time; `more` as in `ask`."""
     tally = Tally()
@@ -116,7 +116,7 @@ def drill(
     def run(http: httpx.Client) -> None:
         for _ in range(requests // together):
             began = time.monotonic()
-            problem = ask(asked, stream, http, **more)
+            problem = send_chat(gateway, stream, http, **more)
             if problem:
                 tally.bad.append(problem)
             else:

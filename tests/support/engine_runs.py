@@ -47,7 +47,7 @@ class Books:
     marked: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, Any]] = []
+        self.calls: list[tuple[str, Any]] = []
         self.output_cap: int | None = None
         self.checked_length = 1 << 40
         self.terms = SimpleNamespace(request="r", billing_identity=SimpleNamespace(project="p"))
@@ -56,30 +56,30 @@ class Books:
         self.refuse: GatewayError | None = None
         self.short: GatewayError | None = None
 
-    def words(self) -> list[str]:
-        return [word for word, _ in self.told]
+    def call_names(self) -> list[str]:
+        return [name for name, _ in self.calls]
 
     # The settlement.
 
-    def begin(self, number: int, target: Target, ask: Any = None, *, patient: bool = True) -> None:
+    def begin(self, number: int, target: Target, bound: Any = None, *, patient: bool = True) -> None:
         if target.credential.ident in self.broke:
             raise self.broke[target.credential.ident]
-        self.told.append(("begin", target.provider.id))
+        self.calls.append(("begin", target.provider.id))
 
     def settle(self, attempt: Attempt) -> None:
-        self.told.append(("settle", attempt))
+        self.calls.append(("settle", attempt))
         if self.refuse is not None:
             raise self.refuse
 
     def failed(self, attempt: Attempt, *more: Any) -> GatewayError | None:
-        self.told.append(("failed", attempt))
+        self.calls.append(("failed", attempt))
         return self.short
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """Record every other call: abandon, unused, keep, close, grow …"""
         if name.startswith("_"):
             raise AttributeError(name)
-        return lambda *given, **named: self.told.append((name, given[0] if given else None))
+        return lambda *given, **named: self.calls.append((name, given[0] if given else None))
 
 
 class Planned(Books):
@@ -90,7 +90,7 @@ class Planned(Books):
 
     def __init__(self, books: Books) -> None:
         super().__init__()
-        self.told, self._books = books.told, books
+        self.calls, self._books = books.calls, books
 
     def patience_s(self, target: Target, request: Request, first_byte_s: float) -> float:
         return first_byte_s
@@ -99,7 +99,7 @@ class Planned(Books):
         return target.provider.id in self._books.shut
 
     def failed(self, attempt: Attempt, *more: Any) -> None:
-        self.told.append(("planner failed", attempt.target.provider.id))
+        self.calls.append(("planner failed", attempt.target.provider.id))
 
 
 class Answering:
@@ -170,7 +170,7 @@ def make_run(
         "clock": clock,
         "deadline": clock.monotonic() + DEADLINE_S,
         "settings": RunSettings(TIMEOUTS, drain_s, 4096),
-        "decisions": SimpleNamespace(keep=lambda *given: books.told.append(("decision", given[-1]))),
+        "decisions": SimpleNamespace(keep=lambda *given: books.calls.append(("decision", given[-1]))),
         "reading_on": ReadingOn(),
     }
     return Run(**(fields | more))

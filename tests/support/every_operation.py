@@ -73,7 +73,7 @@ class Step:
 
 
 @dataclass
-class Taken:
+class RecordedResponse:
     """A completed step: the request and the response; `audit` are the actions of the audit log after it, newest
     first."""
 
@@ -94,18 +94,18 @@ class Taken:
         return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
 
 
-def ask(path: str, body: Any = None, **more: Any) -> Step:
+def send(path: str, body: Any = None, **more: Any) -> Step:
     """Return a step that a program calls with its API key."""
     return Step("GET" if body is None else "POST", path, body, access="key", **more)
 
 
 def both(path: str, body: Json, **more: Any) -> Iterator[Step]:
     """Return the steps for a complete answer and a stream."""
-    yield ask(path, body, **more)
-    yield ask(path, {**body, "stream": True})
+    yield send(path, body, **more)
+    yield send(path, {**body, "stream": True})
 
 
-def heard(path: str) -> Iterator[Step]:
+def audio(path: str) -> Iterator[Step]:
     form = {"model": "sandbox-transcribe", "file": ("hello.wav", write_wav())}
     yield Step("POST", path, access="key", form=form)
     yield Step("POST", path, access="key", form={**form, "stream": "true"})
@@ -116,7 +116,7 @@ def models_of(prefix: str) -> Iterator[Step]:
     yield Step("POST", f"{prefix}/language-model", body, access="key", headers=AI_HEADERS)
     streamed = {**AI_HEADERS, "ai-language-model-streaming": "true"}
     yield Step("POST", f"{prefix}/language-model", body, access="key", headers=streamed)
-    yield ask(f"{prefix}/config")
+    yield send(f"{prefix}/config")
 
 
 def gemini_of(prefix: str) -> Iterator[Step]:
@@ -130,27 +130,27 @@ def gemini_of(prefix: str) -> Iterator[Step]:
         "batchEmbedContents": ("sandbox-embed", {"requests": [{"content": content}]}),
     }
     for method, (model, body) in bodies.items():
-        yield ask(f"{prefix}/models/{model}:{method}", body, of=f"{prefix}/models/{{model}}:{method}")
+        yield send(f"{prefix}/models/{model}:{method}", body, of=f"{prefix}/models/{{model}}:{method}")
     events = f"{prefix}/models/sandbox-echo:streamGenerateContent"
-    yield ask(
+    yield send(
         events, bodies["generateContent"][1], query="?alt=sse", of=f"{prefix}/models/{{model}}:streamGenerateContent"
     )
 
 
 MODELS = (
-    ask(
+    send(
         "/v1/chat/completions",
         {"model": "sandbox-echo", "messages": HELLO, "metadata": {"session_id": "session-of-an-agent"}},
     ),
     *both("/v1/chat/completions", {"model": "sandbox-echo", "messages": HELLO}, save={"log_id": "metadata.log_id"}),
     *both("/v1/completions", {"model": "sandbox-echo", "prompt": "Once upon"}),
-    ask("/v1/embeddings", {"model": "sandbox-embed", "input": "Hello!", "dimensions": 8}),
+    send("/v1/embeddings", {"model": "sandbox-embed", "input": "Hello!", "dimensions": 8}),
     *both("/v1/images/generations", {"model": "sandbox-image", "prompt": "A red square"}),
     *both("/v1/images/edits", {"model": "sandbox-image", "prompt": "Make it blue", "images": [{"image_url": PNG}]}),
-    ask("/v1/rerank", {"model": "sandbox-rerank", "query": "tea", "documents": ["Green tea", "A spade"]}),
-    ask("/v1/moderations", {"model": "sandbox-moderate", "input": "Hello!"}),
-    ask("/v1/ocr", {"model": "sandbox-read", "document": {"type": "image_url", "image_url": PNG}}),
-    ask(
+    send("/v1/rerank", {"model": "sandbox-rerank", "query": "tea", "documents": ["Green tea", "A spade"]}),
+    send("/v1/moderations", {"model": "sandbox-moderate", "input": "Hello!"}),
+    send("/v1/ocr", {"model": "sandbox-read", "document": {"type": "image_url", "image_url": PNG}}),
+    send(
         "/v1/systemone",
         {
             "model": "sandbox-decide",
@@ -158,43 +158,43 @@ MODELS = (
             "questions": {"next": {"type": "noul", "instructions": "Is it time for tea?"}},
         },
     ),
-    ask("/v1/audio/speech", {"model": "sandbox-speak", "input": "Hello!", "voice": "calm", "response_format": "wav"}),
-    ask("/v1/audio/speech", {"model": "sandbox-speak", "input": "Hello!", "voice": "calm", "stream_format": "sse"}),
-    *heard("/v1/audio/transcriptions"),
-    *heard("/v1/audio/translations"),
-    ask("/v1/realtime/client_secrets", {"session": {"type": "realtime", "model": "sandbox-realtime"}}),
-    ask("/v1/realtime", query="model=sandbox-realtime", status=426),
-    ask("/v1/videos", {"model": "sandbox-film", "prompt": "[[sandbox: takes=3600]]"}, save={"video_id": "id"}),
+    send("/v1/audio/speech", {"model": "sandbox-speak", "input": "Hello!", "voice": "calm", "response_format": "wav"}),
+    send("/v1/audio/speech", {"model": "sandbox-speak", "input": "Hello!", "voice": "calm", "stream_format": "sse"}),
+    *audio("/v1/audio/transcriptions"),
+    *audio("/v1/audio/translations"),
+    send("/v1/realtime/client_secrets", {"session": {"type": "realtime", "model": "sandbox-realtime"}}),
+    send("/v1/realtime", query="model=sandbox-realtime", status=426),
+    send("/v1/videos", {"model": "sandbox-film", "prompt": "[[sandbox: takes=3600]]"}, save={"video_id": "id"}),
     Step("POST", "/v1/videos", access="key", form={"model": "sandbox-film", "prompt": "A kettle boils."}),
-    ask("/v1/videos", query="limit=1"),
-    ask("/v1/videos/{video_id}"),
-    ask("/v1/videos/{video_id}/content", status=409),
-    ask("/v1/videos/logs/{log_id}/content", status=404),
+    send("/v1/videos", query="limit=1"),
+    send("/v1/videos/{video_id}"),
+    send("/v1/videos/{video_id}/content", status=409),
+    send("/v1/videos/logs/{log_id}/content", status=404),
     Step("DELETE", "/v1/videos/{video_id}", access="key"),
-    ask("/v1/models", query="mapped=true"),
-    ask("/v1/models/{model}"),
-    ask("/v1/route/explain", {"model": "sandbox-echo", "messages": HELLO}),
-    ask("/v1/route/explain/{log_id}"),
-    ask("/v1/key"),
-    ask("/v1/credits"),
+    send("/v1/models", query="mapped=true"),
+    send("/v1/models/{model}"),
+    send("/v1/route/explain", {"model": "sandbox-echo", "messages": HELLO}),
+    send("/v1/route/explain/{log_id}"),
+    send("/v1/key"),
+    send("/v1/credits"),
     *both("/v1/messages", {"model": "sandbox-echo", "max_tokens": 100, "messages": HELLO}),
-    ask("/v1/messages/count_tokens", {"model": "sandbox-echo", "messages": HELLO}),
+    send("/v1/messages/count_tokens", {"model": "sandbox-echo", "messages": HELLO}),
     *gemini_of("/v1beta"),
     *gemini_of("/v1"),
-    ask("/v1beta/models"),
-    ask("/v1beta/models/sandbox-echo", of="/v1beta/models/{model}"),
+    send("/v1beta/models"),
+    send("/v1beta/models/sandbox-echo", of="/v1beta/models/{model}"),
     *both("/v1/responses", {"model": "sandbox-echo", "input": "Hello!"}, save={"response_id": "id"}),
-    ask("/v1/responses", status=405),
-    ask("/v1/responses/compact", {"model": "sandbox-echo", "input": "Hello!"}),
-    ask("/v1/responses/input_tokens", {"model": "sandbox-echo", "input": "Hello!"}),
+    send("/v1/responses", status=405),
+    send("/v1/responses/compact", {"model": "sandbox-echo", "input": "Hello!"}),
+    send("/v1/responses/input_tokens", {"model": "sandbox-echo", "input": "Hello!"}),
     Step("GET", "/v1/responses", access="key", status=405),
-    ask("/v1/responses/{response_id}"),
-    ask("/v1/responses/{response_id}/input_items"),
+    send("/v1/responses/{response_id}"),
+    send("/v1/responses/{response_id}/input_items"),
     Step("POST", "/v1/responses/{response_id}/cancel", access="key", status=400),
     Step("DELETE", "/v1/responses/{response_id}", access="key"),
     *(step for prefix in ("/v1/ai", "/v3/ai", "/v4/ai") for step in models_of(prefix)),
     Step("GET", "/mcp", access="none", headers={"Accept": "application/json"}),
-    ask("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
+    send("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
     *(Step(method, "/mcp", access="key", status=405) for method in ("DELETE", "PUT", "PATCH")),
 )
 SERVICE = tuple(
@@ -507,11 +507,11 @@ class Tour:
         self.known: dict[str, str] = {"password": password, "model": "sandbox-echo"}
         self._web = requests.Session()
 
-    def walk(self) -> Iterator[Taken]:
+    def walk(self) -> Iterator[RecordedResponse]:
         for step in STEPS:
             yield self.take(step)
 
-    def take(self, step: Step) -> Taken:
+    def take(self, step: Step) -> RecordedResponse:
         """Run a step. AssertionError for an unexpected response."""
         if "{one_time}" in str(step.body):
             secret = base64.b32decode(self.known["factor"] + "=" * (-len(self.known["factor"]) % 8))
@@ -528,10 +528,12 @@ class Tour:
         )
         assert answer.status_code == step.status, f"{step.operation}: {answer.status_code} {answer.text[:1000]}"
         media = answer.headers.get("Content-Type", "").partition(";")[0]
-        taken = Taken(step, sent or {name: "…" for name in step.form} or None, step.status, media, answer.content)
+        response = RecordedResponse(
+            step, sent or {name: "…" for name in step.form} or None, step.status, media, answer.content
+        )
         for name, where in step.save.items():
             self.known[name] = str(_look_up(json.loads(answer.content), where))
-        return taken
+        return response
 
     def _fill(self, value: Any) -> Any:
         if isinstance(value, str):

@@ -9,7 +9,7 @@ class Fickle:
     def __init__(self, database):
         self._database = database
         self.away = False
-        self.lose_answers = self.asked = 0
+        self.lose_answers = self.attempts = 0
 
     def write(self, work):
         return self._attempt(self._database.write, work)
@@ -18,7 +18,7 @@ class Fickle:
         self._attempt(self._database.write_together, changes)
 
     def _attempt(self, write, work):
-        self.asked += 1
+        self.attempts += 1
         if self.away:
             raise errors.Unavailable()
         result = write(work)

@@ -44,32 +44,32 @@ def open_nodes(
 class LoadResult:
     """Results of requests as (time, error), with "" for a complete answer."""
 
-    told: list[tuple[float, str]] = field(default_factory=list)
+    results: list[tuple[float, str]] = field(default_factory=list)
 
     def between(self, start: float, end: float) -> "LoadResult":
-        return LoadResult([one for one in self.told if start <= one[0] < end])
+        return LoadResult([one for one in self.results if start <= one[0] < end])
 
     @property
     def good(self) -> int:
-        return sum(not text for _, text in self.told)
+        return sum(not text for _, text in self.results)
 
     @property
     def share(self) -> str:
-        return f"{100 * self.good / len(self.told):.1f} % of {len(self.told)}" if self.told else "none asked"
+        return f"{100 * self.good / len(self.results):.1f} % of {len(self.results)}" if self.results else "none asked"
 
     def failures(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        for _, text in self.told:
+        for _, text in self.results:
             if text:
                 found[text] = found.get(text, 0) + 1
         return found
 
     def recovered_s(self, since: float) -> float:
         """Return the seconds from `since` to the last failure after it."""
-        return max((when - since for when, text in self.told if text and when >= since), default=0.0)
+        return max((when - since for when, text in self.results if text and when >= since), default=0.0)
 
 
-def ask(address: str, key: str, http: httpx.Client) -> str:
+def send_chat(address: str, key: str, http: httpx.Client) -> str:
     """Send a request. Return "" for a complete answer, otherwise status and code, or the error of the connection."""
     try:
         answer = http.post(
@@ -87,18 +87,18 @@ def ask(address: str, key: str, http: httpx.Client) -> str:
 @contextmanager
 def callers(address: str, key: str, count: int = 4, pause_s: float = 0.05) -> Iterator[LoadResult]:
     """Run `count` callers that send requests until the block ends."""
-    asked, stop = LoadResult(), []
+    load, stop = LoadResult(), []
 
     def run() -> None:
         with httpx.Client(timeout=60) as http:
             while not stop:
                 began = time.monotonic()
-                asked.told.append((began, ask(address, key, http)))
+                load.results.append((began, send_chat(address, key, http)))
                 gevent.sleep(pause_s)
 
     running = [gevent.spawn(run) for _ in range(count)]
     try:
-        yield asked
+        yield load
     finally:
         stop.append(True)
         gevent.joinall(running, timeout=30)
@@ -128,8 +128,8 @@ def log_line(node: GatewayProcess, pattern: str) -> str:
     no line does."""
     for line in node.log().splitlines():
         if re.search(pattern, line):
-            told = re.sub(r"^\S+ \S+ (\[\d+\] )?|^\[[^]]*\] \[\d+\] ", "", line).replace("|", "/")
-            return told if len(told) <= LONGEST else f"{told[:LONGEST]} …"
+            text = re.sub(r"^\S+ \S+ (\[\d+\] )?|^\[[^]]*\] \[\d+\] ", "", line).replace("|", "/")
+            return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
     return ""
 
 
@@ -147,7 +147,7 @@ class Fleet:
             self.nginx = Nginx(folder, [node.port for node in self.nodes], secure=False)
             wait_until(lambda: all(probe(node)[0] == 200 for node in self.nodes))
             with httpx.Client(timeout=60) as http:
-                wait_until(lambda: not ask(self.address, self.key, http))
+                wait_until(lambda: not send_chat(self.address, self.key, http))
         except BaseException:
             self.stop()
             raise

@@ -47,9 +47,9 @@ class Flood:
     def get(self, path: str, token: str) -> None:
         self.send(f"GET {path}", b"", token)
 
-    def send(self, line: str, content: bytes, token: str, silent_s: float = 0.0) -> None:
+    def send(self, request_line: str, content: bytes, token: str, silent_s: float = 0.0) -> None:
         """Send a request on a new connection, wait `silent_s` and discard the answer."""
-        head = f"{line} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        head = f"{request_line} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Type: application/json\r\n"
         head += f"Content-Length: {len(content)}\r\n"
         head += f"Authorization: Bearer {token}\r\n\r\n" if token else "\r\n"
         with socket.create_connection(self._place, timeout=60) as caller:

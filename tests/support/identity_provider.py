@@ -63,7 +63,7 @@ class FakeIdentityProvider(FakeServer):
         self.gives_refresh_tokens = True
         self.sends_issuer = True
         self.thin_tokens = False  # ID tokens have the subject only; userinfo has the rest
-        self.asked: list[str] = []
+        self.requested_paths: list[str] = []
         self.authorizations: list[Json] = []
         self._codes: dict[str, Json] = {}
         self._refresh_tokens: dict[str, Json] = {}
@@ -76,7 +76,7 @@ class FakeIdentityProvider(FakeServer):
 
     def serve(self, environ: Json, start: Start) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
-        self.asked.append(path)
+        self.requested_paths.append(path)
         query = dict(parse_qsl(environ.get("QUERY_STRING", "")))
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)).decode()
         if path == "/.well-known/openid-configuration":
@@ -181,8 +181,8 @@ class FakeIdentityProvider(FakeServer):
         """Send tokens; the refresh token `used` counts no more, unless an error is sent instead."""
         now = int(time.time())
         claims = account.write_claims()
-        shown = {"sub": account.subject} if self.thin_tokens else claims
-        token = {"iss": self.address, "aud": CLIENT_ID, "iat": now, "exp": now + 300, **shown}
+        fields = {"sub": account.subject} if self.thin_tokens else claims
+        token = {"iss": self.address, "aud": CLIENT_ID, "iat": now, "exp": now + 300, **fields}
         if nonce:
             token["nonce"] = nonce
         access_token = secrets.token_urlsafe(16)

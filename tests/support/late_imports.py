@@ -57,10 +57,10 @@ def end_collection() -> None:
     too_early.extend(imported)
 
 
-def first_needed(module: ModuleType, seen: set[str] | None = None) -> int:
+def first_needed(module: ModuleType, imported: set[str] | None = None) -> int:
     """Return the index in LATE of the slowest library that a test module uses directly or through a support module;
     len(LATE) for none."""
-    known = set() if seen is None else seen
+    known = set() if imported is None else imported
     first = len(LATE)
     for value in list(vars(module).values()):
         name = value.__name__ if isinstance(value, ModuleType) else _home_of(value)

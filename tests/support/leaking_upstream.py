@@ -23,10 +23,10 @@ class LeakingUpstream(FakeUpstream):
         if fault is not None:
             environ["wsgi.input"].read()
             return send_json(start, *fault)
-        told: list[Any] = []
-        body = b"".join(super().serve(environ, lambda *given: told.extend(given)))
-        for words in (b"Heard.", b"Read.", b"sound ", b"aGk=", b"word "):
-            body = body.replace(words, self.answer)
-        status, headers = told
+        sent: list[Any] = []
+        body = b"".join(super().serve(environ, lambda *given: sent.extend(given)))
+        for chunk in (b"Heard.", b"Read.", b"sound ", b"aGk=", b"word "):
+            body = body.replace(chunk, self.answer)
+        status, headers = sent
         start(status, [(name, text) for name, text in headers if name != "Content-Length"])
         return iter([body])

@@ -26,10 +26,10 @@ def age(books, payer, seconds):
     books.worker.database.write(lambda: books.worker.database.execute(sql, params))
 
 
-def attempt(worker, payer, ask=CALL):
+def attempt(worker, payer, bound=CALL):
     """Whether a call was admitted; its cost equals its reservation."""
     try:
-        reservation = worker.spending.reserve(payer, ask)
+        reservation = worker.spending.reserve(payer, bound)
     except (SpendingLimitReached, OutOfCredits, BudgetInUse):
         return False
     gevent.sleep(0.01)

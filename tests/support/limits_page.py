@@ -12,9 +12,9 @@ def limits_section() -> str:
 def documented_operation(path: str) -> str:
     """Return the operation that the page names for the path of a surface's operation, "" without one."""
     method = path.rpartition(">:")[2]
-    shown = f"{{model}}:{method}" if method != path else path
+    operation = f"{{model}}:{method}" if method != path else path
     for line in limits_section().splitlines():
         cells = line.strip("|").split("|")
-        if line.startswith("| `") and len(cells) == 2 and f"`{shown}`" in cells[1]:
+        if line.startswith("| `") and len(cells) == 2 and f"`{operation}`" in cells[1]:
             return cells[0].strip(" `")
     return ""

@@ -128,11 +128,11 @@ def connect(tenants, person) -> str:
 
 def allow(tenants, person) -> str:
     """Authorize an application for a person and return its id."""
-    asked = Consent(
+    consent = Consent(
         "client_x", "An editor", "http://localhost/", "localhost", "c" * 43, "mcp:tools", "http://localhost/mcp",
         person.key.info.id, person.user_id,
     )  # fmt: skip
-    tenants.services.accounts.oauth.grants.allow(asked)
+    tenants.services.accounts.oauth.grants.allow(consent)
     return tenants.services.accounts.oauth.grants.list_grants(user_id=person.user_id)[0].id
 
 

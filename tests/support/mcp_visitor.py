@@ -20,13 +20,15 @@ class Visitor:
     def send(self, method: str = "POST", body: Any = PING, key: str | None = None, **headers: str) -> httpx.Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         token = self._key if key is None else key
-        told = {"Accept": BOTH, "Content-Type": "application/json"}
-        told |= {"Authorization": f"Bearer {token}"} if token else {}
+        common_headers = {"Accept": BOTH, "Content-Type": "application/json"}
+        common_headers |= {"Authorization": f"Bearer {token}"} if token else {}
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         with httpx.Client(timeout=20) as http:
-            return http.request(method, self.url, headers=told | named, content=content if method == "POST" else b"")
+            return http.request(
+                method, self.url, headers=common_headers | named, content=content if method == "POST" else b""
+            )
 
-    def ask(self, method: str, **params: Any) -> Json:
+    def request(self, method: str, **params: Any) -> Json:
         answer = self.send(body={"jsonrpc": "2.0", "id": "a", "method": method, "params": params})
         assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
         body: Json = answer.json()
@@ -34,7 +36,7 @@ class Visitor:
         return body
 
     def call(self, tool: str, **arguments: Any) -> Json:
-        result: Json = self.ask("tools/call", name=tool, arguments=arguments)["result"]
+        result: Json = self.request("tools/call", name=tool, arguments=arguments)["result"]
         return result
 
 

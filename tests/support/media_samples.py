@@ -54,28 +54,28 @@ class Reply:
 
 def request_of(sample: dict[str, Any]) -> Any:
     """Return the request of a sample, as its surface builds it."""
-    kind, asked = OPERATIONS[sample["operation"]].request, sample.get("asked", {})
+    kind, fields = OPERATIONS[sample["operation"]].request, sample.get("asked", {})
     units = None
     if issubclass(kind, images.ImagesRequest):
-        wanted: Any = images.ImagesInput(**asked)
-        units = images.units_of(wanted)
+        body: Any = images.ImagesInput(**fields)
+        units = images.units_of(body)
     elif issubclass(kind, speech.SpeechRequest):
-        wanted = speech.SpeechInput(**{"text": "Hello"} | asked)
-        units = speech.units_of(wanted)
+        body = speech.SpeechInput(**{"text": "Hello"} | fields)
+        units = speech.units_of(body)
     elif issubclass(kind, transcriptions.TranscriptionRequest):
-        wanted = transcriptions.TranscriptionInput(StoredFile.of(b"sound"), "audio/wav", "a.wav")
+        body = transcriptions.TranscriptionInput(StoredFile.of(b"sound"), "audio/wav", "a.wav")
         length_ms = sample.get("length_ms", 1000)
-        units = transcriptions.units_of(wanted, length_ms, length_ms, length_ms)
+        units = transcriptions.units_of(body, length_ms, length_ms, length_ms)
     elif issubclass(kind, rerank.RerankRequest):
-        wanted = rerank.RerankInput(**{"query": "q", "documents": ["a", "b"]} | asked)
-        units = rerank.units_of(wanted)
+        body = rerank.RerankInput(**{"query": "q", "documents": ["a", "b"]} | fields)
+        units = rerank.units_of(body)
     elif issubclass(kind, EmbeddingsRequest):
-        wanted = EmbeddingsInput(("a",))
+        body = EmbeddingsInput(("a",))
     else:
-        wanted = BODIES[kind]
+        body = BODIES[kind]
         pages = sample.get("pages")
         units = Units(Usage(pages=pages or 1000), Usage(pages=pages or 1)) if kind is OcrRequest else None
-    return kind("m", Requirements(units=units, prompt_bytes=PROMPT_BYTES, messages=1), lambda: wanted)
+    return kind("m", Requirements(units=units, prompt_bytes=PROMPT_BYTES, messages=1), lambda: body)
 
 
 def place_of(sample: dict[str, Any], number: int) -> Target:

@@ -20,18 +20,18 @@ def install(folder: Path, packages: dict[str, str]) -> Path:
     available."""
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed")
-    wanted = sorted(f"{package}@{version}" for package, version in packages.items())
+    expected = sorted(f"{package}@{version}" for package, version in packages.items())
     stamp, modules = folder / "installed.json", folder / "node_modules"
-    if stamp.exists() and json.loads(stamp.read_text()) == wanted:
+    if stamp.exists() and json.loads(stamp.read_text()) == expected:
         return modules
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "package.json").write_text('{"private": true, "type": "module"}')
     # Install scripts are not run; those of the agents only link programs that are already there.
-    command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", *wanted]
+    command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", *expected]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_S)
     if done.returncode != 0:
-        pytest.skip(f"the package registry does not provide {wanted[0]}: {done.stderr[-300:]}")
-    stamp.write_text(json.dumps(wanted))
+        pytest.skip(f"the package registry does not provide {expected[0]}: {done.stderr[-300:]}")
+    stamp.write_text(json.dumps(expected))
     return modules
 
 

@@ -38,12 +38,12 @@ class Person:
         assert back.status_code == 303, back.text
         return self.web.get(back.headers["location"])
 
-    def submit(self, page: httpx.Response, **given: str) -> httpx.Response:
+    def submit(self, page: httpx.Response, **values: str) -> httpx.Response:
         """Submit the page's form with its hidden fields, the first option of each list, and the given fields."""
         action = html.unescape(re.search(r'<form method="post" action="([^"]+)"', page.text).group(1))
         hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page.text)
         chosen = re.findall(r'<select [^>]*name="(\w+)">\s*<option value="([^"]*)"', page.text)
-        fields = {name: html.unescape(value) for name, value in (*hidden, *chosen)} | given
+        fields = {name: html.unescape(value) for name, value in (*hidden, *chosen)} | values
         return self.web.post(action, data=fields, headers={"Origin": self.origin})
 
     def decide(self, address: str, decision: str = "allow", **more: str) -> str:
@@ -63,22 +63,22 @@ class App:
     def __init__(self, base: str, verify: Any = True, **metadata: Any) -> None:
         self.base = base
         self.web = httpx.Client(timeout=20, verify=verify)
-        given = {
+        registration = {
             "client_name": "An editor",
             "redirect_uris": [BACK],
             "token_endpoint_auth_method": "none",
             "grant_types": ["authorization_code", "refresh_token"],
             **metadata,
         }
-        self.answer = self.web.post(f"{base}/oauth/register", json=given)
-        told = self.answer.json()
-        self.id, self.secret = told.get("client_id", ""), told.get("client_secret", "")
+        self.answer = self.web.post(f"{base}/oauth/register", json=registration)
+        client = self.answer.json()
+        self.id, self.secret = client.get("client_id", ""), client.get("client_secret", "")
         self.verifier = secrets.token_urlsafe(48)
 
     def address(self, **more: Any) -> str:
         """Return the URL that it opens in the browser; parameters that are None are left out."""
         digest = hashlib.sha256(self.verifier.encode()).digest()
-        given = {
+        parameters = {
             "response_type": "code",
             "client_id": self.id,
             "redirect_uri": BACK,
@@ -89,26 +89,26 @@ class App:
             **more,
         }
         return f"{self.base}/oauth/authorize?" + urlencode(
-            {k: v for k, v in given.items() if v is not None}, doseq=True
+            {k: v for k, v in parameters.items() if v is not None}, doseq=True
         )
 
-    def ask(self, path: str = "/oauth/token", **fields: Any) -> httpx.Response:
+    def post(self, path: str = "/oauth/token", **fields: Any) -> httpx.Response:
         """Post a form to an endpoint as this client."""
-        given = {"client_id": self.id, **({"client_secret": self.secret} if self.secret else {}), **fields}
-        return self.web.post(self.base + path, data={k: v for k, v in given.items() if v is not None})
+        form = {"client_id": self.id, **({"client_secret": self.secret} if self.secret else {}), **fields}
+        return self.web.post(self.base + path, data={k: v for k, v in form.items() if v is not None})
 
     def exchange(self, code: str, **more: Any) -> httpx.Response:
-        given = {"code": code, "redirect_uri": BACK, "code_verifier": self.verifier, **more}
-        return self.ask(grant_type="authorization_code", **given)
+        form = {"code": code, "redirect_uri": BACK, "code_verifier": self.verifier, **more}
+        return self.post(grant_type="authorization_code", **form)
 
     def refresh(self, token: str, **more: Any) -> httpx.Response:
-        return self.ask(grant_type="refresh_token", refresh_token=token, **more)
+        return self.post(grant_type="refresh_token", refresh_token=token, **more)
 
     def connect(self, person: Person) -> Json:
         """Run the complete flow and return the tokens."""
-        told = parameters(person.decide(self.address()))
-        assert told["state"] == "the state" and told["iss"] == self.base
-        answer = self.exchange(told["code"])
+        parameters_of_redirect = parameters(person.decide(self.address()))
+        assert parameters_of_redirect["state"] == "the state" and parameters_of_redirect["iss"] == self.base
+        answer = self.exchange(parameters_of_redirect["code"])
         assert answer.status_code == 200, answer.text
         tokens: Json = answer.json()
         return tokens

@@ -50,18 +50,18 @@ async def _visit(
     from mcp.client.streamable_http import streamable_http_client
     from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
 
-    asked: list[str] = []
+    addresses: list[str] = []
     opened: list[str] = []
 
     async def open_browser(address: str) -> None:
         opened.append(address)
 
     async def come_back() -> AuthorizationCodeResult:
-        told = parameters(decide(opened[-1]))
-        return AuthorizationCodeResult(code=told["code"], state=told["state"], iss=told["iss"])
+        query = parameters(decide(opened[-1]))
+        return AuthorizationCodeResult(code=query["code"], state=query["state"], iss=query["iss"])
 
     async def note(request: httpx2.Request) -> None:
-        asked.append(f"{request.method} {request.url.path}")
+        addresses.append(f"{request.method} {request.url.path}")
 
     metadata = OAuthClientMetadata(client_name="The official client", redirect_uris=[back])
     provider = OAuthClientProvider(f"{base}/mcp", metadata, storage, open_browser, come_back)
@@ -72,7 +72,7 @@ async def _visit(
     ):
         await session.initialize()
         names = [tool.name for tool in (await session.list_tools()).tools]
-        return names, [await session.call_tool(name, given) for name, given in calls], asked
+        return names, [await session.call_tool(name, arguments) for name, arguments in calls], addresses
 
 
 def visit(

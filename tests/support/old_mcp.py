@@ -22,7 +22,7 @@ class OldStream:
             parts = urlsplit(self.address)
             self.path, self.session = f"{parts.path}?{parts.query}", parts.query.partition("=")[2]
 
-    def line(self) -> str | None:
+    def read_line(self) -> str | None:
         """Return the next line, including comments; None at the end."""
         raw = self._answer.readline()
         return raw.decode().rstrip("\n") if raw else None
@@ -30,11 +30,11 @@ class OldStream:
     def event(self) -> tuple[str, str]:
         """Return name and data of the next event without comments; ("", "") at the end."""
         name = data = ""
-        while (line := self.line()) is not None:
-            field, _, value = line.partition(": ")
+        while (text := self.read_line()) is not None:
+            field, _, value = text.partition(": ")
             name = value if field == "event" else name
             data = value if field == "data" else data
-            if not line and data:
+            if not text and data:
                 return name, data
         return "", ""
 

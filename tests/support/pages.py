@@ -30,9 +30,9 @@ def blocks() -> Iterator[Block]:
     for path in PAGES:
         page = path.read_text()
         for found in FENCE.finditer(page):
-            indent, words = found[1], [*found[3].split(), "", ""]
+            indent, info = found[1], [*found[3].split(), "", ""]
             text = re.sub(f"^{indent}", "", found[4], flags=re.MULTILINE)
-            yield Block(name_of(path), page.count("\n", 0, found.start()) + 1, words[0], words[1], text)
+            yield Block(name_of(path), page.count("\n", 0, found.start()) + 1, info[0], info[1], text)
 
 
 def spans(path: Path) -> list[str]:

@@ -48,7 +48,7 @@ class ToneService(FakeServer):
         return send_json(start, 200, answer | {"choices": [choice], "usage": usage})
 
 
-def ask(served: LocalGateway, services: tuple[Any, Any], path: str, body: dict[str, Any]) -> dict[str, Any]:
+def send(served: LocalGateway, services: tuple[Any, Any], path: str, body: dict[str, Any]) -> dict[str, Any]:
     for service in services:
         service.calls.clear()
     answer = served.app.flask.test_client().post(path, json=body, headers={"Authorization": f"Bearer {served.key}"})
@@ -85,13 +85,13 @@ def main(folder: Path) -> None:
         }
         with local_gateway(settings, **environment) as served:
             found: dict[str, Any] = {
-                name: ask(served, (tones, messages), path, body) for name, (path, body) in REQUESTS.items()
+                name: send(served, (tones, messages), path, body) for name, (path, body) in REQUESTS.items()
             }
             described = served.app.flask.test_client().get("/openapi.json").json
     operation = described["paths"]["/v1/chat/completions"]["post"]
     schema = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-    shown = described["components"]["schemas"][schema]["properties"]["tone"]
-    found["described"] = sorted(word for part in shown["anyOf"] for word in part.get("enum", ()))
+    tone_schema = described["components"]["schemas"][schema]["properties"]["tone"]
+    found["described"] = sorted(value for part in tone_schema["anyOf"] for value in part.get("enum", ()))
     found["plans differ"] = READ_REQUIREMENTS(requirements_of("plain")) != READ_REQUIREMENTS(requirements_of(""))
     print(json.dumps(found))
 

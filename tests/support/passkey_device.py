@@ -38,12 +38,12 @@ class PasskeyDevice:
 
     def create(self, options: str) -> str:
         """Return the answer to the options of a registration."""
-        given = json.loads(options)
-        self.user_handle = given["user"]["id"]
+        creation_options = json.loads(options)
+        self.user_handle = creation_options["user"]["id"]
         data = self._authenticator_data(ATTESTED) + bytes(16)
         data += struct.pack(">H", len(self.credential_id)) + self.credential_id + self._public_key()
         attestation = cbor2.dumps({"fmt": "none", "attStmt": {}, "authData": data})
-        client_data = self._client_data("webauthn.create", given["challenge"])
+        client_data = self._client_data("webauthn.create", creation_options["challenge"])
         return self._answer(
             clientDataJSON=encode(client_data), attestationObject=encode(attestation), transports=["usb"]
         )
@@ -54,13 +54,13 @@ class PasskeyDevice:
         self.count += 1
         data = self._authenticator_data(0)
         signature = self.key.sign(data + hashlib.sha256(client_data).digest(), ec.ECDSA(hashes.SHA256()))
-        given = {
+        response = {
             "clientDataJSON": encode(client_data),
             "authenticatorData": encode(data),
             "signature": encode(signature),
             "userHandle": self.user_handle,
         }
-        return self._answer(**{**given, **more})
+        return self._answer(**{**response, **more})
 
     def _client_data(self, kind: str, challenge: str) -> bytes:
         return json.dumps({"type": kind, "challenge": challenge, "origin": self.origin, "crossOrigin": False}).encode()

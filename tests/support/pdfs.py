@@ -57,8 +57,8 @@ def updated(before: bytes, number: int, changed: bytes, size: int) -> bytes:
 def stream(number: int, data: bytes, head: bytes = b"") -> bytes:
     """Return a compressed stream object."""
     packed_data = zlib.compress(data, 9)
-    told = b"%s/Filter/FlateDecode/Length %d" % (head, len(packed_data))
-    return b"%d 0 obj\n<<%s>>stream\n%s\nendstream endobj\n" % (number, told, packed_data)
+    dictionary = b"%s/Filter/FlateDecode/Length %d" % (head, len(packed_data))
+    return b"%d 0 obj\n<<%s>>stream\n%s\nendstream endobj\n" % (number, dictionary, packed_data)
 
 
 def _pack(objects: list[tuple[int, bytes]]) -> tuple[bytes, bytes]:

@@ -36,20 +36,20 @@ def owned(project: str = PROJECT, key: str = KEY, member: str = MEMBER) -> dict[
     }
 
 
-def attempt(number: int = 0, **given: Any) -> UsageRecord:
+def attempt(number: int = 0, **fields: Any) -> UsageRecord:
     """Return the first attempt of the request that arrived `number` minutes after the start."""
     at = START_US + number * MINUTE_US
     usual = {"at": at, "posted_at": at + 5, "request": request_at(number), "kind": SETTLEMENT, "operation": "chat"}
     usual |= {"provider": "vendor", "asked": "small", "served": "small", "cost_nusd": 10, "input": 3, "output": 2}
     usual |= {"status": 200, "finish": "stop", "source": "app"}
-    return UsageRecord(**{**ZERO, **usual, **owned(), **given})
+    return UsageRecord(**{**ZERO, **usual, **owned(), **fields})
 
 
-def entry(number: int = 0, **given: Any) -> LogEntry:
+def entry(number: int = 0, **fields: Any) -> LogEntry:
     """Return the entry of a refused request."""
     usual = {"request": request_at(number), "requests": 1, "status": 402, "operation": "chat", "path": "/v1/x"}
     usual |= {"asked": "small", "source": "app", "error": "key_limit_reached"}
-    return LogEntry(**{**usual, **owned(), **given})
+    return LogEntry(**{**usual, **owned(), **fields})
 
 
 def fill(database: Database, rows: Iterable[UsageRecord | LogEntry]) -> None:

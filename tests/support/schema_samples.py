@@ -54,7 +54,7 @@ def _without_foreign_patterns(schema: Any) -> Any:
         return [_without_foreign_patterns(inner) for inner in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {word: _without_foreign_patterns(value) for word, value in schema.items()}
+    kept = {keyword: _without_foreign_patterns(value) for keyword, value in schema.items()}
     if isinstance(kept.get("pattern"), str) and not _readable(kept["pattern"]):
         del kept["pattern"]
     return kept
@@ -78,8 +78,8 @@ def instances_of(schema: dict[str, Any]) -> list[dict[str, Any]]:
 def _instances_of(text: str) -> str:
     schema = _without_foreign_patterns(json.loads(text))
     valid = check(schema)
-    made = [_make(schema, schema, full, pick, 0) for full in (False, True) for pick in (0, 1, 2)]
-    objects = [value for value in made if isinstance(value, dict)]
+    instances = [_make(schema, schema, full, pick, 0) for full in (False, True) for pick in (0, 1, 2)]
+    objects = [value for value in instances if isinstance(value, dict)]
     return json.dumps([value for place, value in enumerate(objects) if value not in objects[:place] and valid(value)])
 
 
@@ -95,11 +95,11 @@ def _make(schema: Any, root: dict[str, Any], full: bool, pick: int, depth: int) 
         return schema["const"]
     if schema.get("enum"):
         return schema["enum"][pick % len(schema["enum"])]
-    for word in ("anyOf", "oneOf", "allOf"):
-        if schema.get(word):
-            made = _make(schema[word][pick % len(schema[word])], root, full, pick, depth + 1)
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        if schema.get(keyword):
+            instance = _make(schema[keyword][pick % len(schema[keyword])], root, full, pick, depth + 1)
             own = _make_typed(schema, root, full, pick, depth) if "properties" in schema else {}
-            return {**own, **made} if isinstance(made, dict) and isinstance(own, dict) else made
+            return {**own, **instance} if isinstance(instance, dict) and isinstance(own, dict) else instance
     return _make_typed(schema, root, full, pick, depth)
 
 
@@ -124,11 +124,11 @@ def _make_object(schema: dict[str, Any], root: dict[str, Any], full: bool, pick:
     names = (
         list(declared) if full and depth < 4 else [name for name in schema.get("required") or () if name in declared]
     )
-    made = {name: _make(declared[name], root, full, pick, depth + 1) for name in names}
+    instance = {name: _make(declared[name], root, full, pick, depth + 1) for name in names}
     extra = schema.get("additionalProperties")
     if full and isinstance(extra, dict) and depth < 4:
-        made["extra"] = _make(extra, root, full, pick, depth + 1)
-    return made
+        instance["extra"] = _make(extra, root, full, pick, depth + 1)
+    return instance
 
 
 def _text(schema: dict[str, Any]) -> str:
@@ -165,9 +165,9 @@ def _google_node_rules(schema: dict[str, Any], path: str) -> Iterator[str]:
         yield f"{path}: when using any_of, it must be the only field set"
     if "anyOf" not in schema and kind not in genai.types.Type.__members__:
         yield f"{path}: schema didn't specify the schema type field"
-    for word, owner in (("properties", "OBJECT"), ("items", "ARRAY"), ("enum", "STRING"), ("required", "OBJECT")):
-        if word in schema and kind != owner:
-            yield f"{path}.{word}: only allowed for {owner} type"
+    for keyword, owner in (("properties", "OBJECT"), ("items", "ARRAY"), ("enum", "STRING"), ("required", "OBJECT")):
+        if keyword in schema and kind != owner:
+            yield f"{path}.{keyword}: only allowed for {owner} type"
     if kind == "ARRAY" and "items" not in schema:
         yield f"{path}.items: missing field"
     if kind == "STRING" and schema.get("format", "enum") not in ("enum", "date-time"):
@@ -181,7 +181,7 @@ def _google_node_rules(schema: dict[str, Any], path: str) -> Iterator[str]:
 
 def google_as_json(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the JSON Schema that is equivalent to a Google Schema."""
-    plain = {word: value for word, value in schema.items() if word != "nullable"}
+    plain = {keyword: value for keyword, value in schema.items() if keyword != "nullable"}
     if "type" in plain:
         plain["type"] = plain["type"].lower()
     if "properties" in plain:
@@ -193,18 +193,18 @@ def google_as_json(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [plain, {"type": "null"}]} if schema.get("nullable") else plain
 
 
-def words_of(schema: Any, words: set[str] | None = None) -> set[str]:
+def keywords_of(schema: Any, keywords: set[str] | None = None) -> set[str]:
     """Return every keyword at every depth, without the names of properties."""
-    found = set() if words is None else words
+    found = set() if keywords is None else keywords
     if isinstance(schema, dict):
-        for word, value in schema.items():
-            found.add(word)
-            if word in ("properties", "$defs", "definitions", "patternProperties"):
+        for keyword, value in schema.items():
+            found.add(keyword)
+            if keyword in ("properties", "$defs", "definitions", "patternProperties"):
                 for inner in value.values():
-                    words_of(inner, found)
-            elif word in ("anyOf", "oneOf", "allOf", "prefixItems"):
+                    keywords_of(inner, found)
+            elif keyword in ("anyOf", "oneOf", "allOf", "prefixItems"):
                 for inner in value:
-                    words_of(inner, found)
-            elif word in ("items", "additionalProperties", "not", "propertyNames"):
-                words_of(value, found)
+                    keywords_of(inner, found)
+            elif keyword in ("items", "additionalProperties", "not", "propertyNames"):
+                keywords_of(value, found)
     return found

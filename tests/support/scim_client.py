@@ -26,10 +26,10 @@ class IdentityProvider:
     @classmethod
     def of(cls, gateway: LocalGateway, organization_id: str, by_owner: bool = True) -> "IdentityProvider":
         """Return the identity provider of an organization, with a new token."""
-        made = gateway.services.accounts.scim_tokens.create(
+        token = gateway.services.accounts.scim_tokens.create(
             organization_id, "Identity provider", by_owner=by_owner, actor="operator"
         )
-        return cls(gateway.address, made.token)
+        return cls(gateway.address, token.token)
 
     def __call__(self, method: str, path: str, body: Any = None, status: int = 0, **headers: str) -> Any:
         """Send a request; without `status`, any success is expected."""

@@ -84,8 +84,8 @@ class ModuleShare:
     def gateway(self, key: Any, environment: Environment) -> SharedGateway:
         if key not in self._gateways:
             folder = self._make_folder("shared")
-            given = environment(folder) if callable(environment) else environment
-            running = self._stack.enter_context(local_gateway(lambda **more: load(folder, **more), **given))
+            settings = environment(folder) if callable(environment) else environment
+            running = self._stack.enter_context(local_gateway(lambda **more: load(folder, **more), **settings))
             self._gateways[key] = SharedGateway(running)
         return self._gateways[key]
 

@@ -32,8 +32,8 @@ def rewrite_modules(config: pytest.Config, paths: list[Path]) -> None:
     state = config.stash[rewrite.assertstate_key]
     for path in paths:
         folder = rewrite.get_cache_dir(path)
-        made = folder / f"{path.stem}{rewrite.PYC_TAIL}"
-        if sys.dont_write_bytecode or not rewrite.try_makedirs(folder) or rewrite._read_pyc(path, made):
+        compiled = folder / f"{path.stem}{rewrite.PYC_TAIL}"
+        if sys.dont_write_bytecode or not rewrite.try_makedirs(folder) or rewrite._read_pyc(path, compiled):
             continue
         source_hash, code = rewrite._rewrite_test(path, config)
-        rewrite._write_pyc(state, code, source_hash, made)
+        rewrite._write_pyc(state, code, source_hash, compiled)

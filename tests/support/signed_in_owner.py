@@ -36,7 +36,7 @@ class SignedInOwner:
         project = self("GET", f"/orgs/{organization['id']}/projects")["projects"][0]
         return self("POST", "/keys/api", {"description": "CI", "projectId": project["id"], **more})["apiKey"]
 
-    def ask(self, token: str) -> set[int]:
+    def statuses_of_calls(self, token: str) -> set[int]:
         """Return the statuses of requests with this key, each over a new connection."""
         headers = {"Authorization": f"Bearer {token}", "Connection": "close"}
         return {requests.get(f"{self.address}/v1/key", headers=headers, timeout=20).status_code for _ in range(ASKS)}

@@ -26,11 +26,11 @@ class Caller:
         return self
 
     def get(self, target, *headers):
-        lines = "".join(f"{line}\r\n" for line in headers)
+        lines = "".join(f"{header}\r\n" for header in headers)
         return self.send(f"GET {target} HTTP/1.1\r\nHost: here\r\n{lines}\r\n".encode())
 
     def post(self, target, body, *headers):
-        lines = "".join(f"{line}\r\n" for line in headers or (f"Content-Length: {len(body)}",))
+        lines = "".join(f"{header}\r\n" for header in headers or (f"Content-Length: {len(body)}",))
         return self.send(f"POST {target} HTTP/1.1\r\nHost: here\r\n{lines}\r\n".encode() + body)
 
     def until(self, mark):
@@ -44,7 +44,7 @@ class Caller:
     def reply(self):
         """Read a reply with a content length as (status, headers, body)."""
         lines = self.until(b"\r\n\r\n").decode().split("\r\n")
-        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:] if line)}
+        headers = {name.lower(): value for name, _, value in (header.partition(": ") for header in lines[1:] if header)}
         length = int(headers.get("content-length", 0))
         while len(self.buffer) < length:
             self.buffer += self.socket.recv(65536)
@@ -72,9 +72,9 @@ class Server:
         self.log.touch()
         self.errors = folder / "gunicorn.log"
         settings = {"PORT": str(self.port), "WEB_CONCURRENCY": "1", "SERVED_LOG": str(self.log)} | environment
-        words = ["gunicorn", "--pythonpath", str(APPLICATIONS), "served:app"]
+        command = ["gunicorn", "--pythonpath", str(APPLICATIONS), "served:app"]
         with self.errors.open("w") as errors:
-            self.process = WarmProcess(words, {"PATH": os.environ["PATH"]} | settings, errors, errors)
+            self.process = WarmProcess(command, {"PATH": os.environ["PATH"]} | settings, errors, errors)
         try:
             self._wait_until_ready()
         except BaseException:
@@ -99,15 +99,15 @@ class Server:
     def lines(self):
         return self.log.read_text().splitlines()
 
-    def wait_for(self, line, seconds=60.0):
+    def wait_for(self, text, seconds=60.0):
         """Return the first recorded line that starts with `line`."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             for found in self.lines():
-                if found.startswith(line):
+                if found.startswith(text):
                     return found
             time.sleep(0.01)
-        raise AssertionError(f"{line!r} was never recorded: {self.lines()} {self.errors.read_text()}")
+        raise AssertionError(f"{text!r} was never recorded: {self.lines()} {self.errors.read_text()}")
 
     def workers(self):
         """Return the process ids of the workers."""

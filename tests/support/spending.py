@@ -223,7 +223,7 @@ with opened() as one:
 """
 
 
-class Told(NamedTuple):
+class PaymentResult(NamedTuple):
     """The response to a caller; status 0 when the connection broke."""
 
     status: int
@@ -231,27 +231,27 @@ class Told(NamedTuple):
     body: Any = None
 
 
-def pay(gateway: Any, mark: str = "", words: str = "", key: str = "", **body: Any) -> Told:
+def pay(gateway: Any, mark: str = "", words: str = "", key: str = "", **body: Any) -> PaymentResult:
     """Call `coin` over a new connection, for 100 tokens by default."""
-    given = {"model": "mint/coin", "max_tokens": 100} | body
-    given["messages"] = [{"role": "user", "content": f"mark:{mark} {words}"}]
+    payload = {"model": "mint/coin", "max_tokens": 100} | body
+    payload["messages"] = [{"role": "user", "content": f"mark:{mark} {words}"}]
     headers = {"Authorization": f"Bearer {key or gateway.key}", "Content-Type": "application/json"}
     if mark:
         headers["x-request-id"] = mark
     host = gateway.address.removeprefix("http://")
     connection = http.client.HTTPConnection(host, timeout=60)
     try:
-        connection.request("POST", "/v1/chat/completions", json.dumps(given), headers)
+        connection.request("POST", "/v1/chat/completions", json.dumps(payload), headers)
         answer = connection.getresponse()
         text = answer.read()
     except (OSError, http.client.HTTPException):
-        return Told(0)
+        return PaymentResult(0)
     finally:
         connection.close()
-    if given.get("stream"):
-        return Told(answer.status, "error" if b"event: error" in text else "", text)
-    told = json.loads(text)
-    return Told(answer.status, told.get("error", {}).get("code", ""), told)
+    if payload.get("stream"):
+        return PaymentResult(answer.status, "error" if b"event: error" in text else "", text)
+    parsed = json.loads(text)
+    return PaymentResult(answer.status, parsed.get("error", {}).get("code", ""), parsed)
 
 
 def at_once(count: int, work: Callable[[int], Any], seconds: float = 120) -> list[Any]:

@@ -33,14 +33,22 @@ def request_at(at_us: int) -> bytes:
     return id_at(at_us)[:6] + bytes.fromhex(ids.new_hex())[6:]
 
 
-def usage_row(at_us: int, **given: Any) -> UsageRecord:
+def usage_row(at_us: int, **fields: Any) -> UsageRecord:
     """Return the usage row of a request at that time, recorded shortly after."""
     owners = dict.fromkeys(("organization", "project", "api_key", "member"), bytes(16))
-    values = {**NOTHING, **ABSENT, **owners, "at": at_us, "posted_at": at_us + 5, "request": request_at(at_us), **given}
+    values = {
+        **NOTHING,
+        **ABSENT,
+        **owners,
+        "at": at_us,
+        "posted_at": at_us + 5,
+        "request": request_at(at_us),
+        **fields,
+    }
     return UsageRecord(**values)
 
 
-def random_row(dice: random.Random, at_us: int, **given: Any) -> UsageRecord:
+def random_row(dice: random.Random, at_us: int, **fields: Any) -> UsageRecord:
     """Return a row of one of PROJECTS and KEYS, with values that reports tell apart."""
     key = dice.randrange(len(KEYS))
     values = {
@@ -62,7 +70,7 @@ def random_row(dice: random.Random, at_us: int, **given: Any) -> UsageRecord:
         "session": dice.choice((None, "one", "two's")),
         "tags": dice.choice((None, '{"team": "search"}', '{"team": "a\\"b", "user": "x"}')),
     }
-    return usage_row(at_us, **{**values, **given})
+    return usage_row(at_us, **{**values, **fields})
 
 
 def insert_rows(database: Database, *rows: UsageRecord) -> None:
@@ -181,9 +189,9 @@ def by_day(sums: dict[tuple[Any, ...], list[int]], days: Iterable[int]) -> dict[
 
 def by_steps(sums: dict[tuple[Any, ...], list[int]], steps: Iterable[int], width: int) -> dict[tuple[Any, ...], Any]:
     """Return the sums of `steps` steps of `width` from sums of hours."""
-    wanted, found = set(steps), {}
+    kept_steps, found = set(steps), {}
     for (series, owner, hour, *names), values in sums.items():
-        if hour // width in wanted:
+        if hour // width in kept_steps:
             key = (series, owner, hour // width * width, *names)
             found[key] = [a + b for a, b in zip(found.get(key, [0] * len(VALUES)), values, strict=True)]
     return found

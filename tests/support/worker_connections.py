@@ -54,17 +54,17 @@ def open_lines(gateway: GatewayProcess) -> list[Line]:
     found: dict[int, Line] = {}
     spare: list[Line] = []
     for _ in range(MOST_TRIES):
-        line = Line(gateway)
-        line.get("/healthz")
-        pid = line.worker(pids)
+        connection = Line(gateway)
+        connection.get("/healthz")
+        pid = connection.worker(pids)
         if pid and pid not in found:
-            found[pid] = line
+            found[pid] = connection
         else:
-            spare.append(line)  # kept open, so that its worker has more connections than others
+            spare.append(connection)  # kept open, so that its worker has more connections than others
         if len(found) == len(pids):
             break
-    for line in spare:
-        line.close()
+    for connection in spare:
+        connection.close()
     assert len(found) == len(pids), f"{len(found)} of {len(pids)} workers took a connection"
     return list(found.values())
 

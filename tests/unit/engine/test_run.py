@@ -69,7 +69,7 @@ def test_a_plain_answer_that_takes_as_long_elsewhere_counts_where_it_was_not_wai
     clock.advance(2)
     again.ended = clock.monotonic()
     run.learn_time(again)
-    learned = [target.provider.id for word, target in run.planner.told if word == "answered"]
+    learned = [target.provider.id for word, target in run.planner.calls if word == "answered"]
     assert learned == ["south", "south", "north"]
 
 
@@ -93,13 +93,13 @@ def test_its_limit_is_reported_when_no_other_key_is_left(clock, monkeypatch):
     run.settlement.broke = {"north": SpendingLimitReached("spent")}
     with pytest.raises(SpendingLimitReached, match="spent"):
         run.begin(run.walk.first())
-    assert run.outcome.attempts == [] and run.settlement.told == [("decision", ["north"])]
+    assert run.outcome.attempts == [] and run.settlement.calls == [("decision", ["north"])]
 
 
 def test_a_failed_attempt_is_in_the_books_before_the_next_begins(run):
     attempt = run.begin(run.walk.first())
     assert run.failed(attempt, FAILED).provider.id == "south"
-    assert run.settlement.words() == ["begin", "begun", "failed", "planner failed"]
+    assert run.settlement.call_names() == ["begin", "begun", "failed", "planner failed"]
     assert (attempt.finish, attempt.status, attempt.error) == ("error", 500, FAILED) and attempt.ended
 
 
@@ -115,14 +115,14 @@ def test_no_other_provider_is_called_when_nothing_is_left_after_a_billed_failure
     run.settlement.short = SpendingLimitReached("spent")
     with pytest.raises(SpendingLimitReached):
         run.failed(run.begin(run.walk.first()), FAILED)
-    assert run.settlement.words()[-1] == "decision"
+    assert run.settlement.call_names()[-1] == "decision"
 
 
 def test_a_target_that_cannot_carry_the_request_counts_as_no_attempt(run):
     attempt = run.begin(run.walk.first())
     following = run.failed(attempt, NotSupported("No images."))
     assert following.provider.id == "south" and run.outcome.attempts == []
-    assert run.settlement.words() == ["begin", "begun", "unused"]
+    assert run.settlement.call_names() == ["begin", "begun", "unused"]
 
 
 def test_warnings_of_a_provider_that_failed_are_dropped(run):
@@ -148,13 +148,13 @@ def test_the_last_error_is_raised_without_further_candidates_or_time(run, clock,
     with pytest.raises(GatewayError) as told:
         run.failed(attempt, UpstreamTimeout("late") if late else FAILED)
     assert isinstance(told.value, UpstreamTimeout if late else UpstreamFailed)
-    assert run.settlement.words()[-1] == "decision"
+    assert run.settlement.call_names()[-1] == "decision"
 
 
 def test_a_good_end_is_settled_with_its_decision_before_routing_records_it(run):
     attempt = run.begin(run.walk.first())
     run.finished(attempt)
-    assert run.settlement.words()[2:] == ["decision", "settle", "succeeded", "served"]
+    assert run.settlement.call_names()[2:] == ["decision", "settle", "succeeded", "served"]
     assert attempt.status == 200 and attempt.ended
 
 
@@ -162,14 +162,14 @@ def test_an_unsettled_answer_is_not_counted_as_a_success(run):
     run.settlement.refuse = UpstreamFailed("no store")
     with pytest.raises(UpstreamFailed):
         run.finished(run.begin(run.walk.first()))
-    assert "succeeded" not in run.settlement.words()
+    assert "succeeded" not in run.settlement.call_names()
 
 
 def test_a_hang_up_is_not_counted_as_a_failure(run):
     attempt = run.begin(run.walk.first())
     run.hung_up(attempt)
     assert (attempt.finish, attempt.status) == ("client_disconnect", 499)
-    assert run.settlement.words()[2:] == ["decision", "abandon", "abandoned"]
+    assert run.settlement.call_names()[2:] == ["decision", "abandon", "abandoned"]
 
 
 @pytest.mark.parametrize(

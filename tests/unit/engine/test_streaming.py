@@ -50,7 +50,7 @@ def read(run):
 def test_nothing_is_shown_before_the_first_content_and_then_all_that_was_held(clock):
     run = make_run(clock, Providers(north=GOOD), NORTH)
     assert read(run) == [[*BEGUN, *HELLO], DONE]
-    assert run.outcome.serving.usage == USED and run.settlement.words()[-1] == "close"
+    assert run.outcome.serving.usage == USED and run.settlement.call_names()[-1] == "close"
 
 
 @pytest.mark.parametrize("start", [BROKEN, [BEGUN, [Failed(BROKEN)]], [BEGUN], [BEGUN, [Notice("no seed")]]])
@@ -64,13 +64,13 @@ def test_the_error_is_raised_if_no_provider_begins(clock):
     run = make_run(clock, Providers(north=BROKEN), NORTH)
     with pytest.raises(UpstreamFailed):
         read(run)
-    assert run.settlement.words()[-1] == "close"
+    assert run.settlement.call_names()[-1] == "close"
 
 
 def test_a_failure_after_content_ends_the_stream_with_its_error_and_no_failover(clock):
     run = make_run(clock, Providers(north=[BEGUN, HELLO, [Failed(BROKEN, USED)]], south=GOOD), NORTH, SOUTH)
     assert read(run)[-1] == [Failed(BROKEN, USED)] and len(run.outcome.attempts) == 1
-    assert "abandon" in run.settlement.words() and run.outcome.serving.usage == USED
+    assert "abandon" in run.settlement.call_names() and run.outcome.serving.usage == USED
 
 
 def test_a_stream_without_an_end_is_truncated(clock):
@@ -105,7 +105,7 @@ def test_more_is_reserved_when_an_answer_outgrows_what_is_surely_paid(clock):
     run = make_run(clock, Providers(north=[BEGUN, HELLO, HELLO, DONE]), NORTH)
     run.settlement.checked_length = 6
     read(run)
-    assert run.settlement.words().count("grow") == 1
+    assert run.settlement.call_names().count("grow") == 1
 
 
 def test_usage_that_is_reported_midway_counts_when_the_caller_leaves(clock):
@@ -115,7 +115,7 @@ def test_usage_that_is_reported_midway_counts_when_the_caller_leaves(clock):
     batches.close()
     serving = run.outcome.serving
     assert (serving.finish, serving.usage, serving.output_length) == ("client_disconnect", USED, 5)
-    assert run.upstreams.answering[0].closed and run.settlement.words()[-1] == "close"
+    assert run.upstreams.answering[0].closed and run.settlement.call_names()[-1] == "close"
 
 
 @pytest.mark.parametrize("leaves", [True, False])
@@ -142,10 +142,10 @@ def test_after_a_hang_up_a_stream_is_read_on_for_its_exact_usage(clock):
     batches = streaming.events(run)
     next(batches)
     batches.close()
-    assert "abandon" not in run.settlement.words() and "keep" in run.settlement.words()
+    assert "abandon" not in run.settlement.call_names() and "keep" in run.settlement.call_names()
     wait_for_close(run)
     assert run.outcome.serving.usage.basis == "drained" and run.upstreams.answering[0].closed
-    assert run.settlement.words().count("abandon") == 1 and run.settlement.words()[-1] == "close"
+    assert run.settlement.call_names().count("abandon") == 1 and run.settlement.call_names()[-1] == "close"
 
 
 @pytest.mark.parametrize("told", ["", "default"])
@@ -197,7 +197,7 @@ def leave_in_the_silence(run, upstream):
 
 
 def wait_for_close(run):
-    wait_until(lambda: run.settlement.words()[-1:] == ["close"] and not run.reading_on.count)
+    wait_until(lambda: run.settlement.call_names()[-1:] == ["close"] and not run.reading_on.count)
 
 
 def test_a_caller_who_leaves_while_the_upstream_is_silent_is_billed_by_its_usage(clock):
@@ -230,7 +230,7 @@ def test_an_answer_is_read_on_for_a_limited_time(clock):
     wait_for_close(run)
     serving = run.outcome.serving
     assert serving.finish == "client_disconnect" and serving.output_length > 5 and run.reading_on.count == 0
-    assert run.upstreams.answering[0].closed and run.settlement.words()[-1] == "close"
+    assert run.upstreams.answering[0].closed and run.settlement.call_names()[-1] == "close"
 
 
 def test_the_end_of_the_worker_ends_background_reading(clock):
@@ -241,9 +241,9 @@ def test_the_end_of_the_worker_ends_background_reading(clock):
     next(batches)
     batches.close()
     assert upstream.silent.wait(60)
-    assert run.reading_on.count == 1 and "abandon" not in run.settlement.words()
+    assert run.reading_on.count == 1 and "abandon" not in run.settlement.call_names()
     run.reading_on.stop()
-    assert run.reading_on.count == 0 and run.settlement.words()[-1] == "close"
+    assert run.reading_on.count == 0 and run.settlement.call_names()[-1] == "close"
     assert run.outcome.serving.output_length == 5
 
 
@@ -252,7 +252,7 @@ def test_usage_that_came_with_the_last_content_counts_when_the_caller_does_not_t
     batches = streaming.events(run)
     next(batches), next(batches)
     batches.close()
-    assert run.outcome.serving.usage == replace(USED, basis="drained") and run.settlement.words()[-1] == "close"
+    assert run.outcome.serving.usage == replace(USED, basis="drained") and run.settlement.call_names()[-1] == "close"
 
 
 def test_long_sound_is_counted_in_several_turns_of_the_event_loop(clock):

@@ -79,16 +79,16 @@ def test_a_disconnection_is_settled_without_waiting(clock):
     hang_up(run)
     gevent.sleep(0.01)
     assert run.outcome.serving.finish == "client_disconnect"
-    assert "abandon" in run.settlement.words() and "keep" not in run.settlement.words()
+    assert "abandon" in run.settlement.call_names() and "keep" not in run.settlement.call_names()
 
 
 def test_an_answer_that_goes_on_without_its_caller_is_billed_by_what_it_used(clock):
     run = make_run(clock, Providers(north=slow), NORTH, drain_s=5.0)
     hang_up(run)
-    assert run.settlement.words()[-1] == "leave"  # the settlement stays open until the answer is there
+    assert run.settlement.call_names()[-1] == "leave"  # the settlement stays open until the answer is there
     gevent.sleep(0.1)
     assert run.outcome.serving.usage.basis == "drained" and run.outcome.serving.usage.output == 2
-    assert "abandon" in run.settlement.words() and run.reading_on.count == 0
+    assert "abandon" in run.settlement.call_names() and run.reading_on.count == 0
 
 
 def test_a_call_that_begins_as_its_caller_leaves_goes_on_too(clock):
@@ -114,5 +114,5 @@ def test_it_is_waited_for_no_longer_than_was_allowed(clock):
     run = make_run(clock, Providers(north=lambda: slow(30)), NORTH, drain_s=0.02)
     hang_up(run)
     gevent.sleep(0.06)
-    assert "abandon" in run.settlement.words() and run.outcome.serving.usage is None
+    assert "abandon" in run.settlement.call_names() and run.outcome.serving.usage is None
     assert run.reading_on.count == 0

@@ -1,5 +1,5 @@
 import pytest
-from fakes.responses import Answer, Made, call, custom_call, refused, said, searched, thought
+from fakes.responses import Answer, FakeResponse, call, custom_call, refused, said, searched, thought
 
 from gateway.errors import InvalidRequest, StreamTruncated, UpstreamFailed
 from gateway.neutral.chat import ChatResult
@@ -28,7 +28,7 @@ class Stream:
 
     def __init__(self, answer: Answer, size: int = 0, cut: int | None = None) -> None:
         self.headers = {"content-type": "text/event-stream"}
-        whole = answer.raw if answer.raw is not None else b"".join(Made(answer, REQUEST, 1, set()).frames())
+        whole = answer.raw if answer.raw is not None else b"".join(FakeResponse(answer, REQUEST, 1, set()).frames())
         self._body = whole[:cut]
         self._size = size or max(1, len(whole))
 
@@ -70,14 +70,14 @@ def test_relayed_events_come_through_as_they_are() -> None:
 
 @pytest.mark.parametrize("relayed", [False, True])
 def test_a_stream_cut_anywhere_is_never_whole(relayed: bool) -> None:
-    size = len(b"".join(Made(FULL, REQUEST, 1, set()).frames()))
+    size = len(b"".join(FakeResponse(FULL, REQUEST, 1, set()).frames()))
     for cut in range(0, size - 2, 97):
         end = last(FULL, relayed, cut)
         assert type(end) is Failed and isinstance(end.error, StreamTruncated), cut
 
 
 def test_done_without_a_terminal_event_is_truncated() -> None:
-    frames = b"".join(Made(Answer(said("x"), terminal=False), REQUEST, 1, set()).frames())
+    frames = b"".join(FakeResponse(Answer(said("x"), terminal=False), REQUEST, 1, set()).frames())
     end = last(Answer(raw=frames + b"data: [DONE]\n\n"))
     assert isinstance(end.error, StreamTruncated)
 
@@ -120,7 +120,7 @@ def test_an_event_of_another_shape_is_an_upstream_failure() -> None:
 
 
 def test_items_that_only_the_terminal_event_brings_are_read() -> None:
-    made = Made(Answer(thought("Hm."), said("Hello."), call("f", "{}")), REQUEST, 1, set())
+    made = FakeResponse(Answer(thought("Hm."), said("Hello."), call("f", "{}")), REQUEST, 1, set())
     frames = [frame for frame in made.frames() if b"response.completed" in frame[:30]]
     parts = read(Answer(raw=b"".join(frames))).choices[0].parts
     assert [type(part) for part in parts] == [Reasoning, Text, ToolCall]

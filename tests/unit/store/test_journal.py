@@ -95,7 +95,7 @@ def test_a_process_that_is_never_idle_commits_all_the_same(fickle, shaky):
     fickle.away = True
     shaky.append((INSERT, (1, 1)))
     with gevent.Timeout(60):
-        while not fickle.asked:
+        while not fickle.attempts:
             gevent.sleep(0)
 
 

@@ -152,9 +152,9 @@ def test_answers_wait_for_the_database_when_the_file_is_full(store, start, monke
     worker.settle(1)
     monkeypatch.setattr(outage_journal, "MOST_BYTES", worker.outage._end + 10)
     waiting = gevent.spawn(worker.settle, 2)
-    asked = store.asked
+    asked = store.attempts
     with gevent.Timeout(60):
-        while store.asked < asked + 2:
+        while store.attempts < asked + 2:
             gevent.sleep(0.01)
     assert not waiting.ready()
     store.away = False
