@@ -175,6 +175,7 @@ LIBRARIES = {
     "cryptography": ("gateway.accounts", "gateway.providers"),
     "joserfc": ("gateway.accounts", "gateway.providers", "gateway.sso", "gateway.videos"),
     "argon2": ("gateway.accounts",),
+    "apscheduler": ("gateway.worker.leader_schedule",),
     "segno": ("gateway.surfaces.console",),
     "webauthn": ("gateway.accounts.passkey_ceremonies",),
     "prometheus_client": ("gateway.surfaces.metrics",),

@@ -10,7 +10,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -31,6 +31,7 @@ from gateway.runtime.ticks import TICK_S, until_tick
 from gateway.store.documents import Documents
 from gateway.store.journal import forget_writers
 from gateway.store.outage_journal import REMEMBERED_US
+from gateway.worker.leader_schedule import LeaderSchedule, ScheduledJob
 from gateway.worker.services import Services
 
 log = logging.getLogger(__name__)
@@ -118,13 +119,8 @@ def _first_delay_s(job: RecurringJob) -> float:
     return random.uniform(0, min(job.every_s, job.first_s))
 
 
-def _first_runs(jobs: Iterable[RecurringJob]) -> dict[str, float]:
-    """Return the times of the first runs of jobs, by name, on the monotonic clock."""
-    return {job.name: time.monotonic() + _first_delay_s(job) for job in jobs}
-
-
 class Background:
-    """Runs a table of jobs: one loop starts them, those of the installation while this worker leads.
+    """Runs a table of jobs: one loop starts those of a worker or a node, APScheduler those of the installation.
 
     Before each run it checks whether this worker is responsible for the job.
     """
@@ -147,6 +143,7 @@ class Background:
         self._reports = {job.name: JobReport(job.name) for job in table}
         self._stopping = threading.Event()
         self._loop: Any = None
+        self._schedule = LeaderSchedule(clock)
         self._due: dict[str, float] = {}  # job → when its next run starts, by the monotonic clock
         self._runs: dict[str, Any] = {}  # job → the greenlet of its last run
 
@@ -163,6 +160,7 @@ class Background:
         for task in [self._loop, *self._runs.values()]:
             if task is not None:
                 task.join(max(0.0, end - time.monotonic()))
+        self._schedule.wait_until(end)
         self._loop = None
         self._runs = {}
         self.leadership.stop()
@@ -203,21 +201,30 @@ class Background:
 
     def _run_due(self) -> None:
         """Start the jobs that are due, at each tick. A run that is due while the last one continues is left out."""
-        own = [job for job in self._table.values() if job.scope is not Scope.INSTALLATION]
-        self._due = _first_runs(own)
-        led = False
+        for job in self._table.values():
+            if job.scope is not Scope.INSTALLATION:
+                self._due[job.name] = time.monotonic() + _first_delay_s(job)
         while not self._stopping.is_set():
-            leads = self.leadership.leading()
-            if leads is not led:
-                led = leads
-                # A new leader takes over rare jobs as well, which may not have run for long.
-                self._due = _first_runs(self._table.values()) if leads else _first_runs(own)
+            if self.leadership.leading():  # it takes over rare jobs as well, which may not have run for long
+                self._schedule.start(self._installation_jobs)
+            else:
+                self._schedule.end()
             now = time.monotonic()
             for name, due in self._due.items():
                 if due <= now:
                     self._due[name] = now + self._table[name].every_s - TICK_S  # the tick nearest to the interval
                     self._start_run(self._table[name])
             self._stopping.wait(until_tick(JOBS_EVERY_S))
+        self._schedule.end()
+
+    def _installation_jobs(self) -> Iterator[ScheduledJob]:
+        for job in self._table.values():
+            if job.scope is Scope.INSTALLATION:
+                yield ScheduledJob(job.name, job.every_s, _first_delay_s(job), partial(self._run_as_leader, job))
+
+    def _run_as_leader(self, job: RecurringJob) -> None:
+        if self.is_responsible(job):
+            self._run_once(job)
 
     def _start_run(self, job: RecurringJob) -> None:
         try:

@@ -63,6 +63,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
 }
 # Modules that programs import on first use.
 LATE = (
+    "apscheduler.schedulers.gevent",
     "cryptography.fernet",
     "gateway.oauth.token_endpoint",
     "gateway.surfaces.sock_upgrades",

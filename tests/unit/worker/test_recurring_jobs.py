@@ -9,8 +9,10 @@ import pytest
 from gateway import errors
 from gateway.control.leadership import TERM_S, Leadership
 from gateway.control.version import Control
+from gateway.runtime.fair_threads import native_id
 from gateway.store.documents import Documents
 from gateway.telemetry.gauges import job_rows
+from gateway.worker import leader_schedule
 from gateway.worker.recurring_jobs import TABLE, Background, NodeLock, RecurringJob, Scope, read_report
 
 PACKAGE = Path(__file__).resolve().parents[3] / "gateway"
@@ -68,20 +70,21 @@ def test_only_the_leader_does_the_work_of_the_installation_and_another_takes_ove
     assert second.leadership.epoch > 1
 
 
-def test_a_stopping_leader_awaits_runs_in_progress(run_table):
-    ended = []
+def test_the_scheduler_is_imported_outside_the_thread_of_the_event_loop(run_table, monkeypatch):
+    imported = leader_schedule.scheduling
+    used_in = []
 
-    def work(services, should_continue):
-        while should_continue():
-            gevent.sleep(0.01)
-        gevent.sleep(0.1)
-        ended.append(True)
+    class Scheduling:
+        @property
+        def GeventScheduler(self):
+            used_in.append(native_id())
+            return imported.GeventScheduler
 
-    background = run_table(job(work))
-    background.start()
-    wait(lambda: background._runs)
-    background.stop()
-    assert ended == [True]
+    monkeypatch.setattr(leader_schedule, "scheduling", Scheduling())
+    work = Counted()
+    run_table(job(work)).start()
+    wait(lambda: work.runs > 0)
+    assert used_in and native_id() not in used_in
 
 
 def test_one_worker_of_each_node_does_the_work_of_a_node(run_table):
@@ -288,6 +291,7 @@ ENDING = {
     "providers/google/live/upstream_connection.py",
     "providers/identities/upstream_identity.py",  # until a token is renewed
     "store/file_lock.py",
+    "worker/leader_schedule.py",  # runs of jobs
     "store/outage_journal.py",  # until its records are posted
     "store/shared_slots.py",
     "store/mailboxes.py",  # while a client listens
