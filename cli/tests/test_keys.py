@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -98,6 +99,16 @@ def test_keys_are_listed(client: Client, account: Account) -> None:
     listed = client.document("keys", "list", "--all")
     assert {key["description"] for key in listed} == set(account.list_keys()) and "Deleted" not in finished.stdout
     assert "token" not in listed[0]
+
+
+def test_an_expired_key_is_listed_as_expired(client: Client, account: Account) -> None:
+    soon = datetime.now(UTC) + timedelta(seconds=1)
+    key = account.make_key("Short-lived", expiresAt=soon.isoformat())
+    deadline = time.monotonic() + 60
+    while account.key_works(key["token"]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    (row,) = [line for line in client.run("keys", "list").stdout.splitlines() if key["id"] in line]
+    assert row.split()[3] == "expired"
 
 
 def test_a_key_is_deactivated_and_activated(client: Client, account: Account) -> None:

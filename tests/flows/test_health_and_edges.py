@@ -2,8 +2,10 @@
 
 import dataclasses
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
+import anthropic
 import httpx
 import pytest
 from fakes.openai import FakeOpenAI
@@ -204,6 +206,15 @@ def test_the_model_list_reads_with_the_official_client(client: OpenAI) -> None:
     models = {model.id: model for model in client.models.list()}
     assert len(models) >= 250
     assert models["gpt-4o-mini"].pricing["prompt"] == "0.00000015"
+
+
+def test_the_model_list_reads_with_the_client_of_anthropic(gateway: LocalGateway) -> None:
+    with anthropic.Anthropic(base_url=gateway.url.removesuffix("/v1"), api_key=gateway.key) as client:
+        listed = {model.id: model for model in client.models.list()}
+        retrieved = client.models.retrieve("gpt-4o-mini")
+    assert listed["gpt-4o-mini"] == retrieved
+    assert retrieved.type == "model" and retrieved.display_name == "GPT-4o mini"
+    assert retrieved.created_at == datetime.fromtimestamp(retrieved.created, UTC)
 
 
 def test_the_public_list_needs_no_key_and_a_wrong_key_is_reported(gateway: LocalGateway) -> None:

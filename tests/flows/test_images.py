@@ -8,6 +8,7 @@ import openai
 import pytest
 from fakes.image_services import PIXEL, FakeImageServices
 from openai import OpenAI
+from openai.types import ImageGenCompletedEvent
 from support.gateways import LocalGateway
 from support.media import providers_at, row_of, sdk_of
 from support.shared import Share, usage_of
@@ -178,6 +179,8 @@ def test_pictures_that_are_changed_stream_too(sdk):
 def test_a_vendor_that_does_not_stream_gives_the_completed_events_alone(sdk, upstream, model, n):
     events = list(sdk.images.generate(model=model, prompt="A fox", n=n, stream=True, partial_images=3))
     assert [event.type for event in events] == ["image_generation.completed"] * n
+    for event in events:
+        ImageGenCompletedEvent.model_validate(event.model_dump())
     assert "stream" not in upstream.calls[-1].body
 
 

@@ -105,12 +105,19 @@ def list_keys(context: ClientContext, project: str | None, all_keys: bool) -> No
         context.output.info(f"{plan.get('currentCount')} of at most {plan['maxKeys']} keys are in use.")
 
 
+def _shown_status(key: dict[str, Any]) -> str:
+    """Return the key's status; the service calls an expired key inactive, and tells the difference in `state`."""
+    if key.get("state") == "expired":
+        return "expired"
+    return str(key.get("status", ""))
+
+
 def _row(key: dict[str, Any]) -> tuple[str, ...]:
     return (
         str(key.get("description", "")),
         str(key.get("id", "")),
         str(key.get("maskedToken", "")),
-        str(key.get("status", "")),
+        _shown_status(key),
         f"{show_usd(key.get('usage'))} / {show_usd(key.get('usageLimit'))}",
         show_time(key.get("expiresAt")),
     )

@@ -15,6 +15,7 @@ from gateway.surfaces.openai.chat_writer import KEEP_ALIVE, error_frame
 OPERATIONS = ("image_generation", "image_edit")  # the first words of an event's type
 PARTIAL = "partial_image"
 COMPLETED = "completed"
+UNREPORTED = "auto"  # OpenAI's word, in its types of events, for a form that the provider has chosen
 PartialType = Annotated[str, Meta(extra_json_schema={"enum": [f"{operation}.{PARTIAL}" for operation in OPERATIONS]})]
 FinalType = Annotated[str, Meta(extra_json_schema={"enum": [f"{operation}.{COMPLETED}" for operation in OPERATIONS]})]
 
@@ -125,10 +126,10 @@ def _write_fields(image: ImageMade, facts: Facts) -> dict[str, Any]:
     return {
         "b64_json": image.media.data,
         "created_at": facts.created,
-        "size": image.edges,
-        "quality": image.quality,
-        "background": image.background,
-        "output_format": image.output_format,
+        "size": image.edges or UNREPORTED,
+        "quality": image.quality or UNREPORTED,
+        "background": image.background or UNREPORTED,
+        "output_format": image.output_format or image.media.media_type.removeprefix("image/") or "png",
     }
 
 

@@ -60,15 +60,18 @@ class TopProviderAnswer(ModelApiAnswer):
 
 
 class ModelAnswer(ModelApiAnswer, kw_only=True):
-    """An entry of the list. `created` is in seconds since 1970; a date that is not set is empty."""
+    """An entry of the list, with the members of OpenAI's and of Anthropic's model. `created` is in seconds since 1970,
+    `created_at` the same time as text (1970 if it is unknown); another date that is not set is empty."""
 
     id: str
     object: Literal["model"] = "model"
+    type: Literal["model"] = "model"
     owned_by: str
     name: str
     display_name: str
     aliases: list[str]
     created: int
+    created_at: str
     description: str
     family: str
     architecture: ArchitectureAnswer

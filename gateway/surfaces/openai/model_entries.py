@@ -28,6 +28,7 @@ from gateway.surfaces.openai.model_prices import MAPPING_PRICES, MODEL_PRICES, h
 PSEUDO_PROVIDER = "llmgateway"
 MARK = "\u2603name\u2603"  # placeholder for a model's name where entries are alike
 PSEUDO_SINCE = "2026-01-01"
+EPOCH = "1970-01-01"
 PSEUDO_MODELS = (
     ("auto", "Auto", "The gateway selects the cheapest model that meets the requirements of the request."),
     ("custom", "Custom", "The organization's own provider: any model name that its base URL serves."),
@@ -264,6 +265,7 @@ def _entry(
         display_name=name,
         aliases=list(model.aliases),
         created=_unix(model.released),
+        created_at=_iso(model.released or EPOCH),
         description=model.description or f"{model.name} by {owner}.",
         family=model.family,
         architecture=ArchitectureAnswer(

@@ -50,6 +50,8 @@ ENTRY_FIELDS = set(
         "stability",
         "object",
         "owned_by",
+        "type",
+        "created_at",
     ]
 )
 MAPPING_FIELDS = set(
