@@ -25,7 +25,7 @@ PATH = "/console/models"
 MOST_COMPARED = 6
 COLUMNS = (
     Column("Model", "name"),
-    Column("Providers"),
+    Column("Providers", extra=True),
     Column("Context", "context", numeric=True),
     Column("Input, $ / M", "input", numeric=True),
     Column("Output, $ / M", "output", numeric=True),
