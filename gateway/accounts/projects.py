@@ -20,8 +20,14 @@ from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.runtime import webhook_signatures
 from gateway.store.database import Database
 
+# Which provider keys the requests of a project use: value of `mode` → its description.
+PROJECT_MODES = {
+    "credits": "The gateway's keys, paid with credits",
+    "api-keys": "Own keys only",
+    "hybrid": "Own keys first, then the gateway's",
+}
 CHOICES = {
-    "mode": ("credits", "api-keys", "hybrid"),
+    "mode": tuple(PROJECT_MODES),
     "status": ("active", "archived"),
     "retention": ("none", "retain"),
     "cache_markers": ("automatic", "client", "disabled"),

@@ -2,13 +2,15 @@
 
 from typing import NamedTuple
 
-from gateway.accounts.projects import ProjectInfo, list_projects
+from gateway.accounts.projects import PROJECT_MODES, ProjectInfo, list_projects
 from gateway.configuration.settings import MANAGE
 from gateway.store.database import Database
 
 CREDITS = "credits"
 SUGGESTED = "hybrid"
-MODES_WITH_KEYS = f"'{SUGGESTED}' (own keys first, then the gateway's) or 'api-keys' (own keys only)"
+MODES_WITH_KEYS = " or ".join(
+    f"'{mode}' ({text[:1].lower()}{text[1:]})" for mode, text in PROJECT_MODES.items() if mode != CREDITS
+)
 MOST_SHOWN = 50  # projects of either list
 
 

@@ -33,10 +33,10 @@ class CooldownPolicy(Struct, frozen=True):
 
 
 POLICIES: dict[str, CooldownPolicy] = {
-    "unreachable": CooldownPolicy(1.0, 60.0, True, "it accepts no connections", shut=True),
-    "failing": CooldownPolicy(5.0, 60.0, True, "it failed several times in a row"),
-    "refused": CooldownPolicy(30.0, 600.0, True, "it rejected the credential or this model"),
-    "limited": CooldownPolicy(1.0, 60.0, False, "it limits the request rate"),
+    "unreachable": CooldownPolicy(1.0, 60.0, True, "the provider accepts no connections", shut=True),
+    "failing": CooldownPolicy(5.0, 60.0, True, "the provider failed several times in a row"),
+    "refused": CooldownPolicy(30.0, 600.0, True, "the provider rejected the credential or this model"),
+    "limited": CooldownPolicy(1.0, 60.0, False, "the provider limits the request rate"),
 }
 # A provider may request a longer pause than `longest_s`, up to this limit.
 LONGEST_RETRY_AFTER_S = 3600.0

@@ -16,6 +16,7 @@ from gateway.worker.services import Services
 NEAR_PERCENT = 80
 RETIRING_DAYS = 30
 CREDITS_DAYS = 7
+PROVIDER_KEYS = "/console/providers/keys"
 MOST = 8
 
 
@@ -93,7 +94,7 @@ def find_provider_keys(services: Services, visitor: Visitor) -> list[AttentionIt
             if key.status == "active" and cooldowns.until(place, now):
                 reason = POLICIES[cooldowns.kind(place)].text
                 text = f"Your {names[key.provider].name} key “{key.label or key.mask}” fails: {reason}."
-                notices.append(AttentionItem("bad", text, "/console/logs"))
+                notices.append(AttentionItem("bad", text, f"{PROVIDER_KEYS}?organization={organization_id}"))
     return notices
 
 

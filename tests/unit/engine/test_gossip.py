@@ -60,7 +60,7 @@ def test_a_dead_provider_is_known_to_the_other_worker_after_one_round(board, clo
     here.sample(MAPPING, KEY, error=GONE)
     one.beat()
     two.beat()
-    assert there.view("p/m", "p").cooldown == "it accepts no connections"
+    assert there.view("p/m", "p").cooldown == "the provider accepts no connections"
     assert there.view("p/m", "p").events == 1
 
 

@@ -168,7 +168,7 @@ def test_where_nothing_answers_one_request_a_second_tries_and_others_are_refused
     made = world(mapping("a"))
     made.outcomes("a", 0, 1, ConnectFailed("refused"))
     for _ in range(3):
-        with pytest.raises(NoProviderLeft, match="it accepts no connections") as caught:
+        with pytest.raises(NoProviderLeft, match="the provider accepts no connections") as caught:
             made.plan()
         assert caught.value.status == 503 and caught.value.retry_after == pytest.approx(1)
         clock.advance(1.01)
@@ -327,7 +327,9 @@ def test_cooldowns_are_reported_in_the_record(trio):
     world = trio()
     world.outcomes("a", 0, 1, UpstreamRateLimited("slow", retry_after=30, upstream_status=429))
     record = write_record(world.plan())
-    assert record["resting"] == [{"key": "a/m", "reason": "cooling down for 30 s: it limits the request rate"}]
+    assert record["resting"] == [
+        {"key": "a/m", "reason": "cooling down for 30 s: the provider limits the request rate"}
+    ]
     assert record["order"] == ["b/m", "c/m", "a/m"] and record["excluded"] == []
 
 

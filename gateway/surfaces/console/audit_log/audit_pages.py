@@ -1,12 +1,12 @@
 """`/console/audit`: who changed what in an organization."""
 
-import json
 from typing import Any
 
 from gateway.accounts import keys
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.accounts.teams import list_teams
+from gateway.surfaces.console.audit_log.audit_text import describe_action, describe_details
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import OrganizationChoice, choose_organization
@@ -58,23 +58,15 @@ def _names_of(call: PageCall, choice: OrganizationChoice) -> dict[str, str]:
 
 
 def _show_row(entry: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    subject, _, change = entry["action"].partition(".")
     detail = {name: value for name, value in entry["detail"].items() if value not in (None, "", [])}
-    what = f"{subject} {change}".replace("_", " ")
     named = next((str(detail[name]) for name in NAMING if name in detail), entry["subject"])
     return {
         **entry,
         "who": names.get(entry["actor"], entry["actor"]),
-        "what": (what[:1].upper() + what[1:]).replace("Api key", "API key"),
+        "what": describe_action(entry["action"]),
         "subject_name": names.get(entry["subject"], named),
-        "detail_text": ", ".join(f"{name.replace('_', ' ')}: {_write(value, names)}" for name, value in detail.items()),
+        "detail_text": describe_details(detail, names),
     }
-
-
-def _write(value: Any, names: dict[str, str]) -> str:
-    if isinstance(value, str):
-        return names.get(value, value)
-    return json.dumps(value, ensure_ascii=False).replace("true", "yes").replace("false", "no")
 
 
 OPERATIONS: tuple[Operation, ...] = page_operations(PATH, show_list)

@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from gateway.accounts.projects import PROJECT_MODES
 from gateway.surfaces.console.limit_forms import read_number
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
-from gateway.surfaces.console.project_modes import PROJECT_MODES
 from gateway.surfaces.http import Operation, Outbound
 
 TITLE = "Projects"
@@ -18,19 +18,19 @@ COLUMNS = (
     Column("Provider keys", "mode_text"),
     Column("Response cache", "cache_text"),
     Column("Payloads", "retention_text"),
-    Column("Routing", "routing"),
+    Column("Routing", "routing_text"),
     Column("Status", "status"),
 )
 MARKERS = (
-    ("automatic", "set by the gateway"),
-    ("client-managed", "set by the caller"),
-    ("disabled", "never set"),
+    ("automatic", "Set by the gateway"),
+    ("client-managed", "Set by the caller"),
+    ("disabled", "Never set"),
 )
 STRATEGIES = (
-    ("auto", "balance price, speed and success"),
-    ("price", "cheapest first"),
-    ("throughput", "most tokens a second first"),
-    ("latency", "fastest first token"),
+    ("auto", "Balance price, speed and uptime"),
+    ("price", "Cheapest first"),
+    ("throughput", "Highest throughput first"),
+    ("latency", "Fastest first token"),
 )
 RATES = (
     ("requestsPerMinute", "Requests per minute"),
@@ -125,7 +125,9 @@ def _show_row(project: dict[str, Any]) -> dict[str, Any]:
     if project["retention"] == "retain":
         retention = f"retained for {project['retentionDays']} days"
     mode = PROJECT_MODES[project["mode"]]
-    return {**project, "mode_text": mode, "cache_text": cache, "retention_text": retention}
+    routing = dict(STRATEGIES)[project["routing"]]
+    texts = {"mode_text": mode, "cache_text": cache, "retention_text": retention, "routing_text": routing}
+    return {**project, **texts}
 
 
 OF_PROJECT: dict[str, PageAction] = {

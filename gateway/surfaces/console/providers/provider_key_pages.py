@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.accounts.access import CUSTOM
+from gateway.accounts.projects import PROJECT_MODES
 from gateway.errors import InvalidRequest
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
-from gateway.surfaces.console.project_modes import PROJECT_MODES
 from gateway.surfaces.console.providers.provider_states import list_cooldowns, list_own_keys
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.visitor import MANAGERS

@@ -2,11 +2,13 @@
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import to_builtins
 
 from gateway.accounts.projects import list_projects
+from gateway.catalogue.entries import Provider
 from gateway.errors import NotFound
 from gateway.metering.log.records import LoggedRequest
 from gateway.money import parse_usd
@@ -35,6 +37,7 @@ LABELS = {
     "retained": "Payload kept",
     "requestId": "x-request-id",
 }
+PAID_BY = {"credits": "credits", "api-keys": "your own provider key"}
 VIDEOS = "videos"  # the operation with a file as its result
 # Characters of a payload that a page shows; the management API returns the whole stored payload.
 SHOWN = 65_536
@@ -79,6 +82,7 @@ def show_details(call: PageCall) -> Outbound:
         sentence=describe_decision(decision) if decision else "",
         video_url=video_url,
         label=_label,
+        manages=visitor.manages,
         bodies=_find_bodies(visitor, request),
     )
 
@@ -101,11 +105,14 @@ def _is_shown(name: str, value: Any) -> bool:
 
 
 def _names_of(visitor: Visitor, log: dict[str, Any]) -> dict[str, str]:
-    """Return the project and the key of a request by name."""
+    """Return the project, provider, mode and key of a request by name."""
     names = {}
     for project in list_projects(visitor.services.store.database, list(visitor.memberships)):
         if project.id == log["projectId"]:
             names["projectId"] = project.name
+    providers = visitor.services.routing.catalogue.current().providers
+    names["provider"] = name_provider(log["provider"], providers)
+    names["mode"] = PAID_BY.get(log["mode"], log["mode"])
     key = visible_keys(visitor).get(log["apiKeyId"])
     if key is not None:
         names["apiKeyId"] = key.description
@@ -143,4 +150,14 @@ def _text(value: object) -> str:
         return "yes"
     if value is False:
         return "no"
+    if isinstance(value, int):
+        return f"{value:,}"
     return str(value)
+
+
+def name_provider(provider_id: str | None, providers: Mapping[str, Provider]) -> str:
+    """Return the name of a provider, or the id of one that the catalogue does not know; "" without a provider."""
+    known = providers.get(provider_id or "")
+    if known is None:
+        return provider_id or ""
+    return known.name

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
+from gateway.catalogue.entries import Provider
 from gateway.errors import GatewayError
 from gateway.metering.log.records import LoggedRequest
 from gateway.surfaces import request_log_reader
 from gateway.surfaces.console.page_calls import PageCall, page_operations
-from gateway.surfaces.console.requests.request_details import REQUEST_PATH, show_details
+from gateway.surfaces.console.requests.request_details import REQUEST_PATH, name_provider, show_details
 from gateway.surfaces.console.usage.grouping import NO_APP
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.log_answers import show_request
@@ -58,7 +59,8 @@ def show_list(call: PageCall) -> Outbound:
             visitor, read_query(LogsPageQuery, call.inbound), call.inbound, LIVE_ROWS if live else ROWS
         )
         names = {**keys, **{f"mem_{ident}": name for ident, (_, name) in people.items()}}
-        shown["rows"] = [_show_row(request, names) for request in log_page.requests]
+        providers = call.services.routing.catalogue.current().providers
+        shown["rows"] = [_show_row(request, names, providers) for request in log_page.requests]
         cursor = request_log_reader.write_cursor(log_page)
         if cursor is not None and not live:
             shown["older"] = "?" + urlencode({**arguments, "cursor": cursor})
@@ -119,11 +121,12 @@ def _projects_of(visitor: Visitor) -> list[tuple[str, str]]:
     return [("", "All projects"), *((project.id, project.name) for project in projects)]
 
 
-def _show_row(request: LoggedRequest, names: Mapping[str, str]) -> dict[str, Any]:
+def _show_row(request: LoggedRequest, names: Mapping[str, str], providers: Mapping[str, Provider]) -> dict[str, Any]:
     row: dict[str, Any] = to_builtins(show_request(request))
     return {
         **row,
         "tokens": f"{request.input_tokens:,} / {request.output_tokens:,}" if request.attempts else "",
+        "provider_name": name_provider(row["provider"], providers),
         "key": names.get(row["apiKeyId"], row["apiKeyId"]),
         "person": names.get(f"mem_{request.owner.member.hex()}", ""),
         "level": level_of(request.status),

@@ -40,6 +40,7 @@ def test_a_person_finds_a_request_and_all_that_is_known_of_it(asked: Tenants) ->
     assert "&lt;b&gt;Hello&lt;/b&gt; there" in one and "<b>Hello" not in one
     assert "was chosen because" in one and "Input cost" in one and "search" in one and "kept-1" in one
     name = developer.key.info.description
+    assert '<span class="note">Sandbox</span>' in page and "<dd>Sandbox</dd>" in one
     assert f">{name}</a>" in page and f"<dd>{name}</dd>" in one and developer.key.info.id in page
     _, refused, _ = read(asked, "/console/logs/refused-1", developer)
     assert "rejected the request before calling a provider" in refused and "model_not_found" in refused

@@ -82,7 +82,9 @@ def test_a_failing_provider_key_needs_the_attention_of_managers(used: Tenants) -
     made = used.ok("POST", "/keys/provider", owner, body)["providerKey"]
     assert "Your OpenAI key" not in read(used, owner)
     used.services.routing.health.cooldowns.trip(f"openai#{made['id']}", "refused", None, owner.organization_id)
-    assert "Your OpenAI key “Ours” fails: it rejected the credential" in unescape(read(used, owner))
+    shown = unescape(read(used, owner))
+    assert "Your OpenAI key “Ours” fails: the provider rejected the credential" in shown
+    assert f"/console/providers/keys?organization={owner.organization_id}" in shown
     assert "Your OpenAI key" not in read(used, used["acme developer"])
     used.services.routing.health.cooldowns.clear(f"openai#{made['id']}")
 

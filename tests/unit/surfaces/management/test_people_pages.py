@@ -99,6 +99,8 @@ def test_the_settings_of_a_project_are_saved(shared_tenants: Tenants) -> None:
     project = shared_tenants.ok("GET", path.replace("/console", ""), owner)["project"]
     assert {name: project[name] for name in settings} == settings
     assert (project["cachingEnabled"], project["cacheDurationSeconds"], project["retentionDays"]) == (True, 90, 7)
+    listed = open_page(shared_tenants, owner, place)
+    assert "Own keys first" in listed and "Cheapest first" in listed
     refused = press_button(shared_tenants, owner, path, "save", **{**fields, "retentionDays": "soon"})
     assert refused.status_code == 400 and "must be a whole number" in refused.text
     rates = press(shared_tenants, "acme owner", path, "rates", requestsPerMinute="120")

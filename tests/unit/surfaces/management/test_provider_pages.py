@@ -84,8 +84,8 @@ def test_cooldowns_are_shown_with_their_reason_to_those_whom_they_concern(tenant
     cooldowns.trip(f"openai#{key}", "refused", None, owner.organization_id)
     cooldowns.trip("openai/gpt-4o-mini", "limited")
     page = open_page(tenants, owner, "/console/providers/openai")
-    assert "your key Research" in page and "it rejected the credential or this model" in page
-    assert "gpt-4o-mini" in page and "it limits the request rate" in page
+    assert "your key Research" in page and "the provider rejected the credential or this model" in page
+    assert "gpt-4o-mini" in page and "the provider limits the request rate" in page
     assert ">cooldown<" in open_page(tenants, owner, "/console/providers?state=cooldown")
     other = open_page(tenants, tenants["rival owner"], "/console/providers/openai")
     assert "Research" not in other and "rejected the credential" not in other and "limits the request rate" in other

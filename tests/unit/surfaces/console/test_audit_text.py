@@ -1,0 +1,38 @@
+"""The audit log in words."""
+
+import pytest
+
+from gateway.surfaces.console.audit_log.audit_text import describe_action, describe_details
+
+
+@pytest.mark.parametrize(
+    ("action", "phrase"),
+    [
+        ("api_key.create", "API key created"),
+        ("api_key.update_session_budget", "API key session budget updated"),
+        ("identity_domain.verify", "Identity domain verified"),
+        ("alert_hook.delete", "Alert webhook deleted"),
+        ("organization.update_sso", "Organization single sign-on updated"),
+        ("credits.post", "Credits posted"),
+        ("device.deny", "Device denied"),
+        ("session.delete_others", "Other sessions ended"),
+    ],
+)
+def test_an_action_is_shown_as_a_phrase(action: str, phrase: str) -> None:
+    assert describe_action(action) == phrase
+
+
+def test_details_have_labels_amounts_and_names() -> None:
+    detail = {
+        "base_url": "https://llm.example/v1",
+        "cache_enabled": False,
+        "cache_ttl_s": 60,
+        "session_nusd": 2_500_000_000,
+        "amount_usd": "12.5",
+        "team": "team_1",
+        "models": ["gpt-5", "gpt-4o"],
+    }
+    assert describe_details(detail, {"team_1": "Search"}) == (
+        "base URL: https://llm.example/v1, cache enabled: no, cache lifetime in seconds: 60, session: $2.5, "
+        "amount: $12.5, team: Search, models: gpt-5 gpt-4o"
+    )
