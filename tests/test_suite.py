@@ -1,6 +1,7 @@
 """Rules of the test suite."""
 
 import ast
+import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -151,6 +152,9 @@ def test_a_warm_program_has_its_own_environment_and_ends_as_a_cold_one(tmp_path:
     assert unknown.returncode == 1 and unknown.stdout == "" and unknown.stderr.startswith("error: ")
     served = warm.run(["gateway.operator.command", "serve"], {**given, "DATABASE_URL": "mysql://localhost/gateway"})
     assert served.returncode == 1 and "mysql" in served.stderr
+    command, descriptor = warm.shell_command("gateway.operator.command")
+    scripted = subprocess.run(["sh", "-c", f"{command} sing"], capture_output=True, text=True, pass_fds=[descriptor])
+    assert (scripted.returncode, scripted.stdout, scripted.stderr) == (1, "", unknown.stderr)
 
 
 def test_a_warm_program_takes_signals(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ import pytest
 import yaml
 from fakes.anthropic import FakeAnthropic
 from fakes.openai import FakeOpenAI
+from support import warm
 from support.gateways import ROOT, LocalGateway, local_gateway
 from support.pages import Block, blocks
 from support.shared import load
@@ -159,7 +160,8 @@ def make_key(gateway: LocalGateway) -> str:
 def run_shell(installation: Installation, block: Block, folder: Path) -> None:
     """As a script that ends at its first failure; the variables that it sets are ones that the gateway knows."""
     script = f"set -ea\n{installation.fill(block.text)}\nenv -0 > '{folder}/variables'\n"
-    (folder / "manage").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gateway.operator.command "$@"\n')
+    command, descriptor = warm.shell_command("gateway.operator.command")
+    (folder / "manage").write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     (folder / "manage").chmod(0o755)
     client = f'#!/bin/sh\nPYTHONPATH="{ROOT}/cli" exec "{sys.executable}" -m llmgateway_cli "$@"\n'
     (folder / "llmgateway").write_text(client)
@@ -179,7 +181,13 @@ def run_shell(installation: Installation, block: Block, folder: Path) -> None:
         "OF_THE_TEST": installation.gateway.address,
     }
     done = subprocess.run(
-        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+        ["bash", "-c", script],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        pass_fds=[descriptor],
     )
     assert done.returncode == 0, f"{block}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
     variables = dict(one.split("=", 1) for one in (folder / "variables").read_text().split("\0") if "=" in one)

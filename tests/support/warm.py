@@ -19,6 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("warm_source.py")
+CLIENT = Path(__file__).with_name("warm_client.py")
 
 
 class WarmProcess:
@@ -76,6 +77,12 @@ def run(words: list[str], environment: dict[str, str], timeout: float = 300) -> 
         return subprocess.CompletedProcess(words, code, output.read(), errors.read())
 
 
+def shell_command(module: str) -> tuple[str, int]:
+    """Return a shell command that does the same as `python -m <module>`, and the descriptor that it inherits."""
+    descriptor = _source().descriptor
+    return f'"{sys.executable}" -I -S "{CLIENT}" {descriptor} {module}', descriptor
+
+
 class _Source:
     """The process that forks programs, and the socket to it."""
 
@@ -91,6 +98,10 @@ class _Source:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
+
+    @property
+    def descriptor(self) -> int:
+        return self._control.fileno()
 
     def send(self, given: dict[str, Any], descriptors: list[int]) -> None:
         socket.send_fds(self._control, [json.dumps(given).encode()], descriptors)

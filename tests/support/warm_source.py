@@ -1,8 +1,8 @@
 """The process that warm programs are forked from. It has imported their modules and does nothing else.
 
 It runs as a script; its argument is the descriptor of a socket. A message on the socket has the arguments of
-subprocess.Popen as JSON and three descriptors: standard output, standard error, and a socket that receives the process
-id and later the exit status of the program.
+subprocess.Popen as JSON and descriptors: standard output, standard error, a socket that receives the process id and
+later the exit status of the program, and perhaps standard input.
 """
 
 import array
@@ -50,7 +50,7 @@ from gateway.surfaces.path_spelling import Addresses  # noqa: E402
 from gateway.worker import accepted_configuration  # noqa: E402
 
 LONGEST = 1 << 20  # bytes of a message
-DESCRIPTORS = 3
+DESCRIPTORS = 4
 MOST_OPEN = 4096  # above every open descriptor of this process
 # Without gevent's event loop, which must not start before the fork.
 fork, poll = get_original("os", "fork"), get_original("select", "poll")
@@ -113,14 +113,16 @@ def serve(control: Any) -> None:
                 return
             handles = array.array("i")
             handles.frombytes(ancillary[0][2])
-            output, errors, line = handles
+            output, errors, line, *given_input = handles
             program = fork()
             if program == 0:
+                for one in given_input:
+                    os.dup2(one, 0)
                 become(json.loads(data), output, errors)
                 return
             os.setpgid(program, program)  # here too, since a test may kill the group at once
-            os.close(output)
-            os.close(errors)
+            for one in (output, errors, *given_input):
+                os.close(one)
             os.write(line, b"%d\n" % program)
             end = os.pidfd_open(program)
             lines[end] = program, line
@@ -147,7 +149,7 @@ def become(given: dict[str, Any], output: int, errors: int) -> None:
     os.dup2(errors, 2)
     os.closerange(3, MOST_OPEN)
     os.chdir(given["folder"])
-    sys.path[:2] = [given["folder"]]  # as for `python -m`
+    sys.path[:2] = [given["folder"], str(ROOT)]  # as for `python -m`
     for one in SHARED:
         one.__init__()
     words, environment = given["words"], given["environment"]
