@@ -1,13 +1,14 @@
 """Passwords: argon2id, always in a native thread, equally slow for people who do not exist."""
 
 from functools import partial
-from typing import TypeVar
-
-from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerificationError
+from typing import Any, TypeVar
 
 from gateway.errors import InvalidRequest, Unavailable
 from gateway.runtime.fair_threads import FairThreads, QueueFull
+from gateway.runtime.lazy_import import LazyImport
+
+# Loaded with the first password.
+argon2 = LazyImport("argon2")
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ class Passwords:
         """The argon2id hash. InvalidRequest unless the password has 12 to 1024 characters; PasswordsBusy."""
         if not SHORTEST <= len(password) <= LONGEST:
             raise InvalidRequest(f"A password needs {SHORTEST} to {LONGEST} characters.", param="password")
-        return self._run(owner, partial(PasswordHasher().hash, password), known)
+        return self._run(owner, partial(_hash, password), known)
 
     def check(self, password: str, stored: str, owner: str = "", *, known: bool = True) -> bool:
         """Return whether `password` belongs to `stored`; "" (no password, no such user) is as slow and always False.
@@ -69,8 +70,17 @@ class Passwords:
             raise PasswordsBusy("Too many people are signing in; try again.", retry_after=RETRY_S) from None
 
 
+def make_hasher() -> Any:
+    """Return a hasher with the library's current parameters."""
+    return argon2.PasswordHasher()
+
+
+def _hash(password: str) -> str:
+    return make_hasher().hash(password)
+
+
 def _verify(password: str, stored: str) -> bool:
     try:
-        return PasswordHasher().verify(stored, password)
-    except (VerificationError, InvalidHashError):
+        return make_hasher().verify(stored, password)
+    except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
         return False

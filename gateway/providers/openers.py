@@ -2,6 +2,7 @@
 calls."""
 
 from collections.abc import Callable, Iterator
+from threading import Lock
 from typing import Protocol as Interface
 from typing import overload
 
@@ -165,20 +166,29 @@ class LocalServer(Interface):
 
 
 class Local:
-    """Sends calls to a server inside this process, which may be as slow as a remote server."""
+    """Sends calls to a server inside this process, which may be as slow as a remote server. `make` returns the server
+    and is called once, with the first call."""
 
-    def __init__(self, server: LocalServer, heartbeat_s: float) -> None:
-        self._server = server
+    def __init__(self, make: Callable[[], LocalServer], heartbeat_s: float) -> None:
+        self._make = make
+        self._making = Lock()
+        self._server: LocalServer | None = None
         self._heartbeat_s = heartbeat_s
 
     def send(self, call: Call, target: Target, deadline: float) -> "LocalPending":
         return LocalPending(Job(self._open, call, deadline))
 
     def connect(self, call: Call, target: Target, deadline: float) -> SessionLink:
-        return self._server.connect(call)
+        return self._find_server().connect(call)
 
     def _open(self, call: Call, deadline: float) -> UpstreamReply:
-        return self._server.open(call, deadline=deadline, heartbeat_s=self._heartbeat_s)
+        return self._find_server().open(call, deadline=deadline, heartbeat_s=self._heartbeat_s)
+
+    def _find_server(self) -> LocalServer:
+        with self._making:
+            if self._server is None:
+                self._server = self._make()
+            return self._server
 
 
 class LocalPending:

@@ -48,16 +48,18 @@ from gateway.providers.openai.speech import OpenAISpeech
 from gateway.providers.openai.structured import OpenAIStructured, fit_moderations, mend_moderations
 from gateway.providers.openai.transcriptions import OpenAITranscriptions
 from gateway.providers.openai.videos import OpenAIVideos
-from gateway.providers.openers import Local, Network
+from gateway.providers.openers import Local, LocalServer, Network
 from gateway.providers.protocol import ChatCodec, Codec, JobCodec, WireFormat
-from gateway.providers.sandbox.sandbox_server import SandboxServer
 from gateway.providers.upstream import Upstreams
 from gateway.providers.video_codecs import job_failure
 from gateway.providers.xai import videos as xai
 from gateway.providers.xai.videos import XaiVideos
+from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.state_changes import StateLog
-from gateway.runtime.threads import pause
+from gateway.runtime.threads import compute, pause
 from gateway.transport import Transport
+
+sandbox_server = LazyImport("gateway.providers.sandbox.sandbox_server")
 
 
 class Resources(Struct, frozen=True):
@@ -184,5 +186,10 @@ def make_identities(
 
 def make_upstreams(wires: dict[str, WireFormat], transport: Transport, clock: Clock, timeouts: Timeouts) -> Upstreams:
     """Return Upstreams that send calls over the network, except for the sandbox, which runs in this process."""
-    sandbox = Local(SandboxServer(clock, pause), timeouts.wake_s)
+
+    def make_sandbox() -> LocalServer:
+        # The first use imports thirty modules, which takes some 50 ms: not in the event loop.
+        return compute(getattr, sandbox_server, "SandboxServer")(clock, pause)
+
+    sandbox = Local(make_sandbox, timeouts.wake_s)
     return Upstreams(wires, Network(transport), {"sandbox": sandbox}, timeouts.wake_s, transport)

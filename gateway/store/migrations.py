@@ -9,13 +9,15 @@ from types import ModuleType
 
 import peewee
 from msgspec import Struct
-from playhouse.migrate import SchemaMigrator
 
 from gateway import errors
 from gateway.configuration import settings
+from gateway.runtime.lazy_import import LazyImport
 from gateway.store.database import Database
 from gateway.store.faults import is_denied
 
+# Only a step that is applied needs it.
+migrate_tools = LazyImport("playhouse.migrate")
 DIRECTORY = settings.ROOT / "migrations"
 STARTED = "started"
 APPLIED = "applied"
@@ -117,7 +119,7 @@ def _begin(database: Database, step: Step) -> bool:
 def _finish(database: Database, step: Step) -> bool:
     if _is_applied(database, step):
         return False
-    _load(step)(SchemaMigrator.from_database(database.peewee), database.peewee)
+    _load(step)(migrate_tools.SchemaMigrator.from_database(database.peewee), database.peewee)
     database.execute("UPDATE migration SET state = ? WHERE name = ?", (APPLIED, step.name))
     return True
 

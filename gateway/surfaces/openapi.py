@@ -6,15 +6,14 @@ import gzip
 import re
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import Any, is_typeddict
+from typing import TYPE_CHECKING, Any, is_typeddict
 
 import msgspec
 import orjson
-from apispec import APISpec
-from apispec.ext.marshmallow import MarshmallowPlugin
 from marshmallow import Schema
 
 from gateway import __version__
+from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.threads import compute
 from gateway.surfaces import policy
 from gateway.surfaces.answer_structs import describe_answer, is_body
@@ -24,6 +23,13 @@ from gateway.surfaces.http import About, Deprecated, ErrorFormat, Inbound, Opera
 from gateway.surfaces.http_responses import OPENAI
 from gateway.surfaces.listing import accepts_gzip
 from gateway.worker.services import Services
+
+if TYPE_CHECKING:
+    import apispec
+    import apispec.ext.marshmallow as apispec_marshmallow
+else:
+    apispec = LazyImport("apispec")
+    apispec_marshmallow = LazyImport("apispec.ext.marshmallow")
 
 CONTENT_TYPE = ("Content-Type", "application/json")
 EMPTY = (202, 204, 303)  # statuses without a body
@@ -102,13 +108,13 @@ def _reply(inbound: Inbound, make: Callable[[], bytes]) -> Outbound:
 
 def describe(listed: Iterable[Operation]) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of these operations, with examples."""
-    spec = APISpec(
+    spec = apispec.APISpec(
         TITLE,
         __version__,
         "3.1.0",
         info={"description": f"{INTRODUCTION}\n\n{policy.as_markdown()}"},
         externalDocs={"description": "Versions and deprecation", "url": policy.ADDRESS},
-        plugins=[MarshmallowPlugin(schema_name_resolver=_name_of)],
+        plugins=[apispec_marshmallow.MarshmallowPlugin(schema_name_resolver=_name_of)],
     )
     for name, scheme in SCHEMES.items():
         spec.components.security_scheme(name, scheme)
@@ -119,7 +125,7 @@ def describe(listed: Iterable[Operation]) -> dict[str, Any]:
     return add_examples(spec.to_dict())
 
 
-def _describe(spec: APISpec, operation: Operation, known: set[str]) -> dict[str, Any]:
+def _describe(spec: "apispec.APISpec", operation: Operation, known: set[str]) -> dict[str, Any]:
     about = operation.about or _guess(operation)
     written: dict[str, Any] = {
         "summary": about.summary,
@@ -202,7 +208,7 @@ def _query_parameters(query: type) -> list[Any]:
     return parameters
 
 
-def _responses(spec: APISpec, operation: Operation, about: About, known: set[str]) -> dict[str, Any]:
+def _responses(spec: "apispec.APISpec", operation: Operation, about: About, known: set[str]) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     for status in (*about.success, *about.alike):
         answers[str(status)] = {"description": HTTPStatus(status).phrase}
@@ -222,7 +228,7 @@ def _responses(spec: APISpec, operation: Operation, about: About, known: set[str
     return answers
 
 
-def _refusal(spec: APISpec, errors: ErrorFormat, status: int, known: set[str]) -> str:
+def _refusal(spec: "apispec.APISpec", errors: ErrorFormat, status: int, known: set[str]) -> str:
     """Return the name of the component that describes an error response; create it on first use."""
     kind = f"error.{errors.name}"
     if kind not in known:
@@ -240,7 +246,7 @@ def _refusal(spec: APISpec, errors: ErrorFormat, status: int, known: set[str]) -
     return name
 
 
-def _schema(spec: APISpec, described: Any, known: set[str]) -> Any:
+def _schema(spec: "apispec.APISpec", described: Any, known: set[str]) -> Any:
     """Return the schema of a JSON schema, a marshmallow class (which the plugin resolves), the struct of a body, or the
     type of an answer."""
     if isinstance(described, dict):
@@ -261,7 +267,7 @@ def _schema(spec: APISpec, described: Any, known: set[str]) -> Any:
     return schema
 
 
-def _hoist(spec: APISpec, value: Any, known: set[str]) -> Any:
+def _hoist(spec: "apispec.APISpec", value: Any, known: set[str]) -> Any:
     """Return the schema with every titled part replaced by a reference to a component of that name."""
     if isinstance(value, list):
         return [_hoist(spec, item, known) for item in value]

@@ -63,12 +63,16 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
 }
 # Modules that programs import on first use.
 LATE = (
+    "apispec.ext.marshmallow",
     "apscheduler.schedulers.gevent",
+    "argon2",
     "cryptography.fernet",
     "gateway.oauth.token_endpoint",
+    "gateway.providers.sandbox.sandbox_server",
     "gateway.surfaces.sock_upgrades",
     "gateway.transport.websockets",
     "joserfc.jwt",
+    "playhouse.migrate",
     "redis",
     *(f"gateway.operator.{module}" for module, _, _ in manage.COMMANDS.values()),
 )

@@ -8,7 +8,6 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
-from xml.etree import ElementTree
 
 from gateway.errors import IdentityFailed
 from gateway.providers.bedrock.signing import AccessKey, CredentialScope, sign
@@ -20,7 +19,10 @@ from gateway.providers.identities.identity_calls import (
     text_in,
     text_of,
 )
+from gateway.runtime.lazy_import import LazyImport
 from gateway.transport.upstream_responses import Answer
+
+ElementTree = LazyImport("xml.etree.ElementTree")
 
 WEB_TOKEN_FILE = "AWS_WEB_IDENTITY_TOKEN_FILE"
 STS = "AWS Security Token Service"

@@ -47,7 +47,7 @@ def test_a_flood_of_sign_ins_is_refused_early_and_leaves_the_threads_of_the_stor
     tenants: Tenants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = tenants.ok("POST", SIGN_IN, body={"email": OWNER, "password": PASSWORD})["token"]
-    monkeypatch.setattr(passwords, "PasswordHasher", HeldHasher)
+    monkeypatch.setattr(passwords, "make_hasher", HeldHasher)
     body = {"email": "stranger@example.com", "password": PASSWORD}
     with HeldHasher.gate:
         # One password is checked while the others wait; a tenth attempt would meet the throttle on a slow machine.
