@@ -11,6 +11,7 @@ import openai
 import pytest
 from fakes.transcription_services import HEARD, SECONDS, FakeTranscriptionServices
 from openai import OpenAI
+from openai.types.audio import TranscriptionVerbose
 from support.gateways import LocalGateway
 from support.media import providers_at, row_of, sdk_of
 from support.shared import Share
@@ -154,6 +155,7 @@ def test_the_sandbox_accepts_its_own_speech(gateway, sdk, format):
         model=SANDBOX, file=("x", io.BytesIO(said.content)), response_format="verbose_json"
     )
     assert heard.text == f"A sound of {len(said.content)} bytes." == heard.segments[0].text.strip()
+    TranscriptionVerbose.model_validate(heard.to_dict())
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,16 @@ TRUE = ("true", "1")
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
 CHUNKING = re.compile(r"chunking_strategy\[(type|threshold|prefix_padding_ms|silence_duration_ms)\]")
 BOOLEAN = (*TRUE, "false", "0", "")
+# What clients check in a segment of verbose_json, where the provider does not report it: values that Whisper's own
+# thresholds take for speech.
+UNREPORTED: dict[str, Any] = {
+    "seek": 0,
+    "tokens": [],
+    "temperature": 0.0,
+    "avg_logprob": 0.0,
+    "compression_ratio": 1.0,
+    "no_speech_prob": 0.0,
+}
 
 
 class SoundTokens(TypedDict):
@@ -257,6 +267,8 @@ def _write(result: TranscriptionResult, chosen: str, facts: Facts, headers: list
         written["task"] = "translate" if translated else "transcribe"
         written["language"] = result.language
         written["segments"] = result.segments
+    if chosen == "verbose_json":
+        written["segments"] = [UNREPORTED | {"id": number} | one for number, one in enumerate(result.segments)]
     if result.words:
         written["words"] = [{"text": one.get("word", one.get("text", "")), **one} for one in result.words]
     if result.logprobs:
