@@ -1,6 +1,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,29 +32,36 @@ def make_tenants(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]
     return make
 
 
-@pytest.fixture(scope="session")
-def settled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, dict[str, Person]]:
+@dataclass(frozen=True)
+class Settled:
     """The data directory of a closed gateway with its people in it, to be copied, and its first key."""
+
+    data: Path
+    key: str
+    people: dict[str, Person]
+
+
+@pytest.fixture(scope="session")
+def settled(tmp_path_factory: pytest.TempPathFactory) -> Settled:
     data = tmp_path_factory.mktemp("settled")
     with local_gateway(lambda **more: load(data, **more)) as gateway:
         people = Tenants(gateway).people
-    return data, gateway.key, people
+    return Settled(data, gateway.key, people)
 
 
 @pytest.fixture(scope="session")
 def open_tenants(
-    settled: tuple[Path, str, dict[str, Person]], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[], AbstractContextManager[Tenants]]:
-    """A factory of tenants of their own."""
-    template, key, people = settled
+    settled: Settled, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., AbstractContextManager[Tenants]]:
+    """A factory of tenants of their own: open_tenants(), or open_tenants(template) with a copy of other data."""
 
     @contextmanager
-    def make() -> Iterator[Tenants]:
+    def make(template: Settled = settled) -> Iterator[Tenants]:
         data = tmp_path_factory.mktemp("data") / "data"
-        shutil.copytree(template, data)
-        gateway = LocalGateway(load(data, GATEWAY_BOOTSTRAP_API_KEY=key), key)
+        shutil.copytree(template.data, data)
+        gateway = LocalGateway(load(data, GATEWAY_BOOTSTRAP_API_KEY=template.key), template.key)
         try:
-            yield Tenants(gateway, people)
+            yield Tenants(gateway, template.people)
         finally:
             gateway.close()
 

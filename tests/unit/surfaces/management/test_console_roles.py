@@ -6,7 +6,9 @@ The pages offer a person what the management API allows, and refuse what they do
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 
 import pytest
 from support.console import CSRF, open_page
@@ -18,6 +20,7 @@ from gateway.accounts import members
 pytestmark = pytest.mark.slow
 
 ROLES = ("acme developer", "acme admin", "acme owner", "both")
+WALKING = (*ROLES, "acme colleague", "rival owner")
 # Pages to which forms lead, and no link.
 # A form leads to the first, the terminal prints the second, and the third is linked until statistics count a request.
 UNLINKED = frozenset(("/console/models/compare", "/console/welcome", "/console/start"))
@@ -29,10 +32,19 @@ PROBLEM = re.compile(r'class="problem" role="alert">(.*?)</p>')
 REFUSED = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
-@pytest.fixture
-def people(open_tenants: Callable[[], AbstractContextManager[Tenants]]) -> Iterator[Tenants]:
-    """Tenants with something on each page: requests, teams, provider keys, a custom provider and an alert. "both" is an
-    admin of one organization and a developer of the other."""
+@dataclass(frozen=True)
+class Furnished:
+    """Closed tenants with something on each page: requests, teams, provider keys, a custom provider and an alert, and
+    the walk of each person. "both" is an admin of one organization and a developer of the other."""
+
+    data: Path
+    key: str
+    people: dict[str, Person]
+    walks: dict[str, Walk]
+
+
+@pytest.fixture(scope="module")
+def furnished(open_tenants: Callable[..., AbstractContextManager[Tenants]]) -> Furnished:
     with open_tenants() as tenants:
         services = tenants.services
         admin = tenants["acme admin"]
@@ -42,6 +54,14 @@ def people(open_tenants: Callable[[], AbstractContextManager[Tenants]]) -> Itera
         tenants.people["both"] = Person(tenants.open(admin.user_id), *_rest(admin))
         for name in ("acme owner", "rival owner"):
             furnish(tenants, tenants[name])
+        walks = {name: walk(tenants, tenants[name]) for name in WALKING}
+        folder = Path(services.settings.database.data_dir)
+    return Furnished(folder, tenants.gateway.key, tenants.people, walks)
+
+
+@pytest.fixture
+def people(furnished: Furnished, open_tenants: Callable[..., AbstractContextManager[Tenants]]) -> Iterator[Tenants]:
+    with open_tenants(furnished) as tenants:
         yield tenants
 
 
@@ -73,34 +93,33 @@ def csrf_of(tenants: Tenants, who: Person) -> str:
     return CSRF.findall(open_page(tenants, who, "/console/keys/new"))[0]
 
 
-def test_every_link_of_a_page_can_be_opened_by_the_person_who_sees_it(people: Tenants) -> None:
-    walks = {role: walk(people, people[role]) for role in ROLES}
-    for role, done in walks.items():
+def test_every_link_of_a_page_can_be_opened_by_the_person_who_sees_it(furnished: Furnished) -> None:
+    for role, done in furnished.walks.items():
         failed = {path: status for path, status in done.statuses.items() if status != HTTPStatus.OK}
         assert not failed, (role, failed)
-    reached = set(walks["acme owner"].places.values())
+    reached = set(furnished.walks["acme owner"].places.values())
     assert set(signed_in_rows()) - reached - UNLINKED == set()
 
 
-def test_pages_need_a_session(people: Tenants) -> None:
-    for path in walk(people, people["acme owner"]).statuses:
+def test_pages_need_a_session(people: Tenants, furnished: Furnished) -> None:
+    for path in furnished.walks["acme owner"].statuses:
         answer = people.client.get(path)
         assert answer.status_code == HTTPStatus.SEE_OTHER and "/console/login" in answer.headers["Location"], path
 
 
-def test_nothing_of_another_organization_is_shown(people: Tenants) -> None:
+def test_nothing_of_another_organization_is_shown(people: Tenants, furnished: Furnished) -> None:
     owner = people["acme owner"]
     rival = people["rival owner"]
     secrets = (owner.organization_id, owner.project_id, owner.key.info.id, "@acme.example")
     secrets += (people["acme developer"].key.info.id,)
-    for path in walk(people, owner).statuses:
+    for path in furnished.walks["acme owner"].statuses:
         answer = people.client.get(path, headers={"Cookie": f"llmgateway.session_token={rival.token}"})
         text = answer.text.replace(path, "")
         shown = [secret for secret in secrets if secret in text and secret not in path]
         # A person of both organizations is a member of this one, too.
         shown = [secret for secret in shown if secret != "@acme.example" or _foreign_emails(text)]
         assert not shown, (path, answer.status_code, shown)
-    own = walk(people, people["acme developer"])
+    own = furnished.walks["acme developer"]
     others = people["acme colleague"].key.info.id
     assert not [path for path, text in own.texts.items() if others in text]
 
@@ -123,13 +142,15 @@ def subjects(done: Walk) -> set:
         ("acme developer", "acme colleague"),
     ],
 )
-def test_actions_that_are_not_offered_are_refused(people: Tenants, offered_to: str, refused_to: str) -> None:
+def test_actions_that_are_not_offered_are_refused(
+    people: Tenants, furnished: Furnished, offered_to: str, refused_to: str
+) -> None:
     stranger = people[refused_to]
-    own = walk(people, stranger)
+    own = furnished.walks[refused_to]
     known = subjects(own)
     tokens = {form.place: dict(form.fields).get("csrf", "") for form in own.forms}
     csrf = csrf_of(people, stranger)
-    forms = [form for form in walk(people, people[offered_to]).forms if form.subject not in known]
+    forms = [form for form in furnished.walks[offered_to].forms if form.subject not in known]
     accepted = {}
     for form in forms:
         if not form.subject[2] and not re.search(r"_[0-9a-f]{32}", form.path):
@@ -141,9 +162,9 @@ def test_actions_that_are_not_offered_are_refused(people: Tenants, offered_to: s
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_offered_actions_are_permitted(people: Tenants, role: str) -> None:
+def test_offered_actions_are_permitted(people: Tenants, furnished: Furnished, role: str) -> None:
     who = people[role]
-    forms = walk(people, who).forms
+    forms = furnished.walks[role].forms
     chosen = {(form.place, form.action): form for form in forms if form.action not in ENDING}
     assert chosen
     statuses = {}
