@@ -28,6 +28,7 @@ from pathlib import Path  # noqa: E402
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 from support import (  # noqa: E402
+    cheap_columns,
     cheap_disks,
     cheap_passwords,
     cheap_removals,
@@ -53,9 +54,9 @@ from gateway.store.migrations import migrate  # noqa: E402
 
 # The suite uses the same examples in each run, so that failures come from the change. --hypothesis-profile=explore
 # searches new examples.
-hypothesis.settings.register_profile("steady", derandomize=True, deadline=None, max_examples=40)
-hypothesis.settings.register_profile("explore", deadline=None)
-# `make fuzz`: new examples for the configured time.
+hypothesis.settings.register_profile("steady", derandomize=True, deadline=None, max_examples=20)
+# `make fuzz`: new examples for all properties, and more of them for parsers and operations for the configured time.
+hypothesis.settings.register_profile("explore", deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 hypothesis.settings.register_profile(
     "fuzz", deadline=None, max_examples=3000, suppress_health_check=list(hypothesis.HealthCheck)
 )
@@ -73,6 +74,7 @@ for name in ("http_proxy", "https_proxy", "all_proxy"):
     os.environ.pop(name.upper(), None)
 
 late_imports.put_off()
+cheap_columns.make_cheap()
 cheap_passwords.make_cheap()
 cheap_disks.make_cheap()
 cheap_removals.make_cheap()
