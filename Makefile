@@ -82,11 +82,12 @@ REQUESTS ?= 20000
 kills: .venv/test.stamp .venv/clickhouse.stamp
 	REQUESTS=$(REQUESTS) $(BIN)/pytest tests/soak/test_many_requests.py -m soak -s
 
-# Run the parsers of callers' and providers' data, requests that the API description allows, and requests to the OAuth
-# endpoints on new examples for FUZZ_S seconds; `make test` runs a few of each.
+# Run all property tests on new examples; then the parsers of callers' and providers' data, requests that the API
+# description allows, and requests to the OAuth endpoints for FUZZ_S seconds. `make test` runs a few fixed examples of each.
 FUZZ_S ?= 600
 ENDPOINTS = $(addprefix tests/flows/test_, management_description.py media_description.py oauth_errors.py)
 fuzz: .venv/test.stamp
+	$(BIN)/pytest tests/unit -m "hypothesis and not soak" -q --hypothesis-profile=explore
 	end=$$(($$(date +%s) + $(FUZZ_S))); while [ $$(date +%s) -lt $$end ]; do \
 		$(BIN)/pytest tests/fuzz $(ENDPOINTS) -q --hypothesis-profile=fuzz || exit 1; done
 

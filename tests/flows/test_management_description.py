@@ -10,7 +10,7 @@ from support.gateways import LocalGateway, local_gateway
 
 from gateway.accounts import keys, members, projects
 
-EXAMPLES = 3
+EXAMPLES = 2
 PARTS = 6  # so that several processes may share the work
 METRICS_TOKEN = "an operator's token of some length"
 # One surface reads the model from this header, and refuses every request without an existing model.

@@ -14,7 +14,7 @@ from support.every_operation import PNG, write_png, write_wav
 from support.shared import Share, Tenant
 from support.spending import BESIDE_CHAT, FORMS
 
-EXAMPLES = 12
+EXAMPLES = 6
 EVENTS, FORM, JSON = "text/event-stream", "multipart/form-data", "application/json"
 # The sandbox model of each operation, so that a valid body gets a response.
 MODELS = {

@@ -14,7 +14,7 @@ from support.spending import BODIES, FORMS, SECOND_OF_SOUND, TOOLS, say_in_heade
 from gateway.configuration import settings as settings_module
 
 # Each goes through the whole gateway: a tenth of what the readers alone are tried with.
-EXAMPLES = settings().max_examples // 10
+EXAMPLES = settings().max_examples // 5
 # The sandbox's model for each operation other than chat. Chats use one with answers that are not inspected.
 MODELS = {
     "/v1/embeddings": "sandbox-embed",

@@ -17,7 +17,7 @@ from gateway.surfaces.mcp import json_rpc, tool_schemas
 from gateway.surfaces.mcp.saved_images import check_name
 
 # Each goes through the whole gateway.
-EXAMPLES = settings().max_examples // 2
+EXAMPLES = settings().max_examples
 
 LIMITS = load({}).limits
 JSON = st.recursive(

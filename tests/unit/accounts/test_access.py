@@ -50,7 +50,7 @@ calls = st.tuples(
     st.sampled_from(["10.1.2.3", "192.0.2.7", "2001:db8::1", ""]),
 )
 
-EXAMPLES = settings().max_examples  # 40, of which `make check` takes ten
+EXAMPLES = settings().max_examples  # those of the profile
 
 
 def lets(rules, call) -> bool:

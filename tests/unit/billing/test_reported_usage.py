@@ -74,7 +74,9 @@ def settled(one, account, wires, sample):
     return attempt, ask.bound_nusd
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=4 * settings().max_examples, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_no_report_makes_an_answer_free_or_dearer_than_reserved(one, account, wires, data):
     sample = copy.deepcopy(data.draw(st.sampled_from(CORPUS)))

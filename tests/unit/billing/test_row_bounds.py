@@ -207,7 +207,11 @@ def reported_by(case: Case, kind: str) -> Usage | None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=10 * settings().max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     case=st.one_of(chats(), speeches(), transcripts(), turns()),
     report=st.sampled_from(REPORTS),

@@ -235,7 +235,7 @@ def bound_of(mapping, input_tokens, output_tokens, service_tier="", media=True, 
     return most.fixed - (-input_tokens * most.input // MILLION) - (-output_tokens * most.output // MILLION)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=4 * settings().max_examples, deadline=None)
 @given(mappings(), st.lists(COUNTS, min_size=5, max_size=5), COUNTS, COUNTS, st.sampled_from(["", "flex", "priority"]))
 def test_no_real_cost_is_above_the_bound(mapping, parts, output, reasoning, tier):
     usage = Usage(

@@ -81,7 +81,9 @@ def key(cache=None, ctx=None, req=None):
 TEXTS = st.text(min_size=1, max_size=30)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=300)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=5 * settings().max_examples
+)
 @given(TEXTS, TEXTS, TEXTS, TEXTS)
 def test_two_projects_never_meet_whatever_they_ask(project, other, text, another):
     cache = make_cache()

@@ -104,7 +104,7 @@ def check(told, question: RollupQuestion) -> None:
     assert by_columns(database, question) == wanted
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=2 * settings().max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     start=st.integers(0, LONG * 24),
     hours=st.integers(1, LONG * 24),

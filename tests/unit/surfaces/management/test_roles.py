@@ -91,7 +91,9 @@ def test_no_route_works_without_a_session_or_with_an_api_key(shared_tenants, fur
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=2 * settings().max_examples, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     owner=st.sampled_from(PEOPLE),
     route=st.sampled_from([one for one in PLACED if one.path.startswith("/keys/api")]),
