@@ -26,6 +26,7 @@ RANKS = {
     "gateway.runtime.disconnects": -2,
     "gateway.runtime.merged_iterators": -1.9,
     "gateway.runtime.loop_turns": -1.9,
+    "gateway.runtime.free_memory": -1.9,
     "gateway.runtime.lazy_import": -2,
     "gateway.runtime.process_exit": -2,
     "gateway.runtime.state_changes": -2,

@@ -26,6 +26,7 @@ from gateway.admin.sso_sign_in import KIND as SSO_FLOWS
 from gateway.clock import Clock
 from gateway.control.leadership import Leadership
 from gateway.oauth.client_documents import KIND as CLIENT_DOCUMENTS
+from gateway.runtime.free_memory import return_free_memory
 from gateway.runtime.threads import spawn
 from gateway.runtime.ticks import TICK_S, until_tick
 from gateway.store.documents import Documents
@@ -170,8 +171,7 @@ class Background:
         """Run one job of a node or the installation now, whichever worker is responsible (operator commands).
 
         Return its report. Raise NotFound for an unknown name, InvalidRequest for a job that each worker runs for
-        itself, and the job's own errors.
-        """
+        itself, and the job's own errors."""
         job = self._table.get(name)
         if job is None:
             raise errors.NotFound(f"There is no job {name}; the jobs are: {', '.join(self._table)}.")
@@ -363,6 +363,7 @@ TABLE = (
     RecurringJob("request_log", 10.0, Scope.WORKER, _call("telemetry.request_log.flush")),
     RecurringJob("presence", 5.0, Scope.WORKER, _report_presence, first_s=1.0),
     RecurringJob("alerts_noted", 1.0, Scope.WORKER, _call("telemetry.alerts.spread")),
+    RecurringJob("memory", 5.0, Scope.WORKER, lambda services, should_continue: return_free_memory()),
     # Files of the node.
     RecurringJob("recovery", 1.0, Scope.NODE, _call("billing.recovery.run")),
     # Rows of the installation.
