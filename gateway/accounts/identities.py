@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit
+from gateway.accounts.models import User
 from gateway.accounts.sso_logins import delete_logins
 from gateway.accounts.sso_models import SsoLogin, UserIdentity
 from gateway.errors import Conflict, InvalidRequest, NotFound
@@ -40,6 +41,12 @@ def list_identities(database: Database, user_id: str) -> list[LinkedIdentity]:
     """Return the identities of a person, oldest first."""
     rows = UserIdentity.select().where(UserIdentity.user_id == user_id).order_by(UserIdentity.id)
     return database.read(lambda: [_info(row) for row in rows])
+
+
+def lacks_credentials(database: Database, user_id: str) -> bool:
+    """Return whether a user has neither a password nor an identity: the first owner, who came by a link."""
+    without = User.select().where(User.id == user_id, User.password_hash == "")
+    return database.read(lambda: without.exists() and not has_identity(user_id))
 
 
 def has_identity(user_id: str) -> bool:

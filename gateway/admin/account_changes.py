@@ -8,6 +8,7 @@ from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.device_codes import DeviceRequest, Devices
 from gateway.accounts.discounts import Discounts
+from gateway.accounts.identities import lacks_credentials
 from gateway.accounts.invitations import InvitationInfo, Invitations
 from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.passkeys import Passkeys
@@ -151,9 +152,10 @@ class Management:
         return self.invitations.accept_as(token, user_id)
 
     def change_password(self, user_id: str, email: str, current: str, new: str, current_session: str) -> None:
-        """Replace the password of a user who knows the current one, and end the user's other sessions. Raises
-        Unauthenticated or InvalidRequest."""
-        self.check_password(user_id, email, current)
+        """Replace the password of a user who knows the current one, and end the user's other sessions. A user who came
+        by a sign-in link has no password yet and sets the first one. Raises Unauthenticated or InvalidRequest."""
+        if not lacks_credentials(self._database, user_id):
+            self.check_password(user_id, email, current)
         self.throttle.take(ThrottleGate("passwords, changed in a day", user_id, DAY_PASSWORDS, DAY_S))
         members.set_password(
             self._database, self._control, self._passwords, user_id, new, actor=user_id, current_session=current_session

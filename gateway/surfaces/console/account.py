@@ -225,6 +225,7 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
         "account.html",
         TITLE,
         error=error,
+        first_password=identities.lacks_credentials(services.store.database, visitor.user_id),
         form_redirects=True,  # connecting an identity leads to its provider
         visitor=visitor,
         email=own.email,

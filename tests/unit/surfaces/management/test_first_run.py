@@ -2,6 +2,7 @@
 
 import re
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.management import Tenants
@@ -45,6 +46,27 @@ def test_a_link_signs_in_once_and_leads_to_the_first_answer(open_tenants) -> Non
         again = tenants.gateway.app.flask.test_client()
         again.get(f"/console/welcome?token={token}")
         assert again.post("/console/welcome", headers=OWN, data={"action": "go"}).status_code == 410
+
+
+def test_a_person_who_came_by_a_link_sets_the_first_password(open_tenants) -> None:
+    with open_tenants() as tenants:
+        browser = tenants.gateway.app.flask.test_client()
+        browser.get(f"/console/welcome?token={make_token(tenants)}")
+        browser.post("/console/welcome", headers=OWN, data={"action": "go"})
+        page = browser.get("/console/account").text
+        assert "Set password" in page and "Current password" not in page
+        assert "password was changed" in change_password(browser, "a first password")
+        page = browser.get("/console/account").text
+        assert "Set password" not in page and "Current password" in page
+        assert "password was changed" not in change_password(browser, "another password")
+        changed = change_password(browser, "another password", current="a first password")
+        assert "password was changed" in changed
+
+
+def change_password(browser: Any, chosen: str, **fields: str) -> str:
+    csrf = re.findall(r'name="csrf" value="([^"]*)"', browser.get("/console/account").text.partition("<main")[2])[-1]
+    data = {"csrf": csrf, "action": "change", "chosen": chosen, **fields}
+    return browser.post("/console/account", headers=OWN, data=data).text
 
 
 @pytest.mark.parametrize("peer", ["192.0.2.7", "10.0.0.1", "", "unix"])
