@@ -1,7 +1,7 @@
 """`/console/alerts`: the webhooks that receive alerts, with a button to test each."""
 
-from gateway.accounts.alert_hooks import FORMS, WEBHOOK
-from gateway.errors import GatewayError
+from gateway.accounts.alert_hooks import DISCORD, EMAIL, FORMS, PAGERDUTY, SLACK, TEAMS, WEBHOOK, AlertHook
+from gateway.errors import GatewayError, InvalidRequest
 from gateway.surfaces.console.pages import page
 from gateway.surfaces.console.visits import as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
@@ -11,6 +11,14 @@ from gateway.worker.services import Services
 TITLE = "Alerts"
 PATH = "/console/alerts"
 FORM = "alerts"
+FORM_NAMES = {
+    WEBHOOK: "JSON with a signature",
+    SLACK: "Slack",
+    TEAMS: "Microsoft Teams",
+    DISCORD: "Discord",
+    PAGERDUTY: "PagerDuty",
+    EMAIL: "E-mail",
+}
 
 
 def show(services: Services, inbound: Inbound) -> Outbound:
@@ -41,7 +49,7 @@ def _add(services: Services, visitor: Visitor, form: dict[str, str]) -> str:
         actor=visitor.user_id,
     )
     if hook.form != WEBHOOK:
-        return f"The webhook was added. Alerts are sent in the format: {hook.form}."
+        return f"The webhook was added. Alerts are sent in the format of {FORM_NAMES[hook.form]}."
     return f"The webhook was added. Save its secret; it is not shown again: {hook.secret}"
 
 
@@ -49,7 +57,7 @@ def _test(services: Services, visitor: Visitor, form: dict[str, str]) -> str:
     delivered, result = services.telemetry.alerts.test(form["organization"], form.get("hook", "")[:80])
     if delivered:
         return "The test alert was delivered."
-    return f"The test alert could not be delivered: {result}"
+    raise InvalidRequest(f"The test alert could not be delivered: {result}")
 
 
 def _remove(services: Services, visitor: Visitor, form: dict[str, str]) -> str:
@@ -64,10 +72,7 @@ def _page(
     for organization in visitor.organizations():
         if visitor.member(organization.id).role in MANAGERS:
             hooks = services.telemetry.hooks.list_hooks(organization.id)
-            shown = [
-                {"id": hook.id, "url": hook.url, "form": hook.form, "events": ", ".join(hook.events) or "all"}
-                for hook in hooks
-            ]
+            shown = [_show_hook(hook) for hook in hooks]
             managed.append({"id": organization.id, "name": organization.name, "hooks": shown})
     return page(
         inbound,
@@ -78,8 +83,13 @@ def _page(
         message=message,
         csrf=make_csrf(services, visitor, FORM),
         organizations=managed,
-        forms=FORMS,
+        forms=[(form, FORM_NAMES[form]) for form in FORMS],
     )
+
+
+def _show_hook(hook: AlertHook) -> dict[str, str]:
+    events = ", ".join(hook.events) or "all events"
+    return {"id": hook.id, "url": hook.url, "form": FORM_NAMES[hook.form], "events": events}
 
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -25,7 +25,7 @@ COLUMNS = (
 )
 LIST = ManagementCall("GET /orgs/<organization_id>/audit")
 # Details that name a subject that has no name itself or was deleted.
-NAMING = ("name", "label", "email", "description")
+NAMING = ("name", "label", "email", "description", "host")
 SEARCHED = ("who", "what", "action", "subject_name", "detail_text")
 
 
