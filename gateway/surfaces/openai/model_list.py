@@ -118,6 +118,9 @@ def handle_model(services: Services, inbound: Inbound) -> Outbound:
     audience = audience_of(services, inbound)
     for entry in _matching(services, ident, audience):
         return Outbound(200, [JSON, *HEADERS, ("x-request-id", inbound.shown_id)], entry.encode())
+    if any(_matching(services, ident, PUBLIC)):
+        reason = f"The access rules of this key do not allow the model '{ident[:100]}'."
+        raise NotFound(reason, param="model", code="model_not_found")
     near = catalogue.suggest(ident)
     if near:
         hint = f" Did you mean {', '.join(near)}?"

@@ -485,7 +485,7 @@ def test_an_unknown_model_is_not_found_and_near_names_are_reported(services):
 
 
 def test_a_model_that_the_key_may_not_use_is_not_found(services):
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match="do not allow the model"):
         model_of(services, "aging", authorization="Bearer good")
 
 
