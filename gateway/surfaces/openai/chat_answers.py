@@ -59,8 +59,8 @@ class ChatImage(TypedDict):
 class UrlCitation(TypedDict):
     url: str
     title: str
-    start_index: NotRequired[int]
-    end_index: NotRequired[int]
+    start_index: int
+    end_index: int
 
 
 class ChatAnnotation(TypedDict):

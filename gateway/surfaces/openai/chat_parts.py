@@ -1,7 +1,9 @@
 """Writes tool calls, images and citations as members of a chat completion's message."""
 
+from collections.abc import Iterable
+
 from gateway.neutral.events import ToolCallDelta
-from gateway.neutral.parts import Image, Source, ToolCall
+from gateway.neutral.parts import Image, Part, Source, Text, ToolCall
 from gateway.surfaces.openai.chat_answers import ChatAnnotation, ChatImage, ChatToolCall, UrlCitation
 
 
@@ -31,9 +33,23 @@ def write_image(image: Image) -> ChatImage:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def write_annotation(source: Source) -> ChatAnnotation:
-    citation: UrlCitation = {"url": source.url, "title": source.title}
+def write_annotation(source: Source, begin: int = 0, end: int = 0) -> ChatAnnotation:
+    """Return a url_citation, with the positions that OpenAI's type requires: those of the source, which count from
+    `begin`, or `begin` and `end` if it has none."""
     if source.start >= 0 and source.end >= 0:
-        citation["start_index"] = source.start
-        citation["end_index"] = source.end
+        begin, end = begin + source.start, begin + source.end
+    citation: UrlCitation = {"url": source.url, "title": source.title, "start_index": begin, "end_index": end}
     return {"type": "url_citation", "url_citation": citation}
+
+
+def write_annotations(parts: Iterable[Part]) -> list[ChatAnnotation]:
+    """Return the citations of an answer's texts. Positions count in the joined text, and a citation without one covers
+    the text that it belongs to."""
+    written: list[ChatAnnotation] = []
+    begin = 0
+    for part in parts:
+        if isinstance(part, Text):
+            end = begin + len(part.text)
+            written += [write_annotation(source, begin, end) for source in part.sources if source.url]
+            begin = end
+    return written

@@ -37,7 +37,7 @@ from gateway.surfaces.openai.chat_answers import (
     ChatToolCall,
     CompletionMessage,
 )
-from gateway.surfaces.openai.chat_parts import add_piece, write_annotation, write_call, write_image
+from gateway.surfaces.openai.chat_parts import add_piece, write_annotation, write_annotations, write_call, write_image
 from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, write_details, write_token
 
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -173,7 +173,7 @@ def _message(choice: Choice) -> CompletionMessage:
     images = [write_image(image) for image in images_of(choice)]
     if images:
         message["images"] = images
-    sources = [write_annotation(source) for source in sources_of(choice) if source.url]
+    sources = write_annotations(choice.parts)
     if sources:
         message["annotations"] = sources
     return message

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.chat.chat_completion_message import Annotation as ChatAnnotation
 
 from gateway.errors import StreamTruncated, Unavailable
 from gateway.neutral.chat import ChatResult, Choice, Native
@@ -107,6 +108,19 @@ def test_reply_shows_every_kind_of_part():
     assert message["images"][0]["image_url"]["url"] == "data:image/webp;base64,QQ=="
     assert message["annotations"][0]["url_citation"]["end_index"] == 1
     assert [item.get("signature") or item["data"] for item in message["reasoning_details"]] == ["S", "T"]
+
+
+def test_citations_have_positions_in_the_whole_content():
+    cited = Text("Cited. ", sources=(Source("https://a.test", "A"), Source("https://b.test", start=0, end=5)))
+    message = written(Text("Plain. "), cited)["choices"][0]["message"]
+    citations = [ChatAnnotation.model_validate(one).url_citation for one in message["annotations"]]
+    assert [message["content"][one.start_index : one.end_index] for one in citations] == ["Cited. ", "Cited"]
+
+
+def test_a_streamed_citation_without_a_position_is_one_that_clients_accept():
+    (*_, chunk, _, _) = chunks([TextDelta("x"), SourceFound(Source("https://x.test")), Finished("stop")])
+    (annotation,) = chunk["choices"][0]["delta"]["annotations"]
+    assert ChatAnnotation.model_validate(annotation).url_citation.url == "https://x.test"
 
 
 @pytest.mark.parametrize(
