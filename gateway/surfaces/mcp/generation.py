@@ -1,6 +1,6 @@
 """The tools that spend money. Each call is a separate request to the engine: admitted, limited, billed, failed over."""
 
-from msgspec.structs import replace
+from dataclasses import replace
 
 from gateway.billing.context import RequestContext
 from gateway.neutral.chat import ChatRequest
