@@ -141,8 +141,8 @@ def test_claude_code_signs_in_works_and_is_signed_out(
         assert [call.status for call in model.calls] == [200] * len(model.calls), told
         assert json.loads((agent.folder / "remote-settings.json").read_text()) == SETTINGS
         wait_for(lambda: collector.logs and collector.metrics)
-        assert {one["llmgateway.organization.id"] for one in collector.agent_resources} == {organization}
-        assert {one["llmgateway.user.email"] for one in collector.agent_resources} == {EMAIL}
+        assert {resource["llmgateway.organization.id"] for resource in collector.agent_resources} == {organization}
+        assert {resource["llmgateway.user.email"] for resource in collector.agent_resources} == {EMAIL}
         assert not collector.problems
 
         # The settings are unchanged, which the client's own checksum finds out.

@@ -235,7 +235,7 @@ def test_options_without_counterpart_bring_a_warning(scene: Scene, major: int, o
         op, able("openai"), prompt="Hello", stopSequences=["END"], seed=7, topK=5, tools={"runner": runner}
     )
     assert told.get("error") is None and told["text"] == "Good day."
-    kinds = [(one["type"], one.get("feature")) for one in told["warnings"]]
+    kinds = [(warning["type"], warning.get("feature")) for warning in told["warnings"]]
     named = [("unsupported", name) for name in ("stopSequences", "seed", "topK")]
     assert kinds == [*named, ("unsupported-tool", "tool openai.code_interpreter")]
     assert told["warnings"][3]["tool"]["name"] and not scene.heard("openai")[0].get("tools")
@@ -246,7 +246,9 @@ def test_options_that_a_target_lacks_bring_a_warning(scene: Scene, major: int, o
     scene.script("openai", Say("Good day."))
     options = {"llmgateway": {"verbosity": "low"}}
     told = scene.sdks[major].ask(op, "fake-openai/openai-plain", prompt="Hello", providerOptions=options)
-    assert [one["type"] for one in told["warnings"]] == ["other"] and "verbosity" in told["warnings"][0]["message"]
+    assert [warning["type"] for warning in told["warnings"]] == ["other"] and "verbosity" in told["warnings"][0][
+        "message"
+    ]
 
 
 PREFERENCES = {

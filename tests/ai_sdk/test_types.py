@@ -54,7 +54,7 @@ def as_declared(part: dict[str, Any]) -> dict[str, Any]:
     """Return a part as the types declare it: the client turns times into dates, and the types lack some warnings."""
     part = {name: value for name, value in part.items() if name != "timestamp"}
     if part["type"] == "stream-start":
-        part["warnings"] = [one for one in part["warnings"] if one["type"] == "other"]
+        part["warnings"] = [warning for warning in part["warnings"] if warning["type"] == "other"]
     return part
 
 

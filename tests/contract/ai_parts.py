@@ -95,12 +95,12 @@ def check_finish(reason: Any, usage: Json, version: int) -> None:
 
 
 def check_warnings(warnings: list[Json], version: int) -> None:
-    for one in warnings:
-        kind = one["type"]
+    for warning in warnings:
+        kind = warning["type"]
         assert kind in ("unsupported", "unsupported-tool", "other")
-        assert kind != "unsupported-tool" or isinstance(one["tool"], dict)
-        assert kind != "other" or isinstance(one["message"], str)
-        assert kind != "unsupported" or (one["feature"] and (("setting" in one) is (version == 2)))
+        assert kind != "unsupported-tool" or isinstance(warning["tool"], dict)
+        assert kind != "other" or isinstance(warning["message"], str)
+        assert kind != "unsupported" or (warning["feature"] and (("setting" in warning) is (version == 2)))
 
 
 def _check(part: Json, shape: Json) -> None:

@@ -93,8 +93,8 @@ def go_on_ai(body: Json, reply: Json, result: Any) -> Json:
             said.append(kept)
     calls = [part for part in said if part["type"] == "tool-call" and not part.get("providerExecuted")]
     told: list[Json] = [
-        {"type": "tool-result", "toolCallId": one["toolCallId"], "toolName": one["toolName"], "output": result}
-        for one in calls
+        {"type": "tool-result", "toolCallId": call["toolCallId"], "toolName": call["toolName"], "output": result}
+        for call in calls
     ]
     following = [{"role": "tool", "content": told}]
     if not told:

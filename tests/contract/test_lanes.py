@@ -46,14 +46,15 @@ class Stranger:
 
 
 def estrange(wire: WireFormat) -> WireFormat:
-    return replace(wire, dialect="none", codecs={name: Stranger(one) for name, one in wire.codecs.items()})
+    return replace(wire, dialect="none", codecs={name: Stranger(codec) for name, codec in wire.codecs.items()})
 
 
 def rebuilding(services: Services) -> ChatEngine:
     """The engine of `services` without a relay lane."""
     settings = services.settings
     protocols = {
-        name: estrange(one) for name, one in make_protocols(services.routing.transport, services.clock).items()
+        name: estrange(protocol)
+        for name, protocol in make_protocols(services.routing.transport, services.clock).items()
     }
     hash_key = services.store.secrets.hash_keys[0]
     shelf = DocumentCacheStore(services.store.documents, services.store.database, settings.cache.max_bytes)

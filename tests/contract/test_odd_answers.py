@@ -213,7 +213,7 @@ def test_a_finish_reason_without_a_word_ends_nothing(stage: ContractGateway, spo
     answer = ask(stage, spoiler, "chat", "openai", "text", STREAM)
     chunks = [json.loads(line[len(DATA) :]) for line in answer.splitlines() if line.startswith(DATA + b"{")]
     reasons = [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]]
-    assert [one for one in reasons if one] == ["stop"] and len(reasons) > 2
+    assert [reason for reason in reasons if reason] == ["stop"] and len(reasons) > 2
 
 
 def deepen(parts: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:

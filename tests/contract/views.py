@@ -92,7 +92,7 @@ def _add_call(calls: list[Json], piece: Json) -> None:
 
 def _add_detail(details: list[Json], piece: Json) -> None:
     """Items of one index and type are one: that is how the details are documented to come in pieces."""
-    known = next((one for one in details if _place(one) == _place(piece)), None)
+    known = next((detail for detail in details if _place(detail) == _place(piece)), None)
     if known is None:
         details.append(dict(piece))
         return
@@ -221,8 +221,8 @@ def _usage(usage: Json) -> Json:
 
 def _view_chat(body: Json) -> Json:
     choices = [
-        {"finish_reason": one["finish_reason"], **{k: v for k, v in one["message"].items() if v is not None}}
-        for one in body["choices"]
+        {"finish_reason": choice["finish_reason"], **{k: v for k, v in choice["message"].items() if v is not None}}
+        for choice in body["choices"]
     ]
     return {"choices": choices, "usage": _usage(body["usage"]), "warnings": body["metadata"].get("warnings", [])}
 
@@ -285,10 +285,12 @@ def _view_ai(version: int) -> Any:
                 rest.append(_bare_part(part))
         reason, usage = body["finishReason"], body["usage"]
         counts = _flat_usage(usage) if version > 2 else usage
-        warnings = [{name: value for name, value in one.items() if name != "setting"} for one in body["warnings"]]
-        for one in warnings:
-            if "tool" in one:
-                one["tool"] = {**one["tool"], "type": "provider"}
+        warnings = [
+            {name: value for name, value in warning.items() if name != "setting"} for warning in body["warnings"]
+        ]
+        for warning in warnings:
+            if "tool" in warning:
+                warning["tool"] = {**warning["tool"], "type": "provider"}
         return {
             "content": rest,
             "searches": searches,

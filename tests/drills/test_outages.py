@@ -60,7 +60,7 @@ def table() -> Iterator[list[Drilled]]:
     lines = [
         "| Drill | Requests that succeeded | Answers to the others | The log | Health | Back to normal |",
         "|---|---|---|---|---|---|",
-        *(f"| {one.name} | {one.succeeded} | {one.failures} | {one.log} | {one.health} | {one.back} |" for one in rows),
+        *(f"| {row.name} | {row.succeeded} | {row.failures} | {row.log} | {row.health} | {row.back} |" for row in rows),
     ]
     print("\n" + "\n".join(lines))
     if os.environ.get("WRITE_GOLDENS") and len(rows) == DRILLS:

@@ -220,7 +220,7 @@ def _block_events(index: int, block: dict[str, Any], size: int) -> Iterator[dict
     if block["type"] == "text":
         started = {"type": "text", "text": ""}
         deltas += [{"type": "text_delta", "text": piece} for piece in _pieces(block["text"], size)]
-        deltas += [{"type": "citations_delta", "citation": one} for one in block["citations"] or ()]
+        deltas += [{"type": "citations_delta", "citation": citation} for citation in block["citations"] or ()]
     elif block["type"] == "thinking":
         started = {"type": "thinking", "thinking": "", "signature": ""}
         deltas += [{"type": "thinking_delta", "thinking": piece} for piece in _pieces(block["thinking"], size)]

@@ -120,19 +120,22 @@ class FakeEmbeddingServices(FakeServer):
     def _cohere(self, body: dict[str, Any]) -> dict[str, Any]:
         assert body.keys() <= COHERE_FIELDS, "unknown member"
         assert body["input_type"] in ("search_document", "search_query", "classification", "clustering")
-        assert body["embedding_types"] == ["float"] and all(isinstance(one, str) for one in body["texts"])
-        vectors = [vector_of(one, body.get("output_dimension")) for one in body["texts"]]
+        assert body["embedding_types"] == ["float"] and all(isinstance(text, str) for text in body["texts"])
+        vectors = [vector_of(text, body.get("output_dimension")) for text in body["texts"]]
         billed = {"input_tokens": float(TOKENS * len(vectors))}
         return {"id": "e-1", "embeddings": {"float": vectors}, "texts": body["texts"], "meta": {"billed_units": billed}}
 
     def _google(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         assert path.startswith("/v1beta/models/") and path.endswith(":batchEmbedContents"), "no such method"
         assert body.keys() == {"requests"}
-        for one in body["requests"]:
-            assert one.keys() <= {"model", "content", "outputDimensionality", "taskType", "title"}
-            assert f"/v1beta/{one['model']}:batchEmbedContents" == path, "another model"
-            genai.types.Content.model_validate(one["content"])
-        texts = [(one["content"]["parts"][0]["text"], one.get("outputDimensionality")) for one in body["requests"]]
-        answer: dict[str, Any] = {"embeddings": [{"values": vector_of(*one)} for one in texts]}
+        for request in body["requests"]:
+            assert request.keys() <= {"model", "content", "outputDimensionality", "taskType", "title"}
+            assert f"/v1beta/{request['model']}:batchEmbedContents" == path, "another model"
+            genai.types.Content.model_validate(request["content"])
+        texts = [
+            (request["content"]["parts"][0]["text"], request.get("outputDimensionality"))
+            for request in body["requests"]
+        ]
+        answer: dict[str, Any] = {"embeddings": [{"values": vector_of(*text)} for text in texts]}
         genai.types.EmbedContentResponse.model_validate(answer)
         return answer if self.silent else answer | {"usageMetadata": {"promptTokenCount": TOKENS * len(texts)}}

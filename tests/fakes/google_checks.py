@@ -81,7 +81,7 @@ def _check_credential(environ: dict[str, Any], headers: dict[str, str], enterpri
 
 def _refusal(error: ValidationError) -> Refused:
     """Return the error for an unknown member, otherwise for the deepest error, with the service's text."""
-    found = sorted(error.errors(), key=lambda one: (one["type"] != "extra_forbidden", -len(one["loc"])))[0]
+    found = sorted(error.errors(), key=lambda error: (error["type"] != "extra_forbidden", -len(error["loc"])))[0]
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in found["loc"][:-1]).lstrip(".")
     if found["type"] == "extra_forbidden":
         text = f"Invalid JSON payload received. Unknown name \"{found['loc'][-1]}\" at '{path}': Cannot find field."

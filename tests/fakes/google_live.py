@@ -124,7 +124,7 @@ class FakeLive:
     @property
     def problems(self) -> list[str]:
         """All messages that the real service would refuse."""
-        return [problem for one in self.connections for problem in one.problems]
+        return [problem for connection in self.connections for problem in connection.problems]
 
     def _check(self, connection: ServerConnection, request: Any) -> Any:
         if request.headers.get("authorization", "").removeprefix("Bearer ") not in self.rejected:

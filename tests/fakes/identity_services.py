@@ -300,7 +300,7 @@ class FakeAwsIdentity(IdentityServer):
     def accepts_identity(self, subject: str) -> bool:
         """Return whether a signed GetCallerIdentity request is valid, as Google checks it."""
         request = json.loads(unquote(subject))
-        headers = {one["key"].lower(): one["value"] for one in request["headers"]}
+        headers = {header["key"].lower(): header["value"] for header in request["headers"]}
         if "Action=GetCallerIdentity" not in request["url"] or request["method"] != "POST":
             return False
         return headers.get("x-goog-cloud-target-resource") == AUDIENCE and self._is_signed(request["url"], headers, b"")

@@ -84,7 +84,7 @@ class FakeImageServices(FakeServer):
                 assert call.body.get("aspect_ratio", "auto") in XAI_RATIOS, "ratio"
                 images = call.body.get("images", [call.body["image"]] if "image" in call.body else [])
                 assert call.path == f"/xai/v1/images/{'edits' if images else 'generations'}", "another address"
-                assert all(one.keys() == {"type", "url"} for one in images) and len(images) <= 3, "pictures"
+                assert all(image.keys() == {"type", "url"} for image in images) and len(images) <= 3, "pictures"
             assert call.body.keys() <= known and call.body["response_format"] == "b64_json", "members"
             return {"data": [{"b64_json": PIXEL}] * int(call.body.get("n", 1))}
         if call.path.startswith("/qwen/"):
@@ -129,18 +129,18 @@ class FakeImageServices(FakeServer):
             if not call.files and not self.silent and self.usage is None:
                 models[event["type"].partition(".")[2]].model_validate(event)
         start("200 OK", [("Content-Type", "text/event-stream")])
-        return iter([f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in events])
+        return iter([f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events])
 
     def _alibaba(self, call: Recorded) -> dict[str, Any]:
         assert call.path == "/qwen/api/v1/services/aigc/multimodal-generation/generation", "no such path"
         assert call.body.keys() == {"model", "input", "parameters"} and call.body["input"].keys() == {"messages"}
         (message,) = call.body["input"]["messages"]
-        assert message["role"] == "user" and [one for one in message["content"] if "text" in one], "no text"
+        assert message["role"] == "user" and [part for part in message["content"] if "text" in part], "no text"
         parameters = call.body["parameters"]
         assert parameters.keys() <= {"n", "size", "watermark", "prompt_extend", "negative_prompt", "seed"}, "members"
         assert "size" not in parameters or re.fullmatch(r"\d+\*\d+", parameters["size"]), "size"
         content = [{"image": f"{self.address}/album/{n}.png"} for n in range(parameters.get("n", 1))]
-        choices = [{"finish_reason": "stop", "message": {"role": "assistant", "content": [one]}} for one in content]
+        choices = [{"finish_reason": "stop", "message": {"role": "assistant", "content": [part]}} for part in content]
         usage = {"image_count": len(content), "width": 2048, "height": 2048}
         return {"output": {"choices": choices}, "usage": usage, "request_id": "r-1"}
 

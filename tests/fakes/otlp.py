@@ -78,9 +78,13 @@ class FakeCollector(FakeServer):
 
 def attributes(thing: Any) -> dict[str, Any]:
     """Return the attributes of a span, resource or point."""
-    return {one.key: value_of(one.value) for one in thing.attributes}
+    return {attribute.key: value_of(attribute.value) for attribute in thing.attributes}
 
 
 def value_of(value: AnyValue) -> Any:
     kind = value.WhichOneof("value")
-    return [value_of(one) for one in value.array_value.values] if kind == "array_value" else getattr(value, str(kind))
+    return (
+        [value_of(element) for element in value.array_value.values]
+        if kind == "array_value"
+        else getattr(value, str(kind))
+    )

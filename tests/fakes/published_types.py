@@ -37,7 +37,7 @@ class PublishedUnion:
 
 def worst_of(error: ValidationError) -> Any:
     """Return the most informative error: an unknown member, otherwise the deepest error."""
-    return sorted(error.errors(), key=lambda one: (one["type"] != "extra_forbidden", -len(one["loc"])))[0]
+    return sorted(error.errors(), key=lambda error: (error["type"] != "extra_forbidden", -len(error["loc"])))[0]
 
 
 def _walk(value: Any) -> None:

@@ -54,7 +54,7 @@ class FakeStructuredServices(FakeServer):
             return self._ocr(body)
         if path == "/v1/systemone":
             assert body.keys() == {"model", "state", "questions"}, "members"
-            answers = {name: {"type": one["type"], "noul": 0.9} for name, one in body["questions"].items()}
+            answers = {name: {"type": question["type"], "noul": 0.9} for name, question in body["questions"].items()}
             return {"model": f"typesafe/{body['model']}", "answers": answers} | self._usage(input_tokens=TOKENS)
         return self._rerank(path, body)
 
@@ -64,7 +64,7 @@ class FakeStructuredServices(FakeServer):
     def _moderations(self, body: dict[str, Any]) -> dict[str, Any]:
         assert body.keys() <= ModerationCreateParams.__annotations__.keys(), "unknown member"
         texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
-        assert body["model"] == "omni-moderation-latest" or all(isinstance(one, str) for one in texts), "texts alone"
+        assert body["model"] == "omni-moderation-latest" or all(isinstance(text, str) for text in texts), "texts alone"
         rows: list[dict[str, Any]] = [
             {
                 "categories": {name: name == "violence" and "kill" in str(text) for name in CATEGORIES},

@@ -160,11 +160,11 @@ def serve_vertex(fake: FakeVideoServices, request: VideoRequest, rest: str) -> t
         (instance,) = request.body["instances"]
         assert instance.keys() <= {"prompt", "image", "lastFrame", "referenceImages"} and instance["prompt"], "instance"
         images = [one for name in ("image", "lastFrame") if (one := instance.get(name))]
-        for one in instance.get("referenceImages", ()):
-            assert one.keys() == {"image", "referenceType"} and one["referenceType"] == "asset", "references"
-            images.append(one["image"])
-        for one in images:
-            assert one.keys() == {"bytesBase64Encoded", "mimeType"} and base64.b64decode(one["bytesBase64Encoded"])
+        for image in instance.get("referenceImages", ()):
+            assert image.keys() == {"image", "referenceType"} and image["referenceType"] == "asset", "references"
+            images.append(image["image"])
+        for image in images:
+            assert image.keys() == {"bytesBase64Encoded", "mimeType"} and base64.b64decode(image["bytesBase64Encoded"])
         parameters = request.body["parameters"]
         known = {"sampleCount", "durationSeconds", "aspectRatio", "resolution", "generateAudio"}
         assert parameters.keys() == known and parameters["sampleCount"] == 1, "parameters"
@@ -204,7 +204,7 @@ def serve_xai(fake: FakeVideoServices, request: VideoRequest, rest: str) -> tupl
         assert 1 <= body["duration"] <= 15 and body["resolution"] in ("480p", "720p", "1080p"), "values"
         assert body.get("aspect_ratio", "1:1") in ("1:1", "16:9", "9:16", "4:3", "3:4", "3:2", "2:3"), "ratio"
         images = [one for one in (body.get("image"), *body.get("reference_images", ())) if one]
-        assert all(one.keys() == {"url"} and DATA_URL.fullmatch(one["url"]) for one in images), "images"
+        assert all(image.keys() == {"url"} and DATA_URL.fullmatch(image["url"]) for image in images), "images"
         assert not ("image" in body and "reference_images" in body), "both"
         return 200, {"request_id": fake.begin(request, "0197-aa")}
     ident = rest.removeprefix("/")
@@ -224,11 +224,11 @@ def serve_xai(fake: FakeVideoServices, request: VideoRequest, rest: str) -> tupl
 def check_parts(parts: list[dict[str, Any]]) -> None:
     roles = {"image_url": ("first_frame", "last_frame", "reference_image")}
     roles |= {"video_url": ("reference_video",), "audio_url": ("reference_audio",)}
-    assert [one["text"] for one in parts if one["type"] == "text"], "no text"
-    for one in parts:
-        if (kind := one["type"]) != "text":
-            assert one.keys() == {"type", kind, "role"} and one["role"] in roles[kind], "part"
-            url = one[kind]["url"]
+    assert [part["text"] for part in parts if part["type"] == "text"], "no text"
+    for part in parts:
+        if (kind := part["type"]) != "text":
+            assert part.keys() == {"type", kind, "role"} and part["role"] in roles[kind], "part"
+            url = part[kind]["url"]
             assert DATA_URL.fullmatch(url) if kind == "image_url" else url.startswith("https://"), "url"
 
 
@@ -304,7 +304,7 @@ def serve_minimax(fake: FakeVideoServices, request: VideoRequest, rest: str) -> 
     if rest == "/v2/video_generation":
         assert request.body.keys() <= {"model", "content", "resolution", "duration", "ratio"}, "members"
         check_parts(request.body["content"])
-        images = [one for one in request.body["content"] if one["type"] == "image_url"]
+        images = [part for part in request.body["content"] if part["type"] == "image_url"]
         assert images or request.body["ratio"] != "adaptive", "ratio"
         assert request.body["resolution"] in ("768P", "2K") and 4 <= request.body["duration"] <= 15, "values"
         return 200, {"task_id": fake.begin(request, "424010985738629")}

@@ -72,8 +72,8 @@ def blind(
         return running[-1].__enter__()
 
     yield start
-    for one in running:
-        one.__exit__(None, None, None)
+    for running_gateway in running:
+        running_gateway.__exit__(None, None, None)
 
 
 def look(gateway: LocalGateway, *urls: str, stream: bool = False) -> Any:
@@ -109,7 +109,7 @@ def test_a_file_by_address_reaches_a_format_without_addresses(
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [
         ("/page", "it is not an image"),
         ("/b", "it is not an image"),
@@ -123,11 +123,11 @@ def test_media_that_cannot_be_loaded_is_an_error_for_the_caller(
     upstream: FakeOpenAI,
     monkeypatch: pytest.MonkeyPatch,
     path: str,
-    told: str,
+    message: str,
 ) -> None:
     monkeypatch.setattr(media_fetching, "MOST_BYTES", 1000)
     gateway = blind(GATEWAY_ALLOW_PRIVATE_MEDIA="true")
-    with pytest.raises(BadRequestError, match=told) as caught:
+    with pytest.raises(BadRequestError, match=message) as caught:
         look(gateway, album.url + path)
     assert (caught.value.code, caught.value.param) == ("media_not_loaded", "messages")
     assert not upstream.calls

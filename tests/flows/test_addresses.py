@@ -28,8 +28,8 @@ def test_every_way_to_write_the_base_url_works(lane: LocalGateway, base: str) ->
     assert client.chat.completions.create(model=MODEL, messages=TALK).choices[0].message.content
     assert client.responses.create(model=MODEL, input="Hi").output_text
     assert client.models.retrieve("gpt-4o-mini").id == "gpt-4o-mini"
-    other = anthropic.Anthropic(base_url=lane.address + base, api_key=lane.key, max_retries=0)
-    assert other.messages.create(model=MODEL, messages=TALK, max_tokens=50).content
+    claude = anthropic.Anthropic(base_url=lane.address + base, api_key=lane.key, max_retries=0)
+    assert claude.messages.create(model=MODEL, messages=TALK, max_tokens=50).content
 
 
 def test_a_slash_at_the_end_is_no_redirect(lane: LocalGateway) -> None:

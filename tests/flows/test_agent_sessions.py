@@ -38,9 +38,9 @@ def gateway(share: Share, mint: FakeUpstream) -> Iterator[LocalGateway]:
 
 
 def send(gateway: LocalGateway, path: str = CHAT, headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
-    given = {"Authorization": f"Bearer {gateway.key}", **(headers or {})}
+    all_headers = {"Authorization": f"Bearer {gateway.key}", **(headers or {})}
     with httpx.Client(timeout=60) as http:
-        return http.post(gateway.address + path, headers=given, json=CALL | body)
+        return http.post(gateway.address + path, headers=all_headers, json=CALL | body)
 
 
 def budgets(gateway: LocalGateway, scope: str, **changes: int | None) -> None:

@@ -43,7 +43,7 @@ class Agent:
         self.device: Json = {}
         self.tokens: Json = {}
 
-    def ask(self) -> Json:
+    def request_code(self) -> Json:
         answer = self.web.post(self.document["device_authorization_endpoint"], data={"surface": "claude_code"})
         assert answer.status_code == 200, answer.text
         self.device = answer.json()
@@ -62,7 +62,7 @@ class Agent:
         return self.web.post(self.document["revocation_endpoint"], data={"token": token, **more}).status_code
 
     def sign_in(self, person: Person, **choice: str) -> Json:
-        self.ask()
+        self.request_code()
         page = person.open(self.device["verification_uri_complete"])
         answer = person.submit(page, decision="approve", **choice)
         assert answer.status_code == 200 and "signed in" in answer.text, answer.text
@@ -97,7 +97,7 @@ def owner_id(gateway: Tenant) -> str:
 
 
 def test_an_agent_signs_in_without_a_key_and_calls_models(gateway: Tenant, agent: Agent, person: Person) -> None:
-    device = agent.ask()
+    device = agent.request_code()
     assert re.fullmatch(r"[B-DF-HJ-NP-TV-XZ]{4}-[B-DF-HJ-NP-TV-XZ]{4}", device["user_code"])
     pending = agent.poll()
     assert (pending.status_code, pending.json()["error"]) == (400, "authorization_pending")
@@ -188,14 +188,14 @@ def test_deactivating_its_key_ends_a_sign_in(gateway: Tenant, agent: Agent, pers
 
 
 def test_a_denied_sign_in_gives_nothing(gateway: Tenant, agent: Agent, person: Person) -> None:
-    agent.ask()
+    agent.request_code()
     person.submit(person.open(agent.device["verification_uri_complete"]), decision="deny")
     assert agent.poll().json()["error"] == "access_denied"
 
 
 def test_a_code_of_an_agent_gives_no_session(gateway: Tenant, agent: Agent, person: Person) -> None:
     """A session may do everything that the person may; the page of an agent promises much less."""
-    agent.ask()
+    agent.request_code()
     person.submit(person.open(agent.device["verification_uri_complete"]), decision="approve")
     body = {"grant_type": GRANT, "device_code": agent.device["device_code"], "client_id": "llmgateway-cli"}
     assert agent.web.post(f"{gateway.address}/auth/device/token", json=body).json()["error"] == "expired_token"
@@ -227,7 +227,7 @@ def test_foreign_projects_and_teams_cannot_be_chosen(
         team = teams.create_team(*stores(gateway), organization_id, "Elsewhere", **BY)
         teams.set_team_member(*stores(gateway), team.id, member.id, True, **BY)
         given["team"] = team.id
-    agent.ask()
+    agent.request_code()
     page = person.open(agent.device["verification_uri_complete"])
     answer = person.submit(page, decision="approve", **given)
     assert "not a member" in answer.text
@@ -244,7 +244,7 @@ def test_the_api_approves_with_a_project_and_a_team(gateway: Tenant, agent: Agen
     token = agent.web.post(f"{gateway.address}/auth/sign-in/email", json=body).json()["token"]
     approve = f"{gateway.address}/auth/device/approve"
     headers = {"Authorization": f"Bearer {token}"}
-    code = {"userCode": agent.ask()["user_code"]}
+    code = {"userCode": agent.request_code()["user_code"]}
     unclear = agent.web.post(approve, json=code, headers=headers)
     assert unclear.status_code == 400 and unclear.json()["param"] == "projectId"
     chosen = {**code, "projectId": gateway.project_id, "teamId": team.id}
@@ -306,7 +306,9 @@ def test_telemetry_is_forwarded_with_the_person_and_the_organization(
 
     def own() -> list[Json]:
         mine = observed.organization_id
-        return [one for one in collector.agent_resources if one.get("llmgateway.organization.id") == mine]
+        return [
+            resource for resource in collector.agent_resources if resource.get("llmgateway.organization.id") == mine
+        ]
 
     with gevent.Timeout(WAIT_S):
         while not own():
@@ -357,7 +359,7 @@ def test_a_session_that_single_sign_on_shuts_out_cannot_choose_the_organization(
     database = gateway.services.store.database
     sql = "UPDATE organization SET sso_required = ? WHERE id = ?"
     database.write(lambda: database.execute(sql, (True, other_id)))
-    agent.ask()
+    agent.request_code()
     page = person.open(agent.device["verification_uri_complete"])
     assert gateway.project_id in page.text and other_project not in page.text
     refused = person.submit(page, decision="approve", project=other_project)
@@ -392,8 +394,8 @@ def test_an_agent_sees_how_much_of_a_limit_is_used(gateway: Tenant, agent: Agent
     assert unified(agent.post("/v1/messages", json=ASK)) == {}
     assert agent.get("/api/oauth/usage").json() == {"limits": []}
     resets = set_limit(gateway, 82 * 10**9, 100 * 10**9)
-    shown = unified(agent.post("/v1/messages", json=ASK))
-    assert shown == {
+    limits = unified(agent.post("/v1/messages", json=ASK))
+    assert limits == {
         "status": "allowed_warning",
         "representative-claim": "overage",
         "overage-status": "allowed_warning",

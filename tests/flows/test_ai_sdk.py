@@ -25,8 +25,8 @@ PARTS = ("message", "type", "param", "code")
 EACH_ITS_OWN = {"request", "at", "posted_at", "duration_ms", "ttft_ms", "operation", "label", "request_id"}
 
 
-def prompt(words: str = "Hello") -> list[dict[str, Any]]:
-    return [{"role": "user", "content": [{"type": "text", "text": words}]}]
+def prompt(text: str = "Hello") -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [{"type": "text", "text": text}]}]
 
 
 class Caller:
@@ -37,15 +37,15 @@ class Caller:
         self._client = Client(app if lane == "express" else app.flask.wsgi_app)
         self._key = gateway.key
 
-    def ask(self, prefix: str = "/v4/ai", model: str = MODEL, stream: bool = False, **more: Any) -> Any:
+    def generate(self, prefix: str = "/v4/ai", model: str = MODEL, stream: bool = False, **more: Any) -> Any:
         """One call of the language model; `headers` and `body` are added to what a client sends."""
         headers = {"ai-language-model-id": model, "ai-language-model-streaming": str(stream).lower()}
         headers = self.identity() | headers | more.pop("headers", {})
         body = {"prompt": prompt(), **more}
         return self._client.post(f"{prefix}/language-model", json=body, headers=headers)
 
-    def chat(self, words: str = "Hello", **more: Any) -> Any:
-        body = {"model": MODEL, "messages": [{"role": "user", "content": words}], **more}
+    def chat(self, text: str = "Hello", **more: Any) -> Any:
+        body = {"model": MODEL, "messages": [{"role": "user", "content": text}], **more}
         return self._client.post("/v1/chat/completions", json=body, headers=self.identity())
 
     def get(self, path: str, key: str = "", **headers: str) -> Any:
@@ -64,7 +64,7 @@ def caller(request: pytest.FixtureRequest, gateway: LocalGateway) -> Caller:
 
 
 @pytest.fixture
-def here(gateway: LocalGateway) -> Caller:
+def express_caller(gateway: LocalGateway) -> Caller:
     return Caller(gateway)
 
 
@@ -108,8 +108,8 @@ def test_rows_are_those_of_chat_completions(
     answer, options, fields = WAYS[way]
     upstream.script(answer, answer)
     # The upstream counts its input, so both requests report the same usage.
-    answers = [caller.ask(stream=stream, **options), caller.chat(stream=stream, **fields)]
-    assert [one.status_code for one in answers] == [200, 200] and all(one.get_data() for one in answers)
+    answers = [caller.generate(stream=stream, **options), caller.chat(stream=stream, **fields)]
+    assert [answer.status_code for answer in answers] == [200, 200] and all(answer.get_data() for answer in answers)
     first, second = usage_of(gateway)
     assert row_of(first) == row_of(second) and first.cost_nusd > 0
 
@@ -127,9 +127,9 @@ def test_a_repeated_question_is_a_cache_hit_as_in_chat(
         actor="t",
     )
     upstream.script(Answer("Once."), Answer("Once."))
-    asked = [one(stream=stream) for one in (caller.ask, caller.ask, caller.chat, caller.chat)]
-    bodies = [one.get_data(as_text=True) for one in asked]
-    assert [one.headers.get("x-llmgateway-cache", "") for one in asked] == ["", "HIT", "", "HIT"]
+    answers = [one(stream=stream) for one in (caller.generate, caller.generate, caller.chat, caller.chat)]
+    bodies = [one.get_data(as_text=True) for one in answers]
+    assert [one.headers.get("x-llmgateway-cache", "") for one in answers] == ["", "HIT", "", "HIT"]
     assert len(upstream.calls) == 2 and all("Once." in body for body in bodies)
     rows = usage_of(gateway)
     assert row_of(rows[1]) == row_of(rows[3]) and rows[1].cost_nusd == 0
@@ -138,7 +138,7 @@ def test_a_repeated_question_is_a_cache_hit_as_in_chat(
 def test_a_limit_refuses_as_in_chat(gateway: LocalGateway, caller: Caller, upstream: FakeOpenAI) -> None:
     own = gateway.services.accounts.authentication.caller(gateway.key)
     gateway.services.billing.budgets.set_limits("key", own.key_id, Limits(total_nusd=0))
-    ours, theirs = caller.ask(), caller.chat()
+    ours, theirs = caller.generate(), caller.chat()
     assert ours.status_code == theirs.status_code == 402 and upstream.calls == []
     assert ours.json["error"]["code"] == theirs.json["error"]["code"] == "key_limit_reached"
     assert ours.json["error"]["type"] == "invalid_request_error"
@@ -165,11 +165,11 @@ def test_every_refusal_below_the_prefixes_is_in_the_envelope(
     caller: Caller, prefix: str, method: str, path: str, more: dict, status: int, kind: str
 ) -> None:
     headers = caller.identity() | {"ai-language-model-id": MODEL}
-    told = caller.open(
+    answer = caller.open(
         prefix + path, method=method, headers=headers, data=more.get("data"), content_type=more.get("type")
     )
-    assert told.status_code == status and told.headers["content-type"] == "application/json"
-    error = told.json["error"]
+    assert answer.status_code == status and answer.headers["content-type"] == "application/json"
+    error = answer.json["error"]
     assert error["type"] == kind and all(isinstance(error[name], str) for name in PARTS) and error["code"]
 
 
@@ -177,15 +177,15 @@ def test_every_refusal_below_the_prefixes_is_in_the_envelope(
 @pytest.mark.parametrize("path", ["config", "language-model"])
 def test_without_a_key_the_envelope_says_so(caller: Caller, prefix: str, path: str) -> None:
     method = "GET" if path == "config" else "POST"
-    told = caller.open(f"{prefix}/{path}", method=method, json=None if method == "GET" else {})
-    assert told.status_code == 401 and told.json["error"]["type"] == "authentication_error"
+    answer = caller.open(f"{prefix}/{path}", method=method, json=None if method == "GET" else {})
+    assert answer.status_code == 401 and answer.json["error"]["type"] == "authentication_error"
 
 
 @pytest.mark.parametrize("lane", ["express", "flask"])
 def test_a_body_that_is_too_large_is_refused_in_the_envelope(share: Share, lane: str) -> None:
     small = share.gateway({"GATEWAY_SERVER_MAX_BODY_MB": "1"})
-    told = Caller(small, lane).ask(prompt=prompt("x" * 1_100_000))
-    assert told.status_code == 413 and told.json["error"]["type"] == "invalid_request_error"
+    answer = Caller(small, lane).generate(prompt=prompt("x" * 1_100_000))
+    assert answer.status_code == 413 and answer.json["error"]["type"] == "invalid_request_error"
 
 
 def test_a_crash_is_in_the_envelope(own_gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,9 +194,9 @@ def test_a_crash_is_in_the_envelope(own_gateway: LocalGateway, monkeypatch: pyte
 
     monkeypatch.setattr(own_gateway.services.engine.chat, "generate", crash)
     for lane in ("express", "flask"):
-        told = Caller(own_gateway, lane).ask()
-        assert told.status_code == 500 and told.json["error"]["type"] == "internal_server_error"
-        assert "a bug" not in told.get_data(as_text=True)
+        answer = Caller(own_gateway, lane).generate()
+        assert answer.status_code == 500 and answer.json["error"]["type"] == "internal_server_error"
+        assert "a bug" not in answer.get_data(as_text=True)
 
 
 @pytest.mark.parametrize(
@@ -209,15 +209,15 @@ def test_a_crash_is_in_the_envelope(own_gateway: LocalGateway, monkeypatch: pyte
         ("", 400, "invalid_request_error", "invalid_parameters"),
     ],
 )
-def test_models_that_cannot_be_called(here: Caller, model: str, status: int, kind: str, code: str) -> None:
-    told = here.ask(model=model)
-    assert (told.status_code, told.json["error"]["type"], told.json["error"]["code"]) == (status, kind, code)
+def test_models_that_cannot_be_called(express_caller: Caller, model: str, status: int, kind: str, code: str) -> None:
+    answer = express_caller.generate(model=model)
+    assert (answer.status_code, answer.json["error"]["type"], answer.json["error"]["code"]) == (status, kind, code)
 
 
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "auto"])
-def test_bare_ids_and_auto_are_called_and_not_listed(here: Caller, upstream: FakeOpenAI, model: str) -> None:
-    assert here.ask(model=model).status_code == 200
-    assert model not in {entry["id"] for entry in here.get("/v4/ai/config").json["models"]}
+def test_bare_ids_and_auto_are_called_and_not_listed(express_caller: Caller, upstream: FakeOpenAI, model: str) -> None:
+    assert express_caller.generate(model=model).status_code == 200
+    assert model not in {entry["id"] for entry in express_caller.get("/v4/ai/config").json["models"]}
 
 
 @pytest.mark.parametrize(
@@ -240,13 +240,13 @@ def test_bare_ids_and_auto_are_called_and_not_listed(here: Caller, upstream: Fak
     ],
 )
 def test_a_wrong_option_is_named_as_the_caller_wrote_it(
-    here: Caller, upstream: FakeOpenAI, options: dict, param: str
+    express_caller: Caller, upstream: FakeOpenAI, options: dict, param: str
 ) -> None:
-    told = here.ask(**options)
-    assert told.status_code == 400 and told.json["error"]["param"] == param and upstream.calls == []
+    answer = express_caller.generate(**options)
+    assert answer.status_code == 400 and answer.json["error"]["param"] == param and upstream.calls == []
 
 
-def test_our_own_options_win_and_cannot_change_the_request(here: Caller, upstream: FakeOpenAI) -> None:
+def test_our_own_options_win_and_cannot_change_the_request(express_caller: Caller, upstream: FakeOpenAI) -> None:
     own = {
         "temperature": 0.9,
         "reasoning": {"effort": "low"},
@@ -255,10 +255,10 @@ def test_our_own_options_win_and_cannot_change_the_request(here: Caller, upstrea
         "stream": True,
         "stop": "x",
     }
-    told = here.ask(
+    answer = express_caller.generate(
         temperature=0.1, reasoning="high", providerOptions={"llmgateway": own, "openai": {"x": [1]}, "y": 3}
     )
-    assert told.status_code == 200 and told.headers["content-type"] == "application/json"
+    assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
     (call,) = upstream.calls
     assert call.body["temperature"] == 0.9 and call.body["messages"] == [{"role": "user", "content": "Hello"}]
 
@@ -269,22 +269,22 @@ def test_our_own_options_win_and_cannot_change_the_request(here: Caller, upstrea
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("header", ["", "2", "3", "4", "9"])
 def test_the_header_shows_the_version_and_else_the_prefix(
-    here: Caller, upstream: FakeOpenAI, prefix: str, header: str
+    express_caller: Caller, upstream: FakeOpenAI, prefix: str, header: str
 ) -> None:
     upstream.script(Answer("Good day."))
     headers = {"ai-language-model-specification-version": header} if header else {}
-    told = here.ask(prefix, headers=headers).json
+    body = express_caller.generate(prefix, headers=headers).json
     version = int(header) if header in ("2", "3", "4") else PREFIXES[prefix]
-    assert isinstance(told["finishReason"], str) is (version == 2)
-    assert ("inputTokens" in told["usage"]) and isinstance(told["usage"]["inputTokens"], int) is (version == 2)
+    assert isinstance(body["finishReason"], str) is (version == 2)
+    assert ("inputTokens" in body["usage"]) and isinstance(body["usage"]["inputTokens"], int) is (version == 2)
 
 
-def test_cost_and_trail_are_reported_in_usage_and_metadata(here: Caller, upstream: FakeOpenAI) -> None:
-    told = here.ask(headers={"x-request-id": "mine"}).json
-    raw, own = told["usage"]["raw"], told["providerMetadata"]["llmgateway"]
+def test_cost_and_trail_are_reported_in_usage_and_metadata(express_caller: Caller, upstream: FakeOpenAI) -> None:
+    body = express_caller.generate(headers={"x-request-id": "mine"}).json
+    raw, own = body["usage"]["raw"], body["providerMetadata"]["llmgateway"]
     assert raw["cost"] == own["cost"] > 0 and raw["cost_details"]["total_cost"] == raw["cost"]
     assert own["request_id"] == "mine" and own["used_provider"] == "openai" and len(own["routing"]) == 1
-    assert told["response"]["modelId"] == MODEL
+    assert body["response"]["modelId"] == MODEL
 
 
 # Privacy.
@@ -298,12 +298,12 @@ def test_headers_within_the_body_are_kept_nowhere(
     change = ProjectChange(retention="retain", retention_days=3)
     update_project(services.store.database, services.store.control, gateway.project_id, change, actor="t")
     secret = "sk-of-the-caller-0123456789"
-    told = caller.ask(stream=stream, seed=123456789012345678901234567890, headers={}, **{"maxOutputTokens": 9})
-    assert told.status_code == 200 and told.get_data()
+    answer = caller.generate(stream=stream, seed=123456789012345678901234567890, headers={}, **{"maxOutputTokens": 9})
+    assert answer.status_code == 200 and answer.get_data()
     body = {"prompt": prompt("Keep me"), "headers": {"authorization": secret}}
     headers = caller.identity() | {"ai-language-model-id": MODEL, "ai-language-model-streaming": str(stream)}
-    told = caller.open("/v4/ai/language-model", method="POST", json=body, headers=headers)
-    assert told.status_code == 200 and told.get_data()
+    answer = caller.open("/v4/ai/language-model", method="POST", json=body, headers=headers)
+    assert answer.status_code == 200 and answer.get_data()
     services.store.journal.flush(5)
     kept = services.store.database.read(
         lambda: services.store.database.execute("SELECT request FROM request_log ORDER BY at").fetchall()
@@ -318,28 +318,32 @@ def test_headers_within_the_body_are_kept_nowhere(
 # Idempotency.
 
 
-def test_the_headers_that_choose_are_part_of_an_idempotent_request(here: Caller, upstream: FakeOpenAI) -> None:
+def test_the_headers_that_choose_are_part_of_an_idempotent_request(
+    express_caller: Caller, upstream: FakeOpenAI
+) -> None:
     keyed = {"idempotency-key": "one"}
-    first = here.ask(headers=keyed | {"ai-o11y-request-id": "a"})
-    again = here.ask(headers=keyed | {"ai-o11y-request-id": "b"})
+    first = express_caller.generate(headers=keyed | {"ai-o11y-request-id": "a"})
+    again = express_caller.generate(headers=keyed | {"ai-o11y-request-id": "b"})
     assert again.headers["idempotent-replayed"] == "true" and again.get_data() == first.get_data()
-    for other in ({"model": "openai/gpt-4o"}, {"stream": True}):
-        told = here.ask(headers=keyed, **other)
-        assert told.status_code == 422 and told.json["error"]["code"] == "idempotency_key_reused"
+    for change in ({"model": "openai/gpt-4o"}, {"stream": True}):
+        answer = express_caller.generate(headers=keyed, **change)
+        assert answer.status_code == 422 and answer.json["error"]["code"] == "idempotency_key_reused"
     assert len(upstream.calls) == 1
 
 
-def test_a_stream_is_replayed_byte_for_byte(here: Caller, upstream: FakeOpenAI) -> None:
-    first, again = (here.ask(stream=True, headers={"idempotency-key": "two"}).get_data() for _ in range(2))
+def test_a_stream_is_replayed_byte_for_byte(express_caller: Caller, upstream: FakeOpenAI) -> None:
+    first, again = (
+        express_caller.generate(stream=True, headers={"idempotency-key": "two"}).get_data() for _ in range(2)
+    )
     assert first == again and b'"type":"finish"' in first and len(upstream.calls) == 1
 
 
 # The list.
 
 
-def test_the_list_has_the_version_of_its_prefix_and_plain_prices(here: Caller) -> None:
+def test_the_list_has_the_version_of_its_prefix_and_plain_prices(express_caller: Caller) -> None:
     for prefix, version in PREFIXES.items():
-        entries = here.get(f"{prefix}/config").json["models"]
+        entries = express_caller.get(f"{prefix}/config").json["models"]
         assert {entry["specification"]["specificationVersion"] for entry in entries} == {f"v{version}"}
         assert all(entry["specification"]["modelId"] == entry["id"] and "/" in entry["id"] for entry in entries)
         known = {entry["id"]: entry for entry in entries}
@@ -348,26 +352,26 @@ def test_the_list_has_the_version_of_its_prefix_and_plain_prices(here: Caller) -
         assert not any("e" in value.lower() for value in prices) and len(known) == len(entries)
 
 
-def test_the_list_begins_with_models_that_the_key_can_call(here: Caller) -> None:
-    everything = [entry["id"] for entry in here.get("/v4/ai/config").json["models"]]
-    usable = [entry["id"] for entry in here.get("/v4/ai/config?available=true").json["models"]]
+def test_the_list_begins_with_models_that_the_key_can_call(express_caller: Caller) -> None:
+    everything = [entry["id"] for entry in express_caller.get("/v4/ai/config").json["models"]]
+    usable = [entry["id"] for entry in express_caller.get("/v4/ai/config?available=true").json["models"]]
     assert MODEL in usable and len(usable) < len(everything) == len(set(everything))
     assert everything[: len(usable)] == usable
 
 
-def test_the_list_is_shared_and_named_by_a_tag(here: Caller, gateway: LocalGateway) -> None:
-    first = here.get("/v4/ai/config")
+def test_the_list_is_shared_and_named_by_a_tag(express_caller: Caller, gateway: LocalGateway) -> None:
+    first = express_caller.get("/v4/ai/config")
     tag = first.headers["etag"]
-    assert here.get("/v4/ai/config", **{"If-None-Match": tag}).status_code == 304
-    other = here.get("/v4/ai/config", key=gateway.add_organization("another-of-the-list"))
-    assert other.headers["etag"] == tag and other.get_data() == first.get_data()
-    assert here.get("/v3/ai/config").headers["etag"] != tag
-    packed = here.get("/v4/ai/config", **{"Accept-Encoding": "gzip"})
+    assert express_caller.get("/v4/ai/config", **{"If-None-Match": tag}).status_code == 304
+    other_answer = express_caller.get("/v4/ai/config", key=gateway.add_organization("another-of-the-list"))
+    assert other_answer.headers["etag"] == tag and other_answer.get_data() == first.get_data()
+    assert express_caller.get("/v3/ai/config").headers["etag"] != tag
+    packed = express_caller.get("/v4/ai/config", **{"Accept-Encoding": "gzip"})
     assert packed.headers["content-encoding"] == "gzip" and len(packed.get_data()) < len(first.get_data()) / 4
 
 
-def test_only_models_that_make_text_are_listed(here: Caller, gateway: LocalGateway) -> None:
-    listed = {entry["id"] for entry in here.get("/v4/ai/config").json["models"]}
+def test_only_models_that_make_text_are_listed(express_caller: Caller, gateway: LocalGateway) -> None:
+    listed = {entry["id"] for entry in express_caller.get("/v4/ai/config").json["models"]}
     catalogue = gateway.services.routing.catalogue.current()
     for model in catalogue.models.values():
         for mapping in model.mappings:
@@ -375,19 +379,21 @@ def test_only_models_that_make_text_are_listed(here: Caller, gateway: LocalGatew
                 assert mapping.key not in listed
 
 
-def test_rules_narrow_the_list(here: Caller, gateway: LocalGateway) -> None:
+def test_rules_narrow_the_list(express_caller: Caller, gateway: LocalGateway) -> None:
     stores = gateway.services.store
     value = {"providers": ["openai"]}
     add_rule(
         stores.database, stores.control, "organization", gateway.organization_id, "allow_providers", value, actor="t"
     )
-    listed = {entry["id"] for entry in here.get("/v4/ai/config").json["models"]}
+    listed = {entry["id"] for entry in express_caller.get("/v4/ai/config").json["models"]}
     assert MODEL in listed and {ident.partition("/")[0] for ident in listed} == {"openai"}
-    elsewhere = here.get("/v4/ai/config", key=gateway.add_organization("without-rules")).json["models"]
+    elsewhere = express_caller.get("/v4/ai/config", key=gateway.add_organization("without-rules")).json["models"]
     assert {entry["id"] for entry in elsewhere} > listed
 
 
-def test_an_organizations_own_models_are_listed_for_its_own_keys_alone(here: Caller, gateway: LocalGateway) -> None:
+def test_an_organizations_own_models_are_listed_for_its_own_keys_alone(
+    express_caller: Caller, gateway: LocalGateway
+) -> None:
     services = gateway.services
     stores = services.store
     models = [{"id": "private-1"}]
@@ -398,22 +404,26 @@ def test_an_organizations_own_models_are_listed_for_its_own_keys_alone(here: Cal
         gateway.organization_id, ProviderKeyDraft("custom:house", "house-key"), actor="t"
     )
     update_project(stores.database, stores.control, gateway.project_id, ProjectChange(mode="api-keys"), actor="t")
-    member = next(one for one in list_members(stores.database) if one.organization_id == gateway.organization_id)
+    member = next(
+        member for member in list_members(stores.database) if member.organization_id == gateway.organization_id
+    )
     draft = Draft(gateway.project_id, member.id, "a customer's", "customer")
     customer = create(stores.database, stores.control, stores.secrets.hash_keys, draft, actor="t").token
     lists = {
-        who: {entry["id"] for entry in here.get("/v4/ai/config", key=key).json["models"]}
+        who: {entry["id"] for entry in express_caller.get("/v4/ai/config", key=key).json["models"]}
         for who, key in {"own": "", "customer": customer, "other": gateway.add_organization("a-stranger")}.items()
     }
     assert lists["own"] - lists["customer"] == {"house/private-1"} and lists["customer"] == lists["other"]
-    assert here.get("/v1/credits", key=customer).status_code == 403
+    assert express_caller.get("/v1/credits", key=customer).status_code == 403
     # Clients know the kind of an error by its type alone.
-    assert here.get("/v1/credits", key=customer).json["error"]["type"] == "forbidden"
-    assert here.get("/v1/credits", key="llmgtwy_unknown").json["error"]["type"] == "authentication_error"
+    assert express_caller.get("/v1/credits", key=customer).json["error"]["type"] == "forbidden"
+    assert express_caller.get("/v1/credits", key="llmgtwy_unknown").json["error"]["type"] == "authentication_error"
 
 
 @pytest.mark.parametrize(
-    "operation", [one for one in surface_table.operations() if "/ai/" in one.path], ids=lambda one: one.path
+    "operation",
+    [operation for operation in surface_table.operations() if "/ai/" in operation.path],
+    ids=lambda operation: operation.path,
 )
 def test_generating_is_paid_and_hot_and_the_list_is_neither(operation: Any) -> None:
     asks = operation.path.endswith("language-model")
@@ -424,10 +434,10 @@ def test_generating_is_paid_and_hot_and_the_list_is_neither(operation: Any) -> N
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_strategy_is_left_out_for_a_listed_id(caller: Caller, strategy: str, stream: bool) -> None:
     """Every id that this surface lists names its provider."""
-    answer = caller.ask(stream=stream, providerOptions={"llmgateway": {"routing": strategy}})
+    answer = caller.generate(stream=stream, providerOptions={"llmgateway": {"routing": strategy}})
     assert answer.status_code == 200
     assert f"routing was left out: {MODEL} names its provider." in answer.headers["x-llmgateway-warnings"]
     written = parts_of(answer)[0]["warnings"] if stream else answer.json["warnings"]
     assert stream or [one["message"].split()[0] for one in written] == ["routing"]
-    refused = caller.ask(model="gpt-4o-mini", providerOptions={"llmgateway": {"routing": "fastest"}})
+    refused = caller.generate(model="gpt-4o-mini", providerOptions={"llmgateway": {"routing": "fastest"}})
     assert (refused.status_code, refused.json["error"]["param"]) == (400, "routing")

@@ -43,7 +43,7 @@ class Operation:
 HEAR = Operation("/audio/transcriptions", "file", WAV, model="openai/whisper-1")
 TRANSLATE = Operation("/audio/translations", "file", WAV, model="openai/whisper-1")
 PAINT = Operation("/images/edits", "image", PNG, model="openai/gpt-image-1", prompt="A fox")
-ALL = pytest.mark.parametrize("operation", [HEAR, TRANSLATE, PAINT], ids=lambda one: one.path)
+ALL = pytest.mark.parametrize("operation", [HEAR, TRANSLATE, PAINT], ids=lambda operation: operation.path)
 
 
 class Upstream(FakeTranscriptionServices):
@@ -122,7 +122,7 @@ def test_no_form_at_all(gateway, operation, kind):
     assert status in (400, 415) and code in ("invalid_content_type", "unsupported_media_type")
 
 
-@pytest.mark.parametrize("operation", [HEAR, TRANSLATE], ids=lambda one: one.path)
+@pytest.mark.parametrize("operation", [HEAR, TRANSLATE], ids=lambda operation: operation.path)
 def test_two_files_where_one_is_allowed(gateway, operation):
     assert send(gateway, operation, operation.form(times=2))[:2] == (400, "too_many_parts")
 
@@ -159,9 +159,9 @@ def test_a_length_that_passes_the_cap_is_refused_before_the_body(gateway, operat
     most = gateway.services.settings.server.max_form_mb << 20
     head = f"POST /v1{operation.path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gateway.key}\r\n"
     head += f"Content-Type: {FORM}\r\nContent-Length: {most + 1}\r\n\r\n"
-    with socket.create_connection((urlsplit(gateway.url).hostname, urlsplit(gateway.url).port)) as line:
-        line.sendall(head.encode())
-        answer = line.recv(65536)
+    with socket.create_connection((urlsplit(gateway.url).hostname, urlsplit(gateway.url).port)) as connection:
+        connection.sendall(head.encode())
+        answer = connection.recv(65536)
     assert answer.startswith(b"HTTP/1.1 413 ") and b'"request_too_large"' in answer
 
 

@@ -97,11 +97,11 @@ def test_a_reload_takes_new_keys_and_fails_no_request(twins: tuple[GatewayProces
     gateway, _ = twins
     before, codes, stop = gateway.workers(), [], []
 
-    def ask() -> None:
+    def request_models() -> None:
         while not stop:
             codes.append(get(gateway, "/v1/models?available=true")[0])
 
-    asking = [gevent.spawn(ask) for _ in range(3)]
+    asking = [gevent.spawn(request_models) for _ in range(3)]
     (gateway.data / "key").write_text("sk-rotated-and-long-enough")
     (gateway.data / "gateway.toml").write_text('[providers.groq]\napi_key = "file:key"\n')
     assert '"groq"' not in get(gateway, "/v1/models?available=true")[1]
@@ -132,7 +132,7 @@ def test_workers_that_cannot_apply_a_reload_accept_no_request(twins: tuple[Gatew
 def start_in_vain(tmp_path: Path, **environment: str) -> str:
     """Return the output of a start that fails with status 1: no traceback, no key and no open port."""
     port = environment.get("PORT") or str(free_port())
-    given = {
+    process_environment = {
         "PATH": os.environ["PATH"],
         "GATEWAY_ENV": "test",
         "GATEWAY_DATA_DIR": str(tmp_path / "data"),
@@ -140,24 +140,24 @@ def start_in_vain(tmp_path: Path, **environment: str) -> str:
         **environment,
     }
     command = [sys.executable, "-m", "gateway.operator.command", "serve"]
-    done = subprocess.run(command, cwd=ROOT, env=given, capture_output=True, text=True, timeout=60)
-    told = done.stdout + done.stderr
-    assert done.returncode == 1 and "Traceback" not in told and "llmgtwy_" not in told
-    assert all(line.startswith("error: ") for line in told.splitlines())
-    return told
+    done = subprocess.run(command, cwd=ROOT, env=process_environment, capture_output=True, text=True, timeout=60)
+    output = done.stdout + done.stderr
+    assert done.returncode == 1 and "Traceback" not in output and "llmgtwy_" not in output
+    assert all(line.startswith("error: ") for line in output.splitlines())
+    return output
 
 
 def test_a_first_start_with_a_broken_catalogue_is_one_line_a_mistake(tmp_path: Path) -> None:
     environment = write_twins(tmp_path / "own", "http://127.0.0.1:9/v1", "http://127.0.0.1:9/v1")
     (tmp_path / "own/providers/north.toml").write_text(BROKEN)
-    told = start_in_vain(tmp_path, **environment)
-    assert "telepathy" in told and "north.toml" in told
+    output = start_in_vain(tmp_path, **environment)
+    assert "telepathy" in output and "north.toml" in output
 
 
 def test_a_port_in_use_is_named_with_a_remedy(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        told = start_in_vain(tmp_path, PORT=str(taken.getsockname()[1]))
-    assert "is in use" in told and "set PORT" in told and not (tmp_path / "data" / "gateway.db").exists()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        output = start_in_vain(tmp_path, PORT=str(listener.getsockname()[1]))
+    assert "is in use" in output and "set PORT" in output and not (tmp_path / "data" / "gateway.db").exists()
 
 
 def test_a_second_signal_hurries_the_first(process: Start) -> None:
@@ -182,9 +182,9 @@ def gate(postgresql_url: str) -> Iterator[tuple[Gate, str]]:
     """A gate to a database of this test's own, and the URL through it."""
     parts = urlsplit(postgresql_url)
     folder = Path(parse_qs(parts.query)["host"][0])
-    made = Gate(str(next(folder.glob(".s.PGSQL.*[0-9]")))).open()
-    yield made, f"postgresql://postgres@127.0.0.1:{made.port}{parts.path}"
-    made.shut()
+    opened_gate = Gate(str(next(folder.glob(".s.PGSQL.*[0-9]")))).open()
+    yield opened_gate, f"postgresql://postgres@127.0.0.1:{opened_gate.port}{parts.path}"
+    opened_gate.shut()
 
 
 def test_a_worker_that_dies_while_the_database_is_away_comes_back_with_it(
@@ -226,5 +226,5 @@ def test_a_worker_that_dies_while_the_database_is_away_comes_back_with_it(
 
 
 def test_a_first_start_without_its_database_is_one_line(tmp_path: Path) -> None:
-    told = start_in_vain(tmp_path, DATABASE_URL=f"postgresql://gateway@127.0.0.1:{free_port()}/gateway", **SECRETS)
-    assert told.startswith("error: DATABASE_URL: ") and "refused" in told
+    output = start_in_vain(tmp_path, DATABASE_URL=f"postgresql://gateway@127.0.0.1:{free_port()}/gateway", **SECRETS)
+    assert output.startswith("error: DATABASE_URL: ") and "refused" in output

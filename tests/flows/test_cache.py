@@ -65,17 +65,17 @@ def streamed(gateway: LocalGateway, messages: list) -> tuple[str, Any]:
 def test_a_repeated_request_costs_nothing_and_shows_so(cached, upstream):
     messages = unique()
     first, second = (raw(cached, messages=messages) for _ in range(2))
-    one, two = first.json(), second.json()
+    first_body, second_body = first.json(), second.json()
     assert len(upstream.calls) == 1
-    assert (two["id"], two["choices"], two["usage"]["total_tokens"]) == (
-        one["id"],
-        one["choices"],
-        one["usage"]["total_tokens"],
+    assert (second_body["id"], second_body["choices"], second_body["usage"]["total_tokens"]) == (
+        first_body["id"],
+        first_body["choices"],
+        first_body["usage"]["total_tokens"],
     )
-    assert one["usage"]["cost"] > 0 and two["usage"]["cost"] == 0
-    assert two["metadata"]["cached"] is True and "cached" not in one["metadata"]
+    assert first_body["usage"]["cost"] > 0 and second_body["usage"]["cost"] == 0
+    assert second_body["metadata"]["cached"] is True and "cached" not in first_body["metadata"]
     assert second.headers["x-llmgateway-cache"] == "HIT" and "x-llmgateway-cache" not in first.headers
-    assert two["metadata"]["log_id"] != one["metadata"]["log_id"]
+    assert second_body["metadata"]["log_id"] != first_body["metadata"]["log_id"]
 
 
 def test_a_replay_has_its_own_row_at_no_cost(cached):
@@ -90,10 +90,10 @@ def test_a_stream_is_given_again_chunk_by_chunk(cached, upstream):
     upstream.script(Answer("Good day to you all.", piece=4, gap_s=0.02))
     messages = unique()
     text, tail = streamed(cached, messages)
-    again, other = streamed(cached, messages)
+    again, second_chunk = streamed(cached, messages)
     assert again == text == "Good day to you all." and len(upstream.calls) == 1
-    assert other.metadata["cached"] is True and other.usage.cost == 0
-    assert (other.id, other.usage.total_tokens) == (tail.id, tail.usage.total_tokens)
+    assert second_chunk.metadata["cached"] is True and second_chunk.usage.cost == 0
+    assert (second_chunk.id, second_chunk.usage.total_tokens) == (tail.id, tail.usage.total_tokens)
 
 
 def test_no_cache_neither_reads_nor_writes(cached, upstream):
@@ -127,11 +127,11 @@ def test_a_failed_or_broken_answer_is_not_kept(cached, upstream, answer):
 
 def test_two_projects_never_share_an_answer(cached, upstream):
     services = cached.services
-    other = create_project(
+    other_project = create_project(
         services.store.database, services.store.control, cached.organization_id, "Other", actor="test"
     )
-    switch(cached, other.id)
-    key = new_key(cached, other.id)
+    switch(cached, other_project.id)
+    key = new_key(cached, other_project.id)
     messages = unique()
     assert [raw(cached, one, messages).status_code for one in (cached.key, key, cached.key, key)] == [200] * 4
     assert len(upstream.calls) == 2
@@ -234,12 +234,12 @@ def test_a_replayed_response_is_stored_under_a_new_id(cached, stream: bool) -> N
     headers = {"Authorization": f"Bearer {cached.key}"}
     with httpx.Client(base_url=cached.url, headers=headers, timeout=20) as http:
 
-        def ask() -> tuple[str, str]:
+        def create_response() -> tuple[str, str]:
             answer = http.post("/responses", json={"model": MODEL, "input": text, "stream": stream})
             assert answer.status_code == 200, answer.text
             return answer.headers.get("x-llmgateway-cache", ""), re.findall(r"resp_[0-9a-f]{32}", answer.text)[-1]
 
-        (_, first), (hit, second), (again, third) = ask(), ask(), ask()
+        (_, first), (hit, second), (again, third) = create_response(), create_response(), create_response()
         assert (hit, again) == ("HIT", "HIT") and len({first, second, third}) == 3
         for ident in (first, second, third):
             assert http.get(f"/responses/{ident}").json()["id"] == ident

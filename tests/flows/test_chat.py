@@ -37,9 +37,9 @@ def rows_of(gateway: LocalGateway, request_id: str) -> list:
 
 def raw(gateway: LocalGateway, body: dict | bytes, **headers: str) -> httpx.Response:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    given = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json", **headers}
+    all_headers = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json", **headers}
     with httpx.Client(timeout=60) as http:
-        return http.post(f"{gateway.url}/chat/completions", content=content, headers=given, timeout=20)
+        return http.post(f"{gateway.url}/chat/completions", content=content, headers=all_headers, timeout=20)
 
 
 def test_an_answer_comes_back_with_usage_cost_and_who_served_it(client: OpenAI, upstream: FakeOpenAI) -> None:
@@ -71,10 +71,10 @@ def test_an_answer_that_is_prepared_while_its_row_is_written_leaves_after_the_co
     write = database.write
     began, held = gevent.event.Event(), gevent.event.Event()
 
-    def write_later(*given, **named):
+    def write_later(*arguments, **named):
         began.set()
         held.wait()
-        return write(*given, **named)
+        return write(*arguments, **named)
 
     monkeypatch.setattr(database, "write", write_later)
     asking = gevent.spawn(raw, gateway, {"model": MODEL, "messages": HELLO})
@@ -254,7 +254,7 @@ def test_no_database_connection_is_held_while_an_upstream_answers(settings) -> N
             client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
             for stream in (False, True):
                 upstream.free = False
-                asked = client.chat.completions.create(
+                reply = client.chat.completions.create(
                     model="openai/gpt-4o-mini", messages=[{"role": "user", "content": "x"}], stream=stream
                 )
-                assert list(asked) and upstream.free
+                assert list(reply) and upstream.free

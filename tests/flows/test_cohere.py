@@ -31,14 +31,14 @@ def test_citations_reach_a_messages_client_as_search_results(
 ) -> None:
     service.script(ANSWER)
     thinking = {"type": "enabled", "budget_tokens": 1024}
-    asked = {"model": MODEL, "max_tokens": 2000, "messages": HELLO, "thinking": thinking}
+    body = {"model": MODEL, "max_tokens": 2000, "messages": HELLO, "thinking": thinking}
     with httpx2.Client() as http:
         claude = anthropic.Anthropic(base_url=gateway.address, api_key=gateway.key, max_retries=0, http_client=http)
         if streamed:
-            with claude.messages.stream(**asked) as stream:
+            with claude.messages.stream(**body) as stream:
                 answer = stream.get_final_message()
         else:
-            answer = claude.messages.create(**asked)
+            answer = claude.messages.create(**body)
     thought, text = answer.content
     assert (thought.thinking, text.text) == ("Hm.", "It is 42.")
     assert (text.citations[0].type, text.citations[0].title) == ("search_result_location", "Facts")

@@ -50,9 +50,9 @@ def test_a_chat_model_goes_on_with_a_text(client: OpenAI, upstream: FakeOpenAI) 
 
 def test_a_chat_model_fills_a_gap(client: OpenAI, upstream: FakeOpenAI) -> None:
     upstream.script(Answer("```python\na, b\n```"), Answer("```python\na, b\n```", piece=3))
-    ask = {"model": MODEL, "prompt": "def f(", "suffix": "):", "max_tokens": 50}
-    assert client.completions.create(**ask).choices[0].text == "a, b"
-    chunks = list(client.completions.create(**ask, stream=True))
+    body = {"model": MODEL, "prompt": "def f(", "suffix": "):", "max_tokens": 50}
+    assert client.completions.create(**body).choices[0].text == "a, b"
+    chunks = list(client.completions.create(**body, stream=True))
     assert "".join(chunk.choices[0].text for chunk in chunks) == "a, b"
     assert [chunk.choices[0].finish_reason for chunk in chunks][-2:] == ["stop", None]
     assert chunks[-1].usage.completion_tokens > 0
@@ -78,10 +78,10 @@ def test_a_provider_that_fills_gaps_gets_the_parameter_for_it(
     filling: LocalGateway, filler: Filler, model: str, path: str
 ) -> None:
     client = OpenAI(base_url=filling.url, api_key=filling.key, max_retries=0)
-    ask = {"model": model, "prompt": "def f(", "suffix": "):", "max_tokens": 50, "temperature": 0.2}
-    whole = client.completions.create(**ask)
+    request = {"model": model, "prompt": "def f(", "suffix": "):", "max_tokens": 50, "temperature": 0.2}
+    whole = client.completions.create(**request)
     assert (whole.choices[0].text, whole.usage.completion_tokens) == ("a, b", 3)
-    chunks = list(client.completions.create(**ask, stream=True))
+    chunks = list(client.completions.create(**request, stream=True))
     assert "".join(chunk.choices[0].text for chunk in chunks) == "a, b"
     assert chunks[-1].usage.completion_tokens == 3 and chunks[-1].usage.model_extra["cost"] > 0
     assert [call[0] for call in filler.calls] == [path, path]
@@ -91,7 +91,7 @@ def test_a_provider_that_fills_gaps_gets_the_parameter_for_it(
 
 
 def test_several_prompts_are_answered_in_one_call_and_billed_exactly(client: OpenAI, upstream: FakeOpenAI) -> None:
-    one = client.completions.create(model=MODEL, prompt="a")
+    completion = client.completions.create(model=MODEL, prompt="a")
     prompts = ["a", "b", "c", "d", "e", "f"]
     upstream.calls.clear()
     answer = client.completions.create(model=MODEL, prompt=prompts, echo=True)
@@ -99,8 +99,8 @@ def test_several_prompts_are_answered_in_one_call_and_billed_exactly(client: Ope
     assert [choice.text[0] for choice in answer.choices] == prompts
     sent = [call.body["messages"][0]["content"] for call in upstream.calls]
     assert sorted(sent) == prompts and sent[0] == "a"
-    assert answer.usage.completion_tokens == 6 * one.usage.completion_tokens
-    assert round(answer.usage.cost * 1e9) == 6 * round(one.usage.cost * 1e9)
+    assert answer.usage.completion_tokens == 6 * completion.usage.completion_tokens
+    assert round(answer.usage.cost * 1e9) == 6 * round(completion.usage.cost * 1e9)
     assert len(set(answer.metadata["log_ids"])) == 6 and answer.metadata["log_ids"][0] == answer.metadata["log_id"]
 
 

@@ -75,7 +75,7 @@ class Example(dict[str, str]):
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text)
 
-    def line(self, path: str, **names: object) -> Any:
+    def value_of_added_line(self, path: str, **names: object) -> Any:
         """Return the value of the one line that it adds to a table of the product.
 
         The line contains entries of a dictionary or elements of a tuple. It is evaluated with the names of the table's
@@ -108,7 +108,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     surface_table.SURFACES = surfaces
 
 
-def ask(gateway: LocalGateway, model: str, stream: bool = False) -> str:
+def send_chat(gateway: LocalGateway, model: str, stream: bool = False) -> str:
     client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
     request = {"model": model, "messages": [{"role": "user", "content": "Hello?"}]}
     if stream:
@@ -124,7 +124,7 @@ def test_a_provider_is_added_by_its_toml(tmp_path: Path, settings: Callable[...,
     with FakeOpenAI() as service:
         environment = {"ACME_API_KEY": "acme-key", "LLM_ACME_BASE_URL": service.url}
         with local_gateway(settings, GATEWAY_CATALOGUE_PATH=str(tmp_path / "catalogue"), **environment) as gateway:
-            assert ask(gateway, "acme-large") == "Hello."
+            assert send_chat(gateway, "acme-large") == "Hello."
         assert service.calls[0].body["model"] == "acme-large-2026-01"
         assert service.calls[0].headers["authorization"] == "Bearer acme-key"
 
@@ -181,11 +181,11 @@ def test_a_protocol_is_added_by_its_folder(outside, settings, stream) -> None:
     with Completer() as service:
         environment = {"ACME_COMPLETE_KEY": "key", "LLM_ACME_COMPLETE_BASE_URL": service.url}
         with local_gateway(settings, **added, **environment) as gateway:
-            assert ask(gateway, "acme-small", stream) == "Hello? Yes."
+            assert send_chat(gateway, "acme-small", stream) == "Hello? Yes."
     assert service.calls == ["/complete"]
     AcmeCompletion = importlib.import_module("acme_protocol").AcmeCompletion
-    assert set(example.line("gateway/providers/registry.py", AcmeCompletion=AcmeCompletion)) == {"acme"}
-    assert example.line("gateway/catalogue/protocols.py") == {"acme": PROTOCOLS["acme"]}
+    assert set(example.value_of_added_line("gateway/providers/registry.py", AcmeCompletion=AcmeCompletion)) == {"acme"}
+    assert example.value_of_added_line("gateway/catalogue/protocols.py") == {"acme": PROTOCOLS["acme"]}
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +255,9 @@ def test_an_operation_with_its_protocol_and_its_surface_is_added_by_one_folder(o
             chat_model = client.post("/v1/digest", json=body | {"model": "gpt-4o-mini"}, headers=headers)
             assert chat_model.status_code == 400
     assert service.calls == ["/digest"]
-    (entry,) = example.line("gateway/neutral/operations.py", **vars(importlib.import_module("acme_digest")))
+    (entry,) = example.value_of_added_line(
+        "gateway/neutral/operations.py", **vars(importlib.import_module("acme_digest"))
+    )
     assert operations.OPERATIONS["acme_digest"] == entry
 
 
@@ -271,13 +273,17 @@ def test_a_surface_is_added_by_its_folder(outside, settings) -> None:
         assert (bad.status_code, set(bad.json)) == (400, {"problem", "code"})
         assert browser.post("/acme/nowhere").json["problem"]
     acme_surface = importlib.import_module("acme_surface")
-    assert example.line("gateway/surfaces/surface_table.py", acme_surface=acme_surface) == (surface_table.SURFACES[-1],)
+    assert example.value_of_added_line("gateway/surfaces/surface_table.py", acme_surface=acme_surface) == (
+        surface_table.SURFACES[-1],
+    )
 
 
 def test_a_management_operation_is_added_with_its_command(outside, settings, monkeypatch, capsys) -> None:
     example = Example("A management operation")
     example.write(outside)
-    rows = example.line("gateway/surfaces/management/table.py", acme_routes=importlib.import_module("acme_routes"))
+    rows = example.value_of_added_line(
+        "gateway/surfaces/management/table.py", acme_routes=importlib.import_module("acme_routes")
+    )
     surface_table.SURFACES = (*surface_table.SURFACES, Surface("acme", MANAGEMENT, rows))
     with local_gateway(settings) as gateway:
         services = gateway.services
@@ -304,7 +310,7 @@ def test_a_management_operation_is_added_with_its_command(outside, settings, mon
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("import acme_nothing", "acme_nothing"),
         ("EXTENSION = None", "no EXTENSION"),
@@ -314,9 +320,9 @@ def test_a_management_operation_is_added_with_its_command(outside, settings, mon
         ),
     ],
 )
-def test_an_extension_that_cannot_be_loaded_ends_the_start(outside, settings, text, told) -> None:
+def test_an_extension_that_cannot_be_loaded_ends_the_start(outside, settings, text, message) -> None:
     (outside / "acme_broken.py").write_text(text)
-    with pytest.raises(SettingsError, match=told), local_gateway(settings, GATEWAY_SERVER_EXTENSIONS="acme_broken"):
+    with pytest.raises(SettingsError, match=message), local_gateway(settings, GATEWAY_SERVER_EXTENSIONS="acme_broken"):
         pass
 
 
@@ -373,7 +379,9 @@ def test_a_migration_is_applied_to_an_empty_and_to_a_running_database(
 def test_recurring_work_is_added_by_a_function_and_a_line(outside, settings, monkeypatch) -> None:
     example = Example("Recurring work (a job)")
     example.write(outside)
-    (job,) = example.line("gateway/worker/recurring_jobs.py", acme_report=importlib.import_module("acme_report"))
+    (job,) = example.value_of_added_line(
+        "gateway/worker/recurring_jobs.py", acme_report=importlib.import_module("acme_report")
+    )
     monkeypatch.setattr(recurring_jobs, "TABLE", (*recurring_jobs.TABLE, replace(job, first_s=0.0)))
     with local_gateway(settings) as gateway:
         reports = gateway.app.background.reports
@@ -385,8 +393,8 @@ def test_recurring_work_is_added_by_a_function_and_a_line(outside, settings, mon
 
 
 def test_every_command_of_the_page_exists() -> None:
-    made = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert set(re.findall(r"`make ([a-z-]+)", PAGE)) - set(made) == set()
+    make_targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"`make ([a-z-]+)", PAGE)) - set(make_targets) == set()
 
 
 def test_every_link_of_the_page_leads_to_a_file() -> None:

@@ -73,9 +73,9 @@ def test_tokens_cached_for_an_hour_are_billed_at_their_price(
 ) -> None:
     counts = {"cached_tokens": 0, "cache_write_tokens": 40}
     usage = {"input_tokens": 100, "input_tokens_details": counts, "output_tokens": 5, "total_tokens": 105}
-    told = {"usage": usage | {"output_tokens_details": {"reasoning_tokens": 0}}}
+    reported = {"usage": usage | {"output_tokens_details": {"reasoning_tokens": 0}}}
     vendor.responses.script(
-        Answer(said("Hi."), members=told | {"prompt_cache_options": {"mode": "implicit", "ttl": ttl}})
+        Answer(said("Hi."), members=reported | {"prompt_cache_options": {"mode": "implicit", "ttl": ttl}})
     )
     answer = client.responses.create(
         model="openai/gpt-6.1-sol", input="Hello", stream=stream, extra_body={"prompt_cache_options": {"ttl": ttl}}
@@ -95,18 +95,18 @@ def test_a_tier_that_is_not_offered_is_left_out_in_words(client: OpenAI, vendor:
 
 
 def test_sampling_that_a_model_has_fixed_is_left_out_in_words(client: OpenAI, vendor: FakeVendor) -> None:
-    told = "temperature is fixed for openai/gpt-5.4 and was left out."
+    warning = "temperature is fixed for openai/gpt-5.4 and was left out."
     chat = client.chat.completions.with_raw_response.create(model=MODEL, messages=TALK, temperature=0.2, top_p=1)
-    made = client.responses.with_raw_response.create(model=MODEL, input="Hello", temperature=0.2, top_p=1)
-    assert [answer.headers["x-llmgateway-warnings"] for answer in (chat, made)] == [told, told]
+    response = client.responses.with_raw_response.create(model=MODEL, input="Hello", temperature=0.2, top_p=1)
+    assert [answer.headers["x-llmgateway-warnings"] for answer in (chat, response)] == [warning, warning]
     assert all("temperature" not in one.calls[-1].body for one in (vendor.chat, vendor.responses))
 
 
 def test_web_search_options_search_the_web(client: OpenAI, vendor: FakeVendor) -> None:
     vendor.responses.script(Answer(searched("news"), said("It rains.", sources=("https://news.example",))))
     options = {"search_context_size": "low", "user_location": PLACE}
-    told = client.chat.completions.create(model=MODEL, messages=TALK, web_search_options=options)
-    assert told.choices[0].message.annotations and told.usage.cost_details["web_search_cost"] == 0.01
+    answer = client.chat.completions.create(model=MODEL, messages=TALK, web_search_options=options)
+    assert answer.choices[0].message.annotations and answer.usage.cost_details["web_search_cost"] == 0.01
     (tool,) = vendor.responses.calls[-1].body["tools"]
     assert (tool["type"], tool["search_context_size"]) == ("web_search", "low")
     assert (tool["user_location"]["city"], tool["user_location"]["country"]) == ("Oslo", "NO")
@@ -144,8 +144,8 @@ def test_tool_servers_reach_the_provider_with_their_opt_in(claude: anthropic.Ant
 def test_the_container_of_an_earlier_turn_reaches_the_provider(
     claude: anthropic.Anthropic, maker: FakeAnthropic, more: dict[str, Any]
 ) -> None:
-    asked = CLAUDE | {"model": "anthropic/claude-sonnet-4-5"}
-    claude.messages.create(**asked, container="container_1", **more)
+    body = CLAUDE | {"model": "anthropic/claude-sonnet-4-5"}
+    claude.messages.create(**body, container="container_1", **more)
     assert maker.calls[-1].body["container"] == "container_1"
 
 
@@ -155,27 +155,27 @@ FAST_AND_HERE = {"speed": "fast", "inference_geo": "us"}
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("more", [{}, {"extra_body": {"top_p": 0.5, "temperature": 0.5}}], ids=["relayed", "rebuilt"])
 @pytest.mark.parametrize(
-    ("asked", "cost"),
+    ("options", "cost"),
     [({}, 188), ({"speed": "fast"}, 376), ({"inference_geo": "us"}, 206.8), (FAST_AND_HERE, 413.6)],
 )
 def test_speed_and_place_of_claude_reach_it_and_are_billed_at_their_multiples(
     claude: anthropic.Anthropic,
     gateway: LocalGateway,
     maker: FakeAnthropic,
-    asked: dict[str, str],
+    options: dict[str, str],
     cost: float,
     more: Any,
     stream: bool,
 ) -> None:
-    wanted = CLAUDE | {"model": "anthropic/claude-opus-5-5"} | asked | more
+    body = CLAUDE | {"model": "anthropic/claude-opus-5-5"} | options | more
     if stream:
-        with claude.messages.stream(**wanted) as events:
+        with claude.messages.stream(**body) as events:
             events.get_final_message()
     else:
-        claude.messages.create(**wanted)
+        claude.messages.create(**body)
     sent = maker.calls[-1]
-    assert {name: sent.body[name] for name in FAST_AND_HERE if name in sent.body} == asked
-    assert ("anthropic-beta" in sent.headers) == ("speed" in asked)
+    assert {name: sent.body[name] for name in FAST_AND_HERE if name in sent.body} == options
+    assert ("anthropic-beta" in sent.headers) == ("speed" in options)
     assert usage_of(gateway)[-1].cost_nusd == cost * 1000  # 12 tokens in, 7 out at $4 and $20 a million
 
 
@@ -183,11 +183,11 @@ def test_a_fast_answer_that_breaks_off_is_billed_as_fast(
     claude: anthropic.Anthropic, gateway: LocalGateway, maker: FakeAnthropic
 ) -> None:
     rates = []
-    for asked in ({}, {"speed": "fast"}):
+    for options in ({}, {"speed": "fast"}):
         maker.script(Written("Hello. " * 200, cut=3000, stop=False))
         with (
             pytest.raises(anthropic.APIError),
-            claude.messages.stream(**CLAUDE | {"model": "anthropic/claude-opus-5-5"} | asked) as events,
+            claude.messages.stream(**CLAUDE | {"model": "anthropic/claude-opus-5-5"} | options) as events,
         ):
             events.get_final_message()
         row = usage_of(gateway)[-1]
@@ -197,7 +197,7 @@ def test_a_fast_answer_that_breaks_off_is_billed_as_fast(
 
 
 @pytest.mark.parametrize(
-    ("model", "asked", "kept"),
+    ("model", "options", "kept"),
     [
         ("claude-sonnet-5-5", FAST_AND_HERE, {"inference_geo": "us"}),
         ("claude-haiku-4-5", {"inference_geo": "us"}, {}),
@@ -205,13 +205,13 @@ def test_a_fast_answer_that_breaks_off_is_billed_as_fast(
     ],
 )
 def test_a_speed_or_place_that_is_not_offered_is_left_out_in_words(
-    claude: anthropic.Anthropic, maker: FakeAnthropic, model: str, asked: dict[str, Any], kept: dict[str, str]
+    claude: anthropic.Anthropic, maker: FakeAnthropic, model: str, options: dict[str, Any], kept: dict[str, str]
 ) -> None:
-    answer = claude.messages.with_raw_response.create(**CLAUDE | {"model": f"anthropic/{model}"} | asked)
-    assert {name: maker.calls[-1].body[name] for name in asked if name in maker.calls[-1].body} == kept
-    told = answer.headers["x-llmgateway-warnings"]
-    assert [name in told for name in asked] == [name not in kept for name in asked]
-    assert "service_tier" not in told
+    answer = claude.messages.with_raw_response.create(**CLAUDE | {"model": f"anthropic/{model}"} | options)
+    assert {name: maker.calls[-1].body[name] for name in options if name in maker.calls[-1].body} == kept
+    warnings = answer.headers["x-llmgateway-warnings"]
+    assert [name in warnings for name in options] == [name not in kept for name in options]
+    assert "service_tier" not in warnings
 
 
 @pytest.mark.parametrize(
@@ -229,9 +229,9 @@ def test_a_cached_response_is_not_returned_to_a_request_for_more(
     store = gateway.services.store
     change = ProjectChange(cache_enabled=True, cache_ttl_s=60)
     update_project(store.database, store.control, gateway.project_id, change, actor="test")
-    asked = {"model": MODEL, "input": "Hello"}
+    body = {"model": MODEL, "input": "Hello"}
     for more in ({}, {"user": "somebody"}, {field: value}):
-        client.responses.create(**asked, extra_body=more)
+        client.responses.create(**body, extra_body=more)
     assert len(vendor.responses.calls) == 2
 
 

@@ -53,7 +53,7 @@ class Case(NamedTuple):
     leaves_after: int | None
 
     @property
-    def words(self) -> str:
+    def instructions(self) -> str:
         return json.dumps(self._asdict())
 
 
@@ -76,8 +76,8 @@ class Operation(NamedTuple):
     def reported(self, case: Case) -> dict[str, Any]:
         zeros = dict.fromkeys(("input_tokens", "output_tokens", "total_tokens"), 0)
         absurd = {"input_tokens": -7, "output_tokens": "many", "total_tokens": 10**30}
-        told = {"complete": self.complete, "partial": self.partial, "zero": zeros, "absurd": absurd}
-        return {"usage": told[case.report]} if case.report in told else {}
+        reports = {"complete": self.complete, "partial": self.partial, "zero": zeros, "absurd": absurd}
+        return {"usage": reports[case.report]} if case.report in reports else {}
 
 
 def call(gateway: GatewayProcess, path: str, body: bytes, kind: str, name: str) -> http.client.HTTPResponse:
@@ -102,14 +102,14 @@ def read_events(answer: http.client.HTTPResponse, case: Case, mark: bytes) -> in
 
 
 def speak(gateway: GatewayProcess, case: Case, name: str) -> int:
-    given = {"input": case.words, "voice": "alloy", "response_format": "pcm", "stream_format": "sse"}
-    body = json.dumps({"model": "openai/gpt-4o-mini-tts"} | given).encode()
+    request = {"input": case.instructions, "voice": "alloy", "response_format": "pcm", "stream_format": "sse"}
+    body = json.dumps({"model": "openai/gpt-4o-mini-tts"} | request).encode()
     answer = call(gateway, "/v1/audio/speech", body, "application/json", name)
     return read_events(answer, case, b'"speech.audio.delta"')
 
 
 def listen(gateway: GatewayProcess, case: Case, name: str) -> int:
-    parts = {"model": b"openai/gpt-4o-transcribe", "stream": b"true", "prompt": case.words.encode()}
+    parts = {"model": b"openai/gpt-4o-transcribe", "stream": b"true", "prompt": case.instructions.encode()}
     form = b"".join(
         b'--x\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n' % (field.encode(), value)
         for field, value in parts.items()
@@ -124,7 +124,7 @@ def talk_to(gateway: GatewayProcess, case: Case, name: str) -> int:
     headers = {"Authorization": f"Bearer {gateway.key}", "x-request-id": name}
     came = 0
     with suppress(ConnectionClosed), connect(address, additional_headers=headers) as session:
-        session.send(json.dumps({"type": "response.create", "response": {"instructions": case.words}}))
+        session.send(json.dumps({"type": "response.create", "response": {"instructions": case.instructions}}))
         while case.leaves_after is None or came < case.leaves_after:
             kind = json.loads(session.recv(timeout=60))["type"]
             came += kind == "response.output_text.delta"
@@ -161,8 +161,8 @@ class CutServices(FakeServer):
 
 def play(talk: Conversation) -> None:
     """Answer the first response of a session by its instructions."""
-    given = talk.hear("response.create")
-    case = Case(**json.loads(given["response"]["instructions"]))
+    event = talk.hear("response.create")
+    case = Case(**json.loads(event["response"]["instructions"]))
     ident = f"resp_{id(talk)}"
     talk.send("response.created", response={"id": ident, "status": "in_progress", "output": []})
     about = {"response_id": ident, "item_id": "item", "output_index": 0, "content_index": 0}
@@ -228,11 +228,11 @@ def check_rows(gateway: GatewayProcess, operation: Operation, seed: int) -> None
     rows = {row[0]: row[1:] for row in query(gateway, ROWS)}
     for name, pieces in zip(names, came, strict=True):
         case, (basis, flags, cost_nusd) = cases[name], rows[name]
-        told = (case, pieces, rows[name])
-        assert not flags & OVERRUN, told
-        assert cost_nusd >= (operation.least_nusd(pieces) if basis == ESTIMATED else operation.exact_nusd), told
+        context = (case, pieces, rows[name])
+        assert not flags & OVERRUN, context
+        assert cost_nusd >= (operation.least_nusd(pieces) if basis == ESTIMATED else operation.exact_nusd), context
         if case.report == "complete" and not case.cut and case.leaves_after is None:
-            assert basis != ESTIMATED and cost_nusd == operation.exact_nusd, told
+            assert basis != ESTIMATED and cost_nusd == operation.exact_nusd, context
     assert "The books agree." in gateway.manage("doctor")
 
 

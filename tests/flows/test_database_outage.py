@@ -42,7 +42,7 @@ class Installation:
         self.http = httpx.Client(timeout=60)
         self.good: list[str] = []
 
-    def ask(self, key: str = "") -> int:
+    def status_of_call(self, key: str = "") -> int:
         headers = {"Authorization": f"Bearer {key or self.gateway.key}"}
         try:
             answer = self.http.post(f"{self.gateway.url}/chat/completions", json=BODY, headers=headers)
@@ -95,105 +95,115 @@ def begin(process: Start, postgresql_url: str) -> Iterator[Callable[..., Install
 def test_known_keys_are_served_without_the_database_and_each_answer_is_counted_once(
     begin: Callable[..., Installation],
 ) -> None:
-    here = begin(GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_AWAY_S="600", GATEWAY_DATABASE_POOL_WAIT_S="2")
-    assert [here.ask() for _ in range(5)] == [200] * 5
-    here.gate.shut()
-    assert until(lambda: "the database is down: known keys are served" in here.ready()[1])
-    assert here.ready()[0] == 200
-    served = [here.ask() for _ in range(20)]
+    installation = begin(
+        GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_AWAY_S="600", GATEWAY_DATABASE_POOL_WAIT_S="2"
+    )
+    assert [installation.status_of_call() for _ in range(5)] == [200] * 5
+    installation.gate.shut()
+    assert until(lambda: "the database is down: known keys are served" in installation.ready()[1])
+    assert installation.ready()[0] == 200
+    served = [installation.status_of_call() for _ in range(20)]
     assert served == [200] * 20
-    assert here.ask("llmgtwy_" + "u" * 40) == 503
-    assert len(here.rows()) == 5
-    assert "keep usage records" in here.status()
-    (worker,) = here.gateway.workers()
+    assert installation.status_of_call("llmgtwy_" + "u" * 40) == 503
+    assert len(installation.rows()) == 5
+    assert "keep usage records" in installation.status()
+    (worker,) = installation.gateway.workers()
     os.kill(worker, signal.SIGKILL)
-    assert until(lambda: here.gateway.workers() not in ([], [worker]))
-    here.gate.open()
-    assert until(lambda: here.ready() == (200, "ready\n"))
-    assert until(lambda: len(here.rows()) >= 25)
-    assert [here.ask() for _ in range(3)] == [200] * 3
-    here.check_books()
+    assert until(lambda: installation.gateway.workers() not in ([], [worker]))
+    installation.gate.open()
+    assert until(lambda: installation.ready() == (200, "ready\n"))
+    assert until(lambda: len(installation.rows()) >= 25)
+    assert [installation.status_of_call() for _ in range(3)] == [200] * 3
+    installation.check_books()
 
 
 def test_a_worker_that_starts_meanwhile_waits_and_loses_nothing(begin: Callable[..., Installation]) -> None:
-    here = begin(GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_AWAY_S="600", GATEWAY_DATABASE_POOL_WAIT_S="2")
-    assert here.ask() == 200
-    here.gate.shut()
-    assert until(lambda: "the database is down: known keys are served" in here.ready()[1])
-    assert [here.ask() for _ in range(5)] == [200] * 5
-    assert "The gateway of this host serves: ready; the database is down: known keys are served" in here.status()
-    (worker,) = here.gateway.workers()
+    installation = begin(
+        GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_AWAY_S="600", GATEWAY_DATABASE_POOL_WAIT_S="2"
+    )
+    assert installation.status_of_call() == 200
+    installation.gate.shut()
+    assert until(lambda: "the database is down: known keys are served" in installation.ready()[1])
+    assert [installation.status_of_call() for _ in range(5)] == [200] * 5
+    assert (
+        "The gateway of this host serves: ready; the database is down: known keys are served" in installation.status()
+    )
+    (worker,) = installation.gateway.workers()
     os.kill(worker, signal.SIGKILL)
     # The next worker has no leases of budgets, which only the database gives.
-    assert until(lambda: "database" in here.ready()[1] and here.ready()[0] == 503)
-    assert here.ask() == 503
-    said = here.status()
+    assert until(lambda: "database" in installation.ready()[1] and installation.ready()[0] == 503)
+    assert installation.status_of_call() == 503
+    said = installation.status()
     assert "The gateway of this host does not serve: The database" in said and "keep usage records" in said
-    here.gate.open()
-    assert until(lambda: here.ready() == (200, "ready\n") and len(here.rows()) == 6)
-    assert here.ask() == 200
-    here.check_books()
+    installation.gate.open()
+    assert until(lambda: installation.ready() == (200, "ready\n") and len(installation.rows()) == 6)
+    assert installation.status_of_call() == 200
+    installation.check_books()
 
 
 def test_a_worker_that_waits_takes_no_requests_from_one_that_serves(begin: Callable[..., Installation]) -> None:
-    here = begin(2, GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_AWAY_S="600", GATEWAY_DATABASE_POOL_WAIT_S="2")
-    assert here.ask() == 200
-    here.gate.shut()
-    assert until(lambda: "the database is down: known keys are served" in here.ready()[1])
-    workers = here.gateway.workers()
+    installation = begin(
+        2, GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_AWAY_S="600", GATEWAY_DATABASE_POOL_WAIT_S="2"
+    )
+    assert installation.status_of_call() == 200
+    installation.gate.shut()
+    assert until(lambda: "the database is down: known keys are served" in installation.ready()[1])
+    workers = installation.gateway.workers()
     os.kill(workers[0], signal.SIGKILL)
-    assert until(lambda: len(here.gateway.workers()) == 2 and here.gateway.workers() != workers)
-    assert until(lambda: "the worker is not ready and tries again" in here.gateway.log())
+    assert until(lambda: len(installation.gateway.workers()) == 2 and installation.gateway.workers() != workers)
+    assert until(lambda: "the worker is not ready and tries again" in installation.gateway.log())
     # Each on a new connection, which any worker could accept.
-    assert until(lambda: {here.ready_anew() for _ in range(20)} == {200})
-    assert {here.ready_anew() for _ in range(60)} == {200}
-    here.gate.open()
-    assert until(lambda: here.ready() == (200, "ready\n"))
-    here.check_books()
+    assert until(lambda: {installation.ready_anew() for _ in range(20)} == {200})
+    assert {installation.ready_anew() for _ in range(60)} == {200}
+    installation.gate.open()
+    assert until(lambda: installation.ready() == (200, "ready\n"))
+    installation.check_books()
 
 
 def test_records_of_a_worker_that_lives_are_posted_when_the_database_is_back(
     begin: Callable[..., Installation],
 ) -> None:
-    here = begin(GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_POOL_WAIT_S="2")
+    installation = begin(GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_POOL_WAIT_S="2")
     stop: list[bool] = []
     codes: list[int] = []
 
     def load() -> None:
         while not stop:
-            codes.append(here.ask())
+            codes.append(installation.status_of_call())
 
-    assert here.ask() == 200
+    assert installation.status_of_call() == 200
     running = [gevent.spawn(load) for _ in range(4)]
-    assert until(lambda: len(here.good) > 10)
-    here.gate.shut()
-    before = len(here.good)
-    assert until(lambda: len(here.good) > before + 50)
-    here.gate.open()
-    assert until(lambda: here.ready() == (200, "ready\n"))
+    assert until(lambda: len(installation.good) > 10)
+    installation.gate.shut()
+    before = len(installation.good)
+    assert until(lambda: len(installation.good) > before + 50)
+    installation.gate.open()
+    assert until(lambda: installation.ready() == (200, "ready\n"))
     stop.append(True)
     gevent.joinall(running)
     assert set(codes) == {200}
-    here.check_books()
+    installation.check_books()
 
 
 def test_serving_without_the_database_ends_after_its_time_and_amount(begin: Callable[..., Installation]) -> None:
-    here = begin(GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_AWAY_USD="0.0001", GATEWAY_DATABASE_AWAY_S="8")
-    assert here.ask() == 200
-    here.gate.shut()
-    assert until(lambda: here.ask() == 503)
-    assert until(lambda: here.ready()[0] == 503)
-    here.gate.open()
-    assert until(lambda: here.ask() == 200)
-    here.check_books()
+    installation = begin(
+        GATEWAY_DATABASE_WHEN_AWAY="serve", GATEWAY_DATABASE_AWAY_USD="0.0001", GATEWAY_DATABASE_AWAY_S="8"
+    )
+    assert installation.status_of_call() == 200
+    installation.gate.shut()
+    assert until(lambda: installation.status_of_call() == 503)
+    assert until(lambda: installation.ready()[0] == 503)
+    installation.gate.open()
+    assert until(lambda: installation.status_of_call() == 200)
+    installation.check_books()
 
 
 def test_by_default_requests_are_refused_until_the_database_is_back(begin: Callable[..., Installation]) -> None:
-    here = begin()
-    assert here.ask() == 200
-    here.gate.shut()
-    assert until(lambda: here.ask() == 503)
-    assert until(lambda: here.ready() == (503, "the database is down\n"))
-    here.gate.open()
-    assert until(lambda: here.ask() == 200)
-    here.check_books()
+    installation = begin()
+    assert installation.status_of_call() == 200
+    installation.gate.shut()
+    assert until(lambda: installation.status_of_call() == 503)
+    assert until(lambda: installation.ready() == (503, "the database is down\n"))
+    installation.gate.open()
+    assert until(lambda: installation.status_of_call() == 200)
+    installation.check_books()

@@ -26,7 +26,7 @@ BESIDE = {"session.create"}
 
 
 @pytest.fixture(scope="module")
-def taken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RecordedResponse]]:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RecordedResponse]]:
     folder = tmp_path_factory.mktemp("tour")
     environment = {"GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD, "GATEWAY_METRICS_TOKEN": METRICS_TOKEN}
     with local_gateway(lambda **given: load(folder, **given), **environment) as gateway:
@@ -35,9 +35,9 @@ def taken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RecordedRes
         tokens = {"key": gateway.key, "session": session, "operator": METRICS_TOKEN}
         database = gateway.services.store.database
         completed = []
-        for one in Tour(gateway.address, tokens, PASSWORD).walk():
-            one.audit = [entry.action for entry in audit.list_entries(database, limit=1000)]
-            completed.append(one)
+        for response in Tour(gateway.address, tokens, PASSWORD).walk():
+            response.audit = [entry.action for entry in audit.list_entries(database, limit=1000)]
+            completed.append(response)
         yield completed
 
 
@@ -48,12 +48,14 @@ def document() -> dict[str, Any]:
 
 def described(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The operations by "METHOD /path"."""
-    return {f"{m.upper()} {path}": one for path, methods in document["paths"].items() for m, one in methods.items()}
+    return {
+        f"{m.upper()} {path}": method for path, methods in document["paths"].items() for m, method in methods.items()
+    }
 
 
 def problems(document: dict[str, Any], schema: Any, value: Any) -> list[str]:
     checked = Draft202012Validator({**schema, "components": document["components"]})
-    return [f"{one.json_path}: {one.message[:200]}" for one in checked.iter_errors(value)]
+    return [f"{error.json_path}: {error.message[:200]}" for error in checked.iter_errors(value)]
 
 
 def content_of(document: dict[str, Any], operation: dict[str, Any], status: int) -> dict[str, Any]:
@@ -67,69 +69,81 @@ def test_every_operation_is_walked(document: dict[str, Any]) -> None:
     assert {step.operation for step in STEPS} == set(described(document)) - {"OPTIONS /mcp"}
 
 
-def test_real_answers_are_as_described(document: dict[str, Any], taken: list[RecordedResponse]) -> None:
+def test_real_answers_are_as_described(document: dict[str, Any], recorded: list[RecordedResponse]) -> None:
     found = []
-    for one in taken:
-        content = content_of(document, described(document)[one.step.operation], one.status)
+    for response in recorded:
+        content = content_of(document, described(document)[response.step.operation], response.status)
         values: list[tuple[Any, Any]] = []
-        if one.streamed:
-            assert one.events(), one.step.operation
-            values = [(content[EVENTS]["x-event-schema"], event) for event in one.events()]
-        elif one.media == JSON:
-            values = [(content[JSON]["schema"], json.loads(one.body))]
-        elif one.status != 204:
-            told = {media.partition(";")[0] for media in content}
-            assert told & {one.media, f"{one.media.partition('/')[0]}/*"}, one.step.operation
+        if response.streamed:
+            assert response.events(), response.step.operation
+            values = [(content[EVENTS]["x-event-schema"], event) for event in response.events()]
+        elif response.media == JSON:
+            values = [(content[JSON]["schema"], json.loads(response.body))]
+        elif response.status != 204:
+            media_types = {media.partition(";")[0] for media in content}
+            assert media_types & {response.media, f"{response.media.partition('/')[0]}/*"}, response.step.operation
         for schema, value in values:
-            found += [f"{one.step.operation} {text}" for text in problems(document, schema, value)]
+            found += [f"{response.step.operation} {text}" for text in problems(document, schema, value)]
     assert found == []
 
 
-def test_each_change_leaves_the_audit_entry_of_its_row(taken: list[RecordedResponse]) -> None:
-    rows = {one.method + " " + VARIABLE.sub(r"{\1}", one.path): one for one in management.OPERATIONS}
+def test_each_change_leaves_the_audit_entry_of_its_row(recorded: list[RecordedResponse]) -> None:
+    rows = {
+        operation.method + " " + VARIABLE.sub(r"{\1}", operation.path): operation for operation in management.OPERATIONS
+    }
     before = 0
-    for one in taken:
-        row = rows.get(one.step.operation)
-        added = set(one.audit[: len(one.audit) - before])
-        before = len(one.audit)
-        if isinstance(row, ManagedOperation) and one.status < 300:
-            assert bool(added & set(row.audit)) == bool(row.audit), (one.step.operation, added)
-            assert row.audit or not added - BESIDE, (one.step.operation, added)
+    for response in recorded:
+        row = rows.get(response.step.operation)
+        added = set(response.audit[: len(response.audit) - before])
+        before = len(response.audit)
+        if isinstance(row, ManagedOperation) and response.status < 300:
+            assert bool(added & set(row.audit)) == bool(row.audit), (response.step.operation, added)
+            assert row.audit or not added - BESIDE, (response.step.operation, added)
 
 
-def test_sent_requests_match_the_description(document: dict[str, Any], taken: list[RecordedResponse]) -> None:
+def test_sent_requests_match_the_description(document: dict[str, Any], recorded: list[RecordedResponse]) -> None:
     found = []
-    for one in taken:
-        body = described(document)[one.step.operation].get("requestBody", {}).get("content", {})
-        if JSON in body and one.step.body is not None:
-            found += [f"{one.step.operation} {text}" for text in problems(document, body[JSON]["schema"], one.sent)]
+    for response in recorded:
+        body = described(document)[response.step.operation].get("requestBody", {}).get("content", {})
+        if JSON in body and response.step.body is not None:
+            found += [
+                f"{response.step.operation} {text}" for text in problems(document, body[JSON]["schema"], response.sent)
+            ]
     assert found == []
 
 
 def test_each_operation_has_summary_description_and_the_shape_of_its_answer(document: dict[str, Any]) -> None:
-    for name, one in described(document).items():
-        assert one["summary"] and one.get("description"), f"{name} is not described: its handler has a docstring"
-        for status, answer in one["responses"].items():
-            for media, told in answer.get("content", {}).items() if status.startswith("2") else ():
-                bare = told["schema"] in ({}, {"type": "object"})
+    for name, operation in described(document).items():
+        assert operation["summary"] and operation.get("description"), (
+            f"{name} is not described: its handler has a docstring"
+        )
+        for status, answer in operation["responses"].items():
+            for media, content in answer.get("content", {}).items() if status.startswith("2") else ():
+                bare = content["schema"] in ({}, {"type": "object"})
                 assert not bare or media != JSON, f"{name} does not tell what {status} looks like"
-        for media, told in one.get("requestBody", {}).get("content", {}).items():
-            assert told["schema"] != {"type": "object"}, f"{name} does not tell what it takes as {media}"
+        for media, content in operation.get("requestBody", {}).get("content", {}).items():
+            assert content["schema"] != {"type": "object"}, f"{name} does not tell what it takes as {media}"
 
 
 def test_each_body_answer_and_stream_has_an_example_that_its_schema_allows(document: dict[str, Any]) -> None:
-    contents = [(f"components {name}", one["content"]) for name, one in document["components"]["responses"].items()]
-    for name, one in described(document).items():
-        contents.append((f"{name} request", one.get("requestBody", {}).get("content", {})))
-        contents += [(f"{name} {status}", answer.get("content", {})) for status, answer in one["responses"].items()]
+    contents = [
+        (f"components {name}", response["content"]) for name, response in document["components"]["responses"].items()
+    ]
+    for name, operation in described(document).items():
+        contents.append((f"{name} request", operation.get("requestBody", {}).get("content", {})))
+        contents += [
+            (f"{name} {status}", answer.get("content", {})) for status, answer in operation["responses"].items()
+        ]
     found = []
     for name, content in contents:
-        for media, shown in content.items():
+        for media, description in content.items():
             if media in SHOWN:
-                found += [f"{name} {text}" for text in problems(document, shown["schema"], shown["example"])]
+                found += [
+                    f"{name} {text}" for text in problems(document, description["schema"], description["example"])
+                ]
             elif media == EVENTS:
-                event = json.loads(shown["example"].removeprefix("data: "))
-                found += [f"{name} {text}" for text in problems(document, shown["x-event-schema"], event)]
+                event = json.loads(description["example"].removeprefix("data: "))
+                found += [f"{name} {text}" for text in problems(document, description["x-event-schema"], event)]
     assert found == []
 
 
@@ -144,5 +158,5 @@ def test_an_example_shows_what_a_member_means(document: dict[str, Any]) -> None:
 
 def test_the_health_report_is_described_with_its_parameter_and_its_failure(document: dict[str, Any]) -> None:
     report = described(document)["GET /"]
-    assert [one["name"] for one in report["parameters"]] == ["skip"]
+    assert [parameter["name"] for parameter in report["parameters"]] == ["skip"]
     assert content_of(document, report, 503) == content_of(document, report, 200)

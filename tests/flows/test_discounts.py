@@ -34,28 +34,28 @@ def gateway(settings: Callable[..., Settings], tmp_path: Path) -> Iterator[Local
 
 def set_discount(gateway: LocalGateway, ppm: int, provider: str = EVERY, model: str = EVERY) -> DiscountInfo:
     services = gateway.services
-    wanted = DiscountInfo(EVERY, provider, model, ppm)
-    return services.management.discounts.put(wanted, services.routing.catalogue.current(), actor="operator")
+    discount = DiscountInfo(EVERY, provider, model, ppm)
+    return services.management.discounts.put(discount, services.routing.catalogue.current(), actor="operator")
 
 
-def ask(gateway: LocalGateway, path: str, **more: Any) -> httpx.Response:
+def post(gateway: LocalGateway, path: str, **more: Any) -> httpx.Response:
     with httpx.Client(timeout=20) as http:
         body = {"model": "mint/coin"} | BODIES[path]("Hello") | more
         headers = {"Authorization": f"Bearer {gateway.key}", **say_in_headers(path, body)}
         return http.post(gateway.address + path, json=body, headers=headers)
 
 
-def metadata_of(told: httpx.Response) -> dict[str, Any]:
+def metadata_of(answer: httpx.Response) -> dict[str, Any]:
     """The metadata of an answer, whole or streamed, in whichever dialect."""
-    if not told.headers["content-type"].startswith("text/event-stream"):
-        return _metadata_in(told.json())
-    for line in reversed(told.text.splitlines()):
+    if not answer.headers["content-type"].startswith("text/event-stream"):
+        return _metadata_in(answer.json())
+    for line in reversed(answer.text.splitlines()):
         if line.startswith("data: {"):
             event = json.loads(line[6:])
             found = _metadata_in(event) or _metadata_in(event.get("response", {}))
             if found:
                 return found
-    raise AssertionError(told.text)
+    raise AssertionError(answer.text)
 
 
 def _metadata_in(body: dict[str, Any]) -> dict[str, Any]:
@@ -65,26 +65,26 @@ def _metadata_in(body: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", STREAMED)
 def test_every_dialect_reports_the_fraction(gateway: LocalGateway, path: str, stream: bool) -> None:
-    assert "discount" not in metadata_of(ask(gateway, path, stream=stream))
+    assert "discount" not in metadata_of(post(gateway, path, stream=stream))
     set_discount(gateway, 200_000, "mint", "coin")
-    assert metadata_of(ask(gateway, path, stream=stream))["discount"] == 0.2
+    assert metadata_of(post(gateway, path, stream=stream))["discount"] == 0.2
 
 
 def test_the_cost_that_is_reported_and_billed_is_the_reduced_one(gateway: LocalGateway) -> None:
     set_discount(gateway, 200_000)
-    told = ask(gateway, "/v1/chat/completions")
-    assert told.json()["usage"]["cost"] == LISTED * 0.8 / NANO
-    assert told.headers["x-llmgateway-cost"] == "0.024"
+    answer = post(gateway, "/v1/chat/completions")
+    assert answer.json()["usage"]["cost"] == LISTED * 0.8 / NANO
+    assert answer.headers["x-llmgateway-cost"] == "0.024"
     caller = gateway.services.accounts.authentication.caller(gateway.key)
     assert gateway.services.billing.ledger.balance(caller.organization_id).spent_nusd == LISTED * 4 // 5
     assert gateway.services.billing.budgets.status(caller.key_id).usage_nusd == LISTED * 4 // 5
 
 
 def test_activity_shows_what_discounts_saved(gateway: LocalGateway) -> None:
-    ask(gateway, "/v1/chat/completions")
-    made = set_discount(gateway, 250_000)
-    ask(gateway, "/v1/chat/completions")
-    gateway.services.management.discounts.remove(made.id, actor="operator")
+    post(gateway, "/v1/chat/completions")
+    discount = set_discount(gateway, 250_000)
+    post(gateway, "/v1/chat/completions")
+    gateway.services.management.discounts.remove(discount.id, actor="operator")
     gateway.services.store.journal.flush(60)
     gateway.services.billing.rollups.catch_up()
     owner = members.list_members(gateway.services.store.database)[0]
@@ -98,7 +98,7 @@ def test_activity_shows_what_discounts_saved(gateway: LocalGateway) -> None:
 
 def test_usage_is_priced_alike_again(gateway: LocalGateway) -> None:
     set_discount(gateway, 333_333)
-    ask(gateway, "/v1/chat/completions")
+    post(gateway, "/v1/chat/completions")
     services = gateway.services
     services.store.journal.flush(60)
     report = rerate(services.store.database, services.routing.catalogue.current(), 0, services.clock.now_us() + 1)

@@ -69,13 +69,13 @@ def change(gateway: LocalGateway, **changes: Any) -> None:
 def test_every_vendor_gives_a_vector_for_each_text(gateway, sdk, upstream, model: str, encoding: str | None) -> None:
     more = {} if encoding is None else {"encoding_format": encoding}
     answer = sdk.embeddings.create(model=model, input=TEXTS, dimensions=4, **more)
-    vectors = [one.embedding for one in answer.data]
+    vectors = [item.embedding for item in answer.data]
     if encoding == "base64":
         plain = sdk.embeddings.create(model=model, input=TEXTS, dimensions=4).data
-        assert all(isinstance(one, str) for one in vectors) and len({*vectors}) == len(plain)
+        assert all(isinstance(vector, str) for vector in vectors) and len({*vectors}) == len(plain)
     else:
-        assert vectors == [vector_of(one, 4) for one in TEXTS]
-    assert [one.index for one in answer.data] == [0, 1, 2] and answer.model == model
+        assert vectors == [vector_of(text, 4) for text in TEXTS]
+    assert [item.index for item in answer.data] == [0, 1, 2] and answer.model == model
     assert upstream.calls[0].problem == ""
 
 
@@ -93,12 +93,12 @@ def test_input_tokens_are_billed_and_have_a_usage_row(gateway, sdk, model: str) 
 def test_more_texts_than_a_call_takes_go_in_several_calls(gateway, sdk, upstream, model, calls, encoding) -> None:
     texts = ["x" * (1 + n % 7) for n in range(250)]
     answer = sdk.embeddings.create(model=model, input=texts, dimensions=4, encoding_format=encoding)
-    vectors = [one.embedding for one in answer.data]
+    vectors = [item.embedding for item in answer.data]
     if encoding == "base64":
-        vectors = [list(struct.unpack("<4f", b64decode(one))) for one in vectors]
-    assert vectors == [vector_of(one, 4) for one in texts]
-    assert [one.index for one in answer.data] == list(range(250))
-    assert len(upstream.calls) == calls and not any(one.problem for one in upstream.calls)
+        vectors = [list(struct.unpack("<4f", b64decode(vector))) for vector in vectors]
+    assert vectors == [vector_of(text, 4) for text in texts]
+    assert [item.index for item in answer.data] == list(range(250))
+    assert len(upstream.calls) == calls and not any(call.problem for call in upstream.calls)
     row = row_of(gateway, answer.metadata["log_id"])
     assert row.input == answer.usage.prompt_tokens == 250 * TOKENS
     assert row.cost_nusd == -(-250 * TOKENS * VENDORS[model] // 1_000_000)
@@ -107,8 +107,8 @@ def test_more_texts_than_a_call_takes_go_in_several_calls(gateway, sdk, upstream
 def test_texts_of_more_tokens_than_a_call_takes_go_in_several_calls(gateway, sdk, upstream) -> None:
     texts = [letter * 30_000 for letter in "abc"]  # some ten thousand tokens each
     answer = sdk.embeddings.create(model="mistral/codestral-embed-2505", input=texts)
-    assert [one.embedding[0] for one in answer.data] == [30_000] * 3
-    assert sorted(one.body["input"][0][0] for one in upstream.calls) == ["a", "b", "c"]
+    assert [item.embedding[0] for item in answer.data] == [30_000] * 3
+    assert sorted(call.body["input"][0][0] for call in upstream.calls) == ["a", "b", "c"]
 
 
 def test_one_call_that_fails_fails_them_all_and_what_was_used_is_paid(gateway, upstream) -> None:
@@ -128,7 +128,9 @@ def test_a_model_with_one_vector_size_refuses_dimensions_before_any_call(gateway
 
 
 def test_the_sandbox_embeds_without_any_key(gateway, sdk) -> None:
-    near, far, same = (one.embedding for one in sdk.embeddings.create(model=SANDBOX, input=["a b", "c d", "a b"]).data)
+    near, far, same = (
+        item.embedding for item in sdk.embeddings.create(model=SANDBOX, input=["a b", "c d", "a b"]).data
+    )
     assert near == same != far
 
 
@@ -258,8 +260,8 @@ def test_a_relayed_stream_equals_one_that_is_built(gateway, upstream, monkeypatc
 
     read = embeddings.read
 
-    def estranged(*given: Any) -> Any:
-        body, request = read(*given)
+    def estranged(*arguments: Any) -> Any:
+        body, request = read(*arguments)
         request.native = None
         return body, request
 

@@ -116,20 +116,20 @@ def test_signatures_and_thoughts_come_back_byte_for_byte(
     thinking = genai.types.ThinkingConfig(include_thoughts=True, thinking_level="LOW")
     declared = genai.types.Tool(function_declarations=[genai.types.FunctionDeclaration(name="weather")])
     config = genai.types.GenerateContentConfig(tools=[declared], thinking_config=thinking)
-    asked = [genai.types.Content(role="user", parts=[genai.types.Part(text="Hello")])]
+    contents = [genai.types.Content(role="user", parts=[genai.types.Part(text="Hello")])]
     if streamed:
-        chunks = list(gemini.models.generate_content_stream(model=GEMINI, contents=asked, config=config))
+        chunks = list(gemini.models.generate_content_stream(model=GEMINI, contents=contents, config=config))
         turn = [chunk.candidates[0].content for chunk in chunks]
         usage = chunks[-1].usage_metadata
     else:
-        answer = gemini.models.generate_content(model=GEMINI, contents=asked, config=config)
+        answer = gemini.models.generate_content(model=GEMINI, contents=contents, config=config)
         turn = [answer.candidates[0].content]
         usage = answer.usage_metadata
     parts = [part for content in turn for part in content.parts]
     assert parts[0].thought and usage.thoughts_token_count == 5
     call = next(part for part in parts if part.function_call)
     result = genai.types.FunctionResponse(name="weather", id=call.function_call.id, response={"output": "Rain"})
-    talk = [*asked, *turn, genai.types.Content(role="user", parts=[genai.types.Part(function_response=result)])]
+    talk = [*contents, *turn, genai.types.Content(role="user", parts=[genai.types.Part(function_response=result)])]
     assert gemini.models.generate_content(model=GEMINI, contents=talk, config=config).text == "Hello."
     sent = json.dumps(google.calls[1].body)
     returned = base64.urlsafe_b64encode(call.thought_signature).decode()
@@ -240,7 +240,7 @@ def test_texts_are_embedded_by_any_vendor(share: Share) -> None:
         # For its newest models the SDK makes one content of all texts.
         for model, count in (("openai/text-embedding-3-small", 2), ("google-ai-studio/gemini-embedding-2", 1)):
             result = gemini.models.embed_content(model=model, contents=["One", "Three"], config=config)
-            assert [len(one.values) for one in result.embeddings] == [3] * count
+            assert [len(embedding.values) for embedding in result.embeddings] == [3] * count
     assert services.calls[1].body["requests"][0]["taskType"] == "RETRIEVAL_QUERY"
 
 
@@ -283,15 +283,15 @@ def test_a_key_in_the_address_works_and_is_in_no_log(process: Callable[..., Gate
     body = {"contents": [{"parts": [{"text": "Hello " * 20_000}]}]}  # authenticated before its body is read
     address = f"{gateway.address}{prefix}/models/sandbox-echo"
     with httpx.Client(timeout=60) as http:
-        told = [
+        answers = [
             http.post(f"{address}:generateContent", params={"key": key}, json=body),
             http.post(f"{address}:streamGenerateContent?alt=sse&key={key}", json=body),
             http.post(f"{address}:nothing?key={key}", json=body),
             http.get(f"{gateway.address}{prefix}/models", params={"key": key}),
             http.post(f"{address}:generateContent", params={"key": f"{key}x"}, json=body),
         ]
-    assert [answer.status_code for answer in told] == [200, 200, 405, 200, 401]
-    assert all(key not in answer.text + str(answer.headers) for answer in told)
+    assert [answer.status_code for answer in answers] == [200, 200, 405, 200, 401]
+    assert all(key not in answer.text + str(answer.headers) for answer in answers)
     gateway.stop()
     assert key not in gateway.log()
 

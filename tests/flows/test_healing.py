@@ -52,9 +52,9 @@ def test_without_the_plugin_the_text_comes_as_it_was_written(
 
 
 def test_repairs_that_violate_the_callers_schema_are_not_made(client: OpenAI, upstream: FakeOpenAI) -> None:
-    wanted = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}
+    response_format = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}
     upstream.script(Answer("{'town': 'Oslo'}"), Answer("{'city': 'Oslo'}"))
-    left = client.chat.completions.create(**{**ASK, "response_format": wanted})
-    healed = client.chat.completions.create(**{**ASK, "response_format": wanted})
+    left = client.chat.completions.create(**{**ASK, "response_format": response_format})
+    healed = client.chat.completions.create(**{**ASK, "response_format": response_format})
     assert (left.choices[0].message.content, "healing" in left.metadata) == ("{'town': 'Oslo'}", False)
     assert healed.choices[0].message.content == '{"city":"Oslo"}'

@@ -39,8 +39,8 @@ def test_comments_come_while_the_upstream_has_not_even_answered(patient: LocalGa
 def test_comments_come_in_the_middle_of_an_answer(patient: LocalGateway, upstream: FakeOpenAI) -> None:
     upstream.script(Answer("One two.", piece=4, gap_s=0.35))
     lines = lines_of(patient)
-    begun = next(n for n, line in enumerate(lines) if '"content":"One' in line)
-    assert ": keep-alive" in lines[begun:] and lines[-1] == "data: [DONE]"
+    first_text = next(n for n, line in enumerate(lines) if '"content":"One' in line)
+    assert ": keep-alive" in lines[first_text:] and lines[-1] == "data: [DONE]"
 
 
 def test_the_official_client_reads_on_through_them(patient: LocalGateway, upstream: FakeOpenAI) -> None:

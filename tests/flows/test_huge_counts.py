@@ -48,8 +48,8 @@ def test_counts_beyond_every_column_lose_no_row_and_leave_other_books_intact(gat
         for tokens in (2**31, 2**40, 2**62, 2**63 - 1):
             for stream in (False, True):
                 upstream.script(Answer("Hello.", prompt=tokens, completion=tokens))
-                given = {**body, "stream": stream}
-                answer = requests.post(f"{gateway.url}/chat/completions", json=given, headers=headers, timeout=20)
+                request = {**body, "stream": stream}
+                answer = requests.post(f"{gateway.url}/chat/completions", json=request, headers=headers, timeout=20)
                 assert answer.status_code == 200, answer.text
     gateway.services.store.journal.flush(60)
     gateway.services.billing.settlements.tend()

@@ -57,8 +57,8 @@ def test_a_second_request_gets_the_same_bytes_for_nothing(
 
 def test_another_body_under_the_same_key_is_refused(gateway: LocalGateway, upstream: FakeOpenAI, http) -> None:
     send(gateway, http)
-    other = send(gateway, http, BODY | {"temperature": 0.5})
-    assert other.status_code == 422 and other.json()["error"]["code"] == "idempotency_key_reused"
+    other_answer = send(gateway, http, BODY | {"temperature": 0.5})
+    assert other_answer.status_code == 422 and other_answer.json()["error"]["code"] == "idempotency_key_reused"
     assert len(upstream.calls) == 1
 
 
@@ -73,8 +73,8 @@ def test_the_same_request_twice_at_once_is_done_once(gateway: LocalGateway, upst
     upstream.script(Answer("Slow.", silence_s=0.6))
     first = gevent.spawn(send, gateway, http)
     gevent.sleep(0.3)
-    with httpx.Client(timeout=60) as other:
-        second = send(gateway, other)
+    with httpx.Client(timeout=60) as second_client:
+        second = send(gateway, second_client)
     assert second.status_code == 409 and second.json()["error"]["code"] == "idempotency_in_flight"
     assert second.headers["retry-after"] == "1"
     assert first.get().status_code == 200 and len(upstream.calls) == 1

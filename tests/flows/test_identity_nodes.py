@@ -39,8 +39,8 @@ class Cluster:
         self.owner = SignedInOwner(nodes[0].address)
         self.organization = self.owner("GET", "/orgs")["organizations"][0]["id"]
         self.project = self.owner("GET", f"/orgs/{self.organization}/projects")["projects"][0]["id"]
-        made = self.owner("POST", f"/orgs/{self.organization}/scim/tokens", {"name": "Entra ID"})["token"]
-        self.provider = IdentityProvider(nodes[0].address, made["token"])
+        scim_token = self.owner("POST", f"/orgs/{self.organization}/scim/tokens", {"name": "Entra ID"})["token"]
+        self.provider = IdentityProvider(nodes[0].address, scim_token["token"])
         self.lines: list[Line] = [line for node in nodes for line in open_lines(node)]
 
     def invite(self, email: str) -> "Person":
@@ -62,8 +62,8 @@ class Person:
         key = {"description": "Ada's", "projectId": cluster.project}
         self.key: str = self.call("POST", "/keys/api", session, key)["apiKey"]["token"]
         grant = "client_credentials"
-        made = self.call("POST", "/oauth/register", self.key, {"client_name": "Editor", "grant_types": [grant]})
-        secret = {"client_id": made["client_id"], "client_secret": made["client_secret"]}
+        registered = self.call("POST", "/oauth/register", self.key, {"client_name": "Editor", "grant_types": [grant]})
+        secret = {"client_id": registered["client_id"], "client_secret": registered["client_secret"]}
         self.access: str = self.call("POST", "/oauth/token", "", {"grant_type": grant, **secret})["access_token"]
 
     def call(self, method: str, path: str, token: str, body: Any = None, node: int = 0) -> Any:
@@ -80,7 +80,9 @@ class Person:
     def session_statuses(self) -> set[int]:
         headers = {"Authorization": f"Bearer {self.session}"}
         addresses = [node.address for node in self._cluster.nodes]
-        return {requests.get(f"{one}/user/me", headers=headers, timeout=PATIENCE_S).status_code for one in addresses}
+        return {
+            requests.get(f"{address}/user/me", headers=headers, timeout=PATIENCE_S).status_code for address in addresses
+        }
 
 
 @pytest.fixture(scope="module")
@@ -143,10 +145,10 @@ def test_a_deactivation_ends_keys_tokens_sign_ins_and_open_sessions_everywhere(c
 
 def test_a_revoked_token_is_refused_by_every_worker(cluster: Cluster) -> None:
     path = f"/orgs/{cluster.organization}/scim/tokens"
-    made = cluster.owner("POST", path, {"name": "Short-lived"})["token"]
-    search = ("/scim/v2/Users/.search", {"count": 1}, made["token"])
+    token = cluster.owner("POST", path, {"name": "Short-lived"})["token"]
+    search = ("/scim/v2/Users/.search", {"count": 1}, token["token"])
     assert {line.post(*search)[0] for line in cluster.lines} == {200}
-    cluster.owner("DELETE", f"{path}/{made['id']}")
+    cluster.owner("DELETE", f"{path}/{token['id']}")
     assert {line.post(*search)[0] for line in cluster.lines} == {401}
 
 
@@ -157,16 +159,16 @@ def read_keys(cluster: Cluster, token: str) -> set[int]:
 
 def test_a_service_account_loses_its_scope_and_its_token_on_every_worker(cluster: Cluster) -> None:
     path = f"/orgs/{cluster.organization}/service-accounts"
-    made = cluster.owner("POST", path, {"name": "Terraform", "scopes": ["keys:read"]})["serviceAccount"]
-    own = f"{path}/{made['id']}"
+    service_account = cluster.owner("POST", path, {"name": "Terraform", "scopes": ["keys:read"]})["serviceAccount"]
+    own = f"{path}/{service_account['id']}"
     second = SignedInOwner(cluster.nodes[1].address)
-    assert read_keys(cluster, made["token"]) == {200}
+    assert read_keys(cluster, service_account["token"]) == {200}
     cluster.owner("PATCH", own, {"scopes": ["usage:read"]})
-    assert read_keys(cluster, made["token"]) == {403}
+    assert read_keys(cluster, service_account["token"]) == {403}
     second("PATCH", own, {"scopes": ["keys:read"]})
-    assert read_keys(cluster, made["token"]) == {200}
+    assert read_keys(cluster, service_account["token"]) == {200}
     rolled = second("POST", f"{own}/roll", {})["serviceAccount"]
-    assert (read_keys(cluster, made["token"]), read_keys(cluster, rolled["token"])) == ({401}, {200})
+    assert (read_keys(cluster, service_account["token"]), read_keys(cluster, rolled["token"])) == ({401}, {200})
     cluster.owner("PATCH", own, {"status": "inactive"})
     assert read_keys(cluster, rolled["token"]) == {401}
     second("PATCH", own, {"status": "active"})
@@ -186,8 +188,8 @@ def test_a_workload_identity_changes_and_ends_on_every_worker(cluster: Cluster) 
         "claims": {"sub": "repo:acme/*"},
         "jwks": issuer.key_set(),
     }
-    made = cluster.owner("POST", path, body)["workloadIdentity"]
-    own = f"{path}/{made['id']}"
+    identity = cluster.owner("POST", path, body)["workloadIdentity"]
+    own = f"{path}/{identity['id']}"
     token = issuer.sign({"aud": "gateway", "sub": "repo:acme/app", "exp": int(time.time()) + 600})
 
     def statuses() -> set[int]:
@@ -206,9 +208,9 @@ def test_a_workload_identity_changes_and_ends_on_every_worker(cluster: Cluster) 
     assert statuses() == {401}
     second("PATCH", own, {"status": "active"})
     assert statuses() == {200}
-    second("PATCH", f"/keys/api/{made['apiKeyId']}", {"status": "inactive"})
+    second("PATCH", f"/keys/api/{identity['apiKeyId']}", {"status": "inactive"})
     assert statuses() == {401}
-    second("PATCH", f"/keys/api/{made['apiKeyId']}", {"status": "active"})
+    second("PATCH", f"/keys/api/{identity['apiKeyId']}", {"status": "active"})
     assert statuses() == {200}
     second("DELETE", own)
     assert statuses() == {401}

@@ -52,14 +52,14 @@ def sdk(gateway: LocalGateway) -> OpenAI:
 
 def post(gateway: LocalGateway, path: str = "/images/generations", **body: Any) -> httpx.Response:
     with httpx.Client(timeout=20) as http:
-        given = {"model": OPENAI, "prompt": "A red fox"} | body
-        return http.post(f"{gateway.url}{path}", json=given, headers={"Authorization": f"Bearer {gateway.key}"})
+        request = {"model": OPENAI, "prompt": "A red fox"} | body
+        return http.post(f"{gateway.url}{path}", json=request, headers={"Authorization": f"Bearer {gateway.key}"})
 
 
 @pytest.mark.parametrize("model", COSTS)
 def test_every_vendor_draws_and_is_billed_to_the_nano_dollar(gateway, sdk, model):
     answer = sdk.images.generate(model=model, prompt="A red fox")
-    assert [one.b64_json for one in answer.data] == [PIXEL]
+    assert [item.b64_json for item in answer.data] == [PIXEL]
     row = row_of(gateway, answer.metadata["log_id"])
     assert (row.cost_nusd, row.operation, row.details["units"]["images"]) == (COSTS[model], "images", 1)
     assert answer.usage.cost * 10**9 == pytest.approx(COSTS[model])
@@ -68,7 +68,7 @@ def test_every_vendor_draws_and_is_billed_to_the_nano_dollar(gateway, sdk, model
 @pytest.mark.parametrize("model", [OPENAI, GOOGLE, XAI, ARK, QWEN])
 def test_every_vendor_changes_pictures(gateway, sdk, upstream, model):
     answer = sdk.images.edit(model=model, prompt="Make it blue", image=("x.txt", PNG))
-    assert [one.b64_json for one in answer.data] == [PIXEL]
+    assert [item.b64_json for item in answer.data] == [PIXEL]
     call = upstream.calls[-1]
     assert call.files.get("image") == PNG or base64.b64encode(PNG).decode() in str(call.body)
     json_answer = post(gateway, "/images/edits", model=model, images=[{"image_url": DATA_URL}])
@@ -77,8 +77,8 @@ def test_every_vendor_changes_pictures(gateway, sdk, upstream, model):
 
 def test_several_pictures_reach_vendors_that_take_json(gateway, upstream):
     for model, field, count in ((XAI, "images", 3), (ARK, "image", 4)):
-        given = [{"image_url": DATA_URL}] * count
-        assert post(gateway, "/images/edits", model=model, images=given).status_code == 200
+        images = [{"image_url": DATA_URL}] * count
+        assert post(gateway, "/images/edits", model=model, images=images).status_code == 200
         assert len(upstream.calls[-1].body[field]) == count
     refused = post(gateway, "/images/edits", model=XAI, images=[{"image_url": DATA_URL}] * 4).json()["error"]
     assert (refused["param"], refused["code"]) == ("images", "unsupported_input")
@@ -156,13 +156,13 @@ def test_a_request_with_stream_gets_events(sdk):
     assert events[0].usage.total_tokens > 0 and events[0].b64_json
 
 
-@pytest.mark.parametrize("shown", [0, 2])
-def test_images_on_their_way_are_shown_as_the_vendor_shows_them(gateway, sdk, shown):
-    stream = sdk.images.generate(model=OPENAI, prompt="A fox", stream=True, partial_images=shown)
+@pytest.mark.parametrize("partial_images", [0, 2])
+def test_images_on_their_way_are_shown_as_the_vendor_shows_them(gateway, sdk, partial_images):
+    stream = sdk.images.generate(model=OPENAI, prompt="A fox", stream=True, partial_images=partial_images)
     events = list(stream)
-    kinds = ["image_generation.partial_image"] * shown + ["image_generation.completed"]
+    kinds = ["image_generation.partial_image"] * partial_images + ["image_generation.completed"]
     assert [event.type for event in events] == kinds
-    assert [event.partial_image_index for event in events[:-1]] == list(range(shown))
+    assert [event.partial_image_index for event in events[:-1]] == list(range(partial_images))
     assert all(event.b64_json == PIXEL and event.quality == "medium" for event in events)
     usage = events[-1].usage
     assert (usage.input_tokens, usage.output_tokens) == (9, 1056)
@@ -251,8 +251,8 @@ CHANGED = [("/images/edits", *one) for one in LACKING if one[0] != IMAGEN]
 
 @pytest.mark.parametrize(("path", "model", "wishes"), [("/images/generations", *one) for one in LACKING] + CHANGED)
 def test_unsupported_preferences_are_left_out_with_a_warning(gateway, upstream, path, model, wishes):
-    given = {"images": [{"image_url": DATA_URL}]} if path == "/images/edits" else {}
-    answer = post(gateway, path, model=model, **given, **wishes)
+    image_fields = {"images": [{"image_url": DATA_URL}]} if path == "/images/edits" else {}
+    answer = post(gateway, path, model=model, **image_fields, **wishes)
     assert answer.status_code == 200, answer.text
     warnings = answer.json()["metadata"]["warnings"]
     expected = set(wishes) - ({"style"} if path == "/images/edits" and model == OPENAI else set())
@@ -324,12 +324,12 @@ def call_tool(gateway: LocalGateway, name: str, **arguments: Any) -> dict[str, A
 
 
 def test_the_tools_accept_every_ratio_and_report_dropped_options(gateway, upstream):
-    made = call_tool(gateway, "generate-alt-image", prompt="A boat", aspect_ratio="5:4")
-    assert [block["type"] for block in made["content"]] == ["image"]
+    result = call_tool(gateway, "generate-alt-image", prompt="A boat", aspect_ratio="5:4")
+    assert [block["type"] for block in result["content"]] == ["image"]
     assert upstream.calls[-1].body["generationConfig"]["imageConfig"] == {"aspectRatio": "5:4"}
-    made = call_tool(gateway, "generate-image", prompt="A boat", model=XAI, size="1024x1024")
-    assert [block["type"] for block in made["content"]] == ["image", "text"]
-    assert made["content"][1]["text"].startswith("Note: size is not supported by xai/")
+    result = call_tool(gateway, "generate-image", prompt="A boat", model=XAI, size="1024x1024")
+    assert [block["type"] for block in result["content"]] == ["image", "text"]
+    assert result["content"][1]["text"].startswith("Note: size is not supported by xai/")
 
 
 @pytest.mark.parametrize(("ratio", "edges"), [("1:1", (1024, 1024)), ("5:4", (1152, 912)), ("16:9", (1360, 768))])

@@ -33,7 +33,7 @@ def gateway(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     running.stop()
 
 
-def ask(gateway: GatewayProcess, program: str, *arguments: str) -> tuple[str, str]:
+def run_program(gateway: GatewayProcess, program: str, *arguments: str) -> tuple[str, str]:
     """Return stdout and stderr of a command that runs in another folder without the path of the data."""
     environment = {"PATH": os.environ["PATH"], "HOME": gateway.environment["HOME"]}
     command = [program, *arguments]
@@ -43,16 +43,16 @@ def ask(gateway: GatewayProcess, program: str, *arguments: str) -> tuple[str, st
 
 
 def test_a_fresh_installation_answers_with_the_key_that_it_shows(gateway: GatewayProcess) -> None:
-    key = next(word for word in gateway.log().split() if word.startswith("llmgtwy_"))
+    key = next(part for part in gateway.log().split() if part.startswith("llmgtwy_"))
     status, body = gateway.post("/v1/chat/completions", HELLO, key)
     assert status == 200 and "Hello" in body["choices"][0]["message"]["content"]
     assert (gateway.data / "gateway.db").is_file()
 
 
 def test_the_command_finds_the_data_of_what_runs(gateway: GatewayProcess, program: str) -> None:
-    told, beside = ask(gateway, program, "doctor")
-    assert "The books agree" in told and str(gateway.data / "gateway.db") in beside
-    assert len(json.loads(ask(gateway, program, "status", "--json")[0])["workers"]) >= 1
+    output, beside = run_program(gateway, program, "doctor")
+    assert "The books agree" in output and str(gateway.data / "gateway.db") in beside
+    assert len(json.loads(run_program(gateway, program, "status", "--json")[0])["workers"]) >= 1
 
 
 def test_served_files_are_in_the_installation(gateway: GatewayProcess) -> None:

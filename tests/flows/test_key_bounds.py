@@ -45,24 +45,24 @@ def add_key(gateway: LocalGateway, most_nusd: int | None, label: str = "") -> Pr
     return gateway.services.management.provider_keys.add(organization, draft, actor="operator")
 
 
-def ask(gateway: LocalGateway, method: str, path: str, body: Any = None) -> httpx.Response:
+def send(gateway: LocalGateway, method: str, path: str, body: Any = None) -> httpx.Response:
     with httpx.Client(timeout=20, headers={"Authorization": f"Bearer {gateway.key}"}) as http:
         return http.request(method, f"{gateway.url}{path}", json=body)
 
 
 def explained(gateway: LocalGateway) -> httpx.Response:
     body = {"model": "mint/coin", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 100}
-    return ask(gateway, "POST", "/route/explain", body)
+    return send(gateway, "POST", "/route/explain", body)
 
 
-def sources(told: Any) -> list[str]:
-    return [step.get("providerKeyLabel", "platform") for step in told.body["metadata"]["routing"]]
+def sources(payment: Any) -> list[str]:
+    return [step.get("providerKeyLabel", "platform") for step in payment.body["metadata"]["routing"]]
 
 
 def test_a_used_up_key_is_refused_when_nothing_else_is_left(gateway: LocalGateway, mint: FakeUpstream) -> None:
     key = add_key(gateway, CALL_NUSD * 2 + CALL_NUSD // 2)
-    told = [pay(gateway, f"k{number}") for number in range(4)]
-    assert [(one.status, one.code) for one in told] == [(200, ""), (200, ""), (402, CODE), (402, CODE)]
+    payments = [pay(gateway, f"k{number}") for number in range(4)]
+    assert [(one.status, one.code) for one in payments] == [(200, ""), (200, ""), (402, CODE), (402, CODE)]
     assert len(mint.calls) == 2 and explained(gateway).json()["error"]["code"] == CODE
     assert gateway.services.billing.budgets.status(key.id).usage_nusd == 2 * CALL_NUSD
     assert pay(gateway, "less", max_tokens=49).status == 200
@@ -90,9 +90,9 @@ def test_explanations_name_the_key_that_was_passed_over(gateway: LocalGateway) -
     empty, full = add_key(gateway, 0, "empty"), add_key(gateway, None, "full")
     (left_out,) = explained(gateway).json()["excluded"]
     assert left_out["stage"] == "budget" and left_out["reason"].startswith(f"{empty.id}: ")
-    told = [pay(gateway, f"e{number}").body["metadata"]["log_id"] for number in range(2)]
+    log_ids = [pay(gateway, f"e{number}").body["metadata"]["log_id"] for number in range(2)]
     gateway.services.store.journal.flush(60)
-    kept = [ask(gateway, "GET", f"/route/explain/{log_id}").json() for log_id in told]
+    kept = [send(gateway, "GET", f"/route/explain/{log_id}").json() for log_id in log_ids]
     # The keys take turns: one of the two requests met the empty one first.
     assert sorted(len(one["excluded"]) for one in kept) == [0, 1]
     assert all(full.id not in one["reason"] for record in kept for one in record["excluded"])
@@ -124,5 +124,5 @@ def test_a_stream_that_outgrows_its_keys_bound_ends_with_a_typed_error(
     gateway: LocalGateway, mint: FakeUpstream
 ) -> None:
     add_key(gateway, CALL_NUSD + CALL_NUSD // 2)
-    told = pay(gateway, "endless", "greedy:4000 gap:0.001", stream=True)
-    assert told.status == 200 and b"budget_exhausted_mid_stream" in told.body and b"[DONE]" not in told.body
+    payment = pay(gateway, "endless", "greedy:4000 gap:0.001", stream=True)
+    assert payment.status == 200 and b"budget_exhausted_mid_stream" in payment.body and b"[DONE]" not in payment.body

@@ -33,22 +33,22 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND xact_start I
 def nodes(postgres_databases: postgres.Databases, tmp_path) -> Iterator[tuple[str, list[GatewayProcess]]]:
     url = postgres_databases.take()
     environment = SECRETS | {"DATABASE_URL": url, "GATEWAY_METERING_USAGE_DAYS": "3"}
-    made = [GatewayProcess(tmp_path / f"node{number}", **environment) for number in range(2)]
-    made[1].environment["GATEWAY_BOOTSTRAP_API_KEY"] = made[1].key = made[0].key
+    running = [GatewayProcess(tmp_path / f"node{number}", **environment) for number in range(2)]
+    running[1].environment["GATEWAY_BOOTSTRAP_API_KEY"] = running[1].key = running[0].key
     try:
-        yield url, made
+        yield url, running
     finally:
-        for node in made:
+        for node in running:
             with suppress(Exception):
                 node.discard()
         postgres_databases.give(url)
 
 
-def until(found, what: str, seconds: float = WAIT_S) -> float:
+def until(found, subject: str, seconds: float = WAIT_S) -> float:
     """How long it took until something is found."""
     start = time.monotonic()
     while not found():
-        assert time.monotonic() - start < seconds, f"{what}: not within {seconds} s"
+        assert time.monotonic() - start < seconds, f"{subject}: not within {seconds} s"
         time.sleep(0.05)
     return time.monotonic() - start
 

@@ -73,7 +73,10 @@ def test_a_tool_loop_goes_round(gateway: LocalGateway, upstream: FakeOpenAI, wea
     assert [call["args"] for call in said.tool_calls] == [{"city": "Oslo"}, {"city": "Rome"}]
     results = [ToolMessage(weather.invoke(call["args"]), tool_call_id=call["id"]) for call in said.tool_calls]
     assert bound.invoke([HumanMessage("Weather?"), said, *results]).content == "It rains."
-    assert [one["content"] for one in upstream.calls[1].body["messages"][2:]] == ["Rain in Oslo.", "Rain in Rome."]
+    assert [message["content"] for message in upstream.calls[1].body["messages"][2:]] == [
+        "Rain in Oslo.",
+        "Rain in Rome.",
+    ]
 
 
 @pytest.mark.parametrize("method", ["json_schema", "function_calling"])

@@ -65,8 +65,8 @@ def test_answers_that_callers_do_not_take_are_bounded_billed_and_refused_in_the_
         caller.settimeout(60)
         answers.append(caller.recv(16))
     statuses = sorted(answer.split()[1] for answer in answers)
-    taken, refused = statuses.count(b"200"), statuses.count(b"529")
-    assert taken + refused == CALLERS and 1 <= taken <= 3, statuses
+    accepted, refused = statuses.count(b"200"), statuses.count(b"529")
+    assert accepted + refused == CALLERS and 1 <= accepted <= 3, statuses
     for caller, answer in zip(callers, answers, strict=True):
         if answer.split()[1] == b"529":
             with caller.makefile("rb") as rest:

@@ -62,15 +62,15 @@ def start(process: Start, tmp_path: Path, mint: FakeUpstream) -> Start:
     return begin
 
 
-def ask(
-    gateway: GatewayProcess, path: str, words: str, headers: dict[str, str] | None = None, **more: Any
+def send(
+    gateway: GatewayProcess, path: str, prompt: str, headers: dict[str, str] | None = None, **more: Any
 ) -> http.client.HTTPConnection:
     """Send a request without reading its response."""
     connection = http.client.HTTPConnection(gateway.address.removeprefix("http://"), timeout=20)
     if path in GEMINI:
-        body = GEMINI[path](words)
+        body = GEMINI[path](prompt)
     else:
-        body = with_model(path, BODIES[path](words), "mint/coin") | more
+        body = with_model(path, BODIES[path](prompt), "mint/coin") | more
     sent = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json"} | (headers or {})
     connection.request("POST", path, json.dumps(body), sent | say_in_headers(path, body))
     return connection
@@ -104,8 +104,8 @@ def the_row(gateway: GatewayProcess, seconds: float = 15) -> tuple[str, int, int
 def test_a_caller_who_leaves_a_stream_pays_what_the_provider_counts(start, path) -> None:
     """The row had an estimate of the text that was read: hidden reasoning and files of the prompt were free."""
     gateway = start()
-    words = f"gap:0.02 hidden:{HIDDEN} read:{PROMPT}"
-    leave(ask(gateway, path, words, stream=True), b"word")
+    prompt = f"gap:0.02 hidden:{HIDDEN} read:{PROMPT}"
+    leave(send(gateway, path, prompt, stream=True), b"word")
     cost_nusd = (VISIBLE + HIDDEN) * TOKEN_NUSD
     assert the_row(gateway) == ("client_disconnect", DRAINED, PROMPT, VISIBLE + HIDDEN, cost_nusd)
     assert "The books agree." in gateway.manage("doctor")
@@ -113,13 +113,13 @@ def test_a_caller_who_leaves_a_stream_pays_what_the_provider_counts(start, path)
 
 def test_a_caller_who_leaves_while_the_provider_is_silent_pays_what_it_counts(start) -> None:
     gateway = start()
-    leave(ask(gateway, "/v1/chat/completions", f"tokens:5 pause:2 read:{PROMPT}", stream=True), b"word")
+    leave(send(gateway, "/v1/chat/completions", f"tokens:5 pause:2 read:{PROMPT}", stream=True), b"word")
     assert the_row(gateway)[1:4] == (DRAINED, PROMPT, 5)
 
 
 def test_a_caller_who_leaves_a_plain_answer_pays_what_the_provider_counts(start) -> None:
     gateway = start()
-    connection = ask(gateway, "/v1/chat/completions", f"wait:2 read:{PROMPT}")
+    connection = send(gateway, "/v1/chat/completions", f"wait:2 read:{PROMPT}")
     assert until(lambda: gateway.get("/readyz")[0] == 200)
     connection.close()
     assert the_row(gateway)[:4] == ("client_disconnect", DRAINED, PROMPT, VISIBLE)
@@ -127,10 +127,10 @@ def test_a_caller_who_leaves_a_plain_answer_pays_what_the_provider_counts(start)
 
 def test_a_provider_that_stops_billing_is_cancelled_unless_the_answer_is_nearly_complete(start, mint) -> None:
     gateway = start("cancellation = true")
-    leave(ask(gateway, "/v1/chat/completions", f"tokens:5 pause:1 read:{PROMPT}", stream=True), b"word")
+    leave(send(gateway, "/v1/chat/completions", f"tokens:5 pause:1 read:{PROMPT}", stream=True), b"word")
     assert the_row(gateway)[:4] == ("client_disconnect", DRAINED, PROMPT, 5)
-    words = f"tokens:4000 gap:0.02 read:{PROMPT}"
-    leave(ask(gateway, "/v1/chat/completions", words, stream=True, max_tokens=4000), b"word")
+    prompt = f"tokens:4000 gap:0.02 read:{PROMPT}"
+    leave(send(gateway, "/v1/chat/completions", prompt, stream=True, max_tokens=4000), b"word")
     assert until(lambda: len(query(gateway, ROWS)) == 2)
     finish, basis, _, output, _ = query(gateway, ROWS + " ORDER BY posted_at DESC")[0]
     assert (finish, basis) == ("client_disconnect", ESTIMATED) and 5 <= output < 4000
@@ -141,10 +141,10 @@ def test_an_answer_that_is_read_on_holds_no_concurrency_slot(start) -> None:
     gateway = start()
     [(project,)] = query(gateway, "SELECT id FROM project")
     gateway.manage("rates", "set", "project", project, "concurrency", "1")
-    leave(ask(gateway, "/v1/chat/completions", "tokens:5 pause:30", stream=True), b"word")
+    leave(send(gateway, "/v1/chat/completions", "tokens:5 pause:30", stream=True), b"word")
 
     def admitted() -> bool:
-        answer = ask(gateway, "/v1/chat/completions", "tokens:5").getresponse()
+        answer = send(gateway, "/v1/chat/completions", "tokens:5").getresponse()
         answer.read()
         return answer.status == 200
 
@@ -153,7 +153,7 @@ def test_an_answer_that_is_read_on_holds_no_concurrency_slot(start) -> None:
 
 def test_a_worker_that_shuts_down_waits_for_the_usage_of_answers_left(start) -> None:
     gateway = start()
-    leave(ask(gateway, "/v1/chat/completions", f"tokens:5 pause:3 read:{PROMPT}", stream=True), b"word")
+    leave(send(gateway, "/v1/chat/completions", f"tokens:5 pause:3 read:{PROMPT}", stream=True), b"word")
     gateway.terminate()
     assert gateway.wait() == 0
     assert the_row(gateway)[:4] == ("client_disconnect", DRAINED, PROMPT, 5)
@@ -162,7 +162,7 @@ def test_a_worker_that_shuts_down_waits_for_the_usage_of_answers_left(start) -> 
 def test_a_worker_whose_grace_period_ends_bills_the_received_part(start) -> None:
     port = free_port()
     gateway = start(SHUTDOWN_GRACE_PERIOD_MS="4000", GATEWAY_METRICS_PORT=str(port))
-    leave(ask(gateway, "/v1/chat/completions", "tokens:50 pause:60", stream=True), b"word")
+    leave(send(gateway, "/v1/chat/completions", "tokens:50 pause:60", stream=True), b"word")
     assert until(lambda: read_on(port) == 1)
     gateway.terminate()
     gateway.wait()
@@ -173,7 +173,7 @@ def test_a_worker_whose_grace_period_ends_bills_the_received_part(start) -> None
 def test_a_killed_worker_bills_what_was_delivered_to_a_caller_who_left(start) -> None:
     port = free_port()
     gateway = start(GATEWAY_METRICS_PORT=str(port))
-    read = leave(ask(gateway, "/v1/chat/completions", "tokens:100 piece:50 pause:60", stream=True), b"wordword")
+    read = leave(send(gateway, "/v1/chat/completions", "tokens:100 piece:50 pause:60", stream=True), b"wordword")
     delivered = read.count(b"word")
     assert until(lambda: read_on(port) == 1)
     gateway.kill()
@@ -188,8 +188,8 @@ def test_a_killed_worker_bills_what_was_delivered_to_a_caller_who_left(start) ->
 def test_a_killed_worker_bills_what_its_callers_were_reading(start, path) -> None:
     """The row had the prompt alone, while the provider billed everything that it had generated."""
     gateway = start()
-    words = "tokens:2000 piece:100 gap:0.02 pause:60"
-    connection = ask(gateway, path, words, stream=True, **{limit_of(path): 2000})
+    prompt = "tokens:2000 piece:100 gap:0.02 pause:60"
+    connection = send(gateway, path, prompt, stream=True, **{limit_of(path): 2000})
     answer, read = connection.getresponse(), b""
     while read.count(b"word") < 1900:
         read += answer.read1(65536)
@@ -211,10 +211,10 @@ def limit_of(path: str) -> str:
 def test_a_stream_that_the_provider_cuts_costs_what_was_delivered_and_says_so(start, path) -> None:
     """It was free, although the provider bills the tokens that it made."""
     gateway = start()
-    told = ask(gateway, path, "cut:4", stream=True).getresponse().read().decode()
+    text = send(gateway, path, "cut:4", stream=True).getresponse().read().decode()
     finish, basis, prompt, output, cost_nusd = the_row(gateway)
     assert (finish, basis, output) == ("error", ESTIMATED, 20) and cost_nusd == output * TOKEN_NUSD
-    assert f"is billed: {cost_nusd / 1e9:g} USD" in told
+    assert f"is billed: {cost_nusd / 1e9:g} USD" in text
 
 
 class Case(NamedTuple):
@@ -229,7 +229,7 @@ class Case(NamedTuple):
     leaves_after: int | None
 
     @property
-    def words(self) -> str:
+    def prompt(self) -> str:
         usage = {"complete": "", "none": "mute:1"}.get(self.reports, f"usage:{self.reports}")
         cut = f"cut:{self.cut}" if self.cut else ""
         return f"tokens:{self.tokens} gap:0.01 hidden:{self.hidden} {usage} {cut}"
@@ -258,14 +258,14 @@ def pieces_of(gateway: GatewayProcess, case: Case, name: str) -> Iterator[bytes]
         headers = {"Authorization": f"Bearer {gateway.key}", "x-llmgateway-session": name}
         with connect(address, additional_headers=headers) as socket:
             socket.send(
-                json.dumps({"type": "response.create", "model": "mint/coin"} | BODIES["/v1/responses"](case.words))
+                json.dumps({"type": "response.create", "model": "mint/coin"} | BODIES["/v1/responses"](case.prompt))
             )
             while True:
                 event = socket.recv(timeout=60)
                 yield event.encode()
                 if json.loads(event)["type"] in ENDS:
                     return
-    connection = ask(gateway, case.path, case.words, {"x-llmgateway-session": name}, stream=True)
+    connection = send(gateway, case.path, case.prompt, {"x-llmgateway-session": name}, stream=True)
     try:
         answer = connection.getresponse()
         assert answer.status == 200, answer.read()
@@ -278,11 +278,11 @@ def pieces_of(gateway: GatewayProcess, case: Case, name: str) -> Iterator[bytes]
 def delivered_by(gateway: GatewayProcess, case: Case, name: str) -> int:
     """Send the case, leave when it says so, and return the tokens of text that were received until then."""
     read = b""
-    wanted = None if case.leaves_after is None else 5 * case.leaves_after
+    expected = None if case.leaves_after is None else 5 * case.leaves_after
     with closing(pieces_of(gateway, case, name)) as pieces:
         for piece in pieces:
             read += piece
-            if wanted is not None and read.count(b"word") >= wanted:
+            if expected is not None and read.count(b"word") >= expected:
                 break
     # Some dialects repeat the whole text in their last events.
     return min(read.count(b"word"), 5 * case.cut if case.cut else case.tokens)
@@ -329,10 +329,10 @@ def test_operations_beside_chat_cost_the_same_whenever_their_callers_leave(start
         name = list(cases)[number]
         after_s = patience_s[name]
         headers = {"Authorization": f"Bearer {gateway.key}", "x-request-id": name.replace(" ", "-")}
-        given = sent_to(cases[name], f"wait:{chance.uniform(0.1, 0.8):.2f}")
+        body = sent_to(cases[name], f"wait:{chance.uniform(0.1, 0.8):.2f}")
         with suppress(httpx.ReadTimeout), httpx.Client(timeout=30) as caller:
             timeout = httpx.Timeout(30, read=after_s or 30)
-            caller.post(gateway.address + cases[name], headers=headers, timeout=timeout, **given)
+            caller.post(gateway.address + cases[name], headers=headers, timeout=timeout, **body)
 
     at_once(len(cases), call_and_leave)
     assert until(lambda: len(query(gateway, "SELECT 1 FROM usage")) == len(mint.calls))
@@ -348,8 +348,8 @@ def test_a_shared_answer_that_all_callers_leave_is_billed_exactly_and_kept(start
     gateway = start()
     [(project,)] = query(gateway, "SELECT id FROM project")
     gateway.manage("projects", "set", project, "--cache")
-    words = f"tokens:20 gap:0.1 hidden:{HIDDEN} wait:{0 if streams else 2}"
-    callers = [ask(gateway, "/v1/chat/completions", words, stream=streams) for _ in range(2)]
+    prompt = f"tokens:20 gap:0.1 hidden:{HIDDEN} wait:{0 if streams else 2}"
+    callers = [send(gateway, "/v1/chat/completions", prompt, stream=streams) for _ in range(2)]
     assert until(lambda: len(mint.calls) == 1)
     for caller in callers:
         if streams:
@@ -357,5 +357,5 @@ def test_a_shared_answer_that_all_callers_leave_is_billed_exactly_and_kept(start
         caller.close()
     paid = f"SELECT basis, output FROM usage WHERE cost_nusd = {(20 + HIDDEN) * TOKEN_NUSD}"
     assert until(lambda: len(query(gateway, paid)) == 1)
-    again = ask(gateway, "/v1/chat/completions", words, stream=streams).getresponse()
+    again = send(gateway, "/v1/chat/completions", prompt, stream=streams).getresponse()
     assert b"word" in again.read() and len(mint.calls) == 1

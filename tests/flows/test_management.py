@@ -33,11 +33,11 @@ def test_no_worker_takes_a_rolled_deactivated_or_deleted_key(running: GatewayPro
 
 
 def test_no_worker_knows_a_session_that_was_ended(running: GatewayProcess) -> None:
-    desk, other = SignedInOwner(running.address), SignedInOwner(running.address)
+    desk, second_owner = SignedInOwner(running.address), SignedInOwner(running.address)
     desk("POST", "/auth/sign-out", {})
     headers = {**desk.web.headers, "Connection": "close"}
     statuses = {requests.get(f"{running.address}/orgs", headers=headers, timeout=20).status_code for _ in range(ASKS)}
-    assert statuses == {401} and other("GET", "/orgs")
+    assert statuses == {401} and second_owner("GET", "/orgs")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -61,11 +61,11 @@ def test_a_key_is_used_up_to_its_limit_and_all_books_agree(gateway: LocalGateway
     body = {"model": "auto", "messages": [{"role": "user", "content": "Hello!"}]}
     for _ in range(5):
         requests.post(f"{gateway.url}/chat/completions", json=body, headers=headers, timeout=20).raise_for_status()
-    shown = next(one for one in desk("GET", "/keys/api")["apiKeys"] if one["id"] == key["id"])
+    listed_key = next(one for one in desk("GET", "/keys/api")["apiKeys"] if one["id"] == key["id"])
     gateway.services.billing.rollups.catch_up()
     days = desk("GET", f"/activity?apiKeyId={key['id']}&groupBy=apiKey&timeRange=24h")["activity"]
     assert sum(day["requestCount"] for day in days) == 5
-    assert float(shown["usage"]) == pytest.approx(sum(day["cost"] for day in days), abs=1e-12) != 0
+    assert float(listed_key["usage"]) == pytest.approx(sum(day["cost"] for day in days), abs=1e-12) != 0
     desk("PATCH", f"/keys/api/limit/{key['id']}", {"usageLimit": "0"})
     refused = requests.post(f"{gateway.url}/chat/completions", json=body, headers=headers, timeout=20)
     assert (refused.status_code, refused.json()["error"]["code"]) == (402, "key_limit_reached")
@@ -79,7 +79,7 @@ def test_everything_that_was_done_is_in_a_chain_that_verifies(gateway: LocalGate
     desk("POST", "/keys/provider", provider_key)
     desk("DELETE", f"/keys/api/{key['id']}")
     entries = desk("GET", f"/orgs/{organization}/audit")["entries"]
-    assert [one["action"] for one in entries[:3]] == ["api_key.delete", "provider_key.create", "api_key.create"]
+    assert [entry["action"] for entry in entries[:3]] == ["api_key.delete", "provider_key.create", "api_key.create"]
     assert key["token"] not in str(entries) and "sk-a-secret" not in str(entries)
     assert desk("GET", f"/orgs/{organization}/audit/verify")["valid"] is True
 
@@ -88,14 +88,14 @@ def test_the_log_of_requests_holds_no_token_of_an_invitation(process: Callable[.
     running = process(GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD, GATEWAY_SERVER_ACCESS_LOG="true")
     desk = SignedInOwner(running.address)
     organization = desk("GET", "/orgs")["organizations"][0]["id"]
-    made = desk("POST", f"/orgs/{organization}/invitations", {"email": "new@example.com"})["invitation"]
-    page = requests.get(made["link"], timeout=20)
+    invitation = desk("POST", f"/orgs/{organization}/invitations", {"email": "new@example.com"})["invitation"]
+    page = requests.get(invitation["link"], timeout=20)
     assert page.status_code == 200 and page.url == f"{running.address}/console/invitation"
-    assert "/console/invitation" in running.log() and made["token"] not in running.log()
+    assert "/console/invitation" in running.log() and invitation["token"] not in running.log()
 
 
 def test_second_factors_sessions_and_owners_of_limits_work_on_both_stores(gateway: LocalGateway) -> None:
-    desk, other = SignedInOwner(gateway.address), SignedInOwner(gateway.address)
+    desk, second_owner = SignedInOwner(gateway.address), SignedInOwner(gateway.address)
     key = desk.make_key(usageLimit="0.5")
     desk("PATCH", f"/keys/api/limit/{key['id']}", {"usageLimit": "5"})
     desk("PATCH", f"/keys/api/limit/{key['id']}", {"usageLimit": None})
@@ -106,10 +106,10 @@ def test_second_factors_sessions_and_owners_of_limits_work_on_both_stores(gatewa
         return code_at(secret, gateway.services.store.database.now_us() // 30_000_000 + ahead)
 
     codes = desk("POST", "/auth/second-factor/confirm", {"code": code(-1)})["recoveryCodes"]
-    assert other.web.get(f"{gateway.address}/orgs", timeout=20).status_code == 401
+    assert second_owner.web.get(f"{gateway.address}/orgs", timeout=20).status_code == 401
     statuses = []
-    for given in (None, code(), codes[0], codes[0]):
-        body = {"email": EMAIL, "password": PASSWORD} | ({"code": given} if given else {})
+    for code_text in (None, code(), codes[0], codes[0]):
+        body = {"email": EMAIL, "password": PASSWORD} | ({"code": code_text} if code_text else {})
         statuses.append(requests.post(f"{gateway.address}/auth/sign-in/email", json=body, timeout=20).status_code)
     assert statuses == [401, 200, 200, 401]
     desk("POST", "/auth/second-factor/remove", {"password": PASSWORD, "code": codes[1]})
@@ -118,15 +118,15 @@ def test_second_factors_sessions_and_owners_of_limits_work_on_both_stores(gatewa
 
 
 def test_new_projects_begin_as_the_operators_file_says(settings: Callable[..., Settings], tmp_path: Path) -> None:
-    told = '[organizations]\nproject_mode = "hybrid"\ncaching = true\ncache_ttl_s = 90\nretention_days = 7\n'
-    (tmp_path / "gateway.toml").write_text(told)
+    configuration = '[organizations]\nproject_mode = "hybrid"\ncaching = true\ncache_ttl_s = 90\nretention_days = 7\n'
+    (tmp_path / "gateway.toml").write_text(configuration)
     named = {"GATEWAY_CONFIG": str(tmp_path / "gateway.toml"), "GATEWAY_BOOTSTRAP_PASSWORD": PASSWORD}
     with local_gateway(settings, **named) as gateway:
         desk = SignedInOwner(gateway.address)
         first = desk("GET", "/orgs")["organizations"][0]["id"]
         second = desk("POST", "/orgs", {"name": "Second"})["organization"]["id"]
         desk("POST", "/projects", {"organizationId": second, "name": "Said", "mode": "api-keys"})
-        found = [one for ident in (first, second) for one in desk("GET", f"/orgs/{ident}/projects")["projects"]]
+        found = [project for ident in (first, second) for project in desk("GET", f"/orgs/{ident}/projects")["projects"]]
     assert [one["mode"] for one in found] == ["hybrid", "hybrid", "api-keys"]
     assert {(one["cachingEnabled"], one["cacheDurationSeconds"]) for one in found} == {(True, 90)}
     assert {(one["retention"], one["retentionDays"]) for one in found} == {("none", 7)}

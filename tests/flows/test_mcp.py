@@ -61,9 +61,9 @@ def test_information_is_public(visitor: Visitor, method: str) -> None:
     assert answer.status_code == 200
     assert "no-store" in answer.headers["cache-control"] and "Accept, Origin" in answer.headers["vary"]
     if method == "GET":
-        told = answer.json()
-        assert told["endpoint"] == visitor.url and told["protocolVersion"] == "2025-11-25"
-        assert told["capabilities"] == {"tools": {}} and told["transport"] == "streamable-http"
+        body = answer.json()
+        assert body["endpoint"] == visitor.url and body["protocolVersion"] == "2025-11-25"
+        assert body["capabilities"] == {"tools": {}} and body["transport"] == "streamable-http"
 
 
 def test_errors_are_reported_in_the_order_of_the_checks(visitor: Visitor) -> None:
@@ -199,8 +199,8 @@ def test_a_version_of_tomorrow_gets_the_newest(visitor: Visitor) -> None:
 
 def test_a_page_may_call_after_a_preflight_request(visitor: Visitor) -> None:
     origin = {"Origin": "http://localhost:6274"}
-    asked = visitor.send("OPTIONS", key="", Access_Control_Request_Method="POST", **origin)
-    assert asked.status_code == 204 and "POST" in asked.headers["access-control-allow-methods"]
+    preflight = visitor.send("OPTIONS", key="", Access_Control_Request_Method="POST", **origin)
+    assert preflight.status_code == 204 and "POST" in preflight.headers["access-control-allow-methods"]
     assert visitor.send(**origin).headers["access-control-allow-origin"] == "*"
 
 
@@ -224,9 +224,9 @@ async def _visit(gateway: LocalGateway, calls: list[tuple[str, Json]]) -> tuple[
         streamable_http_client(f"{gateway.address}/mcp", http_client=http) as streams,
         mcp.ClientSession(*streams[:2]) as session,
     ):
-        begun = await session.initialize()
+        initialized = await session.initialize()
         listed = await session.list_tools()
-        return begun, listed, [await session.call_tool(name, arguments) for name, arguments in calls]
+        return initialized, listed, [await session.call_tool(name, arguments) for name, arguments in calls]
 
 
 def visit(gateway: LocalGateway, *calls: tuple[str, Json]) -> tuple[Any, Any, list[Any]]:
@@ -236,7 +236,7 @@ def visit(gateway: LocalGateway, *calls: tuple[str, Json]) -> tuple[Any, Any, li
 
 def test_the_official_client_lists_and_calls_every_tool(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
     upstream.script(Answer("Good day.", prompt=7, completion=3))
-    begun, listed, results = visit(
+    initialized, listed, results = visit(
         gateway,
         ("get-account", {}),
         ("get-usage", {}),
@@ -248,14 +248,14 @@ def test_the_official_client_lists_and_calls_every_tool(gateway: LocalGateway, u
         ("list-image-models", {}),
     )
     assert [tool.name for tool in listed.tools] == TOOLS
-    assert [bool(one.is_error) for one in results] == [False] * 8
+    assert [bool(result.is_error) for result in results] == [False] * 8
     account, usage, breakdown, chat, images, alt, models, vendors = results
     assert account.structured_content["role"] == "owner"
     assert json.loads(account.content[0].text) == account.structured_content
     assert usage.structured_content["granularity"] == "day" and breakdown.structured_content["groupBy"] == "model"
     assert chat.content[0].text == "Good day.\n\n---\nTokens: 7 prompt, 3 completion, 10 total"
-    shown = [block for block in images.content if block.type == "image"]
-    assert len(shown) == 2 and b64decode(shown[0].data).startswith(b"\x89PNG")
+    image_blocks = [block for block in images.content if block.type == "image"]
+    assert len(image_blocks) == 2 and b64decode(image_blocks[0].data).startswith(b"\x89PNG")
     assert [block.type for block in alt.content if block.type == "image"] == ["image"]
     assert len(models.structured_content["models"]) == 3 and "showing 3 of" in models.content[0].text
     default = vendors.structured_content["default"]
@@ -283,7 +283,9 @@ def test_a_client_of_the_newest_revision_needs_no_handshake(gateway: LocalGatewa
 META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 
 
-def told(visitor: Visitor, method: str, meta: Json | None = META, name: str = "", **headers: str) -> httpx.Response:
+def send_current(
+    visitor: Visitor, method: str, meta: Json | None = META, name: str = "", **headers: str
+) -> httpx.Response:
     """Send a message with its protocol version, and the headers that mirror it unless others are given."""
     params = ({"_meta": meta} if meta is not None else {}) | ({"name": name} if name else {})
     mirrors = {"MCP_Protocol_Version": "2026-07-28", "Mcp_Method": method} | ({"Mcp_Name": name} if name else {})
@@ -292,15 +294,15 @@ def told(visitor: Visitor, method: str, meta: Json | None = META, name: str = ""
 
 
 def test_the_newest_revision_is_answered_beside_the_others(visitor: Visitor) -> None:
-    found = told(visitor, "server/discover").json()["result"]
+    found = send_current(visitor, "server/discover").json()["result"]
     assert found["supportedVersions"][0] == "2026-07-28" and "2024-11-05" in found["supportedVersions"]
     assert found["resultType"] == "complete" and found["capabilities"] == {"tools": {}}
     assert found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "llmgateway"
-    listed = told(visitor, "tools/list").json()["result"]
+    listed = send_current(visitor, "tools/list").json()["result"]
     assert len(listed["tools"]) == 8 and listed["ttlMs"] > 0 and listed["cacheScope"] == "public"
-    account = told(visitor, "tools/call", name="get-account")
+    account = send_current(visitor, "tools/call", name="get-account")
     assert account.status_code == 200 and account.json()["result"]["resultType"] == "complete"
-    encoded = told(visitor, "tools/call", name="get-account", Mcp_Name="=?base64?Z2V0LWFjY291bnQ=?=")
+    encoded = send_current(visitor, "tools/call", name="get-account", Mcp_Name="=?base64?Z2V0LWFjY291bnQ=?=")
     assert encoded.status_code == 200
 
 
@@ -311,18 +313,18 @@ def fault(answer: httpx.Response) -> tuple[int, int]:
 
 
 def test_requests_that_the_newest_revision_refuses(visitor: Visitor) -> None:
-    for gone in ("initialize", "ping", "resources/list"):
-        assert fault(told(visitor, gone)) == (404, -32601)
-    assert fault(told(visitor, "tools/call", name="rm")) == (400, -32602)
-    assert fault(told(visitor, "tools/list", meta=None)) == (400, -32602)
-    assert fault(told(visitor, "tools/list", meta={**META, "io.modelcontextprotocol/protocolVersion": 7})) == (
+    for removed_method in ("initialize", "ping", "resources/list"):
+        assert fault(send_current(visitor, removed_method)) == (404, -32601)
+    assert fault(send_current(visitor, "tools/call", name="rm")) == (400, -32602)
+    assert fault(send_current(visitor, "tools/list", meta=None)) == (400, -32602)
+    assert fault(send_current(visitor, "tools/list", meta={**META, "io.modelcontextprotocol/protocolVersion": 7})) == (
         400,
         -32020,
     )
-    assert fault(told(visitor, "tools/list", MCP_Protocol_Version="2025-11-25")) == (400, -32020)
-    assert fault(told(visitor, "tools/list", Mcp_Method="tools/call")) == (400, -32020)
-    assert fault(told(visitor, "tools/call", name="get-usage", Mcp_Name="get-account")) == (400, -32020)
-    assert fault(told(visitor, "tools/call", name="get-usage", Mcp_Name="=?base64?!?=")) == (400, -32020)
+    assert fault(send_current(visitor, "tools/list", MCP_Protocol_Version="2025-11-25")) == (400, -32020)
+    assert fault(send_current(visitor, "tools/list", Mcp_Method="tools/call")) == (400, -32020)
+    assert fault(send_current(visitor, "tools/call", name="get-usage", Mcp_Name="get-account")) == (400, -32020)
+    assert fault(send_current(visitor, "tools/call", name="get-usage", Mcp_Name="=?base64?!?=")) == (400, -32020)
     # A message of an older revision knows neither the method nor the kind of a result.
     assert visitor.request("server/discover")["error"]["code"] == -32601
     assert "resultType" not in visitor.request("tools/list")["result"]
@@ -429,11 +431,11 @@ def unknown(gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> Visitor:
     services = gateway.services
     stores = services.store.database, services.store.control
     member = list_members(services.store.database, gateway.organization_id)[0]
-    made = create(
+    key = create(
         *stores, services.store.secrets.hash_keys, Draft(gateway.project_id, member.id, "New", "user"), actor="test"
     )
     visitor = Visitor(gateway)
-    visitor._key = made.token
+    visitor._key = key.token
 
     def away(*_: Any, **__: Any) -> None:
         raise errors.Unavailable("The database is down.")
@@ -474,9 +476,9 @@ def test_a_customers_key_may_generate_but_not_read_the_account(gateway: LocalGat
     stores = services.store.database, services.store.control
     member = list_members(services.store.database, gateway.organization_id)[0]
     draft = Draft(gateway.project_id, member.id, "Customer", "customer")
-    made = create(*stores, services.store.secrets.hash_keys, draft, actor="test")
+    key = create(*stores, services.store.secrets.hash_keys, draft, actor="test")
     customer = Visitor(gateway)
-    customer._key = made.token
+    customer._key = key.token
     refused = customer.call("get-account")
     assert refused["isError"] and text(refused).startswith("403 permission_denied: ")
     assert not customer.call("chat", model=MODEL, messages=TALK).get("isError")
@@ -487,16 +489,16 @@ def test_a_developer_sees_what_their_own_keys_did(gateway: LocalGateway, visitor
     stores = services.store.database, services.store.control
     member = add_member(*stores, gateway.organization_id, "developer@localhost", "developer", actor="test")
     draft = Draft(gateway.project_id, member.id, "Theirs")
-    made = create(*stores, services.store.secrets.hash_keys, draft, actor="test")
+    key = create(*stores, services.store.secrets.hash_keys, draft, actor="test")
     theirs = Visitor(gateway)
-    theirs._key = made.token
-    for one, times in ((visitor, 2), (theirs, 1)):
-        for number in range(times):
-            assert not one.call("chat", model=MODEL, messages=TALK, temperature=number).get("isError")
+    theirs._key = key.token
+    for client, count in ((visitor, 2), (theirs, 1)):
+        for number in range(count):
+            assert not client.call("chat", model=MODEL, messages=TALK, temperature=number).get("isError")
     services.store.journal.flush(60)
     services.billing.rollups.catch_up()
     keys = theirs.call("get-usage-breakdown", group_by="api_key")["structuredContent"]
-    assert [row["id"] for row in keys["rows"]] == [made.info.id] and keys["scope"]["type"] == "member"
+    assert [row["id"] for row in keys["rows"]] == [key.info.id] and keys["scope"]["type"] == "member"
     assert theirs.call("get-usage")["structuredContent"]["totals"]["requestCount"] == 1
     assert theirs.call("get-account")["structuredContent"]["creditsBalanceUsd"] is None
     assert visitor.call("get-usage")["structuredContent"]["totals"]["requestCount"] == 3
@@ -542,15 +544,15 @@ def test_images_are_saved_in_the_folder_alone(saving: tuple[Visitor, Path], tmp_
 def test_a_folder_that_cannot_be_written_is_reported_and_the_image_given(saving: tuple[Visitor, Path]) -> None:
     visitor, folder = saving
     folder.write_text("a file stands in its place")
-    made = visitor.call("generate-alt-image", prompt="A boat")
-    assert text(made) == "The image could not be saved on the server." and made["content"][1]["type"] == "image"
+    result = visitor.call("generate-alt-image", prompt="A boat")
+    assert text(result) == "The image could not be saved on the server." and result["content"][1]["type"] == "image"
 
 
 def test_generate_images_default_and_that_of_the_other_tool_are_settings(share: Share) -> None:
     chosen = {"GATEWAY_MEDIA_IMAGE_MODEL": "sandbox-image", "GATEWAY_MEDIA_ALT_IMAGE_MODEL": "openai/gpt-image-1"}
     visitor = Visitor(share.gateway(chosen | {"LLM_OPENAI_API_KEY": "sk-upstream"}, name="chosen"))
-    told = visitor.call("list-image-models")["structuredContent"]
-    assert (told["default"], told["altDefault"]) == ("sandbox-image", "gpt-image-1")
+    listed = visitor.call("list-image-models")["structuredContent"]
+    assert (listed["default"], listed["altDefault"]) == ("sandbox-image", "gpt-image-1")
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def test_each_tool_shows_its_schemas_and_what_it_does(visitor: Visitor) -> None:
 def test_structured_content_satisfies_its_schema(
     gateway: LocalGateway, visitor: Visitor, tool: str, arguments: Json
 ) -> None:
-    listed = {one["name"]: one for one in visitor.request("tools/list")["result"]["tools"]}
+    listed = {tool["name"]: tool for tool in visitor.request("tools/list")["result"]["tools"]}
     assert not visitor.call("chat", **PAID["chat"]).get("isError")
     gateway.services.billing.rollups.catch_up()
     result = visitor.call(tool, **arguments)
@@ -161,18 +161,18 @@ def test_an_image_that_may_not_be_kept_is_not_saved(share: Share, mint: FakeUpst
     kept = tmp_path / "kept"
 
     def environment(folder: Path) -> dict[str, str]:
-        given = write_mint(folder / "catalogue", mint.url)
+        catalogue = write_mint(folder / "catalogue", mint.url)
         path = folder / "catalogue" / "providers" / "mint.toml"
         path.write_text(path.read_text().replace("[[mappings]]", '[data_policy]\nretention = "none"\n[[mappings]]', 1))
-        return given | {"GATEWAY_MEDIA_ALT_IMAGE_MODEL": "mint/brush", "UPLOAD_DIR": str(kept)}
+        return catalogue | {"GATEWAY_MEDIA_ALT_IMAGE_MODEL": "mint/brush", "UPLOAD_DIR": str(kept)}
 
     gateway = share.gateway(environment, name="saving")
     visitor = Visitor(gateway)
     stores = (gateway.services.store.database, gateway.services.store.control)
     assert text(visitor.call("generate-alt-image", prompt="A boat", filename="a.png")) == f"Saved: {kept / 'a.png'}"
     set_policy(*stores, gateway.organization_id, {"zeroDataRetention": True}, actor="test")
-    made = visitor.call("generate-alt-image", prompt="A boat", filename="b.png")
-    assert [block["type"] for block in made["content"]] == ["image"]
+    result = visitor.call("generate-alt-image", prompt="A boat", filename="b.png")
+    assert [block["type"] for block in result["content"]] == ["image"]
     assert [one.name for one in kept.iterdir()] == ["a.png"]
 
 
@@ -188,17 +188,17 @@ def _make(gateway: LocalGateway, kind: str = "user", **more: Any) -> keys.NewKey
 
 def _changed(gateway: LocalGateway, state: Any) -> str:
     stores = (gateway.services.store.database, gateway.services.store.control)
-    made = _make(gateway)
+    instance = _make(gateway)
     if state in ("deactivate", "revoke"):
-        keys.update(*stores, made.info.id, Change(action=state), actor="test")
+        keys.update(*stores, instance.info.id, Change(action=state), actor="test")
     elif state == "expired":
         sql = "UPDATE api_key SET expires_at = 1 WHERE id = ?"
-        stores[0].write(lambda: stores[0].execute(sql, (made.info.id,)))
+        stores[0].write(lambda: stores[0].execute(sql, (instance.info.id,)))
     elif state == "rolled":
-        keys.roll(*stores, gateway.services.store.secrets.hash_keys, made.info.id, actor="test")
+        keys.roll(*stores, gateway.services.store.secrets.hash_keys, instance.info.id, actor="test")
     elif state == "deleted":
-        keys.delete(*stores, made.info.id, actor="test")
-    return made.token
+        keys.delete(*stores, instance.info.id, actor="test")
+    return instance.token
 
 
 NOBODY: dict[str, Callable[[LocalGateway], str]] = {
@@ -230,12 +230,12 @@ def test_an_invalid_credential_only_gets_the_server_information(gateway: LocalGa
     visitor = Visitor(gateway)
     for method, body, headers in ROUTES:
         answer = visitor.send(method, body, key=token, **headers)
-        told = answer.json()
+        error = answer.json()
         ident = body.get("id") if body else None
-        assert (answer.status_code, told["error"]["code"], told["id"]) == (401, -32001, ident), (method, body)
+        assert (answer.status_code, error["error"]["code"], error["id"]) == (401, -32001, ident), (method, body)
         assert answer.headers["www-authenticate"].startswith("Bearer ") and gateway.organization_id not in answer.text
         assert ('error="invalid_token"' in answer.headers["www-authenticate"]) == bool(token)
-        assert "result" not in told and (not token or token not in answer.text)
+        assert "result" not in error and (not token or token not in answer.text)
     assert visitor.send("GET", key=token, Accept="application/json").status_code == 200
     assert visitor.send("OPTIONS", key=token).status_code == 204
 
@@ -245,8 +245,8 @@ def test_a_closed_project_is_forbidden(gateway: LocalGateway) -> None:
     projects.update_project(*stores, gateway.project_id, ProjectChange(status="archived"), actor="test")
     for method, body, headers in ROUTES:
         answer = Visitor(gateway).send(method, body, **headers)
-        told = answer.json()
-        assert (answer.status_code, told["error"]["code"]) == (403, -32001), (method, body)
+        error = answer.json()
+        assert (answer.status_code, error["error"]["code"]) == (403, -32001), (method, body)
 
 
 def test_a_customers_key_is_let_in_and_reads_no_account(gateway: LocalGateway) -> None:

@@ -91,9 +91,9 @@ def _call(tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 def test_images_are_made_there(visitor: Visitor, door: TlsDoor) -> None:
-    made = visitor.call("generate-image", prompt="A boat", n=2, model="sandbox/sandbox-image")
-    assert [block["mimeType"] for block in made["content"]] == ["image/png"] * 2
-    assert b64decode(made["content"][0]["data"]).startswith(b"\x89PNG")
+    result = visitor.call("generate-image", prompt="A boat", n=2, model="sandbox/sandbox-image")
+    assert [block["mimeType"] for block in result["content"]] == ["image/png"] * 2
+    assert b64decode(result["content"][0]["data"]).startswith(b"\x89PNG")
     alt = visitor.call("generate-alt-image", prompt="A boat", aspect_ratio="4:3")
     assert [block["type"] for block in alt["content"]] == ["image"]
     assert [call["PATH_INFO"] for call in door.calls] == ["/v1/images/generations"] * 2
@@ -106,11 +106,11 @@ def test_its_refusals_are_reported_with_their_codes(visitor: Visitor) -> None:
 
 
 def test_a_response_of_another_server_is_a_tool_error(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    def other(environ: dict[str, Any], start: Any) -> list[bytes]:
+    def serve_other(environ: dict[str, Any], start: Any) -> list[bytes]:
         start("200 OK", [("Content-Type", "text/html"), ("Content-Length", "6")])
         return [b"<html>"]
 
-    monkeypatch.setattr(visitor.gateway, "app", other)  # behind that door alone
+    monkeypatch.setattr(visitor.gateway, "app", serve_other)  # behind that door alone
     refused = visitor.call("chat", **CHAT)
     assert refused["isError"] and text(refused).startswith("502 ")
 
@@ -118,11 +118,11 @@ def test_a_response_of_another_server_is_a_tool_error(visitor: Visitor, monkeypa
 def answering(visitor: Visitor, patch: pytest.MonkeyPatch, status: str, body: bytes, **headers: str) -> None:
     """Replace the remote endpoint by a server that is not a gateway."""
 
-    def other(environ: dict[str, Any], start: Any) -> list[bytes]:
+    def serve_other(environ: dict[str, Any], start: Any) -> list[bytes]:
         start(status, [("Content-Length", str(len(body))), *headers.items()])
         return [body]
 
-    patch.setattr(visitor.gateway, "app", other)
+    patch.setattr(visitor.gateway, "app", serve_other)
 
 
 MANY = b'{"choices":[],"more":[' + b"[]," * remote_gateway.MOST_PARTS + b"[]]}"
@@ -146,11 +146,11 @@ def test_responses_of_the_remote_gateway_are_bounded(
     assert refused["isError"] and text(refused).startswith(begins)
 
 
-@pytest.mark.parametrize(("told", "wait_s"), [("\xb2", 1), ("7", 7), ("9" * 9, 3600), ("9" * 400, 1)])
+@pytest.mark.parametrize(("retry_after", "wait_s"), [("\xb2", 1), ("7", 7), ("9" * 9, 3600), ("9" * 400, 1)])
 def test_how_long_it_wants_to_be_left_alone_is_believed_within_an_hour(
-    visitor: Visitor, monkeypatch: pytest.MonkeyPatch, told: str, wait_s: int
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch, retry_after: str, wait_s: int
 ) -> None:
-    answering(visitor, monkeypatch, "429 Slow", ODD, **{"Retry-After": told})
+    answering(visitor, monkeypatch, "429 Slow", ODD, **{"Retry-After": retry_after})
     refused = visitor.send(body=_call("chat", **CHAT))
     assert (refused.status_code, refused.headers["retry-after"]) == (429, str(wait_s))
 
@@ -159,10 +159,10 @@ def test_a_large_answer_is_read_off_the_event_loop(visitor: Visitor, monkeypatch
     """64 MB held every other request of the worker for half a second."""
     threads, decode = [], msgspec.json.decode
 
-    def noting(raw: bytes, **given: Any) -> Any:
-        if given.get("type") is remote_gateway.SentImages:
+    def noting(raw: bytes, **arguments: Any) -> Any:
+        if arguments.get("type") is remote_gateway.SentImages:
             threads.append(get_ident())
-        return decode(raw, **given)
+        return decode(raw, **arguments)
 
     monkeypatch.setattr(msgspec.json, "decode", noting)
     for size in (3, 1 << 20):
@@ -202,9 +202,9 @@ def test_an_access_token_has_no_key_to_send(visitor: Visitor, door: TlsDoor, mon
 
 def test_a_gateway_that_is_named_by_its_own_address_generates_itself(share: Share, upstream: FakeOpenAI) -> None:
     own = {"MCP_GATEWAY_URL": "https://llm.example.com", "GATEWAY_SERVER_PUBLIC_URL": "https://llm.example.com"}
-    here = Visitor(share.gateway(own, name="own"))
-    made = here.call("chat", **{**CHAT, "model": "sandbox/sandbox-echo"})
-    assert not made.get("isError") and len(usage_of(here.gateway)) == 1
+    visitor = Visitor(share.gateway(own, name="own"))
+    result = visitor.call("chat", **{**CHAT, "model": "sandbox/sandbox-echo"})
+    assert not result.get("isError") and len(usage_of(visitor.gateway)) == 1
 
 
 def test_an_unreachable_gateway_is_a_tool_error(share: Share) -> None:

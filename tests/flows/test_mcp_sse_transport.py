@@ -47,15 +47,15 @@ async def _talk(gateway: GatewayProcess) -> tuple[Any, list[str], Any]:
 
     headers = {"Authorization": f"Bearer {gateway.key}"}
     async with sse_client(f"{gateway.address}/mcp", headers=headers) as streams, ClientSession(*streams) as session:
-        begun = await session.initialize()
+        initialized = await session.initialize()
         listed = [tool.name for tool in (await session.list_tools()).tools]
-        return begun, listed, await session.call_tool("chat", TALK)
+        return initialized, listed, await session.call_tool("chat", TALK)
 
 
 def test_an_old_client_talks_over_two_workers(bridged: GatewayProcess) -> None:
     for _ in range(4):
-        begun, listed, said = asyncio.run(_talk(bridged))
-        assert begun.server_info.name == "llmgateway" and len(listed) == 8
+        initialized, listed, said = asyncio.run(_talk(bridged))
+        assert initialized.server_info.name == "llmgateway" and len(listed) == 8
         assert not said.is_error and "Good day" in said.content[0].text
 
 
@@ -83,8 +83,8 @@ def test_a_message_without_a_session_is_answered_at_once(bridged: GatewayProcess
 
 
 def test_a_stream_belongs_to_its_key(bridged: GatewayProcess, stream: OldStream, lines: list[Line]) -> None:
-    other = bridged.manage("keys", "create", "--description", "other").split()
-    key = next(word for word in other if word.startswith("llmgtwy_"))
+    output = bridged.manage("keys", "create", "--description", "other").split()
+    key = next(part for part in output if part.startswith("llmgtwy_"))
     for session, token in ((stream.session, key), ("0" * 32, bridged.key), ("", bridged.key)):
         for line in lines:
             status, refused = line.post(f"/mcp?sessionId={session}", PING, token)
@@ -103,8 +103,8 @@ def test_a_key_has_so_many_streams_over_all_workers(bridged: GatewayProcess) -> 
     opened = [OldStream(bridged.address, bridged.key) for _ in range(MOST)]
     refused = OldStream(bridged.address, bridged.key)
     assert refused.status == 429 and int(refused.headers["retry-after"]) > 0
-    for one in (*opened, refused):
-        one.close()
+    for stream in (*opened, refused):
+        stream.close()
     end = time.monotonic() + 10
     while (again := OldStream(bridged.address, bridged.key)).status != 200:  # their workers notice that they left
         again.close()
@@ -114,9 +114,9 @@ def test_a_key_has_so_many_streams_over_all_workers(bridged: GatewayProcess) -> 
 
 
 def test_a_stream_ends_with_its_key(bridged: GatewayProcess) -> None:
-    made = bridged.manage("keys", "create", "--description", "ending").split()
-    token = next(word for word in made if word.startswith("llmgtwy_"))
-    ident = next(word.strip(";,.") for word in made if word.startswith("key_"))
+    output = bridged.manage("keys", "create", "--description", "ending").split()
+    token = next(part for part in output if part.startswith("llmgtwy_"))
+    ident = next(part.strip(";,.") for part in output if part.startswith("key_"))
     ending = OldStream(bridged.address, token)
     assert ending.status == 200
     bridged.manage("keys", "delete", ident)
@@ -160,8 +160,12 @@ def test_an_answer_that_no_stream_carries_is_reported_as_an_error(
         monkeypatch.setattr(module, "LONGEST_MESSAGE", 1_000)
     listing = {"jsonrpc": "2.0", "id": 7, "method": "tools/list"}
     assert send(gateway, near, listing).status_code == 202
-    told = near.message()
-    assert (told["id"], told["error"]["code"], told["error"]["data"]) == (7, -32000, {"code": "answer_too_long"})
+    message = near.message()
+    assert (message["id"], message["error"]["code"], message["error"]["data"]) == (
+        7,
+        -32000,
+        {"code": "answer_too_long"},
+    )
     assert send(gateway, near, PING).status_code == 202 and near.message()["result"] == {}
 
 

@@ -75,8 +75,8 @@ def events_of(answer: "schemathesis.Response") -> Iterator[Any]:
 
 
 def event_shape(document: dict[str, Any], path: str) -> Draft202012Validator:
-    told = document["paths"][path]["post"]["responses"]["200"]["content"][EVENTS]["x-event-schema"]
-    return Draft202012Validator({**told, "components": document["components"]})
+    event_schema = document["paths"][path]["post"]["responses"]["200"]["content"][EVENTS]["x-event-schema"]
+    return Draft202012Validator({**event_schema, "components": document["components"]})
 
 
 def test_every_operation_beside_chat_is_sent() -> None:
@@ -89,12 +89,12 @@ def test_bodies_that_match_the_description_are_accepted(gateway: Tenant, path: s
 
     schema = description_of(gateway.app.flask)
     headers = {"Accept-Encoding": "identity", "Authorization": f"Bearer {gateway.key}"}
-    dice, taken = random.Random(5), 0
+    dice, accepted = random.Random(5), 0
 
     @examples(EXAMPLES)
     @given(case=schema[path]["POST"].as_strategy())
     def answers(case: schemathesis.Case) -> None:
-        nonlocal taken
+        nonlocal accepted
         if case.media_type != media:
             return
         case.body = with_files(case.body) if media == FORM else with_pictures(case.body)
@@ -105,11 +105,11 @@ def test_bodies_that_match_the_description_are_accepted(gateway: Tenant, path: s
         if answer.status_code != 200:
             assert answer.json()["error"]["param"] in OF_THE_MODEL, (answer.text, case.body)
             return
-        taken += 1
+        accepted += 1
         if answer.headers["content-type"][0].startswith(EVENTS):
             shape = event_shape(schema.raw_schema, path)
             found = list(events_of(answer))
             assert found and [error.message for one in found for error in shape.iter_errors(one)] == []
 
     answers()
-    assert taken
+    assert accepted

@@ -51,8 +51,8 @@ def gateway(request: pytest.FixtureRequest, tmp_path: Path, mint: FakeUpstream) 
 
 def make_key(gateway: GatewayProcess, *owner: str) -> tuple[str, str]:
     """Id and token of a new key."""
-    told = gateway.manage("keys", "create", "--description", "limited", *owner)
-    return re.search(r"key_[0-9a-f]{32}", told)[0], re.search(r"llmgtwy_[\w-]{40}", told)[0]
+    output = gateway.manage("keys", "create", "--description", "limited", *owner)
+    return re.search(r"key_[0-9a-f]{32}", output)[0], re.search(r"llmgtwy_[\w-]{40}", output)[0]
 
 
 def post(

@@ -53,29 +53,29 @@ def test_a_tool_loop_runs_over_another_format(
     claude: anthropic.Anthropic, upstream: FakeOpenAI, streamed: bool
 ) -> None:
     upstream.script(Answer(tools=(("weather", '{"city": "Oslo"}'), ("weather", '{"city": "Bergen"}'))))
-    asked = {"model": OPENAI, "max_tokens": 50, "tools": [WEATHER]}
+    body = {"model": OPENAI, "max_tokens": 50, "tools": [WEATHER]}
     if streamed:
-        with claude.messages.stream(messages=HELLO, **asked) as stream:
+        with claude.messages.stream(messages=HELLO, **body) as stream:
             first = stream.get_final_message()
     else:
-        first = claude.messages.create(messages=HELLO, **asked)
+        first = claude.messages.create(messages=HELLO, **body)
     assert first.stop_reason == "tool_use"
     assert [block.input["city"] for block in first.content] == ["Oslo", "Bergen"]
     results = [{"type": "tool_result", "tool_use_id": block.id, "content": "Rain."} for block in first.content]
     talk = [*HELLO, {"role": "assistant", "content": first.content}, {"role": "user", "content": results}]
-    assert claude.messages.create(messages=talk, **asked).content[0].text == "Hello."
+    assert claude.messages.create(messages=talk, **body).content[0].text == "Hello."
     assert [message["role"] for message in upstream.calls[1].body["messages"]] == ["user", "assistant", "tool", "tool"]
 
 
 def test_the_sandbox_reasons_in_thinking_blocks(claude: anthropic.Anthropic) -> None:
     thinking = {"type": "enabled", "budget_tokens": 1024}
-    asked = {"model": "sandbox-reasoning", "max_tokens": 2000, "messages": HELLO, "thinking": thinking}
-    answer = claude.messages.create(**asked)
+    body = {"model": "sandbox-reasoning", "max_tokens": 2000, "messages": HELLO, "thinking": thinking}
+    answer = claude.messages.create(**body)
     assert answer.content[0].type == "thinking" and answer.content[-1].type == "text"
-    with claude.messages.stream(**asked) as stream:
+    with claude.messages.stream(**body) as stream:
         assert stream.get_final_message().content[0].thinking
     talk = [*HELLO, {"role": "assistant", "content": answer.content}, {"role": "user", "content": "And?"}]
-    assert claude.messages.create(**(asked | {"messages": talk})).content
+    assert claude.messages.create(**(body | {"messages": talk})).content
 
 
 def test_errors_have_the_formats_types(claude: anthropic.Anthropic, gateway: LocalGateway) -> None:

@@ -47,11 +47,11 @@ def openai(installation: LocalGateway) -> OpenAI:
     return OpenAI(base_url=installation.url, api_key=installation.key, max_retries=0)
 
 
-def ask(claude: anthropic.Anthropic, streamed: bool, **asked) -> anthropic.types.Message:
-    asked = {"model": MODEL, "max_tokens": 4000, "messages": HELLO} | asked
+def create_message(claude: anthropic.Anthropic, streamed: bool, **request) -> anthropic.types.Message:
+    request = {"model": MODEL, "max_tokens": 4000, "messages": HELLO} | request
     if not streamed:
-        return claude.messages.create(**asked)
-    with claude.messages.stream(**asked) as stream:
+        return claude.messages.create(**request)
+    with claude.messages.stream(**request) as stream:
         return stream.get_final_message()
 
 
@@ -60,11 +60,13 @@ def test_thinking_comes_back_byte_for_byte_in_a_tool_loop(
     claude: anthropic.Anthropic, vendor: FakeAnthropic, streamed: bool
 ) -> None:
     vendor.script(Answer(thinking="I must look.", redacted="gAAA==", tools=(("weather", '{"city": "Oslo"}'),)))
-    first = ask(claude, streamed, thinking=THINKING, tools=[WEATHER])
+    first = create_message(claude, streamed, thinking=THINKING, tools=[WEATHER])
     assert first.stop_reason == "tool_use"
     result = {"type": "tool_result", "tool_use_id": first.content[-1].id, "content": "Rain."}
     talk = [*HELLO, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
-    assert ask(claude, streamed, messages=talk, thinking=THINKING, tools=[WEATHER]).content[0].text == "Hello."
+    assert (
+        create_message(claude, streamed, messages=talk, thinking=THINKING, tools=[WEATHER]).content[0].text == "Hello."
+    )
     back = vendor.calls[1].body["messages"][1]["content"]
     assert back[0] == {"type": "thinking", "thinking": "I must look.", "signature": sign("I must look.")}
     assert back[1] == {"type": "redacted_thinking", "data": "gAAA=="}
@@ -80,31 +82,31 @@ def test_usage_and_price_are_those_of_the_upstream(claude: anthropic.Anthropic, 
 
 def test_openai_callers_who_drop_the_thinking_go_on(openai: OpenAI, vendor: FakeAnthropic) -> None:
     vendor.script(Answer(thinking="I must look.", tools=(("weather", '{"city": "Oslo"}'),)))
-    asked = {"model": MODEL, "tools": [FUNCTION], "reasoning_effort": "high", "max_completion_tokens": 30_000}
-    first = openai.chat.completions.create(messages=HELLO, **asked).choices[0]
+    request = {"model": MODEL, "tools": [FUNCTION], "reasoning_effort": "high", "max_completion_tokens": 30_000}
+    first = openai.chat.completions.create(messages=HELLO, **request).choices[0]
     assert first.finish_reason == "tool_calls" and first.message.reasoning == "I must look."
     call = first.message.tool_calls[0].model_dump()
     talk = [*HELLO, {"role": "assistant", "tool_calls": [call]}]
     talk.append({"role": "tool", "tool_call_id": call["id"], "content": "Rain."})
-    again = openai.chat.completions.create(messages=talk, **asked)
+    again = openai.chat.completions.create(messages=talk, **request)
     assert again.choices[0].message.content == "Hello." and "thinking" in again.metadata["warnings"][0]
     assert vendor.calls[1].body["thinking"] == {"type": "disabled"}
 
 
 def test_openai_callers_who_keep_the_details_think_on(openai: OpenAI, vendor: FakeAnthropic) -> None:
     vendor.script(Answer(thinking="I must look.", tools=(("weather", '{"city": "Oslo"}'),)))
-    asked = {"model": MODEL, "tools": [FUNCTION], "reasoning_effort": "high", "max_completion_tokens": 30_000}
-    message = openai.chat.completions.create(messages=HELLO, **asked).choices[0].message
+    request = {"model": MODEL, "tools": [FUNCTION], "reasoning_effort": "high", "max_completion_tokens": 30_000}
+    message = openai.chat.completions.create(messages=HELLO, **request).choices[0].message
     talk = [*HELLO, message.model_dump(exclude_none=True)]
     talk.append({"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "Rain."})
-    assert openai.chat.completions.create(messages=talk, **asked).choices[0].message.content == "Hello."
+    assert openai.chat.completions.create(messages=talk, **request).choices[0].message.content == "Hello."
     assert vendor.calls[1].body["messages"][1]["content"][0]["signature"] == sign("I must look.")
 
 
 def test_openai_streams_show_reasoning_text_and_calls(openai: OpenAI, vendor: FakeAnthropic) -> None:
     vendor.script(Answer("Sunny.", thinking="hm", tools=(("weather", '{"city": "Oslo"}'),), fragment=5))
-    asked = {"model": MODEL, "tools": [FUNCTION], "reasoning_effort": "low", "stream": True}
-    chunks = list(openai.chat.completions.create(messages=HELLO, **asked))
+    request = {"model": MODEL, "tools": [FUNCTION], "reasoning_effort": "low", "stream": True}
+    chunks = list(openai.chat.completions.create(messages=HELLO, **request))
     deltas = [chunk.choices[0].delta for chunk in chunks]
     assert "".join(delta.content or "" for delta in deltas) == "Sunny."
     assert "".join(getattr(delta, "reasoning", None) or "" for delta in deltas) == "hm"
@@ -116,26 +118,26 @@ def test_openai_streams_show_reasoning_text_and_calls(openai: OpenAI, vendor: Fa
 def test_a_cut_stream_always_raises(claude: anthropic.Anthropic, vendor: FakeAnthropic, cut: int) -> None:
     vendor.script(*[Answer("A long enough answer to be cut somewhere.", cut=cut)] * 4)
     with pytest.raises(anthropic.APIError):
-        ask(claude, True)
+        create_message(claude, True)
 
 
 def test_an_error_event_after_content_is_passed_on(claude: anthropic.Anthropic, vendor: FakeAnthropic) -> None:
     vendor.script(Answer("Hello there, long enough", error_at=6))
     with pytest.raises(anthropic.APIStatusError):
-        ask(claude, True)
+        create_message(claude, True)
 
 
 def test_an_overloaded_upstream_is_the_providers_fault(claude: anthropic.Anthropic, vendor: FakeAnthropic) -> None:
     vendor.script(*[Answer(status=529)] * 4)
     with pytest.raises(anthropic.InternalServerError) as failed:
-        ask(claude, False)
+        create_message(claude, False)
     assert (failed.value.status_code, failed.value.body["error"]["type"]) == (529, "overloaded_error")
 
 
 def test_a_refused_request_keeps_the_upstreams_words(claude: anthropic.Anthropic, vendor: FakeAnthropic) -> None:
     vendor.script(Answer(status=400))
     with pytest.raises(anthropic.BadRequestError) as failed:
-        ask(claude, False)
+        create_message(claude, False)
     assert "prompt is too long" in failed.value.body["error"]["message"]
 
 
@@ -165,7 +167,7 @@ def test_the_projects_policy_marks_the_prompt_for_the_vendors_cache(
         "Rules. " * 1000,
         [*HELLO, {"role": "assistant", "content": "Hi."}, {"role": "user", "content": "And?"}],
     )
-    ask(claude, False, system=[{"type": "text", "text": rules}], messages=turns)
+    create_message(claude, False, system=[{"type": "text", "text": rules}], messages=turns)
     assert marks_of(vendor) == expected
     openai.chat.completions.create(model=MODEL, messages=[{"role": "system", "content": rules}, *turns])
     assert marks_of(vendor) == expected

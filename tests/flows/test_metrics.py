@@ -58,16 +58,16 @@ def gateway(upstream: FakeOpenAI, tmp_path_factory: pytest.TempPathFactory) -> I
 def text(gateway: LocalGateway, upstream: FakeOpenAI) -> str:
     """Return the metrics after a successful request, a stream, a failure and a refusal."""
     client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
-    ask: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "x"}]}
-    client.chat.completions.create(**ask)
-    for _ in client.chat.completions.create(**ask, stream=True):
+    body: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "x"}]}
+    client.chat.completions.create(**body)
+    for _ in client.chat.completions.create(**body, stream=True):
         pass
     upstream.script(*[Answer(status=401)] * 3)
     for _ in range(3):  # one refusal may be this request's own fault
         with pytest.raises(APIStatusError):
-            client.chat.completions.create(**ask)
+            client.chat.completions.create(**body)
     with pytest.raises(APIStatusError):
-        client.chat.completions.create(**{**ask, "model": "no-such-model"})
+        client.chat.completions.create(**{**body, "model": "no-such-model"})
     for job in ("books", "budgets_near_end"):
         gateway.app.background.run(job)
     return expose(gateway.services)[1].decode()
@@ -76,9 +76,9 @@ def text(gateway: LocalGateway, upstream: FakeOpenAI) -> str:
 @pytest.fixture(scope="module")
 def samples(text: str) -> Samples:
     return {
-        (one.name, frozenset(one.labels.items())): one.value
+        (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
-        for one in family.samples
+        for sample in family.samples
     }
 
 
@@ -113,8 +113,8 @@ def test_credentials_stores_books_and_jobs_have_their_gauges(samples: Samples) -
 
 
 def test_no_label_holds_what_a_caller_chose_nor_any_secret(gateway: LocalGateway, text: str) -> None:
-    for words in ("no-such-model", gateway.key, "sk-upstream-secret"):
-        assert words not in text
+    for secret in ("no-such-model", gateway.key, "sk-upstream-secret"):
+        assert secret not in text
 
 
 def test_an_endless_number_of_models_is_a_bounded_number_of_series(gateway: LocalGateway) -> None:
@@ -139,24 +139,24 @@ def test_gauges_and_counters_of_all_workers_of_a_node_come_together(process: Cal
     body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
     for _ in range(6):
         assert gateway.post("/v1/chat/completions", body)[0] == 200
-    wanted = 'llmgateway_requests_total{operation="POST /v1/chat/completions",status="200"} 6.0'
+    expected = 'llmgateway_requests_total{operation="POST /v1/chat/completions",status="200"} 6.0'
     until = 40
-    while wanted not in (text := httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text) and (
+    while expected not in (text := httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text) and (
         until := until - 1
     ):
         time.sleep(0.25)
-    assert wanted in text
+    assert expected in text
     resident = float(re.findall(r"^llmgateway_resident_bytes (\S+)", text, re.M)[0])
     assert resident > 2 * 30_000_000, "the memory of both"
     assert "llmgateway_in_flight " in text and "llmgateway_loop_lag_seconds " in text
     gateway.stop()
     lines = [line for line in gateway.log().splitlines() if line.startswith("{")]
-    told = [json.loads(line) for line in lines]
-    assert sum(line.get("event") == "request" and line["status"] == 200 for line in told) >= 6
+    records = [json.loads(line) for line in lines]
+    assert sum(record.get("event") == "request" and record["status"] == 200 for record in records) >= 6
     # From the first line of the server on, each is JSON.
     first = gateway.log().splitlines().index(lines[0])
     assert [line for line in gateway.log().splitlines()[first:] if not line.startswith("{")] == []
-    assert {"gunicorn.error"} <= {line.get("logger") for line in told}
+    assert {"gunicorn.error"} <= {record.get("logger") for record in records}
 
 
 def described(text: str) -> set[str]:
@@ -181,19 +181,24 @@ def panels() -> list[dict[str, Any]]:
 
 
 def expressions() -> list[str]:
-    told = [target["expr"] for panel in panels() for target in panel["targets"]]
-    return [rule["expr"] for rule in rules()] + told
+    expressions_of_panels = [target["expr"] for panel in panels() for target in panel["targets"]]
+    return [rule["expr"] for rule in rules()] + expressions_of_panels
 
 
 def test_rules_and_dashboard_ask_for_nothing_that_is_not_there(text: str) -> None:
-    asked = {name for expression in expressions() for name in NAME.findall(expression)}
-    assert len(asked) > 25 and asked - described(text) - OF_THE_SERVER == set()
+    names = {name for expression in expressions() for name in NAME.findall(expression)}
+    assert len(names) > 25 and names - described(text) - OF_THE_SERVER == set()
 
 
 def test_labels_that_rules_and_dashboard_name_exist(text: str) -> None:
     known = (
         {"instance", "job", "le"}
-        | {label for family in text_string_to_metric_families(text) for one in family.samples for label in one.labels}
+        | {
+            label
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            for label in sample.labels
+        }
         | {"organization", "scope", "state", "job", "reason", "event"}
     )
     for expression in expressions():
@@ -213,9 +218,9 @@ def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
 def test_the_dashboard_can_be_imported() -> None:
     board = json.loads(DASHBOARD.read_text())
     assert board["uid"] == "llmgateway" and {one["name"] for one in board["templating"]["list"]} >= {"datasource"}
-    places = [(one["gridPos"]["x"], one["gridPos"]["y"]) for one in board["panels"]]
-    assert len(set(places)) == len(places) == len({one["id"] for one in board["panels"]})
-    assert all(one["gridPos"]["x"] + one["gridPos"]["w"] <= 24 for one in board["panels"])
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]
+    assert len(set(places)) == len(places) == len({panel["id"] for panel in board["panels"]})
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in board["panels"])
 
 
 def test_the_rules_look_for_the_job_that_the_scrapes_have() -> None:

@@ -172,8 +172,8 @@ def test_the_chat_tool_of_mcp_reads_the_header(gateway, upstream, second):
 
 def test_the_header_is_part_of_an_idempotent_request(gateway):
     first = post(gateway, {"model": "m0"}, **{"Idempotency-Key": "k", "X-LLMGateway-Models": "m1"})
-    other = post(gateway, {"model": "m0"}, **{"Idempotency-Key": "k", "X-LLMGateway-Models": "gone"})
-    assert (first.status_code, other.status_code) == (200, 422)
+    other_answer = post(gateway, {"model": "m0"}, **{"Idempotency-Key": "k", "X-LLMGateway-Models": "gone"})
+    assert (first.status_code, other_answer.status_code) == (200, 422)
 
 
 def test_provider_preferences_decide_and_name_themselves(gateway):

@@ -140,10 +140,10 @@ def refusal(answer: httpx.Response, path: str) -> tuple[int, str]:
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_that_the_limits_cut_short_says_so(gateway, mint: FakeUpstream, stream: bool) -> None:
     limit(gateway, 2000 * TOKEN_NUSD / NANO)
-    asked = {"model": "mint/coin", "messages": MESSAGES, "stream": stream}
+    body = {"model": "mint/coin", "messages": MESSAGES, "stream": stream}
     with httpx.Client(timeout=20) as http:
         headers = {"Authorization": f"Bearer {gateway.key}"}
-        answer = http.post(f"{gateway.url}/chat/completions", json=asked, headers=headers)
+        answer = http.post(f"{gateway.url}/chat/completions", json=body, headers=headers)
     assert answer.status_code == 200, answer.text
     cap = mint.calls[-1].cap
     warning = f"max_tokens was set to {cap}: the remaining credits and spending limits do not cover more."
@@ -153,7 +153,7 @@ def test_an_answer_that_the_limits_cut_short_says_so(gateway, mint: FakeUpstream
 # Every paid route.
 
 
-@pytest.mark.parametrize("operation", PAID, ids=lambda one: one.path)
+@pytest.mark.parametrize("operation", PAID, ids=lambda operation: operation.path)
 def test_a_paid_route_refuses_an_exhausted_key(share: Share, mint: FakeUpstream, lane: str, operation) -> None:
     lanes = {"GATEWAY_SERVER_EXPRESS_LANE": lane}
     gateway = share.gateway(lambda folder: write_mint(folder / "catalogue", mint.url) | lanes, name=lane)
@@ -168,7 +168,7 @@ def test_a_paid_route_refuses_an_exhausted_key(share: Share, mint: FakeUpstream,
         assert usage_of(gateway)[-1].operation == documented_operation(operation.path)
 
 
-@pytest.mark.parametrize("operation", PAID, ids=lambda one: one.path)
+@pytest.mark.parametrize("operation", PAID, ids=lambda operation: operation.path)
 def test_a_paid_route_refuses_an_organization_without_credits(gateway, mint: FakeUpstream, operation) -> None:
     set_credits(gateway, 0)
     refused = send(gateway, operation)
@@ -176,7 +176,7 @@ def test_a_paid_route_refuses_an_organization_without_credits(gateway, mint: Fak
     assert mint.calls == []
 
 
-@pytest.mark.parametrize("operation", PAID, ids=lambda one: one.path)
+@pytest.mark.parametrize("operation", PAID, ids=lambda operation: operation.path)
 def test_a_repeated_paid_request_under_its_key_is_answered_again_and_billed_once(
     gateway: LocalGateway, mint: FakeUpstream, operation
 ) -> None:
@@ -190,10 +190,12 @@ def test_a_repeated_paid_request_under_its_key_is_answered_again_and_billed_once
 
 def test_every_operation_that_generates_is_marked_as_paid() -> None:
     free = {"count_tokens", "input_tokens", "input_items", "cancel"}
-    words = re.compile(
+    paid_paths = re.compile(
         r"/v1/(chat|messages|responses|embeddings|images|audio|videos|rerank|ocr|moderations)|.*(Content|Contents)$"
     )
-    unpaid = [o.path for o in surface_table.operations() if o.method == "POST" and words.match(o.path) and not o.paid]
+    unpaid = [
+        o.path for o in surface_table.operations() if o.method == "POST" and paid_paths.match(o.path) and not o.paid
+    ]
     assert [path for path in unpaid if path.rsplit("/", 1)[-1] not in free] == []
 
 
@@ -202,9 +204,9 @@ def test_every_operation_that_generates_is_marked_as_paid() -> None:
 
 def test_a_members_limit_counts_over_all_of_their_keys(gateway: LocalGateway, mint: FakeUpstream) -> None:
     limit(gateway, 0.10, "member")
-    told = [pay(gateway, f"m{number}") for number in range(4)]
-    assert [one.status for one in told] == [200, 200, 200, 402]
-    assert told[-1].code == "member_limit_reached" and len(mint.calls) == 3
+    payments = [pay(gateway, f"m{number}") for number in range(4)]
+    assert [one.status for one in payments] == [200, 200, 200, 402]
+    assert payments[-1].code == "member_limit_reached" and len(mint.calls) == 3
 
 
 def test_a_period_limit_shows_when_it_resets(gateway: LocalGateway, mint: FakeUpstream) -> None:
@@ -216,10 +218,10 @@ def test_a_period_limit_shows_when_it_resets(gateway: LocalGateway, mint: FakeUp
 
 def test_credits_run_out_exactly(gateway: LocalGateway, mint: FakeUpstream) -> None:
     set_credits(gateway, 0.10)
-    told = at_once(20, lambda number: pay(gateway, f"o{number}", "wait:0.1"))
-    told += [pay(gateway, f"o{number}") for number in range(20, 24)]
-    assert [one.status for one in told].count(200) == 3 == len(mint.calls)
-    assert {one.code for one in told if one.status != 200} <= {"insufficient_credits", "budget_in_use"}
+    payments = at_once(20, lambda number: pay(gateway, f"o{number}", "wait:0.1"))
+    payments += [pay(gateway, f"o{number}") for number in range(20, 24)]
+    assert [one.status for one in payments].count(200) == 3 == len(mint.calls)
+    assert {one.code for one in payments if one.status != 200} <= {"insufficient_credits", "budget_in_use"}
     assert until(lambda: pay(gateway).code == "insufficient_credits") and len(mint.calls) == 3
     assert gateway.services.billing.ledger.balance(caller(gateway).organization_id).balance_nusd == NANO // 100
 
@@ -255,8 +257,8 @@ def test_own_provider_keys_cost_no_credits_but_count_for_limits(gateway: LocalGa
 
 def test_near_the_limit_the_output_cap_is_sent_upstream(gateway: LocalGateway, mint: FakeUpstream) -> None:
     limit(gateway, 0.30)
-    told = pay(gateway, "capped", max_tokens=None)
-    assert told.status == 200
+    payment = pay(gateway, "capped", max_tokens=None)
+    assert payment.status == 200
     assert mint.calls[0].cap == 499  # half of what 0.30 USD buy, less what rounding may cost
     assert spent(gateway) == 499 * TOKEN_NUSD
 
@@ -278,8 +280,8 @@ def test_an_upstream_that_ignores_the_limit_is_settled_in_full_and_marked(
 
 def test_a_stream_that_outgrows_its_budget_ends_with_a_typed_error(gateway: LocalGateway, mint: FakeUpstream) -> None:
     limit(gateway, 0.05)
-    told = pay(gateway, "endless", "greedy:4000 gap:0.001", stream=True)
-    assert told.status == 200 and b"budget_exhausted_mid_stream" in told.body and b"[DONE]" not in told.body
+    payment = pay(gateway, "endless", "greedy:4000 gap:0.001", stream=True)
+    assert payment.status == 200 and b"budget_exhausted_mid_stream" in payment.body and b"[DONE]" not in payment.body
     assert not mint.calls[0].usage_sent
     (row,) = usage_of(gateway)
     # The provider bills what it wrote until then: as far as it was reserved, so does the gateway.
@@ -289,8 +291,8 @@ def test_a_stream_that_outgrows_its_budget_ends_with_a_typed_error(gateway: Loca
 def test_a_stream_that_outgrows_its_reservation_goes_on_while_there_is_money(
     gateway: LocalGateway, mint: FakeUpstream
 ) -> None:
-    told = pay(gateway, "long", "greedy:1000", stream=True, stream_options={"include_usage": True})
-    assert told.body.endswith(b"data: [DONE]\n\n")
+    payment = pay(gateway, "long", "greedy:1000", stream=True, stream_options={"include_usage": True})
+    assert payment.body.endswith(b"data: [DONE]\n\n")
     assert spent(gateway) == 1000 * TOKEN_NUSD
 
 
@@ -315,23 +317,23 @@ def test_answers_show_where_the_caller_stands_with_its_rates(own_gateway: LocalG
 def test_streams_show_it_too_and_without_limits_nothing_is_reported(own_gateway: LocalGateway) -> None:
     assert not [name for name in answer(own_gateway).headers if "ratelimit" in name]
     set_rate(own_gateway, "model", "mint/coin", "tokens", 9000)
-    told = answer(own_gateway, stream=True)
-    assert told.headers["x-ratelimit-limit-tokens"] == "9000"
+    response = answer(own_gateway, stream=True)
+    assert response.headers["x-ratelimit-limit-tokens"] == "9000"
 
 
 def test_a_limit_of_a_model_counts_it_with_its_provider_in_front_too(own_gateway: LocalGateway) -> None:
     set_rate(own_gateway, "model", "coin", "requests", 2)
-    told = [pay(own_gateway, model=model).status for model in ("mint/coin", "coin", "mint/coin")]
-    assert told == [200, 200, 429]
+    statuses = [pay(own_gateway, model=model).status for model in ("mint/coin", "coin", "mint/coin")]
+    assert statuses == [200, 200, 429]
 
 
 def test_messages_show_it_in_their_own_words_beside(own_gateway: LocalGateway) -> None:
     set_rate(own_gateway, "key", "*", "requests", 5)
     operation = next(one for one in PAID if one.path == "/v1/messages")
-    told = send(own_gateway, operation).headers
-    assert told["anthropic-ratelimit-requests-limit"] == "5" == told["ratelimit-limit"]
-    assert told["anthropic-ratelimit-requests-remaining"] == "4"
-    assert told["anthropic-ratelimit-requests-reset"].endswith("Z")
+    headers = send(own_gateway, operation).headers
+    assert headers["anthropic-ratelimit-requests-limit"] == "5" == headers["ratelimit-limit"]
+    assert headers["anthropic-ratelimit-requests-remaining"] == "4"
+    assert headers["anthropic-ratelimit-requests-reset"].endswith("Z")
 
 
 def test_refused_messages_show_it_in_their_own_words_too(own_gateway: LocalGateway) -> None:
@@ -347,8 +349,8 @@ def test_refused_messages_show_it_in_their_own_words_too(own_gateway: LocalGatew
 
 def test_slots_come_back_whatever_becomes_of_a_request(own_gateway: LocalGateway, mint: FakeUpstream) -> None:
     set_rate(own_gateway, "key", "*", "concurrency", 3)
-    told: list[PaymentResult] = at_once(6, lambda number: pay(own_gateway, f"s{number}", "wait:0.3"))
-    assert sorted(one.status for one in told) == [200] * 3 + [429] * 3
+    payments: list[PaymentResult] = at_once(6, lambda number: pay(own_gateway, f"s{number}", "wait:0.3"))
+    assert sorted(one.status for one in payments) == [200] * 3 + [429] * 3
     gevent.sleep(0.1)
     assert own_gateway.services.billing.settlements.rates.running() == 0
     assert pay(own_gateway, "again").status == 200

@@ -143,12 +143,14 @@ def test_streams_and_large_bodies_pass_over_http_2_too(front: Front, upstream: F
     ]
     upstream.script(Answer("One two three four five.", gap_s=0.3))
     body = json.dumps(chat(stream=True))
-    asked = subprocess.Popen(
+    curl_process = subprocess.Popen(
         [*curl, f"{nginx.address}/v1/chat/completions", "-d", body], stdout=subprocess.PIPE, text=True
     )
-    assert asked.stdout is not None
-    lines = [(line.strip(), upstream.calls[-1].sent) for line in asked.stdout if line.strip()]
-    assert asked.wait(20) == 0 and [line for line, _ in lines[-2:]] == ["data: [DONE]", "2"]
+    assert curl_process.stdout is not None
+    lines = [
+        (output_line.strip(), upstream.calls[-1].sent) for output_line in curl_process.stdout if output_line.strip()
+    ]
+    assert curl_process.wait(20) == 0 and [line for line, _ in lines[-2:]] == ["data: [DONE]", "2"]
     sent = [sent for line, sent in lines if '"content"' in line]
     assert len(set(sent)) >= 3, "more was sent before each came"
     large = tmp_path / "large.json"
@@ -156,8 +158,8 @@ def test_streams_and_large_bodies_pass_over_http_2_too(front: Front, upstream: F
     done = subprocess.run(
         [*curl, f"{nginx.address}/v1/chat/completions", "--data-binary", f"@{large}"], capture_output=True, text=True
     )
-    told, version = done.stdout.rsplit("\n", 1)
-    assert version == "2" and json.loads(told)["error"]["code"] != "request_too_large"
+    text, version = done.stdout.rsplit("\n", 1)
+    assert version == "2" and json.loads(text)["error"]["code"] != "request_too_large"
 
 
 def test_browsers_are_reported_once_to_stay_with_tls(http: httpx.Client) -> None:
@@ -208,8 +210,8 @@ def test_bodies_above_every_limit_are_refused_before_they_are_sent(front: Front)
 
 
 def test_a_head_that_cannot_be_read_is_a_json_error(front: Front) -> None:
-    for line in ("Host: a b", f"Host: a\r\nx: {'y' * 40000}"):
-        status, body = say(front[0], "GET / HTTP/1.1", line)
+    for header in ("Host: a b", f"Host: a\r\nx: {'y' * 40000}"):
+        status, body = say(front[0], "GET / HTTP/1.1", header)
         assert status == 400 and body["error"]["code"] == "malformed_request"
 
 
@@ -224,8 +226,8 @@ def test_without_tls_nothing_is_answered(front: Front) -> None:
 
 
 def test_a_websocket_is_passed_on_as_one(http: httpx.Client) -> None:
-    asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-    answer = http.get("/v1/nothing", headers={**asked, "Sec-WebSocket-Key": "eA=="})
+    headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    answer = http.get("/v1/nothing", headers={**headers, "Sec-WebSocket-Key": "eA=="})
     assert answer.status_code == 426 and error_of(answer)["code"] == "websocket_not_supported"
 
 

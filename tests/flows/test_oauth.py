@@ -17,10 +17,10 @@ PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 def issue(gateway: LocalGateway, **more: str) -> IssuedTokens:
     """Tokens for the gateway's key, as if its owner had allowed an application."""
     caller = gateway.services.accounts.authentication.caller(gateway.key)
-    given = {"scope": " ".join(SCOPES), "audience": f"{gateway.address}/mcp", **more}
+    fields = {"scope": " ".join(SCOPES), "audience": f"{gateway.address}/mcp", **more}
     consent = Consent(
         "client_x", "An editor", "http://localhost/cb", "localhost", "c" * 43, key_id=caller.key_id,
-        user_id=caller.user_id, **given,
+        user_id=caller.user_id, **fields,
     )  # fmt: skip
     grants = gateway.services.accounts.oauth.grants
     code = grants.find_code(grants.allow(consent))
@@ -28,7 +28,7 @@ def issue(gateway: LocalGateway, **more: str) -> IssuedTokens:
     return grants.exchange(code, refreshable=True)
 
 
-def ask(gateway: LocalGateway, token: str, path: str = "/mcp", body: Any = PING, **headers: str) -> httpx.Response:
+def send(gateway: LocalGateway, token: str, path: str = "/mcp", body: Any = PING, **headers: str) -> httpx.Response:
     named = {"Accept": "application/json, text/event-stream", **headers}
     bearer = {"Authorization": f"Bearer {token}"} if token else {}
     with httpx.Client(timeout=20) as http:
@@ -37,20 +37,20 @@ def ask(gateway: LocalGateway, token: str, path: str = "/mcp", body: Any = PING,
 
 def call(gateway: LocalGateway, token: str, tool: str, **arguments: Any) -> Json:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
-    result: Json = ask(gateway, token, body=body).json()["result"]
+    result: Json = send(gateway, token, body=body).json()["result"]
     return result
 
 
 def test_a_token_calls_tools_as_its_key(gateway: LocalGateway) -> None:
-    told = call(gateway, issue(gateway).access, "get-account")
-    assert told == call(gateway, gateway.key, "get-account") and "isError" not in told
+    account = call(gateway, issue(gateway).access, "get-account")
+    assert account == call(gateway, gateway.key, "get-account") and "isError" not in account
 
 
 def test_a_token_is_good_with_a_long_body_and_an_idempotency_key(gateway: LocalGateway) -> None:
     token = issue(gateway).access
     body = PING | {"params": {"_meta": {"filling": "x" * 40_000}}}
-    assert ask(gateway, token, body=body).json()["result"] == {}
-    assert ask(gateway, token, **{"Idempotency-Key": "once"}).json()["result"] == {}
+    assert send(gateway, token, body=body).json()["result"] == {}
+    assert send(gateway, token, **{"Idempotency-Key": "once"}).json()["result"] == {}
 
 
 def test_a_token_is_a_wrong_key_everywhere_else(gateway: LocalGateway) -> None:
@@ -74,7 +74,7 @@ def test_an_invalid_token_is_refused_with_the_address_of_the_metadata(gateway: L
     key_id = services.accounts.authentication.caller(gateway.key).key_id
     stores = services.store.database, services.store.control
     token = issued.access
-    assert ask(gateway, token).status_code == 200
+    assert send(gateway, token).status_code == 200
     if wrong == "rolled":
         keys.roll(*stores, services.store.secrets.hash_keys, key_id, actor="test")
     elif wrong == "deleted":
@@ -85,7 +85,7 @@ def test_an_invalid_token_is_refused_with_the_address_of_the_metadata(gateway: L
         token = ""
     else:
         token = "llmgat_" + "0" * 40 if wrong == "unknown" else issued.refresh
-    answer = ask(gateway, token)
+    answer = send(gateway, token)
     where = f'scope="mcp:tools", resource_metadata="{gateway.address}/.well-known/oauth-protected-resource/mcp"'
     problem = 'error="invalid_token", ' if token else ""
     assert answer.status_code == 401 and answer.headers["www-authenticate"] == f"Bearer {problem}{where}"
@@ -93,7 +93,7 @@ def test_an_invalid_token_is_refused_with_the_address_of_the_metadata(gateway: L
 
 
 def test_a_token_without_the_tools_scope_is_refused_with_the_missing_scope(gateway: LocalGateway) -> None:
-    answer = ask(gateway, issue(gateway, scope="mcp:prompts").access)
-    told = answer.headers["www-authenticate"]
-    assert answer.status_code == 403 and told.startswith('Bearer error="insufficient_scope", scope="mcp:tools"')
-    assert "resource_metadata=" in told and answer.json()["error"]["data"]["code"] == "insufficient_scope"
+    answer = send(gateway, issue(gateway, scope="mcp:prompts").access)
+    challenge = answer.headers["www-authenticate"]
+    assert answer.status_code == 403 and challenge.startswith('Bearer error="insufficient_scope", scope="mcp:tools"')
+    assert "resource_metadata=" in challenge and answer.json()["error"]["data"]["code"] == "insufficient_scope"

@@ -163,8 +163,8 @@ class Place:
 def fronts() -> Iterator[dict[str, Front]]:
     running: dict[str, Front] = {}
     yield running
-    for one in running.values():
-        one.stop()
+    for running_gateway in running.values():
+        running_gateway.stop()
 
 
 PORT = free_port()
@@ -215,13 +215,17 @@ def walk(place: Place, client: Walk) -> None:
         address = app.address(redirect_uri=client.back, scope="mcp:tools", state=f"of {client.name}")
         assert address.startswith(server["authorization_endpoint"] + "?")
         location = place.person.decide(address)
-        told = parameters(location)
-        assert location.startswith(client.back) and told["iss"] == place.base and told["state"] == f"of {client.name}"
-        answer = app.exchange(told["code"], redirect_uri=client.back, resource=f"{place.base}/mcp")
+        redirect = parameters(location)
+        assert (
+            location.startswith(client.back)
+            and redirect["iss"] == place.base
+            and redirect["state"] == f"of {client.name}"
+        )
+        answer = app.exchange(redirect["code"], redirect_uri=client.back, resource=f"{place.base}/mcp")
         assert answer.status_code == 200 and server["token_endpoint"] == str(answer.url), answer.text
         bearer = {**both, "Authorization": f"Bearer {answer.json()['access_token']}"}
-        begun = web.post(f"{place.base}/mcp", json=BEGIN, headers=bearer)
-        assert begun.status_code == 200 and begun.json()["result"]["serverInfo"]["name"] == "llmgateway"
+        response = web.post(f"{place.base}/mcp", json=BEGIN, headers=bearer)
+        assert response.status_code == 200 and response.json()["result"]["serverInfo"]["name"] == "llmgateway"
         listed = web.post(f"{place.base}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers=bearer)
         assert len(listed.json()["result"]["tools"]) == 8
         again = app.refresh(answer.json()["refresh_token"])
@@ -248,8 +252,8 @@ def test_behind_tls_at_the_root_no_public_address_needs_to_be_named(
                 page = {"Origin": "https://inspector.example"}
                 answer = web.get(f"{front.base}/.well-known/{path}", headers=page)
                 assert answer.headers["access-control-allow-origin"] == "*" and answer.status_code == 200
-                asked = {**page, "Access-Control-Request-Method": "GET"}
-                assert web.options(f"{front.base}/.well-known/{path}", headers=asked).status_code == 204
+                headers = {**page, "Access-Control-Request-Method": "GET"}
+                assert web.options(f"{front.base}/.well-known/{path}", headers=headers).status_code == 204
             assert web.get(f"{front.base}/.well-known/oauth-authorization-server/elsewhere").status_code == 404
     finally:
         front.stop()

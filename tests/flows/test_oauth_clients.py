@@ -29,11 +29,11 @@ def test_the_official_client_signs_in_by_itself_and_calls_every_tool(
 def test_a_client_with_tokens_does_not_ask_its_person_again(gateway: Tenant, person: Person) -> None:
     storage = Storage()
     visit(gateway.address, person.decide, storage, [])
-    _, _, asked = visit(gateway.address, person.decide, storage, [("get-account", {})])
-    assert "POST /oauth/register" not in asked and "POST /oauth/token" not in asked
+    _, _, requests = visit(gateway.address, person.decide, storage, [("get-account", {})])
+    assert "POST /oauth/register" not in requests and "POST /oauth/token" not in requests
     # A client with revoked tokens asks once more, without a loop.
     grants = gateway.services.accounts.oauth.grants
     for grant in grants.list_grants(user_id=gateway.services.accounts.authentication.caller(gateway.key).user_id):
         grants.end(grant.id, "revoked", actor="test")
-    _, results, asked = visit(gateway.address, person.decide, storage, [("get-account", {})])
-    assert not results[0].is_error and asked.count("POST /oauth/token") == 1
+    _, results, requests = visit(gateway.address, person.decide, storage, [("get-account", {})])
+    assert not results[0].is_error and requests.count("POST /oauth/token") == 1

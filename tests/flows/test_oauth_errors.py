@@ -114,8 +114,8 @@ def test_any_form_gets_an_error_of_the_standard(
     answer = desk.send("POST", path, data=encoded(pairs), content_type=form, headers=headers)
     assert answer.status_code in (200, 400, 401)
     if answer.status_code != 200:
-        told = answer.get_json()
-        assert told["error"] in ERRORS and told["error_description"].isprintable()
+        body = answer.get_json()
+        assert body["error"] in ERRORS and body["error_description"].isprintable()
 
 
 @settings(max_examples=2 * EXAMPLES)

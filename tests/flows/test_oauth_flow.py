@@ -51,10 +51,10 @@ def test_an_application_gets_in_and_stays_until_it_leaves(gateway: Tenant, app: 
 
 
 def test_registration_shows_stored_members_and_leaves_out_absent_ones(gateway: Tenant, app: App) -> None:
-    told = app.answer.json()
+    client = app.answer.json()
     assert app.answer.status_code == 201 and "no-store" in app.answer.headers["cache-control"]
-    assert told["redirect_uris"] == [BACK] and told["token_endpoint_auth_method"] == "none"
-    assert type(told["client_id_issued_at"]) is int and "client_secret" not in told and None not in told.values()
+    assert client["redirect_uris"] == [BACK] and client["token_endpoint_auth_method"] == "none"
+    assert type(client["client_id_issued_at"]) is int and "client_secret" not in client and None not in client.values()
     confidential = App(gateway.address, token_endpoint_auth_method=None, logo_uri=None, client_name=None).answer.json()
     assert confidential["token_endpoint_auth_method"] == "client_secret_basic"
     assert confidential["client_secret"] and confidential["client_secret_expires_at"] == 0
@@ -91,17 +91,17 @@ def test_a_client_with_a_secret_sends_it_in_either_way_and_not_without(gateway: 
         if method == "client_secret_post":
             assert app.exchange(code).status_code == 200
             continue
-        given = {"grant_type": "authorization_code", "code": code, "redirect_uri": BACK, "code_verifier": app.verifier}
-        tried = app.web.post(f"{app.base}/oauth/token", data=given, auth=(app.id, "wrong"))
+        form = {"grant_type": "authorization_code", "code": code, "redirect_uri": BACK, "code_verifier": app.verifier}
+        tried = app.web.post(f"{app.base}/oauth/token", data=form, auth=(app.id, "wrong"))
         assert tried.status_code == 401 and tried.headers["www-authenticate"].startswith("Basic")
-        assert app.web.post(f"{app.base}/oauth/token", data=given, auth=(app.id, app.secret)).status_code == 200
+        assert app.web.post(f"{app.base}/oauth/token", data=form, auth=(app.id, app.secret)).status_code == 200
 
 
 def test_a_denial_is_reported_to_the_application(app: App, person: Person) -> None:
     location = person.decide(app.address(), "deny")
-    told = parameters(location)
-    assert location.startswith(BACK) and told["error"] == "access_denied" and told["state"] == "the state"
-    assert told["iss"] == app.base and "code" not in told
+    redirect = parameters(location)
+    assert location.startswith(BACK) and redirect["error"] == "access_denied" and redirect["state"] == "the state"
+    assert redirect["iss"] == app.base and "code" not in redirect
 
 
 def test_the_page_shows_application_and_scopes_and_offers_the_persons_keys(
@@ -117,8 +117,8 @@ def test_the_page_shows_application_and_scopes_and_offers_the_persons_keys(
     assert form.status_code == 403 and "location" not in form.headers
     foreign = person.web.post(str(page.url), data={"decision": "allow"}, headers={"Origin": "https://evil.example"})
     assert foreign.status_code == 403
-    other = person.submit(page, decision="allow", key="key_of_somebody_else")
-    assert other.status_code == 404 and "location" not in other.headers
+    refused = person.submit(page, decision="allow", key="key_of_somebody_else")
+    assert refused.status_code == 404 and "location" not in refused.headers
     changed = person.submit(page, decision="allow", request=str(app.address(scope="mcp:tools")).partition("?")[2])
     assert changed.status_code == 403
     assert person.submit(page, decision="whatever").status_code == 400
@@ -160,10 +160,10 @@ def test_addresses_of_other_sites_get_no_redirect(app: App, more: dict, status: 
 )
 def test_errors_of_an_application_are_sent_to_its_redirect_address(app: App, more: dict, error: str) -> None:
     answer = app.web.get(app.address(**more))
-    told = parameters(answer.headers["location"])
+    redirect = parameters(answer.headers["location"])
     assert answer.status_code == 302 and answer.headers["location"].startswith(BACK + "?")
-    assert told["error"] == error and told["iss"] == app.base and told["error_description"]
-    assert told.get("state") == (None if "state" in more else "the state")
+    assert redirect["error"] == error and redirect["iss"] == app.base and redirect["error_description"]
+    assert redirect.get("state") == (None if "state" in more else "the state")
 
 
 def test_invalid_requests_of_an_application_never_redirect_to_an_unauthorized_site(
@@ -214,11 +214,11 @@ def test_the_token_endpoint_says_what_is_wrong_and_the_code_stays_good(
 
 def test_a_code_of_another_client_and_a_code_used_twice_give_nothing(gateway: Tenant, app: App, person: Person) -> None:
     code = parameters(person.decide(app.address()))["code"]
-    other = App(gateway.address)
-    other.verifier = app.verifier
-    assert other.exchange(code).json()["error"] == "invalid_grant"
+    other_app = App(gateway.address)
+    other_app.verifier = app.verifier
+    assert other_app.exchange(code).json()["error"] == "invalid_grant"
     tokens = app.exchange(code).json()
-    assert other.refresh(tokens["refresh_token"]).json()["error"] == "invalid_grant"
+    assert other_app.refresh(tokens["refresh_token"]).json()["error"] == "invalid_grant"
     assert ping(gateway.address, tokens["access_token"]) == 200
     assert app.exchange(code).json()["error"] == "invalid_grant"
     assert ping(gateway.address, tokens["access_token"]) == 401
@@ -236,21 +236,21 @@ def test_a_stolen_refresh_token_ends_the_family(gateway: Tenant, app: App, perso
 
 
 def test_the_key_gets_tokens_by_client_credentials(gateway: Tenant, person: Person) -> None:
-    asked = {"grant_type": "client_credentials", "client_id": "anything", "client_secret": gateway.key}
+    form = {"grant_type": "client_credentials", "client_id": "anything", "client_secret": gateway.key}
     web = httpx.Client(timeout=60)
-    given = web.post(f"{gateway.address}/oauth/token", data=asked).json()
-    assert "refresh_token" not in given and ping(gateway.address, given["access_token"]) == 200
+    tokens = web.post(f"{gateway.address}/oauth/token", data=form).json()
+    assert "refresh_token" not in tokens and ping(gateway.address, tokens["access_token"]) == 200
     basic = web.post(f"{gateway.address}/oauth/token", json={"grant_type": "client_credentials"},
                      auth=("x", gateway.key))  # fmt: skip
     assert basic.status_code == 200
-    wrong = web.post(f"{gateway.address}/oauth/token", data=asked | {"client_secret": "llmgtwy_" + "0" * 40})
+    wrong = web.post(f"{gateway.address}/oauth/token", data=form | {"client_secret": "llmgtwy_" + "0" * 40})
     assert (wrong.status_code, wrong.json()["error"]) == (401, "invalid_client")
     # Neither a key that only generates nor an application without a secret gets tokens for itself.
     services = gateway.services
     owner = services.accounts.authentication.caller(gateway.key)
     draft = keys.Draft(gateway.project_id, owner.member_id, "An end user", "customer")
     customer = services.management.create_key(draft, Limits(), actor="test").token
-    only = web.post(f"{gateway.address}/oauth/token", data=asked | {"client_secret": customer})
+    only = web.post(f"{gateway.address}/oauth/token", data=form | {"client_secret": customer})
     assert (only.status_code, only.json()["error"]) == (401, "invalid_client")
     assert App(gateway.address).post(grant_type="client_credentials").json()["error"] == "invalid_client"
 
@@ -260,17 +260,17 @@ def test_a_client_that_registers_with_a_key_has_tokens_of_it_until_it_is_rolled(
 ) -> None:
     web = httpx.Client(headers={"Authorization": f"Bearer {gateway.key}"}, timeout=60)
     metadata = {"client_name": "A robot", "grant_types": ["client_credentials"]}
-    told = web.post(f"{gateway.address}/oauth/register", json=metadata).json()
-    assert gateway.key not in str(told) and told["client_secret"] and "redirect_uris" not in told
-    asked = {"grant_type": "client_credentials", "scope": "mcp:tools"}
-    who = (told["client_id"], told["client_secret"])
-    given = web.post(f"{gateway.address}/oauth/token", data=asked, auth=who)
-    assert given.status_code == 200 and ping(gateway.address, given.json()["access_token"]) == 200
+    registered = web.post(f"{gateway.address}/oauth/register", json=metadata).json()
+    assert gateway.key not in str(registered) and registered["client_secret"] and "redirect_uris" not in registered
+    form = {"grant_type": "client_credentials", "scope": "mcp:tools"}
+    who = (registered["client_id"], registered["client_secret"])
+    tokens = web.post(f"{gateway.address}/oauth/token", data=form, auth=who)
+    assert tokens.status_code == 200 and ping(gateway.address, tokens.json()["access_token"]) == 200
     services = gateway.services
     key_id = services.accounts.authentication.caller(gateway.key).key_id
     services.management.roll_key(key_id, actor="test")
-    assert ping(gateway.address, given.json()["access_token"]) == 401
-    assert web.post(f"{gateway.address}/oauth/token", data=asked, auth=who).status_code == 400
+    assert ping(gateway.address, tokens.json()["access_token"]) == 401
+    assert web.post(f"{gateway.address}/oauth/token", data=form, auth=who).status_code == 400
     assert web.post(f"{gateway.address}/oauth/register", json=metadata).status_code == 401
 
 
@@ -301,10 +301,10 @@ def test_authorizations_and_revocations_are_in_the_audit_log(gateway: Tenant, ap
     tokens = app.connect(person)
     app.post("/oauth/revoke", token=tokens["access_token"])
     app.post("/oauth/revoke", token=tokens["refresh_token"])
-    told = audit.list_entries(gateway.services.store.database, gateway.organization_id)
-    actions = [one.action for one in told if one.action.startswith("oauth.")]
+    audit_entries = audit.list_entries(gateway.services.store.database, gateway.organization_id)
+    actions = [one.action for one in audit_entries if one.action.startswith("oauth.")]
     assert actions == ["oauth.revoke", "oauth.revoke_token", "oauth.grant"]
-    assert not any(secret in str(told) for secret in tokens.values() if str(secret).startswith("llmg"))
+    assert not any(secret in str(audit_entries) for secret in tokens.values() if str(secret).startswith("llmg"))
 
 
 def test_too_many_registrations_and_requests_from_one_address_wait(
@@ -317,19 +317,19 @@ def test_too_many_registrations_and_requests_from_one_address_wait(
     monkeypatch.setattr(endpoints, "TOKENS", 2)
     monkeypatch.setattr(authorize, "VIEWS", 2)
     registered = [App(gateway.address).answer for _ in range(2)]
-    asked = [app.refresh("llmgrt_x") for _ in range(3)]
+    responses = [app.refresh("llmgrt_x") for _ in range(3)]
     looked = [app.web.get(app.address()) for _ in range(3)]
-    for answers in (registered, asked, looked):
+    for answers in (registered, responses, looked):
         assert answers[-1].status_code == 429 and int(answers[-1].headers["retry-after"]) > 0
-    assert registered[-1].json()["error"] == asked[-1].json()["error"] == "temporarily_unavailable"
+    assert registered[-1].json()["error"] == responses[-1].json()["error"] == "temporarily_unavailable"
     person.web.close()
 
 
 def test_an_application_may_be_known_by_the_address_of_its_document(gateway: Tenant, person: Person) -> None:
     # As if it had been fetched within the hour, by whatever worker.
     address = "https://app.example/client.json"
-    given = {"client_name": "A described one", "redirect_uris": ["http://localhost/callback"]}
-    metadata = read_metadata({**given, "token_endpoint_auth_method": "none"})
+    document = {"client_name": "A described one", "redirect_uris": ["http://localhost/callback"]}
+    metadata = read_metadata({**document, "token_endpoint_auth_method": "none"})
     kept = json.dumps({"until": 10**10, "metadata": metadata}).encode()
     gateway.services.store.documents.put(KIND, hashlib.sha256(address.encode()).hexdigest(), kept, 60)
     app = App(gateway.address)
@@ -359,13 +359,13 @@ def test_people_without_an_active_key_see_the_reason(gateway: Tenant, app: App, 
 def test_pages_of_other_origins_may_register_and_get_tokens_but_not_look_at_the_page_of_consent(
     gateway: Tenant, app: App
 ) -> None:
-    asked = {"Origin": "https://inspector.example", "Access-Control-Request-Method": "POST"}
+    headers = {"Origin": "https://inspector.example", "Access-Control-Request-Method": "POST"}
     for path in ("/oauth/register", "/oauth/token", "/oauth/revoke", "/.well-known/oauth-authorization-server"):
-        answer = app.web.options(gateway.address + path, headers=asked)
+        answer = app.web.options(gateway.address + path, headers=headers)
         assert answer.status_code == 204 and answer.headers["access-control-allow-origin"] == "*", path
-    told = app.web.post(f"{gateway.address}/oauth/token", data={}, headers={"Origin": asked["Origin"]})
-    assert told.status_code == 400 and told.headers["access-control-allow-origin"] == "*"
-    page = app.web.get(app.address(), headers={"Origin": asked["Origin"]})
+    response = app.web.post(f"{gateway.address}/oauth/token", data={}, headers={"Origin": headers["Origin"]})
+    assert response.status_code == 400 and response.headers["access-control-allow-origin"] == "*"
+    page = app.web.get(app.address(), headers={"Origin": headers["Origin"]})
     assert "access-control-allow-origin" not in page.headers
 
 

@@ -42,30 +42,32 @@ def test_parallel_refreshes_keep_the_grant_until_a_used_token_comes_late(process
     assert set(ping(gateway, first["access_token"])) == {200}
     # The sender that a worker caches for a connection is no bypass: the same token is a wrong key on the API.
     for line in open_lines(gateway):
-        told = [line.post(path, PING, first["access_token"])[0] for path in ("/mcp", "/v1/chat/completions", "/mcp")]
-        assert told == [200, 401, 200]
+        statuses = [
+            line.post(path, PING, first["access_token"])[0] for path in ("/mcp", "/v1/chat/completions", "/mcp")
+        ]
+        assert statuses == [200, 401, 200]
     form = {"grant_type": "refresh_token", "refresh_token": first["refresh_token"], "client_id": app.id}
     form["client_secret"] = app.secret
     answers = apart(lambda web: web.post(f"{gateway.address}/oauth/token", data=form), 4)
-    given = [one.json() for one in answers]
-    for one in given:
-        assert set(ping(gateway, one["access_token"])) == {200}
-    followed = app.refresh(given[-1]["refresh_token"]).json()
+    token_sets = [answer.json() for answer in answers]
+    for tokens in token_sets:
+        assert set(ping(gateway, tokens["access_token"])) == {200}
+    followed = app.refresh(token_sets[-1]["refresh_token"]).json()
     assert set(ping(gateway, followed["access_token"])) == {200}
     assert app.refresh(first["refresh_token"]).json()["error"] == "invalid_grant"
     # The family is over: neither the old tokens nor those that one of them got are good at any worker.
-    for token in (first["access_token"], given[0]["access_token"], followed["access_token"]):
+    for token in (first["access_token"], token_sets[0]["access_token"], followed["access_token"]):
         assert set(ping(gateway, token)) == {401}
-    assert app.refresh(given[0]["refresh_token"]).json()["error"] == "invalid_grant"
+    assert app.refresh(token_sets[0]["refresh_token"]).json()["error"] == "invalid_grant"
     # The most talkative log has seen it all and holds none of it.
     log = gateway.log()
     assert "/oauth/token" in log and "/oauth/authorize" in log
     secrets = [
         app.secret,
         app.verifier,
-        *(one[name] for one in (first, given[0]) for name in ("access_token", "refresh_token")),
+        *(one[name] for one in (first, token_sets[0]) for name in ("access_token", "refresh_token")),
     ]
-    assert not [one for one in secrets if one in log] and "llmgac_" not in log
+    assert not [secret for secret in secrets if secret in log] and "llmgac_" not in log
 
 
 def exchange(app: App, code: str) -> int:
@@ -120,7 +122,7 @@ def test_a_revocation_reaches_the_other_node_within_a_second(process: Start, pos
             [application] = desk("GET", f"/keys/api/{key['id']}/applications")["applications"]
             desk("DELETE", f"/auth/applications/{application['id']}")
         since = time.monotonic()
-        told = ping(second, token) + ping(first, token)
-        while set(told) != {401} and time.monotonic() - since < 2:
-            told = ping(second, token) + ping(first, token)
-        assert told == [401] * 4, end
+        statuses = ping(second, token) + ping(first, token)
+        while set(statuses) != {401} and time.monotonic() - since < 2:
+            statuses = ping(second, token) + ping(first, token)
+        assert statuses == [401] * 4, end

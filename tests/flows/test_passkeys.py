@@ -20,7 +20,7 @@ class PasskeyPerson(Person):
         super().__init__(person.base.replace("127.0.0.1", "localhost"), person.email)
         self.device = PasskeyDevice(self.origin, "localhost")
 
-    def ask(self, path: str, **fields: str) -> httpx.Response:
+    def post(self, path: str, **fields: str) -> httpx.Response:
         return self.web.post(
             f"{self.base}/console/{path}", data={"redirect": "", **fields}, headers={"Origin": self.origin}
         )
@@ -36,18 +36,18 @@ class PasskeyPerson(Person):
 
     def add_passkey(self, password: str = PASSWORD, **more: str) -> httpx.Response:
         csrf = self.csrf()
-        options = self.ask("passkeys/registration", csrf=csrf, password=password)
+        options = self.post("passkeys/registration", csrf=csrf, password=password)
         if options.status_code != 200:
             return options
         credential = self.device.create(options.text)
-        return self.ask("account", csrf=csrf, action="add_passkey", name="Laptop", credential=credential, **more)
+        return self.post("account", csrf=csrf, action="add_passkey", name="Laptop", credential=credential, **more)
 
     def sign_in(self, **fields: str) -> httpx.Response:
         self.web.cookies.clear()
-        options = self.ask("passkeys/sign-in", **fields)
+        options = self.post("passkeys/sign-in", **fields)
         if options.status_code != 200:
             return options
-        return self.ask("login", credential=self.device.sign(options.text), **fields)
+        return self.post("login", credential=self.device.sign(options.text), **fields)
 
 
 @pytest.fixture
@@ -75,14 +75,14 @@ def test_a_person_adds_a_passkey_and_signs_in(person: PasskeyPerson) -> None:
 
 def test_a_passkey_needs_the_password_the_form_and_this_site(person: PasskeyPerson) -> None:
     assert person.add_passkey(password="a wrong password").status_code == 401
-    assert person.ask("passkeys/registration", password=PASSWORD).status_code == 403
+    assert person.post("passkeys/registration", password=PASSWORD).status_code == 403
     csrf = person.csrf()
     fields = {"csrf": csrf, "password": PASSWORD}
     for headers in ({"Origin": "https://evil.example"}, {}):
         for path in ("passkeys/registration", "passkeys/sign-in"):
             assert person.web.post(f"{person.base}/console/{path}", data=fields, headers=headers).status_code == 403
     person.web.cookies.clear()
-    answer = person.ask("passkeys/registration", **fields)
+    answer = person.post("passkeys/registration", **fields)
     assert (answer.status_code, answer.json()["code"]) == (401, "session_invalid")
 
 
@@ -90,9 +90,9 @@ def test_a_sign_in_without_the_cookie_of_its_browser_is_refused(person: PasskeyP
     """Otherwise a person could be signed in to the account of an attacker."""
     person.add_passkey()
     person.web.cookies.clear()
-    answer = person.device.sign(person.ask("passkeys/sign-in").text)
+    answer = person.device.sign(person.post("passkeys/sign-in").text)
     person.web.cookies.clear()
-    refused = person.ask("login", credential=answer)
+    refused = person.post("login", credential=answer)
     assert refused.status_code == 401 and "session_token" not in refused.headers.get("set-cookie", "")
 
 
@@ -113,27 +113,27 @@ def test_a_passkey_is_refused_where_single_sign_on_is_required(gateway: Tenant, 
 
 def test_the_password_alone_no_longer_suffices_with_a_passkey_as_second_factor(person: PasskeyPerson) -> None:
     person.add_passkey()
-    page = person.ask("account", csrf=person.csrf(), action="passkey_factor", password=PASSWORD)
+    page = person.post("account", csrf=person.csrf(), action="passkey_factor", password=PASSWORD)
     recovery = re.findall(r"[0-9a-f]{5}-[0-9a-f]{5}", page.text)
     assert len(recovery) == 10
     person.web.cookies.clear()
-    asked = person.ask("login", email=person.email, password=PASSWORD)
-    ticket = html.unescape(re.findall(r'name="ticket" value="([^"]+)"', asked.text)[0])
-    assert "session_token" not in asked.headers.get("set-cookie", "")
+    answer = person.post("login", email=person.email, password=PASSWORD)
+    ticket = html.unescape(re.findall(r'name="ticket" value="([^"]+)"', answer.text)[0])
+    assert "session_token" not in answer.headers.get("set-cookie", "")
     body = {"email": person.email, "password": PASSWORD}
     api = person.web.post(f"{person.base}/auth/sign-in/email", json=body)
     assert (api.status_code, api.json()["error"]) == (401, "second_factor_required")
     # The secret of the factor is random and discarded, so no code is valid.
-    assert person.ask("login", ticket=ticket, code="000000").status_code == 401
+    assert person.post("login", ticket=ticket, code="000000").status_code == 401
     stranger = PasskeyDevice(person.origin, "localhost", user_handle=person.device.user_handle)
-    options = person.ask("passkeys/sign-in", ticket=ticket).text
-    assert person.ask("login", ticket=ticket, credential=stranger.sign(options)).status_code == 401
+    options = person.post("passkeys/sign-in", ticket=ticket).text
+    assert person.post("login", ticket=ticket, credential=stranger.sign(options)).status_code == 401
     assert person.sign_in(ticket=ticket).status_code == 303
     # The last passkey stays while the second factor depends on it.
     passkey = re.findall(r'name="passkey" value="([^"]+)"', person.account().text)[0]
-    refused = person.ask("account", csrf=person.csrf(), action="remove_passkey", passkey=passkey)
+    refused = person.post("account", csrf=person.csrf(), action="remove_passkey", passkey=passkey)
     assert refused.status_code == 409
-    removed = person.ask("account", csrf=person.csrf(), action="remove", password=PASSWORD, code=recovery[0])
+    removed = person.post("account", csrf=person.csrf(), action="remove", password=PASSWORD, code=recovery[0])
     assert removed.status_code == 303
-    gone = person.ask("account", csrf=person.csrf(), action="remove_passkey", passkey=passkey)
-    assert gone.status_code == 303 and person.sign_in().status_code == 401
+    removed_again = person.post("account", csrf=person.csrf(), action="remove_passkey", passkey=passkey)
+    assert removed_again.status_code == 303 and person.sign_in().status_code == 401

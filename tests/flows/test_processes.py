@@ -18,7 +18,7 @@ SLOW = [{"role": "user", "content": "[[sandbox: tokens=20 pace=200]]"}]
 Start = Callable[..., GatewayProcess]
 
 
-def ask(gateway: GatewayProcess, http: httpx.Client, body: dict, key: str = "") -> httpx.Response:
+def post_chat(gateway: GatewayProcess, http: httpx.Client, body: dict, key: str = "") -> httpx.Response:
     headers = {"Authorization": f"Bearer {key or gateway.key}"}
     return http.post(f"{gateway.url}/chat/completions", json=body, headers=headers, timeout=40)
 
@@ -28,7 +28,7 @@ def answered(gateway: GatewayProcess, done: set[str], stop: list[bool]) -> None:
     with httpx.Client(timeout=60) as http:
         while not stop:
             try:
-                answer = ask(gateway, http, {"model": "sandbox-echo", "messages": HELLO})
+                answer = post_chat(gateway, http, {"model": "sandbox-echo", "messages": HELLO})
             except httpx.HTTPError:
                 return
             if answer.status_code == 200:
@@ -77,7 +77,7 @@ def test_sigterm_with_a_hundred_open_streams_cuts_none(process: Start) -> None:
     gateway.terminate()
     gevent.joinall(streams)
     assert gateway.wait(300) == 0
-    ends = [one.value for one in streams]
+    ends = [stream.value for stream in streams]
     assert all(end and end.get("usage") for end in ends)
     assert len(set(rows(gateway))) == 100
 
@@ -89,7 +89,7 @@ def test_a_worker_that_is_killed_leaves_the_others_serving(process: Start) -> No
         codes = []
         for _ in range(20):
             try:
-                codes.append(ask(gateway, http, {"model": "sandbox-echo", "messages": HELLO}).status_code)
+                codes.append(post_chat(gateway, http, {"model": "sandbox-echo", "messages": HELLO}).status_code)
             except httpx.HTTPError:
                 codes.append(0)  # the connection that the dead worker held
     assert codes.count(200) >= 18
@@ -97,7 +97,7 @@ def test_a_worker_that_is_killed_leaves_the_others_serving(process: Start) -> No
 
 def test_a_rolled_key_is_refused_by_every_worker_when_the_command_returns(process: Start) -> None:
     gateway = process(workers=4)
-    ident, token = made(gateway)
+    ident, token = create_key(gateway)
     assert statuses(gateway, token) == {200}
     gateway.manage("keys", "roll", ident)
     assert statuses(gateway, token) == {401}
@@ -105,16 +105,16 @@ def test_a_rolled_key_is_refused_by_every_worker_when_the_command_returns(proces
 
 def test_a_deactivated_key_is_refused_by_every_worker_when_the_command_returns(process: Start) -> None:
     gateway = process(workers=4)
-    ident, token = made(gateway)
+    ident, token = create_key(gateway)
     assert statuses(gateway, token) == {200}
     gateway.manage("keys", "deactivate", ident)
     assert statuses(gateway, token) == {401}
 
 
-def made(gateway: GatewayProcess) -> tuple[str, str]:
+def create_key(gateway: GatewayProcess) -> tuple[str, str]:
     """Id and token of a new key."""
-    told = gateway.manage("keys", "create", "--description", "to be changed")
-    return re.search(r"key_[0-9a-f]{32}", told)[0], re.search(r"llmgtwy_[\w-]{40}", told)[0]
+    output = gateway.manage("keys", "create", "--description", "to be changed")
+    return re.search(r"key_[0-9a-f]{32}", output)[0], re.search(r"llmgtwy_[\w-]{40}", output)[0]
 
 
 def statuses(gateway: GatewayProcess, token: str) -> set[int]:
@@ -123,7 +123,7 @@ def statuses(gateway: GatewayProcess, token: str) -> set[int]:
 
     def once() -> int:
         with httpx.Client(timeout=60) as http:
-            return ask(gateway, http, body, token).status_code
+            return post_chat(gateway, http, body, token).status_code
 
     tries = [gevent.spawn(once) for _ in range(40)]
     gevent.joinall(tries, timeout=30)
@@ -148,6 +148,6 @@ def test_a_second_start_is_quick_and_shows_no_key(process: Start) -> None:
     began = len(gateway.log())
     gateway.cold = True
     gateway.start()
-    told = gateway.log()[began:]
-    assert gateway.key not in told
-    assert "keys create" in told
+    startup_log = gateway.log()[began:]
+    assert gateway.key not in startup_log
+    assert "keys create" in startup_log

@@ -72,13 +72,13 @@ def gateway(share: Share, fakes: dict[str, FakeOpenAI]) -> LocalGateway:
         (folder / "catalogue" / "models" / "third.toml").write_text(MODEL.replace("twin", "third"))
         return {**environment, "WEST_KEYS": "west-key"}
 
-    made = share.gateway(write)
-    mappings = made.services.routing.catalogue.current().models["twin"].mappings
-    for mapping, tokens in zip(sorted(mappings, key=lambda one: one.provider), (10, 40), strict=True):
+    running = share.gateway(write)
+    mappings = running.services.routing.catalogue.current().models["twin"].mappings
+    for mapping, tokens in zip(sorted(mappings, key=lambda mapping: mapping.provider), (10, 40), strict=True):
         figures = {"ttft_ms": 1000.0 / tokens, "tokens": tokens, "duration_ms": 100.0}
         for _ in range(20):
-            made.services.routing.health.sample(mapping, None, **figures)
-    return made
+            running.services.routing.health.sample(mapping, None, **figures)
+    return running
 
 
 def call(gateway: LocalGateway, surface: str, stream: bool, place: str, preferences: Json) -> tuple[int, str]:
@@ -110,7 +110,9 @@ def call(gateway: LocalGateway, surface: str, stream: bool, place: str, preferen
 
 def write_headers(preferences: Json) -> dict[str, str]:
     members = preferences.get("provider", {})
-    texts = {name: ",".join(one) if isinstance(one, list) else str(one).lower() for name, one in members.items()}
+    texts = {
+        name: ",".join(member) if isinstance(member, list) else str(member).lower() for name, member in members.items()
+    }
     headers = {
         "X-LLMGateway-Provider": "; ".join(f"{name}={text}" for name, text in texts.items()),
         "X-LLMGateway-Models": ", ".join(preferences.get("models", ())),
@@ -132,15 +134,15 @@ def take_turn(gateway: LocalGateway, body: Json, headers: dict[str, str]) -> tup
 
 @pytest.mark.parametrize(
     "surface,stream,place,preference",
-    [(*way, name) for way in WAYS for name, (given, *_) in PREFERENCES.items() if given or way[2] == "header"],
+    [(*way, name) for way in WAYS for name, (value, *_) in PREFERENCES.items() if value or way[2] == "header"],
 )
 def test_each_preference_decides_on_each_surface(
     gateway: LocalGateway, fakes: dict[str, FakeOpenAI], surface: str, stream: bool, place: str, preference: str
 ) -> None:
-    given, failing, serving = PREFERENCES[preference]
+    value, failing, serving = PREFERENCES[preference]
     for name in failing:
         fakes[name].script(DOWN)
-    status, named = call(gateway, surface, stream, place, given)
+    status, named = call(gateway, surface, stream, place, value)
     assert {name for name, fake in fakes.items() if fake.calls} == {*failing, serving} - {""}
     if serving:
         assert (status, named) == (200, serving)

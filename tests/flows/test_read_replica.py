@@ -47,7 +47,7 @@ class Reader:
         self._http = httpx.Client(base_url=gateway.address, timeout=60)
         self._session = {"Authorization": f"Bearer {session.token}"}
 
-    def ask(self) -> str:
+    def send_chat(self) -> str:
         """Make a request and return its id."""
         headers = {"Authorization": f"Bearer {self.gateway.key}"}
         answer = self._http.post("/v1/chat/completions", json=BODY, headers=headers)
@@ -60,7 +60,7 @@ class Reader:
         return answer.json()
 
     def listed(self) -> set[str]:
-        return {one["id"] for one in self.read("/logs")["logs"]}
+        return {log["id"] for log in self.read("/logs")["logs"]}
 
 
 def until(check: Callable[[], bool]) -> None:
@@ -118,10 +118,10 @@ def test_reports_read_the_replica_and_money_the_primary(
         replica = gateway.services.store.database.replica
         until(replica.is_usable)
         reader = Reader(gateway)
-        first = reader.ask()
+        first = reader.send_chat()
         until(lambda: first in reader.listed())
         pause_replay(standby)
-        second = reader.ask()
+        second = reader.send_chat()
         assert reader.listed() == {first}
         # One request by its id, and money, are current.
         assert reader.read(f"/logs/{second}")["log"]["id"] == second
@@ -142,14 +142,14 @@ def test_a_replica_that_lags_or_is_away_is_not_read(
         until(replica.is_usable)
         reader = Reader(gateway)
         pause_replay(standby)
-        asked = reader.ask()
-        until(lambda: asked in reader.listed())
+        request_id = reader.send_chat()
+        until(lambda: request_id in reader.listed())
         assert states.firing("database replica") == "replica.lags" and replica.measured_s > 5
         resume_replay(standby)
         until(replica.is_usable)
         standby.stop()
-        assert asked in reader.listed()
-        until(lambda: asked in reader.listed() and states.firing("database replica") == "replica.away")
+        assert request_id in reader.listed()
+        until(lambda: request_id in reader.listed() and states.firing("database replica") == "replica.away")
         assert states.is_healthy("database")
         standby.start()
         until(replica.is_usable)
@@ -162,11 +162,11 @@ def pause_replay_with_locked_usage(primary: PostgresServer, standby: PostgresSer
     with (
         psycopg.connect(primary.url) as change,
         psycopg.connect(standby.url, autocommit=True) as copy,
-        psycopg.connect(primary.url, autocommit=True) as other,
+        psycopg.connect(primary.url, autocommit=True) as connection,
     ):
         change.execute("LOCK TABLE usage IN ACCESS EXCLUSIVE MODE")
         change.execute("SELECT pg_current_xact_id()")  # only a transaction with an id is in the log
-        other.execute("SELECT pg_log_standby_snapshot()")
+        connection.execute("SELECT pg_log_standby_snapshot()")
         until(lambda: copy.execute(locked).fetchone() == (1,))
         copy.execute("SELECT pg_wal_replay_pause()")
         until(lambda: copy.execute("SELECT pg_get_wal_replay_pause_state()").fetchone() == ("paused",))
@@ -179,7 +179,7 @@ def test_a_table_that_the_replica_has_locked_is_read_from_the_primary(
         states = gateway.services.telemetry.states
         until(gateway.services.store.database.replica.is_usable)
         reader = Reader(gateway)
-        asked = reader.ask()
+        request_id = reader.send_chat()
         pause_replay_with_locked_usage(*servers)
-        assert asked in reader.listed()
+        assert request_id in reader.listed()
         assert states.firing("database replica") == "replica.locked" and states.is_healthy("database")

@@ -71,8 +71,8 @@ def key(gateway: GatewayProcess) -> tuple[str, str]:
 
 
 def make_key(gateway: GatewayProcess) -> tuple[str, str]:
-    told = gateway.manage("keys", "create", "--description", "realtime")
-    return re.search(r"key_[0-9a-f]{32}", told)[0], re.search(r"llmgtwy_[\w-]{40}", told)[0]
+    output = gateway.manage("keys", "create", "--description", "realtime")
+    return re.search(r"key_[0-9a-f]{32}", output)[0], re.search(r"llmgtwy_[\w-]{40}", output)[0]
 
 
 @contextlib.contextmanager
@@ -154,10 +154,10 @@ def test_each_response_is_durable_and_exact_before_its_end_is_passed_on(gateway,
             done = respond(connection)
             assert done.response.usage.output_tokens == 100
             assert rows(gateway, key[0]) == [("realtime", MODEL, "stop", USAGE_NUSD, 0)] * (turn + 1)
-    seen = fake.last
-    assert (seen.path, seen.query) == ("/v1/realtime", {"model": [MODEL]})
-    assert seen.headers["authorization"] == "Bearer sk-upstream" and key[1] not in str(seen.headers)
-    assert seen.problems == [] and len(seen.named("response.create")) == 3
+    recorded = fake.last
+    assert (recorded.path, recorded.query) == ("/v1/realtime", {"model": [MODEL]})
+    assert recorded.headers["authorization"] == "Bearer sk-upstream" and key[1] not in str(recorded.headers)
+    assert recorded.problems == [] and len(recorded.named("response.create")) == 3
     lines = wait(lambda: found if len(found := lines_of(gateway, key[0])) == 4 else None)
     assert [line["operation"] for line in lines] == ["GET /v1/realtime (response)"] * 3 + ["GET /v1/realtime"]
     assert [line.get("cost_usd") for line in lines[:3]] == [format_usd(USAGE_NUSD)] * 3 and lines[3]["status"] == 101
@@ -172,19 +172,19 @@ def test_a_browser_comes_in_by_a_client_secret_and_the_server_answers_the_subpro
             "audio": {"output": {"voice": "marin"}},
         }
     }
-    status, made = gateway.post("/v1/realtime/client_secrets", body, key[1])
-    assert status == 200 and made["value"].startswith("ek_")
-    assert made["session"] == {"type": "realtime", "model": f"openai/{MODEL}"}
+    status, secret = gateway.post("/v1/realtime/client_secrets", body, key[1])
+    assert status == 200 and secret["value"].startswith("ek_")
+    assert secret["session"] == {"type": "realtime", "model": f"openai/{MODEL}"}
     for _ in range(2):  # until its end it may be used again
-        offered = ["realtime", f"openai-insecure-api-key.{made['value']}"]
+        offered = ["realtime", f"openai-insecure-api-key.{secret['value']}"]
         address = gateway.url.replace("http", "ws") + "/realtime"
         with connect(address, subprotocols=offered) as browser:
             assert browser.subprotocol == "realtime"
             assert json.loads(browser.recv())["type"] == "session.created"
             assert json.loads(browser.recv())["session"]["instructions"] == "Be brief."
             browser.send(json.dumps({"type": "session.update", "session": {"type": "realtime", "instructions": "No."}}))
-            told = json.loads(browser.recv())
-            assert (told["type"], told["error"]["code"]) == ("error", "instructions_locked")
+            event = json.loads(browser.recv())
+            assert (event["type"], event["error"]["code"]) == ("error", "instructions_locked")
             browser.send(json.dumps({"type": "session.update", "session": {"type": "realtime", "model": "gpt-4o"}}))
             assert json.loads(browser.recv())["error"]["code"] == "model_locked"
             browser.send(json.dumps({"type": "response.create"}))
@@ -195,9 +195,9 @@ def test_a_browser_comes_in_by_a_client_secret_and_the_server_answers_the_subpro
     assert (
         opening["session"]["instructions"] == "Be brief." and opening["session"]["audio"]["output"]["voice"] == "marin"
     )
-    protocol = f"Sec-WebSocket-Protocol: openai-insecure-api-key.{made['value']}"
+    protocol = f"Sec-WebSocket-Protocol: openai-insecure-api-key.{secret['value']}"
     assert refusal(gateway, "?model=gpt-realtime-mini", protocol) == (400, "model_locked")
-    assert gateway.post("/v1/chat/completions", {"model": "auto", "messages": []}, made["value"])[0] == 401
+    assert gateway.post("/v1/chat/completions", {"model": "auto", "messages": []}, secret["value"])[0] == 401
     gateway.manage("keys", "roll", key[0])
     assert refusal(gateway, "", protocol) == (401, "invalid_client_secret")
 
@@ -262,12 +262,12 @@ def test_a_cancelled_response_is_billed_and_one_that_failed_by_what_was_delivere
 def test_a_budget_that_ends_stops_the_next_response_and_the_session(gateway, fake, key) -> None:
     gateway.manage("limits", "set", key[0], "--total", "0.33")  # of which one response may cost some 0.3
     with session(gateway, key[1]) as connection:
-        told = None
-        while told is None or told.type == "response.done":
+        event = None
+        while event is None or event.type == "response.done":
             connection.response.create()
-            while (told := connection.recv()).type not in ("error", "response.done"):
+            while (event := connection.recv()).type not in ("error", "response.done"):
                 continue
-        assert told.error.code == "key_limit_reached"
+        assert event.error.code == "key_limit_reached"
         with pytest.raises(websockets.ConnectionClosed) as ended:
             connection.recv()
         assert ended.value.rcvd.code == 1008
@@ -344,26 +344,26 @@ def test_long_messages_count_among_the_bodies_of_their_organization(gateway, fak
     first, second = (handshake(gateway, f"?model={MODEL}", bearer)[2] for _ in range(2))
     first.sendall(part)
     first.sendall(b"\x89\x80\0\0\0\0")
-    heard = b""
-    while b"\x8a\x00" not in heard:  # the answer to the ping: all before it was read
-        heard += first.recv(65_536)
+    received = b""
+    while b"\x8a\x00" not in received:  # the answer to the ping: all before it was read
+        received += first.recv(65_536)
     with contextlib.suppress(OSError):
         second.sendall(part)
-    heard = b""
+    received = b""
     with contextlib.suppress(OSError):
         while piece := second.recv(65_536):
-            heard += piece
-    assert struct.pack("!H", 1013) + b"Your organization is sending or receiving too many" in heard
+            received += piece
+    assert struct.pack("!H", 1013) + b"Your organization is sending or receiving too many" in received
     second.close()
     first.sendall(end)
-    heard = b""
-    while b"unknown_event" not in heard:
-        heard += first.recv(65_536)
+    received = b""
+    while b"unknown_event" not in received:
+        received += first.recv(65_536)
     third = handshake(gateway, f"?model={MODEL}", bearer)[2]
     third.sendall(part + end)
-    heard = b""
-    while b"unknown_event" not in heard:
-        heard += third.recv(65_536)
+    received = b""
+    while b"unknown_event" not in received:
+        received += third.recv(65_536)
     first.close()
     third.close()
 
@@ -410,9 +410,9 @@ def test_transcription_is_billed_at_the_price_of_its_model(gateway, fake, key) -
 
 def test_a_session_for_transcripts_alone_gives_no_responses(gateway, fake, key) -> None:
     body = {"session": {"type": "transcription", "audio": {"input": {"transcription": {"model": "whisper-1"}}}}}
-    status, made = gateway.post("/v1/realtime/client_secrets", body, key[1])
-    assert status == 200 and made["session"] == body["session"]
-    for token, query in ((made["value"], {"model": openai.omit}), (key[1], {"model": "whisper-1"})):
+    status, secret = gateway.post("/v1/realtime/client_secrets", body, key[1])
+    assert status == 200 and secret["session"] == body["session"]
+    for token, query in ((secret["value"], {"model": openai.omit}), (key[1], {"model": "whisper-1"})):
         with session(gateway, token, **query, extra_query={"intent": "transcription"}) as connection:
             assert until(connection, "session.updated")
             connection.response.create()
@@ -431,8 +431,8 @@ def test_a_session_for_transcripts_alone_gives_no_responses(gateway, fake, key) 
 def test_a_client_secret_lives_ten_seconds_to_five_minutes(gateway, key, requested_s: int, granted_s: int) -> None:
     body = {"session": {"type": "realtime", "model": MODEL}, "expires_after": {"seconds": requested_s}}
     before = int(time.time())
-    status, made = gateway.post("/v1/realtime/client_secrets", body, key[1])
-    assert status == 200 and before + granted_s <= made["expires_at"] <= time.time() + granted_s + 1
+    status, secret = gateway.post("/v1/realtime/client_secrets", body, key[1])
+    assert status == 200 and before + granted_s <= secret["expires_at"] <= time.time() + granted_s + 1
 
 
 def test_a_client_secret_is_refused_for_what_no_session_could_be(gateway, key) -> None:

@@ -54,11 +54,11 @@ class Caller:
 
     def until(self, kind: str) -> list[Any]:
         """The events up to the first of a kind, which is the last."""
-        seen = [self.next()]
-        while seen[-1].type != kind:
-            assert seen[-1].type != "error", seen[-1]
-            seen.append(self.next())
-        return seen
+        events = [self.next()]
+        while events[-1].type != kind:
+            assert events[-1].type != "error", events[-1]
+            events.append(self.next())
+        return events
 
     def refused(self) -> str:
         """The code of the next event, which is an error."""
@@ -70,7 +70,7 @@ class Caller:
         content = [{"type": "input_text", "text": text}]
         self.session.conversation.item.create(item={"type": "message", "role": "user", "content": content})
 
-    def ask(self, text: str, **response: Any) -> list[Any]:
+    def send_text(self, text: str, **response: Any) -> list[Any]:
         """One turn of text to its end."""
         self.say(text)
         self.session.response.create(**({"response": response} if response else {}))
@@ -93,10 +93,10 @@ def kinds(events: list[Any]) -> list[str]:
 def test_text_is_answered_in_sound_with_its_transcript_and_billed_by_the_providers_count(gateway, fake) -> None:
     fake.turns = [Turn("Blue.")]
     with talk(gateway) as caller:
-        seen = caller.ask("What color is the sky?")
-        done = seen[-1].response
+        events = caller.send_text("What color is the sky?")
+        done = events[-1].response
         assert usage_of(gateway)[0].cost_nusd == USAGE_NUSD
-    assert kinds(seen)[2:] == [
+    assert kinds(events)[2:] == [
         "response.created",
         "response.output_item.added",
         "conversation.item.added",
@@ -110,7 +110,7 @@ def test_text_is_answered_in_sound_with_its_transcript_and_billed_by_the_provide
         "conversation.item.done",
         "response.done",
     ]
-    assert seen[6].delta == SOUND and done.output[0].content[0].transcript == "Blue."
+    assert events[6].delta == SOUND and done.output[0].content[0].transcript == "Blue."
     assert (done.status, done.usage.input_tokens, done.usage.output_token_details.audio_tokens) == (
         "completed",
         230,
@@ -129,11 +129,11 @@ def test_text_is_answered_in_sound_with_its_transcript_and_billed_by_the_provide
 
 def test_a_caller_who_wants_text_gets_the_transcript_alone(gateway, fake) -> None:
     with talk(gateway) as caller:
-        seen = caller.ask("Hello", output_modalities=["text"], metadata={"topic": "greeting"})
-        assert "response.output_audio.delta" not in kinds(seen)
-        assert next(event.delta for event in seen if event.type == "response.output_text.delta") == "Hello there."
-        assert seen[-1].response.metadata == {"topic": "greeting"}
-        assert seen[-1].response.output[0].content[0].text == "Hello there."
+        events = caller.send_text("Hello", output_modalities=["text"], metadata={"topic": "greeting"})
+        assert "response.output_audio.delta" not in kinds(events)
+        assert next(event.delta for event in events if event.type == "response.output_text.delta") == "Hello there."
+        assert events[-1].response.metadata == {"topic": "greeting"}
+        assert events[-1].response.output[0].content[0].text == "Hello there."
     assert usage_of(gateway)[0].cost_nusd == USAGE_NUSD
 
 
@@ -146,8 +146,8 @@ def test_speech_is_transcribed_and_answered_without_a_request_for_a_response(gat
         assert caller.next().session.audio.input.transcription.model == MODEL
         for _ in range(2):
             caller.session.input_audio_buffer.append(audio=base64.b64encode(bytes(24_000)).decode())
-        seen = caller.until("conversation.item.input_audio_transcription.completed")
-    assert kinds(seen)[:7] == [
+        events = caller.until("conversation.item.input_audio_transcription.completed")
+    assert kinds(events)[:7] == [
         "input_audio_buffer.speech_started",
         "input_audio_buffer.speech_stopped",
         "input_audio_buffer.committed",
@@ -156,8 +156,8 @@ def test_speech_is_transcribed_and_answered_without_a_request_for_a_response(gat
         "conversation.item.input_audio_transcription.delta",
         "response.created",
     ]
-    assert kinds(seen)[-2:] == ["response.done", "conversation.item.input_audio_transcription.completed"]
-    assert seen[-1].transcript == "I am Ada." and seen[-1].item_id == seen[2].item_id
+    assert kinds(events)[-2:] == ["response.done", "conversation.item.input_audio_transcription.completed"]
+    assert events[-1].transcript == "I am Ada." and events[-1].item_id == events[2].item_id
     assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD]
     connection = fake.last
     assert connection.setup["inputAudioTranscription"] == {} and connection.setup["outputAudioTranscription"] == {}
@@ -221,9 +221,9 @@ def test_a_tool_is_called_and_its_result_is_spoken_of(gateway, fake, counted) ->
     with talk(gateway) as caller:
         caller.session.session.update(session={"type": "realtime", "tools": [LOOK], "instructions": "Look first."})
         caller.until("session.updated")
-        called = caller.ask("What color are sky and sea?")
+        called = caller.send_text("What color are sky and sea?")
         items = called[-1].response.output
-        assert [(one.type, one.name, one.arguments) for one in items] == [
+        assert [(item.type, item.name, item.arguments) for item in items] == [
             ("function_call", "look", '{"at":"sky"}'),
             ("function_call", "look", '{"at":"sea"}'),
         ]
@@ -237,7 +237,10 @@ def test_a_tool_is_called_and_its_result_is_spoken_of(gateway, fake, counted) ->
         caller.session.conversation.item.create(item=answer)
         assert caller.refused() == "tool_call_unknown"
     (response,) = fake.last.named("toolResponse")
-    assert [one["response"] for one in response["functionResponses"]] == [{"color": "blue"}, {"output": "blue too"}]
+    assert [result["response"] for result in response["functionResponses"]] == [
+        {"color": "blue"},
+        {"output": "blue too"},
+    ]
     (tools,) = fake.last.setup["tools"]
     assert tools["functionDeclarations"][0]["behavior"] == "BLOCKING"
     assert fake.last.setup["systemInstruction"] == {"parts": [{"text": "Look first."}]}
@@ -257,7 +260,7 @@ def test_a_cancelled_response_ends_at_once_and_is_paid_when_the_provider_has_cou
         caller.session.response.cancel()
         ended = caller.until("response.done")[-1].response
         assert (ended.status, ended.status_details.reason, ended.usage) == ("cancelled", "client_cancelled", None)
-        answered = caller.ask("Stop.")
+        answered = caller.send_text("Stop.")
         assert answered[-1].response.output[0].content[0].transcript == "Fine."
     assert sorted((row.finish, row.cost_nusd) for row in usage_of(gateway)) == [
         ("cancelled", USAGE_NUSD),
@@ -269,11 +272,11 @@ def test_a_cancelled_response_ends_at_once_and_is_paid_when_the_provider_has_cou
 def test_counts_that_come_late_or_never_are_waited_for_and_then_estimated(gateway, fake, turn) -> None:
     fake.turns = [turn]
     with talk(gateway) as caller:
-        assert caller.ask("Hello")[-1].response.status == "completed"
+        assert caller.send_text("Hello")[-1].response.status == "completed"
         (row,) = usage_of(gateway)
         assert (row.basis, row.cost_nusd == USAGE_NUSD) == ((0, True) if turn.apart else (2, False))
         assert row.cost_nusd > 0
-        caller.ask("Hello again")
+        caller.send_text("Hello again")
     assert usage_of(gateway)[1].cost_nusd == USAGE_NUSD
 
 
@@ -301,14 +304,14 @@ def test_settings_become_those_of_the_provider(gateway, fake) -> None:
         caller.session.session.update(session=session)
         updated = caller.next()
         assert (updated.type, updated.session.audio.output.voice) == ("session.updated", "Puck")
-        caller.ask("Hello")
+        caller.send_text("Hello")
         first, second = fake.connections
         caller.session.session.update(session={"type": "realtime", "instructions": "Be long.", "tools": [LOOK]})
         caller.until("session.updated")
-        caller.ask("Hello", instructions="Whisper.")
+        caller.send_text("Hello", instructions="Whisper.")
         caller.session.session.update(session={"type": "realtime", "audio": {"output": {"voice": "Kore"}}})
         caller.until("session.updated")
-        caller.ask("Hello")
+        caller.send_text("Hello")
     assert first.setup["contextWindowCompression"] == {"slidingWindow": {}} and first.named("clientContent") == []
     setup = second.setup
     assert "contextWindowCompression" not in setup and setup["inputAudioTranscription"] == {"languageCodes": ["de"]}
@@ -353,7 +356,7 @@ def test_options_without_counterpart_are_named_and_change_nothing(gateway, fake,
         event = caller.next()
         assert (event.type, event.error.param) == ("error", param)
         assert event.error.code in ("unsupported_parameter", "voice_not_supported")
-        assert caller.ask("Hello")[-1].response.status == "completed"
+        assert caller.send_text("Hello")[-1].response.status == "completed"
     assert len(fake.connections) == 1
 
 
@@ -406,7 +409,7 @@ def test_a_connection_that_the_provider_ends_is_followed_by_one_that_goes_on(gat
     fake.goes = goes
     with talk(gateway) as caller:
         for _ in range(2):
-            assert caller.ask("Hello")[-1].response.status == "completed"
+            assert caller.send_text("Hello")[-1].response.status == "completed"
     first, second = fake.connections
     assert second.setup["sessionResumption"]["handle"].startswith("handle-") and first.setup["sessionResumption"] == {}
     assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD] * 2
@@ -433,8 +436,8 @@ def test_a_turn_that_is_cut_off_ends_the_session_and_is_billed_by_the_received_p
 def test_a_turn_that_ended_badly_says_so(gateway, fake, reason, status) -> None:
     fake.turns = [Turn(reason=reason)]
     with talk(gateway) as caller:
-        assert caller.ask("Hello")[-1].response.status == status
-        assert caller.ask("Hello")[-1].response.status == "completed"
+        assert caller.send_text("Hello")[-1].response.status == status
+        assert caller.send_text("Hello")[-1].response.status == "completed"
     assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD] * 2
 
 
@@ -465,7 +468,7 @@ def test_a_client_secret_settles_instructions_and_voice_of_a_live_model_too(gate
     with openai.OpenAI(base_url=gateway.url, api_key=secret).realtime.connect(model=MODEL) as connection:
         caller = Caller(connection)
         caller.until("session.updated")
-        caller.ask("Hello")
+        caller.send_text("Hello")
     assert fake.last.setup["systemInstruction"] == {"parts": [{"text": "Be brief."}]}
     assert fake.last.setup["inputAudioTranscription"] == {}
 
@@ -477,20 +480,20 @@ def test_invalid_base64_never_reaches_the_provider(gateway, fake) -> None:
         assert caller.refused() == "invalid_event"
         caller.session.conversation.item.create(item=item)
         assert caller.refused() == "invalid_event"
-        assert caller.ask("Hello")[-1].response.status == "completed"
+        assert caller.send_text("Hello")[-1].response.status == "completed"
     assert fake.last.inputs("audio") == []
 
 
 def test_settings_that_the_provider_refuses_leave_the_session_as_it_was(gateway, fake) -> None:
     with talk(gateway) as caller:
         fake.ends = [(1007, "Invalid language.")]
-        heard = {"transcription": {"model": MODEL, "language": "tlh"}}
-        caller.session.session.update(session={"type": "realtime", "audio": {"input": heard}})
+        input_settings = {"transcription": {"model": MODEL, "language": "tlh"}}
+        caller.session.session.update(session={"type": "realtime", "audio": {"input": input_settings}})
         event = caller.next()
         assert event.type == "error" and "Invalid language" in event.error.message
         caller.session.session.update(session={"type": "realtime", "instructions": "Be brief."})
         assert caller.next().session.audio.input.transcription is None
-        assert caller.ask("Hello")[-1].response.status == "completed"
+        assert caller.send_text("Hello")[-1].response.status == "completed"
 
 
 def test_a_key_that_is_refused_when_the_session_is_set_up_is_followed_by_the_next(gateway, fake) -> None:
@@ -501,8 +504,10 @@ def test_a_key_that_is_refused_when_the_session_is_set_up_is_followed_by_the_nex
     update_project(*stores, gateway.project_id, ProjectChange(mode="api-keys"), actor="operator")
     for _ in range(2):  # whichever comes first in turn
         with talk(gateway) as caller:
-            assert caller.ask("Hello")[-1].response.status == "completed"
-    assert {one.headers["x-goog-api-key"] for one in fake.connections if one.named("clientContent")} == {"AIza-own"}
+            assert caller.send_text("Hello")[-1].response.status == "completed"
+    assert {
+        connection.headers["x-goog-api-key"] for connection in fake.connections if connection.named("clientContent")
+    } == {"AIza-own"}
     assert [row.cost_nusd for row in usage_of(gateway) if row.cost_nusd] == [USAGE_NUSD] * 2
 
 
@@ -529,7 +534,7 @@ def test_the_result_of_a_removed_call_is_refused_by_name(gateway, fake) -> None:
     with talk(gateway) as caller:
         caller.session.session.update(session={"type": "realtime", "tools": [LOOK]})
         caller.until("session.updated")
-        output = {"type": "function_call_output", "call_id": call_of(caller.ask("Look!")).call_id, "output": "{}"}
+        output = {"type": "function_call_output", "call_id": call_of(caller.send_text("Look!")).call_id, "output": "{}"}
         caller.session.conversation.item.create(item=output)
         caller.until("conversation.item.done")
         caller.session.input_audio_buffer.append(audio=SECOND)
@@ -546,8 +551,8 @@ def test_speech_with_a_later_request_gets_a_single_response(gateway, fake) -> No
         assert caller.next().type == "input_audio_buffer.speech_started"
         caller.session.input_audio_buffer.commit()
         caller.session.response.create()
-        seen = caller.until("response.done")
-        assert seen[-1].response.status == "completed" and kinds(seen).count("response.created") == 1
+        events = caller.until("response.done")
+        assert events[-1].response.status == "completed" and kinds(events).count("response.created") == 1
     assert fake.last.named("clientContent") == [] and len(fake.last.inputs("audioStreamEnd")) == 1
     assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD]
 
@@ -557,8 +562,8 @@ def test_a_call_is_left_for_what_is_said_instead(gateway, fake) -> None:
     with talk(gateway) as caller:
         caller.session.session.update(session={"type": "realtime", "tools": [LOOK]})
         caller.until("session.updated")
-        call = call_of(caller.ask("Look!")).call_id
-        answered = caller.ask("Never mind.")
+        call = call_of(caller.send_text("Look!")).call_id
+        answered = caller.send_text("Never mind.")
         assert answered[-1].response.output[0].content[0].transcript == "Never mind then."
         output = {"type": "function_call_output", "call_id": call, "output": "{}"}
         caller.session.conversation.item.create(item=output)

@@ -60,7 +60,7 @@ def open_session(gateway: LocalGateway) -> AbstractContextManager[RealtimeConnec
     return client.realtime.connect(model=MODEL)
 
 
-def ask(session: RealtimeConnection) -> None:
+def request_response(session: RealtimeConnection) -> None:
     """Take one turn of text to its end."""
     content = [{"type": "input_text", "text": "Hello"}]
     session.conversation.item.create(item={"type": "message", "role": "user", "content": content})
@@ -81,10 +81,10 @@ def test_session_with_a_rejected_token_is_opened_with_a_new_one(
     gateway: LocalGateway, fake: FakeLive, metadata: FakeGoogleIdentity, identity: UpstreamIdentity
 ) -> None:
     with open_session(gateway) as session:
-        ask(session)
+        request_response(session)
     fake.rejected.add(metadata.issued[-1])
     with open_session(gateway) as session:
-        ask(session)
+        request_response(session)
     assert tokens_of(fake) == metadata.issued[-2:]
     assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD] * 2
 
@@ -94,7 +94,7 @@ def test_session_is_refused_once_when_the_identity_has_no_other_token(
 ) -> None:
     metadata.repeats = True
     with open_session(gateway) as session:
-        ask(session)
+        request_response(session)
     fake.rejected.add(metadata.issued[-1])
     with pytest.raises(Exception, match="HTTP (401|502|503)") as caught, open_session(gateway):
         pass
@@ -109,7 +109,7 @@ def test_later_connection_of_a_session_has_the_current_token(
         assert session.recv().type == "session.created"
         fake.rejected.add(metadata.issued[-1])
         forget_token(identity)
-        ask(session)
-        ask(session)
+        request_response(session)
+        request_response(session)
     assert tokens_of(fake) == metadata.issued[-2:]
     assert [row.cost_nusd for row in usage_of(gateway)] == [USAGE_NUSD] * 2

@@ -83,7 +83,7 @@ def test_a_provider_key_that_is_refused_is_followed_by_the_next(gateway, fake) -
     for _ in range(2):  # whichever comes first in turn
         with session(gateway) as connection:
             assert respond(connection).type == "response.done"
-    assert {one.headers["authorization"] for one in fake.sessions} == {"Bearer sk-second"}
+    assert {session.headers["authorization"] for session in fake.sessions} == {"Bearer sk-second"}
     costs = sorted(row.cost_nusd for row in usage_of(gateway))
     assert costs[-2:] == [USAGE_NUSD] * 2 and set(costs[:-2]) <= {0}
 
@@ -116,10 +116,10 @@ def test_credits_that_are_spent_stop_the_next_response(gateway, fake) -> None:
     ledger: LedgerBook = gateway.services.billing.ledger
     ledger.post(gateway.organization_id, "adjustment", left_nusd - CREDITS_NUSD, f"test:{gateway.organization_id}:left")
     with session(gateway) as connection:
-        told = respond(connection)
-        while told.type == "response.done":
-            told = respond(connection)
-        assert code_of(told) == "insufficient_credits" and closed_with(connection) == 1008
+        event = respond(connection)
+        while event.type == "response.done":
+            event = respond(connection)
+        assert code_of(event) == "insufficient_credits" and closed_with(connection) == 1008
     assert {row.mode for row in usage_of(gateway)} == {CREDITS}
     assert sum(row.cost_nusd for row in usage_of(gateway)) <= left_nusd
 
@@ -211,11 +211,11 @@ def test_a_provider_that_begins_responses_without_an_end_loses_its_session(gatew
     fake.answers = [Answer(beside=100)]
     with session(gateway) as connection:
         connection.response.create()
-        begun = []
+        responses = []
         while (event := connection.recv()).type != "error":
-            begun.append(event.type)
+            responses.append(event.type)
         assert event.error.code == "upstream_error" and closed_with(connection) == 1011
-    assert begun.count("response.created") < 20
+    assert responses.count("response.created") < 20
 
 
 def test_speech_is_not_retained_where_payloads_are(gateway, fake) -> None:
@@ -254,10 +254,10 @@ def narrow(share: Share, fake: FakeRealtime) -> LocalGateway:
 
 def test_the_cap_of_a_session_stops_its_next_response(narrow, fake) -> None:
     with session(narrow) as connection:
-        told = respond(connection)
-        while told.type == "response.done":
-            told = respond(connection)
-        assert code_of(told) == "session_spending_limit_reached" and closed_with(connection) == 1008
+        event = respond(connection)
+        while event.type == "response.done":
+            event = respond(connection)
+        assert code_of(event) == "session_spending_limit_reached" and closed_with(connection) == 1008
     assert sum(row.cost_nusd for row in usage_of(narrow)) <= 330_000_000
 
 
@@ -299,10 +299,10 @@ def test_the_sandbox_answers_in_sound_without_any_key(gateway) -> None:
         connection.input_audio_buffer.append(audio="AAAA" * 1600)
         connection.input_audio_buffer.commit()
         connection.response.create()
-        seen = []
-        while not seen or seen[-1].type != "response.done":
-            seen.append(connection.recv())
-    kinds = {event.type for event in seen}
+        events = []
+        while not events or events[-1].type != "response.done":
+            events.append(connection.recv())
+    kinds = {event.type for event in events}
     assert {"session.updated", "input_audio_buffer.committed", "response.output_audio.delta"} <= kinds
     (row,) = usage_of(gateway)
     assert row.cost_nusd > 0 and row.served == "sandbox-realtime"

@@ -63,7 +63,7 @@ def ended(talk: Conversation, ident: str, usage: Any = USAGE, **more: Any) -> No
     talk.send("response.done", response={"id": ident, "status": "completed", "output": [], "usage": usage} | more)
 
 
-def heard(talk: Conversation, item: str, usage: Any, text: str = "Hi.") -> None:
+def send_transcript(talk: Conversation, item: str, usage: Any, text: str = "Hi.") -> None:
     talk.send(HEARD, item_id=item, content_index=0, transcript=text, **({"usage": usage} if usage else {}))
 
 
@@ -79,7 +79,7 @@ def test_an_end_reported_twice_is_billed_once(gateway, fake) -> None:
         for _ in range(2):
             ended(talk, "resp_1")
         for _ in range(2):
-            heard(talk, "item_1", TOKENS)
+            send_transcript(talk, "item_1", TOKENS)
 
     fake.plays = [play]
     with session(gateway) as connection:
@@ -182,7 +182,7 @@ def test_content_that_only_the_provider_measures_is_reserved_as_the_whole_contex
     """A response reads at most its model's context (32,000 tokens, at 32 USD a million for sound)."""
 
     def play(talk: Conversation) -> None:
-        answer(talk, 1, spoken(31_900, 10))
+        answer(talk, 1, sound_usage(31_900, 10))
 
     fake.plays = [play]
     item = {"type": "message", "role": "user", "content": [part]}
@@ -213,7 +213,7 @@ def test_an_answer_that_is_longer_than_was_foreseen_is_reserved_as_it_comes(gate
             for _ in range(length):
                 about = {"response_id": f"resp_{number}", "item_id": "item", "output_index": 0, "content_index": 0}
                 talk.send("response.output_audio.delta", **about, delta=sound(20))
-            ended(talk, f"resp_{number}", spoken(10, 400 * length))
+            ended(talk, f"resp_{number}", sound_usage(10, 400 * length))
 
     fake.plays = [play]
     with session(gateway, model="gpt-realtime-2") as connection:
@@ -246,8 +246,10 @@ def test_a_response_requested_at_the_last_moment_is_awaited_and_billed(gateway, 
 
 def set_transcriber(connection: Any, model: str | None, **more: Any) -> None:
     """The session's model that transcribes, without waiting for the provider's word."""
-    wanted = None if model is None else {"model": model}
-    connection.session.update(session={"type": "realtime", "audio": {"input": {"transcription": wanted, **more}}})
+    transcription = None if model is None else {"model": model}
+    connection.session.update(
+        session={"type": "realtime", "audio": {"input": {"transcription": transcription, **more}}}
+    )
 
 
 def updated(talk: Conversation) -> None:
@@ -270,7 +272,7 @@ def test_an_update_that_the_provider_refuses_changes_no_price_of_a_transcript(ga
             refuse(talk)
             talk.hear("input_audio_buffer.commit")
             talk.send("input_audio_buffer.committed", item_id=f"item_{number}")
-            heard(talk, f"item_{number}", TOKENS)
+            send_transcript(talk, f"item_{number}", TOKENS)
 
     fake.plays = [play]
     with session(gateway) as connection:
@@ -292,7 +294,7 @@ def test_a_transcript_has_the_price_of_the_model_that_was_set_when_it_was_said(g
         updated(talk)
         talk.hear("input_audio_buffer.commit")
         talk.send("input_audio_buffer.committed", item_id="item_1")
-        heard(talk, "item_1", TOKENS)
+        send_transcript(talk, "item_1", TOKENS)
 
     fake.plays = [play]
     with session(gateway) as connection:
@@ -311,7 +313,7 @@ def test_a_transcript_without_usage_is_estimated_by_its_sound(gateway, fake) -> 
         updated(talk)
         talk.hear("input_audio_buffer.commit")
         talk.send("input_audio_buffer.committed", item_id="item_1")
-        heard(talk, "item_1", None)
+        send_transcript(talk, "item_1", None)
 
     fake.plays = [play]
     with session(gateway) as connection:
@@ -346,7 +348,7 @@ def transcript_left_behind(sound_s: float, tells: bool) -> Any:
         talk.hear("input_audio_buffer.commit")
         talk.send("input_audio_buffer.committed", item_id="item_1")
         if tells:
-            heard(talk, "item_1", {"type": "duration", "seconds": sound_s})
+            send_transcript(talk, "item_1", {"type": "duration", "seconds": sound_s})
 
     return play
 
@@ -380,10 +382,17 @@ def test_a_caller_who_leaves_right_after_the_commit_pays_for_the_transcript(gate
 # Reservations.
 
 
-def spoken(read: int, made: int) -> dict[str, Any]:
+def sound_usage(input_tokens: int, output_tokens: int) -> dict[str, Any]:
     """The usage of a response that read and made so many tokens of sound."""
-    details = {"input_token_details": {"audio_tokens": read}, "output_token_details": {"audio_tokens": made}}
-    return {"input_tokens": read, "output_tokens": made, "total_tokens": read + made} | details
+    details = {
+        "input_token_details": {"audio_tokens": input_tokens},
+        "output_token_details": {"audio_tokens": output_tokens},
+    }
+    return {
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
+        "total_tokens": input_tokens + output_tokens,
+    } | details
 
 
 def answer(talk: Conversation, number: int, usage: Any) -> None:
@@ -393,7 +402,7 @@ def answer(talk: Conversation, number: int, usage: Any) -> None:
 
 
 def test_text_after_sound_is_reserved_when_a_response_is_requested(gateway, fake) -> None:
-    fake.listens, fake.plays = True, [lambda talk: answer(talk, 1, spoken(31_000, 10))]
+    fake.listens, fake.plays = True, [lambda talk: answer(talk, 1, sound_usage(31_000, 10))]
     text = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x" * 60_000}]}
     with session(gateway) as connection:
         connection.input_audio_buffer.append(audio=sound(0.1))
@@ -406,10 +415,10 @@ def test_text_after_sound_is_reserved_when_a_response_is_requested(gateway, fake
 def test_a_raised_output_limit_raises_the_reservation(gateway, fake) -> None:
     def play(talk: Conversation) -> None:
         updated(talk)
-        answer(talk, 1, spoken(10, 10))
+        answer(talk, 1, sound_usage(10, 10))
         updated(talk)
-        answer(talk, 2, spoken(10, 4_000))
-        answer(talk, 3, spoken(10, 4_000))
+        answer(talk, 2, sound_usage(10, 4_000))
+        answer(talk, 3, sound_usage(10, 4_000))
 
     fake.plays = [play]
     with session(gateway) as connection:
@@ -426,7 +435,7 @@ def test_a_limit_of_a_response_goes_before_that_of_the_session(gateway, fake) ->
     def play(talk: Conversation) -> None:
         updated(talk)
         for number in (1, 2):
-            answer(talk, number, spoken(10, 3_000))
+            answer(talk, number, sound_usage(10, 3_000))
 
     fake.plays = [play]
     with session(gateway) as connection:
@@ -441,7 +450,7 @@ def test_a_limit_of_a_response_goes_before_that_of_the_session(gateway, fake) ->
 def test_a_limit_that_the_provider_refuses_lowers_nothing_that_is_reserved(gateway, fake) -> None:
     def play(talk: Conversation) -> None:
         refuse(talk)
-        answer(talk, 1, spoken(10, 4_000))
+        answer(talk, 1, sound_usage(10, 4_000))
 
     fake.plays = [play]
     with session(gateway) as connection:
@@ -455,12 +464,12 @@ def test_a_limit_that_the_provider_refuses_lowers_nothing_that_is_reserved(gatew
 def test_the_instructions_of_a_client_secret_are_reserved(gateway, fake) -> None:
     def play(talk: Conversation) -> None:
         updated(talk)
-        answer(talk, 1, spoken(12_000, 10))
+        answer(talk, 1, sound_usage(12_000, 10))
 
     fake.plays = [play]
     client = openai.OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
-    wanted = {"type": "realtime", "model": MODEL, "instructions": "x" * 60_000}
-    secret = client.realtime.client_secrets.create(session=wanted)
+    session = {"type": "realtime", "model": MODEL, "instructions": "x" * 60_000}
+    secret = client.realtime.client_secrets.create(session=session)
     page = openai.OpenAI(base_url=gateway.url, api_key=secret.value, max_retries=0)
     with page.realtime.connect(model=MODEL) as connection:
         connection.response.create()
@@ -473,7 +482,7 @@ def test_a_long_turn_of_sound_is_reserved_for_its_transcript(gateway, fake) -> N
         updated(talk)
         talk.hear("input_audio_buffer.commit")
         talk.send("input_audio_buffer.committed", item_id="item_1")
-        heard(talk, "item_1", {"type": "duration", "seconds": 300})
+        send_transcript(talk, "item_1", {"type": "duration", "seconds": 300})
 
     fake.plays = [play]
     with session(gateway) as connection:
@@ -516,7 +525,7 @@ def test_an_answer_that_outgrows_what_its_session_may_cost_is_ended_and_billed(s
             about = {"response_id": "resp_1", "item_id": "item", "output_index": 0, "content_index": 0}
             talk.send("response.output_audio.delta", **about, delta=sound(20))
         talk.hear("response.cancel")
-        ended(talk, "resp_1", spoken(10, 2_000), status="cancelled")
+        ended(talk, "resp_1", sound_usage(10, 2_000), status="cancelled")
 
     fake.plays = [play]
     with session(gateway) as connection:
@@ -534,7 +543,7 @@ def test_a_long_talk_reserves_what_the_provider_counted_and_not_what_its_sound_m
 ) -> None:
     cents = {"GATEWAY_REALTIME_SESSION_USD": "0.7"}
     gateway = share.gateway({"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": fake.url} | cents)
-    fake.plays = [lambda talk: [answer(talk, number, spoken(1_000 * number, 10)) for number in (1, 2, 3)]]
+    fake.plays = [lambda talk: [answer(talk, number, sound_usage(1_000 * number, 10)) for number in (1, 2, 3)]]
     with session(gateway) as connection:
         for _ in range(3):
             connection.input_audio_buffer.append(audio=sound(100))

@@ -46,15 +46,15 @@ def lines(gateway: LocalGateway) -> Callable[[], Lines]:
     return take
 
 
-def ask(client: OpenAI, **more: Any) -> Any:
-    wanted = {"model": MODEL, "messages": [{"role": "user", "content": "my private words"}], **more}
-    return client.chat.completions.create(**wanted)
+def send_chat(client: OpenAI, **more: Any) -> Any:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "my private words"}], **more}
+    return client.chat.completions.create(**body)
 
 
 def test_a_request_that_went_well_is_reported_whole(
     gateway: LocalGateway, client: OpenAI, lines: Callable[[], Lines]
 ) -> None:
-    ask(client, extra_headers={"x-request-id": "mine-1", "x-forwarded-for": "6.6.6.6, 203.0.113.9"})
+    send_chat(client, extra_headers={"x-request-id": "mine-1", "x-forwarded-for": "6.6.6.6, 203.0.113.9"})
     (line,) = lines()
     caller = gateway.services.accounts.authentication.caller(gateway.key)
     assert line["operation"] == "POST /v1/chat/completions" and line["status"] == 200 and line["label"] == "mine-1"
@@ -67,7 +67,7 @@ def test_a_request_that_went_well_is_reported_whole(
 
 
 def test_a_stream_is_reported_once_when_it_is_over(client: OpenAI, lines: Callable[[], Lines]) -> None:
-    stream = ask(client, stream=True)
+    stream = send_chat(client, stream=True)
     next(iter(stream))
     for _ in stream:
         pass
@@ -79,9 +79,9 @@ def test_refusals_before_any_attempt_are_reported_with_reason_and_remedy(
     gateway: LocalGateway, client: OpenAI, lines: Callable[[], Lines]
 ) -> None:
     with pytest.raises(APIStatusError):
-        ask(client.with_options(api_key="llmgtwy_nobody_knows_this_one"))
+        send_chat(client.with_options(api_key="llmgtwy_nobody_knows_this_one"))
     with pytest.raises(APIStatusError):
-        ask(client, model="no-such-model")
+        send_chat(client, model="no-such-model")
     with pytest.raises(urllib.error.HTTPError):
         urllib.request.urlopen(gateway.address + "/nowhere")
     unknown, model, path = lines()
@@ -94,7 +94,7 @@ def test_refusals_before_any_attempt_are_reported_with_reason_and_remedy(
 def test_a_failure_names_every_attempt(upstream: FakeOpenAI, client: OpenAI, lines: Callable[[], Lines]) -> None:
     upstream.script(Answer(status=401))
     with pytest.raises(APIStatusError):
-        ask(client)
+        send_chat(client)
     (line,) = lines()
     assert line["code"] == "all_providers_failed" and "credential" in line["remedy"]
     assert (line["tried"][0]["provider"], line["tried"][0]["status"]) == ("openai", 401)
@@ -104,7 +104,7 @@ def test_an_answer_that_is_given_again_is_reported_too(
     gateway: LocalGateway, client: OpenAI, lines: Callable[[], Lines]
 ) -> None:
     for _ in range(2):
-        ask(client, extra_headers={"idempotency-key": "once"})
+        send_chat(client, extra_headers={"idempotency-key": "once"})
     first, again = lines()
     assert "replayed" not in first and again["replayed"] is True and "cost_usd" not in again
 
@@ -112,10 +112,10 @@ def test_an_answer_that_is_given_again_is_reported_too(
 def test_neither_secrets_nor_messages_are_in_a_line(
     gateway: LocalGateway, upstream: FakeOpenAI, client: OpenAI, lines: Callable[[], Lines]
 ) -> None:
-    ask(client)
+    send_chat(client)
     upstream.script(*[Answer(status=500)] * 3)
     with pytest.raises(APIStatusError):
-        ask(client)
+        send_chat(client)
     text = json.dumps(lines())
     for secret in (gateway.key, "sk-upstream-secret", "my private words"):
         assert secret not in text
@@ -132,7 +132,7 @@ def test_the_readable_form_quotes_what_a_caller_chose(gateway: LocalGateway, cli
     writer = RequestLines("text", written.append)
     gateway.services.telemetry.requests.observe(writer)
     with pytest.raises(APIStatusError):
-        ask(client, model="a\nb key=stolen")
+        send_chat(client, model="a\nb key=stolen")
     writer.flush()
     (line,) = "".join(written).splitlines()
     assert ' model="a\\nb key=stolen" ' in line and line.count(" key=key_") == 1

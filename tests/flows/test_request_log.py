@@ -53,9 +53,9 @@ def gateway(module_gateway: LocalGateway) -> LocalGateway:
     return module_gateway
 
 
-def send(gateway: LocalGateway, path: str, words: str, label: str, **more: Any) -> httpx.Response:
+def send(gateway: LocalGateway, path: str, text: str, label: str, **more: Any) -> httpx.Response:
     own = {"Authorization": f"Bearer {gateway.key}", "x-request-id": label} | JSON | more.pop("headers", {})
-    body = {"model": "mint/coin"} | BODIES[path](words) | more
+    body = {"model": "mint/coin"} | BODIES[path](text) | more
     headers = own | say_in_headers(path, body)
     body = with_model(path, body, body["model"]) if "model" in more else body
     with httpx.Client(timeout=20) as client:
@@ -78,7 +78,7 @@ def test_a_paid_request_is_in_the_log_with_what_its_caller_said(gateway: LocalGa
     assert send(gateway, path, "Hello", label, headers={"X-LLMGateway-Team": "search"}).status_code == 200
     found = look_up(gateway, label)
     assert found["log"]["metadata"] == {"team": "search"} and found["log"]["status"] == 200
-    assert [one["provider"] for one in found["attempts"]] == [found["log"]["provider"]]
+    assert [attempt["provider"] for attempt in found["attempts"]] == [found["log"]["provider"]]
     assert found["log"]["cost"] == found["attempts"][0]["cost"] and found["routing"]["selectionReason"]
 
 
@@ -145,12 +145,14 @@ def test_a_request_that_failed_everywhere_shows_the_error_of_its_caller(settings
         answer = send(gateway, CHAT, "Hello", "failed")
         found = look_up(gateway, "failed")
     assert (found["log"]["status"], found["log"]["error"]) == (answer.status_code, answer.json()["error"]["code"])
-    assert found["attempts"] and all(one["error"] for one in found["attempts"]) and found["log"]["served"] is None
+    assert (
+        found["attempts"] and all(attempt["error"] for attempt in found["attempts"]) and found["log"]["served"] is None
+    )
 
 
 def test_a_request_that_got_an_earlier_answer_again_is_in_the_log_too(gateway: LocalGateway) -> None:
     answers = [send(gateway, CHAT, "Hello", label, headers={"Idempotency-Key": "k"}) for label in ("made", "again")]
     assert answers[1].headers["idempotent-replayed"] == "true"
-    made, again = look_up(gateway, "made"), look_up(gateway, "again")
-    assert len(made["attempts"]) == 1 and again["attempts"] == [] and again["log"]["status"] == 200
+    original, again = look_up(gateway, "made"), look_up(gateway, "again")
+    assert len(original["attempts"]) == 1 and again["attempts"] == [] and again["log"]["status"] == 200
     assert (again["log"]["cost"], again["log"]["model"], again["log"]["error"]) == ("0", "mint/coin", None)

@@ -74,10 +74,10 @@ def test_parallel_tool_calls_stream_in_fragments_and_go_round(client: OpenAI, up
     with client.responses.stream(model=MODEL, input="Hello", tools=[WEATHER]) as stream:
         stream.until_done()
         first = stream.get_final_response()
-    asked = [json.loads(item.arguments)["city"] for item in first.output]
+    cities = [json.loads(item.arguments)["city"] for item in first.output]
     outputs = [{"type": "function_call_output", "call_id": item.call_id, "output": "rain"} for item in first.output]
     second = client.responses.create(model=MODEL, input=outputs, tools=[WEATHER], previous_response_id=first.id)
-    assert (asked, second.output_text) == (["Oslo", "Rome"], "It rains.")
+    assert (cities, second.output_text) == (["Oslo", "Rome"], "It rains.")
     assert [message["role"] for message in upstream.calls[1].body["messages"]] == ["user", "assistant", "tool", "tool"]
 
 
@@ -110,32 +110,32 @@ def test_a_chain_outlives_the_deletion_of_an_earlier_link(client: OpenAI, upstre
 
 
 def test_a_stored_response_is_retrieved_listed_and_deleted(client: OpenAI) -> None:
-    made = client.responses.create(model=MODEL, input="Hello")
-    assert client.responses.retrieve(made.id).to_dict() == made.to_dict()
-    (item,) = client.responses.input_items.list(made.id).data
+    response = client.responses.create(model=MODEL, input="Hello")
+    assert client.responses.retrieve(response.id).to_dict() == response.to_dict()
+    (item,) = client.responses.input_items.list(response.id).data
     assert (item.role, item.content[0].text) == ("user", "Hello")
-    client.responses.delete(made.id)
+    client.responses.delete(response.id)
     with pytest.raises(openai.NotFoundError):
-        client.responses.retrieve(made.id)
+        client.responses.retrieve(response.id)
 
 
 def test_input_items_come_in_pages(client: OpenAI) -> None:
-    made = client.responses.create(model=MODEL, input=[{"role": "user", "content": str(n)} for n in range(5)])
-    listed = client.responses.input_items.list(made.id, limit=2, order="asc")
+    response = client.responses.create(model=MODEL, input=[{"role": "user", "content": str(n)} for n in range(5)])
+    listed = client.responses.input_items.list(response.id, limit=2, order="asc")
     assert [item.content[0].text for item in listed] == ["0", "1", "2", "3", "4"]
-    assert client.responses.input_items.list(made.id, limit=2).data[0].content[0].text == "4"
+    assert client.responses.input_items.list(response.id, limit=2).data[0].content[0].text == "4"
 
 
 def test_nothing_is_stored_when_the_caller_says_so(client: OpenAI) -> None:
-    made = client.responses.create(model=MODEL, input="Hello", store=False)
+    response = client.responses.create(model=MODEL, input="Hello", store=False)
     with pytest.raises(openai.NotFoundError) as caught:
-        client.responses.create(model=MODEL, input="More", previous_response_id=made.id)
+        client.responses.create(model=MODEL, input="More", previous_response_id=response.id)
     assert caught.value.code == "previous_response_not_found"
 
 
 def test_a_reference_to_a_stored_item_stands_for_it(client: OpenAI, upstream: FakeOpenAI) -> None:
-    made = client.responses.create(model=MODEL, input="Hello")
-    items = [{"type": "item_reference", "id": made.output[0].id}, {"role": "user", "content": "More"}]
+    response = client.responses.create(model=MODEL, input="Hello")
+    items = [{"type": "item_reference", "id": response.output[0].id}, {"role": "user", "content": "More"}]
     client.responses.create(model=MODEL, input=items)
     assert [message["content"] for message in upstream.calls[1].body["messages"]] == ["Hello.", "More"]
 
@@ -149,31 +149,31 @@ def stranger(gateway: LocalGateway) -> Iterator[OpenAI]:
         services.store.database, services.store.control, mine.organization_id, name="Other", actor=OPERATOR
     )
     draft = keys.Draft(project.id, mine.member_id, "other")
-    made = keys.create(
+    key = keys.create(
         services.store.database, services.store.control, services.store.secrets.hash_keys, draft, actor=OPERATOR
     )
-    yield OpenAI(base_url=gateway.url, api_key=made.token, max_retries=0)
+    yield OpenAI(base_url=gateway.url, api_key=key.token, max_retries=0)
 
 
 def test_another_project_never_sees_a_stored_response(client: OpenAI, stranger: OpenAI) -> None:
-    made = client.responses.create(model=MODEL, input="Hello")
+    response = client.responses.create(model=MODEL, input="Hello")
     tries: list[Callable] = [
-        lambda: stranger.responses.retrieve(made.id),
-        lambda: stranger.responses.delete(made.id),
-        lambda: stranger.responses.input_items.list(made.id),
-        lambda: stranger.responses.create(model=MODEL, input="x", previous_response_id=made.id),
-        lambda: stranger.responses.create(model=MODEL, input=[{"type": "item_reference", "id": made.output[0].id}]),
+        lambda: stranger.responses.retrieve(response.id),
+        lambda: stranger.responses.delete(response.id),
+        lambda: stranger.responses.input_items.list(response.id),
+        lambda: stranger.responses.create(model=MODEL, input="x", previous_response_id=response.id),
+        lambda: stranger.responses.create(model=MODEL, input=[{"type": "item_reference", "id": response.output[0].id}]),
     ]
-    for one in tries:
+    for attempt in tries:
         with pytest.raises(openai.NotFoundError):
-            one()
-    assert client.responses.retrieve(made.id).id == made.id
+            attempt()
+    assert client.responses.retrieve(response.id).id == response.id
 
 
 def test_a_compacted_conversation_goes_on(client: OpenAI, upstream: FakeOpenAI) -> None:
     upstream.script(Answer("Long."), Answer("The user greeted."), Answer("On we go."))
-    made = client.responses.create(model=MODEL, input="Hello")
-    compacted = client.responses.compact(model=MODEL, previous_response_id=made.id)
+    response = client.responses.create(model=MODEL, input="Hello")
+    compacted = client.responses.compact(model=MODEL, previous_response_id=response.id)
     assert (compacted.object, compacted.usage.input_tokens > 0) == ("response.compaction", True)
     assert [item.type for item in compacted.output] == ["message", "compaction"]
     following = [*compacted.output, {"role": "user", "content": "Go on"}]

@@ -86,18 +86,18 @@ def test_chat_completions_stay_where_they_are(sdk: OpenAI, vendor: FakeVendor) -
 @pytest.mark.parametrize("stream", [False, True])
 def test_chat_searches_the_web_and_cites(sdk: OpenAI, gateway: LocalGateway, vendor: FakeVendor, stream: bool) -> None:
     vendor.responses.script(Answer(*FOUND, prompt=1000, completion=100))
-    asked = {"model": MODEL, "messages": HELLO, "tools": [{"type": "web_search"}]}
+    request = {"model": MODEL, "messages": HELLO, "tools": [{"type": "web_search"}]}
     if stream:
-        chunks = list(sdk.chat.completions.create(**asked, stream=True))
+        chunks = list(sdk.chat.completions.create(**request, stream=True))
         deltas = [choice.delta.to_dict() for chunk in chunks for choice in chunk.choices]
         notes = [note for delta in deltas for note in delta.get("annotations", ())]
         text = "".join(delta.get("content") or "" for delta in deltas)
-        told = chunks[-1]
+        final = chunks[-1]
     else:
-        told = sdk.chat.completions.create(**asked)
-        text, notes = told.choices[0].message.content, [n.to_dict() for n in told.choices[0].message.annotations]
+        final = sdk.chat.completions.create(**request)
+        text, notes = final.choices[0].message.content, [n.to_dict() for n in final.choices[0].message.annotations]
     assert text == "It rains." and [note["url_citation"]["url"] for note in notes] == [PAGE]
-    (row,) = find(gateway.services.store.database, told.metadata["log_id"])
+    (row,) = find(gateway.services.store.database, final.metadata["log_id"])
     # 1000 tokens in at $0.25 and 100 out at $2 a million, and one search at $10 a thousand
     assert (row.input, row.output, row.cost_nusd) == (1000, 100, 250_000 + 200_000 + 10_000_000)
 
@@ -108,27 +108,27 @@ def test_messages_search_the_web_and_cite(
 ) -> None:
     vendor.responses.script(Answer(*FOUND))
     tools = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 2}]
-    asked = {"model": MODEL, "max_tokens": 100, "messages": HELLO, "tools": tools}
+    request = {"model": MODEL, "max_tokens": 100, "messages": HELLO, "tools": tools}
     if stream:
-        with claude.messages.stream(**asked) as events:
+        with claude.messages.stream(**request) as events:
             message = events.get_final_message()
     else:
-        message = claude.messages.create(**asked)
+        message = claude.messages.create(**request)
     (text,) = [block for block in message.content if block.type == "text"]
-    assert text.text == "It rains." and [one.url for one in text.citations] == [PAGE]
+    assert text.text == "It rains." and [citation.url for citation in text.citations] == [PAGE]
     assert message.stop_reason == "end_turn" and message.usage.server_tool_use.web_search_requests == 1
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_responses_search_the_web_and_cite(sdk: OpenAI, vendor: FakeVendor, stream: bool) -> None:
     vendor.responses.script(Answer(*FOUND))
-    asked = {"model": MODEL, "input": "Hello", "tools": [{"type": "web_search"}]}
+    request = {"model": MODEL, "input": "Hello", "tools": [{"type": "web_search"}]}
     if stream:
-        made = list(sdk.responses.create(**asked, stream=True))[-1].response
+        response = list(sdk.responses.create(**request, stream=True))[-1].response
     else:
-        made = sdk.responses.create(**asked)
-    assert [item.type for item in made.output] == ["web_search_call", "message"]
-    assert [note.url for note in made.output[1].content[0].annotations] == [PAGE]
+        response = sdk.responses.create(**request)
+    assert [item.type for item in response.output] == ["web_search_call", "message"]
+    assert [note.url for note in response.output[1].content[0].annotations] == [PAGE]
 
 
 def test_reasoning_goes_on_between_turns_through_our_own_store(sdk: OpenAI, vendor: FakeVendor) -> None:
@@ -145,16 +145,16 @@ def test_reasoning_goes_on_between_turns_through_our_own_store(sdk: OpenAI, vend
 
 def test_thinking_of_messages_goes_on_in_a_tool_loop(claude: anthropic.Anthropic, vendor: FakeVendor) -> None:
     vendor.responses.script(Answer(thought("Hm."), call("run", "{}")), Answer(said("Done.")))
-    asked = {
+    request = {
         "model": MODEL,
         "max_tokens": 4000,
         "thinking": {"type": "enabled", "budget_tokens": 1024},
         "tools": [{"name": "run", "input_schema": FUNCTION["parameters"]}],
     }
-    first = claude.messages.create(messages=HELLO, **asked)
+    first = claude.messages.create(messages=HELLO, **request)
     result = {"type": "tool_result", "tool_use_id": first.content[-1].id, "content": "ok"}
     turns = [*HELLO, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
-    second = claude.messages.create(messages=turns, **asked)
+    second = claude.messages.create(messages=turns, **request)
     assert second.content[-1].text == "Done."
     sent = vendor.responses.calls[1].body["input"]
     assert [item["type"] for item in sent] == ["message", "reasoning", "function_call", "function_call_output"]
@@ -163,11 +163,11 @@ def test_thinking_of_messages_goes_on_in_a_tool_loop(claude: anthropic.Anthropic
 
 def test_tools_and_reasoning_of_models_that_join_them_there_alone(sdk: OpenAI, vendor: FakeVendor) -> None:
     vendor.responses.script(Answer(call("run", '{"a": 1}')))
-    asked = {"model": "openai/gpt-5.4", "messages": HELLO, "tools": [NESTED]}
-    made = sdk.chat.completions.create(**asked, reasoning_effort="high")
-    assert made.choices[0].message.tool_calls[0].function.arguments == '{"a": 1}'
+    request = {"model": "openai/gpt-5.4", "messages": HELLO, "tools": [NESTED]}
+    completion = sdk.chat.completions.create(**request, reasoning_effort="high")
+    assert completion.choices[0].message.tool_calls[0].function.arguments == '{"a": 1}'
     assert vendor.responses.calls[0].body["reasoning"] == {"effort": "high"}
-    sdk.chat.completions.create(**asked, reasoning_effort="none")
+    sdk.chat.completions.create(**request, reasoning_effort="none")
     sdk.chat.completions.create(model="openai/gpt-5.4", messages=HELLO, reasoning_effort="high")
     assert len(vendor.chat.calls) == 2 and len(vendor.responses.calls) == 1
 
@@ -182,11 +182,11 @@ def test_a_server_without_the_api_answers_over_chat_completions(
             sdk = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
             for _ in range(2):
                 if stream:
-                    made = list(sdk.responses.create(model=MODEL, input="Hello", stream=True))[-1].response
+                    response = list(sdk.responses.create(model=MODEL, input="Hello", stream=True))[-1].response
                 else:
-                    made = sdk.responses.create(model=MODEL, input="Hello")
-                assert made.output_text == "Hello."
-        paths = [one.path for one in server.calls]
+                    response = sdk.responses.create(model=MODEL, input="Hello")
+                assert response.output_text == "Hello."
+        paths = [call.path for call in server.calls]
     assert paths == ["/v1/responses", "/v1/chat/completions", "/v1/chat/completions"]
 
 
@@ -194,22 +194,22 @@ def test_a_server_without_the_api_answers_over_chat_completions(
 def test_failover_to_a_provider_with_chat_completions_alone(
     settings: Callable[..., Settings], vendor: FakeVendor, stream: bool
 ) -> None:
-    with FakeOpenAI() as other:
+    with FakeOpenAI() as chat_only:
         environment = {
             "LLM_OPENAI_API_KEY": "sk-upstream",
             "LLM_OPENAI_BASE_URL": vendor.url,
             "LLM_NANOGPT_API_KEY": "sk-other",
-            "LLM_NANOGPT_BASE_URL": other.url,
+            "LLM_NANOGPT_BASE_URL": chat_only.url,
         }
         vendor.responses.script(*[Answer(status=500)] * 3)
-        other.script(chat.Answer("From the other."))
+        chat_only.script(chat.Answer("From the other."))
         with local_gateway(settings, **environment) as gateway:
             sdk = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
             if stream:
-                made = list(sdk.responses.create(model="gpt-5-mini", input="Hello", stream=True))[-1].response
+                response = list(sdk.responses.create(model="gpt-5-mini", input="Hello", stream=True))[-1].response
             else:
-                made = sdk.responses.create(model="gpt-5-mini", input="Hello")
-    assert made.output_text == "From the other."
+                response = sdk.responses.create(model="gpt-5-mini", input="Hello")
+    assert response.output_text == "From the other."
 
 
 def test_background_answers_are_refused_in_words(sdk: OpenAI, vendor: FakeVendor) -> None:
@@ -241,13 +241,13 @@ def test_a_relayed_answer_keeps_fields_of_its_vendor(sdk: OpenAI, vendor: FakeVe
     whole = sdk.responses.create(model=MODEL, input="Hello", tools=TOOLS, top_p=0.5)
     vendor.responses.script(Answer(*WHOLE, members=own))
     streamed = list(sdk.responses.create(model=MODEL, input="Hello", tools=TOOLS, top_p=0.5, stream=True))
-    for made in (whole, streamed[-1].response):
-        Response.model_validate(made.to_dict(), strict=True)
-        assert made.tool_usage.to_dict() == own["tool_usage"]
-        assert (made.temperature, made.top_p) == (1.0, 0.5), (
+    for response in (whole, streamed[-1].response):
+        Response.model_validate(response.to_dict(), strict=True)
+        assert response.tool_usage.to_dict() == own["tool_usage"]
+        assert (response.temperature, response.top_p) == (1.0, 0.5), (
             "what the caller asked for stands, what they left open is told"
         )
-        found = {item.type: item.to_dict() for item in made.output}
+        found = {item.type: item.to_dict() for item in response.output}
         assert found["image_generation_call"]["result"] == "aW1hZ2U="
         assert found["file_search_call"]["results"][0]["file_id"] == "file_1"
         assert found["code_interpreter_call"]["outputs"] == [{"type": "logs", "logs": "4"}]
@@ -260,10 +260,10 @@ def test_every_relayed_event_is_the_vendors_under_our_ids(sdk: OpenAI, vendor: F
     events = list(sdk.responses.create(model=MODEL, input="Hello", tools=TOOLS, stream=True))
     final = events[-1].response
     known = {item.id for item in final.output}
-    shown = [event.to_dict() for event in events]
-    assert {event["item_id"] for event in shown if "item_id" in event} <= known
-    assert {event["item"]["id"] for event in shown if "item" in event} == known
-    assert [event["sequence_number"] for event in shown] == list(range(len(shown)))
+    event_bodies = [event.to_dict() for event in events]
+    assert {event["item_id"] for event in event_bodies if "item_id" in event} <= known
+    assert {event["item"]["id"] for event in event_bodies if "item" in event} == known
+    assert [event["sequence_number"] for event in event_bodies] == list(range(len(event_bodies)))
 
 
 def test_items_of_the_vendors_tools_go_back_to_it_in_the_next_turn(sdk: OpenAI, vendor: FakeVendor) -> None:
@@ -287,8 +287,8 @@ def test_an_unknown_end_reason_is_passed_on(sdk: OpenAI, vendor: FakeVendor) -> 
     vendor.responses.script(*[Answer(said("x"), incomplete="max_messages")] * 2)
     whole = sdk.responses.create(model=MODEL, input="Hello")
     *_, last = sdk.responses.create(model=MODEL, input="Hello", stream=True)
-    for made in (whole, last.response):
-        assert (made.status, made.incomplete_details.reason) == ("incomplete", "max_messages")
+    for response in (whole, last.response):
+        assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_messages")
 
 
 def test_a_parsed_answer_is_relayed(sdk: OpenAI, vendor: FakeVendor) -> None:
@@ -302,8 +302,8 @@ def test_a_parsed_answer_is_relayed(sdk: OpenAI, vendor: FakeVendor) -> None:
 
 def test_a_search_costs_the_same_relayed(sdk: OpenAI, gateway: LocalGateway, vendor: FakeVendor) -> None:
     vendor.responses.script(Answer(searched("a"), *FOUND, prompt=1000, completion=100))
-    made = sdk.responses.create(model=MODEL, input="Hello", tools=[{"type": "web_search"}])
-    (row,) = find(gateway.services.store.database, made.llmgateway["log_id"])
+    response = sdk.responses.create(model=MODEL, input="Hello", tools=[{"type": "web_search"}])
+    (row,) = find(gateway.services.store.database, response.llmgateway["log_id"])
     assert row.cost_nusd == 250_000 + 200_000 + 2 * 10_000_000
 
 
@@ -311,8 +311,8 @@ def test_a_document_by_address_reaches_the_api_that_takes_addresses(
     claude: anthropic.Anthropic, vendor: FakeVendor
 ) -> None:
     paper = {"type": "document", "source": {"type": "url", "url": "https://papers.example/a.pdf"}}
-    asked = [{"role": "user", "content": [paper, {"type": "text", "text": "Sum up."}]}]
-    message = claude.messages.create(model="openai/gpt-5.6-luna", max_tokens=100, messages=asked)
+    messages = [{"role": "user", "content": [paper, {"type": "text", "text": "Sum up."}]}]
+    message = claude.messages.create(model="openai/gpt-5.6-luna", max_tokens=100, messages=messages)
     assert message.content[0].text == "Hello."
     (sent,) = vendor.responses.calls
     assert sent.body["input"][0]["content"][0] == {"type": "input_file", "file_url": "https://papers.example/a.pdf"}
@@ -333,16 +333,16 @@ def grok(settings: Callable[..., Settings], vendor: FakeVendor) -> Iterator[Open
 
 def test_another_vendor_with_the_api_is_relayed_to(grok: OpenAI, vendor: FakeVendor) -> None:
     vendor.responses.script(Answer(*FOUND))
-    made = grok.responses.create(model="xai/grok-4.5", input="Hello", tools=[{"type": "web_search"}, FUNCTION])
-    assert made.output_text == "It rains." and made.output[1].content[0].annotations[0].url == PAGE
+    response = grok.responses.create(model="xai/grok-4.5", input="Hello", tools=[{"type": "web_search"}, FUNCTION])
+    assert response.output_text == "It rains." and response.output[1].content[0].annotations[0].url == PAGE
     found = grok.chat.completions.create(model="xai/grok-4.5", messages=HELLO, tools=[{"type": "web_search"}])
     assert found.choices[0].message.content == "Hello." and len(vendor.responses.calls) == 2
 
 
 def test_tools_that_another_vendors_api_does_not_know_are_rewritten(grok: OpenAI, vendor: FakeVendor) -> None:
     nested = {"type": "namespace", "name": "files", "description": "Files.", "tools": [FUNCTION]}
-    made = grok.responses.create(model="xai/grok-4.5", input="Hello", tools=[nested])
-    assert made.output_text == "Hello." and not vendor.responses.calls
+    response = grok.responses.create(model="xai/grok-4.5", input="Hello", tools=[nested])
+    assert response.output_text == "Hello." and not vendor.responses.calls
     grok.responses.create(model="xai/grok-4.5", input="Hello", tools=[nested, {"type": "web_search"}])
     assert [tool.get("name") for tool in vendor.responses.calls[0].body["tools"]] == ["files__run", None]
 
@@ -354,19 +354,19 @@ def test_thinking_is_answered_by_a_server_without_the_api(settings: Callable[...
         environment = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": server.url}
         with local_gateway(settings, **environment) as gateway:
             client = anthropic.Anthropic(base_url=gateway.address, api_key=gateway.key, max_retries=0)
-            asked = {"model": MODEL, "max_tokens": 4000, "messages": HELLO, "thinking": thinking}
+            request = {"model": MODEL, "max_tokens": 4000, "messages": HELLO, "thinking": thinking}
             if stream:
-                with client.messages.stream(**asked) as events:
+                with client.messages.stream(**request) as events:
                     message = events.get_final_message()
             else:
-                message = client.messages.create(**asked)
+                message = client.messages.create(**request)
     assert message.content[-1].text == "Hello."
 
 
 def test_an_effort_that_the_gateway_changes_leaves_a_response_where_it_belongs(sdk: OpenAI, vendor: FakeVendor) -> None:
     vendor.responses.script(Answer(thought("Hm."), said("Yes.")))
-    made = sdk.responses.create(model="auto", input="Hello", include=["reasoning.encrypted_content"])
-    assert made.output_text == "Yes." and made.output[0].encrypted_content
+    response = sdk.responses.create(model="auto", input="Hello", include=["reasoning.encrypted_content"])
+    assert response.output_text == "Yes." and response.output[0].encrypted_content
     assert vendor.responses.calls[0].body["reasoning"]["effort"] in ("minimal", "low")
 
 
@@ -377,11 +377,11 @@ def test_offered_tools_are_left_out_by_a_server_without_the_api(settings: Callab
         with local_gateway(settings, **environment) as gateway:
             sdk = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
             for _ in range(2):
-                made = sdk.responses.create(model=MODEL, input="Hello", tools=offered)
-                assert made.output_text == "Hello."
-                told = " ".join(made.llmgateway["warnings"])
-                assert "web_search was left out" in told and "local_shell was left out" in told
-        assert [one.path for one in server.calls].count("/v1/responses") == 1
+                response = sdk.responses.create(model=MODEL, input="Hello", tools=offered)
+                assert response.output_text == "Hello."
+                warnings = " ".join(response.llmgateway["warnings"])
+                assert "web_search was left out" in warnings and "local_shell was left out" in warnings
+        assert [call.path for call in server.calls].count("/v1/responses") == 1
 
 
 def test_a_tool_of_free_text_reaches_no_vendor_that_lacks_it(grok: OpenAI, vendor: FakeVendor) -> None:

@@ -44,7 +44,7 @@ def sdk(gateway: LocalGateway) -> OpenAI:
     return OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
 
 
-def ask(sdk: OpenAI, streamed: bool, **fields) -> Response:
+def create_response(sdk: OpenAI, streamed: bool, **fields) -> Response:
     fields = {"tools": [TOOL], "reasoning": {"effort": "low"}} | fields
     if not streamed:
         return sdk.responses.create(**fields)
@@ -54,15 +54,15 @@ def ask(sdk: OpenAI, streamed: bool, **fields) -> Response:
 
 def go_on(sdk: OpenAI, model: str, streamed: bool, stored: bool) -> Response:
     """Two turns: a tool call, then its output; by the stored response, or by items sent back."""
-    first = ask(sdk, streamed, model=model, input="Go", store=stored, include=[] if stored else ENCRYPTED)
+    first = create_response(sdk, streamed, model=model, input="Go", store=stored, include=[] if stored else ENCRYPTED)
     call = next(item for item in first.output if item.type == "function_call")
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}
     if stored:
         assert all(not getattr(item, "encrypted_content", None) for item in first.output)
-        return ask(sdk, streamed, model=model, input=[output], previous_response_id=first.id)
+        return create_response(sdk, streamed, model=model, input=[output], previous_response_id=first.id)
     sent_back = [item.to_dict(exclude_unset=True) for item in first.output]
     items = [{"role": "user", "content": "Go"}, *sent_back, output]
-    return ask(sdk, streamed, model=model, input=items, store=False)
+    return create_response(sdk, streamed, model=model, input=items, store=False)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -93,9 +93,12 @@ def test_a_conversation_changes_vendors_in_mid_course(
     sdk: OpenAI, claude: anthropic.FakeAnthropic, gemini: google.FakeGoogle
 ) -> None:
     claude.script(anthropic.Answer(thinking="I must look.", tools=(("weather", '{"city": "Oslo"}'),)))
-    first = ask(sdk, True, model=CLAUDE, input="Go")
+    first = create_response(sdk, True, model=CLAUDE, input="Go")
     output = {"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "rain"}
     gemini.script(google.Answer("Rain."))
-    second = ask(sdk, True, model=GEMINI, input=[output], previous_response_id=first.id)
+    second = create_response(sdk, True, model=GEMINI, input=[output], previous_response_id=first.id)
     assert second.output_text == "Rain."
-    assert ask(sdk, False, model=CLAUDE, input="Thanks", previous_response_id=second.id).output_text == "Hello."
+    assert (
+        create_response(sdk, False, model=CLAUDE, input="Thanks", previous_response_id=second.id).output_text
+        == "Hello."
+    )

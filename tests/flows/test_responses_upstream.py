@@ -43,17 +43,17 @@ def test_a_whole_answer_is_relayed_under_our_names(sdk: OpenAI, relaying: LocalG
     assert (row.input, row.cache_read, row.output, row.reasoning) == (600, 400, 500, 100)
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_stream_is_relayed_and_the_sdk_rebuilds_it(sdk: OpenAI, service: FakeResponses, asked: bool) -> None:
+@pytest.mark.parametrize("include_usage", [True, False])
+def test_a_stream_is_relayed_and_the_sdk_rebuilds_it(sdk: OpenAI, service: FakeResponses, include_usage: bool) -> None:
     """The output has reasoning only if the request wants it; without reasoning all other items move up."""
-    wish = {"reasoning": {"effort": "low"}} if asked else {}
+    wish = {"reasoning": {"effort": "low"}} if include_usage else {}
     calls = (call("run", '{"a": 1}'), call("run", '{"b": 2}'), custom_call("patch", "*** Begin"))
     service.script(Answer(thought("Hm."), searched("x"), said("Hello.", sources=("https://a.org",)), *calls, piece=1))
     with sdk.responses.stream(model=MODEL, input="Hello", tools=[TOOL], **wish) as stream:
         events = list(stream)
         final = stream.get_final_response()
     assert [event.sequence_number for event in events] == list(range(len(events)))
-    first = ["reasoning"] if asked else []
+    first = ["reasoning"] if include_usage else []
     assert [item.type for item in final.output[:-3]] == [*first, "web_search_call", "message"]
     assert [item.arguments for item in final.output[-3:-1]] == ['{"a": 1}', '{"b": 2}']
 
@@ -101,11 +101,11 @@ def test_chat_callers_reach_models_that_speak_responses_only(sdk: OpenAI, servic
 def test_every_good_end_comes_through(sdk, relaying, service, answer, status, reason, streamed) -> None:
     service.script(answer)
     if streamed:
-        made = list(sdk.responses.create(model=MODEL, input="x", stream=True))[-1].response
+        response = list(sdk.responses.create(model=MODEL, input="x", stream=True))[-1].response
     else:
-        made = sdk.responses.create(model=MODEL, input="x")
-    assert (made.status, made.incomplete_details and made.incomplete_details.reason) == (status, reason)
-    (row,) = find(relaying.services.store.database, made.llmgateway["log_id"])
+        response = sdk.responses.create(model=MODEL, input="x")
+    assert (response.status, response.incomplete_details and response.incomplete_details.reason) == (status, reason)
+    (row,) = find(relaying.services.store.database, response.llmgateway["log_id"])
     assert row.output == 5
 
 

@@ -87,10 +87,10 @@ def select(gateway: LocalGateway, sql: str, *values: bytes) -> list[tuple]:
     return database.read(lambda: [tuple(row) for row in database.execute(sql, values).fetchall()])
 
 
-def send(gateway: LocalGateway, words: str = "Hello", path: str = CHAT, **more: Any) -> httpx.Response:
+def send(gateway: LocalGateway, text: str = "Hello", path: str = CHAT, **more: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {gateway.key}", **more.pop("headers", {})}
     with httpx.Client(timeout=20) as http_client:
-        body = {"model": "mint/coin"} | BODIES[path](words) | more
+        body = {"model": "mint/coin"} | BODIES[path](text) | more
         headers |= JSON | say_in_headers(path, body)
         return http_client.post(gateway.address + path, content=json.dumps(body), headers=headers)
 
@@ -286,10 +286,10 @@ def test_debugging_a_stream_keeps_every_chunk_from_upstream(gateway) -> None:
 # Callers that leave, and workers that die.
 
 
-def begin(gateway: Any, words: str, **more: Any) -> http.client.HTTPResponse | http.client.HTTPConnection:
+def begin(gateway: Any, text: str, **more: Any) -> http.client.HTTPResponse | http.client.HTTPConnection:
     """Send a request and leave its answer unread."""
     connection = http.client.HTTPConnection(gateway.address.removeprefix("http://"), timeout=20)
-    body = {"model": "mint/coin"} | BODIES[CHAT](words) | more
+    body = {"model": "mint/coin"} | BODIES[CHAT](text) | more
     connection.request("POST", CHAT, json.dumps(body), {"Authorization": f"Bearer {gateway.key}"} | JSON)
     return connection
 
@@ -297,9 +297,9 @@ def begin(gateway: Any, words: str, **more: Any) -> http.client.HTTPResponse | h
 @pytest.fixture
 def running(process: Callable[..., Any], tmp_path: Path, mint: FakeUpstream) -> Any:
     """A gateway under gunicorn with a project that retains."""
-    made = process(**write_mint(tmp_path / "catalogue", mint.url))
-    made.manage("projects", "set", query(made, "SELECT id FROM project")[0][0], "--retention", "retain")
-    return made
+    gateway = process(**write_mint(tmp_path / "catalogue", mint.url))
+    gateway.manage("projects", "set", query(gateway, "SELECT id FROM project")[0][0], "--retention", "retain")
+    return gateway
 
 
 KEPT = "SELECT status, answer_bytes, flags FROM request_log"

@@ -34,15 +34,15 @@ def sdk(installation: LocalGateway) -> OpenAI:
 @pytest.mark.parametrize("format", ["png", "jpeg", "webp"])
 def test_every_format_of_images_decodes_and_has_the_requested_size(sdk: OpenAI, format: Any) -> None:
     size: Any = "200x120"
-    one, two = (
+    first_image, second_image = (
         Image.open(io.BytesIO(b64decode(answer.data[0].b64_json)))
         for answer in (
             sdk.images.generate(model="sandbox/sandbox-image", prompt=prompt, size=size, output_format=format)
             for prompt in ("a fox", "a cow")
         )
     )
-    assert one.format == format.upper() and one.size == two.size == (200, 120)
-    (near,), (far,) = (picture.convert("RGB").getcolors() for picture in (one, two))
+    assert first_image.format == format.upper() and first_image.size == second_image.size == (200, 120)
+    (near,), (far,) = (picture.convert("RGB").getcolors() for picture in (first_image, second_image))
     assert near[0] == 200 * 120 and near[1] != far[1]  # one colour, which depends on the prompt
 
 
@@ -137,5 +137,5 @@ def test_the_example_of_the_documents_works_without_any_key(sdk: OpenAI, capsys:
     section = (ROOT / "docs" / "clients.md").read_text().partition("## Vectors, images and sound")[2]
     code = section.partition("```python\n")[2].partition("```")[0]
     exec(compile(code, "docs/clients.md", "exec"), {"client": sdk})
-    count, size, heard = capsys.readouterr().out.strip().split(" ", 2)
-    assert count == "2" and int(size) > 100 and heard.startswith("A sound of ")
+    count, size, transcript = capsys.readouterr().out.strip().split(" ", 2)
+    assert count == "2" and int(size) > 100 and transcript.startswith("A sound of ")

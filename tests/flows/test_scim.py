@@ -80,7 +80,7 @@ def test_the_cycle_of_entra_for_a_group(directory: IdentityProvider) -> None:
     without = directory("GET", f"{group}?excludedAttributes=members")
     assert "members" not in without and without["displayName"] == "displayName"
     listed = directory("GET", '/Groups?excludedAttributes=members&filter=displayName eq "DisplayName"')
-    assert [one["id"] for one in listed["Resources"]] == [created["id"]]
+    assert [resource["id"] for resource in listed["Resources"]] == [created["id"]]
     directory.patch(group, {"op": "Replace", "path": "displayName", "value": "1879db59@entra"})
     added = {"op": "Add", "path": "members", "value": [{"$ref": None, "value": person["id"]}]}
     assert directory.patch(group, added)["members"][0]["value"] == person["id"]
@@ -130,9 +130,9 @@ def test_the_cycle_of_okta_for_a_group(directory: IdentityProvider) -> None:
     both = [{"value": first["id"], "display": "First"}, {"value": second["id"], "display": "Second"}]
     assert len(directory.patch(group, {"op": "add", "path": "members", "value": both})["members"]) == 2
     left = directory.patch(group, {"op": "remove", "path": f'members[value eq "{first["id"]}"]'})
-    assert [one["value"] for one in left["members"]] == [second["id"]]
+    assert [member["value"] for member in left["members"]] == [second["id"]]
     replaced = directory.patch(group, {"op": "replace", "path": "members", "value": both[:1]})
-    assert [one["value"] for one in replaced["members"]] == [first["id"]]
+    assert [member["value"] for member in replaced["members"]] == [first["id"]]
     put = directory("PUT", group, {"schemas": [GROUP_URN], "displayName": "Test SCIMv2", "members": both})
     assert put["displayName"] == "Test SCIMv2" and len(put["members"]) == 2
 
@@ -151,7 +151,7 @@ def test_groups_give_roles_teams_and_limits_by_rules_alone(gateway: Tenant, dire
     directory("DELETE", f"/Groups/{group['id']}")
     assert member_of(gateway, gateway.organization_id, person["id"]).role == "developer"
     assert gateway.services.management.budgets.status(person["id"]).limits.total_nusd is None
-    assert [one["display"] for one in directory("GET", f"/Users/{person['id']}")["groups"]] == ["owner"]
+    assert [group["display"] for group in directory("GET", f"/Users/{person['id']}")["groups"]] == ["owner"]
 
 
 def test_lists_are_paged_from_one(directory: IdentityProvider) -> None:
@@ -161,9 +161,9 @@ def test_lists_are_paged_from_one(directory: IdentityProvider) -> None:
     total = before["totalResults"] + 5
     page = directory("GET", f"/Users?startIndex={total - 2}&count=2")
     assert (page["totalResults"], page["itemsPerPage"], page["startIndex"]) == (total, 2, total - 2)
-    assert [one["id"] for one in page["Resources"]] == created[2:4]
+    assert [resource["id"] for resource in page["Resources"]] == created[2:4]
     filtered = directory("GET", '/Users?filter=title eq "paged"&startIndex=4&count=10')
-    assert [one["id"] for one in filtered["Resources"]] == created[3:]
+    assert [resource["id"] for resource in filtered["Resources"]] == created[3:]
     assert filtered["totalResults"] == 5
     assert directory("GET", "/Users?startIndex=-3&count=-1")["startIndex"] == 1
     assert directory("GET", "/Users?count=100000")["itemsPerPage"] == total
@@ -219,9 +219,9 @@ def test_the_last_owner_and_members_by_hand_are_protected(gateway: Tenant, direc
     (found,) = directory.find("Users", f'userName eq "{by_hand.email}"')
     assert found["id"] == by_hand.id and found["emails"][0]["value"] == by_hand.email
     owners = [
-        one
-        for one in members.list_members(gateway.services.store.database, gateway.organization_id)
-        if one.role == "owner"
+        member
+        for member in members.list_members(gateway.services.store.database, gateway.organization_id)
+        if member.role == "owner"
     ]
     assert len(owners) == 1
     refused = directory.patch(f"/Users/{owners[0].id}", {"op": "replace", "path": "active", "value": False}, status=409)
@@ -232,9 +232,9 @@ def test_the_last_owner_and_members_by_hand_are_protected(gateway: Tenant, direc
 def test_discovery_documents_describe_the_surface(directory: IdentityProvider) -> None:
     config = directory("GET", "/ServiceProviderConfig")
     assert config["patch"]["supported"] and config["etag"]["supported"] and not config["bulk"]["supported"]
-    types = {one["id"]: one for one in directory("GET", "/ResourceTypes")["Resources"]}
+    types = {resource["id"]: resource for resource in directory("GET", "/ResourceTypes")["Resources"]}
     assert types["User"]["schemaExtensions"] == [{"schema": ENTERPRISE, "required": False}]
-    schemas = {one["id"]: one for one in directory("GET", "/Schemas")["Resources"]}
+    schemas = {resource["id"]: resource for resource in directory("GET", "/Schemas")["Resources"]}
     assert set(schemas) == {USER_URN, GROUP_URN, ENTERPRISE}
     assert directory("GET", f"/Schemas/{USER_URN}") == schemas[USER_URN]
     assert directory("GET", "/ResourceTypes/Group") == types["Group"]

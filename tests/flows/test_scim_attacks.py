@@ -32,8 +32,8 @@ def access_token(gateway: LocalGateway) -> str:
     """Return an OAuth access token of the gateway's key."""
     grant = "client_credentials"
     app = {"client_name": "Editor", "grant_types": [grant]}
-    made = send(gateway, "POST", "/oauth/register", app, Authorization=f"Bearer {gateway.key}").json()
-    form = {"grant_type": grant, "client_id": made["client_id"], "client_secret": made["client_secret"]}
+    registered = send(gateway, "POST", "/oauth/register", app, Authorization=f"Bearer {gateway.key}").json()
+    form = {"grant_type": grant, "client_id": registered["client_id"], "client_secret": registered["client_secret"]}
     token: str = send(gateway, "POST", "/oauth/token", form).json()["access_token"]
     return token
 
@@ -74,8 +74,8 @@ def test_a_scim_token_opens_nothing_else(gateway: Tenant, directory: IdentityPro
 
 def test_a_token_sees_and_changes_its_organization_alone(gateway: Tenant, directory: IdentityProvider) -> None:
     root = members.list_members(gateway.services.store.database)[0]
-    other = gateway.services.management.create_organization("Rival", root.user_id, root.email)
-    rival = IdentityProvider.of(gateway, other.id)
+    other_organization = gateway.services.management.create_organization("Rival", root.user_id, root.email)
+    rival = IdentityProvider.of(gateway, other_organization.id)
     person = directory.new_user(externalId="shared", title="Secret title")
     group = directory.new_group("Secret group", person["id"])
     assert rival.find("Users", f'id eq "{person["id"]}" or externalId eq "shared" or title pr') == []
@@ -134,14 +134,14 @@ def test_an_account_that_another_organization_made_for_an_address_is_not_provisi
 def test_an_account_with_a_changed_address_and_an_identity_from_outside_is_not_provisioned(
     gateway: Tenant, directory: IdentityProvider
 ) -> None:
-    other, _, _ = gateway.settle(f"renaming-{gateway.organization_id}", 0)
-    elsewhere = IdentityProvider.of(gateway, other)
-    mallory = elsewhere("POST", "/Users", {"userName": f"mallory@{other}.example"})
+    other_owner, _, _ = gateway.settle(f"renaming-{gateway.organization_id}", 0)
+    elsewhere = IdentityProvider.of(gateway, other_owner)
+    mallory = elsewhere("POST", "/Users", {"userName": f"mallory@{other_owner}.example"})
     database = gateway.services.store.database
     user_id = database.query_row("SELECT user_id FROM member WHERE id = ?", (mallory["id"],))[0]
 
     def link() -> None:
-        place = (other, "idp_1", "https://issuer.example", "m", user_id, f"mallory@{other}.example")
+        place = (other_owner, "idp_1", "https://issuer.example", "m", user_id, f"mallory@{other_owner}.example")
         identities.insert_identity(*place, actor=user_id, now=1)
 
     database.write(link)
@@ -154,9 +154,9 @@ def test_an_account_with_a_changed_address_and_an_identity_from_outside_is_not_p
 def test_an_account_without_a_sign_in_is_provisioned_by_several_organizations(
     gateway: Tenant, directory: IdentityProvider
 ) -> None:
-    other, _, _ = gateway.settle(f"second-{gateway.organization_id}", 0)
-    address = f"both@{other}.example"
-    IdentityProvider.of(gateway, other)("POST", "/Users", {"userName": address})
+    other_owner, _, _ = gateway.settle(f"second-{gateway.organization_id}", 0)
+    address = f"both@{other_owner}.example"
+    IdentityProvider.of(gateway, other_owner)("POST", "/Users", {"userName": address})
     assert directory("POST", "/Users", {"userName": address})["active"] is True
 
 
@@ -209,7 +209,7 @@ def test_requests_of_a_token_are_limited(
 ) -> None:
     monkeypatch.setattr(scim_call, "REQUESTS", 3)
     answers = [directory.send("GET", "/Users?count=1") for _ in range(5)]
-    assert [one.status_code for one in answers] == [200, 200, 200, 429, 429]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
     assert int(answers[-1].headers["Retry-After"]) >= 1 and answers[-1].json()["status"] == "429"
     another = IdentityProvider.of(gateway, gateway.organization_id)
     assert another.send("GET", "/Users?count=1").status_code == 200
@@ -226,15 +226,15 @@ def test_concurrent_changes_of_a_group_lose_no_member(gateway: Tenant, directory
 
     with ThreadPoolExecutor(4) as pool:
         assert set(pool.map(join, people)) == {200}
-    assert {one["value"] for one in directory("GET", group)["members"]} == set(people)
+    assert {member["value"] for member in directory("GET", group)["members"]} == set(people)
 
 
 def test_a_large_group_is_replaced_and_its_members_are_listed_once(directory: IdentityProvider) -> None:
     people = [directory.new_user()["id"] for _ in range(120)]
     stated = [{"value": member_id, "type": "User"} for member_id in people]
     group = directory("POST", "/Groups", {"displayName": "Large", "members": stated})
-    assert [one["value"] for one in group["members"]] == people
+    assert [member["value"] for member in group["members"]] == people
     left = directory("PUT", f"/Groups/{group['id']}", {"displayName": "Large", "members": stated[100:]})
-    assert [one["value"] for one in left["members"]] == people[100:]
+    assert [member["value"] for member in left["members"]] == people[100:]
     (listed,) = directory.find("Groups", 'displayName eq "large" and members pr')
     assert len(listed["members"]) == 20

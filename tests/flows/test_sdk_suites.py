@@ -77,7 +77,7 @@ class Suite:
     answer: Callable[..., Any]
     gateway: LocalGateway
     client: Callable[..., Any]
-    ask: Callable[[Any, bool], str]
+    call: Callable[[Any, bool], str]
 
 
 @pytest.fixture(params=["openai", "anthropic"])
@@ -105,12 +105,12 @@ def test_each_of_200_cases_sees_its_own_fault_and_the_next_one_works(suite: Suit
     for number in range(CASES):
         stream = roll.random() < 0.5
         if number % 2:
-            assert suite.ask(client, stream) == "Hello."
+            assert suite.call(client, stream) == "Hello."
             continue
         fault = FAULTS[number // 2 % len(FAULTS)]
         suite.fake.script(suite.answer(**fault.answer))
         with pytest.raises(suite.sdk.APIError) as caught:
-            suite.ask(client, stream or fault.within)
+            suite.call(client, stream or fault.within)
         error = caught.value
         assert isinstance(error, getattr(suite.sdk, fault.kind)), (fault.name, error)
         assert getattr(error, "status_code", 0) == fault.status or fault.within, (fault.name, error)
@@ -127,5 +127,5 @@ def test_each_of_200_cases_sees_its_own_fault_and_the_next_one_works(suite: Suit
 def test_the_sdks_own_retries_are_enough_for_one_fault(suite: Suite, fault: dict, stream: bool) -> None:
     client = suite.client()
     suite.fake.script(suite.answer(**fault))
-    assert suite.ask(client, stream) == "Hello."
+    assert suite.call(client, stream) == "Hello."
     assert len(suite.fake.calls) == 2

@@ -62,7 +62,7 @@ class Walk:
 
     def __init__(self, gateway: GatewayProcess, marks: Marks, upstream: FakeOpenAI, media: LeakingUpstream) -> None:
         self.gateway, self.marks, self.upstream, self.media_upstream = gateway, marks, upstream, media
-        self.told: list[str] = []
+        self.errors: list[str] = []
         self.session = self.organization = ""
 
     def send(
@@ -70,10 +70,10 @@ class Walk:
     ) -> requests.Response:
         """The answer; errors are kept, since they must hold none of the marks."""
         sent = {"Authorization": f"Bearer {token}", **{name.replace("_", "-"): text for name, text in headers.items()}}
-        given = {"json": body} if form is None else form
-        answer = requests.request(method, self.gateway.address + path, headers=sent, timeout=30, **given)
+        content = {"json": body} if form is None else form
+        answer = requests.request(method, self.gateway.address + path, headers=sent, timeout=30, **content)
         if answer.status_code >= 400:
-            self.told.append(f"{method} {path} {answer.status_code} {answer.headers} {answer.text}")
+            self.errors.append(f"{method} {path} {answer.status_code} {answer.headers} {answer.text}")
         return answer
 
     def manage(self, method: str, path: str, body: Any = None) -> Any:
@@ -91,9 +91,9 @@ class Walk:
         organization = self.manage("GET", "/orgs")["organizations"][0]["id"]
         self.organization = organization
         project = self.manage("GET", f"/orgs/{organization}/projects")["projects"][0]["id"]
-        made = self.manage("POST", "/keys/api", {"description": "CI", "projectId": project})["apiKey"]
-        learnt["made key"] = made["token"]
-        learnt["rolled key"] = self.manage("POST", f"/keys/api/{made['id']}/roll")["apiKey"]["token"]
+        key = self.manage("POST", "/keys/api", {"description": "CI", "projectId": project})["apiKey"]
+        learnt["made key"] = key["token"]
+        learnt["rolled key"] = self.manage("POST", f"/keys/api/{key['id']}/roll")["apiKey"]["token"]
         provider_key = {"organizationId": organization, "provider": "openai", "token": marks.own_key}
         self.manage("POST", "/keys/provider", provider_key)
         invitation = {"email": "guest@example.com", "role": "developer"}
@@ -123,27 +123,31 @@ class Walk:
         for path, body in bodies_of(marks.prompt):
             for fault in self.faults()[:faults]:
                 self.upstream.script(*[fault] * 4)
-                self.ask(path, marks.api_key, body, x_debug="true")
+                self.send_model_call(path, marks.api_key, body, x_debug="true")
                 self.upstream._script.clear()
             self.upstream.script(*[Answer(marks.answer, piece=1000)] * 4)
             key = marks.idempotency_key + path.replace("/", "-") + str(body.get("stream", ""))
             for _ in range(2):
-                answer = self.ask(path, marks.api_key, body, Idempotency_Key=key, x_request_id=CANARY)
+                answer = self.send_model_call(path, marks.api_key, body, Idempotency_Key=key, x_request_id=CANARY)
                 # A summary is sealed for the request that continues with it.
                 assert answer.status_code == 200 and (marks.answer in answer.text or "compact" in path), answer.text
-            self.ask(path, marks.api_key, body, x_debug="true")  # answered by the cache, where that is possible
+            self.send_model_call(
+                path, marks.api_key, body, x_debug="true"
+            )  # answered by the cache, where that is possible
             self.upstream._script.clear()
-            self.ask(path, marks.unknown_key, body)
-            self.ask(path, marks.api_key, {**body, "max_tokens": -1, "max_output_tokens": -1, "prompt": [[]]})
-            self.ask(path, marks.api_key, {**body, "model": "no-such-model"})
+            self.send_model_call(path, marks.unknown_key, body)
+            self.send_model_call(
+                path, marks.api_key, {**body, "max_tokens": -1, "max_output_tokens": -1, "prompt": [[]]}
+            )
+            self.send_model_call(path, marks.api_key, {**body, "model": "no-such-model"})
         for path, body in (
             ("/v1/messages/count_tokens", {"model": MODEL, "messages": messages}),
             ("/v1/responses/input_tokens", {"model": MODEL, "input": marks.prompt}),
             ("/v1/route/explain", {"model": MODEL, "messages": messages}),
         ):
-            self.ask(path, marks.api_key, body)
-            self.ask(path, marks.unknown_key, body)
-            self.ask(path, marks.api_key, {**body, "model": "no-such-model", "messages": 5})
+            self.send_model_call(path, marks.api_key, body)
+            self.send_model_call(path, marks.unknown_key, body)
+            self.send_model_call(path, marks.api_key, {**body, "model": "no-such-model", "messages": 5})
 
     def media(self, faults: int = 5) -> None:
         """Every operation that does not chat: its faults, its answer twice under one key, and what is refused."""
@@ -180,7 +184,7 @@ class Walk:
         body = json.dumps({"error": {"message": said, "type": "x", "param": None, "code": said}}).encode()
         return [(status, body) for status in (401, 500, 429)] + [(200, said.encode()), (200, body)]
 
-    def ask(self, path: str, key: str, body: Any, **headers: str) -> Any:
+    def send_model_call(self, path: str, key: str, body: Any, **headers: str) -> Any:
         return self.send("POST", path, key, body, **headers, **say_in_headers(path, body))
 
     def keep_all(self) -> None:
@@ -217,16 +221,16 @@ def bodies_of(text: str) -> list[tuple[str, dict[str, Any]]]:
 
 def dump(url: str) -> dict[str, str]:
     """All tables of a PostgreSQL database as text; bytes as the text that they may be."""
-    shown: dict[str, str] = {}
+    dumps: dict[str, str] = {}
     with psycopg.connect(url) as connection:
         tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
         for (table,) in tables:
             rows = connection.execute(f'SELECT * FROM "{table}"').fetchall()  # type: ignore[call-overload]
             cells = [cell for row in rows for cell in row]
-            shown[f"table {table}"] = "\n".join(
+            dumps[f"table {table}"] = "\n".join(
                 bytes(cell).decode("latin-1") if isinstance(cell, bytes | memoryview) else str(cell) for cell in cells
             )
-    return shown
+    return dumps
 
 
 def dump_redis(url: str) -> str:
@@ -316,26 +320,26 @@ def test_no_secret_is_found_outside_of_its_place(
     assert f"Bearer {marks.media_key}" in parrot.credentials
     assert any(marks.upstream_key in json.dumps(call.headers) for call in upstream.calls)
     scraper = {"Authorization": f"Bearer {marks.metrics_token}"}
-    shown = {
-        "errors": "\n".join(walk.told),
+    outputs = {
+        "errors": "\n".join(walk.errors),
         "metrics": requests.get(f"{gateway.address}/metrics", headers=scraper, timeout=20).text,
         "health": requests.get(gateway.address, timeout=20).text,
         "operator": gateway.manage("audit", "list") + gateway.manage("provider-keys", "list", walk.organization),
     }
     assert until(lambda: bool(receiver.calls))
     gateway.stop()
-    shown["log"], shown["alerts"] = gateway.log(), "\n".join(receiver.calls)
-    shown["traces"] = "\n".join(map(str, [*collector.spans, *collector.metrics, *collector.resources]))
-    assert "POST /v1/ocr" in shown["traces"] and "POST /mcp" in shown["traces"] and CANARY in shown["log"]
+    outputs["log"], outputs["alerts"] = gateway.log(), "\n".join(receiver.calls)
+    outputs["traces"] = "\n".join(map(str, [*collector.spans, *collector.metrics, *collector.resources]))
+    assert "POST /v1/ocr" in outputs["traces"] and "POST /mcp" in outputs["traces"] and CANARY in outputs["log"]
     for path in gateway.data.rglob("*"):
         if path.is_file():
-            shown[f"file {path.relative_to(gateway.data)}"] = path.read_bytes().decode("latin-1")
+            outputs[f"file {path.relative_to(gateway.data)}"] = path.read_bytes().decode("latin-1")
     if stores:
-        shown |= dump(stores["DATABASE_URL"]) | {"redis": dump_redis(stores["REDIS_URL"])}
-        assert "response" in shown["redis"]
+        outputs |= dump(stores["DATABASE_URL"]) | {"redis": dump_redis(stores["REDIS_URL"])}
+        assert "response" in outputs["redis"]
     where = "table" if stores else "file"
-    assert len(walk.told) > 30 and "llmgateway_" in shown["metrics"]
-    assert any(CANARY in text for name, text in shown.items() if name.startswith(where))  # the search does find
-    found = {(name, where) for name, value in marks.every().items() for where, text in shown.items() if value in text}
-    assert {place for name, place in found if name == "echo"} <= {place for place in shown if quotes_upstreams(place)}
+    assert len(walk.errors) > 30 and "llmgateway_" in outputs["metrics"]
+    assert any(CANARY in text for name, text in outputs.items() if name.startswith(where))  # the search does find
+    found = {(name, where) for name, value in marks.every().items() for where, text in outputs.items() if value in text}
+    assert {place for name, place in found if name == "echo"} <= {place for place in outputs if quotes_upstreams(place)}
     assert {name for name, _ in found} <= {"echo"}

@@ -72,7 +72,7 @@ def test_every_vendor_speaks_and_is_billed_to_the_nano_dollar(gateway, sdk, mode
     )
 
 
-@pytest.mark.parametrize("model", [one for one in COSTS if one not in STREAMED[:1]])
+@pytest.mark.parametrize("model", [cost for cost in COSTS if cost not in STREAMED[:1]])
 def test_a_known_cost_is_in_the_headers(gateway, model):
     answer = post(gateway, model=model, response_format="pcm")
     assert float(answer.headers["x-llmgateway-cost"]) * 10**9 == pytest.approx(COSTS[model])
@@ -107,8 +107,8 @@ def test_events_bring_the_same_sound_and_the_usage(gateway, sdk, model):
     whole = post(gateway, model=model, response_format="pcm").content
     sound, done = b"", None
     answer = post(gateway, model=model, response_format="pcm", stream_format="sse")
-    for line in answer.text.split("\n\n"):
-        event = json.loads(line[6:]) if line.startswith("data: ") else {}
+    for block in answer.text.split("\n\n"):
+        event = json.loads(block[6:]) if block.startswith("data: ") else {}
         if event.get("type") == "speech.audio.delta":
             sound += b64decode(event["audio"])
         elif event:
@@ -125,8 +125,8 @@ def test_sound_without_a_usage_is_billed_by_its_length(gateway, upstream, monkey
     monkeypatch.setattr(upstream, "usage", usage or None)
     monkeypatch.setattr(upstream, "silent", not usage)
     monkeypatch.setattr(upstream, "sound", audio_files.make(format, seconds))
-    told = "Breathe in for 218 seconds"
-    answer = post(gateway, model=STREAMED[0], input="A", instructions=told, response_format=format)
+    text = "Breathe in for 218 seconds"
+    answer = post(gateway, model=STREAMED[0], input="A", instructions=text, response_format=format)
     assert answer.content == upstream.sound
     row = row_of(gateway, answer.headers["x-request-id"])
     assert row.usage_basis == "estimated" and not row.flags & OVERRUN

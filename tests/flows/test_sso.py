@@ -90,9 +90,9 @@ def test_a_person_signs_in_and_returns_to_the_page_that_asked(
     assert browser.get("/console/keys").status_code == 200
     me = browser.me()
     assert me is not None and me["user"]["email"] == alice.email
-    asked = provider.authorizations[-1]
-    assert asked["scope"].split() == ["openid", "email", "profile", "offline_access"]
-    assert asked["redirect_uri"] == f"{tenant.address}/console/sso/linking/callback"
+    authorization = provider.authorizations[-1]
+    assert authorization["scope"].split() == ["openid", "email", "profile", "offline_access"]
+    assert authorization["redirect_uri"] == f"{tenant.address}/console/sso/linking/callback"
     again = Browser(tenant.address)
     assert again.sign_in("linking").status_code == 303 and again.me() is not None
 
@@ -414,17 +414,17 @@ def test_a_person_connects_and_disconnects_an_identity_on_the_account_page(
     page = browser.get("/console/account").text
     assert "Identity providers" in page
     csrf = page.split('/console/sso/strict/connect"')[1].split('name="csrf" value="')[1].split('"')[0]
-    begun = browser.post("/console/sso/strict/connect", csrf=csrf)
-    assert browser.get(browser.get(begun.headers["location"]).headers["location"]).status_code == 303
+    redirect = browser.post("/console/sso/strict/connect", csrf=csrf)
+    assert browser.get(browser.get(redirect.headers["location"]).headers["location"]).status_code == 303
     (linked,) = identities.list_identities(services.store.database, user_id)
     assert linked.subject == alice.subject and linked.provider_id == "strict"
-    other = Browser(tenant.address)
-    assert other.sign_in("strict").status_code == 303 and other.me() is not None
+    other_browser = Browser(tenant.address)
+    assert other_browser.sign_in("strict").status_code == 303 and other_browser.me() is not None
     answer = browser.web.delete(f"{tenant.address}/auth/identities/{linked.id}", headers={"Origin": tenant.address})
     assert answer.status_code == 200, answer.text
-    assert other.me() is None
-    other.web.cookies.delete(COOKIE)
-    assert "already an account" in refused(tenant, other, other.to_callback("strict"))
+    assert other_browser.me() is None
+    other_browser.web.cookies.delete(COOKIE)
+    assert "already an account" in refused(tenant, other_browser, other_browser.to_callback("strict"))
 
 
 def test_an_identity_is_connected_only_by_the_person_who_began_it(

@@ -91,7 +91,9 @@ class Company:
         return browser, browser.post("/console/login", redirect="/console", **form)
 
     def member(self, name: str) -> members.MemberInfo:
-        (found,) = [one for one in members.list_members(self.stores[0], self.id) if one.email.startswith(f"{name}@")]
+        (found,) = [
+            member for member in members.list_members(self.stores[0], self.id) if member.email.startswith(f"{name}@")
+        ]
         return found
 
     def check(self) -> None:
@@ -101,7 +103,7 @@ class Company:
         self.tenant.services.sso.checks.run(lambda: True)
 
     def reached(self, browser: Browser) -> set[str]:
-        return {one["id"] for one in browser.get("/orgs").json()["organizations"]}
+        return {organization["id"] for organization in browser.get("/orgs").json()["organizations"]}
 
 
 @pytest.fixture
@@ -163,8 +165,8 @@ def test_a_session_of_a_companys_provider_reaches_this_company_only(company: Com
     assert company.reached(browser) == {company.id}
     assert browser.get(f"/orgs/{other_id}/members").status_code == 403
     assert browser.get(f"/projects/{other_project}").status_code == 403
-    made = browser.web.post(f"{tenant.address}/orgs", json={"name": "Mine"}, headers={"Origin": tenant.address})
-    assert (made.status_code, made.json()["code"]) == (403, "sso_limited_session")
+    created = browser.web.post(f"{tenant.address}/orgs", json={"name": "Mine"}, headers={"Origin": tenant.address})
+    assert (created.status_code, created.json()["code"]) == (403, "sso_limited_session")
     app = App(tenant.address)
     assert "elsewhere" not in browser.get(app.address()).text
     by_password, _ = company.by_password("carol")
@@ -184,7 +186,7 @@ def test_the_same_subject_of_another_companys_provider_is_another_person(
     browser = company.browser()
     assert browser.get(browser.to_callback(thief)).status_code == 403
     assert browser.me() is None
-    found = [one.user_id for one in members.list_members(company.stores[0], other_id)]
+    found = [member.user_id for member in members.list_members(company.stores[0], other_id)]
     assert alice.user_id not in found
 
 
@@ -400,20 +402,20 @@ def test_a_provider_that_is_switched_off_or_deleted_ends_its_sessions(company: C
 def test_back_channel_logout_ends_the_sessions_of_the_subject_or_session(company: Company, tenant: Tenant) -> None:
     first = company.account("alice", sid="one")
     company.provider.account = first
-    one = company.sign_in()
+    first_session = company.sign_in()
     company.provider.account = company.account("alice", sid="two")
     two = company.sign_in()
     device = sign_in_device(tenant, two)
     company.provider.account = company.account("grace")
-    other = company.sign_in()
+    second_session = company.sign_in()
     company.provider.account = first
     token = company.provider.logout_token(sid="one")
     assert log_out(company, token) == 200
-    assert one.me() is None and two.me() is not None
+    assert first_session.me() is None and two.me() is not None
     assert log_out(company, token) == 400  # it counts once
     assert log_out(company, company.provider.logout_token()) == 200
     assert two.me() is None and not device_works(tenant, device)
-    assert other.me() is not None
+    assert second_session.me() is not None
 
 
 def test_false_logout_tokens_end_nothing(company: Company) -> None:
@@ -443,14 +445,14 @@ def test_a_session_that_ended_is_renewed_without_a_page_while_the_provider_knows
     browser.web.cookies.delete(COOKIE)
     login = browser.get(browser.get("/console/keys").headers["location"])
     assert "silent=1" in login.headers["location"]
-    begun = browser.get(login.headers["location"])
-    assert "prompt=none" in begun.headers["location"]
-    back = browser.get(browser.get(begun.headers["location"]).headers["location"])
+    redirect = browser.get(login.headers["location"])
+    assert "prompt=none" in redirect.headers["location"]
+    back = browser.get(browser.get(redirect.headers["location"]).headers["location"])
     assert back.headers["location"].endswith("/console/keys") and browser.me() is not None
     browser.web.cookies.delete(COOKIE)
     company.provider.account = None
-    begun = browser.get(f"/console/sso/{company.provider_id}?silent=1&redirect=/console/keys")
-    back = browser.get(browser.get(begun.headers["location"]).headers["location"])
+    redirect = browser.get(f"/console/sso/{company.provider_id}?silent=1&redirect=/console/keys")
+    back = browser.get(browser.get(redirect.headers["location"]).headers["location"])
     assert "sso=again" in back.headers["location"] and "redirect=%2Fconsole%2Fkeys" in back.headers["location"]
     assert browser.get(back.headers["location"]).status_code == 200
 
@@ -518,8 +520,8 @@ def connect_application(tenant: Tenant, browser: Browser) -> str:
     person = Person(tenant.address, "")
     person.web = browser.web
     app = App(tenant.address)
-    told = parameters(person.decide(app.address()))
-    return str(app.exchange(told["code"]).json()["access_token"])
+    query = parameters(person.decide(app.address()))
+    return str(app.exchange(query["code"]).json()["access_token"])
 
 
 def application_works(tenant: Tenant, token: str) -> bool:

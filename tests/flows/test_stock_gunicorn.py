@@ -17,16 +17,16 @@ ASK = [{"role": "user", "content": "Say it again."}]
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    made = GatewayProcess(tmp_path_factory.mktemp("stock") / "data", GATEWAY_BOOTSTRAP_CREDITS_USD="100")
-    made.stock = True
-    yield made.start()
-    made.stop()
+    process = GatewayProcess(tmp_path_factory.mktemp("stock") / "data", GATEWAY_BOOTSTRAP_CREDITS_USD="100")
+    process.stock = True
+    yield process.start()
+    process.stop()
 
 
 @pytest.fixture
 def sdk(gateway: GatewayProcess) -> Iterator[OpenAI]:
-    with OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0) as made:
-        yield made
+    with OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0) as client:
+        yield client
 
 
 def test_chat_is_answered_and_streamed(sdk: OpenAI) -> None:
@@ -43,7 +43,7 @@ def test_media_are_made(sdk: OpenAI) -> None:
 
 
 def test_tools_are_called(gateway: GatewayProcess) -> None:
-    async def ask() -> Any:
+    async def call_tool() -> Any:
         from mcp.client.streamable_http import streamable_http_client
 
         headers = {"Authorization": f"Bearer {gateway.key}"}
@@ -55,7 +55,7 @@ def test_tools_are_called(gateway: GatewayProcess) -> None:
             await session.initialize()
             return await session.call_tool("get-account", {})
 
-    assert asyncio.run(ask()).structured_content
+    assert asyncio.run(call_tool()).structured_content
 
 
 async def converse(gateway: GatewayProcess, most: int | None = None) -> list[dict[str, Any]]:

@@ -110,7 +110,7 @@ def test_documents_come_best_first_up_to_the_requested_number(installation):
 def test_the_sdk_moderates_texts_and_parts(installation):
     sdk = OpenAI(base_url=installation.url, api_key=installation.key, max_retries=0)
     verdict = sdk.moderations.create(input=["I kill you", "hello"])
-    assert [one.flagged for one in verdict.results] == [True, False] and verdict.id.startswith("modr-")
+    assert [result.flagged for result in verdict.results] == [True, False] and verdict.id.startswith("modr-")
     picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     assert not sdk.moderations.create(input=[{"type": "text", "text": "x"}, picture]).results[0].flagged
 

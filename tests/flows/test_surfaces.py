@@ -39,9 +39,9 @@ def toy(monkeypatch, settings, request):
 
     def call(method, path, body=None):
         data = None if body is None else orjson.dumps(body)
-        asked = Request(gateway.address + path, data, {"Content-Type": "application/json"}, method=method)
+        request = Request(gateway.address + path, data, {"Content-Type": "application/json"}, method=method)
         try:
-            with urlopen(asked, timeout=10) as answer:
+            with urlopen(request, timeout=10) as answer:
                 return answer.status, answer.headers, orjson.loads(answer.read())
         except HTTPError as error:
             return error.code, error.headers, orjson.loads(error.read())
@@ -88,5 +88,7 @@ def test_the_longest_prefix_decides_how_errors_are_reported(monkeypatch):
 
 def test_no_two_surfaces_claim_one_prefix_or_one_operation():
     prefixes = [prefix for surface in surface_table.SURFACES for prefix in surface.prefixes]
-    operations = [(one.method, one.path) for one in surface_table.operations() if one.chosen is None]
+    operations = [
+        (operation.method, operation.path) for operation in surface_table.operations() if operation.chosen is None
+    ]
     assert len(set(prefixes)) == len(prefixes) and len(set(operations)) == len(operations)

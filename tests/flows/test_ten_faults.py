@@ -44,7 +44,7 @@ class Installation:
             LLM_GROQ_BASE_URL=NOWHERE,
         ).start()
 
-    def ask(self, model: str = MODEL, key: str = "", **more: Any) -> str:
+    def send_chat(self, model: str = MODEL, key: str = "", **more: Any) -> str:
         """Send a request and read its answer; the id that its caller would quote."""
         body = {"model": model, "messages": [{"role": "user", "content": "my private words"}], **more}
         headers = {"Authorization": f"Bearer {key or self.gateway.key}", "Content-Type": "application/json"}
@@ -59,23 +59,23 @@ class Installation:
     def lines(self) -> list[Line]:
         return [json.loads(line) for line in self.gateway.log().splitlines() if line.startswith("{")]
 
-    def find(self, wanted: Callable[[Line], bool]) -> Line:
+    def find(self, matches: Callable[[Line], bool]) -> Line:
         """The newest line of the log that is wanted, once it is written."""
         until = time.monotonic() + 15
         while time.monotonic() < until:
-            found = [line for line in self.lines() if wanted(line)]
+            found = [line for line in self.lines() if matches(line)]
             if found:
                 return found[-1]
             time.sleep(0.05)
         raise AssertionError("no such line:\n" + "\n".join(map(str, self.lines()[-15:])))
 
     def request(self, request_id: str) -> Line:
-        return self.find(lambda line: line.get("event") == "request" and line["request_id"] == request_id)
+        return self.find(lambda entry: entry.get("event") == "request" and entry["request_id"] == request_id)
 
     def event(self, name: str) -> Line:
-        line = self.find(lambda line: line.get("event") == name)
-        assert line["remedy"], "an event says what to do"
-        return line
+        entry = self.find(lambda entry: entry.get("event") == name)
+        assert entry["remedy"], "an event says what to do"
+        return entry
 
     def metric(self, name: str, *labels: str) -> float:
         headers = {"Authorization": "Bearer scrape"}
@@ -86,17 +86,17 @@ class Installation:
 
     def key_of(self, *more: str) -> tuple[str, str]:
         """A new key: its id and its token."""
-        made = self.gateway.manage("keys", "create", "--description", "for a test", *more)
-        token = re.findall(r"llmgtwy_\S+", made)[0]
-        return re.findall(r"key_[0-9a-f]{32}", made)[0], token
+        output = self.gateway.manage("keys", "create", "--description", "for a test", *more)
+        token = re.findall(r"llmgtwy_\S+", output)[0]
+        return re.findall(r"key_[0-9a-f]{32}", output)[0], token
 
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     with FakeOpenAI() as upstream:
-        made = Installation(tmp_path_factory.mktemp("faults"), upstream)
-        yield made
-        made.gateway.discard()
+        created = Installation(tmp_path_factory.mktemp("faults"), upstream)
+        yield created
+        created.gateway.discard()
 
 
 @pytest.fixture(scope="module")
@@ -106,23 +106,23 @@ def own_key(installation: Installation) -> str:
 
 
 def test_an_unavailable_redis_is_reported_and_fails_no_request(installation: Installation, own_key: str) -> None:
-    line = installation.request(installation.ask())
-    assert line["status"] == 200 and line["key"] == own_key
+    entry = installation.request(installation.send_chat())
+    assert entry["status"] == 200 and entry["key"] == own_key
     assert "REDIS_URL" in installation.event("redis.away")["remedy"] and installation.metric("redis_up") == 0
 
 
 def test_a_provider_that_fails_is_named_with_every_try(installation: Installation, own_key: str) -> None:
     installation.upstream.script(Answer(status=500))
-    line = installation.request(installation.ask())
-    assert (line["status"], line["key"], line["model"]) == (502, own_key, MODEL)
-    assert {(one["provider"], one["status"]) for one in line["tried"]} == {("openai", 500)} and line["remedy"]
-    assert installation.metric("attempts_total", 'provider="openai"', 'outcome="server_error"') == len(line["tried"])
+    entry = installation.request(installation.send_chat())
+    assert (entry["status"], entry["key"], entry["model"]) == (502, own_key, MODEL)
+    assert {(one["provider"], one["status"]) for one in entry["tried"]} == {("openai", 500)} and entry["remedy"]
+    assert installation.metric("attempts_total", 'provider="openai"', 'outcome="server_error"') == len(entry["tried"])
 
 
 def test_a_provider_that_limits_our_rate_is_distinguished(installation: Installation) -> None:
     installation.upstream.script(Answer(status=429))
-    line = installation.request(installation.ask())
-    assert (line["status"], line["code"]) == (429, "upstream_rate_limited") and "add a provider" in line["remedy"]
+    entry = installation.request(installation.send_chat())
+    assert (entry["status"], entry["code"]) == (429, "upstream_rate_limited") and "add a provider" in entry["remedy"]
     assert installation.metric("attempts_total", 'outcome="rate_limited"') >= 1
 
 
@@ -130,69 +130,69 @@ def test_a_stream_that_breaks_has_its_line_although_its_status_was_good(
     installation: Installation, own_key: str
 ) -> None:
     installation.upstream.script(Answer("A long answer that breaks. " * 20, cut=900))
-    line = installation.request(installation.ask(stream=True))
-    assert line["status"] == 200 and line["code"] in ("stream_truncated", "fetch_failed") and line["key"] == own_key
+    entry = installation.request(installation.send_chat(stream=True))
+    assert entry["status"] == 200 and entry["code"] in ("stream_truncated", "fetch_failed") and entry["key"] == own_key
     assert installation.metric("streams_cut_total", 'provider="openai"') == 1
 
 
 def test_a_provider_that_is_not_there_is_reported_as_unreachable(installation: Installation) -> None:
-    line = installation.request(installation.ask("groq/gpt-oss-120b"))
-    assert line["status"] in (502, 503) and line["tried"][0]["error"] == "network_error" and line["remedy"]
+    entry = installation.request(installation.send_chat("groq/gpt-oss-120b"))
+    assert entry["status"] in (502, 503) and entry["tried"][0]["error"] == "network_error" and entry["remedy"]
     resting = installation.event("provider.resting")
     assert resting["provider"] == "groq" and resting["reason"] == "unreachable" and "DNS" in resting["remedy"]
     assert installation.metric("cooldowns", 'provider="groq"', 'reason="unreachable"') == 1
 
 
 def test_an_unknown_key_is_reported_by_its_address(installation: Installation) -> None:
-    line = installation.request(installation.ask(key="llmgtwy_nobody_has_ever_seen_this_one"))
-    assert (line["status"], line["code"], line["ip"]) == (401, "invalid_api_key", "127.0.0.1") and "key" not in line
-    assert "keys list" in line["remedy"] and installation.metric("errors_total", 'kind="unauthenticated"') == 1
+    entry = installation.request(installation.send_chat(key="llmgtwy_nobody_has_ever_seen_this_one"))
+    assert (entry["status"], entry["code"], entry["ip"]) == (401, "invalid_api_key", "127.0.0.1") and "key" not in entry
+    assert "keys list" in entry["remedy"] and installation.metric("errors_total", 'kind="unauthenticated"') == 1
 
 
 def test_bytes_that_are_no_request_are_reported_by_their_address(installation: Installation) -> None:
     with socket.create_connection(("127.0.0.1", installation.gateway.port)) as stranger:
         stranger.sendall(b"this is not HTTP\r\n\r\n")
         assert b" 400 " in stranger.recv(1000)
-    line = installation.find(lambda line: line.get("event") == "request" and line["operation"] == "unmatched")
-    assert (line["status"], line["code"], line["ip"]) == (400, "malformed_request", "127.0.0.1")
+    entry = installation.find(lambda entry: entry.get("event") == "request" and entry["operation"] == "unmatched")
+    assert (entry["status"], entry["code"], entry["ip"]) == (400, "malformed_request", "127.0.0.1")
 
 
 def test_a_deactivated_key_is_reported_by_its_id(installation: Installation) -> None:
     ident, token = installation.key_of()
     installation.gateway.manage("keys", "deactivate", ident)
-    line = installation.request(installation.ask(key=token))
-    assert (line["status"], line["key"]) == (401, ident) and line["project"].startswith("proj_")
-    shown = next(row for row in installation.gateway.manage("keys", "list").splitlines() if ident in row)
-    assert "inactive" in shown
+    entry = installation.request(installation.send_chat(key=token))
+    assert (entry["status"], entry["key"]) == (401, ident) and entry["project"].startswith("proj_")
+    row = next(row for row in installation.gateway.manage("keys", "list").splitlines() if ident in row)
+    assert "inactive" in row
 
 
 def test_a_spent_limit_is_reported_by_key_and_seen_by_the_command(installation: Installation) -> None:
     ident, token = installation.key_of()
     installation.gateway.manage("limits", "set", ident, "--total", "0.000000001")
-    line = installation.request(installation.ask(key=token))
-    assert (line["status"], line["code"], line["key"]) == (402, "key_limit_reached", ident)
-    assert "limits set" in line["remedy"] and ident in installation.gateway.manage("limits", "show")
+    entry = installation.request(installation.send_chat(key=token))
+    assert (entry["status"], entry["code"], entry["key"]) == (402, "key_limit_reached", ident)
+    assert "limits set" in entry["remedy"] and ident in installation.gateway.manage("limits", "show")
     assert installation.metric("errors_total", 'kind="limit_reached"') == 1
 
 
 def test_spent_credits_are_reported_by_organization(installation: Installation) -> None:
     organization = installation.gateway.manage("credits", "unlimited", "--off").splitlines()[1].split()[0]
-    line = installation.request(installation.ask())
-    assert (line["status"], line["code"], line["organization"]) == (402, "insufficient_credits", organization)
-    assert "credits grant" in line["remedy"]
+    entry = installation.request(installation.send_chat())
+    assert (entry["status"], entry["code"], entry["organization"]) == (402, "insufficient_credits", organization)
+    assert "credits grant" in entry["remedy"]
     installation.gateway.manage("credits", "grant", "1")
-    assert installation.request(installation.ask())["status"] == 200
+    assert installation.request(installation.send_chat())["status"] == 200
     assert installation.event("credits.low")["organization"] == organization, "a dollar is little"
     installation.gateway.manage("credits", "unlimited")
 
 
 def test_a_refused_credential_is_reported_as_one(installation: Installation) -> None:
     installation.upstream.script(*[Answer(status=401)] * 3)
-    ids = [installation.ask() for _ in range(3)]
-    line = installation.request(ids[-1])
-    assert line["tried"][0]["status"] == 401 and line["tried"][0]["key"] and "credential" in line["remedy"]
+    ids = [installation.send_chat() for _ in range(3)]
+    entry = installation.request(ids[-1])
+    assert entry["tried"][0]["status"] == 401 and entry["tried"][0]["key"] and "credential" in entry["remedy"]
     refused = installation.event("credential.refused")
-    assert refused["provider"] == "openai" and refused["credential"] == line["tried"][0]["key"]
+    assert refused["provider"] == "openai" and refused["credential"] == entry["tried"][0]["key"]
     assert installation.metric("credentials", 'provider="openai"', 'state="refused"') == 1
 
 
@@ -200,7 +200,7 @@ def test_a_killed_worker_is_reported_with_what_it_had_under_way(installation: In
     (pid,) = installation.gateway.workers()
     os.kill(pid, signal.SIGKILL)
     installation.find(
-        lambda line: str(pid) in line.get("message", "") and line["level"] in ("error", "warning", "critical")
+        lambda entry: str(pid) in entry.get("message", "") and entry["level"] in ("error", "warning", "critical")
     )
     until = time.monotonic() + 20
     while not installation.gateway.ready():
@@ -212,14 +212,14 @@ def test_the_command_shows_version_and_catalogue_of_each_worker_and_its_cooldown
     until = time.monotonic() + 20
     while True:
         # Each time anew: on a busy machine the command takes longer than the cooldown after one failure.
-        installation.request(installation.ask("groq/gpt-oss-120b"))
+        installation.request(installation.send_chat("groq/gpt-oss-120b"))
         found = json.loads(installation.gateway.manage("status", "--json"))
         # The worker that took the place of the killed one reports within seconds.
-        if found["cooldowns"] and found["workers"] and all(one["version"] for one in found["workers"]):
+        if found["cooldowns"] and found["workers"] and all(worker["version"] for worker in found["workers"]):
             break
         assert time.monotonic() < until, found
-    assert {one["catalogue"] for one in found["workers"]} == {found["catalogue"]}
-    assert {(one["provider"], one["reason"]) for one in found["cooldowns"]} >= {("groq", "unreachable")}
+    assert {worker["catalogue"] for worker in found["workers"]} == {found["catalogue"]}
+    assert {(cooldown["provider"], cooldown["reason"]) for cooldown in found["cooldowns"]} >= {("groq", "unreachable")}
     assert "The books agree" in installation.gateway.manage("doctor")
 
 
@@ -227,5 +227,5 @@ def test_nothing_that_was_said_and_no_secret_is_in_all_of_it(installation: Insta
     text = installation.gateway.log()
     for secret in ("my private words", "sk-upstream-secret", "gsk-upstream-secret"):
         assert secret not in text
-    told = [line for line in text.splitlines() if line.startswith("{")]
-    assert installation.gateway.key not in "\n".join(told)
+    json_lines = [line for line in text.splitlines() if line.startswith("{")]
+    assert installation.gateway.key not in "\n".join(json_lines)

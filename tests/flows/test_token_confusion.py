@@ -245,8 +245,14 @@ def test_forged_tokens_of_an_issuer_open_nothing(gateway: Tenant, person: Person
     forged.append(f"{encode_part(HEADERS[0])}.{encode_part(claims)}.")
     forged.append(sign_with_public_key(claims))
     thief = Issuer(ISSUER.url, make_key("one"))
-    here = f"{gateway.address}/keys"
-    for header in ({}, {"jku": here}, {"x5u": here}, {"jwk": thief.key.as_dict(private=False)}, {"kid": "../../one"}):
+    key_url = f"{gateway.address}/keys"
+    for header in (
+        {},
+        {"jku": key_url},
+        {"x5u": key_url},
+        {"jwk": thief.key.as_dict(private=False)},
+        {"kid": "../../one"},
+    ):
         forged.append(thief.sign(claims, **header))
     head, body, signature = sign(organization).split(".")
     forged += [f"{head}.{encode_part({**claims, 'sub': 'ci', 'admin': True})}.{signature}", f"{head}.{body}."]

@@ -45,7 +45,7 @@ def gateway(
         yield running
 
 
-def told(gateway: LocalGateway) -> None:
+def flush(gateway: LocalGateway) -> None:
     """Everything that waits is sent."""
     tracing = gateway.services.telemetry.tracing
     assert tracing is not None
@@ -57,7 +57,7 @@ def test_a_request_is_a_span_with_its_call_below_it_in_the_words_of_the_conventi
     gateway: LocalGateway, client: OpenAI, collector: FakeCollector, upstream: FakeOpenAI
 ) -> None:
     client.chat.completions.create(**ASK, extra_headers={"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "a=1"})
-    told(gateway)
+    flush(gateway)
     assert collector.problems == [] and collector.resources[0]["service.name"] == "the-gateway"
     server = next(span for span in collector.spans if span.kind == SERVER)
     call = next(span for span in collector.spans if span.kind == CLIENT)
@@ -80,7 +80,7 @@ def test_a_request_without_a_trace_begins_one_by_its_own_id(
 ) -> None:
     for _ in client.chat.completions.create(**ASK, stream=True):
         pass
-    told(gateway)
+    flush(gateway)
     server = next(span for span in collector.spans if span.kind == SERVER)
     assert server.trace_id.hex() == attributes(server)["llmgateway.request_id"] and not server.parent_span_id
     assert upstream.calls[0].headers["traceparent"].startswith(f"00-{server.trace_id.hex()}-")
@@ -90,7 +90,7 @@ def test_unsampled_traces_are_not_recorded_but_passed_on(
     gateway: LocalGateway, client: OpenAI, collector: FakeCollector, upstream: FakeOpenAI
 ) -> None:
     client.chat.completions.create(**ASK, extra_headers={"traceparent": f"00-{TRACE}-{SPAN}-00"})
-    told(gateway)
+    flush(gateway)
     assert collector.spans == [] and upstream.calls[0].headers["traceparent"].endswith("-00")
 
 
@@ -106,7 +106,7 @@ def test_every_failed_call_and_every_refusal_is_a_span_with_its_error(
         headers={"Authorization": "Bearer llmgtwy_unknown_token"},
         timeout=60,
     )
-    told(gateway)
+    flush(gateway)
     calls = [span for span in collector.spans if span.kind == CLIENT]
     assert calls and all(span.status.code == ERROR for span in calls)
     servers = {attributes(span)["http.response.status_code"]: span for span in collector.spans if span.kind == SERVER}
@@ -117,7 +117,7 @@ def test_every_failed_call_and_every_refusal_is_a_span_with_its_error(
 
 def test_metrics_are_those_of_the_conventions(gateway: LocalGateway, client: OpenAI, collector: FakeCollector) -> None:
     client.chat.completions.create(**ASK)
-    told(gateway)
+    flush(gateway)
     found = {metric.name: metric for metric in collector.metrics}
     assert found["gen_ai.client.token.usage"].unit == "{token}" and found["http.server.request.duration"].unit == "s"
     points = found["gen_ai.client.token.usage"].histogram.data_points
@@ -131,7 +131,7 @@ def test_neither_content_nor_secrets_are_sent(
 ) -> None:
     upstream.script(Answer("their private answer"))
     client.chat.completions.create(**ASK)
-    told(gateway)
+    flush(gateway)
     text = "\n".join(map(str, [*collector.spans, *collector.metrics]))
     for secret in ("private words", "private answer", "sk-upstream-secret", gateway.key):
         assert secret not in text

@@ -151,11 +151,11 @@ def test_the_sandbox_accepts_its_own_speech(gateway, sdk, format):
     )
     if format == "pcm":
         return  # it has no container that would identify its format
-    heard = sdk.audio.transcriptions.create(
+    transcription = sdk.audio.transcriptions.create(
         model=SANDBOX, file=("x", io.BytesIO(said.content)), response_format="verbose_json"
     )
-    assert heard.text == f"A sound of {len(said.content)} bytes." == heard.segments[0].text.strip()
-    TranscriptionVerbose.model_validate(heard.to_dict())
+    assert transcription.text == f"A sound of {len(said.content)} bytes." == transcription.segments[0].text.strip()
+    TranscriptionVerbose.model_validate(transcription.to_dict())
 
 
 @pytest.mark.parametrize(
@@ -205,11 +205,11 @@ def test_form_fields_written_as_lists_and_objects_reach_the_provider(sdk, upstre
     strategy = {"type": "server_vad", "threshold": 0.5, "silence_duration_ms": 200}
     sdk.audio.transcriptions.create(model=TOKENS, file=("a.wav", SOUND), chunking_strategy=strategy)
     assert json.loads(upstream.calls[-1].get("chunking_strategy")) == strategy
-    words = {"keywords": ["Zoë", "Oslo"], "languages": ["en", "no"]}
-    sdk.audio.transcriptions.create(model="openai/gpt-transcribe", file=("a.wav", SOUND), **words)
+    fields = {"keywords": ["Zoë", "Oslo"], "languages": ["en", "no"]}
+    sdk.audio.transcriptions.create(model="openai/gpt-transcribe", file=("a.wav", SOUND), **fields)
     sent = upstream.calls[-1].fields
-    assert [value for name, value in sent if name == "keywords[]"] == words["keywords"]
-    assert [value for name, value in sent if name == "languages[]"] == words["languages"]
+    assert [value for name, value in sent if name == "keywords[]"] == fields["keywords"]
+    assert [value for name, value in sent if name == "languages[]"] == fields["languages"]
     sdk.audio.transcriptions.create(model=MISTRAL, file=("a.wav", SOUND), keywords=["Zoë"], languages=["en"])
     assert (upstream.calls[-1].get("context_bias"), upstream.calls[-1].get("language")) == ("Zoë", "en")
 
@@ -217,16 +217,16 @@ def test_form_fields_written_as_lists_and_objects_reach_the_provider(sdk, upstre
 def test_unsupported_fields_are_left_out_with_a_warning(sdk, upstream):
     raw = sdk.audio.transcriptions.with_raw_response
     answer = raw.create(model=WHISPER, file=("a.wav", SOUND), keywords=["Oslo"], languages=["en", "no"])
-    told = answer.headers["x-llmgateway-warnings"]
-    assert "keywords is not supported" in told and "languages is not supported" in told
+    warnings = answer.headers["x-llmgateway-warnings"]
+    assert "keywords is not supported" in warnings and "languages is not supported" in warnings
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_price_by_the_hour_is_billed_where_the_provider_tells_tokens_alone(gateway, sdk, upstream, streamed):
     upstream.counted = True
     answer = sdk.audio.transcriptions.create(model=MISTRAL, file=("a.wav", SOUND), stream=streamed)
-    told = list(answer)[-1] if streamed else answer
-    assert told.usage.cost == COSTS[MISTRAL] / 1e9
+    last = list(answer)[-1] if streamed else answer
+    assert last.usage.cost == COSTS[MISTRAL] / 1e9
 
 
 @pytest.mark.parametrize("model", [MISTRAL, TOKENS])

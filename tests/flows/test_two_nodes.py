@@ -31,21 +31,21 @@ class Cluster:
     def make_key(self) -> dict[str, Any]:
         """Create a key in a separate project."""
         project = {"organizationId": self.organization, "name": "Changing"}
-        made = self.desk("POST", "/projects", project)["project"]["id"]
-        return self.desk("POST", "/keys/api", {"description": "changing", "projectId": made})["apiKey"]
+        project_id = self.desk("POST", "/projects", project)["project"]["id"]
+        return self.desk("POST", "/keys/api", {"description": "changing", "projectId": project_id})["apiKey"]
 
-    def ask(self, token: str) -> list[str]:
+    def answers_of_workers(self, token: str) -> list[str]:
         """Return the answer of each worker: "200", or status and code."""
-        told = [line.post("/v1/chat/completions", BODY, token) for line in self.lines]
-        return ["200" if status == 200 else f"{status} {body['error']['code']}" for status, body in told]
+        responses = [line.post("/v1/chat/completions", BODY, token) for line in self.lines]
+        return ["200" if status == 200 else f"{status} {body['error']['code']}" for status, body in responses]
 
-    def settles(self, token: str, wanted: str) -> None:
+    def settles(self, token: str, expected: str) -> None:
         """Every worker gives the wanted answer in the promised time, counted from now on."""
         until = time.monotonic() + PROMISE_S + MARGIN_S
-        told = self.ask(token)
-        while set(told) != {wanted} and time.monotonic() < until:
-            told = self.ask(token)
-        assert told == [wanted] * NODES * WORKERS
+        answers = self.answers_of_workers(token)
+        while set(answers) != {expected} and time.monotonic() < until:
+            answers = self.answers_of_workers(token)
+        assert answers == [expected] * NODES * WORKERS
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_status_distinguishes_the_nodes_of_one_host(cluster: Cluster) -> None:
 
 def test_a_deactivated_key_is_refused_and_an_activated_one_accepted(cluster: Cluster) -> None:
     key = cluster.make_key()
-    assert cluster.ask(key["token"]) == OPEN
+    assert cluster.answers_of_workers(key["token"]) == OPEN
     cluster.desk("PATCH", f"/keys/api/{key['id']}", {"status": "inactive"})
     cluster.settles(key["token"], "401 invalid_api_key")
     cluster.desk("PATCH", f"/keys/api/{key['id']}", {"status": "active"})
@@ -74,7 +74,7 @@ def test_a_deactivated_key_is_refused_and_an_activated_one_accepted(cluster: Clu
 
 def test_a_rolled_key_changes_its_token(cluster: Cluster) -> None:
     key = cluster.make_key()
-    assert cluster.ask(key["token"]) == OPEN
+    assert cluster.answers_of_workers(key["token"]) == OPEN
     fresh = cluster.desk("POST", f"/keys/api/{key['id']}/roll")["apiKey"]["token"]
     cluster.settles(key["token"], "401 invalid_api_key")
     cluster.settles(fresh, "200")
@@ -82,7 +82,7 @@ def test_a_rolled_key_changes_its_token(cluster: Cluster) -> None:
 
 def test_a_members_limit_holds(cluster: Cluster) -> None:
     key = cluster.make_key()
-    assert cluster.ask(key["token"]) == OPEN
+    assert cluster.answers_of_workers(key["token"]) == OPEN
     member = cluster.desk("GET", f"/orgs/{cluster.organization}/members")["members"][0]["id"]
     path = f"/orgs/{cluster.organization}/members/{member}/limit"
     cluster.desk("PATCH", path, {"usageLimit": "0"})
@@ -93,7 +93,7 @@ def test_a_members_limit_holds(cluster: Cluster) -> None:
 
 def test_a_teams_limit_holds_for_who_joins_and_ends_for_who_leaves(cluster: Cluster) -> None:
     key = cluster.make_key()
-    assert cluster.ask(key["token"]) == OPEN
+    assert cluster.answers_of_workers(key["token"]) == OPEN
     member = cluster.desk("GET", f"/orgs/{cluster.organization}/members")["members"][0]["id"]
     team = cluster.desk("POST", f"/orgs/{cluster.organization}/teams", {"name": "Changing"})["team"]["id"]
     path = f"/orgs/{cluster.organization}/teams/{team}"
@@ -106,25 +106,25 @@ def test_a_teams_limit_holds_for_who_joins_and_ends_for_who_leaves(cluster: Clus
 
 def test_an_access_rule_holds(cluster: Cluster) -> None:
     key = cluster.make_key()
-    assert cluster.ask(key["token"]) == OPEN
+    assert cluster.answers_of_workers(key["token"]) == OPEN
     path = f"/keys/api/{key['id']}/iam"
     rule = {"ruleType": "deny_providers", "ruleValue": {"providers": ["sandbox"]}}
-    made = cluster.desk("POST", path, rule)["rule"]["id"]
+    rule_id = cluster.desk("POST", path, rule)["rule"]["id"]
     cluster.settles(key["token"], "403 model_not_allowed")
-    cluster.desk("DELETE", f"{path}/{made}")
+    cluster.desk("DELETE", f"{path}/{rule_id}")
     cluster.settles(key["token"], "200")
 
 
 def test_an_archived_project_is_gone(cluster: Cluster) -> None:
     key = cluster.make_key()
-    assert cluster.ask(key["token"]) == OPEN
+    assert cluster.answers_of_workers(key["token"]) == OPEN
     cluster.desk("DELETE", f"/projects/{key['projectId']}")
     cluster.settles(key["token"], "410 project_archived")
 
 
 def test_a_rate_limit_holds(cluster: Cluster) -> None:
     key = cluster.make_key()
-    assert cluster.ask(key["token"]) == OPEN
+    assert cluster.answers_of_workers(key["token"]) == OPEN
     cluster.nodes[1].manage("rates", "set", "key", key["id"], "requests", "0")
     cluster.settles(key["token"], "429 rate_limit_exceeded")
     cluster.nodes[1].manage("rates", "clear", "key", key["id"])
@@ -134,7 +134,7 @@ def test_a_rate_limit_holds(cluster: Cluster) -> None:
 def test_the_stream_of_an_old_mcp_client_is_reached_from_every_worker_of_every_node(cluster: Cluster) -> None:
     stream = OldStream(cluster.nodes[0].address, cluster.nodes[0].key)
     for number, line in enumerate(cluster.lines):
-        told = {"jsonrpc": "2.0", "id": number, "method": "ping"}
-        assert line.post(stream.path, told, cluster.nodes[0].key) == (202, None)
+        message = {"jsonrpc": "2.0", "id": number, "method": "ping"}
+        assert line.post(stream.path, message, cluster.nodes[0].key) == (202, None)
         assert stream.message() == {"jsonrpc": "2.0", "id": number, "result": {}}
     stream.close()

@@ -20,7 +20,7 @@ CHAT = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "hello
 @pytest.fixture(params=["true", "false"], ids=["express", "flask"], scope="module")
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """One worker, by both lanes."""
-    made = GatewayProcess(
+    process = GatewayProcess(
         tmp_path_factory.mktemp("edge") / "data",
         GATEWAY_SERVER_EXPRESS_LANE=request.param,
         GATEWAY_SERVER_ORGANIZATION_BODIES_MB="3",
@@ -30,8 +30,8 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         GATEWAY_SERVER_HEAD_TIMEOUT_S="1",
         GATEWAY_SERVER_ANSWER_STALL_S="1",
     )
-    yield made.start()
-    made.discard()
+    yield process.start()
+    process.discard()
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def connect(running: GatewayProcess) -> Iterator[Callable[[], socket.socket]]:
         return opened[-1]
 
     yield make
-    for one in opened:
-        one.close()
+    for connection in opened:
+        connection.close()
 
 
 def head(path: str, length: int, *lines: str) -> bytes:
@@ -54,8 +54,8 @@ def head(path: str, length: int, *lines: str) -> bytes:
 
 def figure(running: GatewayProcess, name: str) -> float:
     """One of the gauges of /metrics."""
-    asked = urllib.request.Request(f"{running.address}/metrics", headers={"Authorization": "Bearer scrape-me"})
-    with urllib.request.urlopen(asked, timeout=10) as answer:
+    request = urllib.request.Request(f"{running.address}/metrics", headers={"Authorization": "Bearer scrape-me"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith(f"llmgateway_{name} "))
 
@@ -76,9 +76,9 @@ def reply(caller: socket.socket) -> tuple[int, dict[str, str], bytes]:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/chat/completions", "/orgs", "/nothing"])
 def test_a_long_body_without_a_key_is_refused_before_it_is_sent(running, connect, path) -> None:
-    for line in ("X-Nothing: 1", "Authorization: Bearer llmgtwy_wrong-wrong-wrong", "Expect: 100-continue"):
+    for header in ("X-Nothing: 1", "Authorization: Bearer llmgtwy_wrong-wrong-wrong", "Expect: 100-continue"):
         caller = connect()
-        caller.sendall(head(path, LONG, line))
+        caller.sendall(head(path, LONG, header))
         status, headers, body = reply(caller)
         assert (status, headers["connection"]) == (401, "close")
         error = json.loads(body)["error"] if path not in ("/orgs",) else json.loads(body)
@@ -126,10 +126,10 @@ def test_bodies_under_way_are_bounded_for_an_organization_and_given_back(running
     assert running.post("/v1/chat/completions", long)[0] in (200, 400)
 
 
-@pytest.mark.parametrize("begun", [b"POST /v1/chat", head("/v1/chat/completions", 9000)])
-def test_a_request_that_trickles_is_answered_408(running, connect, begun) -> None:
+@pytest.mark.parametrize("first_bytes", [b"POST /v1/chat", head("/v1/chat/completions", 9000)])
+def test_a_request_that_trickles_is_answered_408(running, connect, first_bytes) -> None:
     caller = connect()
-    caller.sendall(begun)
+    caller.sendall(first_bytes)
     caller.settimeout(0.2)
     for _ in range(40):
         try:
@@ -158,22 +158,22 @@ def test_a_refusal_before_the_body_speaks_the_dialect_of_its_path_to_any_page(
     caller = connect()
     caller.sendall(head("/v1/messages", length, "Origin: https://page.example", *key))
     found, headers, body = reply(caller)
-    told = json.loads(body)
-    assert (found, told["type"], told["error"]["type"]) == (status, "error", kind)
+    error = json.loads(body)
+    assert (found, error["type"], error["error"]["type"]) == (status, "error", kind)
     assert headers["access-control-allow-origin"] == "*" and headers["x-request-id"]
 
 
 def test_heads_and_short_bodies_that_stop_halfway_count_among_the_bytes_of_bodies(running, connect) -> None:
     """All unknown callers together may hold no more bytes than one organization: here 3 MB."""
-    begun = b"GET / HTTP/1.1\r\nHost: gateway\r\nX-Long: " + b"a" * 60_000
+    partial_head = b"GET / HTTP/1.1\r\nHost: gateway\r\nX-Long: " + b"a" * 60_000
     callers = [connect() for _ in range(60)]
     for caller in callers:
-        caller.sendall(begun)
+        caller.sendall(partial_head)
     time.sleep(0.3)
     assert 2 * MEGABYTE < figure(running, "bodies_bytes") < 3.1 * MEGABYTE
     for caller in callers:
         caller.setblocking(False)
-    answered = [one for one in callers if _is_answered(one, b" 529 ")]
+    answered = [caller for caller in callers if _is_answered(caller, b" 529 ")]
     assert 5 < len(answered) < 30
     assert running.post("/v1/chat/completions", CHAT)[0] == 200
     for caller in callers:
@@ -212,10 +212,10 @@ def test_callers_without_a_key_hold_no_memory(running, connect) -> None:
 
 def test_sixty_thousand_empty_members_do_not_block_the_event_loop(running, connect) -> None:
     members = gzip.compress(b"") * 60_000
-    for line in ("X-Nothing: 1", f"Authorization: Bearer {running.key}"):
+    for header in ("X-Nothing: 1", f"Authorization: Bearer {running.key}"):
         caller = connect()
-        caller.sendall(head("/v1/chat/completions", len(members), "Content-Encoding: gzip", line) + members)
-        assert reply(caller)[0] == (400 if "Bearer" in line else 401)
+        caller.sendall(head("/v1/chat/completions", len(members), "Content-Encoding: gzip", header) + members)
+        assert reply(caller)[0] == (400 if "Bearer" in header else 401)
     # By the watchdog's own figure: CPU time in one turn of the loop. It was 7 seconds.
     assert figure(running, "loop_busy_seconds") < 0.5
 
@@ -236,9 +236,9 @@ def test_under_another_name_nothing_is_answered_but_probes(running, connect) -> 
 
 @pytest.mark.parametrize("path", ["/healthz", "/v1/models", "/nothing", "/console/login", "/v1/chat/completions"])
 def test_every_answer_forbids_guessing_its_type_and_over_https_plain_http(running, connect, path) -> None:
-    for line, secure in (("X-Nothing: 1", False), ("X-Forwarded-Proto: https", True)):
+    for header, secure in (("X-Nothing: 1", False), ("X-Forwarded-Proto: https", True)):
         caller = connect()
-        caller.sendall(f"GET {path} HTTP/1.1\r\nHost: gateway\r\n{line}\r\nConnection: close\r\n\r\n".encode())
+        caller.sendall(f"GET {path} HTTP/1.1\r\nHost: gateway\r\n{header}\r\nConnection: close\r\n\r\n".encode())
         top = b""
         while b"\r\n\r\n" not in top:
             top += caller.recv(65536)

@@ -23,7 +23,7 @@ def gateway(settings: Callable[..., Settings]) -> Iterator[LocalGateway]:
         yield running
 
 
-def ask(gateway: LocalGateway) -> None:
+def send_chat(gateway: LocalGateway) -> None:
     client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
     client.chat.completions.create(
         model="sandbox/sandbox-echo", messages=[{"role": "user", "content": "Hello"}], max_tokens=20
@@ -33,32 +33,32 @@ def ask(gateway: LocalGateway) -> None:
 def test_an_unlimited_organization_is_served_counted_and_said_to_be_so(gateway: LocalGateway) -> None:
     services = gateway.services
     caller = services.accounts.authentication.caller(gateway.key)
-    ask(gateway)
+    send_chat(gateway)
     services.billing.settlements.tend()
     state = services.billing.ledger.balance(caller.organization_id)
     assert state.unlimited and state.spent_nusd > 0 and doctor(services.store.database) == []
-    shown = httpx.get(f"{gateway.url}/credits", headers={"Authorization": f"Bearer {gateway.key}"}, timeout=60).json()
-    assert shown["unlimited"] is True and float(shown["balance"]) > 9e8 and float(shown["totalUsed"]) > 0
+    credits = httpx.get(f"{gateway.url}/credits", headers={"Authorization": f"Bearer {gateway.key}"}, timeout=60).json()
+    assert credits["unlimited"] is True and float(credits["balance"]) > 9e8 and float(credits["totalUsed"]) > 0
 
 
 def test_limits_of_keys_hold_without_credits(gateway: LocalGateway) -> None:
     caller = gateway.services.accounts.authentication.caller(gateway.key)
     gateway.services.billing.budgets.set_limits("key", caller.key_id, Limits(total_nusd=1))
     with pytest.raises(APIStatusError) as refused:
-        ask(gateway)
+        send_chat(gateway)
     assert refused.value.status_code == 402 and refused.value.code == "key_limit_reached"
 
 
 def test_the_change_is_in_force_when_it_returns_both_ways(gateway: LocalGateway) -> None:
-    ask(gateway)
+    send_chat(gateway)
     services = gateway.services
     organization = services.accounts.authentication.caller(gateway.key).organization_id
     services.management.set_unlimited(organization, False, actor="operator")
     with pytest.raises(APIStatusError) as refused:
-        ask(gateway)
+        send_chat(gateway)
     assert refused.value.code == "insufficient_credits"
     services.management.set_unlimited(organization, True, actor="operator")
-    ask(gateway)
+    send_chat(gateway)
     services.billing.settlements.tend()
     assert doctor(services.store.database) == []
 
@@ -71,5 +71,5 @@ def test_the_first_start_says_which_it_is(settings: Callable[..., Settings], amo
     store = services.store
     administration = Administration(store.database, store.control, store.secrets, services.background.threads)
     first = administration.bootstrap(chosen, services.billing.ledger.begin)
-    assert any(said in line for line in describe_key(first) if line.startswith("Credits: "))
+    assert any(said in text for text in describe_key(first) if text.startswith("Credits: "))
     services.close()

@@ -44,8 +44,8 @@ def held_elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(StoredFile, "_open", remember)
     yield
-    for one in held:
-        one.close()
+    for stored in held:
+        stored.close()
 
 
 def post(gateway: LocalGateway, model: str, idempotency_key: str = "", **fields: str) -> httpx.Response:

@@ -140,7 +140,7 @@ def forget_tokens(gateway: LocalGateway) -> None:
         identity._failure = None
 
 
-def ask(cloud: Cloud, stream: bool) -> str:
+def send_chat(cloud: Cloud, stream: bool) -> str:
     client = OpenAI(base_url=cloud.gateway.url, api_key=cloud.gateway.key, max_retries=0)
     answer = client.chat.completions.create(model=cloud.model, messages=HELLO, stream=stream)
     if not stream:
@@ -152,7 +152,7 @@ def ask(cloud: Cloud, stream: bool) -> str:
 def test_chat_is_answered_with_a_token_of_the_host(cloud: Cloud, stream: bool) -> None:
     forget_tokens(cloud.gateway)
     before = len(cloud.identity.issued)
-    assert ask(cloud, stream) == ask(cloud, stream) == "Hello."
+    assert send_chat(cloud, stream) == send_chat(cloud, stream) == "Hello."
     assert len(cloud.identity.issued) == before + 1 and cloud.identity.problems == []
     sent = cloud.provider.calls[-1].headers
     assert cloud.identity.issued[-1] in sent["authorization"] and "api-key" not in sent and "x-goog-api-key" not in sent
@@ -161,12 +161,12 @@ def test_chat_is_answered_with_a_token_of_the_host(cloud: Cloud, stream: bool) -
 @pytest.mark.parametrize("stream", [False, True])
 def test_rejected_token_is_replaced_and_the_call_repeated(cloud: Cloud, stream: bool) -> None:
     forget_tokens(cloud.gateway)
-    ask(cloud, False)
+    send_chat(cloud, False)
     before = len(cloud.identity.issued)
     cloud.reject()
     issue = cloud.identity.issue
     cloud.identity.issue = lambda: [issue(), cloud.accept()][0]
-    assert ask(cloud, stream) == "Hello."
+    assert send_chat(cloud, stream) == "Hello."
     assert len(cloud.identity.issued) == before + 1
     assert cloud.identity.issued[-1] in cloud.provider.calls[-1].headers["authorization"]
 
@@ -176,7 +176,7 @@ def test_failing_token_service_is_a_clear_error_of_the_provider(cloud: Cloud, st
     forget_tokens(cloud.gateway)
     cloud.identity.script(Failure(500, {"error": "server_error"}), Failure(500, {"error": "server_error"}))
     with pytest.raises(APIStatusError) as caught:
-        ask(cloud, stream)
+        send_chat(cloud, stream)
     assert caught.value.status_code == 502 and "answered 500" in caught.value.message
     assert cloud.identity.host not in caught.value.message and cloud.provider.calls == []
     (cooling,) = cloud.gateway.services.routing.health.cooldowns.active()
@@ -210,14 +210,14 @@ def test_provider_key_of_an_organization_cannot_use_the_identity_of_the_host(clo
     change = ProjectChange(mode="api-keys")
     update_project(services.store.database, services.store.control, cloud.gateway.project_id, change, actor="test")
     with pytest.raises(APIStatusError):
-        ask(cloud, False)
+        send_chat(cloud, False)
     assert cloud.identity.calls == before
 
 
 def test_status_shows_source_and_failure_without_the_token(cloud: Cloud) -> None:
     forget_tokens(cloud.gateway)
     services = cloud.gateway.services
-    ask(cloud, False)
+    send_chat(cloud, False)
     services.telemetry.presence.report(
         services.routing.catalogue.current(), services.routing.health, services.routing.credentials.identities()
     )

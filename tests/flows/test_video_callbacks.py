@@ -66,8 +66,8 @@ def deliver(gateway: LocalGateway, ident: str) -> Callback:
 def check(secret: str, headers: dict[str, str], body: bytes) -> bool:
     """As a receiver does it that takes the secret as it is written."""
     signed = b"%b.%b.%b" % (headers["webhook_id"].encode(), headers["webhook_timestamp"].encode(), body)
-    wanted = base64.b64encode(hmac.new(secret.encode(), signed, hashlib.sha256).digest()).decode()
-    return f"v1,{wanted}" in headers["webhook_signature"].split(" ")
+    expected = base64.b64encode(hmac.new(secret.encode(), signed, hashlib.sha256).digest()).decode()
+    return f"v1,{expected}" in headers["webhook_signature"].split(" ")
 
 
 def test_the_callback_of_a_video_is_delivered_after_five_failures(gateway, receiver, address):
@@ -78,7 +78,7 @@ def test_the_callback_of_a_video_is_delivered_after_five_failures(gateway, recei
     states = [deliver(gateway, job["id"]).state for _ in range(6)]
     assert states == [RETRYING] * 5 + [DELIVERED]
     assert {headers["webhook_id"] for headers, _ in receiver.calls} == {f"evt_{job['id']}"}
-    assert all(check(OWN, *one) for one in receiver.calls)
+    assert all(check(OWN, *call) for call in receiver.calls)
     event = json.loads(receiver.calls[-1][1])
     assert (event["object"], event["id"], event["type"]) == ("event", f"evt_{job['id']}", "video.completed")
     linked = event["data"].pop("content"), done.pop("content")
@@ -134,22 +134,22 @@ def test_two_workers_send_one_callback_once(gateway, receiver, address):
     job = begin(gateway, callback_url=address)
     end_of(gateway, job["id"])
     videos = gateway.services.engine.videos
-    seen = videos.callbacks.of(job["id"])
+    callback = videos.callbacks.of(job["id"])
     for _ in range(2):
-        videos.deliveries._follow(seen)
+        videos.deliveries._follow(callback)
     assert len(receiver.calls) == 1
 
 
 def test_a_project_with_many_callbacks_keeps_none_of_another_waiting(share, address):
-    many, one = films_of(share), films_of(share)
+    many, other_gateway = films_of(share), films_of(share)
     waiting = [begin(many, callback_url=address)["id"] for _ in range(3)]
-    waiting.append(begin(one, callback_url=address)["id"])
-    for owner, ident in zip((many, many, many, one), waiting, strict=True):
+    waiting.append(begin(other_gateway, callback_url=address)["id"])
+    for owner, ident in zip((many, many, many, other_gateway), waiting, strict=True):
         end_of(owner, ident)
-    callbacks = one.services.engine.videos.callbacks
-    due = [(project, callback.job) for project, callback in callbacks.due(one.services.clock.now_us(), 2, 3)]
+    callbacks = other_gateway.services.engine.videos.callbacks
+    due = [(project, callback.job) for project, callback in callbacks.due(other_gateway.services.clock.now_us(), 2, 3)]
     first, second, _, other = waiting
-    assert due == [(many.project_id, first), (one.project_id, other), (many.project_id, second)]
+    assert due == [(many.project_id, first), (other_gateway.project_id, other), (many.project_id, second)]
 
 
 def test_a_video_that_is_deleted_leaves_no_callback(gateway, receiver, address):

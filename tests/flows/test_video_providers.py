@@ -65,12 +65,12 @@ def gateway(share: Share, services: FakeVideoServices) -> LocalGateway:
             (catalogue / place).write_text(text)
         bases = {"GOOGLE_VERTEX": "/vertex", "XAI": "/xai/v1", "BYTEDANCE": "/ark/api/v3", "MINIMAX": "/minimax/v1"}
         bases |= {"ALIBABA": "/qwen/compatible-mode/v1", "ATLASCLOUD": "/atlas/api/v1"}
-        given = {"GATEWAY_CATALOGUE_PATH": str(catalogue), "GATEWAY_VIDEO_POLL_S": "3600"}
-        given |= {"LLM_GOOGLE_VERTEX_PROJECT": "p", "LLM_GOOGLE_VERTEX_REGION": "us-central1"}
-        given |= {"LLM_GOOGLE_VERTEX_TOKEN_TYPE": "oauth"}
+        environment_of_services = {"GATEWAY_CATALOGUE_PATH": str(catalogue), "GATEWAY_VIDEO_POLL_S": "3600"}
+        environment_of_services |= {"LLM_GOOGLE_VERTEX_PROJECT": "p", "LLM_GOOGLE_VERTEX_REGION": "us-central1"}
+        environment_of_services |= {"LLM_GOOGLE_VERTEX_TOKEN_TYPE": "oauth"}
         for name, base in bases.items():
-            given |= {f"LLM_{name}_API_KEY": KEY, f"LLM_{name}_BASE_URL": services.address + base}
-        return given
+            environment_of_services |= {f"LLM_{name}_API_KEY": KEY, f"LLM_{name}_BASE_URL": services.address + base}
+        return environment_of_services
 
     running = share.gateway(environment)
     running.app.background.stop()
@@ -100,21 +100,21 @@ def test_a_video_whose_address_is_requested_separately_is_played(gateway, servic
     assert done["status"] == "completed"
     path = f"/videos/{done['id']}/content"
     assert call(gateway, "GET", path, headers={"Range": "bytes=4-7"}).content == FILM
-    asked, loaded = services.calls[-2:]
-    assert (asked.path, asked.part) == ("/minimax/v1/files/retrieve", "")
-    assert (loaded.path, loaded.part) == ("/films/1.mp4", "bytes=4-7")
+    lookup, download = services.calls[-2:]
+    assert (lookup.path, lookup.part) == ("/minimax/v1/files/retrieve", "")
+    assert (download.path, download.part) == ("/films/1.mp4", "bytes=4-7")
 
 
 def test_a_large_inline_video_is_only_on_disk_and_fetched_once(gateway, services):
     services.inline = FILM[:16] + bytes(range(256)) * 2000
     done = end_of(gateway, begin(gateway, "google-vertex/veo-3.1-generate-001", seconds=4)["id"])
-    path, asked = f"/videos/{done['id']}/content", len(services.calls)
+    path, calls_before = f"/videos/{done['id']}/content", len(services.calls)
     whole = call(gateway, "GET", path)
     assert whole.content == services.inline and whole.headers["content-type"] == "video/mp4"
     part = call(gateway, "GET", path, headers={"Range": "bytes=70000-70009", "If-Range": whole.headers["etag"]})
     assert (part.status_code, part.content) == (206, services.inline[70000:70010])
     assert call(gateway, "GET", path, headers={"Range": f"bytes={len(services.inline)}-"}).status_code == 416
-    assert len(services.calls) == asked + 1
+    assert len(services.calls) == calls_before + 1
 
 
 def test_a_video_that_its_provider_has_forgotten_is_gone(gateway, services):
@@ -175,6 +175,6 @@ def test_malformed_answers_are_polled_again_and_never_a_500(gateway, services):
     services.script((200, b"<html>"), (200, {"status": None}), (500, {"error": {"message": f"No, {KEY}"}}))
     for _ in range(3):
         look(gateway)
-        shown = call(gateway, "GET", f"/videos/{job['id']}").json()
-        assert shown["status"] == "queued" and KEY not in str(shown)
+        video = call(gateway, "GET", f"/videos/{job['id']}").json()
+        assert video["status"] == "queued" and KEY not in str(video)
     assert end_of(gateway, job["id"])["status"] == "completed"

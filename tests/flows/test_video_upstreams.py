@@ -73,16 +73,16 @@ class Studios(FakeServer):
         job = {"id": f"task_{studio}", "object": "video", "status": status, "seconds": "4"}
         return send_json(start, 200, job | {"more": [{}] * self.parts if method == "GET" else []})
 
-    def _film(self, wanted: str, start: Any) -> Any:
-        assert "," not in wanted
-        first, _, last = wanted.removeprefix("bytes=").partition("-")
+    def _film(self, range_header: str, start: Any) -> Any:
+        assert "," not in range_header
+        first, _, last = range_header.removeprefix("bytes=").partition("-")
         headers = [("Content-Type", "video/mp4"), ("ETag", '"film"')]
-        if not wanted:
+        if not range_header:
             start("200 OK", [*headers, ("Content-Length", str(len(FILM)))])
             return [FILM]
         part = FILM[int(first) : int(last) + 1]
-        told = [("Content-Range", f"bytes {wanted[6:]}/{len(FILM)}"), ("Content-Length", str(len(part)))]
-        start("206 Partial Content", [*headers, *told])
+        range_headers = [("Content-Range", f"bytes {range_header[6:]}/{len(FILM)}"), ("Content-Length", str(len(part)))]
+        start("206 Partial Content", [*headers, *range_headers])
         return [part]
 
 
@@ -110,8 +110,8 @@ def gateway(share: Share, studios: Studios) -> Iterator[LocalGateway]:
 
 
 def begin(gateway: LocalGateway, **body: Any) -> httpx.Response:
-    asked = {"model": "reel", "prompt": "A kettle boils.", "seconds": 4, "routing": "price"} | body
-    return call(gateway, "POST", "/videos", json=asked)
+    request = {"model": "reel", "prompt": "A kettle boils.", "seconds": 4, "routing": "price"} | body
+    return call(gateway, "POST", "/videos", json=request)
 
 
 def own_keys(gateway: LocalGateway) -> None:
@@ -134,7 +134,7 @@ def test_another_provider_begins_a_video_that_the_first_refuses(gateway, studios
     done = end_of(gateway, answer.json()["id"])
     assert (done["status"], done["usage"]["cost"]) == ("completed", 0.08)
     rows = usage_of(gateway)
-    assert [(one.provider, one.attempt, one.cost_nusd) for one in rows] == [("cheap", 0, 0), ("dear", 1, DEAR)]
+    assert [(row.provider, row.attempt, row.cost_nusd) for row in rows] == [("cheap", 0, 0), ("dear", 1, DEAR)]
     assert left_of(gateway) == (DEAR, 0)
     assert {path.split("/")[1] for method, path, *_ in studios.calls if method == "GET"} == {"dear"}
 
@@ -142,8 +142,8 @@ def test_another_provider_begins_a_video_that_the_first_refuses(gateway, studios
 def test_without_the_store_no_provider_is_called(gateway, studios, monkeypatch):
     admit = Settlements.admit
 
-    def admit_and_lose(*given):
-        admitted = admit(*given)
+    def admit_and_lose(*arguments):
+        admitted = admit(*arguments)
         monkeypatch.setattr(gateway.services.billing.spending, "check", lose)
         return admitted
 
@@ -156,30 +156,30 @@ def test_without_the_store_no_provider_is_called(gateway, studios, monkeypatch):
     assert studios.calls == [] and left_of(gateway) == (0, 0)
 
 
-@pytest.mark.parametrize("made", [True, False])
-def test_a_commit_with_a_lost_reply_begins_one_video_or_none(gateway, studios, monkeypatch, made):
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_commit_with_a_lost_reply_begins_one_video_or_none(gateway, studios, monkeypatch, committed):
     jobs = gateway.services.engine.videos.jobs
     lost = Unavailable("The connection was lost.")
     change, write, moved = jobs.change, Database.write, []
 
     def change_or_fail(job, **values):
-        if not made:
+        if not committed:
             raise lost
         moved.append(job.id)
         return change(job, **values)
 
     def write_and_lose(database, work, *more):
-        told = write(database, work, *more)
+        result = write(database, work, *more)
         if moved and not moved.clear():
             raise lost
-        return told
+        return result
 
     monkeypatch.setattr(jobs, "change", change_or_fail)
     monkeypatch.setattr(Database, "write", write_and_lose)
     answer = begin(gateway)
     monkeypatch.undo()
-    shown = call(gateway, "GET", "/videos").json()["data"]
-    assert (answer.status_code, len(shown)) == ((200, 1) if made else (503, 0)), answer.text
+    videos = call(gateway, "GET", "/videos").json()["data"]
+    assert (answer.status_code, len(videos)) == ((200, 1) if committed else (503, 0)), answer.text
 
 
 def test_a_job_refused_by_all_providers_leaves_nothing_behind(gateway, studios):
@@ -307,8 +307,8 @@ def test_a_state_of_too_many_parts_is_no_answer(gateway, studios):
 def test_the_official_client_sends_a_first_frame_as_a_file(gateway, studios):
     sdk = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
     frame = ("frame.png", io.BytesIO(write_png()), "image/png")
-    begun = sdk.videos.create(model="reel", prompt="A kettle boils.", input_reference=frame, seconds="8")
-    assert begun.seconds == "8"
+    video = sdk.videos.create(model="reel", prompt="A kettle boils.", input_reference=frame, seconds="8")
+    assert video.seconds == "8"
     sent = next(body for method, _, _, body in studios.calls if method == "POST")
     assert write_png() in sent and b'name="input_reference"' in sent
 

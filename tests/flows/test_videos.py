@@ -53,20 +53,22 @@ def test_the_official_client_makes_polls_downloads_lists_and_deletes_a_video(gat
 
 def test_a_customer_key_sees_the_videos_of_that_key_alone(gateway, sdk):
     customers = [OpenAI(base_url=gateway.url, api_key=customer_key(gateway), max_retries=0) for _ in range(2)]
-    made = [one.videos.create(model=MODEL, prompt=SOON, seconds="4", size="1280x720").id for one in (*customers, sdk)]
-    for ident in made:
+    video_ids = [
+        one.videos.create(model=MODEL, prompt=SOON, seconds="4", size="1280x720").id for one in (*customers, sdk)
+    ]
+    for ident in video_ids:
         end_of(gateway, ident)
-    assert [[one.id for one in client.videos.list()] for client in customers] == [[made[0]], [made[1]]]
-    assert [one.id for one in sdk.videos.list(order="asc")] == made  # the project's own keys see all
+    assert [[one.id for one in client.videos.list()] for client in customers] == [[video_ids[0]], [video_ids[1]]]
+    assert [one.id for one in sdk.videos.list(order="asc")] == video_ids  # the project's own keys see all
     first, second = customers
-    for ident in made[1:]:
+    for ident in video_ids[1:]:
         for refused in (first.videos.retrieve, first.videos.download_content, first.videos.delete):
             with pytest.raises(openai.NotFoundError):
                 refused(ident)
         log = f"{gateway.url}/videos/logs/{ident.removeprefix('video_')}/content"
         assert httpx.get(log, headers={"Authorization": f"Bearer {first.api_key}"}, timeout=60).status_code == 404
-    assert first.videos.download_content(made[0]).read()[4:8] == b"ftyp"
-    assert second.videos.delete(made[1]).deleted and sdk.videos.delete(made[0]).deleted
+    assert first.videos.download_content(video_ids[0]).read()[4:8] == b"ftyp"
+    assert second.videos.delete(video_ids[1]).deleted and sdk.videos.delete(video_ids[0]).deleted
 
 
 def test_a_video_of_an_earlier_release_is_shown_to_no_customer_key(gateway, sdk):
@@ -88,7 +90,7 @@ def customer_key(gateway: LocalGateway) -> str:
 
 def test_other_operations_of_the_official_client_do_not_exist(gateway, sdk):
     film, name = end_of(gateway, begin(gateway)["id"])["id"], ("a.mp4", b"film", "video/mp4")
-    for ask in (
+    for request in (
         lambda: sdk.videos.edit(prompt="Blue", video=name),
         lambda: sdk.videos.extend(prompt="On", seconds="4", video=name),
         lambda: sdk.videos.create_character(name="Ada", video=name),
@@ -96,7 +98,7 @@ def test_other_operations_of_the_official_client_do_not_exist(gateway, sdk):
         lambda: sdk.videos.remix(film, prompt="Blue"),
     ):
         with pytest.raises(openai.NotFoundError):
-            ask()
+            request()
 
 
 def test_a_video_is_billed_once_when_it_is_finished(gateway):
@@ -129,11 +131,11 @@ def test_two_workers_that_end_a_job_at_once_charge_it_once(gateway):
     job = begin(gateway)
     videos = gateway.services.engine.videos
     time.sleep(0.02)
-    seen = row(gateway, job["id"])
-    task = videos.sealed.task(seen.task)
-    target = videos.targets.find(seen.organization, task)
+    job_row = row(gateway, job["id"])
+    task = videos.sealed.task(job_row.task)
+    target = videos.targets.find(job_row.organization, task)
     status = videos.calls.status(task.ident, target)
-    ended = [videos.endings.complete(seen, task, target, status) for _ in range(3)]
+    ended = [videos.endings.complete(job_row, task, target, status) for _ in range(3)]
     assert [one is not None for one in ended] == [True, False, False]
     videos.poller.run()
     assert len(usage_of(gateway)) == 1 and left_of(gateway) == (COST, 0)
@@ -142,10 +144,10 @@ def test_two_workers_that_end_a_job_at_once_charge_it_once(gateway):
 def test_a_job_that_another_worker_asks_for_is_left_to_it(gateway):
     job = begin(gateway)
     jobs = gateway.services.engine.videos.jobs
-    seen = row(gateway, job["id"])
-    taken = jobs.database.write(lambda: jobs.change(seen, due_at=seen.due_at + 1))
-    assert taken is not None
-    assert jobs.database.write(lambda: jobs.change(seen, due_at=seen.due_at + 2)) is None
+    job_row = row(gateway, job["id"])
+    claimed = jobs.database.write(lambda: jobs.change(job_row, due_at=job_row.due_at + 1))
+    assert claimed is not None
+    assert jobs.database.write(lambda: jobs.change(job_row, due_at=job_row.due_at + 2)) is None
 
 
 def test_a_job_that_a_killed_worker_was_starting_costs_nothing_and_is_reported(gateway, monkeypatch):
@@ -183,19 +185,19 @@ def test_an_end_that_is_not_committed_is_made_again_by_the_next_round(gateway, m
 def test_a_job_that_takes_too_long_is_given_up_for_nothing(gateway):
     job = begin(gateway, LONG)
     jobs = gateway.services.engine.videos.jobs
-    seen = row(gateway, job["id"])
-    jobs.database.write(lambda: jobs.change(seen, deadline_at=1))
+    job_row = row(gateway, job["id"])
+    jobs.database.write(lambda: jobs.change(job_row, deadline_at=1))
     done = end_of(gateway, job["id"])
     assert (done["status"], done["error"]["code"], done["usage"]["cost"]) == ("failed", "timeout", 0)
     assert left_of(gateway) == (0, 0)
 
 
 def test_an_organization_with_many_jobs_keeps_none_of_another_waiting(share):
-    many, one = films_of(share), films_of(share)
-    first, second, _, other = waiting = [begin(owner, LONG)["id"] for owner in (many, many, many, one)]
-    jobs = one.services.engine.videos.jobs
+    many, other_gateway = films_of(share), films_of(share)
+    first, second, _, other = waiting = [begin(owner, LONG)["id"] for owner in (many, many, many, other_gateway)]
+    jobs = other_gateway.services.engine.videos.jobs
     for due_at, ident in enumerate(waiting):
-        jobs.database.write(partial(jobs.change, row(one, ident), due_at=due_at))
+        jobs.database.write(partial(jobs.change, row(other_gateway, ident), due_at=due_at))
     assert [job.id for job in jobs.due(len(waiting), 2, 3)] == [first, other, second]
 
 
@@ -218,8 +220,8 @@ def test_a_video_survives_an_outage_of_its_providers_status(gateway, monkeypatch
         outage.setattr(videos.calls, "status", fail)
         for _ in range(8):
             look(gateway)
-    seen = row(gateway, job["id"])
-    assert round((seen.due_at - gateway.services.clock.now_us()) / 1e6) == 300
+    job_row = row(gateway, job["id"])
+    assert round((job_row.due_at - gateway.services.clock.now_us()) / 1e6) == 300
     done = end_of(gateway, job["id"])
     assert done["status"] == "completed" and done["usage"]["cost"] > 0
 
@@ -251,8 +253,8 @@ def test_a_provider_that_refuses_every_poll_is_polled_less_often_and_then_no_mor
     waits = []
     for _ in range(4):
         look(gateway)
-        seen = row(gateway, job["id"])
-        waits.append(round((seen.due_at - gateway.services.clock.now_us()) / 1e6))
+        job_row = row(gateway, job["id"])
+        waits.append(round((job_row.due_at - gateway.services.clock.now_us()) / 1e6))
     assert waits == [10, 20, 40, 80]
     look(gateway)
     done = call(gateway, "GET", f"/videos/{job['id']}").json()
@@ -293,7 +295,7 @@ def test_a_video_that_the_provider_goes_on_with_cannot_be_canceled(gateway):
 def test_jobs_of_another_project_are_unknown(gateway):
     job = begin(gateway)
     end_of(gateway, job["id"])
-    other = gateway.add_organization(f"other-{job['id'][-12:]}")
+    other_key = gateway.add_organization(f"other-{job['id'][-12:]}")
     log = job["id"].removeprefix("video_")
     for method, path in (
         ("GET", f"/videos/{job['id']}"),
@@ -301,8 +303,8 @@ def test_jobs_of_another_project_are_unknown(gateway):
         ("GET", f"/videos/{job['id']}/content"),
         ("GET", f"/videos/logs/{log}/content"),
     ):
-        assert call(gateway, method, path, other).status_code == 404, path
-    assert call(gateway, "GET", "/videos", other).json()["data"] == []
+        assert call(gateway, method, path, other_key).status_code == 404, path
+    assert call(gateway, "GET", "/videos", other_key).json()["data"] == []
 
 
 def test_parts_of_a_video_are_played_and_sought(gateway):
@@ -349,9 +351,9 @@ def test_content_that_is_no_video_is_reported_as_the_providers_fault(gateway, fi
     videos, ended = gateway.services.engine.videos, row(gateway, done["id"])
     files = videos.sealed.write((KeptFile(url=f"http://127.0.0.1:{server.server_port}/film"),))
     videos.jobs.database.write(lambda: videos.jobs.change(ended, files=files))
-    told = call(gateway, "GET", f"/videos/{done['id']}/content")
+    response = call(gateway, "GET", f"/videos/{done['id']}/content")
     server.stop()
-    assert (told.status_code, told.json()["error"]["type"]) == (502, "upstream_error"), told.text
+    assert (response.status_code, response.json()["error"]["type"]) == (502, "upstream_error"), response.text
 
 
 def test_there_is_no_content_before_the_end(gateway):
@@ -361,11 +363,11 @@ def test_there_is_no_content_before_the_end(gateway):
 
 
 def test_a_signed_link_opens_one_video_without_a_key(gateway):
-    done, other = end_of(gateway, begin(gateway)["id"]), end_of(gateway, begin(gateway)["id"])
+    done, second_video = end_of(gateway, begin(gateway)["id"]), end_of(gateway, begin(gateway)["id"])
     path = done["content"][0]["url"].removeprefix(gateway.url)
     assert call(gateway, "GET", path, "").content[4:8] == b"ftyp"
     log, token = done["id"].removeprefix("video_"), path.partition("token=")[2]
-    foreign = f"/videos/logs/{other['id'].removeprefix('video_')}/content"
+    foreign = f"/videos/logs/{second_video['id'].removeprefix('video_')}/content"
     assert call(gateway, "GET", f"{foreign}?token={token}", "").status_code == 401
     plain = f"/videos/logs/{log}/content"
     assert call(gateway, "GET", f"{plain}?token={token[:-3]}AAA", "").status_code == 401
@@ -426,11 +428,11 @@ def test_a_repeated_key_makes_one_video(gateway):
 
 
 def test_pages_of_videos_follow_each_other(gateway):
-    made = [begin(gateway, LONG)["id"] for _ in range(3)]
+    video_ids = [begin(gateway, LONG)["id"] for _ in range(3)]
     first = call(gateway, "GET", "/videos?limit=2&order=asc").json()
-    assert ([one["id"] for one in first["data"]], first["has_more"]) == (made[:2], True)
+    assert ([item["id"] for item in first["data"]], first["has_more"]) == (video_ids[:2], True)
     rest = call(gateway, "GET", f"/videos?limit=2&order=asc&after={first['last_id']}").json()
-    assert ([one["id"] for one in rest["data"]], rest["has_more"]) == (made[2:], False)
+    assert ([item["id"] for item in rest["data"]], rest["has_more"]) == (video_ids[2:], False)
 
 
 def test_long_prompts_make_no_long_lists_and_are_not_read_when_jobs_are_due(gateway):
@@ -480,9 +482,9 @@ def test_on_postgresql_a_node_whose_clock_is_wrong_makes_videos(share, shared_po
     right = Clock().now_us()
     with monkeypatch.context() as patch:
         patch.setattr(Clock, "now_us", lambda clock: right + hours * HOUR_US)
-        begun = begin(gateway, LONG)
+        job = begin(gateway, LONG)
     gateway.services.engine.videos.poller.run()
-    assert row(gateway, begun["id"]).state == "queued" and abs(begun["created_at"] - time.time()) < 60
-    seen = row(gateway, begun["id"])
-    assert 0 < seen.due_at - right <= HOUR_US + MINUTE_US and 0 < seen.deadline_at - right <= HOUR_US + MINUTE_US
-    call(gateway, "DELETE", f"/videos/{begun['id']}")
+    assert row(gateway, job["id"]).state == "queued" and abs(job["created_at"] - time.time()) < 60
+    job_row = row(gateway, job["id"])
+    assert 0 < job_row.due_at - right <= HOUR_US + MINUTE_US and 0 < job_row.deadline_at - right <= HOUR_US + MINUTE_US
+    call(gateway, "DELETE", f"/videos/{job['id']}")

@@ -68,12 +68,12 @@ def token_of(issuer: FakeIssuer, **more: Any) -> str:
 def send(
     gateway: LocalGateway, token: str, path: str = PATHS[0], headers: dict[str, str] | None = None, **body: Any
 ) -> httpx.Response:
-    given = {"Authorization": f"Bearer {token}", **(headers or {})}
+    all_headers = {"Authorization": f"Bearer {token}", **(headers or {})}
     content: dict[str, Any] = {**CALL, **body}
     if path == "/v1/responses":
         content = {"model": CALL["model"], "input": "Hello", **body}
     with httpx.Client(timeout=60) as http:
-        return http.post(gateway.address + path, headers=given, json=content)
+        return http.post(gateway.address + path, headers=all_headers, json=content)
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -17,7 +17,7 @@ def listed(gateway: LocalGateway, query: str = "", key: str = "") -> list[str]:
         return [entry["id"] for entry in http.get(f"{gateway.url}/models{query}").json()["data"]]
 
 
-def ask(gateway: LocalGateway, model: str, **more: object) -> httpx.Response:
+def post_chat(gateway: LocalGateway, model: str, **more: object) -> httpx.Response:
     headers = {"authorization": f"Bearer {gateway.key}"}
     with httpx.Client(headers=headers, timeout=60) as http:
         return http.post(f"{gateway.url}/chat/completions", json={"model": model, "messages": HELLO, **more})
@@ -39,14 +39,14 @@ def test_auto_and_the_sandbox_can_be_called_without_provider_keys(bare):
 def test_all_that_is_available_to_a_caller_can_be_called(bare):
     for model in ("auto", "sandbox-echo"):
         assert model in listed(bare, "?available=true", bare.key)
-        assert ask(bare, model).status_code == 200
+        assert post_chat(bare, model).status_code == 200
 
 
 def test_a_refusal_for_want_of_a_credential_names_the_variable_to_set(bare):
-    error = ask(bare, "openai/gpt-4o").json()["error"]
+    error = post_chat(bare, "openai/gpt-4o").json()["error"]
     assert error["code"] == "no_provider_credential" and "OPENAI_API_KEY" in error["message"]
     assert "available=true" in error["message"]
-    assert "ANTHROPIC_API_KEY" in ask(bare, "claude-haiku-4-5").json()["error"]["message"]
+    assert "ANTHROPIC_API_KEY" in post_chat(bare, "claude-haiku-4-5").json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_a_refusal_for_want_of_a_credential_names_the_variable_to_set(bare):
     [("no-such-model", {}), ("sandbox-embed", {}), ("sandbox-fail-503", {})],
 )
 def test_other_refusals_name_no_variable(bare, model, more):
-    answer = ask(bare, model, **more)
+    answer = post_chat(bare, model, **more)
     assert answer.status_code >= 400 and "API_KEY" not in answer.text
 
 
 def test_a_key_without_the_setting_that_its_provider_needs_counts_as_none(settings):
     with local_gateway(settings, AZURE_API_KEY="k") as gateway:
         assert not [one for one in listed(gateway, "?available=true&mapped=true") if one.startswith("azure/")]
-        message = ask(gateway, "azure/gpt-4o").json()["error"]["message"]
+        message = post_chat(gateway, "azure/gpt-4o").json()["error"]["message"]
     assert "LLM_AZURE_RESOURCE" in message and "AZURE_API_KEY" not in message
 
 

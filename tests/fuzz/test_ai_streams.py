@@ -116,7 +116,7 @@ def test_every_stream_is_one_that_clients_of_its_version_read_to_its_end(told: A
     shown = [event for batch in batches for event in batch if getattr(event, "choice", 0) == 0]
     said = "".join(event.text for event in shown if isinstance(event, TextDelta | RefusalDelta))
     texts = [part["delta"] for part in parts if part["type"] == "text-delta"]
-    assert "".join(one for one in texts if not one.startswith("![file]")) == said
+    assert "".join(text for text in texts if not text.startswith("![file]")) == said
     check_searches(parts, search)
 
 

@@ -55,11 +55,11 @@ def test_forms_are_read_or_refused_with_their_fault(parts: list[tuple[str, bytes
     try:
         form = read(write(parts))
     except (InvalidRequest, RequestTooLarge):
-        bad = any(len(one) > 2000 or not _is_text(one) for one in texts) or len(files) > 3 or len(parts) > 6
+        bad = any(len(text) > 2000 or not _is_text(text) for text in texts) or len(files) > 3 or len(parts) > 6
         assert bad or not parts
         return
     assert [value.encode() for _, value in form.fields] == texts
-    assert [one.data.read_all() for one in form.files] == files
+    assert [file.data.read_all() for file in form.files] == files
 
 
 def _is_text(data: bytes) -> bool:
@@ -80,7 +80,7 @@ def test_a_damaged_form_is_read_or_refused_within_its_caps(
         form = read(data[:at] + crumb + data[at + lost :])
     except (InvalidRequest, RequestTooLarge):
         return
-    assert len(form.fields) + len(form.files) <= 6 and all(len(one.data) <= 4000 for one in form.files)
+    assert len(form.fields) + len(form.files) <= 6 and all(len(file.data) <= 4000 for file in form.files)
 
 
 @given(st.text(max_size=60), st.binary(max_size=200))

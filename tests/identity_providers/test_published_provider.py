@@ -75,7 +75,7 @@ def test_people_sign_in_are_checked_and_lose_access_when_they_are_disabled(
     browser = sign_in(gateway, provider_id, "alice")
     me = browser.me()
     assert me is not None and me["user"]["email"] == "alice@acme.example"
-    assert [one["role"] for one in me["memberships"]] == ["admin"]
+    assert [membership["role"] for membership in me["memberships"]] == ["admin"]
     for _ in range(3):  # the refresh token rotates
         check(gateway)
         assert browser.me() is not None
@@ -94,7 +94,7 @@ def test_a_logout_at_the_provider_ends_the_sessions_of_the_gateway(
     done = submit(alice.web, page, logout="yes")
     assert done.status_code < 400, done.text
     assert alice.me() is None and bob.me() is not None
-    names = {one.email for one in members.list_members(gateway.services.store.database, gateway.organization_id)}
+    names = {member.email for member in members.list_members(gateway.services.store.database, gateway.organization_id)}
     assert {"alice@acme.example", "bob@acme.example"} <= names
 
 

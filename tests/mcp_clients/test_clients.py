@@ -46,7 +46,7 @@ def run(home: Path, *command: object, good: tuple[int, ...] = (0,), **environmen
 def check(told: dict[str, Any]) -> None:
     """The eight tools were listed, and each was called well."""
     assert told["server"] == "llmgateway" and told["tools"] == TOOLS
-    assert [bool(one.get("isError")) for one in told["results"]] == [False] * 8
+    assert [bool(result.get("isError")) for result in told["results"]] == [False] * 8
     assert "Good day" in told["results"][3]["content"][0]["text"]
     assert told["results"][4]["content"][0]["type"] == "image"
 

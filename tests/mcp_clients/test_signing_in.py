@@ -59,7 +59,7 @@ def start(home: Path, *command: object, **pipes: Any) -> Any:
 
 def check(tools: list[str], results: list[Any]) -> None:
     assert sorted(tools) == sorted(name for name, _ in CALLS)
-    assert [bool(one.get("isError")) for one in results] == [False] * len(CALLS), results
+    assert [bool(result.get("isError")) for result in results] == [False] * len(CALLS), results
 
 
 @pytest.mark.parametrize(("folder", "packages", "options", "version"), GENERATIONS)

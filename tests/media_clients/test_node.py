@@ -52,14 +52,14 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 
 
 def test_texts_are_embedded_in_both_codings(given: dict[str, Any]) -> None:
-    assert [one["embedding"] for one in given["embeddings"]["data"]] == [vector_of("one"), vector_of("three")]
+    assert [item["embedding"] for item in given["embeddings"]["data"]] == [vector_of("one"), vector_of("three")]
     assert given["embeddings_float"]["data"][0]["embedding"] == vector_of("one", 4)
     assert given["embeddings"]["usage"]["prompt_tokens"] == 6
 
 
 def test_images_are_made_and_changed(given: dict[str, Any]) -> None:
     for name, count in (("images", 2), ("edits", 1), ("edits_of_two", 1)):
-        assert [one["b64_json"] for one in given[name]["data"]] == [PIXEL] * count, given[name]
+        assert [item["b64_json"] for item in given[name]["data"]] == [PIXEL] * count, given[name]
         Image.open(io.BytesIO(b64decode(given[name]["data"][0]["b64_json"]))).load()
 
 

@@ -35,7 +35,7 @@ def given(scene: Scene) -> dict[str, Any]:
     trusting = os.environ | {"NODE_EXTRA_CA_CERTS": str(scene.trusted)}
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=RUN_S, env=trusting)
     assert done.returncode == 0, done.stderr
-    assert [one.problems for one in scene.provider.sessions if one.problems] == []
+    assert [session.problems for session in scene.provider.sessions if session.problems] == []
     found: dict[str, Any] = json.loads(done.stdout)
     assert {name: one["error"] for name, one in found.items() if "error" in one} == {}
     return found

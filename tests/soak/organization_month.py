@@ -62,7 +62,7 @@ def found(address: str) -> Organization:
     for name in PEOPLE:
         email = f"{name}@example.com"
         people[email] = owner.add_member(organization, email, "admin")
-    members = {one["email"]: one["id"] for one in owner("GET", f"/orgs/{organization}/members")["members"]}
+    members = {member["email"]: member["id"] for member in owner("GET", f"/orgs/{organization}/members")["members"]}
     teams: dict[str, list[str]] = {}
     for team, names in TEAMS.items():
         ident = owner("POST", f"/orgs/{organization}/teams", {"name": team})["team"]["id"]

@@ -47,8 +47,8 @@ def test_a_thousand_responses_of_two_hundred_sessions_have_a_thousand_exact_rows
         gevent.joinall(talks, timeout=300)
         assert [one.value for one in talks] == [RESPONSES] * SESSIONS
         assert len(provider.sessions) == SESSIONS
-        assert sum(len(one.named("response.create")) for one in provider.sessions) == SESSIONS * RESPONSES
-        assert [one.problems for one in provider.sessions] == [[]] * SESSIONS
+        assert sum(len(session.named("response.create")) for session in provider.sessions) == SESSIONS * RESPONSES
+        assert [session.problems for session in provider.sessions] == [[]] * SESSIONS
     rows = query(gateway, "SELECT operation, cost_nusd, finish, label FROM usage")
     assert len(rows) == SESSIONS * RESPONSES
     assert {row[:3] for row in rows} == {("realtime", USAGE_NUSD, "stop")}
@@ -88,7 +88,7 @@ def test_kills_at_any_moment_lose_no_response_that_ended_and_bill_none_twice(sta
             gevent.joinall(talks, timeout=30)
             seen |= {label: one.value for label, one in zip(labels, talks, strict=True)}
             gateway.start()
-        asked = sum(len(one.named("response.create")) for one in provider.sessions)
+        asked = sum(len(session.named("response.create")) for session in provider.sessions)
     assert sum(seen.values()) > KILLS * TALKS
     assert until(lambda: reserved_nusd(gateway) == 0)
     rows = query(gateway, "SELECT label, finish, cost_nusd FROM usage WHERE operation = 'realtime'")

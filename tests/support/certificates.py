@@ -17,7 +17,7 @@ def write_certificate(path: Path, *names: str) -> str:
     now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
     builder = builder.serial_number(1).not_valid_before(now - day).not_valid_after(now + day)
-    builder = builder.add_extension(x509.SubjectAlternativeName([_name(one) for one in names]), False)
+    builder = builder.add_extension(x509.SubjectAlternativeName([_name(name) for name in names]), False)
     signed = builder.sign(key, hashes.SHA256())
     plain, pem = serialization.NoEncryption(), serialization.Encoding.PEM
     path.write_bytes(signed.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))

@@ -36,7 +36,7 @@ def add_demo_providers(gateway: LocalGateway, actor: str) -> None:
     _, tick = health.tick()
     now = tick // TICKS_A_MINUTE
     for model, provider, wait_ms in (("gpt-4o-mini", "openai", 420), ("claude-sonnet-4-5", "anthropic", 760)):
-        key = next(one.key for one in catalogue.models[model].mappings if one.provider == provider)
+        key = next(mapping.key for mapping in catalogue.models[model].mappings if mapping.provider == provider)
         for minute in range(MINUTES):
             slow = 2.4 if 20 < minute < 28 else 1.0
             calls = dice.randrange(4, 18)

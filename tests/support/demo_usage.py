@@ -54,8 +54,8 @@ def add_demo_usage(gateway: LocalGateway, a_day: int = 60) -> str:
         busy = (1.0 if (now // DAY_US - day + 3) % 7 < 5 else 0.35) * (1.4 - day / DAYS)
         for _ in range(round(a_day * busy)):
             at = now - day * DAY_US - dice.randrange(1, 20 * HOUR_US)
-            model, provider, dollars, _ = dice.choices(MODELS, [one[3] for one in MODELS])[0]
-            key, member = dice.choices(key_weights, [one[2] for one in KEYS])[0]
+            model, provider, dollars, _ = dice.choices(MODELS, [model[3] for model in MODELS])[0]
+            key, member = dice.choices(key_weights, [key[2] for key in KEYS])[0]
             failed = dice.random() < 0.02
             cost = 0 if failed else round(dollars * dice.lognormvariate(0, 0.7) * 12 * NANO)
             values: dict[str, Any] = {

@@ -148,7 +148,7 @@ def make_run(
 ) -> Run:
     """Return a run of a request at these targets, best first (several keys of a target as a tuple). Its `settlement` is
     Books."""
-    groups = tuple(one if isinstance(one, tuple) else (one,) for one in targets)
+    groups = tuple(target if isinstance(target, tuple) else (target,) for target in targets)
     books = Books()
     needs = Requirements(max_tokens=100, prompt_bytes=10, messages=1)
     request = EmbeddingsRequest("m", needs, lambda: EmbeddingsInput(("Hello",)))

@@ -47,7 +47,7 @@ class LoadResult:
     results: list[tuple[float, str]] = field(default_factory=list)
 
     def between(self, start: float, end: float) -> "LoadResult":
-        return LoadResult([one for one in self.results if start <= one[0] < end])
+        return LoadResult([result for result in self.results if start <= result[0] < end])
 
     @property
     def good(self) -> int:

@@ -56,7 +56,7 @@ def fill(database: Database, rows: Iterable[UsageRecord | LogEntry]) -> None:
     """Write the rows in small transactions, with the search index of their metadata."""
     usage = [row[:] for row in rows if isinstance(row, UsageRecord)]
     entries = [row for row in rows if isinstance(row, LogEntry)]
-    tags = [(row.project, tag_of(*one), row.request) for row in entries for one in row.tags.items()]
+    tags = [(row.project, tag_of(*item), row.request) for row in entries for item in row.tags.items()]
 
     for statement, group in ((RECORD, usage), (STORE, [row[:] for row in entries]), (TAG, tags)):
         # A transaction has a few seconds, in which a busy machine does not write thousands of rows.

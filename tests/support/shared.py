@@ -113,8 +113,8 @@ class ModuleShare:
 
     def close(self) -> None:
         with self._stack:
-            for one in self._gateways.values():
-                one.check()
+            for gateway in self._gateways.values():
+                gateway.check()
 
 
 class Share:

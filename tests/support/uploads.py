@@ -12,4 +12,4 @@ def spooled_files() -> set[str]:
             links.add(os.readlink(one))
         except OSError:
             continue  # closed in the meantime
-    return {one for one in links if one.endswith("(deleted)") and "/spool/" in one}
+    return {link for link in links if link.endswith("(deleted)") and "/spool/" in link}

@@ -80,7 +80,7 @@ def render(chart: Any) -> Callable[..., Made]:
 def test_helm_takes_the_chart(values: dict[str, Any]) -> None:
     told = helm.lint(CHART, values, strict=True)
     assert told["total_charts_linted"] == 1 and told["errors"] == []
-    assert [one for one in told["messages"] if one["severity"] > 1] == []
+    assert [message for message in told["messages"] if message["severity"] > 1] == []
 
 
 @pytest.mark.parametrize("version", KUBERNETES)

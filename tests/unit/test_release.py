@@ -50,13 +50,17 @@ def test_the_components_are_the_packages_of_the_image_with_their_hashes(folder: 
     made = json.loads((folder / f"llmgateway-{__version__}.cdx.json").read_text())
     text = (ROOT / "requirements-otel.txt").read_text()
     assert "requirements-otel.txt" in (ROOT / "deploy" / "Dockerfile").read_text()
-    listed = {f"{one['name']}=={one['version']}" for one in made["components"]}
+    listed = {f"{component['name']}=={component['version']}" for component in made["components"]}
     assert listed == {line.split()[0] for line in text.splitlines() if "==" in line and not line.startswith(" ")}
     hashes = [one["content"] for item in made["components"] for one in item["externalReferences"][0]["hashes"]]
     assert sorted(hashes) == sorted(re.findall("sha256:([0-9a-f]+)", text))
-    markers = {one["name"]: one["properties"][0]["value"] for one in made["components"] if "properties" in one}
+    markers = {
+        component["name"]: component["properties"][0]["value"]
+        for component in made["components"]
+        if "properties" in component
+    }
     assert markers["tzdata"] == "sys_platform == 'win32'"
-    references = {one["bom-ref"] for one in made["components"]}
+    references = {component["bom-ref"] for component in made["components"]}
     assert len(references) == len(listed) and references == set(made["dependencies"][0]["dependsOn"])
     assert made["metadata"]["component"]["purl"] == f"pkg:pypi/llmgateway@{__version__}"
 

@@ -76,8 +76,8 @@ def test_deny_wins_over_every_allow(rules, call, place) -> None:
 @settings(max_examples=4 * EXAMPLES, deadline=None)
 @given(rule_sets, calls)
 def test_a_call_passes_exactly_when_every_level_alone_lets_it(rules, call) -> None:
-    found = {(one.scope, one.scope_id) for one in rules}
-    alone = [[one for one in rules if (one.scope, one.scope_id) == place] for place in found]
+    found = {(rule.scope, rule.scope_id) for rule in rules}
+    alone = [[rule for rule in rules if (rule.scope, rule.scope_id) == place] for place in found]
     assert lets(rules, call) == all(lets(some, call) for some in alone)
 
 

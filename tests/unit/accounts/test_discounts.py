@@ -97,8 +97,8 @@ def test_setting_a_place_again_replaces_its_discount_and_is_audited(company, dis
 def test_an_organization_sees_its_own_and_everyones(company, discounts) -> None:
     put(discounts, EVERY, ppm=1)
     put(discounts, company.organization_id, ppm=2)
-    assert [one.fraction_ppm for one in discounts.list_discounts(company.organization_id)] == [1, 2]
-    assert [one.fraction_ppm for one in discounts.list_discounts("org_other")] == [1]
+    assert [discount.fraction_ppm for discount in discounts.list_discounts(company.organization_id)] == [1, 2]
+    assert [discount.fraction_ppm for discount in discounts.list_discounts("org_other")] == [1]
 
 
 @pytest.mark.parametrize("ppm", [0, -1, 1_000_000])

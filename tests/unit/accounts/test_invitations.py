@@ -60,7 +60,7 @@ def test_a_revoked_or_old_invitation_is_unknown(invitations, company, change) ->
 def test_a_second_invitation_of_an_address_revokes_the_first(invitations, company) -> None:
     first = invitations.invite(company.organization_id, "new@example.com", "developer", actor="operator")
     invitations.invite(company.organization_id, "new@example.com", "admin", actor="operator")
-    assert [one.role for one in invitations.list_invitations(company.organization_id)] == ["admin"]
+    assert [invitation.role for invitation in invitations.list_invitations(company.organization_id)] == ["admin"]
     with pytest.raises(NotFound):
         invitations.find(first.token)
 

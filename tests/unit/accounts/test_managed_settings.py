@@ -111,6 +111,6 @@ def test_changes_are_audited_without_their_content(company, at) -> None:
     assert find_settings(company.database, organization_id).settings == {"env": {"TOKEN": "secret"}}
     remove_settings(*at, organization_id, organization_id, **BY)
     remove_settings(*at, organization_id, organization_id, **BY)
-    entries = [one for one in audit.list_entries(company.database) if one.action.startswith("managed_settings.")]
-    assert sorted(one.action for one in entries) == ["managed_settings.delete", "managed_settings.update"]
-    assert "secret" not in "".join(one.detail for one in entries)
+    entries = [entry for entry in audit.list_entries(company.database) if entry.action.startswith("managed_settings.")]
+    assert sorted(entry.action for entry in entries) == ["managed_settings.delete", "managed_settings.update"]
+    assert "secret" not in "".join(entry.detail for entry in entries)

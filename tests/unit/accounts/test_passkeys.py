@@ -58,7 +58,7 @@ def test_a_passkey_is_registered_listed_renamed_used_and_removed(passkeys: Passk
     assert passkeys.list_passkeys(ADA) == []
     with pytest.raises(Unauthenticated):
         passkeys.check(BROWSER, device.sign(passkeys.begin_sign_in(BROWSER)))
-    actions = [one.action for one in audit.list_entries(company.database) if one.action.startswith("passkey.")]
+    actions = [entry.action for entry in audit.list_entries(company.database) if entry.action.startswith("passkey.")]
     assert sorted(actions) == ["passkey.create", "passkey.delete", "passkey.rename"]
 
 

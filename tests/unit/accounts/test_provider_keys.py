@@ -219,8 +219,8 @@ def test_a_key_of_an_earlier_release_shows_its_last_characters_too(company, prov
         company.database.execute("UPDATE provider_key SET mask = 'sk-proj-abcd•••••'")
 
     company.database.write(age)
-    assert [one.mask for one in provider_keys.list_keys(company.organization_id)] == [made.mask]
+    assert [key.mask for key in provider_keys.list_keys(company.organization_id)] == [made.mask]
     unreadable = ProviderKeys(company.database, company.control, Vault(["another-key" * 4]))
-    assert [one.mask for one in unreadable.list_keys(company.organization_id)] == ["sk-proj-abcd•••••"]
+    assert [key.mask for key in unreadable.list_keys(company.organization_id)] == ["sk-proj-abcd•••••"]
     provider_keys.reseal()
-    assert [one.mask for one in unreadable.list_keys(company.organization_id)] == [made.mask]
+    assert [key.mask for key in unreadable.list_keys(company.organization_id)] == [made.mask]

@@ -143,7 +143,7 @@ def test_a_person_of_two_organizations_loses_one_membership_only(directory: Dire
     token = sessions.open(ada.user_id).token
     directory.users.delete(directory.client, ada.id)
     assert sessions.find(token).user_id == ada.user_id
-    states = {one.id: one.status for one in members.list_members(company.database, user_id=ada.user_id)}
+    states = {member.id: member.status for member in members.list_members(company.database, user_id=ada.user_id)}
     assert states == {ada.id: "inactive", other: "active"}
 
 

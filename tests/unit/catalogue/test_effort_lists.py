@@ -23,7 +23,7 @@ MOST_UNKNOWN = 0.45
 )
 def test_effort_levels_follow_from_the_provider_field_for_reasoning(key, levels):
     provider, _, model = key.partition("/")
-    (mapping,) = [one for one in CATALOGUE.models[model].mappings if one.key == key]
+    (mapping,) = [mapping for mapping in CATALOGUE.models[model].mappings if mapping.key == key]
     assert shown_efforts(mapping, CATALOGUE.providers[provider]) == levels
 
 
@@ -36,6 +36,6 @@ def test_stated_levels_win_and_models_that_do_not_reason_have_none():
 
 
 def test_most_mappings_that_reason_show_levels():
-    rows = [one for model in CATALOGUE.models.values() for one in model.mappings if one.reasoning]
-    unknown = [one.key for one in rows if not shown_efforts(one, CATALOGUE.providers[one.provider])]
+    rows = [mapping for model in CATALOGUE.models.values() for mapping in model.mappings if mapping.reasoning]
+    unknown = [row.key for row in rows if not shown_efforts(row, CATALOGUE.providers[row.provider])]
     assert len(unknown) / len(rows) < MOST_UNKNOWN

@@ -106,7 +106,7 @@ def test_providers_have_their_keys_addresses_models_and_prices_from_the_file(loa
     assert base_url_for(openai, found.environment) == "https://proxy.example/v1"
     assert settings_for(azure, found.environment)["resource"] == "my-resource"
     assert settings_for(azure, {**found.environment, "LLM_AZURE_RESOURCE": "other"})["resource"] == "other"
-    mapping = next(one for one in catalogue.models["gpt-4o-mini"].mappings if one.provider == "openai")
+    mapping = next(mapping for mapping in catalogue.models["gpt-4o-mini"].mappings if mapping.provider == "openai")
     assert mapping.prices[0].base.prompt == 3_000_000_000 and mapping.external_id == "gpt-4o-mini"
     gateway = catalogue.find("fast")
     assert gateway is not None and gateway.mappings[0].provider == "house"

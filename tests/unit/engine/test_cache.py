@@ -120,12 +120,12 @@ def test_parts_of_another_kind_with_the_same_text_are_another_request():
 def test_values_that_differ_in_their_kind_alone_are_another_request():
     kinds = [msgspec.defstruct("Kind", ["x"], tag=name) for name in ("a", "b")]
     tools = [(VendorTool("v", "k", {"inner": kind("x")}),) for kind in kinds]
-    assert len({key(req=request(tools=one)) for one in tools}) == 2
+    assert len({key(req=request(tools=tool)) for tool in tools}) == 2
 
 
 def test_the_user_and_the_order_of_members_are_not_in_the_key():
     tools = [(FunctionTool("a", schema=schema),) for schema in ({"x": 1, "y": 2}, {"y": 2, "x": 1})]
-    first, second = (request(tools=one) for one in tools)
+    first, second = (request(tools=tool) for tool in tools)
     assert key(req=first) == key(req=msgspec.structs.replace(second, user="somebody"))
 
 

@@ -143,10 +143,10 @@ class Machine(RuleBasedStateMachine):
             return
         for _, settlement, _, _ in self.running:
             settlement.close()
-        for one in self.processes:
-            one.journal.flush(60)
-            one.settlements.stop()
-            one.stop()
+        for process in self.processes:
+            process.journal.flush(60)
+            process.settlements.stop()
+            process.stop()
         last = self.start_billing()
         last.recovery.run()
         leased = "SELECT COUNT(*) FROM budget WHERE leased_nusd <> 0"
@@ -154,8 +154,8 @@ class Machine(RuleBasedStateMachine):
         assert doctor(last.database) == []
         self.check_rows(last)
         last.stop()
-        for one in (*self.made, last):
-            for store in (one.database, one.money):
+        for process in (*self.made, last):
+            for store in (process.database, process.money):
                 store.close()
 
     def check_rows(self, start_billing) -> None:

@@ -47,9 +47,9 @@ def turn(number: int, *texts: str, answer: str = "Fine.") -> StoredResponse:
 
 def chain(stored: StoredResponses, *turns: StoredResponse) -> None:
     previous = ""
-    for one in turns:
-        stored.keep(caller(), one, previous)
-        previous = one.response["id"]
+    for turn in turns:
+        stored.keep(caller(), turn, previous)
+        previous = turn.response["id"]
 
 
 def texts_of(found: StoredResponse) -> list[str]:

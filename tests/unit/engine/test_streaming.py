@@ -91,7 +91,7 @@ def test_a_silent_provider_is_left_for_one_that_waits(clock):
 
     run = make_run(clock, Providers(north=silent, south=GOOD), NORTH, SOUTH)
     assert texts(read(run)) == ["Hello"]
-    assert [one.target.provider.id for one in run.outcome.attempts] == ["north", "south"]
+    assert [attempt.target.provider.id for attempt in run.outcome.attempts] == ["north", "south"]
 
 
 def test_a_store_that_is_away_turns_a_good_end_into_a_failure(clock):

@@ -701,7 +701,7 @@ def test_a_budget_with_room_for_the_unforeseen_admits_several(worker, books, pay
     books.budgets.set_limits("key", payer.key_id, Limits(total_nusd=11 * DOLLAR))
     one = worker()
     reservations = [one.spending.reserve(payer, UNFORESEEN) for _ in range(3)]
-    assert [each.amount_nusd for each in reservations] == [5 * DOLLAR] * 3
+    assert [reservation.amount_nusd for reservation in reservations] == [5 * DOLLAR] * 3
     with pytest.raises(BudgetInUse):
         one.spending.reserve(payer, CostBound(CENT, 0, 0, True), patient=False)
 

@@ -23,7 +23,7 @@ def row(organization: bytes, project: int, at: int, size: int) -> PayloadRow:
 @pytest.fixture
 def kept(database):
     rows = [row(LARGE, n % 2, n, 1000) for n in range(3 * STEP_ROWS)] + [row(SMALL, 0, n, 1000) for n in range(50)]
-    database.write(lambda: database.execute_many(STORE.sql, [write_row(one)[1] for one in rows]))
+    database.write(lambda: database.execute_many(STORE.sql, [write_row(row)[1] for row in rows]))
     return database
 
 

@@ -23,7 +23,7 @@ def row(at: int = 1, expires_at: int = 2**60, packed: bytes = b"packed", **more)
 
 
 def fill(database, rows: list[PayloadRow]) -> None:
-    database.write(lambda: database.execute_many(STORE.sql, [write_row(one)[1] for one in rows]))
+    database.write(lambda: database.execute_many(STORE.sql, [write_row(row)[1] for row in rows]))
 
 
 def count(database) -> int:

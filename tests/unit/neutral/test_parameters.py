@@ -92,7 +92,7 @@ def test_parameters_need_their_capabilities_when_they_are_given():
     assert capabilities_of(Sampling(frequency_penalty=0.0, presence_penalty=0.0)) == frozenset()
     for name in PENALTIES:
         assert capabilities_of(Sampling(**{name: -1.0})) == {"penalties"}
-    assert {each.name for each in CAPABILITIES} == {"verbosity", "parallel tools", "penalties"}
+    assert {capability.name for capability in CAPABILITIES} == {"verbosity", "parallel tools", "penalties"}
 
 
 def test_a_dialect_loses_the_capabilities_whose_parameters_it_has_no_field_for():

@@ -257,6 +257,6 @@ def each_command(command: click.Command, name: str = "") -> Iterator[tuple[str, 
 def test_every_command_says_what_it_does_with_each_option_and_speaks_json() -> None:
     for name, command in each_command(manage.main):
         assert command.help, name
-        options = [one for one in command.params if isinstance(one, click.Option)]
-        assert [one.name for one in options if not one.help] == [], name
-        assert any("--json" in one.opts for one in options), name
+        options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+        assert [option.name for option in options if not option.help] == [], name
+        assert any("--json" in option.opts for option in options), name

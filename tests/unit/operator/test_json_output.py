@@ -24,7 +24,11 @@ def walk(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:
 def test_every_command_takes_json() -> None:
     commands = dict(walk(manage.main))
     assert len(commands) > 80
-    assert [name for name, command in commands.items() if not any("--json" in one.opts for one in command.params)] == []
+    assert [
+        name
+        for name, command in commands.items()
+        if not any("--json" in parameter.opts for parameter in command.params)
+    ] == []
 
 
 @pytest.mark.slow

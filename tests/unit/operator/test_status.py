@@ -43,8 +43,8 @@ def test_status_shows_workers_providers_and_its_cooldowns(run, installation, mon
     run("jobs", "run", "rollups")
     found = json.loads(run("status", "--json"))
     assert found["nodes"] == {"north": 2, "south": 1}
-    assert [one["epoch"] for one in found["workers"] if one["leads"]] == [1002]
-    assert [one["version"] for one in found["workers"]] == ["1.0", "1.1", "1.1"]
+    assert [worker["epoch"] for worker in found["workers"] if worker["leads"]] == [1002]
+    assert [worker["version"] for worker in found["workers"]] == ["1.0", "1.1", "1.1"]
     rest = {"provider": "openai", "reason": "limited"}
     assert (
         found["cooldowns"]
@@ -56,7 +56,7 @@ def test_status_shows_workers_providers_and_its_cooldowns(run, installation, mon
     assert database["migration"].startswith("00") and (database["pending"], database["ahead"]) == ([], [])
     assert database["kind"] in ("sqlite", "postgresql") and database["address"] in run("status")
     assert [job["error"] for job in found["jobs"] if job["job"] == "rollups"] == [None]
-    without = {one["provider"]: one["needs"] for one in found["providers"] if not one["configured"]}
+    without = {provider["provider"]: provider["needs"] for provider in found["providers"] if not provider["configured"]}
     assert "openai" not in without and "ANTHROPIC_API_KEY" in without["anthropic"]
     assert "ANTHROPIC_API_KEY" in run("status", "--all")
 

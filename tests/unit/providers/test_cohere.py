@@ -68,7 +68,7 @@ def ask(upstream) -> Iterator[Callable]:
     upstreams = Upstreams({"cohere": chat_wire("cohere", CohereChat())}, Network(transport), {}, 1)
 
     def send(*messages: Message, stream=False, secret=KEY, model="command-a-reasoning-08-2025", **talk):
-        mapping = next(one for one in CATALOGUE.find(model).mappings if one.provider == "cohere")
+        mapping = next(mapping for mapping in CATALOGUE.find(model).mappings if mapping.provider == "cohere")
         where = Target(CATALOGUE.provider("cohere"), mapping, Credential(secret), upstream.url, trusted=True)
         conversation = Conversation(messages or (HI,), **talk)
         request = ChatRequest("m", Requirements(stream=stream), lambda: conversation)

@@ -68,7 +68,9 @@ def test_counts_of_both_services_are_distinguished_by_their_modality() -> None:
     expected = Usage(input=120, input_audio=100, input_image=10, output=30, output_audio=70)
     assert read_usage(USAGE) == expected
     renamed = {name.replace("response", "candidates"): value for name, value in USAGE.items()}
-    moving = [{**one, "modality": one["modality"].replace("IMAGE", "VIDEO")} for one in USAGE["promptTokensDetails"]]
+    moving = [
+        {**detail, "modality": detail["modality"].replace("IMAGE", "VIDEO")} for detail in USAGE["promptTokensDetails"]
+    ]
     assert read_usage({**renamed, "promptTokensDetails": moving}) == expected
     assert read_usage(None) is read_usage({}) is None
 

@@ -60,7 +60,7 @@ def ask(upstream) -> Iterator[Callable]:
 
     def send(*messages: Message, stream=False, secret=KEY, native=None, **talk):
         model = CATALOGUE.find("magistral-medium-latest")
-        mapping = next(one for one in model.mappings if one.provider == "mistral")
+        mapping = next(mapping for mapping in model.mappings if mapping.provider == "mistral")
         where = Target(PROVIDER, mapping, Credential(secret), upstream.url, trusted=True)
         conversation = Conversation(messages or (HI,), **talk)
         needs = Requirements(stream=stream)

@@ -51,7 +51,7 @@ def test_a_stream_is_rebuilt_whole_whatever_its_pieces(size: int) -> None:
     assert reasoning.text == "First.\n\nSecond." and reasoning.sealed == "gAAAA-1.0+/é=="
     assert (search.executed, search.name) == ("provider", "web_search")
     assert text.text == "Let me see." and [source.url for source in text.sources] == ["https://a.org"]
-    assert [one.arguments for one in calls] == ['{"city": "Oslo"}', '{"city": "Rome"}', "*** Begin"]
+    assert [call.arguments for call in calls] == ['{"city": "Oslo"}', '{"city": "Rome"}', "*** Begin"]
     assert calls[2].custom
     assert (result.choices[0].finish, result.usage.searches, result.usage.cache_read) == ("tool_calls", 1, 4)
 

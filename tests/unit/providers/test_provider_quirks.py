@@ -39,7 +39,7 @@ REFUSED = {
 
 
 def written(provider: str, model: str, effort="", stream=True, budget=None) -> dict:
-    mapping = next(one for one in CATALOGUE.find(model).mappings if one.provider == provider)
+    mapping = next(mapping for mapping in CATALOGUE.find(model).mappings if mapping.provider == provider)
     talk = Conversation(
         TALK.messages, TALK.tools, TALK.tool_choice, None, ReasoningOptions(effort, budget=budget), TALK.sampling
     )
@@ -52,7 +52,9 @@ def written(provider: str, model: str, effort="", stream=True, budget=None) -> d
 def model_of(provider: str) -> str:
     """Some chat model there."""
     models = CATALOGUE.models.values()
-    return next(m.id for m in models for one in m.mappings if one.provider == provider and "chat" in one.operations)
+    return next(
+        m.id for m in models for mapping in m.mappings if mapping.provider == provider and "chat" in mapping.operations
+    )
 
 
 @pytest.mark.parametrize("provider", REFUSED)

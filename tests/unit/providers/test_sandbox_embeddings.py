@@ -49,7 +49,7 @@ def test_texts_with_words_in_common_are_nearer():
 
 def test_every_input_has_its_vector_in_order():
     answer = embed(["one", "two", "one"])
-    assert [one.index for one in answer.data] == [0, 1, 2]
+    assert [item.index for item in answer.data] == [0, 1, 2]
     assert answer.data[0].embedding == answer.data[2].embedding != answer.data[1].embedding
 
 

@@ -278,7 +278,7 @@ def test_a_video_of_an_image_has_its_ratio_unless_a_size_was_named(way):
     size = client.target.mapping.video_sizes[0] if client.target.mapping.video_sizes else "1280x720"
     free, fixed = (json.loads(whole(client.write(first_frame=PNG, **more).body)) for more in ({}, {"size": size}))
     ratios = [{**one, **one.get("parameters", {})} for one in (free, fixed)]
-    ratios = [one.get("aspect_ratio", one.get("ratio")) for one in ratios]
+    ratios = [ratio.get("aspect_ratio", ratio.get("ratio")) for ratio in ratios]
     assert ratios[0] in (None, "adaptive")
     told = client.write(first_frame=PNG, size=size).warnings
     assert ratios[1] == "16:9" if way != "minimax" else "ratio" in told[0]

@@ -168,7 +168,7 @@ def test_apps_come_by_cost_under_their_names_of_today_with_their_last_hour(case:
         found[app_of(row)].append(row)
     span = "timeRange=30d" if days == 30 else f"from={first}&to={case.today}"
     shown = case.tenants.ok("GET", f"/activity/sources?projectId={owner.project_id}&{span}", owner)["sources"]
-    ranked = sorted(found.items(), key=lambda one: (-sum(row.cost_nusd for row in one[1]), one[0]))
+    ranked = sorted(found.items(), key=lambda item: (-sum(row.cost_nusd for row in item[1]), item[0]))
     assert [one["source"] for one in shown] == [ident for ident, _ in ranked]
     for one, (_, rows) in zip(shown, ranked, strict=True):
         wanted = plain(rows)

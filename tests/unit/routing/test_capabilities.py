@@ -34,7 +34,9 @@ def test_each_need_requires_its_own_flag(lacking, need, field, reason):
     assert lacking(Requirements(**{need: True}), **{field: True}) == ()
 
 
-@pytest.mark.parametrize("capability", [each for each in CAPABILITIES if each.flag], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "capability", [capability for capability in CAPABILITIES if capability.flag], ids=lambda capability: capability.name
+)
 def test_each_capability_of_a_parameter_is_offered_by_its_own_flag(lacking, capability):
     needs = Requirements(parameters=frozenset((capability.name,)))
     assert lacking(needs) == (capability.name,)

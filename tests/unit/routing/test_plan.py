@@ -105,7 +105,7 @@ def test_a_model_without_any_credential_is_refused_by_name(trio):
 def test_a_model_without_any_credential_names_suitable_providers(trio):
     with pytest.raises(NoCredential) as caught:
         trio(keys={}).plan()
-    assert [one.id for one in caught.value.providers] == ["a", "b", "c"]
+    assert [provider.id for provider in caught.value.providers] == ["a", "b", "c"]
 
 
 def test_the_error_names_missing_credentials_and_missing_capabilities(world, mapping, key):
@@ -197,8 +197,10 @@ def test_a_key_that_rests_is_tried_after_the_other_keys_of_its_provider(world, m
     made = world(mapping("a"), keys={"a": (key("k1"), key("k2"))})
     made.health.sample(made.mapping("a"), key("k1"), error=UpstreamRefused("no", upstream_status=401))
     plan = made.plan()
-    assert [one.ident for one in plan.first.credentials] == ["k2", "k1"]
-    assert [one.ident for one in plan.cooling["a/m"].credentials] == ["k1"] and not plan.cooling["a/m"].whole
+    assert [credential.ident for credential in plan.first.credentials] == ["k2", "k1"]
+    assert [credential.ident for credential in plan.cooling["a/m"].credentials] == ["k1"] and not plan.cooling[
+        "a/m"
+    ].whole
 
 
 def test_rejections_caused_by_one_organization_do_not_affect_others(trio):
@@ -213,14 +215,14 @@ def test_rejections_caused_by_one_organization_do_not_affect_others(trio):
 def test_own_keys_at_own_addresses_serve_while_the_provider_rests(world, mapping, key):
     made = world(mapping("a"), keys={"a": (key("own", "byok", "https://own.example", elsewhere=True), key())})
     made.outcomes("a", 0, 1, ConnectFailed("refused"))
-    assert [one.ident for one in made.plan().first.credentials] == ["own"]
+    assert [credential.ident for credential in made.plan().first.credentials] == ["own"]
 
 
 def test_a_service_tier_leaves_keys_with_own_addresses_out(world, mapping, key):
     own = key("own", "byok", "https://own.example", elsewhere=True)
     made = world(mapping("a", service_tiers={"flex": "0.5"}), keys={"a": (own, key())})
     plan = made.plan(options=Options(service_tier="flex"))
-    assert [one.ident for one in plan.first.credentials] == ["k1"]
+    assert [credential.ident for credential in plan.first.credentials] == ["k1"]
 
 
 def test_providers_that_fulfil_an_option_come_before_others(world, mapping):
@@ -285,7 +287,7 @@ def test_a_bad_key_of_two_or_a_limit_does_not_send_a_pinned_request_elsewhere(wo
         made.health.sample(made.mapping("c"), key("bad"), error=error)
         made.health.sample(made.mapping("c"), key("good"))
     plan = made.plan("c/m")
-    assert providers(plan) == ["c"] and [one.ident for one in plan.first.credentials] == ["good", "bad"]
+    assert providers(plan) == ["c"] and [credential.ident for credential in plan.first.credentials] == ["good", "bad"]
 
 
 def test_no_fallback_keeps_a_failing_pinned_provider(trio):

@@ -40,7 +40,9 @@ def cooling_down_for(organization, health, clock, one, *credentials):
     now = clock.monotonic()
     if health.cooldown_of(one.key, one.provider, now):
         return True
-    return all(health.credential_cooldown(one.key, one.provider, each, now, organization) for each in credentials)
+    return all(
+        health.credential_cooldown(one.key, one.provider, credential, now, organization) for credential in credentials
+    )
 
 
 def test_unknown_mappings_have_the_default_figures(health):

@@ -46,13 +46,13 @@ def test_a_bare_id_or_alias_is_open_to_all_providers(catalogue):
 def test_a_provider_prefix_pins_it_with_all_its_regions(catalogue):
     found = resolve("b/nick", catalogue, TODAY)
     assert (found.kind, found.provider, found.region) == ("pinned", "b", "")
-    assert [one.key for one in found.candidates] == ["b/m", "b/m:eu", "b/m:us"]
+    assert [candidate.key for candidate in found.candidates] == ["b/m", "b/m:eu", "b/m:us"]
     assert [one.key for one in found.others] == ["a/m"]
 
 
 def test_a_region_suffix_pins_the_region(catalogue):
     found = resolve("b/m:eu", catalogue, TODAY)
-    assert found.region == "eu" and [one.key for one in found.candidates] == ["b/m:eu"]
+    assert found.region == "eu" and [candidate.key for candidate in found.candidates] == ["b/m:eu"]
 
 
 def test_a_colon_may_belong_to_the_model(catalogue):
@@ -156,7 +156,7 @@ def test_a_pinned_model_may_be_named_as_its_provider_names_it(world, mapping):
     made = world(*rows, mapping("b", external_id="own")).catalogue
     found = resolve("a/vendor/m-0125", made, TODAY)
     assert (found.model.id, found.provider, len(found.candidates)) == ("m", "a", 2)
-    assert [one.region for one in resolve("a/eu.vendor.m-v1:0", made, TODAY).candidates] == ["eu"]
+    assert [candidate.region for candidate in resolve("a/eu.vendor.m-v1:0", made, TODAY).candidates] == ["eu"]
     for text in ("b/vendor/m-0125", "vendor/m-0125"):
         with pytest.raises(UnknownModel):
             resolve(text, made, TODAY)

@@ -58,7 +58,7 @@ def test_greenlets_that_are_woken_together_send_together(connections):
     def answer(connection):
         woken.wait()
         connection.send(b"answer")
-        arrived.append([each.has_arrived() for each in connections])
+        arrived.append([connection.has_arrived() for connection in connections])
 
     greenlets = [gevent.spawn(answer, connection) for connection in connections]
     gevent.sleep(0)

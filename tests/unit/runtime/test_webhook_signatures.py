@@ -55,7 +55,7 @@ def test_the_official_client_takes_a_delivery() -> None:
 
 
 def test_the_documented_check_accepts_only_our_signatures() -> None:
-    (recipe,) = (one for one in blocks() if one.page == "docs/health.md" and "webhook-signature" in one.text)
+    (recipe,) = (block for block in blocks() if block.page == "docs/health.md" and "webhook-signature" in block.text)
     named: dict = {}
     exec(recipe.text, named)
     secret = webhook_signatures.make_secret()

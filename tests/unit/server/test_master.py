@@ -106,7 +106,7 @@ def test_workers_of_the_configuration_before_leave_as_new_ones_are_ready(master:
         worker.report_ready()
     master._old_age = master.worker_age
     master.manage_workers()
-    new = [one for pid, one in master.WORKERS.items() if pid not in before]
+    new = [worker for pid, worker in master.WORKERS.items() if pid not in before]
     assert len(new) == 2 and master.killed == []
     new[0].report_ready()
     master.manage_workers()

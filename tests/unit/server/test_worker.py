@@ -287,5 +287,5 @@ def test_a_form_is_accepted_by_length_and_by_chunks_and_the_connection_goes_on(c
     assert caller.reply()[2] == b"%d %d" % (size, size)
     head = b"POST /echo HTTP/1.1\r\n" + FORM + b"Transfer-Encoding: chunked\r\n\r\n"
     pieces = [body[at : at + 100_000] for at in range(0, size, 100_000)]
-    caller.send(head + b"".join(b"%x\r\n%b\r\n" % (len(one), one) for one in pieces) + b"0\r\n\r\n")
+    caller.send(head + b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n")
     assert caller.reply()[2].partition(b"\n")[2] == body

@@ -40,7 +40,7 @@ def test_entries_and_what_finds_them_lie_in_partitions_on_postgresql(postgresql_
     store = open_store(postgresql_url)
     tables = log_tables(store, 90)
     tables.purge(store.now_us())
-    assert [one.exist() for one in tables.partitions] == [True, True]
+    assert [partition.exist() for partition in tables.partitions] == [True, True]
     row = attempt()
     entry = LogEntry(row.request, row.organization, row.project, row.api_key, row.member, 1, 402, "", "", "", "", "e")
     for _ in range(2):  # the second of a request changes nothing there either

@@ -146,4 +146,4 @@ def test_counting_reads_the_owners_own_documents_alone(workers, database):
 
     plans = [database.write(partial(plan_of, *one)) for one in seen]
     assert len(plans) == 2
-    assert all(re.search(r"SEARCH document USING INDEX \w+ \(kind=|Index Cond: .*kind", one) for one in plans), plans
+    assert all(re.search(r"SEARCH document USING INDEX \w+ \(kind=|Index Cond: .*kind", plan) for plan in plans), plans

@@ -26,7 +26,7 @@ def decisions(store):
 
 
 def put(store, *requests):
-    return store.write(lambda: store.execute_many(INSERT, [(one, b"p", b"r") for one in requests]))
+    return store.write(lambda: store.execute_many(INSERT, [(request, b"p", b"r") for request in requests]))
 
 
 def count(store, table="decision"):
@@ -175,7 +175,7 @@ def test_ranges_made_and_dropped_by_several_processes_at_once_lose_no_row(store,
     real, days = store.now_us(), [0]
     for each in stores:
         each.now_us = lambda: real + days[0] * DAY_US
-    made = [Partitions(each, "decision", ("request",), 7 * DAY_US) for each in stores]
+    made = [Partitions(store, "decision", ("request",), 7 * DAY_US) for store in stores]
     kept, faults = [], []
 
     def tend(number: int) -> None:

@@ -18,13 +18,13 @@ def document():
 
 def sample(document, method, path, label):
     samples = document["paths"][path][method]["x-codeSamples"]
-    return next(one["source"] for one in samples if one["label"] == label)
+    return next(sample["source"] for sample in samples if sample["label"] == label)
 
 
 def test_every_operation_has_a_sample_in_three_languages(document) -> None:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            labels = [one["label"] for one in operation["x-codeSamples"]]
+            labels = [sample["label"] for sample in operation["x-codeSamples"]]
             assert labels == ["curl", "Python", "TypeScript"], (method, path)
 
 

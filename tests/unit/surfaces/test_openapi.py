@@ -29,7 +29,7 @@ def document() -> dict:
 def test_every_operation_is_described_once_with_a_unique_id(document) -> None:
     listed = {(o.method.lower(), openapi.VARIABLE.sub(r"{\1}", o.path)) for o in surface_table.described()}
     found = {(method, path) for path, methods in document["paths"].items() for method in methods}
-    ids = [one["operationId"] for methods in document["paths"].values() for one in methods.values()]
+    ids = [method["operationId"] for methods in document["paths"].values() for method in methods.values()]
     assert found == listed and len(ids) == len(set(ids))
 
 
@@ -60,8 +60,8 @@ def test_an_answer_without_a_body_is_described_without_one(document) -> None:
 
 def test_variables_of_a_path_are_its_parameters(document) -> None:
     for path, methods in document["paths"].items():
-        for one in methods.values():
-            named = {p["name"] for p in one["parameters"] if p["in"] == "path"}
+        for method in methods.values():
+            named = {p["name"] for p in method["parameters"] if p["in"] == "path"}
             assert named == set(re.findall(r"{(\w+)}", path)), path
 
 
@@ -160,4 +160,4 @@ def test_the_description_is_valid_openapi() -> None:
 
     found = openapi.describe(surface_table.described())
     found["externalDocs"]["url"] = f"http://127.0.0.1:4001{policy.ADDRESS}"  # OpenAPI 3.1 allows references anywhere
-    assert [f"{one.instance_path}: {one.message[:200]}" for one in OPENAPI_31_VALIDATOR.iter_errors(found)] == []
+    assert [f"{error.instance_path}: {error.message[:200]}" for error in OPENAPI_31_VALIDATOR.iter_errors(found)] == []

@@ -74,7 +74,7 @@ def test_discord_gets_an_embed_within_its_limits_without_mentions(change: StateC
     [embed] = body["embeds"]
     assert body["allowed_mentions"] == {"parse": []} and 0 <= embed["color"] <= 0xFFFFFF
     assert len(embed["title"]) <= 256 and len(embed["description"]) <= 4096 and len(embed["fields"]) <= 25
-    assert all(0 < len(one["name"]) <= 256 and 0 < len(one["value"]) <= 1024 for one in embed["fields"])
+    assert all(0 < len(field["name"]) <= 256 and 0 < len(field["value"]) <= 1024 for field in embed["fields"])
     assert sum(map(len, (embed["title"], embed["description"], *map(str, embed["fields"])))) <= 6000
     assert embed["timestamp"] == "2023-11-14T22:13:20.000Z"
 

@@ -50,7 +50,7 @@ def test_each_resource_of_a_protobuf_export_gets_the_attributes(signal: str) -> 
         group.resource.SetInParent()
     assert strip(changed, signal) == strip(request, signal)
     first, second = (
-        {one.key: one.value.string_value for one in group.resource.attributes}
+        {attribute.key: attribute.value.string_value for attribute in group.resource.attributes}
         for group in getattr(changed, FIELDS[signal])
     )
     assert first == {"service.name": "claude-code", **ADDED} and second == ADDED
@@ -66,7 +66,9 @@ def test_a_resource_in_pieces_cannot_hide_an_attribute() -> None:
     group = b"\x0a\x00" + b"\x0a" + bytes([len(resource)]) + resource
     body = b"\x0a" + bytes([len(group)]) + group
     changed = ExportLogsServiceRequest.FromString(add_to_protobuf(body, ADDED))
-    found = [(one.key, one.value.string_value) for one in changed.resource_logs[0].resource.attributes]
+    found = [
+        (attribute.key, attribute.value.string_value) for attribute in changed.resource_logs[0].resource.attributes
+    ]
     assert found == list(ADDED.items())
 
 

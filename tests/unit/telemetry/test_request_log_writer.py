@@ -120,7 +120,7 @@ def test_failed_attempts_keep_only_the_error_of_the_caller(log, journal) -> None
         ([silent], 502, error), ([silent], 200, error), ([begun], 200, error), ([silent], 499, Cancelled("gone")),
     ):  # fmt: skip
         log.failed(ended(problem, status, context=context_of(caller_of(), attempts)))
-    assert [(one.status, one.error, one.asked) for one in journal.entries] == [
+    assert [(entry.status, entry.error, entry.asked) for entry in journal.entries] == [
         (502, "all_providers_failed", ""), (200, "all_providers_failed", ""),
     ]  # fmt: skip
 
@@ -132,7 +132,10 @@ def test_metadata_is_kept_once_whether_the_request_went_well_or_not(log, journal
         if error:
             log.failed(finished)
         log.marked(finished)
-    assert [(one.status, one.tags) for one in journal.entries] == [(200, {"team": "search"}), (402, {"team": "search"})]
+    assert [(entry.status, entry.tags) for entry in journal.entries] == [
+        (200, {"team": "search"}),
+        (402, {"team": "search"}),
+    ]
     assert len(journal.rows) == 4
 
 
@@ -143,7 +146,7 @@ def test_a_flood_of_refusals_writes_little_and_is_reported_in_full(log, journal)
     log.flush()
     last = journal.entries[-1]
     assert last.requests == 5_000 - KEY_BURST and (last.error, last.status) == ("insufficient_credits", 402)
-    assert len(journal.entries) == KEY_BURST + 1 and sum(one.requests for one in journal.entries) == 5_000
+    assert len(journal.entries) == KEY_BURST + 1 and sum(entry.requests for entry in journal.entries) == 5_000
     log.flush()
     assert len(journal.entries) == KEY_BURST + 1
 
@@ -155,7 +158,7 @@ def test_many_keys_together_write_no_more_than_a_worker_may(log, journal) -> Non
     log.flush()
     assert len(journal.entries) == WORKER_BURST + request_log_writer.KINDS
     unlogged = log._counters.totals()["requests_unlogged_total"][()]
-    assert sum(one.requests for one in journal.entries) + unlogged == 2_000
+    assert sum(entry.requests for entry in journal.entries) + unlogged == 2_000
 
 
 def test_after_a_while_a_key_may_write_again(log, journal) -> None:

@@ -151,11 +151,11 @@ def as_lines(rows: list[Any], names: tuple[str, ...]) -> list[Any]:
 def as_cells(columns: list[StepColumns]) -> dict[tuple[Any, ...], list[int]]:
     """Return the figures by step and dimensions; a step may come in pieces."""
     found: dict[tuple[Any, ...], list[int]] = {}
-    for one in columns:
-        for at in range(len(one.figures[0])):
-            place = (one.step, *(values[at] for values in one.dimensions))
-            known = found.get(place, [0] * len(one.figures))
-            found[place] = [total + numbers[at] for total, numbers in zip(known, one.figures, strict=True)]
+    for column in columns:
+        for at in range(len(column.figures[0])):
+            place = (column.step, *(values[at] for values in column.dimensions))
+            known = found.get(place, [0] * len(column.figures))
+            found[place] = [total + numbers[at] for total, numbers in zip(known, column.figures, strict=True)]
     return found
 
 
@@ -184,7 +184,7 @@ def test_reports_are_those_of_the_rollups(site: Site) -> None:
 
 
 def as_steps(steps: list[ShareStep]) -> list[Any]:
-    return sorted((one.step, one.id, sorted(vars(one.figures).items())) for one in steps)
+    return sorted((step.step, step.id, sorted(vars(step.figures).items())) for step in steps)
 
 
 @pytest.mark.parametrize("most", [1_000, 1])

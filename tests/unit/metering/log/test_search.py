@@ -23,7 +23,7 @@ STRANGER, OTHER_KEY = ids.new("member"), ids.new("key")
 
 
 def numbers(page) -> list[int]:
-    return [int.from_bytes(one.request[6:], "big") for one in page.requests]
+    return [int.from_bytes(request.request[6:], "big") for request in page.requests]
 
 
 def found(database, wanted=LogFilter(), scopes=EVERYTHING, limit=50) -> list[int]:
@@ -34,7 +34,7 @@ def all_pages(database, scopes, wanted, limit) -> list[bytes]:
     seen, before = [], None
     while True:
         page = search(database, scopes, wanted, before, limit)
-        seen += [one.request for one in page.requests]
+        seen += [request.request for request in page.requests]
         assert len(page.requests) <= limit and (before is None or page.following is None or page.following < before)
         before = page.following
         if before is None:
@@ -46,7 +46,7 @@ def test_served_and_refused_requests_come_in_one_order_newest_first(database) ->
         database, [attempt(1), entry(2), attempt(3), attempt(3, attempt=1), entry(4), entry(3, status=200, error=None)]
     )
     page = search(database, EVERYTHING, LogFilter(), None, 3)
-    assert numbers(page) == [4, 3, 2] and [len(one.attempts) for one in page.requests] == [0, 2, 0]
+    assert numbers(page) == [4, 3, 2] and [len(request.attempts) for request in page.requests] == [0, 2, 0]
     assert numbers(search(database, EVERYTHING, LogFilter(), page.following, 3)) == [1]
 
 
@@ -230,9 +230,9 @@ def test_tables_in_partitions_are_searched_alike(postgresql_url, open_store) -> 
     wishes = (LogFilter(), LogFilter(error="timeout"), LogFilter(label="a"), LogFilter(tags=(("team", "a"),)))
     before = [found(store, wanted) for wanted in wishes]
     tables = [Partitions(store, "usage", ("request", "attempt", "kind"), DAY_US), *log_tables(store, 0).partitions]
-    for one in tables:
-        one.keep_ready()
-        assert one.exist()
+    for table in tables:
+        table.keep_ready()
+        assert table.exist()
     assert [found(store, wanted) for wanted in wishes] == before and all(before)
     indices = "SELECT count(*) FROM pg_indexes WHERE tablename = ? AND indexname NOT LIKE '%%pkey%%'"
     counts = [store.read(lambda table=table: store.execute(indices, (table,)).fetchone()[0])

@@ -26,7 +26,7 @@ def read(stream: bool = False, **options: Any) -> reader.Question:
 
 
 def user(*content: Any, **more: Any) -> dict[str, Any]:
-    parts = [{"type": "text", "text": one} if isinstance(one, str) else one for one in content]
+    parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
     return {"role": "user", "content": parts, **more}
 
 
@@ -212,7 +212,7 @@ def test_each_option_without_counterpart_is_reported_once() -> None:
     question = read(
         tools=[odd], toolChoice={"type": "auto"}, stopSequences=["x"], seed=0, topK=1, includeRawChunks=True
     )
-    kinds = [(one["type"], one["feature"]) for one in question.warnings]
+    kinds = [(warning["type"], warning["feature"]) for warning in question.warnings]
     named = [("unsupported", name) for name in ("stopSequences", "seed", "topK")]
     assert kinds == [*named, ("unsupported-tool", "tool openai.shell")]
     assert question.request.conversation().tools == () and question.request.conversation().tool_choice is None

@@ -269,7 +269,7 @@ def test_relayed_finish_is_not_repeated_and_a_missing_one_is_made():
 
 def test_pieces_that_are_ready_go_out_one_by_one_under_our_identity():
     choices = [[{"index": 0, "delta": {"content": text}, "finish_reason": None}] for text in ("x", "y")]
-    ready = [orjson.dumps(one) for one in choices]
+    ready = [orjson.dumps(choice) for choice in choices]
     first, second, *_ = chunks([NativeChunk("openai", {}, True, 2, ready=ready)])
     assert [first["choices"], second["choices"]] == choices
     assert first["id"] == second["id"] and first["object"] == "chat.completion.chunk"

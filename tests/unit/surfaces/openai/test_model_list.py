@@ -342,9 +342,9 @@ def test_available_lists_models_with_a_credential(equipped, headers, listed):
 
 
 def test_an_available_model_shows_only_the_providers_that_can_be_called(equipped):
-    assert [one["providerId"] for one in entries(equipped, "available=1")["ready"]["providers"]] == ["keen"]
+    assert [provider["providerId"] for provider in entries(equipped, "available=1")["ready"]["providers"]] == ["keen"]
     assert set(entries(equipped, "available=true&mapped=true")) == {"llmgateway/auto", "keen/ready"}
-    assert [one["providerId"] for one in entries(equipped)["ready"]["providers"]] == ["keen", "safe"]
+    assert [provider["providerId"] for provider in entries(equipped)["ready"]["providers"]] == ["keen", "safe"]
 
 
 def test_a_key_sees_the_models_that_it_can_call_first(equipped):

@@ -80,8 +80,8 @@ def test_add_creates_the_value_that_the_filter_describes_and_replace_does_not() 
 def test_added_values_are_appended_once_and_one_of_them_is_primary() -> None:
     more = {"value": "x@example.com", "type": "other", "primary": "True"}
     document = patched({"op": "add", "path": "emails", "value": [more, HOME]})
-    assert [one["value"] for one in document["emails"]] == ["ada@example.com", "ada@home.example", "x@example.com"]
-    assert [one.get("primary") for one in document["emails"]] == [False, None, True]
+    assert [email["value"] for email in document["emails"]] == ["ada@example.com", "ada@home.example", "x@example.com"]
+    assert [email.get("primary") for email in document["emails"]] == [False, None, True]
 
 
 def test_extensions_are_changed_by_their_urn() -> None:
