@@ -30,13 +30,13 @@ def test_a_client_writes_a_file_with_its_own_tools(
     user = Gateway(gateway.address, gateway.key)
     prompt = f"Write the file {job.name} with this text: {job.text}"
     run = CLIENTS[client].run(programs[client], Path(job.folder), user, where.model, prompt, False)
-    told = account([model], run, gateway)
-    assert run.code == 0, told
-    assert Path(job.path).is_file() and Path(job.path).read_text().strip() == job.text, told
-    assert DONE in run.out, told
-    assert not [call.problem for call in model.calls if call.status != 200], told
+    report = account([model], run, gateway)
+    assert run.code == 0, report
+    assert Path(job.path).is_file() and Path(job.path).read_text().strip() == job.text, report
+    assert DONE in run.out, report
+    assert not [call.problem for call in model.calls if call.status != 200], report
     rows = usage_of(gateway)
-    assert len(rows) == len(model.calls) >= 2, (rows, told)
+    assert len(rows) == len(model.calls) >= 2, (rows, report)
     assert all(row[0] == where.provider and row[1] > 0 and row[2] > 0 for row in rows), rows
 
 
@@ -63,11 +63,11 @@ def test_a_session_goes_on_with_the_same_model_and_with_another_vendors(
     user, work = Gateway(gateway.address, gateway.key), Path(job.folder)
     for number, (place, prompt) in enumerate(zip(places, ["Write the file.", "Is it well written?"], strict=True)):
         run = CLIENTS[client].run(programs[client], work, user, place.model, prompt, number > 0)
-        told = account(models, run, gateway)
-        assert run.code == 0, told
-        assert not [call.problem for model in models for call in model.calls if call.status != 200], told
+        report = account(models, run, gateway)
+        assert run.code == 0, report
+        assert not [call.problem for model in models for call in model.calls if call.status != 200], report
     last = json.dumps(models[1].calls[-1].body)
-    assert "Write the file." in last and "Is it well written?" in last, told
+    assert "Write the file." in last and "Is it well written?" in last, report
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -81,10 +81,10 @@ def test_a_client_gets_over_a_provider_that_is_busy_for_a_moment(
     run = CLIENTS[client].run(
         programs[client], Path(job.folder), user, PLACES[place].model, "Write the file.", going_on=False
     )
-    told = account([model], run, gateway)
-    assert [call.status for call in model.calls[:2]] == [PLACES[place].busy.status] * 2, told
-    assert run.code == 0, told
-    assert Path(job.path).is_file(), told
+    report = account([model], run, gateway)
+    assert [call.status for call in model.calls[:2]] == [PLACES[place].busy.status] * 2, report
+    assert run.code == 0, report
+    assert Path(job.path).is_file(), report
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -98,9 +98,9 @@ def test_a_client_never_takes_half_an_answer_for_a_whole_one(
     run = CLIENTS[client].run(
         programs[client], Path(job.folder), user, PLACES[place].model, "Write the file.", going_on=False
     )
-    told = account([model], run, gateway)
-    assert model.calls[0].sent > 0, told
-    assert run.code != 0 or Path(job.path).is_file(), told
+    report = account([model], run, gateway)
+    assert model.calls[0].sent > 0, report
+    assert run.code != 0 or Path(job.path).is_file(), report
 
 
 @pytest.mark.parametrize("place", ["chat", "messages", "small"])
@@ -109,9 +109,9 @@ def test_codex_within_its_sandbox_is_understood(place: str, programs: dict[str, 
     gateway, (model,) = serve(ALL_PLACES[place])
     user, name = Gateway(gateway.address, gateway.key), ALL_PLACES[place].model
     run = CLIENTS["codex in its sandbox"].run(programs["codex"], Path(job.folder), user, name, "Write the file.", False)
-    told = account([model], run, gateway)
-    assert run.code == 0 and len(model.calls) >= 2, told
-    assert not [call.problem for call in model.calls if call.status != 200], told
+    report = account([model], run, gateway)
+    assert run.code == 0 and len(model.calls) >= 2, report
+    assert not [call.problem for call in model.calls if call.status != 200], report
 
 
 def test_claude_code_finds_the_gateways_claude_models(programs: dict[str, Path], job: Job, serve: Serve) -> None:
@@ -131,13 +131,13 @@ def test_codex_works_over_a_websocket(place: str, programs: dict[str, Path], job
     work = Path(job.folder)
     for number, prompt in enumerate((f"Write the file {job.name} with this text: {job.text}", "Is it well written?")):
         run = CLIENTS["codex over a socket"].run(programs["codex"], work, user, where.model, prompt, number > 0)
-        told = account([model], run, gateway)
-        assert run.code == 0, told
-        assert not [call.problem for call in model.calls if call.status != 200], told
-    assert Path(job.path).is_file() and Path(job.path).read_text().strip() == job.text, told
-    answered = [line for line in gateway.log().splitlines() if "/v1/responses" in line]
-    assert answered and not [line for line in answered if "POST /v1/responses" in line], told
-    assert len(usage_of(gateway)) == len(model.calls) >= 3, told
+        report = account([model], run, gateway)
+        assert run.code == 0, report
+        assert not [call.problem for call in model.calls if call.status != 200], report
+    assert Path(job.path).is_file() and Path(job.path).read_text().strip() == job.text, report
+    answered = [text for text in gateway.log().splitlines() if "/v1/responses" in text]
+    assert answered and not [text for text in answered if "POST /v1/responses" in text], report
+    assert len(usage_of(gateway)) == len(model.calls) >= 3, report
 
 
 def test_claude_code_works_without_a_model_name_on_a_gateway_with_only_a_key_of_openai(
@@ -147,10 +147,10 @@ def test_claude_code_works_without_a_model_name_on_a_gateway_with_only_a_key_of_
     user = Gateway(gateway.address, gateway.key)
     prompt = f"Write the file {job.name} with this text: {job.text}"
     run = CLIENTS["claude without a model"].run(programs["claude"], Path(job.folder), user, "", prompt, False)
-    told = account([model], run, gateway)
-    assert run.code == 0 and DONE in run.out, told
-    assert Path(job.path).read_text().strip() == job.text, told
-    assert not [call.problem for call in model.calls if call.status != 200], told
+    report = account([model], run, gateway)
+    assert run.code == 0 and DONE in run.out, report
+    assert Path(job.path).read_text().strip() == job.text, report
+    assert not [call.problem for call in model.calls if call.status != 200], report
     rows = usage_of(gateway)
-    assert len(rows) == len(model.calls) >= 2 and {row[0] for row in rows} == {"openai"}, (rows, told)
-    assert {call.body["model"] for call in model.calls} == {"gpt-5.4"}, told
+    assert len(rows) == len(model.calls) >= 2 and {row[0] for row in rows} == {"openai"}, (rows, report)
+    assert {call.body["model"] for call in model.calls} == {"gpt-5.4"}, report

@@ -63,8 +63,8 @@ class SignedInAgent:
             command, cwd=self.work, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:
             assert process.stdout is not None and process.stdin is not None
-            for line in process.stdout:
-                report = json.loads(line)
+            for output_line in process.stdout:
+                report = json.loads(output_line)
                 states.append(report["state"])
                 assert report["state"] != "error", report
                 if report["state"] == "polling":
@@ -135,10 +135,10 @@ def test_claude_code_signs_in_works_and_is_signed_out(
         assert agent.credential["email"] == EMAIL
 
         run = agent.run("--print", *ACCEPT_EDITS, f"Write the file {job.name} with this text: {job.text}")
-        told = f"{run}\n{gateway.log()[-3000:]}"
-        assert run.code == 0, told
-        assert Path(job.path).read_text().strip() == job.text, told
-        assert [call.status for call in model.calls] == [200] * len(model.calls), told
+        report = f"{run}\n{gateway.log()[-3000:]}"
+        assert run.code == 0, report
+        assert Path(job.path).read_text().strip() == job.text, report
+        assert [call.status for call in model.calls] == [200] * len(model.calls), report
         assert json.loads((agent.folder / "remote-settings.json").read_text()) == SETTINGS
         wait_for(lambda: collector.logs and collector.metrics)
         assert {resource["llmgateway.organization.id"] for resource in collector.agent_resources} == {organization}
@@ -151,8 +151,8 @@ def test_claude_code_signs_in_works_and_is_signed_out(
         assert agent.run("--print", "Is it well written?").code == 0
         assert agent.credential["jwt"] != before["jwt"]
         assert agent.credential["idpRefreshToken"] != before["idpRefreshToken"]
-        answers = [line for line in gateway.log().splitlines() if "/managed/settings" in line]
-        assert any(" 304" in line or '"status":304' in line for line in answers), answers
+        answers = [text for text in gateway.log().splitlines() if "/managed/settings" in text]
+        assert any(" 304" in text or '"status":304' in text for text in answers), answers
         assert status_of(gateway, agent) == 200
 
         token = agent.credential["jwt"]

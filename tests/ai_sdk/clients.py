@@ -69,7 +69,7 @@ class Sdk:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         return cls(major, subprocess.Popen(command, env=bare, **pipes), address, key)
 
-    def ask(self, op: str, model: str = "", *, prefix: str = "", key: str = "", **options: Any) -> Json:
+    def run(self, op: str, model: str = "", *, prefix: str = "", key: str = "", **options: Any) -> Json:
         base = self.address + (prefix or PREFIXES[self.major])
         command = {"op": op, "baseURL": base, "apiKey": key or self.key, "model": model, **options}
         with gevent.Timeout(ANSWER_S):

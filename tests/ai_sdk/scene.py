@@ -26,7 +26,7 @@ class Scene:
         fake._script.clear()
         fake.script(*(VENDORS[vendor].script(say) for say in says))
 
-    def heard(self, vendor: str) -> list[Any]:
+    def bodies_sent_to(self, vendor: str) -> list[Any]:
         """Return the vendor's requests; the real service would accept every one of them."""
         calls = self.fakes[vendor].calls
         assert [call.problem for call in calls if call.problem] == []

@@ -32,37 +32,37 @@ def vendor(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize("op", ["text", "stream"])
 def test_every_major_generates_and_streams_at_every_prefix(scene: Scene, major: int, prefix: str, op: str) -> None:
     scene.script("openai", Say("Good day."))
-    told = scene.sdks[major].ask(op, able("openai"), prefix=prefix, prompt="Hello", maxOutputTokens=50)
-    assert told.get("error") is None and told.get("errors", []) == []
-    assert (told["text"], told["finishReason"]) == ("Good day.", "stop")
-    usage = told["usage"]
+    result = scene.sdks[major].run(op, able("openai"), prefix=prefix, prompt="Hello", maxOutputTokens=50)
+    assert result.get("error") is None and result.get("errors", []) == []
+    assert (result["text"], result["finishReason"]) == ("Good day.", "stop")
+    usage = result["usage"]
     assert usage["inputTokens"] > 0 and usage["outputTokens"] > 0
     assert usage["totalTokens"] == usage["inputTokens"] + usage["outputTokens"]
-    own = told["providerMetadata"]["llmgateway"]
+    own = result["providerMetadata"]["llmgateway"]
     assert own["used_provider"] == "fake-openai" and own["cost"] > 0 and len(own["routing"]) == 1
-    (heard,) = scene.heard("openai")
-    assert heard["max_completion_tokens"] == 50
+    (body,) = scene.bodies_sent_to("openai")
+    assert body["max_completion_tokens"] == 50
 
 
 @pytest.mark.parametrize("op", ["text", "stream"])
 def test_tools_are_called_over_several_steps(scene: Scene, major: int, vendor: str, op: str) -> None:
     says = [Say(tools=(("weather", OSLO),)), Say("And there?", tools=(("weather", ROME),)), Say("Rain in both.")]
     scene.script(vendor, *says)
-    told = scene.sdks[major].ask(op, able(vendor), prompt="Weather?", tools={"weather": WEATHER}, steps=5)
-    assert told.get("error") is None and told.get("errors", []) == []
-    assert [step["finishReason"] for step in told["steps"]] == ["tool-calls", "tool-calls", "stop"]
-    assert [call["input"] for step in told["steps"] for call in step["toolCalls"]] == [
+    result = scene.sdks[major].run(op, able(vendor), prompt="Weather?", tools={"weather": WEATHER}, steps=5)
+    assert result.get("error") is None and result.get("errors", []) == []
+    assert [step["finishReason"] for step in result["steps"]] == ["tool-calls", "tool-calls", "stop"]
+    assert [call["input"] for step in result["steps"] for call in step["toolCalls"]] == [
         {"city": "Oslo"},
         {"city": "Rome"},
     ]
-    assert told["text"] == "Rain in both." and len(scene.heard(vendor)) == 3
+    assert result["text"] == "Rain in both." and len(scene.bodies_sent_to(vendor)) == 3
 
 
 def test_parallel_calls_of_a_stream_are_all_run(scene: Scene, major: int, vendor: str) -> None:
     scene.script(vendor, Say(tools=(("weather", OSLO), ("weather", ROME)), piece=1, fragment=1), Say("Both wet."))
-    told = scene.sdks[major].ask("stream", able(vendor), prompt="Weather?", tools={"weather": WEATHER}, steps=3)
-    assert told["errors"] == [] and told["text"] == "Both wet."
-    assert [call["input"] for call in told["steps"][0]["toolCalls"]] == [{"city": "Oslo"}, {"city": "Rome"}]
+    result = scene.sdks[major].run("stream", able(vendor), prompt="Weather?", tools={"weather": WEATHER}, steps=3)
+    assert result["errors"] == [] and result["text"] == "Both wet."
+    assert [call["input"] for call in result["steps"][0]["toolCalls"]] == [{"city": "Oslo"}, {"city": "Rome"}]
 
 
 @pytest.mark.parametrize("op", ["text", "stream"])
@@ -72,12 +72,12 @@ def test_reasoning_comes_back_with_its_signature_over_two_turns(scene: Scene, ma
     says = [Say(thinking="I must look.", sealed="gAAAsealed==", tools=(("weather", OSLO),)), Say("Rain.")]
     scene.script(vendor, *says)
     options = {"llmgateway": {"reasoning_effort": "high"}}
-    told = scene.sdks[major].ask(
+    result = scene.sdks[major].run(
         op, able(vendor), prompt="Weather?", tools={"weather": WEATHER}, steps=3, providerOptions=options
     )
-    assert told.get("error") is None and told.get("errors", []) == []
-    assert told["text"] == "Rain." and [step["finishReason"] for step in told["steps"]] == ["tool-calls", "stop"]
-    scene.heard(vendor)
+    assert result.get("error") is None and result.get("errors", []) == []
+    assert result["text"] == "Rain." and [step["finishReason"] for step in result["steps"]] == ["tool-calls", "stop"]
+    scene.bodies_sent_to(vendor)
 
 
 def test_a_session_of_one_vendors_model_goes_on_with_anothers(scene: Scene, major: int, vendor: str) -> None:
@@ -85,37 +85,37 @@ def test_a_session_of_one_vendors_model_goes_on_with_anothers(scene: Scene, majo
     first = "google" if vendor == "anthropic" else "anthropic"
     scene.script(first, Say("Aha.", thinking="Hm.", tools=(("weather", OSLO),)), Say("Rain."))
     options = {"llmgateway": {"reasoning_effort": "high"}}
-    asked = [{"role": "user", "content": "Weather?"}]
-    one = {"messages": asked, "tools": {"weather": WEATHER}, "steps": 2, "providerOptions": options}
-    told = scene.sdks[major].ask("text", able(first), **one)
-    assert told.get("error") is None and told["text"] == "Rain."
+    question = [{"role": "user", "content": "Weather?"}]
+    options_of_both = {"messages": question, "tools": {"weather": WEATHER}, "steps": 2, "providerOptions": options}
+    result = scene.sdks[major].run("text", able(first), **options_of_both)
+    assert result.get("error") is None and result["text"] == "Rain."
     scene.script(vendor, Say("Still rain."))
-    going_on = [*asked, *told["messages"], {"role": "user", "content": "And now?"}]
-    told = scene.sdks[major].ask("text", able(vendor), **one | {"messages": going_on})
-    assert told.get("error") is None and told["text"] == "Still rain."
-    heard = str(scene.heard(vendor))
-    assert "Oslo" in heard and "And now?" in heard
+    going_on = [*question, *result["messages"], {"role": "user", "content": "And now?"}]
+    result = scene.sdks[major].run("text", able(vendor), **options_of_both | {"messages": going_on})
+    assert result.get("error") is None and result["text"] == "Still rain."
+    sent = str(scene.bodies_sent_to(vendor))
+    assert "Oslo" in sent and "And now?" in sent
 
 
 def test_a_conversation_goes_on_with_the_messages_that_the_sdk_made(scene: Scene, major: int) -> None:
     scene.script("anthropic", Say("Aha.", thinking="Hm."), Say("Still so."))
     options = {"llmgateway": {"reasoning_effort": "high"}}
-    asked = [{"role": "user", "content": "Why?"}]
-    first = scene.sdks[major].ask("text", able("anthropic"), messages=asked, providerOptions=options)
+    question = [{"role": "user", "content": "Why?"}]
+    first = scene.sdks[major].run("text", able("anthropic"), messages=question, providerOptions=options)
     assert first["reasoningText"] == "Hm."
-    going_on = [*asked, *first["messages"], {"role": "user", "content": "Sure?"}]
-    told = scene.sdks[major].ask("text", able("anthropic"), messages=going_on, providerOptions=options)
-    assert told["text"] == "Still so."
-    heard = scene.heard("anthropic")[1]["messages"][1]["content"]
-    assert [block["type"] for block in heard] == ["thinking", "text"] and heard[0]["signature"]
+    going_on = [*question, *first["messages"], {"role": "user", "content": "Sure?"}]
+    result = scene.sdks[major].run("text", able("anthropic"), messages=going_on, providerOptions=options)
+    assert result["text"] == "Still so."
+    blocks = scene.bodies_sent_to("anthropic")[1]["messages"][1]["content"]
+    assert [block["type"] for block in blocks] == ["thinking", "text"] and blocks[0]["signature"]
 
 
 @pytest.mark.parametrize("op", ["object", "streamObject"])
 def test_objects_fit_their_schema(scene: Scene, major: int, vendor: str, op: str) -> None:
     scene.script(vendor, Say('{"city": "Oslo", "people": 700000}'))
-    told = scene.sdks[major].ask(op, able(vendor), prompt="The largest city?", schema=ANSWER)
-    assert told.get("errors", []) == [] and told["object"] == {"city": "Oslo", "people": 700000}
-    scene.heard(vendor)
+    result = scene.sdks[major].run(op, able(vendor), prompt="The largest city?", schema=ANSWER)
+    assert result.get("errors", []) == [] and result["object"] == {"city": "Oslo", "people": 700000}
+    scene.bodies_sent_to(vendor)
 
 
 FILES = {
@@ -134,19 +134,19 @@ def test_images_and_documents_reach_every_vendor(scene: Scene, major: int, vendo
         {"type": "image", "image": image},
         {"type": "file", "data": paper, "mediaType": "application/pdf", "filename": "paper.pdf"},
     ]
-    told = scene.sdks[major].ask("text", able(vendor), messages=[{"role": "user", "content": content}])
-    assert told.get("error") is None and told["text"] == "A cat."
-    heard = str(scene.heard(vendor))
-    assert PNG in heard and PDF in heard
+    result = scene.sdks[major].run("text", able(vendor), messages=[{"role": "user", "content": content}])
+    assert result.get("error") is None and result["text"] == "A cat."
+    sent = str(scene.bodies_sent_to(vendor))
+    assert PNG in sent and PDF in sent
 
 
 @pytest.mark.parametrize("vendor", ["openai", "anthropic"])
 def test_images_by_address_reach_the_vendors_that_load_them(scene: Scene, major: int, vendor: str) -> None:
     scene.script(vendor, Say("A cat."))
     image = {"type": "image", "image": {"$url": "https://pictures.example/cat.png"}}
-    told = scene.sdks[major].ask("text", able(vendor), messages=[{"role": "user", "content": [image]}])
-    assert told.get("error") is None and told["text"] == "A cat."
-    assert "https://pictures.example/cat.png" in str(scene.heard(vendor))
+    result = scene.sdks[major].run("text", able(vendor), messages=[{"role": "user", "content": [image]}])
+    assert result.get("error") is None and result["text"] == "A cat."
+    assert "https://pictures.example/cat.png" in str(scene.bodies_sent_to(vendor))
 
 
 BY_ADDRESS = {
@@ -160,8 +160,10 @@ def test_documents_and_audio_by_url_reach_the_vendors_that_load_them(scene: Scen
     address, kind = BY_ADDRESS[vendor]
     scene.script(vendor, Say("As it says."))
     content = [{"type": "text", "text": "What?"}, {"type": "file", "data": {"$url": address}, "mediaType": kind}]
-    told = scene.sdks[major].ask("text", able(vendor), messages=[{"role": "user", "content": content}])
-    assert told.get("error") is None and told["text"] == "As it says." and address in str(scene.heard(vendor))
+    result = scene.sdks[major].run("text", able(vendor), messages=[{"role": "user", "content": content}])
+    assert (
+        result.get("error") is None and result["text"] == "As it says." and address in str(scene.bodies_sent_to(vendor))
+    )
 
 
 @pytest.mark.parametrize("vendor", ["openai", "google"])
@@ -169,8 +171,8 @@ def test_documents_and_audio_by_url_reach_the_vendors_that_load_them(scene: Scen
 def test_sound_reaches_vendors_that_accept_it(scene: Scene, major: int, vendor: str, sound: object) -> None:
     scene.script(vendor, Say("A bell."))
     content = [{"type": "text", "text": "What?"}, {"type": "file", "data": sound, "mediaType": "audio/wav"}]
-    told = scene.sdks[major].ask("text", able(vendor), messages=[{"role": "user", "content": content}])
-    assert told.get("error") is None and told["text"] == "A bell." and WAV in str(scene.heard(vendor))
+    result = scene.sdks[major].run("text", able(vendor), messages=[{"role": "user", "content": content}])
+    assert result.get("error") is None and result["text"] == "A bell." and WAV in str(scene.bodies_sent_to(vendor))
 
 
 IMAGES_OF_TOOLS = {
@@ -182,11 +184,11 @@ IMAGES_OF_TOOLS = {
 
 def test_an_image_from_a_tool_reaches_the_model(scene: Scene, major: int, vendor: str) -> None:
     scene.script(vendor, Say(tools=(("camera", "{}"),)), Say("A cat."))
-    shown = [{"type": "text", "text": "See:"}, IMAGES_OF_TOOLS[major]]
-    camera = {"description": "Takes a picture.", "schema": {"type": "object"}, "result": "taken", "content": shown}
-    told = scene.sdks[major].ask("text", able(vendor), prompt="What do you see?", tools={"camera": camera}, steps=2)
-    assert told.get("error") is None and told["text"] == "A cat."
-    assert PNG in str(scene.heard(vendor)[1])
+    content = [{"type": "text", "text": "See:"}, IMAGES_OF_TOOLS[major]]
+    camera = {"description": "Takes a picture.", "schema": {"type": "object"}, "result": "taken", "content": content}
+    result = scene.sdks[major].run("text", able(vendor), prompt="What do you see?", tools={"camera": camera}, steps=2)
+    assert result.get("error") is None and result["text"] == "A cat."
+    assert PNG in str(scene.bodies_sent_to(vendor)[1])
 
 
 SEARCHES = {
@@ -203,50 +205,50 @@ SEARCHES = {
 @pytest.mark.parametrize("vendor", ["anthropic", "google", "responses"])
 def test_every_vendors_search_tool_is_the_models_own(scene: Scene, major: int, vendor: str, tool: str, op: str) -> None:
     scene.script(vendor, Say("News of today.", source=SOURCE))
-    told = scene.sdks[major].ask(
+    result = scene.sdks[major].run(
         op, able(vendor), prompt="News?", tools={"finder": {"vendor": SEARCHES[tool]}}, steps=2
     )
-    if "has no" in str(told.get("error")) or "is not a function" in str(told.get("error")):
+    if "has no" in str(result.get("error")) or "is not a function" in str(result.get("error")):
         pytest.skip("this major has no such tool")
-    assert told.get("error") is None and told.get("errors", []) == []
-    assert told["text"] == "News of today." and told["finishReason"] == "stop"
-    assert [source["url"] for source in told["sources"]] == [SOURCE]
-    kinds = [part["type"] for part in told["content"]]
+    assert result.get("error") is None and result.get("errors", []) == []
+    assert result["text"] == "News of today." and result["finishReason"] == "stop"
+    assert [source["url"] for source in result["sources"]] == [SOURCE]
+    kinds = [part["type"] for part in result["content"]]
     assert kinds.index("tool-call") < kinds.index("tool-result") < kinds.index("source")
-    (call,) = [part for part in told["content"] if part["type"] == "tool-call"]
+    (call,) = [part for part in result["content"] if part["type"] == "tool-call"]
     assert call["toolName"] == "finder" and call["providerExecuted"] and not call.get("invalid")
-    assert len(scene.heard(vendor)) == 1
+    assert len(scene.bodies_sent_to(vendor)) == 1
 
 
 @pytest.mark.parametrize("op", ["text", "stream"])
 def test_a_search_switched_on_by_an_option_shows_its_sources_alone(scene: Scene, major: int, op: str) -> None:
     scene.script("anthropic", Say("News of today.", source=SOURCE))
     options = {"llmgateway": {"web_search": True}}
-    told = scene.sdks[major].ask(op, able("anthropic"), prompt="News?", providerOptions=options)
-    assert told.get("error") is None and [source["url"] for source in told["sources"]] == [SOURCE]
-    assert told["toolCalls"] == []
+    result = scene.sdks[major].run(op, able("anthropic"), prompt="News?", providerOptions=options)
+    assert result.get("error") is None and [source["url"] for source in result["sources"]] == [SOURCE]
+    assert result["toolCalls"] == []
 
 
 @pytest.mark.parametrize("op", ["text", "stream"])
 def test_options_without_counterpart_bring_a_warning(scene: Scene, major: int, op: str) -> None:
     scene.script("openai", Say("Good day."))
     runner = {"vendor": "openai.codeInterpreter"}
-    told = scene.sdks[major].ask(
+    result = scene.sdks[major].run(
         op, able("openai"), prompt="Hello", stopSequences=["END"], seed=7, topK=5, tools={"runner": runner}
     )
-    assert told.get("error") is None and told["text"] == "Good day."
-    kinds = [(warning["type"], warning.get("feature")) for warning in told["warnings"]]
+    assert result.get("error") is None and result["text"] == "Good day."
+    kinds = [(warning["type"], warning.get("feature")) for warning in result["warnings"]]
     named = [("unsupported", name) for name in ("stopSequences", "seed", "topK")]
     assert kinds == [*named, ("unsupported-tool", "tool openai.code_interpreter")]
-    assert told["warnings"][3]["tool"]["name"] and not scene.heard("openai")[0].get("tools")
+    assert result["warnings"][3]["tool"]["name"] and not scene.bodies_sent_to("openai")[0].get("tools")
 
 
 @pytest.mark.parametrize("op", ["text", "stream"])
 def test_options_that_a_target_lacks_bring_a_warning(scene: Scene, major: int, op: str) -> None:
     scene.script("openai", Say("Good day."))
     options = {"llmgateway": {"verbosity": "low"}}
-    told = scene.sdks[major].ask(op, "fake-openai/openai-plain", prompt="Hello", providerOptions=options)
-    assert [warning["type"] for warning in told["warnings"]] == ["other"] and "verbosity" in told["warnings"][0][
+    result = scene.sdks[major].run(op, "fake-openai/openai-plain", prompt="Hello", providerOptions=options)
+    assert [warning["type"] for warning in result["warnings"]] == ["other"] and "verbosity" in result["warnings"][0][
         "message"
     ]
 
@@ -266,17 +268,17 @@ def test_the_sdks_own_options_choose_the_provider(scene: Scene, major: int, case
     options, chosen = PREFERENCES[case]
     for vendor in ("openai", "anthropic"):
         scene.script(vendor, Say("Good day."))
-    told = scene.sdks[major].ask(op, "common", prompt="Hello", providerOptions={"gateway": options})
-    assert told.get("error") is None and told.get("errors", []) == [] and told["text"] == "Good day."
-    assert told["providerMetadata"]["llmgateway"]["used_provider"] == f"fake-{chosen}"
-    assert {vendor: len(scene.heard(vendor)) for vendor in ("openai", "anthropic")}[chosen] == 1
+    result = scene.sdks[major].run(op, "common", prompt="Hello", providerOptions={"gateway": options})
+    assert result.get("error") is None and result.get("errors", []) == [] and result["text"] == "Good day."
+    assert result["providerMetadata"]["llmgateway"]["used_provider"] == f"fake-{chosen}"
+    assert {vendor: len(scene.bodies_sent_to(vendor)) for vendor in ("openai", "anthropic")}[chosen] == 1
 
 
 @pytest.mark.parametrize("op", ["text", "stream"])
 def test_without_a_provider_of_the_sdks_own_options_there_is_an_error(scene: Scene, major: int, op: str) -> None:
     options = {"gateway": {"only": ["fake-google"]}}
-    told = scene.sdks[major].ask(op, "common", prompt="Hello", providerOptions=options)
-    error = told.get("error") or told["errors"][0]
+    result = scene.sdks[major].run(op, "common", prompt="Hello", providerOptions=options)
+    error = result.get("error") or result["errors"][0]
     assert "common" in str(error)
 
 
@@ -301,8 +303,8 @@ def test_every_error_is_of_its_class(scene: Scene, major: int, case: str, op: st
     model = {"unknown model": "fake-openai/nothing", "smart": "smart"}.get(case, able("openai"))
     options = {"temperature": 3} if case == "bad option" else {}
     key = "llmgtwy_unknown_to_everybody_0000000000000000" if case == "wrong key" else ""
-    told = scene.sdks[major].ask(op, model, prompt="Hello", key=key, **options)
-    error = told.get("error") or told["errors"][0]
+    result = scene.sdks[major].run(op, model, prompt="Hello", key=key, **options)
+    error = result.get("error") or result["errors"][0]
     while "cause" in error and "statusCode" not in error:
         error = error["cause"]
     if case == "wrong key" and "statusCode" not in error:
@@ -313,15 +315,15 @@ def test_every_error_is_of_its_class(scene: Scene, major: int, case: str, op: st
 
 def test_a_cut_upstream_never_looks_whole(scene: Scene, major: int, vendor: str) -> None:
     scene.script(vendor, Say("Good day to you and all of yours.", cut=900 if vendor != "google" else 600))
-    told = scene.sdks[major].ask("stream", able(vendor), prompt="Hello")
-    assert told["finishReason"] == "error" and told["errors"] and "error" in told["parts"]
+    result = scene.sdks[major].run("stream", able(vendor), prompt="Hello")
+    assert result["finishReason"] == "error" and result["errors"] and "error" in result["parts"]
 
 
 def test_an_aborted_stream_is_closed_at_the_provider_and_leaves_one_row(scene: Scene, major: int) -> None:
     before = len({row[0] for row in scene.rows()})
     scene.script("openai", Say("Good day. " * 400, piece=4, fragment=16))
     began = time.monotonic()
-    answer = scene.sdks[major].ask("abortStream", able("openai"), prompt="Hello", afterMs=300)
+    answer = scene.sdks[major].run("abortStream", able("openai"), prompt="Hello", afterMs=300)
     assert not answer.get("whole")
     aborted = time.monotonic()
     rows = scene.rows(before + 1)
@@ -333,27 +335,27 @@ def test_an_aborted_plain_call_is_read_on_for_its_usage_and_leaves_one_row(scene
     """The provider bills an answer in one piece, whether the caller waits for it or not."""
     before = len({row[0] for row in scene.rows()})
     scene.script("openai", Say("Good day. " * 400, silence_s=2))
-    answer = scene.sdks[major].ask("abort", able("openai"), prompt="Hello", afterMs=300)
+    answer = scene.sdks[major].run("abort", able("openai"), prompt="Hello", afterMs=300)
     assert not answer.get("whole")
     rows = scene.rows(before + 1)
     assert len({row[0] for row in rows}) == before + 1 and rows[-1][2] == "client_disconnect" and rows[-1][3] > 0
 
 
 def test_the_models_and_credits_of_a_key_are_listed(scene: Scene, major: int) -> None:
-    listed = scene.sdks[major].ask("models")["models"]
+    listed = scene.sdks[major].run("models")["models"]
     known = {entry["id"]: entry for entry in listed}
     entry = known[able("openai")]
     assert entry["pricing"]["input"] == "0.000001" and entry["pricing"]["output"] == "0.000002"
     assert entry["specification"]["specificationVersion"] == f"v{ {5: 2, 6: 3, 7: 4}[major] }"
     assert not {"auto", "smart", "openai-able"} & set(known)
-    credits = scene.sdks[major].ask("credits")
+    credits = scene.sdks[major].run("credits")
     assert 0 < float(credits["balance"]) <= 100 and float(credits["totalUsed"]) >= 0
 
 
 @pytest.mark.parametrize("prefix", list(PREFIXES.values()))
 def test_a_list_of_another_version_is_refused_by_the_sdk_itself(scene: Scene, major: int, prefix: str) -> None:
-    told = scene.sdks[major].ask("models", prefix=prefix)
-    assert ("models" in told) is (prefix == PREFIXES[major])
+    result = scene.sdks[major].run("models", prefix=prefix)
+    assert ("models" in result) is (prefix == PREFIXES[major])
 
 
 @pytest.mark.parametrize("op", ["text", "stream"])
@@ -362,8 +364,8 @@ def test_the_sdks_own_list_of_models_is_tried_in_order(scene: Scene, major: int,
     scene.script("responses", *[Say(broken=500)] * 4)
     scene.script("google", Say("Good day."))
     options = {"gateway": {"models": [able("google"), able("anthropic")]}}
-    told = scene.sdks[major].ask(op, able("responses"), prompt="Hello", providerOptions=options)
-    assert told.get("error") is None and told.get("errors", []) == [] and told["text"] == "Good day."
-    own = told["providerMetadata"]["llmgateway"]
+    result = scene.sdks[major].run(op, able("responses"), prompt="Hello", providerOptions=options)
+    assert result.get("error") is None and result.get("errors", []) == [] and result["text"] == "Good day."
+    own = result["providerMetadata"]["llmgateway"]
     assert (own["used_provider"], own["used_model"]) == ("fake-google", "google-able")
     scene.script("responses")

@@ -20,9 +20,9 @@ ASK = 'import { generateText as ask } from "ai"; console.log((await ask({ model,
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     with FakeAnthropic() as upstream:
         environment = {"LLM_ANTHROPIC_API_KEY": "sk-ant-upstream", "LLM_ANTHROPIC_BASE_URL": upstream.url}
-        made = GatewayProcess(tmp_path_factory.mktemp("pages") / "data", **environment)
-        yield made.start()
-        made.stop()
+        process = GatewayProcess(tmp_path_factory.mktemp("pages") / "data", **environment)
+        yield process.start()
+        process.stop()
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)

@@ -132,7 +132,7 @@ def check_order(parts: list[Json]) -> None:
             opened = None if step == "end" else opened
     broken = any(part["type"] == "error" for part in parts)
     assert opened is None or broken
-    begun = [part["id"] for part in parts if part["type"] == "tool-input-start"]
+    started = [part["id"] for part in parts if part["type"] == "tool-input-start"]
     ended = [part["id"] for part in parts if part["type"] == "tool-input-end"]
     whole = [part["toolCallId"] for part in parts if part["type"] == "tool-call" and not part.get("providerExecuted")]
-    assert ended == whole and (sorted(begun) == sorted(ended) or broken)
+    assert ended == whole and (sorted(started) == sorted(ended) or broken)

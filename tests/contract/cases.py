@@ -55,14 +55,14 @@ def go_on_chat(body: Json, reply: Json, result: Any) -> Json:
     kept = ("role", "content", "tool_calls", "refusal", "reasoning", "reasoning_details")
     said = {"role": "assistant"} | {name: message[name] for name in kept if message.get(name) is not None}
     calls = message.get("tool_calls") or ()
-    told: list[Json] = [{"role": "tool", "tool_call_id": call["id"], "content": result} for call in calls]
-    return body | {"messages": [*body["messages"], said, *(told or [{"role": "user", "content": "Go on."}])]}
+    results: list[Json] = [{"role": "tool", "tool_call_id": call["id"], "content": result} for call in calls]
+    return body | {"messages": [*body["messages"], said, *(results or [{"role": "user", "content": "Go on."}])]}
 
 
 def go_on_messages(body: Json, reply: Json, result: Any) -> Json:
     calls = [block for block in reply["content"] if block["type"] == "tool_use"]
-    told: list[Json] = [{"type": "tool_result", "tool_use_id": call["id"], "content": result} for call in calls]
-    content: Any = told or "Go on."
+    results: list[Json] = [{"type": "tool_result", "tool_use_id": call["id"], "content": result} for call in calls]
+    content: Any = results or "Go on."
     said = {"role": "assistant", "content": reply["content"]}
     return body | {"messages": [*body["messages"], said, {"role": "user", "content": content}]}
 
@@ -72,10 +72,10 @@ def go_on_responses(body: Json, reply: Json, result: Any) -> Json:
     items = [{"role": "user", "content": before}] if isinstance(before, str) else before
     said = reply["output"]
     calls = [item for item in said if item["type"] == "function_call"]
-    told: list[Json] = [
+    results: list[Json] = [
         {"type": "function_call_output", "call_id": call["call_id"], "output": result} for call in calls
     ]
-    return body | {"input": [*items, *said, *(told or [{"role": "user", "content": "Go on."}])]}
+    return body | {"input": [*items, *said, *(results or [{"role": "user", "content": "Go on."}])]}
 
 
 def go_on_ai(body: Json, reply: Json, result: Any) -> Json:
@@ -92,12 +92,12 @@ def go_on_ai(body: Json, reply: Json, result: Any) -> Json:
         if part["type"] not in ("source", "file"):
             said.append(kept)
     calls = [part for part in said if part["type"] == "tool-call" and not part.get("providerExecuted")]
-    told: list[Json] = [
+    results: list[Json] = [
         {"type": "tool-result", "toolCallId": call["toolCallId"], "toolName": call["toolName"], "output": result}
         for call in calls
     ]
-    following = [{"role": "tool", "content": told}]
-    if not told:
+    following = [{"role": "tool", "content": results}]
+    if not results:
         following = [{"role": "user", "content": [{"type": "text", "text": "Go on."}]}]
     return body | {"prompt": [*body["prompt"], {"role": "assistant", "content": said}, *following]}
 

@@ -36,11 +36,11 @@ def text(words: str, **more: Any) -> Json:
     return {"type": "text", "text": words, **more}
 
 
-def told(words: str, **more: Any) -> Json:
+def system_message(words: str, **more: Any) -> Json:
     return {"role": "system", "content": words, **more}
 
 
-def ask(content: Any = "Hello", **more: Any) -> Json:
+def request(content: Any = "Hello", **more: Any) -> Json:
     return {"prompt": [said(content)], **more}
 
 
@@ -57,8 +57,8 @@ def cached(ttl: str = "") -> Json:
     return {"providerOptions": {"anthropic": {"cacheControl": control}}}
 
 
-def call(ident: str, name: str, given: Any) -> Json:
-    return {"type": "tool-call", "toolCallId": ident, "toolName": name, "input": given}
+def call(ident: str, name: str, tool_input: Any) -> Json:
+    return {"type": "tool-call", "toolCallId": ident, "toolName": name, "input": tool_input}
 
 
 def result(ident: str, name: str, output: Json) -> Json:
@@ -116,44 +116,50 @@ def cases(version: int) -> dict[str, Case]:
     data_url = f"data:image/png;base64,{PNG}"
     pictures = {"image as bytes": PNG if version == 4 else data_url, "image as base64": PNG}
     return {
-        "text": Case(ask(), (HELLO, Say("Still here."))),
-        "cached prompt": Case(ask(), (Say("Good day.", cached=9),)),
-        "system": Case({"prompt": [told("Be brief."), said("Hello"), told("Now be loud."), said("Again")]}),
+        "text": Case(request(), (HELLO, Say("Still here."))),
+        "cached prompt": Case(request(), (Say("Good day.", cached=9),)),
+        "system": Case(
+            {"prompt": [system_message("Be brief."), said("Hello"), system_message("Now be loud."), said("Again")]}
+        ),
         "odd role order": Case(
             {"prompt": [said("I spoke first.", "assistant"), said("One."), said("Two."), said("", "assistant")]}
         ),
-        "tool loop": Case(ask(**TOOLS), (CALLS, HELLO), RAIN),
+        "tool loop": Case(request(**TOOLS), (CALLS, HELLO), RAIN),
         "past calls": Case({"prompt": PAST, **TOOLS}),
         "past search": Case({"prompt": SEARCH_PAST}),
-        "parallel calls": Case(ask(**TOOLS), (THREE, HELLO), RAIN),
-        "text and calls": Case(ask(**TOOLS), (Say("Let me see.", (("weather", "{}"),)), HELLO), RAIN),
-        "must call": Case(ask(**TOOLS | {"toolChoice": {"type": "required"}}), (CALLS,)),
-        "must call one": Case(ask(**TOOLS | {"toolChoice": {"type": "tool", "toolName": "clock"}}), (CALLS,)),
-        "must not call": Case(ask(**TOOLS | {"toolChoice": {"type": "none"}})),
-        "choice without tools": Case(ask(toolChoice={"type": "auto"})),
+        "parallel calls": Case(request(**TOOLS), (THREE, HELLO), RAIN),
+        "text and calls": Case(request(**TOOLS), (Say("Let me see.", (("weather", "{}"),)), HELLO), RAIN),
+        "must call": Case(request(**TOOLS | {"toolChoice": {"type": "required"}}), (CALLS,)),
+        "must call one": Case(request(**TOOLS | {"toolChoice": {"type": "tool", "toolName": "clock"}}), (CALLS,)),
+        "must not call": Case(request(**TOOLS | {"toolChoice": {"type": "none"}})),
+        "choice without tools": Case(request(toolChoice={"type": "auto"})),
         "tool with examples": Case(
-            ask(tools=[tool("weather", strict=False, inputExamples=[{"input": {"city": "Oslo"}}])]), (CALLS,)
+            request(tools=[tool("weather", strict=False, inputExamples=[{"input": {"city": "Oslo"}}])]), (CALLS,)
         ),
-        "image from a tool": Case(ask(**TOOLS), (CALLS, HELLO), {"type": "content", "value": [text("See:"), media]}),
-        "denied tool": Case(ask(**TOOLS), (CALLS, HELLO), denied),
-        "empty result": Case(ask(**TOOLS), (CALLS, HELLO), {"type": "text", "value": ""}),
-        **{name: Case(ask([text("What is it?"), file(data, wild)])) for name, data in pictures.items()},
-        "image by URL": Case(ask([text("What is it?"), file(IMAGE_URL, wild, "url")])),
-        "PDF": Case(ask([text("Sum it up."), file(PDF, "application/pdf", filename="paper.pdf")])),
-        "sound": Case(ask([text("What is it?"), file(WAV, "audio/wav")])),
-        "sound by URL": Case(ask([text("What is it?"), file("https://sounds.example/bell.wav", "audio/wav", "url")])),
-        "text as a file": Case(ask([text("Sum it up."), file("V29yZHMu", "text/plain", filename="words.txt")])),
-        "reasoning in a tool loop": Case(ask(**TOOLS, **own(reasoning_effort="high")), (THOUGHT, HELLO), RAIN),
-        "reasoning then text": Case(ask(reasoning="low"), (Say("Aha.", thinking="Hm."), HELLO)),
-        "no reasoning": Case(ask(reasoning="none")),
-        "provider's reasoning": Case(ask(reasoning="provider-default")),
-        "schema": Case(ask(**SCHEMA), (JSON,)),
-        "JSON object": Case(ask("Answer in JSON.", responseFormat={"type": "json"}), (JSON,)),
-        "schema and tools": Case(ask(**TOOLS, **SCHEMA), (CALLS, JSON), RAIN),
+        "image from a tool": Case(
+            request(**TOOLS), (CALLS, HELLO), {"type": "content", "value": [text("See:"), media]}
+        ),
+        "denied tool": Case(request(**TOOLS), (CALLS, HELLO), denied),
+        "empty result": Case(request(**TOOLS), (CALLS, HELLO), {"type": "text", "value": ""}),
+        **{name: Case(request([text("What is it?"), file(data, wild)])) for name, data in pictures.items()},
+        "image by URL": Case(request([text("What is it?"), file(IMAGE_URL, wild, "url")])),
+        "PDF": Case(request([text("Sum it up."), file(PDF, "application/pdf", filename="paper.pdf")])),
+        "sound": Case(request([text("What is it?"), file(WAV, "audio/wav")])),
+        "sound by URL": Case(
+            request([text("What is it?"), file("https://sounds.example/bell.wav", "audio/wav", "url")])
+        ),
+        "text as a file": Case(request([text("Sum it up."), file("V29yZHMu", "text/plain", filename="words.txt")])),
+        "reasoning in a tool loop": Case(request(**TOOLS, **own(reasoning_effort="high")), (THOUGHT, HELLO), RAIN),
+        "reasoning then text": Case(request(reasoning="low"), (Say("Aha.", thinking="Hm."), HELLO)),
+        "no reasoning": Case(request(reasoning="none")),
+        "provider's reasoning": Case(request(reasoning="provider-default")),
+        "schema": Case(request(**SCHEMA), (JSON,)),
+        "JSON object": Case(request("Answer in JSON.", responseFormat={"type": "json"}), (JSON,)),
+        "schema and tools": Case(request(**TOOLS, **SCHEMA), (CALLS, JSON), RAIN),
         "cache marks": Case(
             {
                 "prompt": [
-                    told("Be brief.", **cached("1h")),
+                    system_message("Be brief.", **cached("1h")),
                     said([text("A long text.", **cached()), text("Sum it up.")]),
                     said([text("Well.")], "assistant", **cached()),
                     said("Go on."),
@@ -162,16 +168,18 @@ def cases(version: int) -> dict[str, Case]:
             }
         ),
         "options of our own": Case(
-            ask(temperature=0.1, maxOutputTokens=9, **own(temperature=0.9, max_tokens=99, verbosity="low", user="u-1"))
+            request(
+                temperature=0.1, maxOutputTokens=9, **own(temperature=0.9, max_tokens=99, verbosity="low", user="u-1")
+            )
         ),
-        "refusal": Case(ask(), (Say(refusal="I cannot help with that."), HELLO)),
-        "length": Case(ask(maxOutputTokens=16), (Say("Cut sh", finish="length"),)),
-        "filtered": Case(ask(), (Say("Half an ans", finish="filter"),)),
-        "search": Case(ask(tools=[search]), (SEARCHED, HELLO)),
-        "must search": Case(ask(tools=[search], toolChoice={"type": "tool", "toolName": "finder"}), (SEARCHED,)),
-        "search by option": Case(ask(**own(web_search=True)), (SEARCHED,)),
+        "refusal": Case(request(), (Say(refusal="I cannot help with that."), HELLO)),
+        "length": Case(request(maxOutputTokens=16), (Say("Cut sh", finish="length"),)),
+        "filtered": Case(request(), (Say("Half an ans", finish="filter"),)),
+        "search": Case(request(tools=[search]), (SEARCHED, HELLO)),
+        "must search": Case(request(tools=[search], toolChoice={"type": "tool", "toolName": "finder"}), (SEARCHED,)),
+        "search by option": Case(request(**own(web_search=True)), (SEARCHED,)),
         "unmappable tool": Case(
-            ask(
+            request(
                 tools=[vendors("openai.code_interpreter", "runner", container="auto")],
                 toolChoice={"type": "tool", "toolName": "runner"},
                 stopSequences=["END"],
@@ -180,10 +188,15 @@ def cases(version: int) -> dict[str, Case]:
             )
         ),
         "unknown fields": Case(
-            ask(frobnicate={"a": 1}, includeRawChunks=True, headers={"authorization": "Bearer secret"}, logprobs=True)
+            request(
+                frobnicate={"a": 1}, includeRawChunks=True, headers={"authorization": "Bearer secret"}, logprobs=True
+            )
         ),
-        "hot": Case(ask(temperature=2, topP=0.9, frequencyPenalty=1, presencePenalty=-1)),
-        **{f"status {code}": Case(ask(), (Say(broken=code),) * 4, streams=False) for code in (400, 401, 429, 500, 503)},
+        "hot": Case(request(temperature=2, topP=0.9, frequencyPenalty=1, presencePenalty=-1)),
+        **{
+            f"status {code}": Case(request(), (Say(broken=code),) * 4, streams=False)
+            for code in (400, 401, 429, 500, 503)
+        },
     }
 
 

@@ -32,7 +32,7 @@ def text(words: str, **more: Any) -> Json:
     return {"type": "text", "text": words, **more}
 
 
-def ask(content: Any = "Hello", **more: Any) -> Json:
+def request(content: Any = "Hello", **more: Any) -> Json:
     return {"max_tokens": 4000, "messages": [said(content)], **more}
 
 
@@ -50,7 +50,7 @@ HOUR, MINUTES = {"type": "ephemeral", "ttl": "1h"}, {"type": "ephemeral"}
 MARKED: Json = {
     "system": [text("Be brief.", cache_control=HOUR)],
     "tools": [tool("weather", cache_control=HOUR)],
-    **ask([text("A long text.", cache_control=MINUTES), text("Sum it up.")]),
+    **request([text("A long text.", cache_control=MINUTES), text("Sum it up.")]),
 }
 ODD = [
     said("I spoke first.", "assistant"),
@@ -99,64 +99,66 @@ UNSIGNED = said([{"type": "thinking", "thinking": "Hm.", "signature": ""}, text(
 BASH = {"type": "bash_20250124", "name": "bash"}
 
 CASES: dict[str, Case] = {
-    "text": Case(ask(), (HELLO, Say("Still here."))),
-    "cached prompt": Case(ask(), (Say("Good day.", cached=9),)),
-    "system": Case(ask(system=[text("Be brief."), text("Speak Norwegian.")])),
+    "text": Case(request(), (HELLO, Say("Still here."))),
+    "cached prompt": Case(request(), (Say("Good day.", cached=9),)),
+    "system": Case(request(system=[text("Be brief."), text("Speak Norwegian.")])),
     "odd role order": Case({"max_tokens": 100, "messages": ODD}),
     "answer to be continued": Case({"max_tokens": 100, "messages": [said("Hello"), said("Good", "assistant")]}),
-    "tool loop": Case(ask(**TOOLS), (CALLS, HELLO)),
+    "tool loop": Case(request(**TOOLS), (CALLS, HELLO)),
     "past calls": Case({"max_tokens": 100, "messages": PAST, **TOOLS}),
-    "parallel calls": Case(ask(**TOOLS), (THREE, HELLO)),
-    "text and calls": Case(ask(**TOOLS), (Say("Let me see.", (("weather", "{}"),)), HELLO)),
-    "one call at a time": Case(ask(**TOOLS, tool_choice={"type": "auto", "disable_parallel_tool_use": True}), (CALLS,)),
-    "must call": Case(ask(**TOOLS, tool_choice={"type": "any"}), (CALLS,)),
-    "must call one": Case(ask(**TOOLS, tool_choice={"type": "tool", "name": "clock"}), (CALLS,)),
-    "must not call": Case(ask(**TOOLS, tool_choice={"type": "none"})),
-    "image from a tool": Case(ask(**TOOLS), (CALLS, HELLO), [text("See:"), PICTURE]),
-    "image alone from a tool": Case(ask(**TOOLS), (CALLS, HELLO), [PICTURE]),
-    "PDF from a tool": Case(ask(**TOOLS), (CALLS, HELLO), [text("See:"), PAPER]),
-    "a maker's own tool": Case(ask(tools=[BASH])),
+    "parallel calls": Case(request(**TOOLS), (THREE, HELLO)),
+    "text and calls": Case(request(**TOOLS), (Say("Let me see.", (("weather", "{}"),)), HELLO)),
+    "one call at a time": Case(
+        request(**TOOLS, tool_choice={"type": "auto", "disable_parallel_tool_use": True}), (CALLS,)
+    ),
+    "must call": Case(request(**TOOLS, tool_choice={"type": "any"}), (CALLS,)),
+    "must call one": Case(request(**TOOLS, tool_choice={"type": "tool", "name": "clock"}), (CALLS,)),
+    "must not call": Case(request(**TOOLS, tool_choice={"type": "none"})),
+    "image from a tool": Case(request(**TOOLS), (CALLS, HELLO), [text("See:"), PICTURE]),
+    "image alone from a tool": Case(request(**TOOLS), (CALLS, HELLO), [PICTURE]),
+    "PDF from a tool": Case(request(**TOOLS), (CALLS, HELLO), [text("See:"), PAPER]),
+    "a maker's own tool": Case(request(tools=[BASH])),
     "deferred tools": Case(
-        ask(
+        request(
             tools=[
                 tool("weather", defer_loading=True),
                 {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"},
             ]
         )
     ),
-    "image by URL": Case(ask([text("What is it?"), BY_URL])),
-    "image as bytes": Case(ask([text("What is it?"), PICTURE])),
-    "PDF": Case(ask([PAPER, text("Sum it up.")])),
-    "PDF by URL": Case(ask([PAPER_URL, text("Sum it up.")])),
-    "plain document": Case(ask([PLAIN, text("Sum it up.")])),
-    "reasoning in a tool loop": Case(ask(**TOOLS, **BUDGET), (THOUGHT, HELLO)),
-    "reasoning then text": Case(ask(**BUDGET), (Say("Aha.", thinking="Hm."), HELLO)),
-    "adaptive reasoning": Case(ask(**ADAPTIVE), (Say("Aha.", thinking="Hm."),)),
-    "no reasoning": Case(ask(thinking={"type": "disabled"})),
-    "schema": Case(ask(**SCHEMA), (JSON,)),
-    "schema and tools": Case(ask(**TOOLS, **SCHEMA), (CALLS, JSON)),
+    "image by URL": Case(request([text("What is it?"), BY_URL])),
+    "image as bytes": Case(request([text("What is it?"), PICTURE])),
+    "PDF": Case(request([PAPER, text("Sum it up.")])),
+    "PDF by URL": Case(request([PAPER_URL, text("Sum it up.")])),
+    "plain document": Case(request([PLAIN, text("Sum it up.")])),
+    "reasoning in a tool loop": Case(request(**TOOLS, **BUDGET), (THOUGHT, HELLO)),
+    "reasoning then text": Case(request(**BUDGET), (Say("Aha.", thinking="Hm."), HELLO)),
+    "adaptive reasoning": Case(request(**ADAPTIVE), (Say("Aha.", thinking="Hm."),)),
+    "no reasoning": Case(request(thinking={"type": "disabled"})),
+    "schema": Case(request(**SCHEMA), (JSON,)),
+    "schema and tools": Case(request(**TOOLS, **SCHEMA), (CALLS, JSON)),
     "cache marks": Case(MARKED),
-    "cache mark of all": Case(ask(cache_control={"type": "ephemeral"})),
+    "cache mark of all": Case(request(cache_control={"type": "ephemeral"})),
     "document with context": Case(
-        ask([{**PAPER, "context": "Written in 1905.", "citations": {"enabled": True}}, text("Sum it up.")])
+        request([{**PAPER, "context": "Written in 1905.", "citations": {"enabled": True}}, text("Sum it up.")])
     ),
-    "search result": Case(ask([FOUND, text("Sum it up.")])),
-    "empty result": Case(ask(**TOOLS), (CALLS, HELLO), ""),
+    "search result": Case(request([FOUND, text("Sum it up.")])),
+    "empty result": Case(request(**TOOLS), (CALLS, HELLO), ""),
     "call without result": Case(
         {"max_tokens": 100, "messages": [*PAST[:2], said("Never mind.")], **TOOLS}, faulty=True
     ),
     "result without call": Case({"max_tokens": 100, "messages": [said("Hello"), PAST[2]], **TOOLS}, faulty=True),
     "history of tools without tools": Case({"max_tokens": 100, "messages": PAST}),
     "unsigned thinking": Case({"max_tokens": 100, "messages": [said("Hello"), UNSIGNED, said("Go on.")]}),
-    "refusal": Case(ask(), (Say(refusal="I cannot help with that."), HELLO)),
-    "length": Case(ask(), (Say("Cut sh", finish="length"),)),
-    "filtered": Case(ask(), (Say("Half an ans", finish="filter"),)),
+    "refusal": Case(request(), (Say(refusal="I cannot help with that."), HELLO)),
+    "length": Case(request(), (Say("Cut sh", finish="length"),)),
+    "filtered": Case(request(), (Say("Half an ans", finish="filter"),)),
     "stop sequence": Case(
-        ask(stop_sequences=["END", "a", "b", "c", "d", "e"]), (Say("Up to", finish="stop_sequence"),)
+        request(stop_sequences=["END", "a", "b", "c", "d", "e"]), (Say("Up to", finish="stop_sequence"),)
     ),
-    "search": Case(ask(tools=[SEARCH]), (SEARCHED, HELLO)),
-    "unknown fields": Case(ask(**UNKNOWN)),
-    "hot": Case(ask(temperature=1.0, top_p=0.9, top_k=40)),
-    "user": Case(ask(metadata={"user_id": "u-1"})),
-    **{f"status {code}": Case(ask(), (Say(broken=code),) * 4, streams=False) for code in (400, 401, 429, 500, 503)},
+    "search": Case(request(tools=[SEARCH]), (SEARCHED, HELLO)),
+    "unknown fields": Case(request(**UNKNOWN)),
+    "hot": Case(request(temperature=1.0, top_p=0.9, top_k=40)),
+    "user": Case(request(metadata={"user_id": "u-1"})),
+    **{f"status {code}": Case(request(), (Say(broken=code),) * 4, streams=False) for code in (400, 401, 429, 500, 503)},
 }

@@ -114,13 +114,13 @@ class ContractGateway:
             cooldowns.clear(rest[0])
         fake.script(*(ALL[vendor].script(say) for say in says))
 
-    def ask(self, surface: str, body: Json, *, described: bool = True, **headers: str) -> tuple[int, bytes]:
+    def send(self, surface: str, body: Json, *, described: bool = True, **headers: str) -> tuple[int, bytes]:
         """Status and whole body of one answer, which is compared with its description unless it repeats odd members of
         the vendor (`described`)."""
         path = PATHS[surface]
-        given = {"authorization": f"Bearer {self.gateway.key}", "content-type": "application/json", **headers}
-        given |= say_in_headers(path, body)
-        outbound = self._handlers[surface](Inbound("POST", path, given, json.dumps(body).encode()))
+        all_headers = {"authorization": f"Bearer {self.gateway.key}", "content-type": "application/json", **headers}
+        all_headers |= say_in_headers(path, body)
+        outbound = self._handlers[surface](Inbound("POST", path, all_headers, json.dumps(body).encode()))
         self.headers = dict(outbound.headers)
         if isinstance(outbound.body, bytes):
             answered = outbound.body
@@ -140,7 +140,7 @@ class ContractGateway:
         mistakes = mistakes_of(operation, status, media, answered, rebuilt=rebuilt)
         assert not mistakes, "\n".join(mistakes)
 
-    def heard(self, vendor: str) -> list[Any]:
+    def calls_of(self, vendor: str) -> list[Any]:
         return self.fakes[vendor].calls
 
 
@@ -148,8 +148,10 @@ class ContractGateway:
 def open_stage(folder: Path, **environment: str) -> Iterator[ContractGateway]:
     """Open a stage that keeps its data and catalogue in `folder`."""
 
-    def settings(**given: str) -> Settings:
-        return configuration.load({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(folder / "data")} | given)
+    def settings(**environment_of_settings: str) -> Settings:
+        return configuration.load(
+            {"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": str(folder / "data")} | environment_of_settings
+        )
 
     with ExitStack() as stack:
         fakes = {name: stack.enter_context(vendor.fake()) for name, vendor in ALL.items()}

@@ -112,9 +112,9 @@ def write(surface: str, vendor: str, name: str, golden: Json) -> None:
     path.write_text(json.dumps(golden, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
 
 
-def thin(surface: str, seen: list[Json]) -> list[Json]:
+def thin(surface: str, turns: list[Json]) -> list[Json]:
     """Return the caller's view without counts that are zero. Raises AssertionError when a count is missing."""
-    return [{**turn, "usage": _thin(surface, turn["usage"])} if turn.get("usage") else turn for turn in seen]
+    return [{**turn, "usage": _thin(surface, turn["usage"])} if turn.get("usage") else turn for turn in turns]
 
 
 def _thin(surface: str, usage: Json) -> Json:

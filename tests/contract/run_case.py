@@ -11,12 +11,12 @@ def play(stage: ContractGateway, surface: str, vendor: str, case: Case, streamed
     """Run the case and return the caller's view of each turn."""
     stage.script(vendor, *case.says)
     body: Any = case.body | {"model": f"fake-{vendor}/{vendor}-able"} | ({"stream": True} if streamed else {})
-    seen = []
+    turns = []
     for _ in [1] if case.says[0].broken else case.says:
-        status, raw = stage.ask(surface, body)
+        status, raw = stage.send(surface, body)
         reply = views.fold(surface, raw)
-        seen.append(views.view(surface, status, reply))
+        turns.append(views.view(surface, status, reply))
         if "error" in reply and reply["error"]:
             break
         body = GO_ON[surface](body, reply, case.result)
-    return seen
+    return turns

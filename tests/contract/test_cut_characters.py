@@ -37,9 +37,9 @@ def test_half_a_character_in_a_conversation_refuses_none_of_its_requests(
     stage: ContractGateway, surface: str, body: Json
 ) -> None:
     stage.script("openai", Say("Hello."))
-    status, answer = stage.ask(surface, {**body, "model": "fake-openai/openai-able"})
+    status, answer = stage.send(surface, {**body, "model": "fake-openai/openai-able"})
     assert status == 200, answer
-    assert "Cut \ufffd" in str(stage.heard("openai")[0].body)
+    assert "Cut \ufffd" in str(stage.calls_of("openai")[0].body)
 
 
 CALL = {"type": "tool_use", "id": "t1", "name": "write", "input": {"text": HALF}}
@@ -52,23 +52,23 @@ def test_half_a_character_in_the_arguments_of_a_call_reaches_no_vendor(stage: Co
     stage.script(vendor, Say("Hello."))
     said = [{"role": "assistant", "content": [CALL]}, {"role": "user", "content": [DONE]}]
     body = {"max_tokens": 50, "messages": [{"role": "user", "content": "Write."}, *said], "tools": [WRITE]}
-    status, answer = stage.ask("messages", {**body, "model": f"fake-{vendor}/{vendor}-able"})
+    status, answer = stage.send("messages", {**body, "model": f"fake-{vendor}/{vendor}-able"})
     assert status == 200, answer
-    heard = json.dumps(stage.heard(vendor)[0].body)
-    assert "ufffd" in heard and "ud83d" not in heard
+    sent = json.dumps(stage.calls_of(vendor)[0].body)
+    assert "ufffd" in sent and "ud83d" not in sent
 
 
 def test_half_a_character_in_the_schema_of_a_tool_refuses_no_request(stage: ContractGateway) -> None:
     stage.script("anthropic", Say("Hello."))
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "description": HALF}}}
     body = {"messages": [{"role": "user", "content": "Hi"}], "tools": [tool]}
-    status, answer = stage.ask("chat", {**body, "model": "fake-anthropic/anthropic-able"})
+    status, answer = stage.send("chat", {**body, "model": "fake-anthropic/anthropic-able"})
     assert status == 200, answer
 
 
 def test_a_body_that_is_no_json_is_refused_as_ever(stage: ContractGateway) -> None:
     stage.script("openai", Say("Hello."))
-    status, answer = stage.ask("chat", {"model": "fake-openai/openai-able", "messages": HALF})
+    status, answer = stage.send("chat", {"model": "fake-openai/openai-able", "messages": HALF})
     assert status == 400 and b"messages" in answer
 
 

@@ -44,8 +44,8 @@ def upstream() -> Iterator[FakeEmbeddingServices]:
 def embedding(tmp_path_factory: pytest.TempPathFactory, upstream: FakeEmbeddingServices) -> Iterator[LocalGateway]:
     folder = str(tmp_path_factory.mktemp("embeddings") / "data")
 
-    def settings(**given: str) -> configuration.Settings:
-        return configuration.load({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": folder} | given)
+    def settings(**variables: str) -> configuration.Settings:
+        return configuration.load({"GATEWAY_ENV": "test", "GATEWAY_DATA_DIR": folder} | variables)
 
     paths = {"OPENAI": "/v1", "GOOGLE_AI_STUDIO": "/v1beta", "COHERE": "/v2"}
     environment = {f"LLM_{name}_API_KEY": "key" for name in paths}
@@ -54,7 +54,7 @@ def embedding(tmp_path_factory: pytest.TempPathFactory, upstream: FakeEmbeddingS
         yield gateway
 
 
-def seen(answer: Json) -> Json:
+def view_of(answer: Json) -> Json:
     """Return the content of an answer without its cost and without values that differ from run to run."""
     usage = {name: answer.get("usage", {}).get(name) for name in ("prompt_tokens", "total_tokens")}
     shared = {name: answer[name] for name in ("object", "data", "model", "error") if name in answer}
@@ -71,7 +71,7 @@ def test_caller_and_vendor_get_what_the_golden_says(
     body = {"model": MODELS[vendor], **CASES[name]}
     answer = client.post("/v1/embeddings", json=body, headers={"Authorization": f"Bearer {embedding.key}"})
     sent = [[call.path, call.body] for call in upstream.calls]
-    found = views.steady({"status": answer.status_code, "caller": seen(answer.json), "vendor": sent})
+    found = views.steady({"status": answer.status_code, "caller": view_of(answer.json), "vendor": sent})
     assert all(call.problem == "" for call in upstream.calls)
     path = FOLDER / vendor / f"{name.replace(' ', '_')}.json"
     if os.environ.get("WRITE_GOLDENS"):

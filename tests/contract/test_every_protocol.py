@@ -35,12 +35,12 @@ WRITING = bool(os.environ.get("WRITE_GOLDENS"))
 
 def sent(stage: ContractGateway, vendor: str) -> list[Json]:
     """Return the requests that the vendor received, each with its path where the path carries information."""
-    return [views.steady(call.body) for call in stage.heard(vendor)]
+    return [views.steady(call.body) for call in stage.calls_of(vendor)]
 
 
 def check_taken(stage: ContractGateway, vendor: str, case: Case) -> None:
     """The strict vendor took all that it was sent, unless the caller's own request makes no sense."""
-    problems = [call.problem for call in stage.heard(vendor) if call.problem]
+    problems = [call.problem for call in stage.calls_of(vendor) if call.problem]
     assert case.faulty or problems == []
 
 
@@ -49,9 +49,9 @@ def bare(body: Json | None) -> Any:
     return body and views.plain({name: value for name, value in body.items() if name not in STREAMING})
 
 
-def told(seen: list[Json]) -> Any:
+def warnings_of(turns: list[Json]) -> Any:
     """Return the caller's view without the usage of later turns, because the fakes count the bytes that they got."""
-    return views.plain([{**one, "usage": None} if turn else one for turn, one in enumerate(seen)])
+    return views.plain([{**one, "usage": None} if turn else one for turn, one in enumerate(turns)])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -76,8 +76,8 @@ def test_no_golden_is_stored_twice() -> None:
 def test_caller_and_vendor_get_what_the_golden_says(
     stage: ContractGateway, surface: str, vendor: str, name: str
 ) -> None:
-    seen = goldens.thin(surface, play(stage, surface, vendor, CASES[surface][name]))
-    found = {"caller": seen, "maker": sent(stage, vendor)}
+    turns = goldens.thin(surface, play(stage, surface, vendor, CASES[surface][name]))
+    found = {"caller": turns, "maker": sent(stage, vendor)}
     if WRITING:
         goldens.write(surface, vendor, name, found)
     check_taken(stage, vendor, CASES[surface][name])
@@ -91,11 +91,11 @@ def test_a_stream_shows_the_same_as_the_whole_answer(
     stage: ContractGateway, surface: str, vendor: str, name: str
 ) -> None:
     case = CASES[surface][name]
-    seen = goldens.thin(surface, play(stage, surface, vendor, case, streamed=True))
+    turns = goldens.thin(surface, play(stage, surface, vendor, case, streamed=True))
     check_taken(stage, vendor, case)
     golden = goldens.read(surface, vendor, name)
     shared = views.unsigned if surface == "messages" else lambda value: value
-    assert shared(told(seen)) == shared(told(golden["caller"]))
+    assert shared(warnings_of(turns)) == shared(warnings_of(golden["caller"]))
     assert shared([bare(body) for body in sent(stage, vendor)]) == shared([bare(body) for body in golden["maker"]])
 
 
@@ -109,8 +109,8 @@ def test_older_versions_carry_the_same_content_as_the_newest(
     case = cases_ai.OLDER[surface][name]
     if streamed and not case.streams:
         return
-    seen = goldens.thin("ai4", play(stage, surface, vendor, case, streamed))
+    turns = goldens.thin("ai4", play(stage, surface, vendor, case, streamed))
     check_taken(stage, vendor, case)
     golden = goldens.read("ai4", vendor, name)
-    assert told(seen) == told(golden["caller"])
+    assert warnings_of(turns) == warnings_of(golden["caller"])
     assert [bare(body) for body in sent(stage, vendor)] == [bare(body) for body in golden["maker"]]

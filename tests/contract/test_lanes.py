@@ -85,7 +85,7 @@ def rebuilt(stage: ContractGateway) -> Iterator[Callable[[], None]]:
     services.engine.chat = engine
 
 
-def shown(stage: ContractGateway, surface: str, case: Case, streamed: bool) -> list[Any]:
+def view_of(stage: ContractGateway, surface: str, case: Case, streamed: bool) -> list[Any]:
     """Return the caller's view of each turn; its usage contains only the output tokens."""
     return views.plain([_shared(view) for view in play(stage, surface, HOMES[surface], case, streamed)])
 
@@ -93,9 +93,9 @@ def shown(stage: ContractGateway, surface: str, case: Case, streamed: bool) -> l
 def _shared(view: dict[str, Any]) -> dict[str, Any]:
     """The fakes count the bytes that they got, and call every item of a broken-off answer completed."""
     usage = view.get("usage") or {}
-    made = {name: usage.get(name) for name in ("completion_tokens", "output_tokens")}
+    output_counts = {name: usage.get(name) for name in ("completion_tokens", "output_tokens")}
     items = [{name: value for name, value in item.items() if name != "status"} for item in view.get("output", ())]
-    return view | {"usage": made, "warnings": None, "output": items}
+    return view | {"usage": output_counts, "warnings": None, "output": items}
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
@@ -104,9 +104,9 @@ def test_a_relayed_stream_equals_one_that_is_built(
     stage: ContractGateway, rebuilt: Callable[[], None], surface: str, name: str, streamed: bool
 ) -> None:
     case = CASES[surface][name]
-    relayed = shown(stage, surface, case, streamed)
+    relayed = view_of(stage, surface, case, streamed)
     rebuilt()
-    assert shown(stage, surface, case, streamed) == relayed
+    assert view_of(stage, surface, case, streamed) == relayed
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])

@@ -81,15 +81,15 @@ KEPT_SIGNATURES = {
 }
 
 
-def got(golden: dict[str, Any]) -> str:
+def fields_of_vendor(golden: dict[str, Any]) -> str:
     return json.dumps(golden["maker"], ensure_ascii=False)
 
 
-def told(golden: dict[str, Any]) -> str:
+def texts_of_caller(golden: dict[str, Any]) -> str:
     """All warnings and refusals that the caller sees."""
-    seen = golden["caller"]
+    turns = golden["caller"]
     return " ".join(
-        text for one in seen for text in (*one.get("warnings", ()), one.get("error", {}).get("message", ""))
+        text for one in turns for text in (*one.get("warnings", ()), one.get("error", {}).get("message", ""))
     )
 
 
@@ -105,12 +105,12 @@ def test_each_sent_field_arrives_or_is_refused_or_reported(surface: str, vendor:
     cases = {name: golden for name, golden in found.items() if golden is not None}
     lost = []
     for name, golden in cases.items():
-        sent = got(golden)
-        words = [word for word in EVIDENCE[name] if word not in sent and BYTES.get(word, word) not in sent]
-        if name == "a maker's own tool" and len(words) < len(EVIDENCE[name]):
+        sent = fields_of_vendor(golden)
+        missing = [text for text in EVIDENCE[name] if text not in sent and BYTES.get(text, text) not in sent]
+        if name == "a maker's own tool" and len(missing) < len(EVIDENCE[name]):
             continue  # each surface's own is one of them
-        if words and not refused(golden) and not told(golden):
-            lost.append((name, words))
+        if missing and not refused(golden) and not texts_of_caller(golden):
+            lost.append((name, missing))
     assert lost == []
 
 
@@ -120,13 +120,13 @@ def test_an_option_that_a_vendor_lacks_is_named_to_the_caller(surface: str, vend
     golden = goldens.find(surface, vendor, name)
     if golden is None or refused(golden):
         return
-    asked = WISHES[name] if not (name == "hot" and surface != "chat") else WISHES[name][:1]
+    wishes = WISHES[name] if not (name == "hot" and surface != "chat") else WISHES[name][:1]
     if name == "search" and surface == "messages" and vendor == "anthropic":
-        asked = ()
-    if "search" in name and "tools: web_search was left out" in told(golden):
-        asked = ()  # with all that was said of it
-    for wire, word in asked:
-        assert wire in got(golden) or word in told(golden)
+        wishes = ()
+    if "search" in name and "tools: web_search was left out" in texts_of_caller(golden):
+        wishes = ()  # with all that was said of it
+    for wire, text in wishes:
+        assert wire in fields_of_vendor(golden) or text in texts_of_caller(golden)
 
 
 @pytest.mark.parametrize("vendor", list(KEPT_SIGNATURES))
@@ -140,9 +140,9 @@ def test_signed_reasoning_comes_back_to_its_vendor_byte_for_byte(surface: str, v
 @pytest.mark.parametrize("surface", ["chat", "messages"])
 def test_cache_marks_stand_where_they_stood_or_are_no_more_than_a_hint(surface: str, vendor: str) -> None:
     golden = goldens.read(surface, vendor, "cache marks")
-    sent = got(golden)
+    sent = fields_of_vendor(golden)
     if vendor in HINTS["cache marks"]:
-        assert "cache" not in sent and not refused(golden) and "cache_control" in told(golden)
+        assert "cache" not in sent and not refused(golden) and "cache_control" in texts_of_caller(golden)
     else:
         assert sent.count('"ttl": "1h"') == 2
         assert sent.count("cache_control") + sent.count("cachePoint") == 3
@@ -151,9 +151,9 @@ def test_cache_marks_stand_where_they_stood_or_are_no_more_than_a_hint(surface: 
 @pytest.mark.parametrize("status", [400, 401, 429, 500, 503])
 @pytest.mark.parametrize(("surface", "vendor"), WAYS)
 def test_a_vendors_error_is_the_callers_only_if_it_is_about_the_request(surface: str, vendor: str, status: int) -> None:
-    (seen,) = goldens.read(surface, vendor, f"status {status}")["caller"]
-    assert seen["status"] == {400: 400, 429: 429, 503: 529}.get(status, 502)
-    assert len(seen["error"]["message"]) > 5 and seen["error"]["code"]
+    (turn,) = goldens.read(surface, vendor, f"status {status}")["caller"]
+    assert turn["status"] == {400: 400, 429: 429, 503: 529}.get(status, 502)
+    assert len(turn["error"]["message"]) > 5 and turn["error"]["code"]
 
 
 # One line for each loss: (surface, vendor, case, text of the caller's warning).
@@ -201,6 +201,6 @@ LOSSES = [
 ]
 
 
-@pytest.mark.parametrize(("surface", "vendor", "name", "words"), LOSSES)
-def test_each_known_loss_is_reported(surface: str, vendor: str, name: str, words: str) -> None:
-    assert words in told(goldens.read(surface, vendor, name))
+@pytest.mark.parametrize(("surface", "vendor", "name", "text"), LOSSES)
+def test_each_known_loss_is_reported(surface: str, vendor: str, name: str, text: str) -> None:
+    assert text in texts_of_caller(goldens.read(surface, vendor, name))

@@ -58,8 +58,8 @@ def places(value: Any, path: Path = ()) -> Iterator[Path]:
     if path:
         yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for name, one in inner:
-        yield from places(one, (*path, name))
+    for name, member in inner:
+        yield from places(member, (*path, name))
 
 
 def spoil(value: Any, path: Path, odd: Any) -> Any:
@@ -87,36 +87,36 @@ class Spoiler:
 
 @pytest.fixture(scope="module")
 def spoiler(stage: ContractGateway) -> Iterator[Spoiler]:
-    made, read_all, chunks = Spoiler(), Reply.read_all, Reply.chunks
+    new_spoiler, read_all, chunks = Spoiler(), Reply.read_all, Reply.chunks
 
     def spoilt(self: Reply, *limit: int) -> bytes:
-        return made(read_all(self, *limit), self.headers.get("content-type", ""))
+        return new_spoiler(read_all(self, *limit), self.headers.get("content-type", ""))
 
     def streamed(self: Reply) -> Iterator[bytes]:
-        yield made(b"".join(chunks(self)), self.headers.get("content-type", ""))
+        yield new_spoiler(b"".join(chunks(self)), self.headers.get("content-type", ""))
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             # Recurring work is another matter: another gateway of this process may have taken the tables over.
             if record.exc_info and record.name != "gateway.worker.recurring_jobs":
-                made.crashes.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
+                new_spoiler.crashes.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
 
     listener = Listener()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Reply, "read_all", spoilt)
         patch.setattr(Reply, "chunks", streamed)
         logging.getLogger("gateway").addHandler(listener)
-        yield made
+        yield new_spoiler
         logging.getLogger("gateway").removeHandler(listener)
 
 
-def ask(stage: ContractGateway, spoiler: Spoiler, surface: str, vendor: str, name: str, streamed: bool) -> bytes:
+def send(stage: ContractGateway, spoiler: Spoiler, surface: str, vendor: str, name: str, streamed: bool) -> bytes:
     """The answer to a case's first turn, whatever it is; but never a fault of ours."""
     case = CASES[surface][name]
     stage.script(vendor, *case.says)
     spoiler.crashes.clear()
     body = case.body | {"model": f"fake-{vendor}/{vendor}-able"} | ({"stream": True} if streamed else {})
-    status, answer = stage.ask(surface, body, described=False)
+    status, answer = stage.send(surface, body, described=False)
     assert status != 500 and not spoiler.crashes
     return answer
 
@@ -169,7 +169,7 @@ def test_an_odd_member_of_an_answer_is_never_our_fault(
     odd: Any,
 ) -> None:
     spoiler.change = first(path, odd)
-    ask(stage, spoiler, surface, vendor, name, streamed)
+    send(stage, spoiler, surface, vendor, name, streamed)
 
 
 WAYS = [
@@ -197,7 +197,7 @@ def test_any_odd_member_of_any_answer_is_never_our_fault(
         return at(place, path, data.draw(st.sampled_from([*ODD, GONE])))(parts)
 
     spoiler.change = change
-    ask(stage, spoiler, surface, vendor, name, streamed)
+    send(stage, spoiler, surface, vendor, name, streamed)
 
 
 def test_a_finish_reason_without_a_word_ends_nothing(stage: ContractGateway, spoiler: Spoiler) -> None:
@@ -210,7 +210,7 @@ def test_a_finish_reason_without_a_word_ends_nothing(stage: ContractGateway, spo
         return parts
 
     spoiler.change = change
-    answer = ask(stage, spoiler, "chat", "openai", "text", STREAM)
+    answer = send(stage, spoiler, "chat", "openai", "text", STREAM)
     chunks = [json.loads(line[len(DATA) :]) for line in answer.splitlines() if line.startswith(DATA + b"{")]
     reasons = [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]]
     assert [reason for reason in reasons if reason] == ["stop"] and len(reasons) > 2
@@ -243,5 +243,5 @@ def test_an_answer_nested_deeper_than_can_be_written_is_the_providers_fault(
     stage: ContractGateway, spoiler: Spoiler, surface: str, vendor: str, streamed: bool
 ) -> None:
     spoiler.change = deepen
-    answer = ask(stage, spoiler, surface, vendor, "text", streamed)
+    answer = send(stage, spoiler, surface, vendor, "text", streamed)
     assert b"nested deeper" in answer and b"internal_error" not in answer

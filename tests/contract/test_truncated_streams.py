@@ -50,8 +50,8 @@ def chat(callers: Callers, model: str) -> None:
 
 def messages(callers: Callers, model: str) -> None:
     tool: Any = {"name": "weather", "input_schema": PLACE}
-    asked: Any = [{"role": "user", "content": "Hello"}]
-    with callers.anthropic.messages.stream(model=model, max_tokens=99, messages=asked, tools=[tool]) as stream:
+    messages_sent: Any = [{"role": "user", "content": "Hello"}]
+    with callers.anthropic.messages.stream(model=model, max_tokens=99, messages=messages_sent, tools=[tool]) as stream:
         assert stream.get_final_message().stop_reason == "tool_use"
 
 
@@ -69,13 +69,13 @@ def ai(callers: Callers, model: str) -> None:
     """As a client of version 2, the strictest: every part is one that it knows, or it would wait for ever."""
     prompt = [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
     body = {"prompt": prompt, "tools": [{"type": "function", "name": "weather", "inputSchema": PLACE}]}
-    status, raw = callers.stage.ask("ai2", body | {"model": model, "stream": True})
+    status, raw = callers.stage.send("ai2", body | {"model": model, "stream": True})
     if status != 200:
         raise AiError(raw)
-    told = views.fold("ai2", raw)
-    if "error" in told:
-        raise AiError(told["error"])
-    assert told["finishReason"] == "tool-calls"
+    folded = views.fold("ai2", raw)
+    if "error" in folded:
+        raise AiError(folded["error"])
+    assert folded["finishReason"] == "tool-calls"
 
 
 SURFACES: dict[str, Callable[[Callers, str], None]] = {
@@ -101,7 +101,7 @@ def length_of(callers: Callers, vendor: str, call_model: Callable[[Callers, str]
     """Bytes of the whole stream, which is taken as whole."""
     callers.stage.script(vendor, TOLD)
     call_model(callers, f"fake-{vendor}/{vendor}-able")
-    call = callers.stage.heard(vendor)[-1]
+    call = callers.stage.calls_of(vendor)[-1]
     if vendor == "bedrock":
         return sum(len(frame) for frame in bedrock._frames(VENDORS[vendor].script(TOLD), call.usage))
     return call.sent

@@ -203,10 +203,10 @@ NEEDS: dict[str, dict[str, Need]] = {
 }  # fmt: skip
 
 
-def ask(stage: ContractGateway, surface: str, vendor: str, fields: Json, model: str, **more: Any) -> tuple[int, Json]:
+def send(stage: ContractGateway, surface: str, vendor: str, fields: Json, model: str, **more: Any) -> tuple[int, Json]:
     stage.script(vendor, Say("Good day to you."))
     body = HELLO[surface] | fields | {"model": f"fake-{vendor}/{vendor}-{model}"} | more
-    status, raw = stage.ask(surface, body)
+    status, raw = stage.send(surface, body)
     return status, views.fold(surface, raw)
 
 
@@ -223,14 +223,14 @@ def test_an_option_that_the_model_lacks_is_named_and_never_sent(
     wish = WISHES[surface][name]
     if vendor in wish.carried:
         pytest.skip("this vendor has a form for it")
-    status, reply = ask(stage, surface, vendor, wish.fields, "plain", stream=stream)
+    status, reply = send(stage, surface, vendor, wish.fields, "plain", stream=stream)
     assert status == 200, reply
-    told = [text for text in warnings_of(surface, reply) if text.split()[0].rstrip(":") == wish.field]
-    assert told, (wish.field, warnings_of(surface, reply))
-    assert told[0] in stage.headers["x-llmgateway-warnings"]
-    (call,) = stage.heard(vendor)
+    warnings = [text for text in warnings_of(surface, reply) if text.split()[0].rstrip(":") == wish.field]
+    assert warnings, (wish.field, warnings_of(surface, reply))
+    assert warnings[0] in stage.headers["x-llmgateway-warnings"]
+    (call,) = stage.calls_of(vendor)
     assert not call.problem
-    assert [word for word in wish.words if word in json.dumps(call.body)] == []
+    assert [text for text in wish.words if text in json.dumps(call.body)] == []
 
 
 @pytest.mark.parametrize("vendor", VENDORS)
@@ -239,22 +239,22 @@ def test_a_need_that_the_model_lacks_is_refused_in_the_callers_words(
     stage: ContractGateway, surface: str, name: str, vendor: str
 ) -> None:
     need = NEEDS[surface][name]
-    status, reply = ask(stage, surface, vendor, need.fields, need.model)
+    status, reply = send(stage, surface, vendor, need.fields, need.model)
     assert status == 400, reply
     error = reply["error"]
     assert need.word in error["message"] and error["code"] == need.code
     if need.param:
         assert error["param"] == need.param and f"`{need.param}`" in error["message"]
-    assert stage.heard(vendor) == []
+    assert stage.calls_of(vendor) == []
 
 
 @pytest.mark.parametrize("surface", HELLO)
 def test_options_without_effect_bring_no_warning_and_are_not_sent(stage: ContractGateway, surface: str) -> None:
     fields: Json = {"n": 1, "seed": 1, "logprobs": True, "logit_bias": {}} if surface == "chat" else {}
-    status, reply = ask(stage, surface, "openai", fields, "plain")
+    status, reply = send(stage, surface, "openai", fields, "plain")
     assert status == 200 and warnings_of(surface, reply) == []
     assert "x-llmgateway-warnings" not in stage.headers
-    (call,) = stage.heard("openai")
+    (call,) = stage.calls_of("openai")
     assert not {"n", "seed", "logprobs", "logit_bias"} & set(call.body)
 
 
@@ -271,9 +271,9 @@ def test_a_search_that_is_offered_beside_functions_never_refuses_a_request(
     stage: ContractGateway, surface: str, vendor: str, stream: bool
 ) -> None:
     """Coding agents offer both; a model that has each may not take them together."""
-    status, reply = ask(stage, surface, vendor, SEARCH_AND_FUNCTION[surface], "able", stream=stream)
+    status, reply = send(stage, surface, vendor, SEARCH_AND_FUNCTION[surface], "able", stream=stream)
     assert status == 200, reply
-    (call,) = stage.heard(vendor)
+    (call,) = stage.calls_of(vendor)
     assert not call.problem and "clock" in json.dumps(call.body)
-    told = any("web_search was left out" in text for text in warnings_of(surface, reply))
-    assert told is not ("search" in json.dumps(call.body).lower())
+    warned = any("web_search was left out" in text for text in warnings_of(surface, reply))
+    assert warned is not ("search" in json.dumps(call.body).lower())

@@ -73,8 +73,8 @@ class Both(FakeVendor):
         self.sealed = self.responses.sealed
 
     def serve(self, environ: dict[str, Any], start: Any) -> Any:
-        for one in (self.chat, self.responses):
-            one._script.clear()
+        for service in (self.chat, self.responses):
+            service._script.clear()
         if self._script:
             by_chat, by_responses = self._script.pop(0)
             self.chat.script(by_chat)

@@ -151,8 +151,8 @@ def _fold_responses(events: list[tuple[str, Any]]) -> Json:
     if name == "error":
         return {"error": last["error"]}
     done = [data["item"] for kind, data in events if kind == "response.output_item.done"]
-    shown = [item for item in last["response"]["output"] if item in done]
-    assert shown == done, "an item's own end differs from the end of all"
+    items = [item for item in last["response"]["output"] if item in done]
+    assert items == done, "an item's own end differs from the end of all"
     return last["response"]
 
 
@@ -261,8 +261,8 @@ def unsigned(value: Any) -> Any:
         return [unsigned(one) for one in value if not _is_text_mark(one)]
     if not isinstance(value, dict):
         return value
-    gone = "thoughtSignature" if "text" in value and not value.get("thought") else ""
-    return {name: unsigned(one) for name, one in value.items() if name != gone}
+    dropped_field = "thoughtSignature" if "text" in value and not value.get("thought") else ""
+    return {name: unsigned(one) for name, one in value.items() if name != dropped_field}
 
 
 def _is_text_mark(block: Any) -> bool:
@@ -312,13 +312,13 @@ def _bare_part(part: Json) -> Json:
 
 
 def _flat_usage(usage: Json) -> Json:
-    read, made = usage["inputTokens"], usage["outputTokens"]
+    input_tokens, output_tokens = usage["inputTokens"], usage["outputTokens"]
     return {
-        "inputTokens": read["total"],
-        "outputTokens": made["total"],
-        "totalTokens": read["total"] + made["total"],
-        "reasoningTokens": made["reasoning"],
-        "cachedInputTokens": read["cacheRead"],
+        "inputTokens": input_tokens["total"],
+        "outputTokens": output_tokens["total"],
+        "totalTokens": input_tokens["total"] + output_tokens["total"],
+        "reasoningTokens": output_tokens["reasoning"],
+        "cachedInputTokens": input_tokens["cacheRead"],
     }
 
 

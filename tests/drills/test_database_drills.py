@@ -48,7 +48,7 @@ HEAD = f"| {' | '.join(COLUMNS)} |"
 
 
 @dataclass
-class Asked:
+class RequestResult:
     began: float
     took_s: float
     error: str
@@ -59,10 +59,10 @@ class Load:
     """Requests of a constant number of callers."""
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.results: list[RequestResult] = []
 
-    def between(self, start: float, end: float) -> list[Asked]:
-        return [one for one in self.asked if start <= one.began < end]
+    def between(self, start: float, end: float) -> list[RequestResult]:
+        return [one for one in self.results if start <= one.began < end]
 
     def run(self, address: str, key: str, stop: list[bool]) -> None:
         headers = {"Authorization": f"Bearer {key}"}
@@ -78,7 +78,7 @@ class Load:
                         error = str(answer.status_code)
                 except httpx.HTTPError as failure:
                     error = type(failure).__name__
-                self.asked.append(Asked(began, time.monotonic() - began, error, log_id))
+                self.results.append(RequestResult(began, time.monotonic() - began, error, log_id))
                 gevent.sleep(PAUSE_S)
 
 
@@ -113,9 +113,9 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[PostgresServer]:
-    made = PostgresServer(folder).create()
-    yield made
-    made.stop()
+    new_server = PostgresServer(folder).create()
+    yield new_server
+    new_server.stop()
 
 
 @pytest.fixture
@@ -140,18 +140,18 @@ def start(tmp_path: Path) -> Iterator[Callable[..., tuple[Fleet, FakeOpenAI]]]:
             fleet.stop()
 
 
-def share(asked: list[Asked]) -> str:
-    good = sum(not one.error for one in asked)
-    return f"{100 * good / len(asked):.1f} % of {len(asked)}" if asked else "none"
+def share(results: list[RequestResult]) -> str:
+    good = sum(not one.error for one in results)
+    return f"{100 * good / len(results):.1f} % of {len(results)}" if results else "none"
 
 
-def times(asked: list[Asked]) -> str:
-    took = [one.took_s * 1000 for one in asked if not one.error]
+def times(results: list[RequestResult]) -> str:
+    took = [one.took_s * 1000 for one in results if not one.error]
     return f"{statistics.median(took):.0f} and {max(took):.0f} ms" if took else "none"
 
 
-def others(asked: list[Asked]) -> str:
-    counts = Counter(one.error for one in asked if one.error)
+def others(results: list[RequestResult]) -> str:
+    counts = Counter(one.error for one in results if one.error)
     return ", ".join(f"{count} × {error}" for error, count in counts.items()) or "—"
 
 
@@ -165,7 +165,7 @@ def check_books(url: str, fleet: Fleet, load: Load, upstream: FakeOpenAI) -> str
                 "SELECT encode(request, 'hex'), finish FROM usage WHERE provider = 'openai'"
             ).fetchall()
 
-    good = {one.log_id for one in load.asked if not one.error}
+    good = {one.log_id for one in load.results if not one.error}
     wait_until(lambda: good <= {ident for ident, _ in read_rows()}, 120)
     rows = read_rows()
     settled = [ident for ident, finish in rows if finish != "interrupted"]
@@ -271,7 +271,7 @@ def test_the_master_of_redis_crashes_and_a_sentinel_promotes_its_replica(
             wait_until(lambda: all(probe(node) == (200, "ready\n") for node in fleet.nodes))
             back = time.monotonic()
             gevent.sleep(5)
-        assert not [one for one in load.asked if one.error]
+        assert not [one for one in load.results if one.error]
         books = check_books(server.url, fleet, load, upstream)
         name = (
             f"The master of Redis crashes; used again after {back - away:.1f} s, when a Sentinel promoted the replica"

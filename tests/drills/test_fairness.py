@@ -94,8 +94,10 @@ def prefer(process: int) -> None:
 def server(*command: object) -> Iterator[str]:
     """Run a server of the drill and return its address."""
     port = free_port()
-    kind, *given = map(str, command)
-    with subprocess.Popen([sys.executable, str(SERVERS), kind, str(port), *given], stdout=subprocess.PIPE) as running:
+    kind, *arguments = map(str, command)
+    with subprocess.Popen(
+        [sys.executable, str(SERVERS), kind, str(port), *arguments], stdout=subprocess.PIPE
+    ) as running:
         assert running.stdout is not None and running.stdout.readline()
         try:
             yield f"http://127.0.0.1:{port}"
@@ -130,20 +132,20 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, upstream: str) -> Iterator
 
 def manage(gateway: GatewayProcess, *arguments: str) -> dict[str, Any]:
     """The object that an operator's command prints; what it notes may follow."""
-    made: dict[str, Any] = json.JSONDecoder().raw_decode(gateway.manage(*arguments, "--json"))[0]
-    return made
+    output: dict[str, Any] = json.JSONDecoder().raw_decode(gateway.manage(*arguments, "--json"))[0]
+    return output
 
 
 @pytest.fixture(scope="module")
-def other(gateway: GatewayProcess) -> str:
+def other_key(gateway: GatewayProcess) -> str:
     """A key of another organization."""
     organization = manage(gateway, "organizations", "create", "other")["id"]
     project = manage(gateway, "projects", "create", organization, "other")["id"]
     gateway.manage("members", "add", organization, "other@localhost", "--role", "owner")
     gateway.manage("credits", "grant", "100000", "--organization", organization)
-    made = manage(gateway, "keys", "create", "--description", "other", "--project", project)
+    key = manage(gateway, "keys", "create", "--description", "other", "--project", project)
     return next(
-        word for word in made.values() if isinstance(word, str) and word.startswith("llmgtwy_") and word.isascii()
+        value for value in key.values() if isinstance(value, str) and value.startswith("llmgtwy_") and value.isascii()
     )
 
 
@@ -208,7 +210,7 @@ def flood(kind: str, address: str, gateway: GatewayProcess, session: str) -> Ite
 @pytest.mark.parametrize("size", TEXTS)
 @pytest.mark.parametrize("kind", flooding.KINDS)
 def test_a_flood_of_one_organization_lengthens_the_waits_of_others_at_most_threefold(
-    gateway: GatewayProcess, other: str, session: str, kind: str, size: str
+    gateway: GatewayProcess, other_key: str, session: str, kind: str, size: str
 ) -> None:
     text, count = TEXTS[size]
     content = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": text}]}).encode()
@@ -216,16 +218,16 @@ def test_a_flood_of_one_organization_lengthens_the_waits_of_others_at_most_three
     answers: collections.Counter[str] = collections.Counter()
     for _ in range(ROUNDS):
         time.sleep(REST_S)
-        measure(gateway, other, content, 10)
+        measure(gateway, other_key, content, 10)
         with flood(kind, gateway.address, gateway, session) as flooding_client:
             loop.count(-1)
-            flooded.rounds.append(measure(gateway, other, content, count))
+            flooded.rounds.append(measure(gateway, other_key, content, count))
             loop.count(1)
         answers.update(flooding_client.statuses)
         time.sleep(REST_S)
         stand_in = server("stand-in", flooding_client.rate, flooding_client.size)
         with stand_in as address, flood(kind, address, gateway, session):
-            quiet.rounds.append(measure(gateway, other, content, count))
+            quiet.rounds.append(measure(gateway, other_key, content, count))
     print(f"\n{kind:<14} {size:<10} quiet {quiet}   flooded {flooded}   {loop}   flood's answers {dict(answers)}")
     assert answers, "nothing was flooded"
     assert flooded.share(0.99) <= TIMES * max(quiet.share(0.99), LEAST_S)

@@ -35,9 +35,9 @@ LONGEST_S = 4.0
 
 
 def note(report: Report, name: str, stream: bool, tally: Tally, usual: Tally) -> None:
-    asked = len(tally.good) + len(tally.bad)
+    total = len(tally.good) + len(tally.bad)
     added = (sum(tally.good) / len(tally.good) - usual.median_s) * 1000 if tally.good else float("nan")
-    report.rows.append(Row(name, WAYS[stream], asked, len(tally.good), added, max(tally.good, default=0) * 1000))
+    report.rows.append(Row(name, WAYS[stream], total, len(tally.good), added, max(tally.good, default=0) * 1000))
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=WAYS.values())

@@ -93,14 +93,14 @@ def ways(postgres_databases: postgres.Databases, redis_url: str) -> Iterator[tup
 def fleet(ways: tuple[Gate, Gate, dict[str, str]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("fleet")
     environment = ways[2] | write_twins(folder / "own", NOWHERE, NOWHERE)
-    made = Fleet(folder, 2, 2, **environment)
-    yield made
-    made.stop()
+    new_fleet = Fleet(folder, 2, 2, **environment)
+    yield new_fleet
+    new_fleet.stop()
 
 
-def calm(asked: LoadResult, since: float) -> str:
+def calm(load: LoadResult, since: float) -> str:
     """The share of success once the last failure was over."""
-    return asked.between(since + asked.recovered_s(since) + 0.01, time.monotonic()).share
+    return load.between(since + load.recovered_s(since) + 0.01, time.monotonic()).share
 
 
 def agree(books: str) -> str:
@@ -108,15 +108,15 @@ def agree(books: str) -> str:
     return "the books agree"
 
 
-def told(asked: LoadResult) -> str:
-    return ", ".join(f"{count} × {text}" for text, count in asked.failures().items()) or "—"
+def summary(load: LoadResult) -> str:
+    return ", ".join(f"{count} × {text}" for text, count in load.failures().items()) or "—"
 
 
 def test_a_broken_catalogue_and_a_killed_worker_on_each_node(fleet: Fleet, table: list[Drilled]) -> None:
     file = Path(fleet.nodes[0].environment["GATEWAY_CATALOGUE_PATH"]) / "providers" / "north.toml"
     good = file.read_text()
     fleet.wait_for_workers(2)
-    with callers(fleet.address, fleet.key) as asked:
+    with callers(fleet.address, fleet.key) as load:
         gevent.sleep(1)
         file.write_text('name = "North"\nprotocol = "telepathy"\n')
         for node in fleet.nodes:
@@ -132,15 +132,15 @@ def test_a_broken_catalogue_and_a_killed_worker_on_each_node(fleet: Fleet, table
         back_s = wait_until(lambda: all(probe(node) == (200, "ready\n") for node in fleet.nodes))
         gevent.sleep(1)
     # A killed worker takes along what it was answering at that moment, and no more.
-    assert len(asked.results) - asked.good <= 4, asked.failures()
-    line = log_line(fleet.nodes[0], "telepathy")
-    assert health[0] == 200 and "SIGHUP" in line
+    assert len(load.results) - load.good <= 4, load.failures()
+    log_text = log_line(fleet.nodes[0], "telepathy")
+    assert health[0] == 200 and "SIGHUP" in log_text
     table.append(
         Drilled(
             "The catalogue is broken, the configuration is read again, and a worker of each node is killed",
-            asked.share,
-            told(asked),
-            line,
+            load.share,
+            summary(load),
+            log_text,
             f"{health[0]}: {'; '.join(health[1].split(chr(10))[:2])}",
             f"{back_s:.1f} s after the file was mended and read again",
         )
@@ -151,7 +151,7 @@ def test_the_database_is_away_while_a_worker_dies(
     fleet: Fleet, ways: tuple[Gate, Gate, dict[str, str]], table: list[Drilled]
 ) -> None:
     fleet.wait_for_workers(2)
-    with callers(fleet.address, fleet.key, 8, 0.2) as asked:
+    with callers(fleet.address, fleet.key, 8, 0.2) as load:
         gevent.sleep(1 + UNDER_WAY_S)
         away = time.monotonic()
         ways[0].shut()
@@ -165,11 +165,11 @@ def test_the_database_is_away_while_a_worker_dies(
         wait_until(lambda: all(probe(node)[0] == 200 for node in fleet.nodes))
         gevent.sleep(6)
     fleet.wait_for_workers(2)
-    during = asked.between(away, back)
-    after = asked.between(back, time.monotonic())
+    during = load.between(away, back)
+    after = load.between(back, time.monotonic())
     assert not {text for text in during.failures() if text.startswith(("401", "403", "404"))}
     # Some requests that were under way at that moment could not be settled any more.
-    before = asked.between(0, away - UNDER_WAY_S)
+    before = load.between(0, away - UNDER_WAY_S)
     assert before.results and before.failures() == {}
     assert after.recovered_s(back) < 8, after.failures()
     assert alive == (200, "ok\n")
@@ -177,7 +177,7 @@ def test_the_database_is_away_while_a_worker_dies(
         Drilled(
             "The database is down while a worker of each node dies",
             f"{during.share} while it was away, {calm(after, back)} after",
-            told(during),
+            summary(during),
             log_line(fleet.nodes[0], "database is unavailable|database is down"),
             f"/livez 200; /readyz {health[0]}: {health[1].strip()}",
             f"{after.recovered_s(back):.1f} s after it was back",
@@ -186,7 +186,7 @@ def test_the_database_is_away_while_a_worker_dies(
 
 
 def test_redis_is_away(fleet: Fleet, ways: tuple[Gate, Gate, dict[str, str]], table: list[Drilled]) -> None:
-    with callers(fleet.address, fleet.key) as asked:
+    with callers(fleet.address, fleet.key) as load:
         gevent.sleep(1)
         ways[1].shut()
         wait_until(lambda: all("Redis is down" in probe(node)[1] for node in fleet.nodes))
@@ -195,11 +195,11 @@ def test_redis_is_away(fleet: Fleet, ways: tuple[Gate, Gate, dict[str, str]], ta
         gevent.sleep(3)
         ways[1].open()
         back_s = wait_until(lambda: all(probe(node) == (200, "ready\n") for node in fleet.nodes))
-    assert asked.failures() == {} and health[0] == 200 and report[0] == 503
+    assert load.failures() == {} and health[0] == 200 and report[0] == 503
     table.append(
         Drilled(
             "Redis is down",
-            asked.share,
+            load.share,
             "—",
             log_line(fleet.nodes[0], "[Rr]edis") or "—",
             f"/readyz {health[0]}: {'; '.join(health[1].split(chr(10))[:2])}; / {report[0]}",
@@ -230,7 +230,7 @@ def test_a_rolling_restart_under_open_streams(fleet: Fleet, table: list[Drilled]
     wait_until(lambda: len(opened) == STREAMS)
     draining = (0, "")
     began = time.monotonic()
-    with callers(fleet.address, fleet.key, 2) as asked:
+    with callers(fleet.address, fleet.key, 2) as load:
         for node in fleet.nodes:
             node.terminate()
             wait_until(lambda node=node: probe(node)[0] != 200)
@@ -244,11 +244,11 @@ def test_a_rolling_restart_under_open_streams(fleet: Fleet, table: list[Drilled]
     gevent.joinall(streams, timeout=60)
     whole = ends.count("data: [DONE]")
     assert whole == STREAMS, [end for end in ends if end != "data: [DONE]"][:3]
-    assert asked.failures() == {}
+    assert load.failures() == {}
     table.append(
         Drilled(
             f"Both nodes are restarted in turn under {STREAMS} open streams",
-            f"{whole} of {STREAMS} streams whole; {asked.share} new requests",
+            f"{whole} of {STREAMS} streams whole; {load.share} new requests",
             "—",
             log_line(fleet.nodes[0], "shuts down after its"),
             f"/readyz {draining[0]}: {draining[1].strip()}"
@@ -287,7 +287,7 @@ def test_the_version_before_serves_beside_this_one(
     git("worktree", "add", "--detach", str(tree), before)
     node = fleet.nodes[1]
     try:
-        with callers(fleet.address, fleet.key) as asked:
+        with callers(fleet.address, fleet.key) as load:
             node.terminate()
             assert node.wait(60) == 0
             node.root = tree
@@ -302,12 +302,12 @@ def test_the_version_before_serves_beside_this_one(
     finally:
         node.root = ROOT
         git("worktree", "remove", "--force", str(tree))
-    assert asked.failures() == {} and beside[0] == 200
+    assert load.failures() == {} and beside[0] == 200
     books = fleet.nodes[0].manage("doctor")
     table.append(
         Drilled(
             "The version before (before the newest migration) serves beside this one on the migrated database",
-            asked.share,
+            load.share,
             "—",
             log_line(node, "Booting worker"),
             f"/readyz {beside[0]} at the version before",
@@ -334,7 +334,7 @@ def test_the_disk_is_full(small_disk: Path, table: list[Drilled]) -> None:
     filler = small_disk / "filler"
     try:
         node.start()
-        with callers(node.address, node.key, 8, 0.2) as asked:
+        with callers(node.address, node.key, 8, 0.2) as load:
             gevent.sleep(1)
             full = time.monotonic()
             with filler.open("wb", buffering=0) as file:
@@ -353,8 +353,8 @@ def test_the_disk_is_full(small_disk: Path, table: list[Drilled]) -> None:
             wait_until(lambda: probe(node) == (200, "ready\n"))
             gevent.sleep(5)
         wait_until(lambda: len(node.workers()) == 2)
-        during = asked.between(full, free)
-        after = asked.between(free, time.monotonic())
+        during = load.between(full, free)
+        after = load.between(free, time.monotonic())
         assert "full" in health[1] and after.recovered_s(free) < 8, after.failures()
         assert not {text for text in during.failures() if text.startswith("4")}
         books = node.manage("doctor")
@@ -362,7 +362,7 @@ def test_the_disk_is_full(small_disk: Path, table: list[Drilled]) -> None:
             Drilled(
                 "The disk of a node on SQLite is full, and a worker dies",
                 f"{during.share} while it was full, {calm(after, free)} after",
-                told(during),
+                summary(during),
                 log_line(node, "database is unavailable") or "—",
                 f"/readyz {health[0]}: {'; '.join(health[1].strip().splitlines())}",
                 f"{after.recovered_s(free):.1f} s after there was room; {agree(books)}",

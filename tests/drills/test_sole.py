@@ -44,10 +44,10 @@ def sole(settings, tmp_path):
 
 def note(report: Report, name: str, stream: bool, tally: Tally, direct: Tally) -> None:
     waits = [sum(one.good) / len(one.good) if one.good else float("nan") for one in (tally, direct)]
-    asked = len(tally.good) + len(tally.bad)
+    total = len(tally.good) + len(tally.bad)
     worst = max(tally.good, default=0) * 1000
     added = (waits[0] - waits[1]) * 1000
-    report.rows.append(Row(name, WAYS[stream], asked, len(tally.good), added, worst, len(direct.good)))
+    report.rows.append(Row(name, WAYS[stream], total, len(tally.good), added, worst, len(direct.good)))
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=WAYS.values())
@@ -67,10 +67,10 @@ def test_failures_of_one_organization_cost_another_nothing(status, sole, report)
     fault = drilling.failing(drilling.refusal(status), lambda number, body: b"lost-file" in body)
     own = {"messages": [{"role": "user", "content": "Read lost-file"}]}
     with fault() as address, sole(address) as gateway:
-        other = Direct(gateway.url, gateway.add_organization("other"))
+        other_caller = Direct(gateway.url, gateway.add_organization("other"))
         for _ in range(4):
             assert drill(gateway, False, 4, **own).good == []
-            tally = drill(other, False, 24)
+            tally = drill(other_caller, False, 24)
             assert tally.bad == []
         direct = drill(Direct(address), False, 24)
     note(report, f"another organization provokes {status}", False, tally, direct)
@@ -82,10 +82,10 @@ def test_one_organization_does_not_lead_another_to_a_dearer_provider(settings, t
     with fault() as address:
         environment = write_twins(tmp_path / "catalogue", address, healthy.url)
         with local_gateway(settings, **environment, GATEWAY_ROUTING_EXPLORATION_RATE="0") as gateway:
-            other = Direct(gateway.url, gateway.add_organization("other"))
+            other_caller = Direct(gateway.url, gateway.add_organization("other"))
             assert drill(gateway, False, 8, **own).bad == []
             served = len(healthy.calls)
-            assert drill(other, False, 8, routing="price").bad == []
+            assert drill(other_caller, False, 8, routing="price").bad == []
     assert served == len(healthy.calls) == 8
 
 

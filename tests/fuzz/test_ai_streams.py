@@ -103,8 +103,10 @@ def facts() -> Any:
 
 
 @given(BATCHES, st.sampled_from([2, 3, 4]), st.sampled_from(["", "finder"]))
-def test_every_stream_is_one_that_clients_of_its_version_read_to_its_end(told: Any, version: int, search: str) -> None:
-    batches, end = told
+def test_every_stream_is_one_that_clients_of_its_version_read_to_its_end(
+    stream_and_end: Any, version: int, search: str
+) -> None:
+    batches, end = stream_and_end
     question = Question(SimpleNamespace(), version, search, [])
     raw = b"".join(stream.frames(iter([*batches, [end]]), facts(), question)).decode()
     lines = [line for line in raw.split("\n") if line and not line.startswith(":")]
@@ -113,8 +115,8 @@ def test_every_stream_is_one_that_clients_of_its_version_read_to_its_end(told: A
         ai_parts.check_part(part, version)
     ai_parts.check_order(parts)
     assert (lines[-1] == "data: [DONE]") is isinstance(end, Finished)
-    shown = [event for batch in batches for event in batch if getattr(event, "choice", 0) == 0]
-    said = "".join(event.text for event in shown if isinstance(event, TextDelta | RefusalDelta))
+    first_choice = [event for batch in batches for event in batch if getattr(event, "choice", 0) == 0]
+    said = "".join(event.text for event in first_choice if isinstance(event, TextDelta | RefusalDelta))
     texts = [part["delta"] for part in parts if part["type"] == "text-delta"]
     assert "".join(text for text in texts if not text.startswith("![file]")) == said
     check_searches(parts, search)
@@ -126,8 +128,8 @@ def check_searches(parts: list[dict[str, Any]], search: str) -> None:
     results = [part for part in parts if part["type"] == "tool-result"]
     assert search or (not ran and not results)
     assert {part["toolName"] for part in (*ran, *results)} <= {search}
-    asked = [part["toolCallId"] for part in ran]
-    assert len(set(asked)) == len(asked) and set(asked) >= {part["toolCallId"] for part in results}
+    call_ids = [part["toolCallId"] for part in ran]
+    assert len(set(call_ids)) == len(call_ids) and set(call_ids) >= {part["toolCallId"] for part in results}
     sources = [part["id"] for part in parts if part["type"] == "source"]
     assert len(set(sources)) == len(sources)
     kinds = [part["type"] for part in parts]

@@ -79,9 +79,9 @@ def check(answer: Any) -> None:
     text = answer.get_data()
     assert answer.status_code < 500, (answer.status_code, text[:500])
     if answer.status_code >= 400:
-        told = json.loads(text)
-        error = told.get("error")
-        assert isinstance(error, dict) and error["message"] and error.get("code", "x") != "", told
+        body = json.loads(text)
+        error = body.get("error")
+        assert isinstance(error, dict) and error["message"] and error.get("code", "x") != "", body
 
 
 @pytest.mark.parametrize("path", sorted(BODIES))

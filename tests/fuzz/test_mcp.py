@@ -138,9 +138,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGateway]:
 def test_any_message_with_any_headers_is_answered_and_never_our_fault(
     gateway: LocalGateway, method: str, headers: dict[str, str], body: Any, query: str
 ) -> None:
-    given = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json", **headers}
+    all_headers = {"Authorization": f"Bearer {gateway.key}", "Content-Type": "application/json", **headers}
     client = gateway.app.flask.test_client(use_cookies=False)
-    answer = client.open(f"/mcp{query}", method=method, headers=given, data=json.dumps(body), buffered=False)
+    answer = client.open(f"/mcp{query}", method=method, headers=all_headers, data=json.dumps(body), buffered=False)
     try:
         if answer.mimetype == "text/event-stream":
             assert answer.status_code == 200 and method in ("GET", "HEAD")
@@ -152,6 +152,6 @@ def test_any_message_with_any_headers_is_answered_and_never_our_fault(
     if answer.status_code in (202, 204) or method == "HEAD":
         assert raw == b""
     elif method == "POST":
-        told = json.loads(raw)
-        assert told["jsonrpc"] == "2.0" and ("result" in told) != ("error" in told)
-        assert "error" not in told or isinstance(told["error"]["code"], int) and told["error"]["message"]
+        message = json.loads(raw)
+        assert message["jsonrpc"] == "2.0" and ("result" in message) != ("error" in message)
+        assert "error" not in message or isinstance(message["error"]["code"], int) and message["error"]["message"]

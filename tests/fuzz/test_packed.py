@@ -35,8 +35,8 @@ def packed(draw) -> tuple[str, bytes]:
 
 
 @given(packed())
-def test_a_packed_body_is_read_within_its_bounds(made: tuple[str, bytes]) -> None:
-    coding, data = made
+def test_a_packed_body_is_read_within_its_bounds(packed_data: tuple[str, bytes]) -> None:
+    coding, data = packed_data
     steps = 0
     try:
         for part in request_decompression._steps(data, coding, CAP):

@@ -34,7 +34,7 @@ def schemas_of(inner: st.SearchStrategy) -> st.SearchStrategy:
     """Schemas around schemas, and now and then a word with a value of the wrong kind."""
     several = st.lists(inner, max_size=4)
     named = st.dictionaries(NAMES, inner, max_size=4)
-    words = {
+    keywords = {
         "type": KINDS | st.lists(KINDS, max_size=4),
         "enum": st.lists(VALUES, max_size=4),
         "const": VALUES,
@@ -57,8 +57,8 @@ def schemas_of(inner: st.SearchStrategy) -> st.SearchStrategy:
         **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), several),
         **dict.fromkeys(("not", "if", "then", "contains"), inner),
     }
-    right = st.fixed_dictionaries({}, optional=words)
-    wrong = st.dictionaries(st.sampled_from(sorted(words)), VALUES, max_size=2)
+    right = st.fixed_dictionaries({}, optional=keywords)
+    wrong = st.dictionaries(st.sampled_from(sorted(keywords)), VALUES, max_size=2)
     return right | right | right | wrong
 
 
@@ -120,8 +120,8 @@ def test_repaired_text_is_valid_json(text: str, kind: str) -> None:
 
 
 @given(VALUES, VALUES, VALUES)
-def test_a_body_of_any_shape_is_read_or_refused(messages: object, tools: object, other: object) -> None:
-    body = {"model": "m", "max_tokens": 1, "messages": messages, "tools": tools, "response_format": other}
+def test_a_body_of_any_shape_is_read_or_refused(messages: object, tools: object, fields: object) -> None:
+    body = {"model": "m", "max_tokens": 1, "messages": messages, "tools": tools, "response_format": fields}
     raw = orjson.dumps(body)
     with contextlib.suppress(InvalidRequest):
         chat.read(LIMITS, raw)[1].conversation()

@@ -55,14 +55,14 @@ TRAILERS = st.lists(
 
 @st.composite
 def requests(draw) -> bytes:
-    line = b" ".join(
+    request_line = b" ".join(
         (
             draw(st.sampled_from([b"GET", b"POST", b"HEAD", b"OPTIONS", b"PUT"])),
             draw(st.sampled_from([b"/", b"/a?b=c", b"/%2e%2E/", b"*", b"http://a/b", b"/a%00"])),
             draw(st.sampled_from([b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.0"])),
         )
     )
-    lines = [line, b"Host: a", *draw(st.lists(st.sampled_from(LINES), max_size=3))]
+    lines = [request_line, b"Host: a", *draw(st.lists(st.sampled_from(LINES), max_size=3))]
     kind = draw(st.sampled_from(["none", "length", "length", "chunked"]))
     if kind == "length":
         body = draw(st.binary(max_size=30))
@@ -91,10 +91,10 @@ def read_ours(data: bytes, heads: HeadCache, cuts: list[int]) -> list[tuple[byte
     connection = CallerConnection(ours, "", WorkerState(Clock()))
     try:
         reading = gevent.spawn(_read_on, connection, heads)
-        begun = 0
+        start = 0
         for cut in [*sorted(cut for cut in cuts if cut < len(data)), len(data)]:
-            theirs.sendall(data[begun:cut])
-            begun = cut
+            theirs.sendall(data[start:cut])
+            start = cut
             gevent.sleep(0)
         theirs.shutdown(sockets.SHUT_WR)
         return reading.get(timeout=60)
@@ -106,8 +106,8 @@ def read_ours(data: bytes, heads: HeadCache, cuts: list[int]) -> list[tuple[byte
 def _read_on(connection: CallerConnection, heads: HeadCache) -> list[tuple[bytes, bytes, bytes]]:
     found = []
     try:
-        while (taken := heads.take(connection)) is not None:
-            head, length = taken
+        while (read_head := heads.take(connection)) is not None:
+            head, length = read_head
             body = read_chunked(connection, MOST) if length == CHUNKED else connection.take(length)
             found.append((head.method.encode(), head.environ["RAW_URI"].encode("latin-1"), body))
             if not head.keep_alive or not head.modern:  # h11 keeps no connection of HTTP/1.0

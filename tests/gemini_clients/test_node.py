@@ -37,13 +37,13 @@ def test_the_clients_get_answers_of_every_vendor(tmp_path: Path) -> None:
             LLM_GOOGLE_AI_STUDIO_BASE_URL=google.url,
         ).start()
         try:
-            given = {**os.environ, "BASE": gateway.address, "KEY": gateway.key, "MODELS": ",".join(MODELS)}
+            variables = {**os.environ, "BASE": gateway.address, "KEY": gateway.key, "MODELS": ",".join(MODELS)}
             command = [str(node), "drive.mjs"]
-            done = subprocess.run(command, cwd=CACHE, env=given, capture_output=True, text=True, timeout=RUN_S)
+            done = subprocess.run(command, cwd=CACHE, env=variables, capture_output=True, text=True, timeout=RUN_S)
         finally:
             gateway.stop()
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    found = {(one["model"], one["step"]): one["result"] for one in told}
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    found = {(one["model"], one["step"]): one["result"] for one in results}
     assert found == {(model, step): "Hello." for model in MODELS for step in STEPS} | {
         ("sandbox-tools", "ai tools"): "2"
     }, done.stderr

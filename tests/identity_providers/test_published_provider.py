@@ -25,18 +25,18 @@ def set_up(gateway: LocalGateway, provider: Any) -> str:
     """Configure the provider for the gateway's organization and return its id."""
     services = gateway.services
     draft = ProviderDraft("Published", provider.address, "gateway", SECRET, options=OPTIONS)
-    made = services.sso.service.providers.create(gateway.organization_id, draft, actor="test").id
-    services.sso.domains.claim(gateway.organization_id, made, "acme.example", verified=True, actor="test")
+    created = services.sso.service.providers.create(gateway.organization_id, draft, actor="test").id
+    services.sso.domains.claim(gateway.organization_id, created, "acme.example", verified=True, actor="test")
     provider.serve(
-        f"{gateway.address}/console/sso/{made}/callback",
-        f"{gateway.address}/oauth/back-channel-logout/{made}",
+        f"{gateway.address}/console/sso/{created}/callback",
+        f"{gateway.address}/oauth/back-channel-logout/{created}",
         f"{gateway.address}/console/login",
     )
     rule = RuleDraft("engineers", role="admin")
     group_rules.create_rule(
         services.store.database, services.store.control, gateway.organization_id, rule, actor="test"
     )
-    return made
+    return created
 
 
 def sign_in(gateway: LocalGateway, provider_id: str, person: str) -> Browser:

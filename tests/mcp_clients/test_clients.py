@@ -43,12 +43,12 @@ def run(home: Path, *command: object, good: tuple[int, ...] = (0,), **environmen
     return done.stdout
 
 
-def check(told: dict[str, Any]) -> None:
+def check(result: dict[str, Any]) -> None:
     """The eight tools were listed, and each was called well."""
-    assert told["server"] == "llmgateway" and told["tools"] == TOOLS
-    assert [bool(result.get("isError")) for result in told["results"]] == [False] * 8
-    assert "Good day" in told["results"][3]["content"][0]["text"]
-    assert told["results"][4]["content"][0]["type"] == "image"
+    assert result["server"] == "llmgateway" and result["tools"] == TOOLS
+    assert [bool(result.get("isError")) for result in result["results"]] == [False] * 8
+    assert "Good day" in result["results"][3]["content"][0]["text"]
+    assert result["results"][4]["content"][0]["type"] == "image"
 
 
 Given = dict[str, Any]
@@ -73,10 +73,10 @@ def test_the_typescript_client_calls_every_tool_over_the_transport_of_before(
 def drive(
     node: Path, gateway: GatewayProcess, home: Path, modules: Path, transport: str, options: Given, version: str
 ) -> None:
-    given = [modules, transport, f"{gateway.address}/mcp", gateway.key, json.dumps(CALLS), json.dumps(options)]
-    told = json.loads(run(home, node, HERE / "drive.mjs", *given))
-    check(told)
-    assert told.get("version", "") == version
+    arguments = [modules, transport, f"{gateway.address}/mcp", gateway.key, json.dumps(CALLS), json.dumps(options)]
+    result = json.loads(run(home, node, HERE / "drive.mjs", *arguments))
+    check(result)
+    assert result.get("version", "") == version
 
 
 @pytest.mark.parametrize("transport", ["http-only", "sse-only"])
@@ -104,7 +104,7 @@ def test_mcp_remote_lists_and_calls_every_tool(
 def converse(process: Any) -> dict[str, Any]:
     """Talk with a server over stdin and stdout, line by line, and return its answers."""
 
-    def ask(number: int, method: str, **params: Any) -> Any:
+    def request(number: int, method: str, **params: Any) -> Any:
         say({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
         while True:
             answer = json.loads(process.stdout.readline())
@@ -116,13 +116,14 @@ def converse(process: Any) -> dict[str, Any]:
         process.stdin.flush()
 
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    begun = ask(1, "initialize", **hello)
+    initialized = request(1, "initialize", **hello)
     say({"jsonrpc": "2.0", "method": "notifications/initialized"})
-    tools = [tool["name"] for tool in ask(2, "tools/list")["tools"]]
+    tools = [tool["name"] for tool in request(2, "tools/list")["tools"]]
     results = [
-        ask(number, "tools/call", name=name, arguments=arguments) for number, (name, arguments) in enumerate(CALLS, 3)
+        request(number, "tools/call", name=name, arguments=arguments)
+        for number, (name, arguments) in enumerate(CALLS, 3)
     ]
-    return {"server": begun["serverInfo"]["name"], "tools": tools, "results": results}
+    return {"server": initialized["serverInfo"]["name"], "tools": tools, "results": results}
 
 
 def test_the_inspector_lists_and_calls_every_tool(node: Path, gateway: GatewayProcess, tmp_path: Path) -> None:
@@ -189,9 +190,9 @@ def test_the_authorization_server_conforms(node: Path, gateway: GatewayProcess, 
     said = b""
     try:
         with gevent.Timeout(RUN_S):
-            while line := process.stdout.readline():
-                said += line
-                found = re.search(rb"https?://[^\s\"']+/oauth/authorize\?[^\s\"']+", line)
+            while output_line := process.stdout.readline():
+                said += output_line
+                found = re.search(rb"https?://[^\s\"']+/oauth/authorize\?[^\s\"']+", output_line)
                 if found:
                     address = Person(gateway.address, EMAIL).decide(found[0].decode())
                     httpx.get(address, timeout=60)

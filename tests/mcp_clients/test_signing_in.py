@@ -21,7 +21,7 @@ from support.oauth_client import CALLS as KNOWN
 from support.signed_in_owner import EMAIL, PASSWORD
 
 HERE = Path(__file__).resolve().parent
-CALLS = [(name, given | ({"model": "sandbox-echo"} if name == "chat" else {})) for name, given in KNOWN]
+CALLS = [(name, client_name | ({"model": "sandbox-echo"} if name == "chat" else {})) for name, client_name in KNOWN]
 RUN_S = 300
 
 Open = Callable[[str], None]
@@ -74,23 +74,23 @@ def test_the_typescript_client_signs_in_by_itself_and_calls_every_tool(
     version: str,
 ) -> None:
     npm.install(CACHE / folder, packages)
-    given = [f"{gateway.address}/mcp", json.dumps(CALLS), json.dumps(options)]
-    command = [node, HERE / "sign_in.mjs", CACHE / folder, *given]
+    arguments = [f"{gateway.address}/mcp", json.dumps(CALLS), json.dumps(options)]
+    command = [node, HERE / "sign_in.mjs", CACHE / folder, *arguments]
     process = start(tmp_path, *command, stderr=subprocess.STDOUT)
     said: list[str] = []
     try:
         with gevent.Timeout(RUN_S):
-            for line in iter(process.stdout.readline, b""):
-                said.append(line.decode())
+            for output_line in iter(process.stdout.readline, b""):
+                said.append(output_line.decode())
                 if said[-1].startswith("OPEN "):
                     open_page(said[-1].removeprefix("OPEN ").strip())
             assert process.wait() == 0, "".join(said)[-3000:]
     finally:
         process.kill()
         process.wait()
-    told = json.loads(said[-1].removeprefix("DONE "))
-    check(told["tools"], told["results"])
-    assert told["state"] == "a state" and told["iss"] == gateway.address and told["server"] == "llmgateway"
+    result = json.loads(said[-1].removeprefix("DONE "))
+    check(result["tools"], result["results"])
+    assert result["state"] == "a state" and result["iss"] == gateway.address and result["server"] == "llmgateway"
 
 
 def test_mcp_remote_signs_in_by_itself_and_calls_every_tool(
@@ -102,8 +102,8 @@ def test_mcp_remote_signs_in_by_itself_and_calls_every_tool(
     said: list[str] = []
 
     def watch() -> None:
-        for line in iter(process.stderr.readline, b""):
-            said.append(line.decode())
+        for output_line in iter(process.stderr.readline, b""):
+            said.append(output_line.decode())
             found = re.search(r"https?://\S+/oauth/authorize\?\S+", said[-1])
             if found:
                 open_page(found[0])
@@ -112,10 +112,10 @@ def test_mcp_remote_signs_in_by_itself_and_calls_every_tool(
         process.stdin.write(json.dumps(message).encode() + b"\n")
         process.stdin.flush()
 
-    def ask(number: int, method: str, **params: Any) -> Any:
+    def request(number: int, method: str, **params: Any) -> Any:
         say({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-        while line := process.stdout.readline():
-            answer = json.loads(line)
+        while output_line := process.stdout.readline():
+            answer = json.loads(output_line)
             if answer.get("id") == number:
                 return answer["result"]
         raise AssertionError("".join(said)[-3000:])
@@ -128,10 +128,10 @@ def test_mcp_remote_signs_in_by_itself_and_calls_every_tool(
                 "capabilities": {},
                 "clientInfo": {"name": "test", "version": "1"},
             }
-            ask(1, "initialize", **hello)
+            request(1, "initialize", **hello)
             say({"jsonrpc": "2.0", "method": "notifications/initialized"})
-            tools = [tool["name"] for tool in ask(2, "tools/list")["tools"]]
-            check(tools, [ask(number, "tools/call", name=n, arguments=a) for number, (n, a) in enumerate(CALLS, 3)])
+            tools = [tool["name"] for tool in request(2, "tools/list")["tools"]]
+            check(tools, [request(number, "tools/call", name=n, arguments=a) for number, (n, a) in enumerate(CALLS, 3)])
     finally:
         process.kill()
         process.wait()

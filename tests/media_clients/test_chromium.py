@@ -14,9 +14,9 @@ pytestmark = MARKS
 
 PLAY = """(() => {
   window.film = document.createElement("video");
-  film.told = [];
+  film.events = [];
   for (const name of ["loadedmetadata", "playing", "seeked", "error"])
-    film.addEventListener(name, () => film.told.push(name));
+    film.addEventListener(name, () => film.events.push(name));
   film.muted = true;
   film.crossOrigin = "anonymous";
   film.src = %s;
@@ -27,16 +27,16 @@ PLAY = """(() => {
 
 @pytest.fixture
 def browser() -> Iterator[Chromium]:
-    made = Chromium()
-    yield made
-    made.close()
+    chromium = Chromium()
+    yield chromium
+    chromium.close()
 
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
-    made = GatewayProcess(tmp_path / "data", GATEWAY_VIDEO_POLL_S="0.2")
-    yield made.start()
-    made.discard()
+    process = GatewayProcess(tmp_path / "data", GATEWAY_VIDEO_POLL_S="0.2")
+    yield process.start()
+    process.discard()
 
 
 def test_a_video_is_played_and_sought_by_its_link(gateway: GatewayProcess, browser: Chromium) -> None:
@@ -48,12 +48,12 @@ def test_a_video_is_played_and_sought_by_its_link(gateway: GatewayProcess, brows
             gevent.sleep(0.1)
             job = requests.get(f"{gateway.address}/v1/videos/{job['id']}", headers=headers).json()
     browser.run(PLAY % json.dumps(job["content"][0]["url"]))
-    browser.wait_for("film.told.includes('playing') && film.currentTime > 0.2")
+    browser.wait_for("film.events.includes('playing') && film.currentTime > 0.2")
     assert browser.run("[film.videoWidth, film.videoHeight, Math.round(film.duration)]") == [640, 360, 4]
     browser.run("film.currentTime = 3")
-    browser.wait_for("film.told.includes('seeked') && film.currentTime > 3")
-    assert browser.run("film.told.includes('error') || film.error") in (False, None)
+    browser.wait_for("film.events.includes('seeked') && film.currentTime > 3")
+    assert browser.run("film.events.includes('error') || film.error") in (False, None)
     # A page of another origin may read the pixels only if the answer allows it.
-    shown = "Object.assign(document.createElement('canvas').getContext('2d'), {})"
-    browser.run(f"window.drawn = {shown}; drawn.drawImage(film, 0, 0)")
+    context = "Object.assign(document.createElement('canvas').getContext('2d'), {})"
+    browser.run(f"window.drawn = {context}; drawn.drawImage(film, 0, 0)")
     assert browser.run("drawn.getImageData(9, 9, 1, 1).data.length") == 4

@@ -30,7 +30,7 @@ RUN_S = 120
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """Return the result of each call."""
     npm.install(CACHE, PACKAGES)
     node, folder = npm.node(CACHE), tmp_path_factory.mktemp("media")
@@ -51,58 +51,58 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     yield json.loads(done.stdout)
 
 
-def test_texts_are_embedded_in_both_codings(given: dict[str, Any]) -> None:
-    assert [item["embedding"] for item in given["embeddings"]["data"]] == [vector_of("one"), vector_of("three")]
-    assert given["embeddings_float"]["data"][0]["embedding"] == vector_of("one", 4)
-    assert given["embeddings"]["usage"]["prompt_tokens"] == 6
+def test_texts_are_embedded_in_both_codings(results: dict[str, Any]) -> None:
+    assert [item["embedding"] for item in results["embeddings"]["data"]] == [vector_of("one"), vector_of("three")]
+    assert results["embeddings_float"]["data"][0]["embedding"] == vector_of("one", 4)
+    assert results["embeddings"]["usage"]["prompt_tokens"] == 6
 
 
-def test_images_are_made_and_changed(given: dict[str, Any]) -> None:
+def test_images_are_made_and_changed(results: dict[str, Any]) -> None:
     for name, count in (("images", 2), ("edits", 1), ("edits_of_two", 1)):
-        assert [item["b64_json"] for item in given[name]["data"]] == [PIXEL] * count, given[name]
-        Image.open(io.BytesIO(b64decode(given[name]["data"][0]["b64_json"]))).load()
+        assert [item["b64_json"] for item in results[name]["data"]] == [PIXEL] * count, results[name]
+        Image.open(io.BytesIO(b64decode(results[name]["data"][0]["b64_json"]))).load()
 
 
-def test_images_stream(given: dict[str, Any]) -> None:
-    kinds = [event["type"] for event in given["images_stream"]]
+def test_images_stream(results: dict[str, Any]) -> None:
+    kinds = [event["type"] for event in results["images_stream"]]
     assert kinds == [*["image_generation.partial_image"] * 2, "image_generation.completed"]
-    assert [event["type"] for event in given["edits_stream"]] == ["image_edit.partial_image", "image_edit.completed"]
-    assert given["images_stream"][-1]["usage"]["output_tokens"] == 1056
+    assert [event["type"] for event in results["edits_stream"]] == ["image_edit.partial_image", "image_edit.completed"]
+    assert results["images_stream"][-1]["usage"]["output_tokens"] == 1056
 
 
-def test_texts_are_spoken(given: dict[str, Any]) -> None:
-    assert b64decode(given["speech"]) == sound_of("Hello")
-    samples, rate = soundfile.read(io.BytesIO(b64decode(given["speech_sandbox"])))
+def test_texts_are_spoken(results: dict[str, Any]) -> None:
+    assert b64decode(results["speech"]) == sound_of("Hello")
+    samples, rate = soundfile.read(io.BytesIO(b64decode(results["speech_sandbox"])))
     assert len(samples) / rate == pytest.approx(len("Hello from Node") / 15, abs=0.06)
 
 
-def test_sounds_are_heard(given: dict[str, Any]) -> None:
-    assert given["transcriptions"]["text"] == given["translations"]["text"] == HEARD
-    verbose = given["transcriptions_verbose"]
+def test_sounds_are_heard(results: dict[str, Any]) -> None:
+    assert results["transcriptions"]["text"] == results["translations"]["text"] == HEARD
+    verbose = results["transcriptions_verbose"]
     assert (verbose["duration"], verbose["words"][0]["word"]) == (SECONDS, "Mary")
-    assert given["transcriptions_srt"].startswith("1\n00:00:00,000 --> ")
-    done = given["transcriptions_stream"][-1]
+    assert results["transcriptions_srt"].startswith("1\n00:00:00,000 --> ")
+    done = results["transcriptions_stream"][-1]
     assert (done["type"], done["text"]) == ("transcript.text.done", HEARD) and done["usage"]["input_tokens"] == 34
 
 
-def test_texts_are_judged_and_ranked(given: dict[str, Any]) -> None:
-    assert given["moderations"]["results"][0]["flagged"] is True
-    ((best,), meta) = given["rerank"]["results"], given["rerank"]["meta"]
+def test_texts_are_judged_and_ranked(results: dict[str, Any]) -> None:
+    assert results["moderations"]["results"][0]["flagged"] is True
+    ((best,), meta) = results["rerank"]["results"], results["rerank"]["meta"]
     assert (best["index"], best["relevanceScore"], meta["billedUnits"]["searchUnits"]) == (1, 0.12, 2)
 
 
-def test_videos_are_made_followed_and_loaded(given: dict[str, Any]) -> None:
-    video, of_image = given["video"], given["video_of_an_image"]
+def test_videos_are_made_followed_and_loaded(results: dict[str, Any]) -> None:
+    video, of_image = results["video"], results["video_of_an_image"]
     assert (video["status"], video["seconds"], video["size"]) == ("queued", "4", "1280x720")
     assert of_image["status"] == "queued"
-    assert (given["video_polled"]["status"], given["video_polled"]["progress"]) == ("completed", 100)
-    assert b64decode(given["video_bytes"])[4:8] == b"ftyp"
-    assert given["videos"] == [video["id"], of_image["id"]]  # page by page
+    assert (results["video_polled"]["status"], results["video_polled"]["progress"]) == ("completed", 100)
+    assert b64decode(results["video_bytes"])[4:8] == b"ftyp"
+    assert results["videos"] == [video["id"], of_image["id"]]  # page by page
     for name in ("video_edit", "video_remix", "video_afterwards"):
-        assert given[name]["error"]["status"] == 404, given[name]
-    assert given["video_deleted"] == {"id": video["id"], "object": "video.deleted", "deleted": True}
+        assert results[name]["error"]["status"] == 404, results[name]
+    assert results["video_deleted"] == {"id": video["id"], "object": "video.deleted", "deleted": True}
 
 
-def test_a_refusal_is_the_clients_own_error(given: dict[str, Any]) -> None:
-    error = given["refused"]["error"]
+def test_a_refusal_is_the_clients_own_error(results: dict[str, Any]) -> None:
+    error = results["refused"]["error"]
     assert (error["name"], error["status"], error["code"]) == ("BadRequestError", 400, "invalid_parameters")

@@ -12,9 +12,9 @@ from support.gateways import GatewayProcess
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    made = GatewayProcess(tmp_path_factory.mktemp("python") / "data")
-    yield made.start()
-    made.discard()
+    process = GatewayProcess(tmp_path_factory.mktemp("python") / "data")
+    yield process.start()
+    process.discard()
 
 
 def test_a_video_is_made_and_waited_for(gateway: GatewayProcess, tmp_path: Path) -> None:

@@ -154,8 +154,8 @@ def device_login(walk: Walk, decision: str, code: int) -> str:
     )
     output = b""
     assert process.stdout is not None
-    while not (found := PAGE.search(output.decode(errors="replace"))) and (line := process.stdout.readline()):
-        output += line
+    while not (found := PAGE.search(output.decode(errors="replace"))) and (prompt_line := process.stdout.readline()):
+        output += prompt_line
     if not found:
         raise Failed(output.decode(errors="replace"))
     approve(found[0], decision)
@@ -196,8 +196,8 @@ def walk_places(walk: Walk) -> tuple[str, str]:
 def walk_keys(walk: Walk, project: str) -> str:
     """A key's whole life; the id and token of one that stays."""
     limits = ("--limit", "50", "--period-limit", "10", "--period", "1d", "-e", "30d")
-    made = walk.step("keys create --json", lambda: walk.json("keys", "create", "-d", "CI", "-p", project, *limits))
-    ident, token = made["id"], made["token"]
+    created = walk.step("keys create --json", lambda: walk.json("keys", "create", "-d", "CI", "-p", project, *limits))
+    ident, token = created["id"], created["token"]
     plain = ("keys", "create", "-d", "Plain")
     output = walk.step("keys create", lambda: expect(walk.run(*plain), "llmgtwy_", "will not be shown again"))
     walk.step("the new token works", lambda: check_key(walk, TOKEN.search(output)[0], 200))
@@ -251,8 +251,8 @@ def walk_usage(walk: Walk, organization: str, project: str) -> None:
 
     today = time.strftime("%Y-%m-%d", time.gmtime())
     walk.step("usage", lambda: expect(walk.run("usage"), "Usage"))
-    for given in (("-r", "1h"), ("-r", "24h"), ("-r", "365d"), ("--days", "3"), ("--from", today, "--to", today)):
-        walk.step(f"usage {' '.join(given)} --json", lambda given=given: count(*given))
+    for arguments in (("-r", "1h"), ("-r", "24h"), ("-r", "365d"), ("--days", "3"), ("--from", today, "--to", today)):
+        walk.step(f"usage {' '.join(arguments)} --json", lambda arguments=arguments: count(*arguments))
     walk.step("usage --by model", lambda: expect(walk.run("usage", "--by", "model"), "sandbox"))
     walk.step("usage --by key", lambda: expect(walk.run("usage", "--by", "key"), "First key"))
     walk.step("usage -o", lambda: expect(walk.run("usage", "-o", organization), "TOTAL"))

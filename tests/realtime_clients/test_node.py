@@ -27,7 +27,7 @@ ANSWER = ["response.created", "response.output_text.delta", "response.output_tex
 
 
 @pytest.fixture(scope="module")
-def given(scene: Scene) -> dict[str, Any]:
+def results(scene: Scene) -> dict[str, Any]:
     """Return the result of each client."""
     npm.install(CACHE, PACKAGES)
     gateway = scene.gateway
@@ -42,23 +42,23 @@ def given(scene: Scene) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("client", ["openai_ws", "openai_websocket", "openai_websocket_secret"])
-def test_openais_client_reads_an_answer_and_its_usage(given, client: str) -> None:
-    assert given[client]["kinds"] == ["session.created", *ANSWER] and given[client]["usage"] == USAGE
+def test_openais_client_reads_an_answer_and_its_usage(results, client: str) -> None:
+    assert results[client]["kinds"] == ["session.created", *ANSWER] and results[client]["usage"] == USAGE
 
 
-def test_openais_client_reads_a_transcript_of_a_session_that_names_its_model_later(given) -> None:
-    assert given["openai_ws_transcripts"]["transcript"] == "Hi."
+def test_openais_client_reads_a_transcript_of_a_session_that_names_its_model_later(results) -> None:
+    assert results["openai_ws_transcripts"]["transcript"] == "Hi."
 
 
 @pytest.mark.parametrize(("client", "protocol"), [("ws", ""), ("websocket", "realtime"), ("ai_sdk", "realtime")])
-def test_a_websocket_closes_with_the_given_code(given, client: str, protocol: str) -> None:
-    found = given[client]
+def test_a_websocket_closes_with_the_given_code(results, client: str, protocol: str) -> None:
+    found = results[client]
     assert (found["kinds"], found["code"], found["protocol"]) == (["session.created", *ANSWER], 1000, protocol)
 
 
 @pytest.mark.parametrize("client", ["agents", "agents_secret"])
-def test_an_agent_talks_by_text_and_sound_and_counts_what_it_used(given, client: str) -> None:
-    found = given[client]
+def test_an_agent_talks_by_text_and_sound_and_counts_what_it_used(results, client: str) -> None:
+    found = results[client]
     assert found["errors"] == [] and found["tokens"] == USAGE["total_tokens"]
     assert [kind for kind in found["kinds"] if kind in ANSWER] == ANSWER and "session.updated" in found["kinds"]
     assert found["kinds"][-1] == "conversation.item.input_audio_transcription.completed"

@@ -74,8 +74,10 @@ def found(address: str) -> Organization:
     for email, person in people.items():
         for project in projects:
             for number in range(KEYS):
-                made = person("POST", "/keys/api", {"description": f"key {number}", "projectId": project})["apiKey"]
-                keys.append(Key(made["id"], project, members[email]))
+                created_key = person("POST", "/keys/api", {"description": f"key {number}", "projectId": project})[
+                    "apiKey"
+                ]
+                keys.append(Key(created_key["id"], project, members[email]))
     return Organization(organization, keys, teams)
 
 
@@ -95,33 +97,33 @@ def rows_of(organization: Organization, month: Month, count: int) -> Iterator[tu
     """Yield usage rows evenly over the month, in the order of their time: paid by credits or an own key, some with
     storage, some without a session or tags."""
     dice = random.Random(5)
-    drawn = dice.random
+    draw = dice.random
     base = EMPTY | {"organization": raw_id(organization.id), "input_nusd": 7, "output_nusd": 9}
-    line = list(base.values())
+    values = list(base.values())
     place = PLACES
     raw = {key: (raw_id(key.project), raw_id(key.id), raw_id(key.member)) for key in organization.keys}
     sessions = [Session(dice, organization) for _ in range(OPEN)]
     width = (month.end_us - month.start_us) / count
     for number in range(count):
         at_us = int(month.start_us + number * width)
-        chosen = int(drawn() * OPEN)
+        chosen = int(draw() * OPEN)
         session = sessions[chosen]
-        if drawn() * TURNS < 1:
+        if draw() * TURNS < 1:
             sessions[chosen] = Session(dice, organization)
-        model = (0, session.model)[drawn() < 0.85]
-        line[place["at"]] = line[place["posted_at"]] = at_us
-        line[place["request"]] = id_at(at_us)[:6] + dice.randbytes(10)
-        line[place["project"]], line[place["api_key"]], line[place["member"]] = raw[session.key]
-        line[place["provider"]], line[place["served"]] = f"provider-{model % 3}", f"model-{model}"
-        line[place["source"]] = session.app
-        line[place["input"]], line[place["output"]] = int(drawn() * 3000), int(drawn() * 500)
-        line[place["cache_read"]] = int(drawn() * 30_000)
-        line[place["cost_nusd"]] = int(drawn() * 10**7)
-        line[place["mode"]] = (BYOK, CREDITS)[drawn() < 0.8]
-        line[place["storage_nusd"]] = (None, 1001)[drawn() < 0.1]
-        line[place["session"]] = (None, session.name)[drawn() < 0.9]
-        line[place["tags"]] = (None, session.tags)[drawn() < 0.9]
-        yield tuple(line)
+        model = (0, session.model)[draw() < 0.85]
+        values[place["at"]] = values[place["posted_at"]] = at_us
+        values[place["request"]] = id_at(at_us)[:6] + dice.randbytes(10)
+        values[place["project"]], values[place["api_key"]], values[place["member"]] = raw[session.key]
+        values[place["provider"]], values[place["served"]] = f"provider-{model % 3}", f"model-{model}"
+        values[place["source"]] = session.app
+        values[place["input"]], values[place["output"]] = int(draw() * 3000), int(draw() * 500)
+        values[place["cache_read"]] = int(draw() * 30_000)
+        values[place["cost_nusd"]] = int(draw() * 10**7)
+        values[place["mode"]] = (BYOK, CREDITS)[draw() < 0.8]
+        values[place["storage_nusd"]] = (None, 1001)[draw() < 0.1]
+        values[place["session"]] = (None, session.name)[draw() < 0.9]
+        values[place["tags"]] = (None, session.tags)[draw() < 0.9]
+        yield tuple(values)
 
 
 HEX = {"sqlite": "lower(hex(api_key))", "postgresql": "encode(api_key, 'hex')"}

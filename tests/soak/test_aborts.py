@@ -22,11 +22,11 @@ def abort(gateway: GatewayProcess, mint: FakeUpstream, mark: str, chance: random
     """One request, cut off after so many bytes of its answer, 0: as soon as the upstream knows of it."""
     path, streamed = way
     offset = chance.randint(0, MOST_BYTES) if streamed and chance.random() < 0.8 else 0
-    words = f"mark:{mark} gap:0.004" if streamed else f"mark:{mark} wait:{chance.uniform(0.05, 0.6):.2f}"
+    prompt = f"mark:{mark} gap:0.004" if streamed else f"mark:{mark} wait:{chance.uniform(0.05, 0.6):.2f}"
     body = (
-        {} if path in FORMS else {"model": "mint/coin"} | BODIES[path](words) | ({"stream": True} if streamed else {})
+        {} if path in FORMS else {"model": "mint/coin"} | BODIES[path](prompt) | ({"stream": True} if streamed else {})
     )
-    request = httpx.Request("POST", gateway.address, **(sent_to(path, words) if path in FORMS else {"json": body}))
+    request = httpx.Request("POST", gateway.address, **(sent_to(path, prompt) if path in FORMS else {"json": body}))
     payload, kind = request.read(), request.headers["content-type"]
     said = "".join(f"{name}: {value}\r\n" for name, value in say_in_headers(path, body).items())
     head = (
@@ -35,9 +35,9 @@ def abort(gateway: GatewayProcess, mint: FakeUpstream, mark: str, chance: random
     )
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=30) as connection:
         connection.sendall(head.encode() + payload)
-        seen = 0
-        while seen < offset and (piece := connection.recv(min(512, offset - seen))):
-            seen += len(piece)
+        received = 0
+        while received < offset and (piece := connection.recv(min(512, offset - received))):
+            received += len(piece)
         assert until(lambda: mark in mint.marks())
 
 

@@ -27,9 +27,9 @@ def final() -> Stage:
 def image() -> Iterator[Image]:
     folder = Path(tempfile.mkdtemp(prefix="container-"))
     folder.chmod(0o755)
-    made = Image(folder, read_stages()[0])
-    made.build()
-    yield made
+    new_image = Image(folder, read_stages()[0])
+    new_image.build()
+    yield new_image
     shutil.rmtree(folder)
 
 
@@ -51,10 +51,10 @@ def gateway(image: Image, final: Stage, built: Contents) -> Iterator[GatewayProc
     running = GatewayProcess(data)
     running.root = data
     data.mkdir(mode=0o700)
-    told = {name: image.translate(value) for name, value in final.environment.items()}
-    told["PATH"] = told["PATH"].replace("$PATH", os.environ["PATH"])
-    running.environment = told | {"PORT": str(running.port), "HOST": "127.0.0.1", "HOME": "/nonexistent"}
-    running.command = [shutil.which(final.command[0], path=told["PATH"]) or "", *final.command[1:-1]]
+    environment = {name: image.translate(value) for name, value in final.environment.items()}
+    environment["PATH"] = environment["PATH"].replace("$PATH", os.environ["PATH"])
+    running.environment = environment | {"PORT": str(running.port), "HOST": "127.0.0.1", "HOME": "/nonexistent"}
+    running.command = [shutil.which(final.command[0], path=environment["PATH"]) or "", *final.command[1:-1]]
     running.start()
     yield running
     running.stop()
@@ -62,12 +62,12 @@ def gateway(image: Image, final: Stage, built: Contents) -> Iterator[GatewayProc
 
 def run(gateway: GatewayProcess, *command: str) -> subprocess.CompletedProcess[str]:
     """A command in the container that runs."""
-    given = gateway.environment
-    return subprocess.run(command, cwd=gateway.data, env=given, capture_output=True, text=True, timeout=60)
+    environment = gateway.environment
+    return subprocess.run(command, cwd=gateway.data, env=environment, capture_output=True, text=True, timeout=60)
 
 
 def test_the_image_serves_and_writes_to_its_data_alone(image: Image, gateway: GatewayProcess, built: Contents) -> None:
-    key = next(word for word in gateway.log().replace('"', " ").split() if word.startswith("llmgtwy_"))
+    key = next(part for part in gateway.log().replace('"', " ").split() if part.startswith("llmgtwy_"))
     status, body = gateway.post("/v1/chat/completions", HELLO, key)
     assert status == 200 and "Hello" in body["choices"][0]["message"]["content"]
     assert (gateway.data / "gateway.db").is_file()

@@ -26,16 +26,16 @@ def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
     with FakeUpstream() as mint:
         environment = write_mint(tmp_path / "catalogue", mint.url)
         environment |= {"GATEWAY_METRICS_TOKEN": TOKEN, "GATEWAY_BOOTSTRAP_CREDITS_USD": "100000"}
-        made = GatewayProcess(tmp_path / "data", 1, **environment)
+        process = GatewayProcess(tmp_path / "data", 1, **environment)
         try:
-            yield made.start()
+            yield process.start()
         finally:
-            made.stop()
+            process.stop()
 
 
 def figures(gateway: GatewayProcess) -> dict[str, float]:
-    asked = urllib.request.Request(f"{gateway.address}/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
-    with urllib.request.urlopen(asked, timeout=30) as answer:
+    request = urllib.request.Request(f"{gateway.address}/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
         lines = answer.read().decode().splitlines()
     return {
         line.split()[0].removeprefix("llmgateway_"): float(line.split()[1])
@@ -50,17 +50,17 @@ def traffic(gateway: GatewayProcess, seconds: float) -> tuple[set[int], list[flo
     body = {"model": "mint/coin"} | BODIES[PATH]("hello")
 
     def call() -> list[tuple[int, float]]:
-        told = []
+        results = []
         while time.monotonic() < until:
             began = time.monotonic()
             status, _ = gateway.post(PATH, body)
-            told.append((status, time.monotonic() - began))
+            results.append((status, time.monotonic() - began))
             gevent.sleep(0.02)
-        return told
+        return results
 
     callers = [gevent.spawn(call) for _ in range(CALLERS)]
-    told = [one for caller in callers for one in caller.get()]
-    return {status for status, _ in told}, [took for _, took in told]
+    results = [one for caller in callers for one in caller.get()]
+    return {status for status, _ in results}, [took for _, took in results]
 
 
 def p99(durations: list[float]) -> float:
@@ -96,22 +96,22 @@ def test_hostile_callers_do_not_disturb_others(
     statuses: set[int] = set()
     alone: list[float] = []
     beside: list[float] = []
-    first, seen = figures(gateway), []
+    first, samples = figures(gateway), []
     for _ in range(rounds):
-        told, took = traffic(gateway, 2 * seconds if compared else 0.5)
-        statuses |= told
+        new_statuses, took = traffic(gateway, 2 * seconds if compared else 0.5)
+        statuses |= new_statuses
         alone += took
         with crowd(gateway, count):
-            told, took = traffic(gateway, seconds)
-            seen.append(figures(gateway))
-        statuses |= told
+            new_statuses, took = traffic(gateway, seconds)
+            samples.append(figures(gateway))
+        statuses |= new_statuses
         beside += took
     usual, disturbed = p99(alone), p99(beside)
-    grown = max(one["resident_bytes"] for one in seen) - first["resident_bytes"]
+    grown = max(one["resident_bytes"] for one in samples) - first["resident_bytes"]
     print(f"{len(beside)} beside {count}: p99 {usual * 1e3:.0f} -> {disturbed * 1e3:.0f} ms, {grown / 1e6:.0f} MB more")
     assert statuses == {200}
     # By the watchdog's own figures: CPU time of one turn of the loop, memory, connections.
-    assert max(one["loop_busy_seconds"] for one in seen) < 0.5
-    assert grown < 40e6 + count * 100e3 and min(one["connections"] for one in seen) > count / 2
+    assert max(one["loop_busy_seconds"] for one in samples) < 0.5
+    assert grown < 40e6 + count * 100e3 and min(one["connections"] for one in samples) > count / 2
     if compared:
         assert disturbed <= 3 * usual

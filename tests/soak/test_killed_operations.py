@@ -23,12 +23,12 @@ UNITS = {
 HALF = "half"
 
 
-def call(gateway: GatewayProcess, path: str, words: str) -> httpx.Response | None:
+def call(gateway: GatewayProcess, path: str, prompt: str) -> httpx.Response | None:
     """One request under the key of its path; None where its connection broke."""
     headers = {"Authorization": f"Bearer {gateway.key}", "Idempotency-Key": path, "x-request-id": path}
     with httpx.Client(timeout=90) as http:
         try:
-            return http.post(gateway.address + path, headers=headers, **sent_to(path, words))
+            return http.post(gateway.address + path, headers=headers, **sent_to(path, prompt))
         except httpx.TransportError:
             return None
 
@@ -49,8 +49,8 @@ def begin_upload(gateway: GatewayProcess) -> socket.socket:
 def test_a_killed_operation_is_billed_once_in_its_own_unit_and_not_done_again(start: Start, mint: FakeUpstream) -> None:
     gateway = start(workers=2, GATEWAY_BOOTSTRAP_CREDITS_USD="1000")
     # Sound breaks off in the middle, all others before their answer.
-    words = {path: f"mark:{path} " + ("gap:60" if path == "/v1/audio/speech" else "wait:60") for path in PATHS}
-    asking = gevent.spawn(at_once, len(PATHS), lambda number: call(gateway, PATHS[number], words[PATHS[number]]))
+    prompts = {path: f"mark:{path} " + ("gap:60" if path == "/v1/audio/speech" else "wait:60") for path in PATHS}
+    asking = gevent.spawn(at_once, len(PATHS), lambda number: call(gateway, PATHS[number], prompts[PATHS[number]]))
     with begin_upload(gateway):
         assert until(lambda: set(mint.marks()) == set(PATHS))
         gateway.kill()
@@ -65,8 +65,8 @@ def test_a_killed_operation_is_billed_once_in_its_own_unit_and_not_done_again(st
             assert (json.loads(extra)["units"][unit], cost) == (count, 100 * TOKEN_NUSD), label
         else:
             assert 0 < cost == tokens * TOKEN_NUSD, label
-    told = [call(gateway, path, words[path]) for path in PATHS]
-    assert [(one.status_code, one.json()["error"]["code"]) for one in told] == [(500, "interrupted")] * len(PATHS)
+    results = [call(gateway, path, prompts[path]) for path in PATHS]
+    assert [(one.status_code, one.json()["error"]["code"]) for one in results] == [(500, "interrupted")] * len(PATHS)
     assert sorted(mint.marks()) == PATHS
     assert {label for label, *_ in query(gateway, ROWS)} == set(PATHS)
     assert query(gateway, "SELECT count(*) FROM lease WHERE granted_nusd > spent_nusd") == [(0,)]

@@ -15,7 +15,7 @@ WORKERS, CALLERS = 3, 12
 ROWS = "SELECT label, finish, cost_nusd, output FROM usage"
 
 
-def load(gateway: GatewayProcess, stopping: list[bool], told: dict[str, PaymentResult]) -> None:
+def load(gateway: GatewayProcess, stopping: list[bool], results: dict[str, PaymentResult]) -> None:
     """Run callers that continue after any error, with streams and whole answers mixed at random.
 
     Each result is stored under the mark of its call."""
@@ -25,26 +25,26 @@ def load(gateway: GatewayProcess, stopping: list[bool], told: dict[str, PaymentR
         chance = random.Random(number)
         while not stopping:
             mark = f"k{next(marks)}"
-            words = f"wait:{chance.choice((0, 0.01, 0.1))} gap:0.003"
+            prompt = f"wait:{chance.choice((0, 0.01, 0.1))} gap:0.003"
             streamed = chance.random() < 0.5
             body = {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
-            told[mark] = pay(gateway, mark, words, **body)
-            if not told[mark].status:
+            results[mark] = pay(gateway, mark, prompt, **body)
+            if not results[mark].status:
                 gevent.sleep(0.01)
 
     at_once(CALLERS, caller, 900)
 
 
-def is_whole(one: PaymentResult) -> bool:
-    return one.status == 200 and (not isinstance(one.body, bytes) or one.body.endswith(b"data: [DONE]\n\n"))
+def is_whole(payment: PaymentResult) -> bool:
+    return payment.status == 200 and (not isinstance(payment.body, bytes) or payment.body.endswith(b"data: [DONE]\n\n"))
 
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(200, marks=pytest.mark.soak)])
 def test_a_killed_worker_loses_and_doubles_nothing(start: Start, mint: FakeUpstream, rounds: int) -> None:
     gateway = start(workers=WORKERS, GATEWAY_BOOTSTRAP_CREDITS_USD="100000")
     stopping: list[bool] = []
-    told: dict[str, PaymentResult] = {}
-    running = gevent.spawn(load, gateway, stopping, told)
+    results: dict[str, PaymentResult] = {}
+    running = gevent.spawn(load, gateway, stopping, results)
     kill_by_chance(gateway, rounds, WORKERS)
     stopping.append(True)
     running.join()
@@ -52,9 +52,11 @@ def test_a_killed_worker_loses_and_doubles_nothing(start: Start, mint: FakeUpstr
     rows = query(gateway, ROWS)
     marks = Counter(label for label, *_ in rows)
     called = Counter(mint.marks())
-    whole = [mark for mark, one in told.items() if is_whole(one)]
+    whole = [mark for mark, one in results.items() if is_whole(one)]
     cut = [row for row in rows if row[1] == "interrupted"]
-    print(f"{rounds} kills, {len(told)} requests, {len(whole)} whole, {len(called)} calls, {len(cut)} interrupted rows")
+    print(
+        f"{rounds} kills, {len(results)} requests, {len(whole)} whole, {len(called)} calls, {len(cut)} interrupted rows"
+    )
     assert called.items() <= marks.items()  # each upstream call has exactly one row
     # A row without an upstream call was killed between the record that it starts and its first byte upstream.
     assert {mark for mark in marks if mark not in called} <= {label for label, *_ in cut}

@@ -145,8 +145,8 @@ def probe(gateway: GatewayProcess, stopping: list[bool], taken_ms: list[float]) 
         gevent.sleep(0.1)
 
 
-def part_of(taken: list[float], part: float) -> float:
-    return sorted(taken)[min(len(taken) - 1, int(len(taken) * part))]
+def part_of(times_ms: list[float], part: float) -> float:
+    return sorted(times_ms)[min(len(times_ms) - 1, int(len(times_ms) * part))]
 
 
 def export(gateway: GatewayProcess, organization: str, month: Month) -> tuple[int, int, int]:
@@ -185,9 +185,9 @@ def check_export(gateway: GatewayProcess, organization: str, month: Month) -> No
     stopping.append(True)
     probing.get()
     print(f"{count} charges, {size >> 20} MB, {spent_s:.0f} s of CPU, memory {growth_kb >> 10} MB more")
-    for name, taken in (("before", quiet_ms), ("during", busy_ms)):
-        parts = ", ".join(f"{part_of(taken, part):.0f}" for part in (0.5, 0.99, 1.0))
-        print(f"a model call {name} the export, median, p99 and longest of {len(taken)}: {parts} ms")
+    for name, times_ms in (("before", quiet_ms), ("during", busy_ms)):
+        parts = ", ".join(f"{part_of(times_ms, part):.0f}" for part in (0.5, 0.99, 1.0))
+        print(f"a model call {name} the export, median, p99 and longest of {len(times_ms)}: {parts} ms")
     assert billed == int(posted)
     assert count > ROWS
     assert growth_kb < GROWTH_KB
@@ -211,10 +211,10 @@ def test_a_month_has_equal_rows_sums_and_ledger(start: Start) -> None:
     owner = SignedInOwner(gateway.address)
     for by in BY:
         with timed(f"shares by {by}"):
-            shown = shares(owner, month, by)
-        rest = {value: figures for value, figures in expected[by].items() if value not in shown}
-        other = shown.pop(OTHER, None)
-        assert shown.items() <= expected[by].items(), by
-        assert (other or ()) == tuple(map(sum, zip(*rest.values(), strict=True))), by
-        assert len(shown) in (len(expected[by]), MOST_VALUES + 1), by
+            figures_by_value = shares(owner, month, by)
+        rest = {value: figures for value, figures in expected[by].items() if value not in figures_by_value}
+        remaining = figures_by_value.pop(OTHER, None)
+        assert figures_by_value.items() <= expected[by].items(), by
+        assert (remaining or ()) == tuple(map(sum, zip(*rest.values(), strict=True))), by
+        assert len(figures_by_value) in (len(expected[by]), MOST_VALUES + 1), by
     check_export(gateway, organization.id, month)

@@ -79,22 +79,22 @@ def test_kills_at_any_moment_lose_no_response_that_ended_and_bill_none_twice(sta
             LLM_OPENAI_BASE_URL=provider.url,
             GATEWAY_BOOTSTRAP_CREDITS_USD="1000",
         )
-        seen: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for number in range(KILLS):
             labels = [f"round-{number}-{session}" for session in range(TALKS)]
             talks = [gevent.spawn(talk_until_killed, gateway, label) for label in labels]
             gevent.sleep(0.4 + random.random() / 2)
             gateway.kill()
             gevent.joinall(talks, timeout=30)
-            seen |= {label: one.value for label, one in zip(labels, talks, strict=True)}
+            counts |= {label: one.value for label, one in zip(labels, talks, strict=True)}
             gateway.start()
-        asked = sum(len(session.named("response.create")) for session in provider.sessions)
-    assert sum(seen.values()) > KILLS * TALKS
+        requested = sum(len(session.named("response.create")) for session in provider.sessions)
+    assert sum(counts.values()) > KILLS * TALKS
     assert until(lambda: reserved_nusd(gateway) == 0)
     rows = query(gateway, "SELECT label, finish, cost_nusd FROM usage WHERE operation = 'realtime'")
     ended = Counter(label for label, finish, _ in rows if finish == "stop")
     assert {cost for _, finish, cost in rows if finish == "stop"} == {USAGE_NUSD}
     # Every response that a caller saw has a row; at most one more has a row, because its end was on its way.
-    assert all(count <= ended[label] <= count + 1 for label, count in seen.items())
-    assert {finish for _, finish, _ in rows} <= {"stop", "interrupted"} and len(rows) <= asked + len(seen)
+    assert all(count <= ended[label] <= count + 1 for label, count in counts.items())
+    assert {finish for _, finish, _ in rows} <= {"stop", "interrupted"} and len(rows) <= requested + len(counts)
     gateway.manage("doctor")

@@ -44,14 +44,16 @@ def storm(nodes: list[GatewayProcess], keys: list[str], seconds: float) -> list[
     end = time.monotonic() + seconds
 
     def caller(number: int) -> list[tuple[int, str]]:
-        chance, told = random.Random(number), []
+        chance, payments = random.Random(number), []
         while time.monotonic() < end:
-            words = f"wait:{chance.choice((0, 0, 0.02, 0.2))}"
-            one = pay(nodes[number % len(nodes)], "", words, chance.choice(keys), max_tokens=chance.randint(1, 120))
-            told.append((one.status, one.code))
-        return told
+            prompt = f"wait:{chance.choice((0, 0, 0.02, 0.2))}"
+            payment = pay(
+                nodes[number % len(nodes)], "", prompt, chance.choice(keys), max_tokens=chance.randint(1, 120)
+            )
+            payments.append((payment.status, payment.code))
+        return payments
 
-    return [one for told in at_once(CALLERS, caller, seconds + 90) for one in told]
+    return [one for payments in at_once(CALLERS, caller, seconds + 90) for one in payments]
 
 
 @pytest.mark.parametrize("seconds", [2, pytest.param(120, marks=pytest.mark.soak)])
@@ -64,12 +66,12 @@ def test_no_budget_is_overdrawn_at_any_instant_of_a_storm(start: Start, mint: Fa
     keys = make_keys(nodes[0], limits)
     reader = Reader(nodes[0])
     try:
-        told = storm(nodes, keys, seconds)
+        payments = storm(nodes, keys, seconds)
     finally:
         reader.stop()
-    good = [one for one in told if one == (200, "")]
-    print(f"{len(told)} requests, {len(good)} accepted, {reader.looks} looks at the budgets")
-    assert set(told) <= {(200, ""), (402, "key_limit_reached"), (429, "budget_in_use")}
+    good = [one for one in payments if one == (200, "")]
+    print(f"{len(payments)} requests, {len(good)} accepted, {reader.looks} looks at the budgets")
+    assert set(payments) <= {(200, ""), (402, "key_limit_reached"), (429, "budget_in_use")}
     assert reader.violations == [] and reader.looks > 5 * seconds
     assert len(mint.calls) == len(good) == query(nodes[0], "SELECT count(*) FROM usage")[0][0]
     assert settled_nusd(nodes[0]) == sum(call.tokens for call in mint.calls) * 300_000 <= sum(limits)
@@ -107,12 +109,12 @@ def test_killed_and_paused_workers_overdraw_nothing(start: Start, mint: FakeUpst
     reader = Reader(nodes[0])
     disturbing = gevent.spawn(trouble, nodes, seconds)
     try:
-        told = storm(nodes, keys, seconds)
+        payments = storm(nodes, keys, seconds)
         disturbing.join()
     finally:
         reader.stop()
-    print(f"{Counter(told)}, {reader.looks} looks at the budgets")
-    assert {status for status, _ in told} <= {200, 402, 429, 503, 0}
+    print(f"{Counter(payments)}, {reader.looks} looks at the budgets")
+    assert {status for status, _ in payments} <= {200, 402, 429, 503, 0}
     assert reader.violations == [] and reader.looks > 5 * seconds
     assert until(lambda: reserved_nusd(nodes[0]) == 0)
     assert query(nodes[0], "SELECT count(*) FROM usage")[0][0] >= len(mint.calls)

@@ -30,15 +30,17 @@ def call_tool(
     try:
         connection.request("POST", "/mcp", json.dumps(body), headers)
         answer = connection.getresponse()
-        told = json.loads(answer.read())
+        answer_json = json.loads(answer.read())
     except (OSError, http.client.HTTPException):
         return PaymentResult(0)
     finally:
         connection.close()
-    return PaymentResult(answer.status, "error" if told.get("result", {}).get("isError") else "", told.get("result"))
+    return PaymentResult(
+        answer.status, "error" if answer_json.get("result", {}).get("isError") else "", answer_json.get("result")
+    )
 
 
-def load(gateway: GatewayProcess, keys: list[str], stopping: list[bool], told: dict[str, PaymentResult]) -> None:
+def load(gateway: GatewayProcess, keys: list[str], stopping: list[bool], results: dict[str, PaymentResult]) -> None:
     """Run callers that chat by the tool and over `/v1`, with either key, and continue after any error.
 
     Each result is stored under the mark of its call, which begins with its app and its key's number."""
@@ -49,23 +51,23 @@ def load(gateway: GatewayProcess, keys: list[str], stopping: list[bool], told: d
         while not stopping:
             app, key = chance.randrange(2), chance.randrange(2)
             mark = f"{APPS[app]}.{key}.{next(numbers)}"
-            words = f"mark:{mark} wait:{chance.choice((0, 0.01, 0.1))}"
+            prompt = f"mark:{mark} wait:{chance.choice((0, 0.01, 0.1))}"
             if chance.random() < 0.7:
-                talk = [{"role": "user", "content": words}]
+                talk = [{"role": "user", "content": prompt}]
                 arguments = {"model": "mint/coin", "messages": talk, "max_tokens": 100}
-                told[mark] = call_tool(gateway, "chat", keys[key], mark, APPS[app], **arguments)
+                results[mark] = call_tool(gateway, "chat", keys[key], mark, APPS[app], **arguments)
             else:
-                told[mark] = pay(gateway, mark, words, keys[key])
-            if not told[mark].status:
+                results[mark] = pay(gateway, mark, prompt, keys[key])
+            if not results[mark].status:
                 gevent.sleep(0.01)
 
     at_once(CALLERS, caller, 600)
 
 
 def report(gateway: GatewayProcess, tool: str, key: str, **arguments: Any) -> Json:
-    told = call_tool(gateway, tool, key, **arguments)
-    assert told.status == 200 and not told.code, told
-    shown: Json = told.body["structuredContent"]
+    result = call_tool(gateway, tool, key, **arguments)
+    assert result.status == 200 and not result.code, result
+    shown: Json = result.body["structuredContent"]
     return shown
 
 
@@ -74,11 +76,11 @@ def test_reports_equal_the_upstreams_own_log(start: Start, mint: FakeUpstream, r
     gateway = start(workers=WORKERS, GATEWAY_BOOTSTRAP_CREDITS_USD="100000")
     organization = json.loads(gateway.manage("organizations", "list", "--json"))[0]["id"]
     added = json.loads(gateway.manage("members", "add", organization, "dev@localhost", "--json"))
-    made = gateway.manage("keys", "create", "--description", "theirs", "--member", added["id"]).split()
-    theirs = next(word for word in made if word.startswith("llmgtwy_"))
+    output = gateway.manage("keys", "create", "--description", "theirs", "--member", added["id"]).split()
+    theirs = next(part for part in output if part.startswith("llmgtwy_"))
     stopping: list[bool] = []
-    told: dict[str, PaymentResult] = {}
-    running = gevent.spawn(load, gateway, [gateway.key, theirs], stopping, told)
+    results: dict[str, PaymentResult] = {}
+    running = gevent.spawn(load, gateway, [gateway.key, theirs], stopping, results)
     kill_by_chance(gateway, rounds, WORKERS)
     stopping.append(True)
     running.join()
@@ -91,14 +93,14 @@ def test_reports_equal_the_upstreams_own_log(start: Start, mint: FakeUpstream, r
     assert all(rows[mark][0] == "interrupted" for mark in set(rows) - set(called))
     assert any(rows[mark][0] == "interrupted" for mark in rows) and len(called) > rounds
 
-    def check(key: str, seen: dict[str, tuple[str, int]]) -> None:
+    def check(key: str, rows: dict[str, tuple[str, int]]) -> None:
         totals = report(gateway, "get-usage", key)["totals"]
-        assert totals["requestCount"] == len(seen)
-        assert round(totals["costUsd"] * 1e9) == sum(cost for _, cost in seen.values())
-        whole = [mark for mark, (finish, _) in seen.items() if finish == "stop"]
-        assert sum(seen[mark][1] for mark in whole) == len(whole) * 100 * TOKEN_NUSD
+        assert totals["requestCount"] == len(rows)
+        assert round(totals["costUsd"] * 1e9) == sum(cost for _, cost in rows.values())
+        whole = [mark for mark, (finish, _) in rows.items() if finish == "stop"]
+        assert sum(rows[mark][1] for mark in whole) == len(whole) * 100 * TOKEN_NUSD
         by_key = report(gateway, "get-usage-breakdown", key, group_by="api_key")["rows"]
-        assert sum(row["requestCount"] for row in by_key) == len(seen)
+        assert sum(row["requestCount"] for row in by_key) == len(rows)
 
     check(gateway.key, rows)
     own = {mark: row for mark, row in rows.items() if mark.split(".")[1] == "1"}

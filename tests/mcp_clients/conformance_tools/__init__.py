@@ -57,16 +57,16 @@ class ShownTool(OfferedTool):
         return {"name": self.name, "description": self.description, "inputSchema": NEWEST}
 
 
-def give(result: Json, *asked: Any) -> Json:
+def give(result: Json, *arguments: Any) -> Json:
     return result
 
 
-def made(kind: type[OfferedTool], name: str, result: Json) -> OfferedTool:
+def make_tool(kind: type[OfferedTool], name: str, result: Json) -> OfferedTool:
     return kind(name, name, f"What {name} is called for.", tool_schemas.AnyArguments, partial(give, result))
 
 
 TOOLS = [
-    *(made(OfferedTool, name, result) for name, result in ANSWERS.items()),
-    made(ShownTool, "json_schema_2020_12_tool", ANSWERS["test_simple_text"]),
+    *(make_tool(OfferedTool, name, result) for name, result in ANSWERS.items()),
+    make_tool(ShownTool, "json_schema_2020_12_tool", ANSWERS["test_simple_text"]),
 ]
 EXTENSION = Extension(surfaces=(routes.surface(PATH, "conformance", TOOLS),))
