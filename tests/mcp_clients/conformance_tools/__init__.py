@@ -1,7 +1,6 @@
 """Tools that the conformance suite requires, on the dispatcher of `/mcp` at a separate path; only for tests."""
 
 from base64 import b64encode
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -49,8 +48,7 @@ NEWEST = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ShownTool(OfferedTool):
+class ShownTool(OfferedTool, frozen=True):
     """A tool that shows its schema unchanged."""
 
     def show(self) -> Json:
