@@ -17,10 +17,10 @@ from gateway.neutral.usage import Usage
 
 
 @pytest.fixture
-def one(start_billing, account):
-    made = start_billing()
-    made.ledger.grant(account.organization, 10 * DOLLAR, "start")
-    return made
+def process(start_billing, account):
+    started = start_billing()
+    started.ledger.grant(account.organization, 10 * DOLLAR, "start")
+    return started
 
 
 def reasoning_target(**more):
@@ -79,26 +79,26 @@ def test_reported_counts_stand_and_missing_ones_are_estimated(account):
 
 
 @pytest.mark.parametrize("error", [Cancelled("gone"), StreamTruncated("cut")])
-def test_an_estimate_never_passes_the_reservation(one, account, error):
-    settlement = one.admit(account, cost_bound=CostBound(100_000, 2000 * MILLION, 100, True))
+def test_an_estimate_never_passes_the_reservation(process, account, error):
+    settlement = process.admit(account, cost_bound=CostBound(100_000, 2000 * MILLION, 100, True))
     settlement.begin(0, target())
     finish = "client_disconnect" if isinstance(error, Cancelled) else "error"
     attempt = attempt_at(target(), error=error, finish=finish, output_length=1_000_000, first_at=1.0)
     settlement.abandon(attempt)
     settlement.close()
-    one.rest()
-    (row,) = one.rows()
+    process.rest()
+    (row,) = process.rows()
     assert 290_000 <= row.cost_nusd <= 300_000 and not attempt.overrun
     assert row.cost_nusd == cost_of(attempt.usage, target().mapping, 0).total
 
 
-def test_a_killed_worker_bills_the_media_of_the_prompt(one, account):
+def test_a_killed_worker_bills_the_media_of_the_prompt(process, account):
     context = asked(account, media=1, likely_media_tokens=1_000)
     ask = CostBound(10_000_000, 2000 * MILLION, 100, True)
-    settlement = one.settlements.admit(admission_of(context, ask))
+    settlement = process.settlements.admit(admission_of(context, ask))
     settlement.begin(0, target())
-    one.context = context
-    one.die()
-    one.recovery.run()
-    (row,) = one.rows()
+    process.context = context
+    process.die()
+    process.recovery.run()
+    (row,) = process.rows()
     assert (row.finish, row.input, row.cost_nusd) == ("interrupted", 1_100, 1_100_000)

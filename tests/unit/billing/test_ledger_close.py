@@ -17,19 +17,19 @@ BEGAN_US = 1_750_000_000_000_000  # 2025-06-15T15:06:40Z, when the attempts of c
 
 
 @pytest.fixture
-def one(start_billing, account):
-    made = start_billing()
-    made.ledger.grant(account.organization, DOLLAR, "start")
-    return made
+def process(start_billing, account):
+    started = start_billing()
+    started.ledger.grant(account.organization, DOLLAR, "start")
+    return started
 
 
 @pytest.fixture
-def hours(one):
-    return LedgerClose(one.database, Documents(one.database), one.ledger)
+def hours(process):
+    return LedgerClose(process.database, Documents(process.database), process.ledger)
 
 
-def spend(one, account, used, at_us=BEGAN_US):
-    settlement = one.admit(account)
+def spend(process, account, used, at_us=BEGAN_US):
+    settlement = process.admit(account)
     attempt = attempt_at(target(), usage=used, finish="stop")
     attempt.at_us = at_us
     settlement.begin(0, target())
@@ -37,119 +37,121 @@ def spend(one, account, used, at_us=BEGAN_US):
     settlement.close()
 
 
-def entries(one, account):
-    booked = [(entry.kind, entry.amount_nusd) for entry in one.ledger.entries(account.organization)]
+def entries(process, account):
+    booked = [(entry.kind, entry.amount_nusd) for entry in process.ledger.entries(account.organization)]
     return sorted(entry for entry in booked if entry[0] != "grant")
 
 
-def test_an_hour_is_not_closed_while_its_answers_may_still_be_on_their_way(one, hours, account, used):
-    spend(one, account, used, one.database.now_us())
-    spend(one, account, used, one.database.now_us() - HOUR_US)
-    assert hours.close() == 0 and entries(one, account) == []
+def test_an_hour_is_not_closed_while_its_answers_may_still_be_on_their_way(process, hours, account, used):
+    spend(process, account, used, process.database.now_us())
+    spend(process, account, used, process.database.now_us() - HOUR_US)
+    assert hours.close() == 0 and entries(process, account) == []
 
 
-def test_spending_is_posted_once_when_the_hour_is_over(one, hours, account, used):
-    spend(one, account, used)
-    spend(one, account, used)
+def test_spending_is_posted_once_when_the_hour_is_over(process, hours, account, used):
+    spend(process, account, used)
+    spend(process, account, used)
     assert hours.close() == 40_000
     assert hours.close() == 0
-    assert entries(one, account) == [("usage", -40_000)]
-    assert one.ledger.entries(account.organization)[0].ref == f"{account.organization}:2025-06-15T15"
-    assert doctor(one.database) == []
+    assert entries(process, account) == [("usage", -40_000)]
+    assert process.ledger.entries(account.organization)[0].ref == f"{account.organization}:2025-06-15T15"
+    assert doctor(process.database) == []
 
 
-def test_a_row_that_comes_late_is_booked_as_a_correction(one, hours, account, used):
-    spend(one, account, used)
+def test_a_row_that_comes_late_is_booked_as_a_correction(process, hours, account, used):
+    spend(process, account, used)
     hours.close()
-    spend(one, account, used)  # as the recovery records an attempt of long ago
-    assert any("hour" in line for line in doctor(one.database))
+    spend(process, account, used)  # as the recovery records an attempt of long ago
+    assert any("hour" in line for line in doctor(process.database))
     assert hours.close() == 20_000
-    assert entries(one, account) == [("adjustment", -20_000), ("usage", -20_000)]
-    assert doctor(one.database) == []
+    assert entries(process, account) == [("adjustment", -20_000), ("usage", -20_000)]
+    assert doctor(process.database) == []
 
 
-def test_a_row_that_waited_for_hours_on_a_node_that_was_cut_off_is_booked(one, hours, account, used):
+def test_a_row_that_waited_for_hours_on_a_node_that_was_cut_off_is_booked(process, hours, account, used):
     """Other nodes sum up and close hours meanwhile; the node's journal marks its late commit."""
-    rollups, since_us = Rollups(one.database), one.clock.now_us() - 5 * HOUR_US
+    rollups, since_us = Rollups(process.database), process.clock.now_us() - 5 * HOUR_US
     rollups.catch_up()
     hours.close()
-    settlement = one.admit(account)
+    settlement = process.admit(account)
     attempt = attempt_at(target(), usage=used, finish="stop")
     settlement.begin(0, target())
-    one.clock.set(since_us)
+    process.clock.set(since_us)
     attempt.at_us = since_us
-    one.fail_once(after=False)
+    process.fail_once(after=False)
     settlement.settle(attempt)
-    one.clock.set(since_us + 5 * HOUR_US)
+    process.clock.set(since_us + 5 * HOUR_US)
     settlement.close()
-    assert hours.close() == 0 and any("ledger usage 0" in line for line in doctor(one.database))
-    found_us = one.clock.now_us()
+    assert hours.close() == 0 and any("ledger usage 0" in line for line in doctor(process.database))
+    found_us = process.clock.now_us()
     assert hours.close_late(found_us) == 0
     rollups.advance()
     assert hours.close_late(found_us) == 20_000 and hours.close_late(found_us) == hours.close() == 0
-    assert entries(one, account) == [("usage", -20_000)]
-    one.clock.advance(1)
+    assert entries(process, account) == [("usage", -20_000)]
+    process.clock.advance(1)
     rollups.catch_up()
-    assert doctor(one.database) == []
+    assert doctor(process.database) == []
 
 
-def test_spending_of_a_closed_hour_that_no_entry_books_is_reported(one, hours, account, used):
+def test_spending_of_a_closed_hour_that_no_entry_books_is_reported(process, hours, account, used):
     hours.close()
-    spend(one, account, used)
-    one.database.write(lambda: one.database.execute("UPDATE usage SET posted_at = at"))  # so that nothing notices it
-    assert hours.close() == 0 and entries(one, account) == []
+    spend(process, account, used)
+    process.database.write(
+        lambda: process.database.execute("UPDATE usage SET posted_at = at")
+    )  # so that nothing notices it
+    assert hours.close() == 0 and entries(process, account) == []
     hour = BEGAN_US // HOUR_US
     told = f"{account.organization.removeprefix('org_')} hour {hour}: ledger usage 0, usage rows 0.00002"
-    assert doctor(one.database) == [told]
+    assert doctor(process.database) == [told]
 
 
-def test_hours_are_closed_although_the_clock_was_ahead_at_the_last_round(one, hours, account, used, monkeypatch):
-    now_us = one.database.now_us
-    monkeypatch.setattr(one.database, "now_us", lambda: now_us() + 1000 * HOUR_US)
+def test_hours_are_closed_although_the_clock_was_ahead_at_the_last_round(process, hours, account, used, monkeypatch):
+    now_us = process.database.now_us
+    monkeypatch.setattr(process.database, "now_us", lambda: now_us() + 1000 * HOUR_US)
     hours.close()
     monkeypatch.undo()
-    spend(one, account, used)
-    assert hours.close() == 20_000 and doctor(one.database) == []
+    spend(process, account, used)
+    assert hours.close() == 20_000 and doctor(process.database) == []
 
 
 def test_a_row_is_booked_although_a_clock_that_was_ahead_was_set_right_before_it_was_recorded(
-    one, hours, account, used
+    process, hours, account, used
 ):
-    spend(one, account, used)
+    spend(process, account, used)
     back = "UPDATE usage SET posted_at = at - ?"
-    one.database.write(lambda: one.database.execute(back, (2 * HOUR_US,)))
-    assert hours.close() == 20_000 and doctor(one.database) == []
+    process.database.write(lambda: process.database.execute(back, (2 * HOUR_US,)))
+    assert hours.close() == 20_000 and doctor(process.database) == []
 
 
-def test_hours_that_were_not_closed_in_time_are_closed_in_one_round(one, hours, account, used):
+def test_hours_that_were_not_closed_in_time_are_closed_in_one_round(process, hours, account, used):
     for number in range(4):
-        spend(one, account, used, BEGAN_US + number * HOUR_US)
+        spend(process, account, used, BEGAN_US + number * HOUR_US)
     assert hours.close() == 80_000
-    assert len(entries(one, account)) == 4 and doctor(one.database) == []
+    assert len(entries(process, account)) == 4 and doctor(process.database) == []
 
 
-def test_a_round_that_is_cut_short_is_done_by_the_next(one, hours, account, used):
+def test_a_round_that_is_cut_short_is_done_by_the_next(process, hours, account, used):
     for number in range(2):
-        spend(one, account, used, BEGAN_US + number * HOUR_US)
+        spend(process, account, used, BEGAN_US + number * HOUR_US)
     asked = iter([True, False])
     with pytest.raises(Unavailable):
         hours.close(lambda: next(asked))
     assert hours.close() == 20_000
-    assert len(entries(one, account)) == 2
+    assert len(entries(process, account)) == 2
 
 
-def test_calls_with_own_keys_are_not_posted(one, hours, account, used):
-    settlement = one.admit(account, credits=False)
+def test_calls_with_own_keys_are_not_posted(process, hours, account, used):
+    settlement = process.admit(account, credits=False)
     settlement.begin(0, target("byok"))
     settlement.settle(attempt_at(target("byok"), usage=used, finish="stop"))
     settlement.close()
-    assert hours.close() == 0 and entries(one, account) == []
+    assert hours.close() == 0 and entries(process, account) == []
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["recorded at once", "recorded a year later"])
-def test_the_work_to_close_many_hours_grows_linearly_with_the_rows(one, hours, account, late):
+def test_the_work_to_close_many_hours_grows_linearly_with_the_rows(process, hours, account, late):
     """Re-rated rows are recorded later, for each hour of the past."""
-    if one.database.kind != "sqlite":
+    if process.database.kind != "sqlite":
         pytest.skip("counts the steps of SQLite's statements")
     given = {"organization": raw_id(account.organization), "mode": CREDITS, "cost_nusd": 1}
     if late:
@@ -157,26 +159,26 @@ def test_the_work_to_close_many_hours_grows_linearly_with_the_rows(one, hours, a
     steps = []
     for first, count in ((0, 200), (200, 800)):
         rows = [usage_row(BEGAN_US + (first + hour) * HOUR_US, **given) for hour in range(count) for _ in range(10)]
-        insert_rows(one.database, *rows)
-        one.database.write(lambda: one.database.execute("DELETE FROM document"))
+        insert_rows(process.database, *rows)
+        process.database.write(lambda: process.database.execute("DELETE FROM document"))
         with pytest.MonkeyPatch.context() as patch:
             noted = note_statements(patch)
             assert hours.close() == len(rows)
         reads = [(sql, params) for sql, params in noted if "FROM usage" in sql or "FROM removed_spend" in sql]
-        steps.append(count_steps(one.database, reads))
+        steps.append(count_steps(process.database, reads))
     assert steps[1] < 5 * steps[0] * 1.5
 
 
-def test_a_late_row_that_is_removed_during_the_round_is_posted_once(one, hours, account, used, monkeypatch):
+def test_a_late_row_that_is_removed_during_the_round_is_posted_once(process, hours, account, used, monkeypatch):
     """It counts as late, and then as removed."""
-    spend(one, account, used)  # recorded now, more than a day after its hour
+    spend(process, account, used)  # recorded now, more than a day after its hour
     owner = account.organization.removeprefix("org_")
     sum_day = LedgerClose._sum_day
 
     def remove_first(self, *given):
-        one.database.write(lambda: one.database.execute("DELETE FROM usage"))
+        process.database.write(lambda: process.database.execute("DELETE FROM usage"))
         sql = "INSERT INTO removed_spend (kind, owner, hour, nusd) VALUES ('credits', ?, ?, 20000)"
-        one.database.write(lambda: one.database.execute(sql, (owner, BEGAN_US // HOUR_US)))
+        process.database.write(lambda: process.database.execute(sql, (owner, BEGAN_US // HOUR_US)))
         monkeypatch.setattr(LedgerClose, "_sum_day", sum_day)
         return sum_day(self, *given)
 
@@ -184,4 +186,4 @@ def test_a_late_row_that_is_removed_during_the_round_is_posted_once(one, hours, 
     with pytest.raises(Unavailable, match="removed"):
         hours.close()
     assert hours.close() == 20_000
-    assert entries(one, account) == [("usage", -20_000)]
+    assert entries(process, account) == [("usage", -20_000)]

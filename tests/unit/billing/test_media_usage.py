@@ -33,12 +33,12 @@ def test_the_corpus_is_large_enough() -> None:
 
 
 def test_the_books_have_each_payload_as_it_was_computed_by_hand(start_billing, account, wires) -> None:
-    one = start_billing()
-    one.ledger.grant(account.organization, 100 * DOLLAR, "start")
+    process = start_billing()
+    process.ledger.grant(account.organization, 100 * DOLLAR, "start")
     wanted, mappings = {}, []
     for number, sample in enumerate(CORPUS):
         target, request = place_of(sample, number), request_of(sample)
-        settlement = one.admit(account, CostBound(DOLLAR, 0, 0, True), units=request.requirements.units)
+        settlement = process.admit(account, CostBound(DOLLAR, 0, 0, True), units=request.requirements.units)
         settlement.begin(0, target)
         attempt = attempt_at(target)
         read_answer(wires[sample["protocol"]], sample, request, attempt)
@@ -49,9 +49,9 @@ def test_the_books_have_each_payload_as_it_was_computed_by_hand(start_billing, a
         assert (charged, attempt.charge.total) == (sample["parts"], sample["total"]), sample["name"]
         wanted[target.mapping.key] = sample["total"]
         mappings.append(target.mapping)
-    one.rest()
-    report = rerate(one.database, Catalogue([Model("m", mappings=tuple(mappings))], [], {}, "v1"), AT, AT + 1)
+    process.rest()
+    report = rerate(process.database, Catalogue([Model("m", mappings=tuple(mappings))], [], {}, "v1"), AT, AT + 1)
     assert report.left == {}
     assert {place.mapping: line.recorded_nusd for place, line in report.lines.items()} == wanted
     assert {place.mapping: line.rated_nusd for place, line in report.lines.items()} == wanted
-    assert one.ledger.balance(account.organization).balance_nusd == 100 * DOLLAR - sum(wanted.values())
+    assert process.ledger.balance(account.organization).balance_nusd == 100 * DOLLAR - sum(wanted.values())

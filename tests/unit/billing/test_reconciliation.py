@@ -13,16 +13,16 @@ TEAM = "INSERT INTO team (id, organization_id, name, created_at, limited) VALUES
 
 
 @pytest.fixture
-def one(start_billing, account, used):
+def process(start_billing, account, used):
     """A billing process with one settled request of a caller in a team with limits."""
-    made = start_billing()
+    started = start_billing()
     account.teams = ((ids.new("team"), "Research"),)
-    made.ledger.grant(account.organization, DOLLAR, "start")
-    settlement = made.admit(account)
+    started.ledger.grant(account.organization, DOLLAR, "start")
+    settlement = started.admit(account)
     settlement.begin(0, target())
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     settlement.close()
-    return made
+    return started
 
 
 @pytest.mark.parametrize(
@@ -41,50 +41,50 @@ def one(start_billing, account, used):
         "DELETE FROM usage",
     ],
 )
-def test_one_nano_dollar_of_difference_is_reported(one, sql):
-    assert doctor(one.database) == []
-    one.database.write(lambda: one.database.execute(sql))
-    assert doctor(one.database)
+def test_one_nano_dollar_of_difference_is_reported(process, sql):
+    assert doctor(process.database) == []
+    process.database.write(lambda: process.database.execute(sql))
+    assert doctor(process.database)
 
 
-def test_a_difference_shows_both_sides(one, account):
+def test_a_difference_shows_both_sides(process, account):
     sql = "UPDATE budget SET limit_nusd = limit_nusd + 1, leased_nusd = -2 WHERE kind = 'credits'"
-    one.database.write(lambda: one.database.execute(sql))
+    process.database.write(lambda: process.database.execute(sql))
     digits = account.organization.removeprefix("org_")
-    found = examine(one.database)
+    found = examine(process.database)
     assert [(digits in str(line), line.nusd) for line in found if line.left == "ledger"] == [(True, 1)]
     assert "ledger 1, credit balance 1.000000001" in str(found[0])
     assert [line.left_nusd for line in found if line.left == "leased" and line.right == "lowest valid value"] == [-2]
 
 
-def test_an_interrupted_examination_ends_before_its_next_query(one):
+def test_an_interrupted_examination_ends_before_its_next_query(process):
     asked = iter([True, True, False])
     with pytest.raises(Unavailable):
-        examine(one.database, lambda: next(asked))
-    assert doctor(one.database) == []
+        examine(process.database, lambda: next(asked))
+    assert doctor(process.database) == []
 
 
-def test_closed_hours_agree_with_their_rows(one, account):
+def test_closed_hours_agree_with_their_rows(process, account):
     hour = "2025-06-15T15"  # of the attempts that conftest makes
-    one.ledger.close_hour(account.organization, hour, 20_000)
-    assert doctor(one.database) == []
-    one.ledger.close_hour(account.organization, hour, 20_001)
-    assert any("hour" in line for line in doctor(one.database))
+    process.ledger.close_hour(account.organization, hour, 20_000)
+    assert doctor(process.database) == []
+    process.ledger.close_hour(account.organization, hour, 20_001)
+    assert any("hour" in line for line in doctor(process.database))
 
 
-def test_a_row_that_is_gone_without_being_removed_is_reported(one, account):
-    one.ledger.close_hour(account.organization, "2025-06-15T15", 20_000)
-    assert doctor(one.database) == []
-    one.database.write(lambda: one.database.execute("DELETE FROM usage"))
-    assert any("hour" in line for line in doctor(one.database))
+def test_a_row_that_is_gone_without_being_removed_is_reported(process, account):
+    process.ledger.close_hour(account.organization, "2025-06-15T15", 20_000)
+    assert doctor(process.database) == []
+    process.database.write(lambda: process.database.execute("DELETE FROM usage"))
+    assert any("hour" in line for line in doctor(process.database))
 
 
 @pytest.mark.parametrize("marked", [False, True])
-def test_a_team_with_limits_that_are_not_enforced_is_reported(one, marked):
+def test_a_team_with_limits_that_are_not_enforced_is_reported(process, marked):
     organization, team = ids.new("org"), ids.new("team")
-    run = one.database.execute
-    one.database.write(lambda: (run(ORGANIZATION, (organization,)), run(TEAM, (team, organization, marked))))
-    assert doctor(one.database) == []
-    one.budgets.set_limits("team", team, Limits(total_nusd=DOLLAR))
+    run = process.database.execute
+    process.database.write(lambda: (run(ORGANIZATION, (organization,)), run(TEAM, (team, organization, marked))))
+    assert doctor(process.database) == []
+    process.budgets.set_limits("team", team, Limits(total_nusd=DOLLAR))
     told = [] if marked else [f"{team}: limit 1, limit enforced for members 0"]
-    assert doctor(one.database) == told
+    assert doctor(process.database) == told

@@ -11,10 +11,10 @@ from gateway.store.documents import Documents
 
 
 @pytest.fixture
-def one(start_billing, account):
-    made = start_billing()
-    made.ledger.grant(account.organization, DOLLAR, "start")
-    return made
+def process(start_billing, account):
+    started = start_billing()
+    started.ledger.grant(account.organization, DOLLAR, "start")
+    return started
 
 
 def drift_of(start_billing) -> ReconciliationGauge:
@@ -32,88 +32,88 @@ def told(drift: ReconciliationGauge) -> float | None:
     return drift.gauges().get("ledger_drift_usd", ("", None))[1]
 
 
-def test_every_worker_reports_the_measurement_of_one_worker(one, start_billing):
-    leader, other = drift_of(one), drift_of(start_billing())
+def test_every_worker_reports_the_measurement_of_one_worker(process, start_billing):
+    leader, other = drift_of(process), drift_of(start_billing())
     assert other.gauges() == {}
     leader.measure()
     assert told(other) == 0
-    lose(one, 7)
-    one.clock.advance(60)
+    lose(process, 7)
+    process.clock.advance(60)
     leader.measure()
-    one.clock.advance(1)
+    process.clock.advance(1)
     assert told(leader) == told(other) == 7e-9
     assert 0 < other.gauges()["ledger_drift_age_seconds"][1] < 10
 
 
-def test_measuring_pauses_in_proportion_to_its_cost(one):
-    drift = drift_of(one)
+def test_measuring_pauses_in_proportion_to_its_cost(process):
+    drift = drift_of(process)
     drift.measure()
-    lose(one, 7)
-    drift._backoff_until = one.clock.monotonic() + 1 / SHARE
+    lose(process, 7)
+    drift._backoff_until = process.clock.monotonic() + 1 / SHARE
     drift.measure()
     assert told(drift) == 0
-    one.clock.advance(1 / SHARE)
+    process.clock.advance(1 / SHARE)
     drift.measure()
     assert told(drift) == 7e-9
 
 
-def test_a_row_of_a_slow_clock_is_no_difference(one, account, used):
-    Rollups(one.database).catch_up()
-    settlement = one.admit(account)
+def test_a_row_of_a_slow_clock_is_no_difference(process, account, used):
+    Rollups(process.database).catch_up()
+    settlement = process.admit(account)
     attempt = attempt_at(target(), usage=used, finish="stop")
-    attempt.at_us = one.clock.now_us() - 2 * HOUR_US
+    attempt.at_us = process.clock.now_us() - 2 * HOUR_US
     settlement.begin(0, target())
     settlement.settle(attempt)
     settlement.close()
-    one.database.write(lambda: one.database.execute("UPDATE usage SET posted_at = at"))
-    drift = drift_of(one)
+    process.database.write(lambda: process.database.execute("UPDATE usage SET posted_at = at"))
+    drift = drift_of(process)
     drift.measure()
     assert told(drift) == 0
 
 
-def test_a_worker_that_leaves_measures_no_more(one):
-    drift = drift_of(one)
+def test_a_worker_that_leaves_measures_no_more(process):
+    drift = drift_of(process)
     with pytest.raises(Unavailable):
         drift.measure(lambda: False)
     assert drift.gauges() == {}
 
 
-def test_without_a_store_nothing_is_reported_at_once(one):
-    drift = drift_of(one)
+def test_without_a_store_nothing_is_reported_at_once(process):
+    drift = drift_of(process)
     drift.measure()
 
     def away(work):
         raise Unavailable()
 
-    one.database.read = away
+    process.database.read = away
     assert drift.gauges() == {}
 
 
-def test_a_difference_is_logged_once_with_what_to_do(one, caplog):
-    drift = drift_of(one)
-    lose(one, 7)
+def test_a_difference_is_logged_once_with_what_to_do(process, caplog):
+    drift = drift_of(process)
+    lose(process, 7)
     for _ in range(2):
         drift.measure()
-        one.clock.advance(86_400)
+        process.clock.advance(86_400)
     (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert line.getMessage() == "the books differ in 1 places by 0.000000007 USD" and "manage doctor" in line.remedy
 
 
-def test_how_far_statistics_are_behind_is_reported_by_every_worker(one, start_billing):
-    leader = drift_of(one)
+def test_how_far_statistics_are_behind_is_reported_by_every_worker(process, start_billing):
+    leader = drift_of(process)
     other = drift_of(start_billing())
-    rollups = Rollups(one.database)
+    rollups = Rollups(process.database)
     assert "rollups_lag_seconds" not in other.gauges()
     rollups.catch_up()
-    now_us = one.database.now_us
-    one.database.now_us = lambda: now_us() + 90_000_000
+    now_us = process.database.now_us
+    process.database.now_us = lambda: now_us() + 90_000_000
     try:
         assert 85 < leader.gauges()["rollups_lag_seconds"][1] < 120
         rollups.catch_up()
         assert leader.gauges()["rollups_lag_seconds"][1] < 30 and leader.gauges()["rollups_filling"][1] == 0
         # The lag is unknown until existing rows are summed.
-        one.database.write(lambda: one.database.execute("UPDATE rollup_state SET filled = ''"))
+        process.database.write(lambda: process.database.execute("UPDATE rollup_state SET filled = ''"))
         found = leader.gauges()
         assert found["rollups_filling"][1] == 1 and "rollups_lag_seconds" not in found
     finally:
-        del one.database.now_us
+        del process.database.now_us

@@ -30,17 +30,17 @@ def query(one, sql, *params):
 def dead(start_billing, account):
     """A process that was killed with one call open and one settled, both of a member of a team with limits; `request`
     is the open one."""
-    one = start_billing()
+    process = start_billing()
     account.teams = ((ids.new("team"), "Research"),)
-    one.ledger.grant(account.organization, DOLLAR, "start")
-    done = one.admit(account)
+    process.ledger.grant(account.organization, DOLLAR, "start")
+    done = process.admit(account)
     done.begin(0, target())
     done.settle(attempt_at(target(), finish="stop", output_length=4))
     done.close()
-    one.admit(account).begin(0, target())
-    one.request = one.context.request_id
-    one.die()
-    return one
+    process.admit(account).begin(0, target())
+    process.request = process.context.request_id
+    process.die()
+    return process
 
 
 def test_a_killed_worker_loses_no_usage_and_strands_no_budget(dead, start_billing):
@@ -59,11 +59,11 @@ def test_a_killed_call_is_counted_in_the_units_of_its_operation(start_billing, a
     where = target()
     where = dataclasses.replace(where, mapping=dataclasses.replace(where.mapping, prices=prices))
     asked = Usage(images=3, price_key="low/1x1")
-    one = start_billing()
-    one.ledger.grant(account.organization, DOLLAR, "start")
-    one.admit(account, CostBound(30_000_016, 0, 0, True), units=Units(asked, asked)).begin(0, where)
-    request = one.context.request_id
-    one.die()
+    process = start_billing()
+    process.ledger.grant(account.organization, DOLLAR, "start")
+    process.admit(account, CostBound(30_000_016, 0, 0, True), units=Units(asked, asked)).begin(0, where)
+    request = process.context.request_id
+    process.die()
     heir = start_billing()
     heir.recovery.run()
     (row,) = find(heir.database, request)
@@ -73,9 +73,9 @@ def test_a_killed_call_is_counted_in_the_units_of_its_operation(start_billing, a
 
 
 def test_a_killed_worker_bills_the_text_that_was_delivered(start_billing, account):
-    one = start_billing()
-    one.ledger.grant(account.organization, DOLLAR, "start")
-    settlement = one.admit(account, CostBound(100_000, 2000 * MILLION, 100_000, True))
+    process = start_billing()
+    process.ledger.grant(account.organization, DOLLAR, "start")
+    settlement = process.admit(account, CostBound(100_000, 2000 * MILLION, 100_000, True))
     settlement.begin(0, target())
     attempt = attempt_at(target())
     recorded = 0
@@ -84,8 +84,8 @@ def test_a_killed_worker_bills_the_text_that_was_delivered(start_billing, accoun
         if attempt.output_length > settlement.checked_length:
             settlement.grow(attempt)
             recorded = attempt.output_length
-    request = one.context.request_id
-    one.die()
+    request = process.context.request_id
+    process.die()
     heir = start_billing()
     heir.recovery.run()
     (row,) = find(heir.database, request)
@@ -209,40 +209,42 @@ def test_a_recently_seen_worker_is_not_swept_with_a_lost_node(start_billing, acc
 
 
 def test_a_cost_without_its_lease_counts_in_the_budget(start_billing, account):
-    one = start_billing()
-    one.ledger.grant(account.organization, DOLLAR, "start")
+    process = start_billing()
+    process.ledger.grant(account.organization, DOLLAR, "start")
     budget = f"{account.organization}:credits"
-    one.database.write(lambda: charge(one.database, [(7, budget, 30), (7, budget, 12)]))
-    assert one.ledger.balance(account.organization).spent_nusd == 42
+    process.database.write(lambda: charge(process.database, [(7, budget, 30), (7, budget, 12)]))
+    assert process.ledger.balance(account.organization).spent_nusd == 42
 
 
 def test_folding_a_lease_that_is_gone_changes_nothing(start_billing, account):
-    one = start_billing()
-    fold(one.database, [])
-    assert doctor(one.database) == []
+    process = start_billing()
+    fold(process.database, [])
+    assert doctor(process.database) == []
 
 
 def test_a_record_that_was_kept_while_the_database_was_away_comes_before_its_intent(
     start_billing, account, monkeypatch
 ):
-    one = start_billing()
-    one.ledger.grant(account.organization, DOLLAR, "start")
-    kept = OutageJournal(one.money, one.clock, one.intents.directory, one.intents.owner)
-    one.journal.fall_back(kept)
-    settlement = one.admit(account)
+    process = start_billing()
+    process.ledger.grant(account.organization, DOLLAR, "start")
+    kept = OutageJournal(process.money, process.clock, process.intents.directory, process.intents.owner)
+    process.journal.fall_back(kept)
+    settlement = process.admit(account)
     settlement.begin(0, target())
-    monkeypatch.setattr(one.intents, "end", lambda *given: None)  # killed between the record and the end of its intent
+    monkeypatch.setattr(
+        process.intents, "end", lambda *given: None
+    )  # killed between the record and the end of its intent
     for name in WRITES:
-        monkeypatch.setattr(one.money, name, away)
+        monkeypatch.setattr(process.money, name, away)
     settlement.settle(attempt_at(target(), finish="stop", usage=Usage(input=10, output=5)))
     kept._closed = True
     os.close(kept._handle)
     kept._handle = -1
-    one.intents.leave()
-    one.control.stop()
+    process.intents.leave()
+    process.control.stop()
     heir = start_billing()
     assert heir.recovery.run() == 0
-    (row,) = find(heir.database, one.context.request_id)
+    (row,) = find(heir.database, process.context.request_id)
     assert (row.finish, row.output) == ("stop", 5)
     assert query(heir, "SELECT count(*) FROM lease") == (0,)
     assert query(heir, "SELECT SUM(settled_nusd) FROM budget WHERE kind = 'credits'") == (row.cost_nusd,)

@@ -47,17 +47,17 @@ def wires():
 
 
 @pytest.fixture
-def one(start_billing, account):
-    made = start_billing()
-    made.ledger.grant(account.organization, 1_000_000 * DOLLAR, "start")
-    return made
+def process(start_billing, account):
+    started = start_billing()
+    started.ledger.grant(account.organization, 1_000_000 * DOLLAR, "start")
+    return started
 
 
-def settled(one, account, wires, sample):
+def settled(process, account, wires, sample):
     """The settled attempt of a sample with what was reserved for it; None for an answer that cannot be read."""
     target, request = place_of(sample, 1), request_of(sample)
     ask = Bounds((target.mapping,)).compute(request, 1000, AT)
-    settlement = one.admit(account, ask, units=request.requirements.units)
+    settlement = process.admit(account, ask, units=request.requirements.units)
     settlement.begin(0, target)
     attempt = attempt_at(target)
     try:
@@ -67,7 +67,7 @@ def settled(one, account, wires, sample):
         return None, 0
     finally:
         settlement.close()
-    settlement = one.admit(account, ask, units=request.requirements.units)
+    settlement = process.admit(account, ask, units=request.requirements.units)
     settlement.begin(0, target)
     settlement.settle(attempt)
     settlement.close()
@@ -78,11 +78,11 @@ def settled(one, account, wires, sample):
     max_examples=4 * settings().max_examples, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_no_report_makes_an_answer_free_or_dearer_than_reserved(one, account, wires, data):
+def test_no_report_makes_an_answer_free_or_dearer_than_reserved(process, account, wires, data):
     sample = copy.deepcopy(data.draw(st.sampled_from(CORPUS)))
-    whole, _ = settled(one, account, wires, sample)
+    whole, _ = settled(process, account, wires, sample)
     changes = change_counts(sample, data)
-    attempt, reserved_nusd = settled(one, account, wires, sample)
+    attempt, reserved_nusd = settled(process, account, wires, sample)
     if attempt is None:
         return  # it cannot be read, so nothing of it was delivered
     if set(changes) <= {"kept"}:
@@ -92,7 +92,7 @@ def test_no_report_makes_an_answer_free_or_dearer_than_reserved(one, account, wi
         reported_nusd = sample["total"] if "kept" in changes else 0
         assert attempt.charge.total <= reserved_nusd + reported_nusd
     if "kept" not in changes:
-        bare = without_usage(one, account, wires, sample)
+        bare = without_usage(process, account, wires, sample)
         for kind in KINDS:
             assert billed(attempt, kind) >= billed(bare, kind), (sample["name"], kind)
     for kind in KINDS:
@@ -119,12 +119,12 @@ def billed(attempt, kind):
     return sum(getattr(attempt.charge, name) for name in kind)
 
 
-def without_usage(one, account, wires, sample):
+def without_usage(process, account, wires, sample):
     """The settled attempt of a sample without the counts of its provider."""
     bare = copy.deepcopy(sample)
     for holder, name in counts_in(bare["answer"]):
         del holder[name]
-    return settled(one, account, wires, bare)[0]
+    return settled(process, account, wires, bare)[0]
 
 
 def images_in(value):
@@ -138,9 +138,9 @@ def images_in(value):
 
 
 @pytest.mark.parametrize("sample", CORPUS, ids=lambda sample: f"{sample['operation']} {sample['name']}")
-def test_an_answer_without_usage_costs_what_was_delivered_at_the_documented_rates(one, account, wires, sample):
+def test_an_answer_without_usage_costs_what_was_delivered_at_the_documented_rates(process, account, wires, sample):
     """The rates of docs/limits.md, counted here from the answer and the request alone."""
-    attempt = without_usage(one, account, wires, sample)
+    attempt = without_usage(process, account, wires, sample)
     usage, charge = attempt.usage, attempt.charge
     asked = sample.get("asked", {})
     answer = sample["answer"]

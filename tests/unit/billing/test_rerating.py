@@ -20,10 +20,10 @@ DATED = (
 
 
 @pytest.fixture
-def one(start_billing, account):
-    made = start_billing()
-    made.ledger.grant(account.organization, 10 * DOLLAR, "start")
-    return made
+def process(start_billing, account):
+    started = start_billing()
+    started.ledger.grant(account.organization, 10 * DOLLAR, "start")
+    return started
 
 
 def place(source: str = "platform", **changes):
@@ -31,13 +31,13 @@ def place(source: str = "platform", **changes):
     return dataclasses.replace(found, mapping=dataclasses.replace(found.mapping, **changes))
 
 
-def serve(one, account, where, units=None, **facts):
-    settlement = one.admit(account, units=units)
+def serve(process, account, where, units=None, **facts):
+    settlement = process.admit(account, units=units)
     settlement.begin(0, where)
     settle = settlement.failed if "error" in facts else settlement.settle
     settle(attempt_at(where, **({"usage": USED, "finish": "stop"} | facts)))
     settlement.close()
-    one.rest()
+    process.rest()
 
 
 def catalogue(*mappings):
@@ -48,54 +48,54 @@ def lines(report):
     return {place[1:]: (line.rows, line.recorded_nusd, line.rated_nusd) for place, line in report.lines.items()}
 
 
-def test_the_prices_of_its_time_give_what_was_billed(one, account):
+def test_the_prices_of_its_time_give_what_was_billed(process, account):
     where = place(prices=DATED, service_tiers={"flex": "0.5"})
-    serve(one, account, where)
-    serve(one, account, where, service_tier="flex")
+    serve(process, account, where)
+    serve(process, account, where, service_tier="flex")
     billed = 16 * 1000 + 5 * 2000
-    report = rerate(one.database, catalogue(where.mapping), AT, AT + 1)
+    report = rerate(process.database, catalogue(where.mapping), AT, AT + 1)
     assert lines(report) == {("mock/m-1", True): (2, billed * 3 // 2, billed * 3 // 2)}
     assert report.adjustments() == {} and report.left == {}
 
 
-def test_the_prices_of_now_show_the_difference(one, account):
+def test_the_prices_of_now_show_the_difference(process, account):
     where = place(prices=DATED)
-    serve(one, account, where)
-    serve(one, account, place("byok", prices=DATED))
-    report = rerate(one.database, catalogue(where.mapping), AT, AT + 1, now_us=AT + 40 * 86_400_000_000)
+    serve(process, account, where)
+    serve(process, account, place("byok", prices=DATED))
+    report = rerate(process.database, catalogue(where.mapping), AT, AT + 1, now_us=AT + 40 * 86_400_000_000)
     assert lines(report) == {("mock/m-1", True): (1, 26_000, 34_000), ("mock/m-1", False): (1, 26_000, 34_000)}
     assert report.adjustments() == {account.organization: 8000}
 
 
-def test_a_difference_is_posted_once_and_the_books_agree(one, account):
+def test_a_difference_is_posted_once_and_the_books_agree(process, account):
     where = place(prices=DATED)
-    serve(one, account, where)
-    report = rerate(one.database, catalogue(where.mapping), AT, AT + 1, now_us=AT + 40 * 86_400_000_000)
-    assert post(one.ledger, report, "june") == {account.organization: -8000}
-    assert post(one.ledger, report, "june") == {}
-    assert one.ledger.balance(account.organization).balance_nusd == 10 * DOLLAR - 34_000
-    assert doctor(one.database) == []
+    serve(process, account, where)
+    report = rerate(process.database, catalogue(where.mapping), AT, AT + 1, now_us=AT + 40 * 86_400_000_000)
+    assert post(process.ledger, report, "june") == {account.organization: -8000}
+    assert post(process.ledger, report, "june") == {}
+    assert process.ledger.balance(account.organization).balance_nusd == 10 * DOLLAR - 34_000
+    assert doctor(process.database) == []
 
 
-def test_a_period_has_a_beginning_and_an_end(one, account):
+def test_a_period_has_a_beginning_and_an_end(process, account):
     where = place()
-    serve(one, account, where)
+    serve(process, account, where)
     for span in ((AT - 10, AT), (AT + 1, AT + 10)):
-        assert rerate(one.database, catalogue(where.mapping), *span).lines == {}
+        assert rerate(process.database, catalogue(where.mapping), *span).lines == {}
 
 
-def test_rows_that_cannot_be_priced_again_are_reported_by_reason(one, account):
+def test_rows_that_cannot_be_priced_again_are_reported_by_reason(process, account):
     where = place()
-    serve(one, account, where)
-    serve(one, account, where, usage=None, finish="", error=UpstreamFailed("no"))
-    serve(one, account, where, usage=Usage(input=1, images=2))
-    assert rerate(one.database, catalogue(), AT, AT + 1).left["not in the catalogue"] == 2
+    serve(process, account, where)
+    serve(process, account, where, usage=None, finish="", error=UpstreamFailed("no"))
+    serve(process, account, where, usage=Usage(input=1, images=2))
+    assert rerate(process.database, catalogue(), AT, AT + 1).left["not in the catalogue"] == 2
     other = dataclasses.replace(where.mapping, price_version="p2")
-    left = rerate(one.database, catalogue(other), AT, AT + 1).left
+    left = rerate(process.database, catalogue(other), AT, AT + 1).left
     assert left == {"priced by another version": 2, "nothing was billed": 1}
     older = """UPDATE usage SET extra = '{"units":{"images":2}}' WHERE extra LIKE ?"""
-    one.database.write(lambda: one.database.execute(older, ("%images%",)))
-    report = rerate(one.database, catalogue(where.mapping), AT, AT + 1)
+    process.database.write(lambda: process.database.execute(older, ("%images%",)))
+    report = rerate(process.database, catalogue(where.mapping), AT, AT + 1)
     assert report.left == {"nothing was billed": 1, "size not recorded": 1}
 
 
@@ -122,24 +122,24 @@ IN_UNITS = TokenRates(
         (Usage(searches=2), 20_000_000),
     ],
 )
-def test_every_unit_is_priced_again_to_what_was_billed(one, account, usage, nusd):
+def test_every_unit_is_priced_again_to_what_was_billed(process, account, usage, nusd):
     where = place(prices=(Prices(IN_UNITS),))
-    serve(one, account, where, units=Units(NOTHING, NOTHING), usage=usage)
-    report = rerate(one.database, catalogue(where.mapping), AT, AT + 1)
+    serve(process, account, where, units=Units(NOTHING, NOTHING), usage=usage)
+    report = rerate(process.database, catalogue(where.mapping), AT, AT + 1)
     assert lines(report) == {("mock/m-1", True): (1, nusd, nusd)} and report.left == {}
 
 
-def test_images_billed_by_tokens_are_priced_again(one, account):
+def test_images_billed_by_tokens_are_priced_again(process, account):
     where = place(prices=(Prices(TokenRates(prompt=1000 * MILLION, output_image=9000 * MILLION)),))
-    serve(one, account, where, usage=Usage(input=2, output_image=4160, images=1, price_key="high/1024x1024"))
-    report = rerate(one.database, catalogue(where.mapping), AT, AT + 1)
+    serve(process, account, where, usage=Usage(input=2, output_image=4160, images=1, price_key="high/1024x1024"))
+    report = rerate(process.database, catalogue(where.mapping), AT, AT + 1)
     assert lines(report) == {("mock/m-1", True): (1, 37_442_000, 37_442_000)}
 
 
-def test_a_region_has_its_own_prices(one, account):
+def test_a_region_has_its_own_prices(process, account):
     where = place(region="eu")
-    serve(one, account, where)
+    serve(process, account, where)
     dear = dataclasses.replace(where.mapping, prices=DATED[1:])
-    report = rerate(one.database, catalogue(place().mapping, dear), AT, AT + 1)
+    report = rerate(process.database, catalogue(place().mapping, dear), AT, AT + 1)
     assert list(lines(report)) == [("mock/m-1:eu", True)]
     assert lines(report)["mock/m-1:eu", True][2] == 34_000

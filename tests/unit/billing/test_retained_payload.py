@@ -26,38 +26,42 @@ VAULT = Vault(["an-encryption-key-of-tests"])
 
 
 @pytest.fixture
-def one(start_billing, account):
-    made = start_billing()
-    made.ledger.grant(account.organization, DOLLAR, "start")
-    return made
+def process(start_billing, account):
+    started = start_billing()
+    started.ledger.grant(account.organization, DOLLAR, "start")
+    return started
 
 
 @pytest.fixture
-def retention(one, threads):
-    return Retention(one.database, one.journal, VAULT, threads, 5.0)
+def retention(process, threads):
+    return Retention(process.database, process.journal, VAULT, threads, 5.0)
 
 
-def payload_of(one, account, retention, **settings):
+def payload_of(process, account, retention, **settings):
     """The payload of a new request, and its admitted settlement with one attempt begun."""
-    one.context = account.context()
+    process.context = account.context()
     settings = {"retention": "retain", "retention_days": 3650} | settings
-    one.context.caller = dataclasses.replace(one.context.caller, **settings)
-    payload = retention.begin(one.context, "/v1/chat/completions", b"asked")
-    one.context.payload = payload
-    settlement = one.settlements.admit(admission_of(one.context, ASK))
+    process.context.caller = dataclasses.replace(process.context.caller, **settings)
+    payload = retention.begin(process.context, "/v1/chat/completions", b"asked")
+    process.context.payload = payload
+    settlement = process.settlements.admit(admission_of(process.context, ASK))
     settlement.begin(0, target())
     return payload, settlement
 
 
-def stored(one, retention):
+def stored(process, retention):
     """(answer, fee) of the request's log; None without one."""
-    info = retention.find(one.context.request_id)
+    info = retention.find(process.context.request_id)
     return None if info is None else (retention.read(info).answer, info.storage_nusd)
 
 
-def spent(one, account):
-    balance = one.ledger.balance(account.organization)
-    return one.budgets.status(account.key).usage_nusd, one.budgets.status(account.member).usage_nusd, balance.spent_nusd
+def spent(process, account):
+    balance = process.ledger.balance(account.organization)
+    return (
+        process.budgets.status(account.key).usage_nusd,
+        process.budgets.status(account.member).usage_nusd,
+        balance.spent_nusd,
+    )
 
 
 def test_the_fee_counts_every_token_once():
@@ -66,37 +70,37 @@ def test_the_fee_counts_every_token_once():
     assert fee_of(None) == 0
 
 
-def test_usage_fee_and_payload_are_one_entry_at_the_end_of_the_answer(one, account, used, retention):
-    payload, settlement = payload_of(one, account, retention)
+def test_usage_fee_and_payload_are_one_entry_at_the_end_of_the_answer(process, account, used, retention):
+    payload, settlement = payload_of(process, account, retention)
     attempt = settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     settlement.close()
-    one.journal.flush(60)
-    assert one.rows() == [] and attempt.charge.total == 20_000 and payload.fee_nusd == FEE
-    assert one.spending.reserved_nusd() > 0  # it is not settled yet
+    process.journal.flush(60)
+    assert process.rows() == [] and attempt.charge.total == 20_000 and payload.fee_nusd == FEE
+    assert process.spending.reserved_nusd() > 0  # it is not settled yet
     payload.add(b"answered")
     payload.finish(200)
-    assert stored(one, retention) == (b"answered", FEE) and one.rows()[0].storage_nusd == FEE
-    assert spent(one, account) == (20_000, 20_000, 20_000 + FEE)
-    one.rest()
-    assert doctor(one.database) == [] and one.spending.reserved_nusd() == 0
+    assert stored(process, retention) == (b"answered", FEE) and process.rows()[0].storage_nusd == FEE
+    assert spent(process, account) == (20_000, 20_000, 20_000 + FEE)
+    process.rest()
+    assert doctor(process.database) == [] and process.spending.reserved_nusd() == 0
 
 
 def test_a_crash_before_the_end_of_the_answer_leaves_neither_fee_nor_payload(
-    one, account, used, retention, start_billing
+    process, account, used, retention, start_billing
 ):
-    payload, settlement = payload_of(one, account, retention)
+    payload, settlement = payload_of(process, account, retention)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     payload.add(b"answered")
-    one.die()
+    process.die()
     heir = start_billing()
     assert heir.recovery.run() == 1
-    (row,) = one.rows()
-    assert (row.finish, row.storage_nusd) == ("interrupted", None) and stored(one, retention) is None
+    (row,) = process.rows()
+    assert (row.finish, row.storage_nusd) == ("interrupted", None) and stored(process, retention) is None
     assert doctor(heir.database) == []
 
 
-def test_a_caller_who_left_early_pays_for_the_delivered_part(one, account, retention):
-    payload, settlement = payload_of(one, account, retention)
+def test_a_caller_who_left_early_pays_for_the_delivered_part(process, account, retention):
+    payload, settlement = payload_of(process, account, retention)
     payload.add(b"half")
     gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect")
     settlement.keep(gone)  # the upstream's answer is read on
@@ -105,117 +109,119 @@ def test_a_caller_who_left_early_pays_for_the_delivered_part(one, account, reten
     gone.usage = Usage(input=10, output=5, basis="drained")
     settlement.abandon(gone)
     settlement.close()
-    one.rest()
-    assert stored(one, retention) == (b"half", FEE) and doctor(one.database) == []
+    process.rest()
+    assert stored(process, retention) == (b"half", FEE) and doctor(process.database) == []
 
 
-def test_a_failure_without_usage_is_stored_at_no_cost(one, account, retention):
-    payload, settlement = payload_of(one, account, retention)
+def test_a_failure_without_usage_is_stored_at_no_cost(process, account, retention):
+    payload, settlement = payload_of(process, account, retention)
     settlement.failed(attempt_at(target(), error=UpstreamFailed("no"), finish="error", status=500))
     settlement.close()
     payload.add(b"sorry")
     payload.finish(502)
-    one.rest()
-    assert stored(one, retention) == (b"sorry", 0) and spent(one, account) == (0, 0, 0)
-    assert one.spending.reserved_nusd() == 0
+    process.rest()
+    assert stored(process, retention) == (b"sorry", 0) and spent(process, account) == (0, 0, 0)
+    assert process.spending.reserved_nusd() == 0
 
 
-def test_an_unreported_end_is_stored_at_no_cost(one, account, retention):
-    payload, settlement = payload_of(one, account, retention)
+def test_an_unreported_end_is_stored_at_no_cost(process, account, retention):
+    payload, settlement = payload_of(process, account, retention)
     settlement.close()
     payload.finish(500)
-    one.rest()
-    assert one.rows()[0].finish == "interrupted" and stored(one, retention) == (b"", 0)
-    assert doctor(one.database) == []
+    process.rest()
+    assert process.rows()[0].finish == "interrupted" and stored(process, retention) == (b"", 0)
+    assert doctor(process.database) == []
 
 
-def test_the_end_reported_twice_counts_once(one, account, used, retention):
-    payload, settlement = payload_of(one, account, retention)
+def test_the_end_reported_twice_counts_once(process, account, used, retention):
+    payload, settlement = payload_of(process, account, retention)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     for _ in range(2):
         payload.finish(200)
         settlement.close()
-    one.rest()
-    assert spent(one, account)[2] == 20_000 + FEE and doctor(one.database) == []
+    process.rest()
+    assert spent(process, account)[2] == 20_000 + FEE and doctor(process.database) == []
 
 
-def test_pricing_again_leaves_the_fee_alone(one, account, used, retention):
-    payload, settlement = payload_of(one, account, retention)
+def test_pricing_again_leaves_the_fee_alone(process, account, used, retention):
+    payload, settlement = payload_of(process, account, retention)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     payload.finish(200)
     dear = dataclasses.replace(target().mapping, prices=(Prices(TokenRates(prompt=3000 * MILLION)),))
-    at = one.context.at_us
-    report = rerate(one.database, Catalogue([Model("m-1", mappings=(dear,))], [], {}, "v1"), at, at + 1, now_us=at)
+    at = process.context.at_us
+    report = rerate(process.database, Catalogue([Model("m-1", mappings=(dear,))], [], {}, "v1"), at, at + 1, now_us=at)
     assert report.adjustments() == {account.organization: 10 * 3000 - 20_000}
 
 
-def test_without_credits_for_the_fee_nothing_is_held(one, account, retention):
+def test_without_credits_for_the_fee_nothing_is_held(process, account, retention):
     with pytest.raises(OutOfCredits, match="retention to none"):
-        payload_of_own_key(one, account, retention)
-    assert one.spending.reserved_nusd() == 0
+        payload_of_own_key(process, account, retention)
+    assert process.spending.reserved_nusd() == 0
 
 
-def payload_of_own_key(one, account, retention):
-    one.ledger.post(account.organization, "adjustment", -DOLLAR, "all of it")
-    one.context = account.context()
-    one.context.caller = dataclasses.replace(one.context.caller, retention="retain")
-    payload = retention.begin(one.context, "/", b"asked")
-    one.context.payload = payload
-    one.settlements.admit(admission_of(one.context, ASK, credits=False))
+def payload_of_own_key(process, account, retention):
+    process.ledger.post(account.organization, "adjustment", -DOLLAR, "all of it")
+    process.context = account.context()
+    process.context.caller = dataclasses.replace(process.context.caller, retention="retain")
+    payload = retention.begin(process.context, "/", b"asked")
+    process.context.payload = payload
+    process.settlements.admit(admission_of(process.context, ASK, credits=False))
 
 
-def test_the_bound_of_the_fee_is_reserved_from_the_credits_alone(one, account, retention):
-    payload_of(one, account, retention)
-    assert one.ledger.balance(account.organization).reserved_nusd >= ASK.bound_nusd + (400 + 100) * 10
-    own = {held.hold.scope: held.reserved for held in one.spending._keeper.held.values() if held.hold.kind != "window"}
+def test_the_bound_of_the_fee_is_reserved_from_the_credits_alone(process, account, retention):
+    payload_of(process, account, retention)
+    assert process.ledger.balance(account.organization).reserved_nusd >= ASK.bound_nusd + (400 + 100) * 10
+    own = {
+        held.hold.scope: held.reserved for held in process.spending._keeper.held.values() if held.hold.kind != "window"
+    }
     assert own == {"key": 300_000, "member": 300_000, "organization": 300_000 + 5000}
 
 
-def test_a_caller_who_leaves_while_a_large_payload_is_packed_is_settled(one, account, used, retention):
-    payload, settlement = payload_of(one, account, retention)
+def test_a_caller_who_leaves_while_a_large_payload_is_packed_is_settled(process, account, used, retention):
+    payload, settlement = payload_of(process, account, retention)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     payload.add(random.Random(1).randbytes(MOST_BYTES))
     leaving = gevent.spawn(payload.finish, 200)
     gevent.sleep(0)
     leaving.kill()
     settlement.close()
-    assert until(lambda: stored(one, retention) is not None)
-    one.rest()
-    assert len(stored(one, retention)[0]) == MOST_BYTES and doctor(one.database) == []
+    assert until(lambda: stored(process, retention) is not None)
+    process.rest()
+    assert len(stored(process, retention)[0]) == MOST_BYTES and doctor(process.database) == []
 
 
-def test_a_payload_too_many_is_left_out_and_not_paid(one, account, used, threads):
-    retention = Retention(one.database, one.journal, VAULT, threads, 5.0, most_waiting=10)
-    payload, settlement = payload_of(one, account, retention)
+def test_a_payload_too_many_is_left_out_and_not_paid(process, account, used, threads):
+    retention = Retention(process.database, process.journal, VAULT, threads, 5.0, most_waiting=10)
+    payload, settlement = payload_of(process, account, retention)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     payload.finish(200)
-    assert one.rows()[0].storage_nusd is None and stored(one, retention) is None
-    assert spent(one, account) == (20_000, 20_000, 20_000) and payload.fee_nusd == 0
+    assert process.rows()[0].storage_nusd is None and stored(process, retention) is None
+    assert spent(process, account) == (20_000, 20_000, 20_000) and payload.fee_nusd == 0
 
 
-def test_an_answer_that_cannot_be_settled_in_time_is_reported(one, account, used, threads):
-    retention = Retention(one.database, one.journal, VAULT, threads, 0.01)
-    payload, settlement = payload_of(one, account, retention)
+def test_an_answer_that_cannot_be_settled_in_time_is_reported(process, account, used, threads):
+    retention = Retention(process.database, process.journal, VAULT, threads, 0.01)
+    payload, settlement = payload_of(process, account, retention)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
-    one.fail_once(after=False)
+    process.fail_once(after=False)
     with pytest.raises(Unavailable):
         payload.finish(200)
-    one.rest()
-    assert stored(one, retention) == (b"", FEE) and doctor(one.database) == []
+    process.rest()
+    assert stored(process, retention) == (b"", FEE) and doctor(process.database) == []
 
 
-def test_payloads_count_as_waiting_until_they_are_written(one, account, used, threads):
+def test_payloads_count_as_waiting_until_they_are_written(process, account, used, threads):
     size = len(pack(VAULT, b"asked")) + len(pack(VAULT, b""))
-    retention = Retention(one.database, one.journal, VAULT, threads, 5.0, most_waiting=2 * size)
+    retention = Retention(process.database, process.journal, VAULT, threads, 5.0, most_waiting=2 * size)
     ids, leaving = [], []
     for _ in range(3):
-        payload, settlement = payload_of(one, account, retention)
-        ids.append(one.context.request_id)
+        payload, settlement = payload_of(process, account, retention)
+        ids.append(process.context.request_id)
         settlement.settle(attempt_at(target(), usage=used, finish="stop"))
         leaving.append(gevent.spawn(payload.finish, 200))
     gevent.joinall(leaving, raise_error=True)
     assert [retention.find(ident) is not None for ident in ids] == [True, True, False]
-    payload, settlement = payload_of(one, account, retention)
+    payload, settlement = payload_of(process, account, retention)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     payload.finish(200)
-    assert stored(one, retention) == (b"", FEE)
+    assert stored(process, retention) == (b"", FEE)

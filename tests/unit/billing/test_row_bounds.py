@@ -196,10 +196,10 @@ def turns(draw: st.DrawFn) -> Case:
 
 
 @pytest.fixture
-def one(start_billing: Callable[..., Any], account: Any) -> Any:
-    made = start_billing()
-    made.ledger.grant(account.organization, 1_000_000 * DOLLAR, "start")
-    return made
+def process(start_billing: Callable[..., Any], account: Any) -> Any:
+    started = start_billing()
+    started.ledger.grant(account.organization, 1_000_000 * DOLLAR, "start")
+    return started
 
 
 def reported_by(case: Case, kind: str) -> Usage | None:
@@ -220,13 +220,13 @@ def reported_by(case: Case, kind: str) -> Usage | None:
     streamed=st.booleans(),
 )
 def test_a_row_is_within_its_bounds(
-    one: Any, account: Any, case: Case, report: str, end: str, share: float, streamed: bool
+    process: Any, account: Any, case: Case, report: str, end: str, share: float, streamed: bool
 ) -> None:
     where = place(case)
     bound = Bounds((where.mapping,)).compute(case.request, 1_000, AT_US)
     context = account.context()
     context.request = case.request
-    settlement = one.settlements.admit(admission_of(context, bound))
+    settlement = process.settlements.admit(admission_of(context, bound))
     settlement.begin(0, where)
     attempt = attempt_at(where, first_at=0.1 if streamed else 0.0)
     if end in ("finished", "drained"):

@@ -15,35 +15,35 @@ BOUND = CostBound(100_000, 2000 * MILLION, 100, True)
 
 
 @pytest.fixture
-def one(start_billing, account):
-    made = start_billing()
-    made.ledger.grant(account.organization, 10 * DOLLAR, "start")
-    return made
+def process(start_billing, account):
+    started = start_billing()
+    started.ledger.grant(account.organization, 10 * DOLLAR, "start")
+    return started
 
 
-def begin(one, account):
+def begin(process, account):
     context = account.context()
     context.session = "s-1"
     context.metadata = {"team": "search", "run": "r-1"}
     context.session_nusd = DOLLAR
     context.run_nusd = 2 * DOLLAR
     context.attribute()
-    settlement = one.settlements.admit(admission_of(context, BOUND))
+    settlement = process.settlements.admit(admission_of(context, BOUND))
     settlement.begin(0, target())
     return context, settlement
 
 
-def settled(one, account, used):
-    context, settlement = begin(one, account)
+def settled(process, account, used):
+    context, settlement = begin(process, account)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     settlement.close()
-    one.rest()
+    process.rest()
     return context
 
 
-def counted(one, budget):
+def counted(process, budget):
     sql = "SELECT settled_nusd FROM budget WHERE id = ?"
-    row = one.database.read(lambda: one.database.execute(sql, (f"{budget}:total",)).fetchone())
+    row = process.database.read(lambda: process.database.execute(sql, (f"{budget}:total",)).fetchone())
     return row and row[0]
 
 
@@ -51,17 +51,17 @@ def budgets_of(account):
     return [budget_of(scope, account.project, name) for scope, name in (("session", "s-1"), ("run", "r-1"))]
 
 
-def test_a_settled_request_counts_for_its_session_and_its_run(one, account, used):
-    context = settled(one, account, used)
-    assert [counted(one, budget) for budget in budgets_of(account)] == [20_000, 20_000]
-    (row,) = find(one.database, context.request_id)
+def test_a_settled_request_counts_for_its_session_and_its_run(process, account, used):
+    context = settled(process, account, used)
+    assert [counted(process, budget) for budget in budgets_of(account)] == [20_000, 20_000]
+    (row,) = find(process.database, context.request_id)
     assert (row.session, row.tags) == ("s-1", '{"team":"search","run":"r-1"}')
-    assert doctor(one.database) == []
+    assert doctor(process.database) == []
 
 
-def test_a_crash_leaves_the_session_in_the_row_and_its_cost_in_the_budget(start_billing, one, account):
-    context, _ = begin(one, account)
-    one.die()
+def test_a_crash_leaves_the_session_in_the_row_and_its_cost_in_the_budget(start_billing, process, account):
+    context, _ = begin(process, account)
+    process.die()
     heir = start_billing()
     assert heir.recovery.run() == 1
     (row,) = find(heir.database, context.request_id)
@@ -70,19 +70,19 @@ def test_a_crash_leaves_the_session_in_the_row_and_its_cost_in_the_budget(start_
     assert doctor(heir.database) == []
 
 
-def test_old_budgets_are_forgotten_unless_a_request_is_in_progress(one, account, used, monkeypatch):
-    settled(one, account, used)
-    assert forget_old(one.database) == 0
+def test_old_budgets_are_forgotten_unless_a_request_is_in_progress(process, account, used, monkeypatch):
+    settled(process, account, used)
+    assert forget_old(process.database) == 0
     sql = "UPDATE budget SET begun_at = begun_at - ? WHERE begun_at IS NOT NULL"
-    one.database.write(lambda: one.database.execute(sql, ((KEPT_DAYS + 1) * DAY_US,)))
-    _, running = begin(one, account)
-    assert forget_old(one.database) == 0
+    process.database.write(lambda: process.database.execute(sql, ((KEPT_DAYS + 1) * DAY_US,)))
+    _, running = begin(process, account)
+    assert forget_old(process.database) == 0
     running.close()
-    one.rest()
+    process.rest()
     monkeypatch.setattr(session_budgets, "AT_ONCE", 1)
-    assert forget_old(one.database) == 2
-    assert [counted(one, budget) for budget in budgets_of(account)] == [None, None]
-    assert doctor(one.database) == []
-    settled(one, account, used)
-    assert [counted(one, budget) for budget in budgets_of(account)] == [20_000, 20_000]
-    assert doctor(one.database) == []
+    assert forget_old(process.database) == 2
+    assert [counted(process, budget) for budget in budgets_of(account)] == [None, None]
+    assert doctor(process.database) == []
+    settled(process, account, used)
+    assert [counted(process, budget) for budget in budgets_of(account)] == [20_000, 20_000]
+    assert doctor(process.database) == []

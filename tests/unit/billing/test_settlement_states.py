@@ -37,14 +37,14 @@ def test_the_table_has_no_other_states_or_actions():
 
 
 @pytest.fixture
-def one(start_billing, account):
-    made = start_billing()
-    made.ledger.grant(account.organization, 10 * DOLLAR, "start")
-    return made
+def process(start_billing, account):
+    started = start_billing()
+    started.ledger.grant(account.organization, 10 * DOLLAR, "start")
+    return started
 
 
-def begun(one, account):
-    settlement = one.admit(account)
+def begun(process, account):
+    settlement = process.admit(account)
     settlement.begin(0, target())
     return settlement
 
@@ -77,32 +77,32 @@ def do(settlement, action, used):
         (("keep", "close", "close"), CLOSED),
     ],
 )
-def test_a_settlement_goes_by_the_table_and_holds_nothing_once_closed(one, account, used, actions, state):
-    settlement = begun(one, account)
+def test_a_settlement_goes_by_the_table_and_holds_nothing_once_closed(process, account, used, actions, state):
+    settlement = begun(process, account)
     for action in actions:
         do(settlement, action, used)
     assert settlement.state == state
     if state == CLOSED:
-        assert one.spending.reserved_nusd() == 0
+        assert process.spending.reserved_nusd() == 0
 
 
 @pytest.mark.parametrize("action", ["settle", "abandon", "keep", "close"])
-def test_no_call_begins_after_the_answer_or_after_the_caller_left(one, account, used, action):
-    settlement = begun(one, account)
+def test_no_call_begins_after_the_answer_or_after_the_caller_left(process, account, used, action):
+    settlement = begun(process, account)
     do(settlement, action, used)
     with pytest.raises(Internal, match="does not support begin"):
         settlement.begin(1, target())
     settlement.close()
     settlement.close()
-    assert one.spending.reserved_nusd() == 0
+    assert process.spending.reserved_nusd() == 0
 
 
-def test_pricing_fills_charge_and_usage_and_records_nothing(one, account):
-    settlement = begun(one, account)
+def test_pricing_fills_charge_and_usage_and_records_nothing(process, account):
+    settlement = begun(process, account)
     attempt = attempt_at(target(), finish="stop", output_length=41)
     call = settlement.price(attempt)
     assert call is not None and attempt.charge.total > 0 and attempt.usage.basis == "estimated"
-    assert settlement.state == ADMITTED and one.rows() == []
+    assert settlement.state == ADMITTED and process.rows() == []
     settlement.settle(attempt)
-    assert settlement.price(attempt) is None and len(one.rows()) == 1
+    assert settlement.price(attempt) is None and len(process.rows()) == 1
     settlement.close()

@@ -18,79 +18,79 @@ CATALOGUE = Catalogue([Model("m-1", mappings=(target().mapping,))], [target().pr
 
 
 @pytest.fixture
-def one(start_billing, account):
-    made = start_billing()
-    made.ledger.grant(account.organization, 10 * DOLLAR, "start")
-    return made
+def process(start_billing, account):
+    started = start_billing()
+    started.ledger.grant(account.organization, 10 * DOLLAR, "start")
+    return started
 
 
-def set_discount(one, ppm, organization=EVERY, **more):
+def set_discount(process, ppm, organization=EVERY, **more):
     """As the operator does, without the organization's row, which these tests have none of."""
-    return one.discounts.put(DiscountInfo(organization, "mock", "m-1", ppm, **more), CATALOGUE, actor="operator")
+    return process.discounts.put(DiscountInfo(organization, "mock", "m-1", ppm, **more), CATALOGUE, actor="operator")
 
 
-def serve(one, account, where=None, **facts):
+def serve(process, account, where=None, **facts):
     where = where or target()
-    settlement = one.admit(account)
+    settlement = process.admit(account)
     settlement.begin(0, where)
     attempt = attempt_at(where, **({"usage": Usage(input=10, output=5), "finish": "stop"} | facts))
     settlement.settle(attempt)
     settlement.close()
-    one.rest()
+    process.rest()
     return attempt
 
 
-def spent(one, account):
-    status = one.budgets.status
+def spent(process, account):
+    status = process.budgets.status
     return (
         status(account.key).usage_nusd,
         status(account.member).usage_nusd,
-        one.ledger.balance(account.organization).spent_nusd,
+        process.ledger.balance(account.organization).spent_nusd,
     )
 
 
-def test_a_discount_is_in_the_row_and_in_every_counter(one, account):
-    set_discount(one, 250_000)
-    attempt = serve(one, account)
+def test_a_discount_is_in_the_row_and_in_every_counter(process, account):
+    set_discount(process, 250_000)
+    attempt = serve(process, account)
     # 10 × 1,000 + 5 × 2,000 at list, a quarter off each.
     assert (attempt.charge.input, attempt.charge.output, attempt.charge.total) == (7500, 7500, 15_000)
-    (row,) = one.rows()
+    (row,) = process.rows()
     assert (row.cost_nusd, row.discount_nusd, row.discount_ppm) == (15_000, 5000, 250_000)
-    assert spent(one, account) == (15_000,) * 3
-    assert doctor(one.database) == []
+    assert spent(process, account) == (15_000,) * 3
+    assert doctor(process.database) == []
 
 
-def test_own_provider_keys_are_never_discounted(one, account):
-    set_discount(one, 250_000)
-    assert serve(one, account, target("byok")).charge.total == 20_000
-    assert (one.rows()[0].discount_ppm, one.rows()[0].discount_nusd) == (None, None)
+def test_own_provider_keys_are_never_discounted(process, account):
+    set_discount(process, 250_000)
+    assert serve(process, account, target("byok")).charge.total == 20_000
+    assert (process.rows()[0].discount_ppm, process.rows()[0].discount_nusd) == (None, None)
 
 
-def test_a_discount_counts_by_when_the_request_came_in(one, account):
-    set_discount(one, 250_000, ends_us=AT)
-    assert serve(one, account).charge.total == 20_000
-    set_discount(one, 250_000, starts_us=AT)
-    assert serve(one, account).charge.total == 15_000
+def test_a_discount_counts_by_when_the_request_came_in(process, account):
+    set_discount(process, 250_000, ends_us=AT)
+    assert serve(process, account).charge.total == 20_000
+    set_discount(process, 250_000, starts_us=AT)
+    assert serve(process, account).charge.total == 15_000
 
 
-def test_a_call_keeps_the_discount_that_it_began_with(one, account):
-    made = set_discount(one, 500_000)
-    settlement = one.admit(account)
+def test_a_call_keeps_the_discount_that_it_began_with(process, account):
+    made = set_discount(process, 500_000)
+    settlement = process.admit(account)
     settlement.begin(0, target())
-    one.discounts.remove(made.id, actor="operator")
+    process.discounts.remove(made.id, actor="operator")
     assert settlement.settle(attempt_at(target(), usage=Usage(input=10), finish="stop")).charge.total == 5000
     settlement.close()
-    assert doctor(one.database) == []
+    assert doctor(process.database) == []
 
 
-def test_a_failure_that_is_billed_is_discounted_too(one, account):
-    set_discount(one, 500_000)
-    settlement = one.admit(account)
+def test_a_failure_that_is_billed_is_discounted_too(process, account):
+    set_discount(process, 500_000)
+    settlement = process.admit(account)
     settlement.begin(0, target())
     settlement.failed(attempt_at(target(), usage=Usage(input=10), error=UpstreamFailed("no"), finish="error"))
     settlement.close()
-    one.rest()
-    assert one.rows()[0].cost_nusd == 5000 and doctor(one.database) == []
+    process.rest()
+    assert process.rows()[0].cost_nusd == 5000 and doctor(process.database) == []
 
 
 def test_usage_of_a_dead_worker_is_billed_with_its_discount(start_billing, account):
@@ -108,20 +108,20 @@ def test_usage_of_a_dead_worker_is_billed_with_its_discount(start_billing, accou
     assert doctor(alive.database) == []
 
 
-def test_priced_again_a_row_counts_the_discount_that_it_was_billed_with(one, account):
-    made = set_discount(one, 333_333)
-    serve(one, account)
-    one.discounts.remove(made.id, actor="operator")
-    report = rerate(one.database, CATALOGUE, AT, AT + 1)
+def test_priced_again_a_row_counts_the_discount_that_it_was_billed_with(process, account):
+    made = set_discount(process, 333_333)
+    serve(process, account)
+    process.discounts.remove(made.id, actor="operator")
+    report = rerate(process.database, CATALOGUE, AT, AT + 1)
     assert [(line.rows, line.difference_nusd) for line in report.lines.values()] == [(1, 0)]
 
 
-def test_with_prices_of_now_the_discounts_of_now_count(one, account):
-    set_discount(one, 250_000)
-    serve(one, account)
-    serve(one, account, target("byok"))
-    set_discount(one, 500_000)
-    report = rerate(one.database, CATALOGUE, AT, AT + 1, now_us=AT, discounts=one.discounts)
+def test_with_prices_of_now_the_discounts_of_now_count(process, account):
+    set_discount(process, 250_000)
+    serve(process, account)
+    serve(process, account, target("byok"))
+    set_discount(process, 500_000)
+    report = rerate(process.database, CATALOGUE, AT, AT + 1, now_us=AT, discounts=process.discounts)
     found = {place.billed: (line.recorded_nusd, line.rated_nusd) for place, line in report.lines.items()}
     assert found == {True: (15_000, 10_000), False: (20_000, 20_000)}
     assert report.adjustments() == {account.organization: -5000}
@@ -135,12 +135,12 @@ COUNTS, SOME = st.integers(0, 30), st.integers(1, 30)
     ppm=st.integers(1, 999_999),
     used=st.builds(Usage, input=SOME, output=COUNTS, cache_read=COUNTS, cache_write=COUNTS, searches=COUNTS),
 )
-def test_any_discounted_row_adds_up_and_is_priced_alike_again(one, account, ppm, used):
-    set_discount(one, ppm)
-    serve(one, account, usage=used)
-    (row,) = one.rows()
+def test_any_discounted_row_adds_up_and_is_priced_alike_again(process, account, ppm, used):
+    set_discount(process, ppm)
+    serve(process, account, usage=used)
+    (row,) = process.rows()
     rare = sum(row.details.get("nusd", {}).values())
     assert row.cost_nusd == row.input_nusd + row.output_nusd + row.cached_nusd + row.cache_write_nusd + rare
     tokens = used.input + used.cache_read + used.cache_write
     assert row.cost_nusd + row.discount_nusd == tokens * 1000 + used.output * 2000
-    assert rerate(one.database, CATALOGUE, AT, AT + 1).adjustments() == {} and doctor(one.database) == []
+    assert rerate(process.database, CATALOGUE, AT, AT + 1).adjustments() == {} and doctor(process.database) == []

@@ -34,38 +34,38 @@ def spend(one, account, usage: Usage, place: Target):
 
 @pytest.mark.parametrize("tokens", [2**31, 2**40, 2**63, 2**64])
 def test_a_row_with_more_tokens_than_there_can_be_is_capped_and_marked(start_billing, account, tokens) -> None:
-    one = start_billing()
+    process = start_billing()
     usage = Usage(tokens, tokens, tokens, tokens, output=tokens, reasoning=tokens, output_audio=tokens, pages=tokens)
-    attempt = spend(one, account, usage, own_target())
-    (row,) = one.rows()
+    attempt = spend(process, account, usage, own_target())
+    (row,) = process.rows()
     assert row.flags & CAPPED and row.cost_nusd == MOST_CALL_NUSD == attempt.charge.total
     assert max(row.input, row.cache_read, row.output) == MOST_UNITS and row.cache_write == 2 * MOST_UNITS
     parts = row.input_nusd + row.output_nusd + row.cached_nusd + row.cache_write_nusd
     assert parts + sum(row.details.get("nusd", {}).values()) == row.cost_nusd
-    one.rest()
-    assert doctor(one.database) == []
-    assert one.budgets.status(account.key).usage_nusd == MOST_CALL_NUSD
+    process.rest()
+    assert doctor(process.database) == []
+    assert process.budgets.status(account.key).usage_nusd == MOST_CALL_NUSD
 
 
 def test_a_usual_row_is_not_marked(start_billing, account, used) -> None:
-    one = start_billing()
-    spend(one, account, used, target("byok"))
-    assert not one.rows()[0].flags & CAPPED
+    process = start_billing()
+    spend(process, account, used, target("byok"))
+    assert not process.rows()[0].flags & CAPPED
 
 
 def test_activity_adds_up_what_no_column_could_hold(start_billing, account) -> None:
-    one = start_billing()
+    process = start_billing()
     for _ in range(3):
-        spend(one, account, Usage(MOST_UNITS, MOST_UNITS, MOST_UNITS, output=MOST_UNITS), own_target())
+        spend(process, account, Usage(MOST_UNITS, MOST_UNITS, MOST_UNITS, output=MOST_UNITS), own_target())
     # As a release before the bounds wrote them.
-    one.database.write(lambda: one.database.execute("UPDATE usage SET cost_nusd = ?", (2**63 - 1,)))
+    process.database.write(lambda: process.database.execute("UPDATE usage SET cost_nusd = ?", (2**63 - 1,)))
     hour = 1_750_000_000_000_000 // HOUR_US * HOUR_US
-    Rollups(one.database).catch_up()
+    Rollups(process.database).catch_up()
     span = Span(hour // HOUR_US, hour // HOUR_US + 1, "all")
-    rows = at_once(one.database, lambda: measure(one.database, Owners((account.project,)), span, "model"))
+    rows = at_once(process.database, lambda: measure(process.database, Owners((account.project,)), span, "model"))
     assert len(rows) == 1 and rows[0].figures.input_tokens == 9 * MOST_UNITS
     assert rows[0].figures.cost_nusd == pytest.approx(3 * 2**63)
-    assert doctor(one.database)  # it reports the difference and does not crash
+    assert doctor(process.database)  # it reports the difference and does not crash
 
 
 def test_a_budget_at_its_end_does_not_keep_others_from_being_counted(start_billing, account) -> None:
@@ -86,35 +86,35 @@ def test_a_budget_at_its_end_does_not_keep_others_from_being_counted(start_billi
 
 
 def test_an_unlimited_key_ends_where_counters_would(start_billing, account) -> None:
-    one = start_billing()
-    spend(one, account, Usage(10), own_target())
-    one.rest()
+    process = start_billing()
+    spend(process, account, Usage(10), own_target())
+    process.rest()
     change = "UPDATE budget SET settled_nusd = ? WHERE id = ?"
     row = (MOST_SETTLED_NUSD, budget_id(account.key, TOTAL))
-    one.database.write(lambda: one.database.execute(change, row))
+    process.database.write(lambda: process.database.execute(change, row))
     with pytest.raises(SpendingLimitReached):
-        one.admit(account, credits=False)
+        process.admit(account, credits=False)
 
 
 def test_a_busy_unlimited_key_comes_back_to_the_store(start_billing, account) -> None:
     """The slice of this key has no upper bound, so the store is read again once the key has spent much."""
-    one = start_billing()
+    process = start_billing()
     change = "UPDATE budget SET settled_nusd = ? WHERE id = ?"
     for _ in range(120):
-        spend(one, account, Usage(MOST_UNITS), own_target())
+        spend(process, account, Usage(MOST_UNITS), own_target())
     row = (MOST_SETTLED_NUSD, budget_id(account.key, TOTAL))
-    one.database.write(lambda: one.database.execute(change, row))
-    one.settlements.tend()
+    process.database.write(lambda: process.database.execute(change, row))
+    process.settlements.tend()
     with pytest.raises(SpendingLimitReached):
-        one.admit(account, credits=False)
+        process.admit(account, credits=False)
 
 
 def test_a_text_that_a_store_refuses_costs_no_row(start_billing, account) -> None:
-    one = start_billing()
-    settlement = one.admit(account, credits=False)
+    process = start_billing()
+    settlement = process.admit(account, credits=False)
     settlement.begin(0, own_target())
     error = UpstreamFailed("no", code="bro\0ken", upstream_status=500)
     settlement.failed(attempt_at(own_target(), error=error, finish="error", status=500))
     settlement.close()
-    one.rest()
-    assert one.rows()[0].error == "broken"
+    process.rest()
+    assert process.rows()[0].error == "broken"

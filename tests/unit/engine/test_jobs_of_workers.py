@@ -72,9 +72,9 @@ def test_a_worker_that_dies_while_it_ends_a_job_leaves_it_to_the_next(start_bill
 
 @pytest.mark.parametrize("sql", ["DELETE FROM hold", "DELETE FROM lease WHERE hold IS NOT NULL"])
 def test_doctor_finds_a_hold_without_leases_and_leases_without_a_hold(start_billing, account, job, sql):
-    one = start_billing()
-    one.ledger.grant(account.organization, DOLLAR, "start")
-    job.submit(one)
-    assert doctor(one.database) == []
-    one.database.write(lambda: one.database.execute(sql))
-    assert any("held for a job" in line for line in doctor(one.database))
+    process = start_billing()
+    process.ledger.grant(account.organization, DOLLAR, "start")
+    job.submit(process)
+    assert doctor(process.database) == []
+    process.database.write(lambda: process.database.execute(sql))
+    assert any("held for a job" in line for line in doctor(process.database))

@@ -19,10 +19,10 @@ USED = Usage(input=10, output=5)  # 20,000 n$
 
 
 @pytest.fixture
-def one(start_billing, account):
-    made = start_billing()
-    made.ledger.grant(account.organization, 10 * DOLLAR, "start")
-    return made
+def process(start_billing, account):
+    started = start_billing()
+    started.ledger.grant(account.organization, 10 * DOLLAR, "start")
+    return started
 
 
 def bind(start_billing, nusd):
@@ -48,44 +48,44 @@ def spent(start_billing):
     return start_billing.budgets.status(KEY).usage_nusd
 
 
-def test_the_cost_of_a_call_counts_against_the_bound_of_its_key(one, account):
-    bind(one, DOLLAR)
-    settlement = begun(one, account)
-    assert one.spending.reserved_nusd() == 4 * 300_000  # key, member, credits and the bound
+def test_the_cost_of_a_call_counts_against_the_bound_of_its_key(process, account):
+    bind(process, DOLLAR)
+    settlement = begun(process, account)
+    assert process.spending.reserved_nusd() == 4 * 300_000  # key, member, credits and the bound
     settlement.settle(attempt_at(own(), usage=USED, finish="stop"))
     settlement.close()
-    one.rest()
-    assert spent(one) == 20_000 and one.spending.reserved_nusd() == 0
-    assert one.rows()[0].details == {"provider_key": KEY, "bounded": True}
-    assert one.ledger.balance(account.organization).spent_nusd == 0 and doctor(one.database) == []
+    process.rest()
+    assert spent(process) == 20_000 and process.spending.reserved_nusd() == 0
+    assert process.rows()[0].details == {"provider_key": KEY, "bounded": True}
+    assert process.ledger.balance(account.organization).spent_nusd == 0 and doctor(process.database) == []
 
 
-def test_a_bound_without_room_refuses_before_anything_began(one, account):
-    bind(one, 300_000 - 1)
-    settlement = one.admit(account)
+def test_a_bound_without_room_refuses_before_anything_began(process, account):
+    bind(process, 300_000 - 1)
+    settlement = process.admit(account)
     with pytest.raises(SpendingLimitReached, match="own provider key has a spending limit of 0.000299999") as caught:
         settlement.begin(0, own())
     assert (caught.value.code, caught.value.status) == ("provider_key_limit_reached", 402)
-    assert one.intents.open_count() == 0
+    assert process.intents.open_count() == 0
     settlement.begin(0, target())
     settlement.settle(attempt_at(target(), usage=USED, finish="stop"))
     settlement.close()
-    assert spent(one) == 0 and doctor(one.database) == []
+    assert spent(process) == 0 and doctor(process.database) == []
 
 
-def test_calls_at_once_never_pass_the_bound_together(one, account):
-    bind(one, 700_000)
-    first, second = begun(one, account), begun(one, account)
+def test_calls_at_once_never_pass_the_bound_together(process, account):
+    bind(process, 700_000)
+    first, second = begun(process, account), begun(process, account)
     with pytest.raises(BudgetInUse):
-        begun(one, account)
+        begun(process, account)
     for settlement in (first, second):
         settlement.settle(attempt_at(own(), usage=Usage(input=300), finish="stop"))
         settlement.close()
-    assert spent(one) == 600_000
-    one.rest()
-    one.clock.advance(1)  # a shortage is remembered for a moment
+    assert spent(process) == 600_000
+    process.rest()
+    process.clock.advance(1)  # a shortage is remembered for a moment
     with pytest.raises(SpendingLimitReached):
-        begun(one, account)
+        begun(process, account)
 
 
 def test_a_request_with_another_target_waits_for_no_other_worker(start_billing, account, monkeypatch):
@@ -102,56 +102,56 @@ def test_a_request_with_another_target_waits_for_no_other_worker(start_billing, 
         one.close()
 
 
-def test_a_key_without_a_bound_has_no_budget(one, account):
-    settlement = begun(one, account, own(bounded=False))
+def test_a_key_without_a_bound_has_no_budget(process, account):
+    settlement = begun(process, account, own(bounded=False))
     settlement.settle(attempt_at(own(bounded=False), usage=USED, finish="stop"))
     settlement.close()
-    found = one.database.read(
-        lambda: one.database.execute("SELECT id FROM budget WHERE scope = 'provider_key'").fetchall()
+    found = process.database.read(
+        lambda: process.database.execute("SELECT id FROM budget WHERE scope = 'provider_key'").fetchall()
     )
-    assert found == [] and one.rows()[0].details == {"provider_key": KEY}
-    assert doctor(one.database) == []
+    assert found == [] and process.rows()[0].details == {"provider_key": KEY}
+    assert doctor(process.database) == []
 
 
-def test_a_bound_without_a_row_admits_nothing(one, account):
+def test_a_bound_without_a_row_admits_nothing(process, account):
     with pytest.raises(SpendingLimitReached):
-        begun(one, account)
+        begun(process, account)
 
 
-def test_a_new_bound_is_in_force_at_once_and_goes_on_counting(one, account):
-    bind(one, 310_000)
-    begun(one, account).settle(attempt_at(own(), usage=USED, finish="stop"))
-    one.rest()
+def test_a_new_bound_is_in_force_at_once_and_goes_on_counting(process, account):
+    bind(process, 310_000)
+    begun(process, account).settle(attempt_at(own(), usage=USED, finish="stop"))
+    process.rest()
     with pytest.raises(SpendingLimitReached):
-        begun(one, account)
-    bind(one, 320_000)
-    begun(one, account).settle(attempt_at(own(), usage=USED, finish="stop"))
-    bind(one, None)
-    one.rest()
-    assert spent(one) == 40_000 and doctor(one.database) == []
+        begun(process, account)
+    bind(process, 320_000)
+    begun(process, account).settle(attempt_at(own(), usage=USED, finish="stop"))
+    bind(process, None)
+    process.rest()
+    assert spent(process) == 40_000 and doctor(process.database) == []
 
 
-def test_the_bound_caps_an_answer_without_a_limit(one, account):
-    bind(one, 2_000_000)
-    settlement = begun(one, account, cost_bound=CostBound(0, 2000 * MILLION, 4096, False))
+def test_the_bound_caps_an_answer_without_a_limit(process, account):
+    bind(process, 2_000_000)
+    settlement = begun(process, account, cost_bound=CostBound(0, 2000 * MILLION, 4096, False))
     assert (settlement.output_cap, settlement.output_length_foreseen) == (500, 2000)
     settlement.failed(attempt_at(own(), error=UpstreamFailed("no"), finish="error"))
     assert settlement.output_cap is None and settlement.output_length_foreseen == 4096 * 4
     settlement.close()
 
 
-def test_the_cap_of_the_callers_budget_makes_a_call_need_less(one, account):
-    bind(one, 1_100_000)
+def test_the_cap_of_the_callers_budget_makes_a_call_need_less(process, account):
+    bind(process, 1_100_000)
     account_ask = CostBound(0, 2000 * MILLION, 4096, False)
-    one.ledger.post(account.organization, "adjustment", 2_000_000 - 10 * DOLLAR, "to 0.002 USD")
-    settlement = begun(one, account, cost_bound=account_ask)
+    process.ledger.post(account.organization, "adjustment", 2_000_000 - 10 * DOLLAR, "to 0.002 USD")
+    settlement = begun(process, account, cost_bound=account_ask)
     assert settlement.output_cap == 275  # half of the bound; half of the credits would have been 500
     settlement.close()
 
 
-def test_an_answer_that_outgrows_the_bound_ends_typed(one, account):
-    bind(one, 300_000)
-    settlement = begun(one, account)
+def test_an_answer_that_outgrows_the_bound_ends_typed(process, account):
+    bind(process, 300_000)
+    settlement = begun(process, account)
     attempt = attempt_at(own(), output_length=401)
     settlement.foresee(attempt)
     attempt.output_length = 801
@@ -160,36 +160,36 @@ def test_an_answer_that_outgrows_the_bound_ends_typed(one, account):
     assert caught.value.code == "budget_exhausted_mid_stream"
     settlement.abandon(attempt)
     settlement.close()
-    assert doctor(one.database) == []
+    assert doctor(process.database) == []
 
 
-def test_a_call_above_the_bound_settles_in_full_and_is_marked(one, account):
-    bind(one, 300_000)
-    settlement = begun(one, account)
+def test_a_call_above_the_bound_settles_in_full_and_is_marked(process, account):
+    bind(process, 300_000)
+    settlement = begun(process, account)
     attempt = settlement.settle(attempt_at(own(), usage=Usage(input=301), finish="stop"))
     settlement.close()
-    assert attempt.overrun and spent(one) == 301_000 and doctor(one.database) == []
+    assert attempt.overrun and spent(process) == 301_000 and doctor(process.database) == []
 
 
-def test_a_call_that_was_never_sent_gives_everything_back(one, account):
-    bind(one, 300_000)
-    settlement = begun(one, account)
+def test_a_call_that_was_never_sent_gives_everything_back(process, account):
+    bind(process, 300_000)
+    settlement = begun(process, account)
     settlement.unused(attempt_at(own()))
     settlement.begin(0, own())
     settlement.settle(attempt_at(own(), usage=USED, finish="stop"))
     settlement.close()
-    assert spent(one) == 20_000
+    assert spent(process) == 20_000
 
 
-def test_a_billed_failed_call_counts_and_the_next_one_has_a_new_reservation(one, account):
-    bind(one, 330_000)
-    settlement = begun(one, account)
+def test_a_billed_failed_call_counts_and_the_next_one_has_a_new_reservation(process, account):
+    bind(process, 330_000)
+    settlement = begun(process, account)
     settlement.failed(attempt_at(own(), usage=USED, error=UpstreamFailed("no"), finish="error"))
     settlement.begin(1, own())
     settlement.settle(attempt_at(own(), 1, usage=USED, finish="stop"))
     settlement.close()
-    one.rest()
-    assert spent(one) == 40_000 and doctor(one.database) == []
+    process.rest()
+    assert spent(process) == 40_000 and doctor(process.database) == []
 
 
 @pytest.mark.parametrize("dies", [True, False])
@@ -209,10 +209,10 @@ def test_unsettled_calls_count_against_the_bound(start_billing, account, dies):
     assert spent(first) == 100_000 and doctor(first.database) == []
 
 
-def test_doctor_shows_one_nano_dollar_of_difference(one, account):
-    bind(one, DOLLAR)
-    begun(one, account).settle(attempt_at(own(), usage=USED, finish="stop"))
-    assert doctor(one.database) == []
+def test_doctor_shows_one_nano_dollar_of_difference(process, account):
+    bind(process, DOLLAR)
+    begun(process, account).settle(attempt_at(own(), usage=USED, finish="stop"))
+    assert doctor(process.database) == []
     sql = "UPDATE budget SET settled_nusd = settled_nusd + 1 WHERE scope = 'provider_key'"
-    one.database.write(lambda: one.database.execute(sql))
-    assert len(doctor(one.database)) == 1
+    process.database.write(lambda: process.database.execute(sql))
+    assert len(doctor(process.database)) == 1

@@ -114,103 +114,103 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def test_a_session_ends_after_an_hour_however_much_is_said(run) -> None:
-    one = run(idle_s=0)
+    session = run(idle_s=0)
     for _ in range(3):
-        one.pass_time(HOUR_S / 3 - 1)
-        assert one.caller.told == [] and not one.greenlet.ready()
-    one.clock.advance(3)
-    error = one.end()
+        session.pass_time(HOUR_S / 3 - 1)
+        assert session.caller.told == [] and not session.greenlet.ready()
+    session.clock.advance(3)
+    error = session.end()
     assert (error["code"], error["type"]) == ("session_expired", "invalid_request_error")
-    assert (one.caller.closed, one.caller.reason) == (1008, "session_expired")
-    assert one.turns.closed_by and set(one.turns.closed_by) == {None}
+    assert (session.caller.closed, session.caller.reason) == (1008, "session_expired")
+    assert session.turns.closed_by and set(session.turns.closed_by) == {None}
 
 
 def test_a_session_without_an_event_of_its_caller_ends(run) -> None:
-    one = run()
-    one.pass_time(IDLE_S - 1)
-    one.caller.gives.put('{"type": "input_audio_buffer.clear"}')
-    one.greenlet.join(0.01)
-    one.pass_time(IDLE_S - 1)
-    assert not one.greenlet.ready() and len(one.upstream.told) == 1
-    one.clock.advance(2)
-    assert one.end()["code"] == "session_idle"
+    session = run()
+    session.pass_time(IDLE_S - 1)
+    session.caller.gives.put('{"type": "input_audio_buffer.clear"}')
+    session.greenlet.join(0.01)
+    session.pass_time(IDLE_S - 1)
+    assert not session.greenlet.ready() and len(session.upstream.told) == 1
+    session.clock.advance(2)
+    assert session.end()["code"] == "session_idle"
 
 
 def test_a_provider_that_accepts_nothing_is_reported_as_disconnected(run) -> None:
-    one = run()
-    one.upstream.deaf = True
-    one.caller.gives.put('{"type": "input_audio_buffer.clear"}')
-    assert one.end()["code"] == "stream_truncated"
-    assert one.caller.closed == 1011
-    assert [error.code for error in one.turns.closed_by if error] == ["stream_truncated"]
+    session = run()
+    session.upstream.deaf = True
+    session.caller.gives.put('{"type": "input_audio_buffer.clear"}')
+    assert session.end()["code"] == "stream_truncated"
+    assert session.caller.closed == 1011
+    assert [error.code for error in session.turns.closed_by if error] == ["stream_truncated"]
 
 
 def test_a_provider_that_answers_no_ping_is_gone(run) -> None:
-    one = run(idle_s=0)
+    session = run(idle_s=0)
     for _ in range(8):
-        one.clock.advance(10)
-        one.caller.received_count += 1
-        one.greenlet.join(0.03)
-    assert one.end()["code"] == "stream_truncated" and one.upstream.pings >= 3
+        session.clock.advance(10)
+        session.caller.received_count += 1
+        session.greenlet.join(0.03)
+    assert session.end()["code"] == "stream_truncated" and session.upstream.pings >= 3
 
 
 def test_invalid_client_events_are_refused_with_their_id(run) -> None:
-    one = run()
-    one.caller.gives.put('{"type": "response.steal", "event_id": "mine"}')
-    one.greenlet.join(0.02)
-    assert json.loads(one.caller.told[0])["error"]["event_id"] == "mine" and one.upstream.told == []
+    session = run()
+    session.caller.gives.put('{"type": "response.steal", "event_id": "mine"}')
+    session.greenlet.join(0.02)
+    assert json.loads(session.caller.told[0])["error"]["event_id"] == "mine" and session.upstream.told == []
 
 
 def test_waiting_senders_are_released_when_the_provider_is_no_longer_read(run) -> None:
-    one, over = run(), Event()
+    session, over = run(), Event()
 
     def send(text: str) -> None:
         over.wait()
         raise SocketClosed
 
-    one.upstream.send, one.upstream.abort = send, over.set
-    one.caller.gives.put('{"type": "input_audio_buffer.clear"}')
-    one.greenlet.join(0.02)
-    one.caller.deaf = True
-    one.upstream.gives.put(ServerEvent(text="{}"))
-    one.greenlet.join(60)
-    assert one.greenlet.ready()
+    session.upstream.send, session.upstream.abort = send, over.set
+    session.caller.gives.put('{"type": "input_audio_buffer.clear"}')
+    session.greenlet.join(0.02)
+    session.caller.deaf = True
+    session.upstream.gives.put(ServerEvent(text="{}"))
+    session.greenlet.join(60)
+    assert session.greenlet.ready()
 
 
 def test_a_change_that_was_not_let_through_is_not_waited_for(run) -> None:
-    one, refused = run(), []
+    session, refused = run(), []
 
     def grow() -> None:
         raise RateLimited("Later.")
 
-    one.turns.grow, one.turns.settings.refused = grow, refused.append
-    one.caller.gives.put('{"type": "session.update", "event_id": "mine", "session": {}}')
-    one.greenlet.join(0.02)
-    assert refused == ["mine"] and json.loads(one.caller.told[0])["error"]["event_id"] == "mine"
-    assert one.upstream.told == []
+    session.turns.grow, session.turns.settings.refused = grow, refused.append
+    session.caller.gives.put('{"type": "session.update", "event_id": "mine", "session": {}}')
+    session.greenlet.join(0.02)
+    assert refused == ["mine"] and json.loads(session.caller.told[0])["error"]["event_id"] == "mine"
+    assert session.upstream.told == []
 
 
 def test_events_that_are_not_known_yet_reach_the_caller_as_they_are(run) -> None:
-    one = run()
+    session = run()
     text = '{"type":"response.of_next_year","new":1}'
-    one.upstream.gives.put(ServerEvent(text=text))
-    one.greenlet.join(0.02)
-    assert one.caller.told == [text]
+    session.upstream.gives.put(ServerEvent(text=text))
+    session.greenlet.join(0.02)
+    assert session.caller.told == [text]
 
 
 def test_a_provider_that_takes_nothing_unread_is_read_on_when_the_caller_left(run) -> None:
-    one = run()
-    one.turns.busy, taken = True, []
+    session = run()
+    session.turns.busy, taken = True, []
 
     def take(event: ServerEvent) -> None:
         taken.append(event.kind)
-        one.turns.busy = event.kind != "done"
+        session.turns.busy = event.kind != "done"
 
-    one.turns.take = take
-    one.upstream.send = lambda text: Queue().get()
-    one.caller.abort()
-    one.greenlet.join(0.02)
-    one.upstream.gives.put(ServerEvent("started", "resp_1"))
-    one.upstream.gives.put(ServerEvent("done", "resp_1"))
-    one.greenlet.join(60)
-    assert taken == ["started", "done"] and one.greenlet.ready()
+    session.turns.take = take
+    session.upstream.send = lambda text: Queue().get()
+    session.caller.abort()
+    session.greenlet.join(0.02)
+    session.upstream.gives.put(ServerEvent("started", "resp_1"))
+    session.upstream.gives.put(ServerEvent("done", "resp_1"))
+    session.greenlet.join(60)
+    assert taken == ["started", "done"] and session.greenlet.ready()

@@ -14,44 +14,44 @@ def tap(room: int = 1000, source: str = "byok") -> WireCapture:
 
 
 def test_an_exchange_is_kept_without_the_query_and_the_credential() -> None:
-    one = tap()
-    one.sent("POST", f"https://api.example/v1/chat?key={SECRET}", b'{"a": 1}')
-    one.answered(401)
-    one.received(b"Incorrect API key: sk-1234")
-    one.received(b"567890.")
-    shown = one.show()
+    capture = tap()
+    capture.sent("POST", f"https://api.example/v1/chat?key={SECRET}", b'{"a": 1}')
+    capture.answered(401)
+    capture.received(b"Incorrect API key: sk-1234")
+    capture.received(b"567890.")
+    shown = capture.show()
     assert (shown["url"], shown["status"], shown["request"]) == ("https://api.example/v1/chat", 401, '{"a": 1}')
     assert shown["response"] == "Incorrect API key: [secret]." and shown["truncated"] is False
 
 
 def test_addresses_of_the_operators_upstreams_are_not_shown() -> None:
-    one = tap(source="platform")
-    one.sent("POST", "http://inner.example:8000/v1/chat", b"{}")
-    assert one.show()["url"] == "" and one.show()["request"] == "{}"
+    capture = tap(source="platform")
+    capture.sent("POST", "http://inner.example:8000/v1/chat", b"{}")
+    assert capture.show()["url"] == "" and capture.show()["request"] == "{}"
 
 
 def test_both_bodies_share_the_room() -> None:
-    one = tap(room=10)
-    one.sent("POST", "https://api.example/", b"1234567")
-    one.received(b"abcdef")
-    shown = one.show()
+    capture = tap(room=10)
+    capture.sent("POST", "https://api.example/", b"1234567")
+    capture.received(b"abcdef")
+    shown = capture.show()
     assert (shown["request"], shown["response"], shown["truncated"]) == ("1234567", "abc", True)
-    assert one.size == 10
+    assert capture.size == 10
 
 
 def test_a_cut_leaves_no_beginning_of_the_credential() -> None:
-    one = tap(room=20)
-    one.received(b"key: " + SECRET.encode()[:15] + b"!!!")
-    assert one.show()["response"] == "key: [secret]!!"
+    capture = tap(room=20)
+    capture.received(b"key: " + SECRET.encode()[:15] + b"!!!")
+    assert capture.show()["response"] == "key: [secret]!!"
     cut = tap(room=14)
     cut.received(b"key: " + SECRET.encode())
     assert cut.show()["response"] == "key: [secret]"
 
 
 def test_bytes_that_are_no_text_are_shown_as_such() -> None:
-    one = tap()
-    one.received(b"\xff\x00ok")
-    assert one.show()["response"] == "\ufffd\x00ok"
+    capture = tap()
+    capture.received(b"\xff\x00ok")
+    assert capture.show()["response"] == "\ufffd\x00ok"
 
 
 class RenewedIdentity:
@@ -64,16 +64,16 @@ class RenewedIdentity:
 def test_a_token_that_was_renewed_during_the_call_is_removed_too() -> None:
     identity: Any = RenewedIdentity("token-of-the-call")
     credential = Credential("", "platform", identity=identity)
-    one = WireCapture(dataclasses.replace(target(), credential=credential), 1000)
-    one.sending(Call("POST", "https://api.example/", {}, b"{}"))
+    capture = WireCapture(dataclasses.replace(target(), credential=credential), 1000)
+    capture.sending(Call("POST", "https://api.example/", {}, b"{}"))
     identity.secret = "token-after-the-call"
-    one.received(b"token-of-the-call and token-after-the-call")
-    assert one.show()["response"] == "[secret] and [secret]"
+    capture.received(b"token-of-the-call and token-after-the-call")
+    assert capture.show()["response"] == "[secret] and [secret]"
 
 
 def test_the_session_token_of_a_signing_key_is_removed() -> None:
     session = "IQoJb3JpZ2luX2VjEJr//////////wEaCXVz"
     credential = Credential(f"AKIAIOSFODNN7EXAMPLE:secret-of-forty-characters-that-is-signed:{session}", "platform")
-    one = WireCapture(dataclasses.replace(target(), credential=credential), 1000)
-    one.received(f"x-amz-security-token:{session}\nhost:x".encode())
-    assert one.show()["response"] == "x-amz-security-token:[secret]\nhost:x"
+    capture = WireCapture(dataclasses.replace(target(), credential=credential), 1000)
+    capture.received(f"x-amz-security-token:{session}\nhost:x".encode())
+    assert capture.show()["response"] == "x-amz-security-token:[secret]\nhost:x"

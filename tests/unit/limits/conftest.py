@@ -56,7 +56,7 @@ class Worker:
 
 
 @pytest.fixture
-def worker(database_url: str, open_store: Callable[..., Database], clock) -> Iterator[Callable[[], Worker]]:
+def make_worker(database_url: str, open_store: Callable[..., Database], clock) -> Iterator[Callable[[], Worker]]:
     """A factory: each worker() is one more process on the same store."""
     made: list[Worker] = []
 
@@ -78,12 +78,12 @@ def payer() -> Payer:
 
 
 @pytest.fixture
-def books(worker: Callable[[], Worker]):
+def books(make_worker: Callable[[], Worker]):
     """Budgets and ledger as the management sees them."""
 
     class Books:
         def __init__(self) -> None:
-            self.worker = worker()
+            self.worker = make_worker()
             self.budgets = Budgets(self.worker.database, self.worker.control)
             self.ledger = LedgerBook(self.worker.database, self.worker.control)
 

@@ -28,17 +28,17 @@ def spend_all(workers, payers, calls=50):
     return admitted
 
 
-def test_fifty_parallel_sub_agents_of_two_workers_share_exactly_one_session(worker, books, payer):
+def test_fifty_parallel_sub_agents_of_two_workers_share_exactly_one_session(make_worker, books, payer):
     fund(books, payer)
     first = in_session(payer)
     second = first._replace(key_id=ids.new("key"), member_id=ids.new("member"))
-    assert spend_all([worker(), worker()], [first, second]) == 16
+    assert spend_all([make_worker(), make_worker()], [first, second]) == 16
     assert counters(books, f"{SESSION}:total") == (48 * CENT, 0)
 
 
-def test_each_request_has_the_limit_that_it_brings_and_all_spending_counts(worker, books, payer):
+def test_each_request_has_the_limit_that_it_brings_and_all_spending_counts(make_worker, books, payer):
     fund(books, payer)
-    workers = [worker(), worker()]
+    workers = [make_worker(), make_worker()]
     assert spend_all(workers, [in_session(payer, 6 * CENT)]) == 2
     assert spend_all(workers, [in_session(payer, 12 * CENT)]) == 2
     with pytest.raises(SpendingLimitReached) as caught:
@@ -49,11 +49,11 @@ def test_each_request_has_the_limit_that_it_brings_and_all_spending_counts(worke
     assert not attempt(workers[0], in_session(payer, 15 * CENT))
 
 
-def test_requests_with_different_limits_in_parallel_never_exceed_their_own(worker, books, payer):
+def test_requests_with_different_limits_in_parallel_never_exceed_their_own(make_worker, books, payer):
     fund(books, payer)
     low = in_session(payer, 9 * CENT)
     high = in_session(payer, 30 * CENT)
-    workers = [worker(), worker()]
+    workers = [make_worker(), make_worker()]
     jobs = [gevent.spawn(attempt, workers[n % 2], (low, high)[n // 2 % 2]) for n in range(40)]
     gevent.joinall(jobs, timeout=60)
     for one in workers:
@@ -65,13 +65,13 @@ def test_requests_with_different_limits_in_parallel_never_exceed_their_own(worke
     assert not attempt(workers[1], low)
 
 
-def test_a_run_bounds_all_of_its_sessions(worker, books, payer):
+def test_a_run_bounds_all_of_its_sessions(make_worker, books, payer):
     fund(books, payer)
     agents = [
         in_session(in_session(payer, DOLLAR, ident="session_" + f"{n:032x}"), 20 * CENT, "run", RUN) for n in range(5)
     ]
-    assert spend_all([worker(), worker()], agents) == 6
+    assert spend_all([make_worker(), make_worker()], agents) == 6
     assert counters(books, f"{RUN}:total") == (18 * CENT, 0)
     with pytest.raises(SpendingLimitReached) as caught:
-        worker().spending.reserve(agents[0], CALL)
+        make_worker().spending.reserve(agents[0], CALL)
     assert caught.value.code == "run_budget_reached"

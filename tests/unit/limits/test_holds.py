@@ -54,9 +54,9 @@ def test_the_cost_of_a_job_is_counted_once_by_concurrent_pollers(holds, books, p
     assert holds.find(job) is None
 
 
-def test_a_hold_outlives_the_worker_that_placed_it(worker, holds, books, payer, job):
+def test_a_hold_outlives_the_worker_that_placed_it(make_worker, holds, books, payer, job):
     limit_all(books, payer)
-    dead = worker()
+    dead = make_worker()
     Holds(dead.database).place(job, payer, VIDEO)
     epoch = dead.control.epoch
     dead.stop()
@@ -117,22 +117,26 @@ def test_without_credits_there_is_no_hold(holds, books, payer, job):
         holds.place(job, payer, VIDEO)
 
 
-def test_holds_and_requests_share_one_limit_exactly(worker, holds, books, payer):
+def test_holds_and_requests_share_one_limit_exactly(make_worker, holds, books, payer):
     limit_all(books, payer)
     placed = [holds.place(ids.new("video"), payer, VIDEO) for _ in range(3)]
-    assert attempt(worker(), payer, CALL) and attempt(worker(), payer, CALL) and attempt(worker(), payer, CALL)
-    assert not attempt(worker(), payer, CALL)
+    assert (
+        attempt(make_worker(), payer, CALL)
+        and attempt(make_worker(), payer, CALL)
+        and attempt(make_worker(), payer, CALL)
+    )
+    assert not attempt(make_worker(), payer, CALL)
     assert all(holds.settle(one.id, one.amount_nusd, True, lambda: None) for one in placed)
     books.worker.be_idle()
     assert counters(books, f"{payer.key_id}:total")[0] <= 99 * CENT
 
 
-def test_a_hold_waits_for_the_unused_lease_of_an_idle_worker(worker, holds, books, payer, job, monkeypatch):
+def test_a_hold_waits_for_the_unused_lease_of_an_idle_worker(make_worker, holds, books, payer, job, monkeypatch):
     limit_all(books, payer, 31 * CENT)
-    other = worker()
-    reservation = other.spending.reserve(payer, CALL)
-    other.pay(reservation, CENT)
-    monkeypatch.setattr("gateway.limits.holds.pause", lambda seconds: other.be_idle())
+    other_worker = make_worker()
+    reservation = other_worker.spending.reserve(payer, CALL)
+    other_worker.pay(reservation, CENT)
+    monkeypatch.setattr("gateway.limits.holds.pause", lambda seconds: other_worker.be_idle())
     assert holds.place(job, payer, VIDEO).amount_nusd == 30 * CENT
 
 

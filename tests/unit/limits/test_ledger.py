@@ -117,21 +117,21 @@ def test_spending_of_an_unlimited_organization_counts_when_it_is_limited_again(b
     assert books.ledger.balance(organization).balance_nusd == 0
 
 
-def test_credits_that_come_while_an_organization_gets_its_limit_back_are_not_lost(worker, books, organization):
+def test_credits_that_come_while_an_organization_gets_its_limit_back_are_not_lost(make_worker, books, organization):
     """A posting in an open transaction: its entry is not visible yet, but the balance must include it."""
     books.ledger.grant(organization, DOLLAR, f"a:{organization}")
     books.ledger.set_unlimited(organization, True)
-    other = worker()
-    posting = LedgerBook(other.database, other.control)
+    other_worker = make_worker()
+    posting = LedgerBook(other_worker.database, other_worker.control)
     begun, ended = threading.Event(), threading.Event()
 
     def post():
         posting._post(organization, "grant", DOLLAR, f"b:{organization}", "")
         begun.set()
-        if other.database.kind == "postgresql":
+        if other_worker.database.kind == "postgresql":
             ended.wait(0.1)
 
-    running = gevent.spawn(other.database.write, post)
+    running = gevent.spawn(other_worker.database.write, post)
     begun.wait(60)
     books.ledger.set_unlimited(organization, False)
     ended.set()

@@ -114,8 +114,8 @@ def test_a_limit_can_be_removed(limits, rates):
     assert rates.enter(*WHO, 10).statuses == () and limits.list_limits() == []
 
 
-def test_without_redis_each_worker_admits_its_share(limits, rates, worker):
-    worker()
+def test_without_redis_each_worker_admits_its_share(limits, rates, make_worker):
+    make_worker()
     limits.set_limit("key", "key_1", "requests", 4)
     rates.enter(*WHO, 10)
     rates.exchange()
@@ -136,10 +136,10 @@ def test_headers_show_the_tightest_limit_of_each_kind():
 
 
 @pytest.mark.parametrize("kind", ["concurrency", "requests"])
-def test_more_workers_never_mean_more_from_their_first_second_on(limits, rates, worker, kind):
+def test_more_workers_never_mean_more_from_their_first_second_on(limits, rates, make_worker, kind):
     limits.set_limit("key", "key_1", kind, 6)
     for _ in range(2):
-        worker()
+        make_worker()
     rates.exchange()
     for _ in range(2):
         rates.enter(*WHO, 10)
@@ -147,9 +147,9 @@ def test_more_workers_never_mean_more_from_their_first_second_on(limits, rates, 
         rates.enter(*WHO, 10)
 
 
-def test_the_first_limit_of_all_is_shared_out_from_its_first_request_on(limits, rates, worker):
+def test_the_first_limit_of_all_is_shared_out_from_its_first_request_on(limits, rates, make_worker):
     """Until then nothing was limited, so the workers were not counted."""
-    worker()
+    make_worker()
     rates.exchange()
     limits.set_limit("key", "key_1", "requests", 2)
     rates.enter(*WHO, 10)

@@ -31,9 +31,9 @@ def test_workers_count_together_over_redis(pair):
 
 
 @pytest.mark.parametrize("order", ["in turns", "one after the other"])
-def test_a_burst_at_all_workers_passes_a_limit_by_less_than_one_request_each(pair, worker, order):
+def test_a_burst_at_all_workers_passes_a_limit_by_less_than_one_request_each(pair, make_worker, order):
     """Each worker admitted the whole limit until the next exchange."""
-    worker()  # the second one in the list of live workers
+    make_worker()  # the second one in the list of live workers
     for rates in pair:
         rates.exchange()
     requests = [rates for rates in pair for _ in range(10)] if order != "in turns" else pair * 10
@@ -56,9 +56,9 @@ def test_without_an_answer_of_redis_a_worker_goes_by_its_share(books, clock):
     assert rates.enter(*WHO, 10).statuses[0].remaining == 2
 
 
-def test_slots_are_shared_out_although_windows_are_counted_together(pair, books, worker):
+def test_slots_are_shared_out_although_windows_are_counted_together(pair, books, make_worker):
     RateLimits(books.worker.database, books.worker.control).set_limit("key", "key_1", "concurrency", 2)
-    worker()
+    make_worker()
     first = pair[0]
     first.exchange()
     first.enter(*WHO, 10)

@@ -109,7 +109,7 @@ def key() -> type[Key]:
 
 
 @pytest.fixture
-def world(clock: Clock) -> Callable[..., World]:
+def make_world(clock: Clock) -> Callable[..., World]:
     """Return a factory world(*mappings, providers={id: fields}, …) of a World with a frozen clock; every provider has
     a key unless keys= says otherwise.
     """

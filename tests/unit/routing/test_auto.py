@@ -12,7 +12,7 @@ def chosen(plan):
 
 
 @pytest.fixture
-def market(world, mapping):
+def market(make_world, mapping):
     """Return models with prices small < big < other < built-in; small and big are listed."""
 
     def make(**more):
@@ -23,7 +23,7 @@ def market(world, mapping):
             mapping("c", "other", price=5000, vision=True, audio=True),
             mapping("toy", "toy-echo", price=1, vision=True, audio=True, protocol="sandbox"),
         )
-        return world(*rows, auto_models=("big", "small", "unknown"), **more)
+        return make_world(*rows, auto_models=("big", "small", "unknown"), **more)
 
     return make
 
@@ -66,17 +66,17 @@ def test_auto_takes_the_built_in_provider_only_when_no_other_has_a_credential(ma
         market().plan("auto", Requirements(documents=True))
 
 
-def test_among_equally_cheap_models_the_first_of_the_catalogue_is_chosen(world, mapping):
-    made = world(*(mapping("toy", name, price=5, protocol="sandbox") for name in ("toy-sound", "toy-broken")))
-    assert chosen(made.plan("auto"))[0] == "toy/toy-sound"
+def test_among_equally_cheap_models_the_first_of_the_catalogue_is_chosen(make_world, mapping):
+    world = make_world(*(mapping("toy", name, price=5, protocol="sandbox") for name in ("toy-sound", "toy-broken")))
+    assert chosen(world.plan("auto"))[0] == "toy/toy-sound"
 
 
-def test_a_listed_built_in_model_waits_until_no_other_has_a_credential(world, mapping, key):
+def test_a_listed_built_in_model_waits_until_no_other_has_a_credential(make_world, mapping, key):
     rows = [mapping("toy", name, price=5, protocol="sandbox") for name in ("toy-a", "toy-b")]
-    made = world(*rows, mapping("a", "real"), auto_models=("toy-b", "real"))
-    assert chosen(made.plan("auto")) == ["a/real"]
-    made.keys = {"toy": (key(),)}
-    assert chosen(made.plan("auto")) == ["toy/toy-b"]
+    world = make_world(*rows, mapping("a", "real"), auto_models=("toy-b", "real"))
+    assert chosen(world.plan("auto")) == ["a/real"]
+    world.keys = {"toy": (key(),)}
+    assert chosen(world.plan("auto")) == ["toy/toy-b"]
 
 
 def test_a_model_of_which_everything_rests_follows_the_others(market):
@@ -88,9 +88,9 @@ def test_a_model_of_which_everything_rests_follows_the_others(market):
     assert chosen(world.plan("auto")) == ["c/other", "a/small", "b/small", "a/big"]
 
 
-def test_auto_goes_through_three_models_at_most(world, mapping):
-    made = world(*(mapping("a", f"m{price}", price=price) for price in range(1, 7)))
-    assert chosen(made.plan("auto")) == ["a/m1", "a/m2", "a/m3"]
+def test_auto_goes_through_three_models_at_most(make_world, mapping):
+    world = make_world(*(mapping("a", f"m{price}", price=price) for price in range(1, 7)))
+    assert chosen(world.plan("auto")) == ["a/m1", "a/m2", "a/m3"]
 
 
 def test_no_fallback_keeps_auto_at_its_first_choice(market):

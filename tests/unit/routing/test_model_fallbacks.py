@@ -15,10 +15,10 @@ def keys(plan):
 
 
 @pytest.fixture
-def pair(world, mapping):
+def pair(make_world, mapping):
     """Return a world with model m at a and b, and the dearer model n at c and d."""
     rows = (mapping("a"), mapping("b", price=2 * 10**9), mapping("c", "n", 5 * 10**9), mapping("d", "n", 4 * 10**9))
-    return lambda **more: world(*rows, **more)
+    return lambda **more: make_world(*rows, **more)
 
 
 def test_models_are_tried_in_the_callers_order_and_each_ones_providers_by_score(pair):
@@ -58,11 +58,11 @@ def test_a_mapping_that_two_names_lead_to_is_tried_once(pair):
     assert keys(plan_list(("b/m", "nick"), pair().plan)) == ["b/m", "a/m"]
 
 
-def test_a_model_at_an_unreachable_provider_is_skipped_while_another_request_tries_it(world, mapping):
-    world = world(mapping("a"), mapping("c", "n"))
-    world.outcomes("a", 0, 1, ConnectFailed("no connection"))
-    world.health.begin(world.mapping("a"), world.keys["a"][0])
-    assert keys(plan_list(("m", "n"), world.plan))[0] == "c/n"
+def test_a_model_at_an_unreachable_provider_is_skipped_while_another_request_tries_it(make_world, mapping):
+    make_world = make_world(mapping("a"), mapping("c", "n"))
+    make_world.outcomes("a", 0, 1, ConnectFailed("no connection"))
+    make_world.health.begin(make_world.mapping("a"), make_world.keys["a"][0])
+    assert keys(plan_list(("m", "n"), make_world.plan))[0] == "c/n"
 
 
 def test_an_invalid_preference_is_an_error_of_every_model(pair):

@@ -32,10 +32,10 @@ def providers(plan):
 
 
 @pytest.fixture
-def trio(world, mapping):
+def trio(make_world, mapping):
     """Return providers a, b, c of one model, at prices 1, 1.05 and 3."""
     rows = (mapping("a", price=10**9), mapping("b", price=1_050_000_000), mapping("c", price=3 * 10**9))
-    return lambda **more: world(*rows, **more)
+    return lambda **more: make_world(*rows, **more)
 
 
 def test_the_cheapest_goes_first_when_all_else_is_equal(trio):
@@ -49,24 +49,24 @@ def test_bad_uptime_sends_requests_elsewhere(trio):
     assert providers(world.plan())[0] == "b"
 
 
-def test_a_single_provider_is_named_as_such(world, mapping):
-    assert world(mapping("a")).plan().reason == "single-provider-available"
+def test_a_single_provider_is_named_as_such(make_world, mapping):
+    assert make_world(mapping("a")).plan().reason == "single-provider-available"
 
 
 def test_no_fallback_leaves_one_provider(trio):
     assert providers(trio().plan(no_fallback=True)) == ["a"]
 
 
-def test_failover_tries_every_provider_before_another_region(world, mapping):
+def test_failover_tries_every_provider_before_another_region(make_world, mapping):
     rows = (mapping("a", price=1), mapping("a", price=2, region="eu"), mapping("a", price=3, region="us"))
-    made = world(*rows, mapping("b", price=4), mapping("c", price=5))
-    assert [one.key for one in made.plan().order] == ["a/m", "b/m", "c/m", "a/m:eu", "a/m:us"]
+    world = make_world(*rows, mapping("b", price=4), mapping("c", price=5))
+    assert [one.key for one in world.plan().order] == ["a/m", "b/m", "c/m", "a/m:eu", "a/m:us"]
 
 
-def test_denied_incapable_and_keyless_candidates_are_excluded_with_reasons(world, mapping, key):
+def test_denied_incapable_and_keyless_candidates_are_excluded_with_reasons(make_world, mapping, key):
     rows = (mapping("a"), mapping("b"), mapping("c", tools=True), mapping("d", tools=True), mapping("e", prices=()))
-    made = world(*rows, keys={"a": (key(),), "d": (key(),)}, denied={"a": "denied by team rule"})
-    plan = made.plan(needs=Requirements(tools=True))
+    world = make_world(*rows, keys={"a": (key(),), "d": (key(),)}, denied={"a": "denied by team rule"})
+    plan = world.plan(needs=Requirements(tools=True))
     found = {one.key: (one.stage, one.reason) for one in plan.excluded}
     assert providers(plan) == ["d"] and found["a/m"] == ("access", "denied by team rule")
     assert found["b/m"] == ("ability", "lacks tools") and found["c/m"] == ("credential", "no credential")
@@ -108,24 +108,24 @@ def test_a_model_without_any_credential_names_suitable_providers(trio):
     assert [provider.id for provider in caught.value.providers] == ["a", "b", "c"]
 
 
-def test_the_error_names_missing_credentials_and_missing_capabilities(world, mapping, key):
+def test_the_error_names_missing_credentials_and_missing_capabilities(make_world, mapping, key):
     rows = (mapping("a"), mapping("b", vision=True))
     with pytest.raises(
         NoCredential, match=r"with a credential supports .*vision.* Other providers may.*\(b\)"
     ) as caught:
-        world(*rows, keys={"a": (key(),)}).plan(needs=Requirements(vision=True))
+        make_world(*rows, keys={"a": (key(),)}).plan(needs=Requirements(vision=True))
     assert caught.value.code == "model_not_supported"
 
 
-def test_a_key_that_does_not_fit_the_tier_serves_without_it(world, mapping, key):
+def test_a_key_that_does_not_fit_the_tier_serves_without_it(make_world, mapping, key):
     rows = (mapping("a", service_tiers={"flex": "0.5"}),)
-    made = world(*rows, keys={"a": (key(base_url="https://own.example"),)})
-    assert made.plan(options=Options(service_tier="flex")).waived == ("service tier",)
+    world = make_world(*rows, keys={"a": (key(base_url="https://own.example"),)})
+    assert world.plan(options=Options(service_tier="flex")).waived == ("service tier",)
 
 
-def test_an_operation_that_the_model_lacks_names_those_it_has(world, mapping):
+def test_an_operation_that_the_model_lacks_names_those_it_has(make_world, mapping):
     with pytest.raises(NotSupported, match="embeddings") as caught:
-        world(mapping("a", operations=("embeddings",))).plan()
+        make_world(mapping("a", operations=("embeddings",))).plan()
     assert caught.value.details == {"operations": "embeddings"}
 
 
@@ -143,8 +143,8 @@ def test_a_limited_provider_is_tried_last(trio):
     assert providers(world.plan()) == ["b", "c", "a"]
 
 
-def test_a_sole_provider_serves_whatever_rests_there(world, mapping):
-    made = world(mapping("a"))
+def test_a_sole_provider_serves_whatever_rests_there(make_world, mapping):
+    world = make_world(mapping("a"))
     errors = (
         UpstreamRateLimited("slow", retry_after=600, upstream_status=429),
         UpstreamRefused("no", upstream_status=401),
@@ -153,32 +153,34 @@ def test_a_sole_provider_serves_whatever_rests_there(world, mapping):
         *[UpstreamTimeout("silent")] * 9,
     )
     for error in errors:
-        made.outcomes("a", 0, 1, error)
-        assert providers(made.plan()) == providers(made.plan("a/m")) == ["a"]
+        world.outcomes("a", 0, 1, error)
+        assert providers(world.plan()) == providers(world.plan("a/m")) == ["a"]
 
 
-def test_when_all_rest_the_one_that_returns_first_is_tried_first(world, mapping):
-    made = world(mapping("a"), mapping("b"), mapping("c"))
+def test_when_all_rest_the_one_that_returns_first_is_tried_first(make_world, mapping):
+    world = make_world(mapping("a"), mapping("b"), mapping("c"))
     for provider, seconds in (("a", 30), ("b", 7), ("c", 12)):
-        made.outcomes(provider, 0, 1, UpstreamRateLimited("slow", retry_after=seconds, upstream_status=429))
-    assert providers(made.plan()) == ["b", "c", "a"]
+        world.outcomes(provider, 0, 1, UpstreamRateLimited("slow", retry_after=seconds, upstream_status=429))
+    assert providers(world.plan()) == ["b", "c", "a"]
 
 
-def test_where_nothing_answers_one_request_a_second_tries_and_others_are_refused_at_once(world, mapping, key, clock):
-    made = world(mapping("a"))
-    made.outcomes("a", 0, 1, ConnectFailed("refused"))
+def test_where_nothing_answers_one_request_a_second_tries_and_others_are_refused_at_once(
+    make_world, mapping, key, clock
+):
+    world = make_world(mapping("a"))
+    world.outcomes("a", 0, 1, ConnectFailed("refused"))
     for _ in range(3):
         with pytest.raises(NoProviderLeft, match="the provider accepts no connections") as caught:
-            made.plan()
+            world.plan()
         assert caught.value.status == 503 and caught.value.retry_after == pytest.approx(1)
         clock.advance(1.01)
-        assert providers(made.plan()) == ["a"]
-        made.health.begin(made.mapping("a"), key())
-        made.outcomes("a", 0, 1, ConnectFailed("refused"))
+        assert providers(world.plan()) == ["a"]
+        world.health.begin(world.mapping("a"), key())
+        world.outcomes("a", 0, 1, ConnectFailed("refused"))
 
 
-def test_where_nothing_answers_tries_that_still_wait_do_not_put_off_the_next_one(world, mapping, key, clock):
-    made, tried = world(mapping("a")), 0
+def test_where_nothing_answers_tries_that_still_wait_do_not_put_off_the_next_one(make_world, mapping, key, clock):
+    made, tried = make_world(mapping("a")), 0
     made.outcomes("a", 0, 1, ConnectTimeout("late"))
     for step in range(60):  # a tenth of a second each
         clock.advance(0.1)
@@ -193,10 +195,10 @@ def test_where_nothing_answers_tries_that_still_wait_do_not_put_off_the_next_one
     assert tried in (5, 6)
 
 
-def test_a_key_that_rests_is_tried_after_the_other_keys_of_its_provider(world, mapping, key):
-    made = world(mapping("a"), keys={"a": (key("k1"), key("k2"))})
-    made.health.sample(made.mapping("a"), key("k1"), error=UpstreamRefused("no", upstream_status=401))
-    plan = made.plan()
+def test_a_key_that_rests_is_tried_after_the_other_keys_of_its_provider(make_world, mapping, key):
+    world = make_world(mapping("a"), keys={"a": (key("k1"), key("k2"))})
+    world.health.sample(world.mapping("a"), key("k1"), error=UpstreamRefused("no", upstream_status=401))
+    plan = world.plan()
     assert [credential.ident for credential in plan.first.credentials] == ["k2", "k1"]
     assert [credential.ident for credential in plan.cooling["a/m"].credentials] == ["k1"] and not plan.cooling[
         "a/m"
@@ -212,34 +214,34 @@ def test_rejections_caused_by_one_organization_do_not_affect_others(trio):
     assert providers(world.plan(organization="three")) == ["b", "c", "a"]
 
 
-def test_own_keys_at_own_addresses_serve_while_the_provider_rests(world, mapping, key):
-    made = world(mapping("a"), keys={"a": (key("own", "byok", "https://own.example", elsewhere=True), key())})
-    made.outcomes("a", 0, 1, ConnectFailed("refused"))
-    assert [credential.ident for credential in made.plan().first.credentials] == ["own"]
+def test_own_keys_at_own_addresses_serve_while_the_provider_rests(make_world, mapping, key):
+    world = make_world(mapping("a"), keys={"a": (key("own", "byok", "https://own.example", elsewhere=True), key())})
+    world.outcomes("a", 0, 1, ConnectFailed("refused"))
+    assert [credential.ident for credential in world.plan().first.credentials] == ["own"]
 
 
-def test_a_service_tier_leaves_keys_with_own_addresses_out(world, mapping, key):
+def test_a_service_tier_leaves_keys_with_own_addresses_out(make_world, mapping, key):
     own = key("own", "byok", "https://own.example", elsewhere=True)
-    made = world(mapping("a", service_tiers={"flex": "0.5"}), keys={"a": (own, key())})
-    plan = made.plan(options=Options(service_tier="flex"))
+    world = make_world(mapping("a", service_tiers={"flex": "0.5"}), keys={"a": (own, key())})
+    plan = world.plan(options=Options(service_tier="flex"))
     assert [credential.ident for credential in plan.first.credentials] == ["k1"]
 
 
-def test_providers_that_fulfil_an_option_come_before_others(world, mapping):
-    made = world(mapping("a", price=1), mapping("b", parallel_tool_calls=True))
-    assert providers(made.plan(needs=Requirements(parameters=frozenset(("parallel tools",))))) == ["b", "a"]
+def test_providers_that_fulfil_an_option_come_before_others(make_world, mapping):
+    world = make_world(mapping("a", price=1), mapping("b", parallel_tool_calls=True))
+    assert providers(world.plan(needs=Requirements(parameters=frozenset(("parallel tools",))))) == ["b", "a"]
 
 
-def test_neither_preference_nor_chance_put_a_lacking_provider_first(world, mapping):
-    made = world(mapping("a", price=1), mapping("b", reasoning=True), exploration=1.0, rolls=[0.0, 0.0])
-    made.sticky.prefer("", "m", "a/m")
-    assert providers(made.plan(needs=Requirements(reasoning=True), explore=1.0)) == ["b", "a"]
+def test_neither_preference_nor_chance_put_a_lacking_provider_first(make_world, mapping):
+    world = make_world(mapping("a", price=1), mapping("b", reasoning=True), exploration=1.0, rolls=[0.0, 0.0])
+    world.sticky.prefer("", "m", "a/m")
+    assert providers(world.plan(needs=Requirements(reasoning=True), explore=1.0)) == ["b", "a"]
 
 
-def test_an_option_without_any_support_does_not_reject_the_request(world, mapping):
-    made = world(mapping("a", max_output=100))
+def test_an_option_without_any_support_does_not_reject_the_request(make_world, mapping):
+    world = make_world(mapping("a", max_output=100))
     wishes = Requirements(max_tokens=200, reasoning=True, parameters=frozenset(("verbosity", "parallel tools")))
-    plan = made.plan(needs=wishes, options=Options(service_tier="flex"))
+    plan = world.plan(needs=wishes, options=Options(service_tier="flex"))
     assert set(write_record(plan)["waived"]) == {
         "max_tokens",
         "reasoning",
@@ -249,10 +251,10 @@ def test_an_option_without_any_support_does_not_reject_the_request(world, mappin
     }
 
 
-def test_a_forced_tool_without_any_support_is_rejected(world, mapping):
-    made = world(mapping("a", tools=True, supported_tool_choices=("auto",)))
+def test_a_forced_tool_without_any_support_is_rejected(make_world, mapping):
+    world = make_world(mapping("a", tools=True, supported_tool_choices=("auto",)))
     with pytest.raises(NotSupported) as caught:
-        made.plan(needs=Requirements(tools=True, forced_tool="required"))
+        world.plan(needs=Requirements(tools=True, forced_tool="required"))
     assert (caught.value.status, caught.value.param) == (400, "tool_choice")
 
 
@@ -281,12 +283,12 @@ def test_less_than_twenty_requests_say_nothing_of_a_pinned_provider(trio):
 
 
 @pytest.mark.parametrize("error", [UpstreamRefused("no", upstream_status=401), UpstreamRateLimited("slow")])
-def test_a_bad_key_of_two_or_a_limit_does_not_send_a_pinned_request_elsewhere(world, mapping, key, error):
-    made = world(mapping("a"), mapping("c"), keys={"a": (key(),), "c": (key("good"), key("bad"))})
+def test_a_bad_key_of_two_or_a_limit_does_not_send_a_pinned_request_elsewhere(make_world, mapping, key, error):
+    world = make_world(mapping("a"), mapping("c"), keys={"a": (key(),), "c": (key("good"), key("bad"))})
     for _ in range(30):
-        made.health.sample(made.mapping("c"), key("bad"), error=error)
-        made.health.sample(made.mapping("c"), key("good"))
-    plan = made.plan("c/m")
+        world.health.sample(world.mapping("c"), key("bad"), error=error)
+        world.health.sample(world.mapping("c"), key("good"))
+    plan = world.plan("c/m")
     assert providers(plan) == ["c"] and [credential.ident for credential in plan.first.credentials] == ["good", "bad"]
 
 
@@ -296,10 +298,10 @@ def test_no_fallback_keeps_a_failing_pinned_provider(trio):
     assert providers(world.plan("c/m", no_fallback=True)) == ["c"]
 
 
-def test_a_failing_pinned_provider_without_others_is_still_used(world, mapping):
-    made = world(mapping("a"))
-    made.outcomes("a", 0, 4, FAILED)
-    assert providers(made.plan("a/m")) == ["a"]
+def test_a_failing_pinned_provider_without_others_is_still_used(make_world, mapping):
+    world = make_world(mapping("a"))
+    world.outcomes("a", 0, 4, FAILED)
+    assert providers(world.plan("a/m")) == ["a"]
 
 
 def test_a_pinned_provider_that_does_not_answer_is_rerouted(trio):
@@ -389,11 +391,11 @@ def test_a_session_stays_with_what_served_it(trio):
 
 
 @pytest.mark.parametrize(("keep", "first"), [(False, "a"), (True, "c")])
-def test_a_session_leaves_an_unreliable_provider_unless_it_must_keep_it(world, mapping, keep, first):
-    made = world(mapping("a"), mapping("c", extra={"keep_session": keep}))
-    made.sticky.pin("", "s", "m", "c/m")
-    made.outcomes("c", 5, 2, FAILED)
-    assert providers(made.plan(session="s"))[0] == first
+def test_a_session_leaves_an_unreliable_provider_unless_it_must_keep_it(make_world, mapping, keep, first):
+    world = make_world(mapping("a"), mapping("c", extra={"keep_session": keep}))
+    world.sticky.pin("", "s", "m", "c/m")
+    world.outcomes("c", 5, 2, FAILED)
+    assert providers(world.plan(session="s"))[0] == first
 
 
 def test_a_session_leaves_a_mapping_that_is_no_longer_eligible(trio):
@@ -416,12 +418,12 @@ def test_a_preferred_provider_yields_to_a_much_better_one(trio):
     assert providers(world.plan(scope="p"))[0] == "a"
 
 
-def test_a_preferred_provider_below_85_percent_is_given_up(world, mapping):
-    made = world(mapping("a"), mapping("b"))
-    made.outcomes("a", 0, 3, FAILED)
-    made.outcomes("b", 5, 1, FAILED)
-    made.sticky.prefer("", "m", "a/m")
-    assert providers(made.plan())[0] == "b"
+def test_a_preferred_provider_below_85_percent_is_given_up(make_world, mapping):
+    world = make_world(mapping("a"), mapping("b"))
+    world.outcomes("a", 0, 3, FAILED)
+    world.outcomes("b", 5, 1, FAILED)
+    world.sticky.prefer("", "m", "a/m")
+    assert providers(world.plan())[0] == "b"
 
 
 def test_exploration_picks_at_random_and_is_not_remembered(trio):
@@ -455,29 +457,29 @@ def test_a_chance_of_one_is_a_random_choice_whatever_the_setting(trio):
     assert plan.reason == "random-exploration" and providers(plan)[0] == "c"
 
 
-def test_price_strategy_ignores_speed(world, mapping, key):
-    made = world(mapping("a", price=10**9), mapping("b", price=1_010_000_000))
+def test_price_strategy_ignores_speed(make_world, mapping, key):
+    world = make_world(mapping("a", price=10**9), mapping("b", price=1_010_000_000))
     for _ in range(3):
-        made.health.sample(made.mapping("a"), key(), tokens=1, duration_ms=1000)
-        made.health.sample(made.mapping("b"), key(), tokens=900, duration_ms=1000)
-    assert providers(made.plan())[0] == "b"
-    assert providers(made.plan(options=Options(routing="price")))[0] == "a"
-    assert providers(made.plan(options=Options(routing="throughput")))[0] == "b"
+        world.health.sample(world.mapping("a"), key(), tokens=1, duration_ms=1000)
+        world.health.sample(world.mapping("b"), key(), tokens=900, duration_ms=1000)
+    assert providers(world.plan())[0] == "b"
+    assert providers(world.plan(options=Options(routing="price")))[0] == "a"
+    assert providers(world.plan(options=Options(routing="throughput")))[0] == "b"
 
 
-def test_large_prompts_follow_the_price_of_input_and_cached_input(world, mapping):
+def test_large_prompts_follow_the_price_of_input_and_cached_input(make_world, mapping):
     cached = Prices(TokenRates(prompt=5 * 10**8, completion=3 * 10**9, input_cache_read=5 * 10**7))
-    made = world(mapping("a", price=10**9), mapping("b", prices=(cached,)))
-    assert providers(made.plan(needs=Requirements(prompt_bytes=19_000)))[0] == "a"
-    assert providers(made.plan(needs=Requirements(prompt_bytes=20_000)))[0] == "b"
+    world = make_world(mapping("a", price=10**9), mapping("b", prices=(cached,)))
+    assert providers(world.plan(needs=Requirements(prompt_bytes=19_000)))[0] == "a"
+    assert providers(world.plan(needs=Requirements(prompt_bytes=20_000)))[0] == "b"
 
 
-def test_tiered_prices_count_for_the_size_of_the_prompt(world, mapping):
+def test_tiered_prices_count_for_the_size_of_the_prompt(make_world, mapping):
     small, large = TokenRates(prompt=10**8, completion=10**8), TokenRates(prompt=10**10, completion=10**10)
     tiered = Prices(small, tiers=(Tier(1000, small), Tier(None, large)))
-    made = world(mapping("a", prices=(tiered,)), mapping("b", price=10**9))
-    assert providers(made.plan(needs=Requirements(prompt_bytes=4_000)))[0] == "a"
-    assert providers(made.plan(needs=Requirements(prompt_bytes=4_004)))[0] == "b"
+    world = make_world(mapping("a", prices=(tiered,)), mapping("b", price=10**9))
+    assert providers(world.plan(needs=Requirements(prompt_bytes=4_000)))[0] == "a"
+    assert providers(world.plan(needs=Requirements(prompt_bytes=4_004)))[0] == "b"
 
 
 def test_a_new_catalogue_counts_at_once(trio, mapping):
@@ -487,12 +489,12 @@ def test_a_new_catalogue_counts_at_once(trio, mapping):
     assert providers(world.plan()) == ["c"]
 
 
-def test_a_mapping_ends_on_its_day(world, mapping, clock):
-    made = world(mapping("a", deactivated="2030-05-02"), mapping("b"))
+def test_a_mapping_ends_on_its_day(make_world, mapping, clock):
+    world = make_world(mapping("a", deactivated="2030-05-02"), mapping("b"))
     clock.set(1_903_910_400_000_000 - 1)  # the last microsecond of 2030-05-01
-    assert "a" in providers(made.plan())
+    assert "a" in providers(world.plan())
     clock.set(1_903_910_400_000_000)
-    assert providers(made.plan()) == ["b"]
+    assert providers(world.plan()) == ["b"]
 
 
 def test_a_custom_provider_is_planned_without_the_catalogue(trio, mapping, provider, key):

@@ -17,10 +17,10 @@ def prefer(**members):
 
 
 @pytest.fixture
-def trio(world, mapping):
+def trio(make_world, mapping):
     """Return a world with providers a, b, c of one model, the cheapest first; c is named "Sea"."""
     rows = (mapping("a"), mapping("b", price=2 * 10**9), mapping("c", price=3 * 10**9))
-    return lambda **more: world(*rows, **more)
+    return lambda **more: make_world(*rows, **more)
 
 
 def test_providers_in_order_are_tried_first(trio):
@@ -66,9 +66,9 @@ def test_an_ordered_provider_in_cooldown_comes_last(trio):
     assert providers(world.plan(options=prefer(order=("c",)))) == ["a", "b", "c"]
 
 
-def test_preferences_choose_among_the_models_of_auto(world, mapping):
-    world = world(mapping("a"), mapping("c", "n", 5 * 10**9), auto_models=("m", "n"))
-    assert providers(world.plan("auto", options=prefer(only=("c",)))) == ["c"]
+def test_preferences_choose_among_the_models_of_auto(make_world, mapping):
+    make_world = make_world(mapping("a"), mapping("c", "n", 5 * 10**9), auto_models=("m", "n"))
+    assert providers(make_world.plan("auto", options=prefer(only=("c",)))) == ["c"]
 
 
 def test_a_choice_of_the_caller_is_not_remembered_for_its_project(trio):

@@ -69,10 +69,10 @@ def explain(made, *args, **more):
 
 
 @pytest.mark.slow
-def test_an_explanation_equals_the_provider_really_chosen_in_ten_thousand_cases(world, mapping):
+def test_an_explanation_equals_the_provider_really_chosen_in_ten_thousand_cases(make_world, mapping):
     roll, served = random.Random(20_260_101), 0
     for _ in range(MARKETS):
-        made = make_market(roll, world, mapping)
+        made = make_market(roll, make_world, mapping)
         for _ in range(CASES // MARKETS):
             asked, needs, options = make_ask(roll)
             more = {
@@ -97,19 +97,19 @@ def allow(mapping, provider):
     return None
 
 
-def test_the_fast_path_of_the_filter_equals_the_full_checks(world, mapping):
+def test_the_fast_path_of_the_filter_equals_the_full_checks(make_world, mapping):
     roll = random.Random(7)
     for _ in range(50):
-        made = make_market(roll, world, mapping)
+        made = make_market(roll, make_world, mapping)
         ask, usable = ("m", make_ask(roll)[1], Options()), partial(keys_of, made)
         short = outcome(made.router.plan, *ask, None, usable)
         assert outcome(made.router.plan, *ask, allow, usable) == short
 
 
-def test_a_kept_decision_reads_back_as_it_was_explained(world, mapping):
+def test_a_kept_decision_reads_back_as_it_was_explained(make_world, mapping):
     roll = random.Random(3)
     for _ in range(50):
-        made = make_market(roll, world, mapping)
+        made = make_market(roll, make_world, mapping)
         try:
             plan = made.plan("m", Requirements(stream=True))
         except GatewayError:
@@ -117,7 +117,7 @@ def test_a_kept_decision_reads_back_as_it_was_explained(world, mapping):
         assert unpack(json.loads(json.dumps(pack(plan)))) == json.loads(json.dumps(write_record(plan)))
 
 
-def test_a_decision_among_four_providers_and_five_without_a_key_stays_below_300_bytes(world, mapping):
+def test_a_decision_among_four_providers_and_five_without_a_key_stays_below_300_bytes(make_world, mapping):
     names = [
         "openai",
         "azure",
@@ -131,21 +131,21 @@ def test_a_decision_among_four_providers_and_five_without_a_key_stays_below_300_
         "fireworks",
     ]
     rows = [mapping(name, model="gpt-oss-120b", price=10**8 * (n + 1)) for n, name in enumerate(names)]
-    made = world(*rows)
-    made.keys |= {name: () for name in names[4:]}
+    world = make_world(*rows)
+    world.keys |= {name: () for name in names[4:]}
     for row in rows[:4]:
         for _ in range(5):
-            made.health.sample(row, made.keys[row.provider][0], ttft_ms=312, tokens=80, duration_ms=700)
-    packed = pack(made.plan("gpt-oss-120b", Requirements(stream=True)))
+            world.health.sample(row, world.keys[row.provider][0], ttft_ms=312, tokens=80, duration_ms=700)
+    packed = pack(world.plan("gpt-oss-120b", Requirements(stream=True)))
     assert len(json.dumps(packed, separators=(",", ":"))) < 300
 
 
-def test_a_decision_of_another_release_is_not_guessed_at(world, mapping):
-    packed = pack(world(mapping("a")).plan())
+def test_a_decision_of_another_release_is_not_guessed_at(make_world, mapping):
+    packed = pack(make_world(mapping("a")).plan())
     with pytest.raises(ValueError, match="another release"):
         unpack([99, *packed[1:]])
 
 
-def test_packing_a_decision_is_cheap(world, mapping):
-    plan = world(*(mapping(f"p{n}", price=10**9 + n) for n in range(10))).plan()
+def test_packing_a_decision_is_cheap(make_world, mapping):
+    plan = make_world(*(mapping(f"p{n}", price=10**9 + n) for n in range(10))).plan()
     assert count_steps(lambda: pack(plan)) < 400

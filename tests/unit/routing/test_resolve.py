@@ -25,9 +25,9 @@ class Routes:
 
 
 @pytest.fixture
-def catalogue(world, mapping):
+def catalogue(make_world, mapping):
     rows = (mapping("a"), mapping("b"), mapping("b", region="eu"), mapping("b", region="us"))
-    return world(
+    return make_world(
         *rows, mapping("a", "old"), mapping("a", "tag:free"), models={"old": {"deactivated": "2026-01-15"}}
     ).catalogue
 
@@ -65,8 +65,8 @@ def test_an_unknown_region_is_refused_with_the_known_ones(catalogue):
     assert (caught.value.status, caught.value.param, caught.value.code) == (400, "model", "unknown_region")
 
 
-def test_an_unknown_model_is_refused_with_near_matches(world, mapping):
-    catalogue = world(mapping("a", "gpt-example-large")).catalogue
+def test_an_unknown_model_is_refused_with_near_matches(make_world, mapping):
+    catalogue = make_world(mapping("a", "gpt-example-large")).catalogue
     for text in ("gpt-example-larg", "a/gpt-example-larg", "nobody/gpt-example-larg"):
         with pytest.raises(UnknownModel, match="Did you mean gpt-example-large") as caught:
             resolve(text, catalogue, TODAY)
@@ -85,14 +85,16 @@ def test_a_provider_is_found_in_any_case_as_a_model_is(catalogue):
 
 
 @pytest.mark.parametrize(("day", "refused"), [("2026-01-14", False), ("2026-01-15", True)])
-def test_a_model_that_ended_at_the_named_provider_is_reported_with_who_still_serves_it(world, mapping, day, refused):
-    made = world(mapping("a", deactivated="2026-01-15"), mapping("b")).catalogue
-    assert resolve("m", made, day).model.id == "m" == resolve("b/m", made, day).model.id
+def test_a_model_that_ended_at_the_named_provider_is_reported_with_who_still_serves_it(
+    make_world, mapping, day, refused
+):
+    world = make_world(mapping("a", deactivated="2026-01-15"), mapping("b")).catalogue
+    assert resolve("m", world, day).model.id == "m" == resolve("b/m", world, day).model.id
     if not refused:
-        assert resolve("a/m", made, day).provider == "a"
+        assert resolve("a/m", world, day).provider == "a"
         return
     with pytest.raises(UnknownModel, match="at a on 2026-01-15; it is still served by: b") as caught:
-        resolve("a/m", made, day)
+        resolve("a/m", world, day)
     assert caught.value.code == "model_deactivated"
 
 
@@ -151,12 +153,12 @@ def test_a_model_text_that_no_row_could_hold_is_refused_briefly(text: str) -> No
     assert len(refused.value.message) < 300
 
 
-def test_a_pinned_model_may_be_named_as_its_provider_names_it(world, mapping):
+def test_a_pinned_model_may_be_named_as_its_provider_names_it(make_world, mapping):
     rows = (mapping("a", external_id="vendor/M-0125"), mapping("a", region="eu", external_id="eu.vendor.m-v1:0"))
-    made = world(*rows, mapping("b", external_id="own")).catalogue
-    found = resolve("a/vendor/m-0125", made, TODAY)
+    world = make_world(*rows, mapping("b", external_id="own")).catalogue
+    found = resolve("a/vendor/m-0125", world, TODAY)
     assert (found.model.id, found.provider, len(found.candidates)) == ("m", "a", 2)
-    assert [candidate.region for candidate in resolve("a/eu.vendor.m-v1:0", made, TODAY).candidates] == ["eu"]
+    assert [candidate.region for candidate in resolve("a/eu.vendor.m-v1:0", world, TODAY).candidates] == ["eu"]
     for text in ("b/vendor/m-0125", "vendor/m-0125"):
         with pytest.raises(UnknownModel):
-            resolve(text, made, TODAY)
+            resolve(text, world, TODAY)

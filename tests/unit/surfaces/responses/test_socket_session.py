@@ -96,76 +96,76 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def test_a_connection_ends_after_an_hour_when_its_turn_is_complete(run: Any) -> None:
-    one = run()
-    one.give()
-    one.give()
-    one.wait()
-    one.clock.advance(HOUR_S)
-    one.caller.received_count += 1
-    one.wait()
-    assert one.caller.told == [] and one.begun == [""]
-    one.release.set()
-    told = one.end()
+    session = run()
+    session.give()
+    session.give()
+    session.wait()
+    session.clock.advance(HOUR_S)
+    session.caller.received_count += 1
+    session.wait()
+    assert session.caller.told == [] and session.begun == [""]
+    session.release.set()
+    told = session.end()
     assert told.told[0]["error"]["code"] == "websocket_connection_limit_reached" and told.code == 1008
-    assert one.begun == [""]
+    assert session.begun == [""]
 
 
 def test_a_restart_waits_for_the_turn_and_begins_no_other(run: Any) -> None:
-    one = run()
-    one.give()
-    one.give()
-    one.wait()
-    one.leaving = True
-    one.wait()
-    assert not one.greenlet.ready() and one.caller.code == 0
-    one.release.set()
-    told = one.end()
-    assert (told.code, told.reason, told.told, one.begun) == (1001, socket_session.RESTARTING, [], [""])
+    session = run()
+    session.give()
+    session.give()
+    session.wait()
+    session.leaving = True
+    session.wait()
+    assert not session.greenlet.ready() and session.caller.code == 0
+    session.release.set()
+    told = session.end()
+    assert (told.code, told.reason, told.told, session.begun) == (1001, socket_session.RESTARTING, [], [""])
 
 
 def test_a_credential_that_ended_ends_the_connection(run: Any) -> None:
-    one = run()
-    one.refusal = Unauthenticated("The key was revoked.")
-    told = one.end()
+    session = run()
+    session.refusal = Unauthenticated("The key was revoked.")
+    told = session.end()
     assert (told.code, told.told[0]["error"]["code"], told.told[0]["status"]) == (1008, "invalid_api_key", 401)
 
 
 def test_a_caller_who_answers_no_ping_is_gone(run: Any) -> None:
-    one = run()
+    session = run()
     for _ in range(8):
-        one.clock.advance(10)
-        one.wait(0.03)
-    assert one.end().code == 1001 and one.caller.pings >= 3
+        session.clock.advance(10)
+        session.wait(0.03)
+    assert session.end().code == 1001 and session.caller.pings >= 3
 
 
 def test_streams_run_at_once_up_to_a_bound_and_each_in_order(run: Any) -> None:
-    one = run()
+    session = run()
     for number in range(18):
-        one.give(stream_id=f"s{number}")
-    one.give(stream_id="s0")
-    one.wait()
-    assert one.begun == [f"s{number}" for number in range(16)]
-    one.release.set()
-    one.wait()
-    assert sorted(one.begun[16:]) == ["s0", "s16", "s17"]
+        session.give(stream_id=f"s{number}")
+    session.give(stream_id="s0")
+    session.wait()
+    assert session.begun == [f"s{number}" for number in range(16)]
+    session.release.set()
+    session.wait()
+    assert sorted(session.begun[16:]) == ["s0", "s16", "s17"]
 
 
 def test_the_queue_the_streams_and_the_bytes_are_bounded(run: Any) -> None:
-    one = run()
+    session = run()
     for _ in range(34):
-        one.give()
-    one.give(input="x" * 20_000, stream_id="large")
+        session.give()
+    session.give(input="x" * 20_000, stream_id="large")
     for number in range(33):
-        one.caller.gives.put(json.dumps({"type": "response.create", "stream_id": f"s{number}"}))
-    one.wait()
-    assert one.caller.told[0]["error"]["code"] == "websocket_queue_full" and one.begun == [""]
-    one.release.set()
-    one.wait()
-    codes = {event["error"]["code"] for event in one.caller.told}
-    assert codes == {"websocket_queue_full"} and one.memory.budget.held == 0
-    one.give(input="x" * 20_000, stream_id="large")
+        session.caller.gives.put(json.dumps({"type": "response.create", "stream_id": f"s{number}"}))
+    session.wait()
+    assert session.caller.told[0]["error"]["code"] == "websocket_queue_full" and session.begun == [""]
+    session.release.set()
+    session.wait()
+    codes = {event["error"]["code"] for event in session.caller.told}
+    assert codes == {"websocket_queue_full"} and session.memory.budget.held == 0
+    session.give(input="x" * 20_000, stream_id="large")
     for number in range(33):
-        one.give(stream_id=f"s{number}")
-        one.wait(0.01)
-    found = [(event["error"]["code"], event["stream_id"]) for event in one.caller.told[-2:]]
+        session.give(stream_id=f"s{number}")
+        session.wait(0.01)
+    found = [(event["error"]["code"], event["stream_id"]) for event in session.caller.told[-2:]]
     assert found == [("overloaded", "large"), ("websocket_stream_limit_reached", "s32")]
