@@ -304,6 +304,8 @@ def test_the_sandbox_answers_in_sound_without_any_key(gateway) -> None:
             events.append(connection.recv())
     kinds = {event.type for event in events}
     assert {"session.updated", "input_audio_buffer.committed", "response.output_audio.delta"} <= kinds
+    for event in events:
+        type(event).model_validate(event.to_dict())
     (row,) = usage_of(gateway)
     assert row.cost_nusd > 0 and row.served == "sandbox-realtime"
 

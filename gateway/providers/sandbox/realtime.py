@@ -242,9 +242,9 @@ class SandboxSession:
         yield {"type": "response.created", "response": _response(response, "in_progress")}
         yield {"type": "response.output_item.added", "response_id": response, "output_index": 0, "item": item}
         if spoken:
-            part = {"type": "output_audio", "transcript": ""}
+            part = {"type": "audio", "transcript": ""}
         else:
-            part = {"type": "output_text", "text": ""}
+            part = {"type": "text", "text": ""}
         yield {"type": "response.content_part.added", **about, "content_index": 0, "part": part}
         sent = ""
         if spoken:
@@ -270,7 +270,8 @@ class SandboxSession:
             status = "cancelled"
         else:
             status = "completed"
-        item |= {"status": "incomplete" if self._cancelled else "completed", "content": [part]}
+        content = {**part, "type": f"output_{part['type']}"}
+        item |= {"status": "incomplete" if self._cancelled else "completed", "content": [content]}
         yield {"type": "response.output_item.done", "response_id": response, "output_index": 0, "item": item}
         done = _response(response, status) | {"output": [item], "usage": self._usage(sent, seconds)}
         self._say(str(about["item_id"]), "assistant", sent, 0)
