@@ -213,7 +213,7 @@ def test_the_model_list_reads_with_the_client_of_anthropic(gateway: LocalGateway
         listed = {model.id: model for model in client.models.list()}
         retrieved = client.models.retrieve("gpt-4o-mini")
     assert listed["gpt-4o-mini"] == retrieved
-    assert retrieved.type == "model" and retrieved.display_name == "GPT-4o mini"
+    assert retrieved.type == "model" and retrieved.lifecycle == "active" and retrieved.display_name == "GPT-4o mini"
     assert retrieved.created_at == datetime.fromtimestamp(retrieved.created, UTC)
 
 

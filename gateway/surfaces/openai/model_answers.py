@@ -59,6 +59,9 @@ class TopProviderAnswer(ModelApiAnswer):
     is_moderated: bool = True
 
 
+ModelStage = Literal["active", "deprecated", "retired"]  # Anthropic's words
+
+
 class ModelAnswer(ModelApiAnswer, kw_only=True):
     """An entry of the list, with the members of OpenAI's and of Anthropic's model. `created` is in seconds since 1970,
     `created_at` the same time as text (1970 if it is unknown); another date that is not set is empty."""
@@ -87,6 +90,7 @@ class ModelAnswer(ModelApiAnswer, kw_only=True):
     free: bool
     deprecated_at: str
     deactivated_at: str
+    lifecycle: ModelStage
     stability: str
 
 

@@ -12,7 +12,7 @@ from gateway.accounts.access import CUSTOM, Predicate
 from gateway.catalogue.catalogue import Catalogue, day_of
 from gateway.catalogue.effort_lists import shown_efforts
 from gateway.catalogue.entries import Mapping, Model, Provider
-from gateway.catalogue.lifecycle import Dates, dates_of, shown_on
+from gateway.catalogue.lifecycle import ACTIVE, DEACTIVATED, DEPRECATED, Dates, Lifecycle, dates_of, shown_on, state_on
 from gateway.clock import from_datetime
 from gateway.neutral import parameters
 from gateway.neutral.parameters import NEEDING
@@ -20,6 +20,7 @@ from gateway.surfaces.availability import AUTO
 from gateway.surfaces.openai.model_answers import (
     ArchitectureAnswer,
     ModelAnswer,
+    ModelStage,
     ProviderMappingAnswer,
     TopProviderAnswer,
 )
@@ -29,6 +30,7 @@ PSEUDO_PROVIDER = "llmgateway"
 MARK = "\u2603name\u2603"  # placeholder for a model's name where entries are alike
 PSEUDO_SINCE = "2026-01-01"
 EPOCH = "1970-01-01"
+STAGES: dict[Lifecycle, ModelStage] = {ACTIVE: "active", DEPRECATED: "deprecated", DEACTIVATED: "retired"}
 PSEUDO_MODELS = (
     ("auto", "Auto", "The gateway selects the cheapest model that meets the requirements of the request."),
     ("custom", "Custom", "The organization's own provider: any model name that its base URL serves."),
@@ -219,6 +221,7 @@ def _model_entry(
         context_length=max(m.context_length for m in mappings) or model.context_length,
         max_output=max(m.max_output for m in mappings) or model.max_output,
         dates=dates_of(mappings),
+        day=day_of(at_us),
         stability=model.stability,
     )
 
@@ -240,6 +243,7 @@ def _mapped_entry(
         context_length=mapping.context_length or model.context_length,
         max_output=mapping.max_output or model.max_output,
         dates=dates_of((mapping,)),
+        day=day_of(at_us),
         stability=mapping.stability,
     )
 
@@ -256,6 +260,7 @@ def _entry(
     context_length: int,
     max_output: int,
     dates: Dates,
+    day: str,
     stability: str,
 ) -> ModelAnswer:
     return ModelAnswer(
@@ -283,6 +288,7 @@ def _entry(
         free=model.free,
         deprecated_at=_iso(dates.deprecated),
         deactivated_at=_iso(dates.deactivated),
+        lifecycle=STAGES[state_on(dates, day)],
         stability=stability,
     )
 

@@ -52,6 +52,7 @@ ENTRY_FIELDS = set(
         "owned_by",
         "type",
         "created_at",
+        "lifecycle",
     ]
 )
 MAPPING_FIELDS = set(
@@ -252,11 +253,13 @@ def test_a_provider_mapping_has_every_field_and_zero_for_an_absent_price(service
 
 def test_deactivated_models_are_hidden_by_default(services):
     assert "old" not in entries(services)
-    assert entries(services, "include_deactivated=true")["old"]["deactivated_at"] == "2026-02-01T00:00:00.000Z"
+    old = entries(services, "include_deactivated=true")["old"]
+    assert (old["deactivated_at"], old["lifecycle"]) == ("2026-02-01T00:00:00.000Z", "retired")
 
 
 def test_deprecated_models_are_listed_unless_excluded(services):
-    assert entries(services)["aging"]["deprecated_at"] == "2026-01-01T00:00:00.000Z"
+    aging = entries(services)["aging"]
+    assert (aging["deprecated_at"], aging["lifecycle"]) == ("2026-01-01T00:00:00.000Z", "deprecated")
     assert "aging" not in entries(services, "exclude_deprecated=true")
     assert "safe/aging" not in entries(services, "exclude_deprecated=true&mapped=true")
 
