@@ -51,7 +51,7 @@ TRIAL: dict[str, Any] = {
     "persistence": {"enabled": False},
     "metrics": {"port": 0},
 }
-Made = dict[str, dict[str, Any]]
+Manifests = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +61,11 @@ def chart() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def render(chart: Any) -> Callable[..., Made]:
+def render(chart: Any) -> Callable[..., Manifests]:
     """Return the objects of an installation by kind (a second one of a kind as "Kind name")."""
 
-    def make(values: dict[str, Any]) -> Made:
-        found: Made = {}
+    def make(values: dict[str, Any]) -> Manifests:
+        found: Manifests = {}
         for path, text in chart.render(values, name="gw", namespace="prod").items():
             for document in yaml.safe_load_all(text) if path.endswith(".yaml") else ():
                 if document:
@@ -85,21 +85,21 @@ def test_helm_takes_the_chart(values: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("version", KUBERNETES)
 @pytest.mark.parametrize("values", [PLAIN, WHOLE, TRIAL], ids=["plain", "whole", "trial"])
-def test_kubernetes_accepts_its_output(render: Callable[..., Made], values: dict[str, Any], version: str) -> None:
-    made = render(values)
-    assert len(made) >= 5
-    for one in made.values():
+def test_kubernetes_accepts_its_output(render: Callable[..., Manifests], values: dict[str, Any], version: str) -> None:
+    manifests = render(values)
+    assert len(manifests) >= 5
+    for one in manifests.values():
         if not one["apiVersion"].startswith(OF_PROMETHEUS):
             kubernetes_validate.validate(one, version, strict=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("port", [9464, 0])
-def test_the_operator_of_prometheus_accepts_its_resources(render: Callable[..., Made], port: int) -> None:
+def test_the_operator_of_prometheus_accepts_its_resources(render: Callable[..., Manifests], port: int) -> None:
     """Every field has the right type, and there is no unknown field, which would be dropped."""
     models = pytest.importorskip("cloudcoil.models.prometheus_operator.v1")
-    made = render({**WHOLE, "metrics": {**WHOLE["metrics"], "port": port}})
-    found = [one for one in made.values() if one["apiVersion"].startswith(OF_PROMETHEUS)]
+    manifests = render({**WHOLE, "metrics": {**WHOLE["metrics"], "port": port}})
+    found = [one for one in manifests.values() if one["apiVersion"].startswith(OF_PROMETHEUS)]
     assert {one["kind"] for one in found} == {"ServiceMonitor", "PrometheusRule"}
     for one in found:
         read = getattr(models, one["kind"]).model_validate(one)
@@ -125,21 +125,23 @@ def test_invalid_values_are_refused_before_anything_is_installed(chart: Any, val
         chart.render(values, name="gw", namespace="prod")
 
 
-def pod(made: Made) -> dict[str, Any]:
-    return made["StatefulSet"]["spec"]["template"]["spec"]
+def pod(manifests: Manifests) -> dict[str, Any]:
+    return manifests["StatefulSet"]["spec"]["template"]["spec"]
 
 
-def container(made: Made) -> dict[str, Any]:
-    return pod(made)["containers"][0]
+def container(manifests: Manifests) -> dict[str, Any]:
+    return pod(manifests)["containers"][0]
 
 
-def environment(made: Made) -> dict[str, str]:
-    return {one["name"]: one["value"] for one in container(made)["env"]}
+def environment(manifests: Manifests) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in container(manifests)["env"]}
 
 
-def test_no_pod_has_root_or_writes_outside_of_its_volumes(render: Callable[..., Made]) -> None:
-    made = render(PLAIN)
-    specs = [made[kind]["spec"]["template"]["spec"] for kind in ("StatefulSet", "Job")] + [made["Pod"]["spec"]]
+def test_no_pod_has_root_or_writes_outside_of_its_volumes(render: Callable[..., Manifests]) -> None:
+    manifests = render(PLAIN)
+    specs = [manifests[kind]["spec"]["template"]["spec"] for kind in ("StatefulSet", "Job")] + [
+        manifests["Pod"]["spec"]
+    ]
     for spec in specs:
         assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"] == 10001
         assert spec["automountServiceAccountToken"] is False
@@ -150,30 +152,34 @@ def test_no_pod_has_root_or_writes_outside_of_its_volumes(render: Callable[..., 
             assert security["allowPrivilegeEscalation"] is False and "memory" in one["resources"]["limits"]
     # The user of the image.
     assert "USER 10001:10001" in (ROOT / "deploy" / "Dockerfile").read_text()
-    assert {one["mountPath"] for one in container(made)["volumeMounts"]} == {"/data", "/tmp", "/run/secrets/llmgateway"}
+    assert {one["mountPath"] for one in container(manifests)["volumeMounts"]} == {
+        "/data",
+        "/tmp",
+        "/run/secrets/llmgateway",
+    }
 
 
-def test_secrets_are_files_and_never_in_the_environment(render: Callable[..., Made]) -> None:
+def test_secrets_are_files_and_never_in_the_environment(render: Callable[..., Manifests]) -> None:
     told = environment(render(WHOLE))
     for name in WHOLE["secrets"]["names"]:
         assert name not in told and told[f"{name}_FILE"] == f"/run/secrets/llmgateway/{name}"
-    made = render(TRIAL)
-    assert made["Secret"]["stringData"] == {"LLM_OPENAI_API_KEY": "sk-one"}
-    assert "sk-one" not in json.dumps({kind: one for kind, one in made.items() if kind != "Secret"})
+    manifests = render(TRIAL)
+    assert manifests["Secret"]["stringData"] == {"LLM_OPENAI_API_KEY": "sk-one"}
+    assert "sk-one" not in json.dumps({kind: one for kind, one in manifests.items() if kind != "Secret"})
     assert "Secret" not in render(PLAIN)
 
 
-def test_the_gateway_takes_the_settings_that_a_pod_gives_it(render: Callable[..., Made], tmp_path: Path) -> None:
+def test_the_gateway_takes_the_settings_that_a_pod_gives_it(render: Callable[..., Manifests], tmp_path: Path) -> None:
     """Run `config check` with the environment of the pod and other folders; an unknown setting is an error."""
-    made = render(WHOLE)
+    manifests = render(WHOLE)
     places = {"/data": tmp_path / "data", "/run/secrets/llmgateway": tmp_path / "secrets", "/etc/llmgateway": tmp_path}
     (tmp_path / "secrets").mkdir()
     for name in WHOLE["secrets"]["names"]:
         value = {"DATABASE_URL": "postgresql://a@b/c", "REDIS_URL": "redis://r:6379/0"}.get(name, "k" * 44)
         (tmp_path / "secrets" / name).write_text(value)
-    (tmp_path / "gateway.toml").write_text(made["ConfigMap"]["data"]["gateway.toml"])
+    (tmp_path / "gateway.toml").write_text(manifests["ConfigMap"]["data"]["gateway.toml"])
     given = {}
-    for name, value in environment(made).items():
+    for name, value in environment(manifests).items():
         place = next((place for place in places if value.startswith(place)), None)
         given[name] = value.replace(place, str(places[place])) if place else value
     command = ["gateway.operator.command", "config", "check"]
@@ -183,7 +189,7 @@ def test_the_gateway_takes_the_settings_that_a_pod_gives_it(render: Callable[...
     assert warm.run(command, {**given, "GATEWAY_SERVER_BODIES": "1"}).returncode == 1
 
 
-def test_probes_send_the_right_requests(render: Callable[..., Made]) -> None:
+def test_probes_send_the_right_requests(render: Callable[..., Manifests]) -> None:
     one = container(render(PLAIN))
     paths = {name: one[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
     assert paths == {"startup": "/livez", "liveness": "/livez", "readiness": "/readyz"}
@@ -191,44 +197,46 @@ def test_probes_send_the_right_requests(render: Callable[..., Made]) -> None:
     assert first["periodSeconds"] * first["failureThreshold"] >= 600, "a first start may migrate a large database"
 
 
-def test_a_pod_ends_without_a_request_lost(render: Callable[..., Made]) -> None:
-    made = render({**PLAIN, "shutdown": {"preStopSeconds": 7, "graceSeconds": 90}})
-    assert container(made)["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", "7"]
-    assert environment(made)["SHUTDOWN_GRACE_PERIOD_MS"] == "90000"
-    assert pod(made)["terminationGracePeriodSeconds"] > 7 + 90
-    budget = made["PodDisruptionBudget"]["spec"]
+def test_a_pod_ends_without_a_request_lost(render: Callable[..., Manifests]) -> None:
+    manifests = render({**PLAIN, "shutdown": {"preStopSeconds": 7, "graceSeconds": 90}})
+    assert container(manifests)["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", "7"]
+    assert environment(manifests)["SHUTDOWN_GRACE_PERIOD_MS"] == "90000"
+    assert pod(manifests)["terminationGracePeriodSeconds"] > 7 + 90
+    budget = manifests["PodDisruptionBudget"]["spec"]
     assert budget["maxUnavailable"] == 1
-    assert budget["selector"] == made["StatefulSet"]["spec"]["selector"]
+    assert budget["selector"] == manifests["StatefulSet"]["spec"]["selector"]
     assert "PodDisruptionBudget" not in render(TRIAL), "it would keep a node from ever being drained"
 
 
-def test_autoscaling_leaves_the_number_of_nodes_alone_and_takes_them_away_slowly(render: Callable[..., Made]) -> None:
-    made = render(WHOLE)
-    scaler = made["HorizontalPodAutoscaler"]["spec"]
-    assert "replicas" not in made["StatefulSet"]["spec"] and scaler["minReplicas"] >= 2
-    assert scaler["scaleTargetRef"]["name"] == made["StatefulSet"]["metadata"]["name"]
-    assert "cpu" in container(made)["resources"]["requests"], "utilization is of what was requested"
+def test_autoscaling_leaves_the_number_of_nodes_alone_and_takes_them_away_slowly(
+    render: Callable[..., Manifests],
+) -> None:
+    manifests = render(WHOLE)
+    scaler = manifests["HorizontalPodAutoscaler"]["spec"]
+    assert "replicas" not in manifests["StatefulSet"]["spec"] and scaler["minReplicas"] >= 2
+    assert scaler["scaleTargetRef"]["name"] == manifests["StatefulSet"]["metadata"]["name"]
+    assert "cpu" in container(manifests)["resources"]["requests"], "utilization is of what was requested"
     assert scaler["behavior"]["scaleDown"]["stabilizationWindowSeconds"] >= 300
 
 
-def test_a_migration_comes_before_an_upgrade_with_the_new_image(render: Callable[..., Made]) -> None:
-    made = render(WHOLE)
-    job = made["Job"]
+def test_a_migration_comes_before_an_upgrade_with_the_new_image(render: Callable[..., Manifests]) -> None:
+    manifests = render(WHOLE)
+    job = manifests["Job"]
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-upgrade"
     (one,) = job["spec"]["template"]["spec"]["containers"]
-    assert one["args"] == ["migrate"] and one["image"] == container(made)["image"]
+    assert one["args"] == ["migrate"] and one["image"] == container(manifests)["image"]
     # The job has only objects that the previous release certainly has.
     volumes = job["spec"]["template"]["spec"]["volumes"]
     assert [volume["name"] for volume in volumes if "configMap" in volume] == []
     assert {volume["name"] for volume in volumes} == {mount["name"] for mount in one["volumeMounts"]}
     # Its pods do not receive requests.
-    selector = made["Service"]["spec"]["selector"]
+    selector = manifests["Service"]["spec"]["selector"]
     assert not selector.items() <= job["spec"]["template"]["metadata"]["labels"].items()
     assert "Job" not in render(TRIAL), "the database of one node on SQLite is in its volume"
 
 
 def test_the_job_brings_a_database_to_the_version_with_nothing_but_what_it_is_given(
-    render: Callable[..., Made], postgresql_url: str, tmp_path: Path
+    render: Callable[..., Manifests], postgresql_url: str, tmp_path: Path
 ) -> None:
     (one,) = render(PLAIN)["Job"]["spec"]["template"]["spec"]["containers"]
     values = {"DATABASE_URL": postgresql_url, "GATEWAY_DATA_DIR": str(tmp_path / "data")}
@@ -243,48 +251,48 @@ def test_the_job_brings_a_database_to_the_version_with_nothing_but_what_it_is_gi
     assert "applied" in json.loads(done.stdout)
 
 
-def test_metrics_are_scraped_from_each_node_and_kept_from_callers(render: Callable[..., Made]) -> None:
-    made = render(WHOLE)
-    callers, nodes = made["Service"], made["Service gw-llmgateway-nodes"]
+def test_metrics_are_scraped_from_each_node_and_kept_from_callers(render: Callable[..., Manifests]) -> None:
+    manifests = render(WHOLE)
+    callers, nodes = manifests["Service"], manifests["Service gw-llmgateway-nodes"]
     assert [port["name"] for port in callers["spec"]["ports"]] == ["http"]
-    monitor = made["ServiceMonitor"]["spec"]
+    monitor = manifests["ServiceMonitor"]["spec"]
     assert monitor["selector"]["matchLabels"].items() <= nodes["metadata"]["labels"].items()
     assert not monitor["selector"]["matchLabels"].items() <= callers["metadata"]["labels"].items()
     assert monitor["endpoints"][0]["port"] in {port["name"] for port in nodes["spec"]["ports"]}
-    assert environment(made)["GATEWAY_METRICS_PORT"] == "9464"
-    to_callers, to_metrics = made["NetworkPolicy"]["spec"]["ingress"]
+    assert environment(manifests)["GATEWAY_METRICS_PORT"] == "9464"
+    to_callers, to_metrics = manifests["NetworkPolicy"]["spec"]["ingress"]
     assert [port["port"] for port in to_callers["ports"]] == ["http"] and to_metrics["from"]
     # Without a separate port, metrics need the token.
     token = {**WHOLE, "metrics": {"port": 0, "serviceMonitor": {"enabled": True}}}
-    made = render(token)
-    (endpoint,) = made["ServiceMonitor"]["spec"]["endpoints"]
+    manifests = render(token)
+    (endpoint,) = manifests["ServiceMonitor"]["spec"]["endpoints"]
     assert endpoint["port"] == "http" and endpoint["authorization"]["credentials"]["key"] == "GATEWAY_METRICS_TOKEN"
-    assert "GATEWAY_METRICS_PORT" not in environment(made)
+    assert "GATEWAY_METRICS_PORT" not in environment(manifests)
 
 
-def test_the_alert_rules_are_those_of_the_repository(render: Callable[..., Made]) -> None:
+def test_the_alert_rules_are_those_of_the_repository(render: Callable[..., Manifests]) -> None:
     rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "llmgateway.rules.yml").read_text())
     assert render(WHOLE)["PrometheusRule"]["spec"] == rules
 
 
-def test_a_node_gets_its_own_volume_again_and_fits_into_it(render: Callable[..., Made]) -> None:
-    made = render(PLAIN)
-    (claim,) = made["StatefulSet"]["spec"]["volumeClaimTemplates"]
-    told = environment(made)
+def test_a_node_gets_its_own_volume_again_and_fits_into_it(render: Callable[..., Manifests]) -> None:
+    manifests = render(PLAIN)
+    (claim,) = manifests["StatefulSet"]["spec"]["volumeClaimTemplates"]
+    told = environment(manifests)
     size_mb = int(claim["spec"]["resources"]["requests"]["storage"].removesuffix("Gi")) << 10
     uploads_mb = int(told["WEB_CONCURRENCY"]) * int(told["GATEWAY_SERVER_UPLOADS_MB"])
     assert size_mb >= 2 * uploads_mb
     assert told["GATEWAY_DATA_DIR"] == "/data"
 
 
-def test_memory_is_what_was_measured_and_what_workers_may_hold(render: Callable[..., Made]) -> None:
-    made = render(PLAIN)
+def test_memory_is_what_was_measured_and_what_workers_may_hold(render: Callable[..., Manifests]) -> None:
+    manifests = render(PLAIN)
     measured = re.search(
         r"\| PSS MB of one worker and its master, under load \| \d+ \| \d+ \| (\d+) \|",
         (ROOT / "docs" / "performance.md").read_text(),
     )
     assert measured is not None
-    told, resources = environment(made), container(made)["resources"]
+    told, resources = environment(manifests), container(manifests)["resources"]
     workers = int(told["WEB_CONCURRENCY"])
     bodies = int(told["GATEWAY_SERVER_BODIES_MB"])
     megabytes = {where: int(resources[where]["memory"].removesuffix("Mi")) * 1.048576 for where in resources}
@@ -293,7 +301,7 @@ def test_memory_is_what_was_measured_and_what_workers_may_hold(render: Callable[
     assert "cpu" not in resources["limits"]
 
 
-def test_the_ingress_lets_streams_and_large_bodies_through(render: Callable[..., Made]) -> None:
+def test_the_ingress_lets_streams_and_large_bodies_through(render: Callable[..., Manifests]) -> None:
     ingress = render(WHOLE)["Ingress"]
     told = {key.rpartition("/")[2]: value for key, value in ingress["metadata"]["annotations"].items()}
     nginx = (ROOT / "deploy" / "nginx.conf").read_text()

@@ -47,22 +47,22 @@ def test_a_second_run_makes_the_same_files(folder: Path, tmp_path: Path) -> None
 
 
 def test_the_components_are_the_packages_of_the_image_with_their_hashes(folder: Path) -> None:
-    made = json.loads((folder / f"llmgateway-{__version__}.cdx.json").read_text())
+    body = json.loads((folder / f"llmgateway-{__version__}.cdx.json").read_text())
     text = (ROOT / "requirements-otel.txt").read_text()
     assert "requirements-otel.txt" in (ROOT / "deploy" / "Dockerfile").read_text()
-    listed = {f"{component['name']}=={component['version']}" for component in made["components"]}
+    listed = {f"{component['name']}=={component['version']}" for component in body["components"]}
     assert listed == {line.split()[0] for line in text.splitlines() if "==" in line and not line.startswith(" ")}
-    hashes = [one["content"] for item in made["components"] for one in item["externalReferences"][0]["hashes"]]
+    hashes = [one["content"] for item in body["components"] for one in item["externalReferences"][0]["hashes"]]
     assert sorted(hashes) == sorted(re.findall("sha256:([0-9a-f]+)", text))
     markers = {
         component["name"]: component["properties"][0]["value"]
-        for component in made["components"]
+        for component in body["components"]
         if "properties" in component
     }
     assert markers["tzdata"] == "sys_platform == 'win32'"
-    references = {component["bom-ref"] for component in made["components"]}
-    assert len(references) == len(listed) and references == set(made["dependencies"][0]["dependsOn"])
-    assert made["metadata"]["component"]["purl"] == f"pkg:pypi/llmgateway@{__version__}"
+    references = {component["bom-ref"] for component in body["components"]}
+    assert len(references) == len(listed) and references == set(body["dependencies"][0]["dependsOn"])
+    assert body["metadata"]["component"]["purl"] == f"pkg:pypi/llmgateway@{__version__}"
 
 
 def test_the_context_of_the_container_makes_the_released_wheel(folder: Path, tmp_path: Path) -> None:
@@ -77,5 +77,5 @@ def test_the_context_of_the_container_makes_the_released_wheel(folder: Path, tmp
 def test_the_packed_chart_installs_the_publishers_image(folder: Path) -> None:
     helm = pytest.importorskip("helm_python", reason="Helm's engine has no wheel for this platform")
     with helm.Chart.load(folder / f"llmgateway-{__version__}.tgz") as chart:
-        made = chart.render({"secrets": {"existingSecret": "mine"}}, name="gw", namespace="prod")
-    assert any(f"{REPOSITORY}:{__version__}" in text for text in made.values())
+        manifests = chart.render({"secrets": {"existingSecret": "mine"}}, name="gw", namespace="prod")
+    assert any(f"{REPOSITORY}:{__version__}" in text for text in manifests.values())

@@ -72,9 +72,9 @@ def test_a_change_of_many_megabytes_leaves_a_short_entry_that_proves_it(company)
         lambda: audit.append("organization.update_policy", "org_1", actor="a", at_us=1, detail=large)
     )
     entry = audit.list_entries(company.database, limit=1)[0]
-    told = json.loads(entry.detail)
-    assert len(entry.detail) < 500 and told["name"] == "short"
-    assert told["policy"]["bytes"] == 3_000_002 and len(told["policy"]["sha256"]) == 64
+    detail = json.loads(entry.detail)
+    assert len(entry.detail) < 500 and detail["name"] == "short"
+    assert detail["policy"]["bytes"] == 3_000_002 and len(detail["policy"]["sha256"]) == 64
     assert audit.verify(company.database)[1] == []
 
 

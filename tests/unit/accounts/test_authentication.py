@@ -43,9 +43,9 @@ def worker(company):
 
 
 def test_a_token_gives_its_caller(company) -> None:
-    made = company.make_key()
-    caller = company.authentication().caller(made.token)
-    assert (caller.key_id, caller.key_name, caller.key_kind) == (made.info.id, "A key", "user")
+    key = company.make_key()
+    caller = company.authentication().caller(key.token)
+    assert (caller.key_id, caller.key_name, caller.key_kind) == (key.info.id, "A key", "user")
     assert (caller.organization_id, caller.project_id) == (company.organization_id, company.project_id)
     assert (caller.member_id, caller.role, caller.mode, caller.rules) == (company.member_id, "owner", "credits", ())
 
@@ -59,10 +59,10 @@ def test_the_settings_of_the_project_come_with_the_caller(company) -> None:
 
 
 def test_no_token_is_kept_in_the_store(company) -> None:
-    made = company.make_key()
+    key = company.make_key()
     rows = company.database.read(lambda: company.database.execute("SELECT * FROM api_key").fetchall())
     rows += company.database.read(lambda: company.database.execute("SELECT * FROM audit").fetchall())
-    assert made.token[12:] not in str(rows)
+    assert key.token[12:] not in str(rows)
 
 
 CHANGES: dict[str, tuple[Callable, type[GatewayError]]] = {
@@ -90,18 +90,18 @@ CHANGES: dict[str, tuple[Callable, type[GatewayError]]] = {
 def test_a_removed_key_is_refused_at_once_by_another_worker(company, worker, name: str) -> None:
     change, refusal = CHANGES[name]
     authentication = company.authentication(worker)
-    made = company.make_key()
-    assert authentication.caller(made.token).key_id == made.info.id
-    change(company, made.info.id)
+    key = company.make_key()
+    assert authentication.caller(key.token).key_id == key.info.id
+    change(company, key.info.id)
     with pytest.raises(refusal):
-        authentication.caller(made.token)
+        authentication.caller(key.token)
 
 
 def test_a_rolled_key_goes_on_with_its_new_token(company, worker) -> None:
     authentication = company.authentication(worker)
-    made = company.make_key()
-    rolled = keys.roll(company.database, company.control, company.secrets.hash_keys, made.info.id, **BY)
-    assert authentication.caller(rolled.token).key_id == made.info.id
+    key = company.make_key()
+    rolled = keys.roll(company.database, company.control, company.secrets.hash_keys, key.info.id, **BY)
+    assert authentication.caller(rolled.token).key_id == key.info.id
 
 
 def test_the_keys_of_a_deactivated_member_are_refused(company) -> None:
@@ -148,10 +148,10 @@ def test_garbage_is_refused_with_the_one_code(small_company, token: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("token", "told"), [("sk-proj-abcdefgh", "(llmgtwy_…), not those"), ("llmgtwy_unknown", "copied whole")]
+    ("token", "message"), [("sk-proj-abcdefgh", "(llmgtwy_…), not those"), ("llmgtwy_unknown", "copied whole")]
 )
-def test_a_refusal_tells_a_providers_key_from_one_that_might_be_ours(small_company, token: str, told: str) -> None:
-    with pytest.raises(Unauthenticated, match=re.escape(told)):
+def test_a_refusal_tells_a_providers_key_from_one_that_might_be_ours(small_company, token: str, message: str) -> None:
+    with pytest.raises(Unauthenticated, match=re.escape(message)):
         small_company.authentication().caller(token)
 
 
@@ -188,53 +188,53 @@ def test_a_key_created_after_a_failed_lookup_is_found(company, worker) -> None:
 
 
 def test_a_store_that_is_away_is_503_and_never_401(small_company) -> None:
-    made = small_company.make_key()
+    key = small_company.make_key()
     database = CountingDatabase(small_company.database)
     authentication = Authentication(database, Steady(), small_company.secrets, small_company.clock)
     database.away = True
     with pytest.raises(Unavailable) as caught:
-        authentication.caller(made.token)
+        authentication.caller(key.token)
     assert caught.value.status == 503 and caught.value.retry_after
     database.away = False
-    assert authentication.caller(made.token).key_id == made.info.id
+    assert authentication.caller(key.token).key_id == key.info.id
 
 
 def test_a_known_caller_is_not_trusted_once_the_control_lease_cannot_be_renewed(small_company) -> None:
-    made, away = small_company.make_key(), Steady()
+    key, away = small_company.make_key(), Steady()
     authentication = Authentication(small_company.database, away, small_company.secrets, small_company.clock)
-    authentication.caller(made.token)
+    authentication.caller(key.token)
 
     def fail() -> int:
         raise Unavailable()
 
     away.check = fail
     with pytest.raises(Unavailable):
-        authentication.caller(made.token)
+        authentication.caller(key.token)
 
 
 def test_a_remembered_key_expires_at_its_moment(company) -> None:
-    made = company.make_key(expires_at_us=company.clock.now_us() + 60 * SECOND_US)
+    key = company.make_key(expires_at_us=company.clock.now_us() + 60 * SECOND_US)
     authentication = Authentication(company.database, Steady(), company.secrets, company.clock)
-    authentication.caller(made.token)
+    authentication.caller(key.token)
     company.clock.advance(61)
     with pytest.raises(Unauthenticated, match="expired"):
-        authentication.caller(made.token)
+        authentication.caller(key.token)
 
 
 def test_a_key_hashed_under_an_older_hash_key_is_still_known(company) -> None:
-    made = company.make_key()
+    key = company.make_key()
     rotated = Secrets((b"a-hash-key-of-next-year", *company.secrets.hash_keys), company.secrets.encryption_keys)
     authentication = Authentication(company.database, company.control, rotated, company.clock)
-    assert authentication.caller(made.token).key_id == made.info.id
+    assert authentication.caller(key.token).key_id == key.info.id
     forgotten = Secrets((b"a-hash-key-of-next-year",), company.secrets.encryption_keys)
     with pytest.raises(Unauthenticated):
-        Authentication(company.database, company.control, forgotten, company.clock).caller(made.token)
+        Authentication(company.database, company.control, forgotten, company.clock).caller(key.token)
 
 
 def test_a_customer_key_is_distinguished_from_a_user_key(company) -> None:
-    made = company.make_key(kind="customer")
-    assert made.token.startswith(tokens.PREFIXES["customer"])
-    assert company.authentication().caller(made.token).key_kind == "customer"
+    key = company.make_key(kind="customer")
+    assert key.token.startswith(tokens.PREFIXES["customer"])
+    assert company.authentication().caller(key.token).key_kind == "customer"
 
 
 def test_rules_of_every_scope_reach_the_caller_and_inactive_ones_do_not(company) -> None:
@@ -259,13 +259,13 @@ def test_rules_of_every_scope_reach_the_caller_and_inactive_ones_do_not(company)
 
 def test_a_caller_holds_until_anything_changed(company, worker) -> None:
     authentication = Authentication(company.database, worker, company.secrets, company.clock)
-    made = company.make_key()
-    caller = authentication.caller(made.token)
+    key = company.make_key()
+    caller = authentication.caller(key.token)
     assert authentication.holds(caller)
-    keys.revoke(company.database, worker, made.info.id, **BY)
+    keys.revoke(company.database, worker, key.info.id, **BY)
     assert not authentication.holds(caller)
     with pytest.raises(Unauthenticated):
-        authentication.caller(made.token)
+        authentication.caller(key.token)
 
 
 def test_a_caller_whose_key_expired_holds_no_more(company) -> None:

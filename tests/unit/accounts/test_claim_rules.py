@@ -59,7 +59,7 @@ def test_patterns_with_many_stars_are_compared_quickly() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "condition",
     [
         {},
         {"sub": "*"},
@@ -73,6 +73,6 @@ def test_patterns_with_many_stars_are_compared_quickly() -> None:
         {f"c{number}": "x" for number in range(MOST_CLAIMS + 1)},
     ],
 )
-def test_conditions_that_everyone_meets_or_that_are_malformed_are_refused(given: dict[str, Any]) -> None:
+def test_conditions_that_everyone_meets_or_that_are_malformed_are_refused(condition: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
-        read_claims(given)
+        read_claims(condition)

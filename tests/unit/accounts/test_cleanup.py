@@ -82,12 +82,14 @@ def test_device_codes_that_are_over_go_and_so_many_may_wait(company, ended, monk
 
 
 def test_invitations_stay_some_days_after_their_end(company, ended) -> None:
-    made = invitations.Invitations(company.database, company.control, company.secrets)
+    invitations_ = invitations.Invitations(company.database, company.control, company.secrets)
     for number in range(3):
-        made.invite(company.organization_id, f"guest{number}@example.com", "developer", actor="operator")
+        invitations_.invite(company.organization_id, f"guest{number}@example.com", "developer", actor="operator")
     now = company.database.now_us()
-    one = made.list_invitations(company.organization_id)[0]
-    write(company, lambda: Invitation.update(expires_at=now - 6 * DAY_US).where(Invitation.id == one.id).execute())
+    invitation = invitations_.list_invitations(company.organization_id)[0]
+    write(
+        company, lambda: Invitation.update(expires_at=now - 6 * DAY_US).where(Invitation.id == invitation.id).execute()
+    )
     assert ended.forget_invitations() == 1 and count(company, Invitation) == 2
 
 
@@ -156,8 +158,8 @@ def test_zero_days_keep_all(company, aged) -> None:
 def test_rules_at_one_place_name_so_much_together_and_no_more(company) -> None:
     def add(count: int, start: int = 0) -> object:
         networks = [f"10.{n // 250 % 250}.{n % 250}.0/24" for n in range(start, start + count)]
-        given = ("organization", company.organization_id, "deny_ip_cidrs", {"ipCidrs": networks})
-        return rules.add_rule(company.database, company.control, *given, actor="me")
+        rule = ("organization", company.organization_id, "deny_ip_cidrs", {"ipCidrs": networks})
+        return rules.add_rule(company.database, company.control, *rule, actor="me")
 
     with pytest.raises(InvalidRequest) as caught:
         add(MOST_NAMES + 1)
@@ -192,5 +194,5 @@ def test_a_policy_names_so_many_and_no_more(company) -> None:
 
 def test_the_steps_of_a_round_are_bounded(company, ended, monkeypatch) -> None:
     monkeypatch.setattr(cleanup, "ROUND_STEPS", 2)
-    taken: list[int] = []
-    assert ended._repeat(lambda: taken.append(1) or STEP_ROWS, lambda: True) == 2 * STEP_ROWS and len(taken) == 2
+    counts: list[int] = []
+    assert ended._repeat(lambda: counts.append(1) or STEP_ROWS, lambda: True) == 2 * STEP_ROWS and len(counts) == 2

@@ -52,9 +52,9 @@ def test_a_discount_counts_from_its_start_until_before_its_end(company, discount
 
 def test_without_any_discount_no_lookup_is_made(company, discounts) -> None:
     assert discounts.fraction(company.organization_id, "alpha", "small", AT) == 0 and not discounts.any
-    made = put(discounts, EVERY)
+    discount = put(discounts, EVERY)
     assert discounts.any and discounts.fraction(company.organization_id, "alpha", "small", AT) == 100_000
-    discounts.remove(made.id, **BY)
+    discounts.remove(discount.id, **BY)
     assert not discounts.any
 
 
@@ -63,9 +63,9 @@ def test_a_change_is_in_force_on_every_worker_when_it_returns(company, discounts
     worker.start()
     other = Discounts(company.database, worker)
     assert other.fraction(company.organization_id, "alpha", "small", AT) == 0
-    made = put(discounts, company.organization_id, ppm=3)
+    discount = put(discounts, company.organization_id, ppm=3)
     assert other.any and other.fraction(company.organization_id, "alpha", "small", AT) == 3
-    discounts.remove(made.id, **BY)
+    discounts.remove(discount.id, **BY)
     assert not other.any
     worker.stop()
 
@@ -108,7 +108,7 @@ def test_a_fraction_outside_of_0_and_1_is_refused(company, discounts, ppm: int) 
 
 
 @pytest.mark.parametrize(
-    ("place", "words"),
+    ("place", "message"),
     [
         (("gamma", EVERY), "no provider gamma"),
         ((EVERY, "huge"), "no model with the id huge"),
@@ -116,8 +116,8 @@ def test_a_fraction_outside_of_0_and_1_is_refused(company, discounts, ppm: int) 
         (("beta", "small"), "does not serve"),
     ],
 )
-def test_a_place_that_nothing_can_match_is_refused(company, discounts, place: tuple, words: str) -> None:
-    with pytest.raises(InvalidRequest, match=words):
+def test_a_place_that_nothing_can_match_is_refused(company, discounts, place: tuple, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
         put(discounts, EVERY, *place)
 
 

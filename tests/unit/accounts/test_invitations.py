@@ -11,25 +11,25 @@ def invitations(company) -> Invitations:
 
 
 def test_an_invited_person_joins_in_the_role_they_were_invited_for(invitations, company) -> None:
-    made = invitations.invite(company.organization_id, "New@Example.com", "admin", actor="operator")
-    member = invitations.sign_up(made.token, " New Person ", "a hash")
+    invitation = invitations.invite(company.organization_id, "New@Example.com", "admin", actor="operator")
+    member = invitations.sign_up(invitation.token, " New Person ", "a hash")
     assert (member.email, member.role, member.name) == ("new@example.com", "admin", "New Person")
 
 
 def test_an_invitation_is_good_for_one_person_once(invitations, company) -> None:
-    made = invitations.invite(company.organization_id, "new@example.com", "developer", actor="operator")
-    invitations.sign_up(made.token, "", "a hash")
+    invitation = invitations.invite(company.organization_id, "new@example.com", "developer", actor="operator")
+    invitations.sign_up(invitation.token, "", "a hash")
     with pytest.raises(NotFound):
-        invitations.sign_up(made.token, "", "a hash")
+        invitations.sign_up(invitation.token, "", "a hash")
 
 
 def test_an_invitation_does_not_give_its_sender_an_account(invitations, company) -> None:
     user = members.add_member(company.database, company.control, company.organization_id, "x@example.com", actor="o")
     off = {"active": False, "actor": "operator"}
     members.update_member(company.database, company.control, company.organization_id, user.id, **off)
-    made = invitations.invite(company.organization_id, "x@example.com", "owner", actor="operator")
+    invitation = invitations.invite(company.organization_id, "x@example.com", "owner", actor="operator")
     with pytest.raises(Conflict) as caught:
-        invitations.sign_up(made.token, "", "a hash of the thief")
+        invitations.sign_up(invitation.token, "", "a hash of the thief")
     assert caught.value.code == "user_exists"
 
 
@@ -37,24 +37,24 @@ def test_the_owner_of_the_address_accepts_and_is_let_in_again(invitations, compa
     user = members.add_member(company.database, company.control, company.organization_id, "x@example.com", actor="o")
     off = {"active": False, "actor": "operator"}
     members.update_member(company.database, company.control, company.organization_id, user.id, **off)
-    made = invitations.invite(company.organization_id, "x@example.com", "admin", actor="operator")
-    again = invitations.accept_as(made.token, user.user_id)
+    invitation = invitations.invite(company.organization_id, "x@example.com", "admin", actor="operator")
+    again = invitations.accept_as(invitation.token, user.user_id)
     assert (again.id, again.status, again.role) == (user.id, "active", "admin")
 
 
 def test_an_invitation_for_another_address_is_refused(invitations, company) -> None:
     owner = members.list_members(company.database, company.organization_id)[0]
-    made = invitations.invite(company.organization_id, "other@example.com", "developer", actor="operator")
+    invitation = invitations.invite(company.organization_id, "other@example.com", "developer", actor="operator")
     with pytest.raises(Forbidden):
-        invitations.accept_as(made.token, owner.user_id)
+        invitations.accept_as(invitation.token, owner.user_id)
 
 
 @pytest.mark.parametrize("change", ["status = 'revoked'", "expires_at = 1"])
 def test_a_revoked_or_old_invitation_is_unknown(invitations, company, change) -> None:
-    made = invitations.invite(company.organization_id, "new@example.com", "developer", actor="operator")
+    invitation = invitations.invite(company.organization_id, "new@example.com", "developer", actor="operator")
     company.database.write(lambda: company.database.execute(f"UPDATE invitation SET {change}"))
     with pytest.raises(NotFound):
-        invitations.find(made.token)
+        invitations.find(invitation.token)
 
 
 def test_a_second_invitation_of_an_address_revokes_the_first(invitations, company) -> None:
@@ -71,6 +71,6 @@ def test_an_active_member_is_not_invited(invitations, company) -> None:
 
 
 def test_an_invitation_of_another_organization_cannot_be_revoked(invitations, company) -> None:
-    made = invitations.invite(company.organization_id, "new@example.com", "developer", actor="operator")
+    invitation = invitations.invite(company.organization_id, "new@example.com", "developer", actor="operator")
     with pytest.raises(NotFound):
-        invitations.revoke("org_other", made.info.id, actor="operator")
+        invitations.revoke("org_other", invitation.info.id, actor="operator")

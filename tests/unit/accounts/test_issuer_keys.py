@@ -155,10 +155,10 @@ def test_a_discovery_document_of_another_issuer_is_refused(keys: IssuerKeys, web
 
 
 def test_keys_of_one_issuer_do_not_verify_tokens_of_another(keys: IssuerKeys, web: Web, key: RSAKey) -> None:
-    other = make_key("one")
-    web.publish(other, issuer="https://other.example")
+    other_key = make_key("one")
+    web.publish(other_key, issuer="https://other.example")
     with pytest.raises(InvalidToken):
-        keys.verify(issuer_keys.decode(sign(other)), SOURCE)
+        keys.verify(issuer_keys.decode(sign(other_key)), SOURCE)
 
 
 @pytest.mark.parametrize(("make", "algorithm"), [(ECKey, "ES256"), (OKPKey, "Ed25519"), (RSAKey, "PS256")])

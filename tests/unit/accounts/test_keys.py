@@ -42,20 +42,20 @@ def test_every_state_answers_every_action_as_the_table_says(state: str, action: 
 
 
 def test_the_token_is_shown_once_and_the_mask_afterwards(company) -> None:
-    made = company.make_key()
-    assert made.token.startswith("llmgtwy_") and len(made.token) == 48
-    found = keys.find(company.database, made.info.id)
-    assert found == made.info
-    assert found.mask == made.token[:12] + "•" * 5
+    key = company.make_key()
+    assert key.token.startswith("llmgtwy_") and len(key.token) == 48
+    found = keys.find(company.database, key.info.id)
+    assert found == key.info
+    assert found.mask == key.token[:12] + "•" * 5
     assert (found.creator_email, found.organization_id) == ("owner@example.com", company.organization_id)
 
 
 def test_an_expired_key_comes_back_only_with_a_new_expiry(company) -> None:
-    made = company.make_key(expires_at_us=company.clock.now_us() + SECOND_US)
+    key = company.make_key(expires_at_us=company.clock.now_us() + SECOND_US)
     past = keys.Expiry(company.clock.now_us())
     future = keys.Expiry(company.clock.now_us() + 7_200 * SECOND_US)
-    set_expiry(company, made.info.id, -1)
-    assert keys.find(company.database, made.info.id).state == "expired"
+    set_expiry(company, key.info.id, -1)
+    assert keys.find(company.database, key.info.id).state == "expired"
     for change in [
         keys.Change("activate"),
         keys.Change("activate", expiry=past),
@@ -63,34 +63,34 @@ def test_an_expired_key_comes_back_only_with_a_new_expiry(company) -> None:
         keys.Change(expiry=past),
     ]:
         with pytest.raises(InvalidRequest):
-            keys.update(company.database, company.control, made.info.id, change, **BY)
+            keys.update(company.database, company.control, key.info.id, change, **BY)
     change = keys.Change("activate", expiry=future)
-    assert keys.update(company.database, company.control, made.info.id, change, **BY).state == "active"
+    assert keys.update(company.database, company.control, key.info.id, change, **BY).state == "active"
 
 
 def test_an_inactive_key_whose_expiry_passed_is_not_activated(company) -> None:
-    made = company.make_key(expires_at_us=company.clock.now_us() + 60 * SECOND_US)
-    keys.update(company.database, company.control, made.info.id, keys.Change("deactivate"), **BY)
-    set_expiry(company, made.info.id, -1)
-    assert keys.find(company.database, made.info.id).state == "inactive"
+    key = company.make_key(expires_at_us=company.clock.now_us() + 60 * SECOND_US)
+    keys.update(company.database, company.control, key.info.id, keys.Change("deactivate"), **BY)
+    set_expiry(company, key.info.id, -1)
+    assert keys.find(company.database, key.info.id).state == "inactive"
     with pytest.raises(InvalidRequest):
-        keys.update(company.database, company.control, made.info.id, keys.Change("activate"), **BY)
+        keys.update(company.database, company.control, key.info.id, keys.Change("activate"), **BY)
 
 
 def test_an_expiry_can_be_removed(company) -> None:
-    made = company.make_key(expires_at_us=company.clock.now_us() + 60 * SECOND_US)
+    key = company.make_key(expires_at_us=company.clock.now_us() + 60 * SECOND_US)
     change = keys.Change(expiry=keys.Expiry(None))
-    assert keys.update(company.database, company.control, made.info.id, change, **BY).expires_at_us is None
+    assert keys.update(company.database, company.control, key.info.id, change, **BY).expires_at_us is None
 
 
 def test_rolling_keeps_everything_but_the_token(company) -> None:
-    made = company.make_key(expires_at_us=company.clock.now_us() + 60 * SECOND_US)
-    keys.update(company.database, company.control, made.info.id, keys.Change("deactivate"), **BY)
-    rolled = keys.roll(company.database, company.control, company.secrets.hash_keys, made.info.id, **BY)
-    assert rolled.token != made.token
-    assert rolled.info.id == made.info.id
+    key = company.make_key(expires_at_us=company.clock.now_us() + 60 * SECOND_US)
+    keys.update(company.database, company.control, key.info.id, keys.Change("deactivate"), **BY)
+    rolled = keys.roll(company.database, company.control, company.secrets.hash_keys, key.info.id, **BY)
+    assert rolled.token != key.token
+    assert rolled.info.id == key.info.id
     assert rolled.info.state == "inactive"
-    assert rolled.info.expires_at_us == made.info.expires_at_us
+    assert rolled.info.expires_at_us == key.info.expires_at_us
 
 
 def test_a_revoked_key_takes_nothing_but_deletion(company) -> None:
@@ -117,8 +117,8 @@ def test_a_description_has_bounds(small_company, description: str) -> None:
 
 def test_a_key_needs_a_live_project_and_a_member_of_its_organization(company) -> None:
     at = (company.database, company.control)
-    other = organizations.create_organization(*at, "Other", **BY)
-    stranger = members.add_member(*at, other.id, "stranger@example.com", **BY)
+    other_organization = organizations.create_organization(*at, "Other", **BY)
+    stranger = members.add_member(*at, other_organization.id, "stranger@example.com", **BY)
     for project_id, member_id in [("proj_no", company.member_id), (company.project_id, stranger.id)]:
         with pytest.raises(NotFound):
             keys.create(*at, company.secrets.hash_keys, keys.Draft(project_id, member_id, "A key"), **BY)
@@ -128,9 +128,9 @@ def test_a_key_needs_a_live_project_and_a_member_of_its_organization(company) ->
 
 
 def test_an_update_that_changes_nothing_is_refused(small_company) -> None:
-    made = small_company.make_key()
+    key = small_company.make_key()
     with pytest.raises(InvalidRequest):
-        keys.update(small_company.database, small_company.control, made.info.id, keys.Change(), **BY)
+        keys.update(small_company.database, small_company.control, key.info.id, keys.Change(), **BY)
 
 
 def test_keys_are_listed_by_project_and_by_owner(company) -> None:

@@ -62,12 +62,12 @@ def test_a_known_model_may_be_allowed(name: str) -> None:
 )
 def test_an_unknown_name_is_refused_with_the_one_that_is_meant(kind: str, name: str, said: str) -> None:
     member = f"allowed{kind.title()}"
-    for check, given, param in (
+    for check, value, param in (
         (lambda value: KNOWN.check_rule(f"allow_{kind}", value), {kind: ["large", name][-1:]}, f"ruleValue.{kind}"),
         (KNOWN.check_policy, {member: [name]}, member),
     ):
         with pytest.raises(InvalidRequest) as refused:
-            check(given)
+            check(value)
         assert said in refused.value.message and refused.value.param == param
 
 

@@ -10,11 +10,11 @@ PASSWORD = "correct horse battery"
 
 def test_organizations_are_listed_for_their_active_members_only(company) -> None:
     at = (company.database, company.control)
-    other = organizations.create_organization(*at, "Other", **BY)
+    other_organization = organizations.create_organization(*at, "Other", **BY)
     owner = members.list_members(company.database, company.organization_id)[0]
     mine = organizations.list_organizations(company.database, owner.user_id)
     assert [one.id for one in mine] == [company.organization_id]
-    assert other in organizations.list_organizations(company.database)
+    assert other_organization in organizations.list_organizations(company.database)
 
 
 def test_a_policy_is_replaced_whole_and_checked(company) -> None:
@@ -63,11 +63,11 @@ def test_a_callback_secret_is_kept_encrypted(company) -> None:
 
 def test_one_person_may_belong_to_two_organizations_but_once_to_each(company) -> None:
     at = (company.database, company.control)
-    other = organizations.create_organization(*at, "Other", **BY)
-    second = members.add_member(*at, other.id, "OWNER@example.com", "admin", **BY)
+    other_organization = organizations.create_organization(*at, "Other", **BY)
+    second = members.add_member(*at, other_organization.id, "OWNER@example.com", "admin", **BY)
     assert len(members.list_members(company.database, user_id=second.user_id)) == 2
     with pytest.raises(Conflict):
-        members.add_member(*at, other.id, "owner@example.com", **BY)
+        members.add_member(*at, other_organization.id, "owner@example.com", **BY)
 
 
 def test_the_last_owner_cannot_leave(company) -> None:
@@ -121,8 +121,8 @@ def test_a_password_has_bounds(password_threads, password: str) -> None:
 def test_a_team_only_accepts_members_of_its_organization(company) -> None:
     at = (company.database, company.control)
     team = teams.create_team(*at, company.organization_id, "Research", **BY)
-    other = organizations.create_organization(*at, "Other", **BY)
-    stranger = members.add_member(*at, other.id, "stranger@example.com", **BY)
+    other_organization = organizations.create_organization(*at, "Other", **BY)
+    stranger = members.add_member(*at, other_organization.id, "stranger@example.com", **BY)
     with pytest.raises(NotFound):
         teams.set_team_member(*at, team.id, stranger.id, True, **BY)
     with pytest.raises(Conflict):

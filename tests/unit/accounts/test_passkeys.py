@@ -97,9 +97,9 @@ def test_a_challenge_is_bound_to_its_browser_person_and_purpose(small: Passkeys)
 
 def test_the_passkey_of_another_person_is_no_second_factor(small: Passkeys) -> None:
     register(small)
-    other = register(small, EVE)
+    other_passkey = register(small, EVE)
     with pytest.raises(Unauthenticated):
-        small.check(BROWSER, other.sign(small.begin_sign_in(BROWSER, ADA)), ADA)
+        small.check(BROWSER, other_passkey.sign(small.begin_sign_in(BROWSER, ADA)), ADA)
 
 
 def test_an_expired_challenge_is_refused(small: Passkeys, monkeypatch) -> None:

@@ -20,14 +20,14 @@ def provider_keys(company) -> ProviderKeys:
 
 
 def test_a_bound_is_kept_in_the_transaction_of_its_key(company, provider_keys) -> None:
-    made = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET, max_spend_nusd=7), **BY)
-    assert company.bounds == {made.id: 7}
+    provider_key = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET, max_spend_nusd=7), **BY)
+    assert company.bounds == {provider_key.id: 7}
     for most in (9, None):
         change = ProviderKeyChange(bounded=True, max_spend_nusd=most)
-        provider_keys.update(company.organization_id, made.id, change, **BY)
-        assert company.bounds == {made.id: most}
-    provider_keys.update(company.organization_id, made.id, ProviderKeyChange(label="x"), **BY)
-    assert company.bounds == {made.id: None}
+        provider_keys.update(company.organization_id, provider_key.id, change, **BY)
+        assert company.bounds == {provider_key.id: most}
+    provider_keys.update(company.organization_id, provider_key.id, ProviderKeyChange(label="x"), **BY)
+    assert company.bounds == {provider_key.id: None}
 
 
 def test_an_unenforceable_bound_is_refused(company) -> None:
@@ -39,10 +39,10 @@ def test_an_unenforceable_bound_is_refused(company) -> None:
 
 def test_a_kept_key_is_usable_and_encrypted_at_rest(company, provider_keys) -> None:
     draft = ProviderKeyDraft("alpha", SECRET, label="Main", allowed_models=["small"], max_spend_nusd=5)
-    made = provider_keys.add(company.organization_id, draft, **BY)
+    provider_key = provider_keys.add(company.organization_id, draft, **BY)
     (found,) = provider_keys.keys_for(company.organization_id, "alpha")
-    assert (found.secret, found.info) == (SECRET, made)
-    assert (made.label, made.allowed_models, made.max_spend_nusd) == ("Main", ("small",), 5)
+    assert (found.secret, found.info) == (SECRET, provider_key)
+    assert (provider_key.label, provider_key.allowed_models, provider_key.max_spend_nusd) == ("Main", ("small",), 5)
     rows = company.database.read(lambda: company.database.execute("SELECT * FROM provider_key").fetchall())
     assert SECRET not in str(rows) and SECRET not in repr(found) and SECRET not in repr(draft)
 
@@ -50,11 +50,11 @@ def test_a_kept_key_is_usable_and_encrypted_at_rest(company, provider_keys) -> N
 def test_a_removed_key_is_unused_at_once_and_its_secret_is_gone(company, provider_keys) -> None:
     worker = Control(company.database, company.clock)
     worker.start()
-    other = ProviderKeys(company.database, worker, vault_of(company))
-    made = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET), **BY)
-    assert other.keys_for(company.organization_id, "alpha")
-    provider_keys.remove(company.organization_id, made.id, **BY)
-    assert other.keys_for(company.organization_id, "alpha") == ()
+    other_provider_keys = ProviderKeys(company.database, worker, vault_of(company))
+    provider_key = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET), **BY)
+    assert other_provider_keys.keys_for(company.organization_id, "alpha")
+    provider_keys.remove(company.organization_id, provider_key.id, **BY)
+    assert other_provider_keys.keys_for(company.organization_id, "alpha") == ()
     worker.stop()
     rows = company.database.read(lambda: company.database.execute("SELECT secret FROM provider_key").fetchall())
     assert [tuple(row) for row in rows] == [("",)]
@@ -62,8 +62,10 @@ def test_a_removed_key_is_unused_at_once_and_its_secret_is_gone(company, provide
 
 
 def test_keys_of_one_provider_come_in_order_of_making_and_inactive_ones_not(company, provider_keys) -> None:
-    made = [provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", f"key-{n}"), **BY) for n in range(3)]
-    provider_keys.update(company.organization_id, made[1].id, ProviderKeyChange(active=False), **BY)
+    provider_keys_ = [
+        provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", f"key-{n}"), **BY) for n in range(3)
+    ]
+    provider_keys.update(company.organization_id, provider_keys_[1].id, ProviderKeyChange(active=False), **BY)
     found = provider_keys.keys_for(company.organization_id, "alpha")
     assert [credential.secret for credential in found] == ["key-0", "key-2"]
     assert provider_keys.keys_for(company.organization_id, "beta") == ()
@@ -71,9 +73,9 @@ def test_keys_of_one_provider_come_in_order_of_making_and_inactive_ones_not(comp
 
 
 def test_another_organization_cannot_touch_a_key(company, provider_keys) -> None:
-    made = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET), **BY)
+    provider_key = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET), **BY)
     with pytest.raises(NotFound):
-        provider_keys.remove("org_other", made.id, **BY)
+        provider_keys.remove("org_other", provider_key.id, **BY)
     with pytest.raises(NotFound):
         provider_keys.add("org_other", ProviderKeyDraft("alpha", SECRET), **BY)
 
@@ -123,9 +125,9 @@ def test_encrypting_twice_gives_different_texts_and_an_empty_text_stays_empty() 
 
 def test_a_custom_provider_goes_together_with_its_keys(company, provider_keys) -> None:
     custom = CustomProviders(company.database, company.control)
-    made = custom.add(company.organization_id, "own", "https://llm.example.com/", [{"id": "small"}], **BY)
-    assert custom.providers_of(company.organization_id) == {"own": made}
-    provider_keys.add(company.organization_id, ProviderKeyDraft(made.provider_id, SECRET), **BY)
+    custom_provider = custom.add(company.organization_id, "own", "https://llm.example.com/", [{"id": "small"}], **BY)
+    assert custom.providers_of(company.organization_id) == {"own": custom_provider}
+    provider_keys.add(company.organization_id, ProviderKeyDraft(custom_provider.provider_id, SECRET), **BY)
     assert provider_keys.keys_for(company.organization_id, "custom:own")
     custom.remove(company.organization_id, "own", **BY)
     assert custom.providers_of(company.organization_id) == {}
@@ -213,14 +215,14 @@ def test_documents_of_service_accounts_are_distinguished(company, provider_keys)
 
 def test_a_key_of_an_earlier_release_shows_its_last_characters_too(company, provider_keys) -> None:
     secret = "sk-proj-abcdefghijklmnopqrstuvwxyz-1111"
-    made = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", secret), **BY)
+    provider_key = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", secret), **BY)
 
     def age() -> None:
         company.database.execute("UPDATE provider_key SET mask = 'sk-proj-abcd•••••'")
 
     company.database.write(age)
-    assert [key.mask for key in provider_keys.list_keys(company.organization_id)] == [made.mask]
+    assert [key.mask for key in provider_keys.list_keys(company.organization_id)] == [provider_key.mask]
     unreadable = ProviderKeys(company.database, company.control, Vault(["another-key" * 4]))
     assert [key.mask for key in unreadable.list_keys(company.organization_id)] == ["sk-proj-abcd•••••"]
     provider_keys.reseal()
-    assert [key.mask for key in unreadable.list_keys(company.organization_id)] == [made.mask]
+    assert [key.mask for key in unreadable.list_keys(company.organization_id)] == [provider_key.mask]

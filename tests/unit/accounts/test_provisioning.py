@@ -64,8 +64,8 @@ def directory(company: Any) -> Directory:
 def elsewhere(company: Any, email: str) -> str:
     """Make a person a member of another organization."""
     stores = (company.database, company.control)
-    other = organizations.create_organization(*stores, "Other", actor="operator")
-    return members.add_member(*stores, other.id, email, "owner", password_hash="x", actor="operator").id
+    other_organization = organizations.create_organization(*stores, "Other", actor="operator")
+    return members.add_member(*stores, other_organization.id, email, "owner", password_hash="x", actor="operator").id
 
 
 def join(company: Any, email: str) -> None:
@@ -78,9 +78,9 @@ def test_a_created_user_is_a_member_with_an_account_without_password(directory: 
     assert (user.role, user.active, user.user_name, user.external_id) == ("developer", True, "Ada@Example.com", "e-1")
     assert (user.account_email, user.account_name, user.attributes) == ("ada@example.com", "Ada", {"title": "Countess"})
     assert directory.read(lambda: User.get(User.email == "ada@example.com").password_hash) == ""
-    with pytest.raises(Conflict) as taken:
+    with pytest.raises(Conflict) as raised:
         directory.users.create(directory.client, UserValues("ADA@example.com", "other@example.com"))
-    assert taken.value.code == "user_exists"
+    assert raised.value.code == "user_exists"
     with pytest.raises(Conflict):
         directory.users.create(directory.client, UserValues("other", "ADA@example.com"))
     entries = audit.list_entries(directory.company.database, directory.company.organization_id)
@@ -91,9 +91,9 @@ def test_a_created_user_is_a_member_with_an_account_without_password(directory: 
 def test_members_without_values_are_found_by_their_address_and_adopted(directory: Directory) -> None:
     owner = directory.find(directory.company.member_id)
     assert (owner.user_name, owner.managed) == ("owner@example.com", False)
-    taken = directory.users.create(directory.client, UserValues("boss", "owner@example.com", name="New name"))
-    assert (taken.id, taken.user_name, taken.role, taken.managed) == (owner.id, "boss", "owner", True)
-    assert taken.account_name == owner.account_name
+    user = directory.users.create(directory.client, UserValues("boss", "owner@example.com", name="New name"))
+    assert (user.id, user.user_name, user.role, user.managed) == (owner.id, "boss", "owner", True)
+    assert user.account_name == owner.account_name
 
 
 def test_lookups_and_pages_find_users_by_their_values(directory: Directory) -> None:
@@ -136,7 +136,7 @@ def test_a_deactivated_person_loses_keys_sign_ins_and_access_tokens(directory: D
 
 def test_a_person_of_two_organizations_loses_one_membership_only(directory: Directory) -> None:
     company = directory.company
-    other = elsewhere(company, "ada@example.com")
+    other_organization = elsewhere(company, "ada@example.com")
     join(company, "ada@example.com")
     ada = directory.users.create(directory.client, ADA)
     sessions = Sessions(company.database, company.secrets)
@@ -144,7 +144,7 @@ def test_a_person_of_two_organizations_loses_one_membership_only(directory: Dire
     directory.users.delete(directory.client, ada.id)
     assert sessions.find(token).user_id == ada.user_id
     states = {member.id: member.status for member in members.list_members(company.database, user_id=ada.user_id)}
-    assert states == {ada.id: "inactive", other: "active"}
+    assert states == {ada.id: "inactive", other_organization: "active"}
 
 
 def test_a_deleted_user_is_hidden_and_returns_as_a_developer_without_the_old_keys(directory: Directory) -> None:
@@ -258,11 +258,11 @@ def test_group_rules_are_applied_to_members_who_join_leave_or_whose_group_is_ren
 def test_groups_have_unique_names_and_known_members(directory: Directory) -> None:
     groups, client = directory.groups, directory.client
     group_id = groups.create(client, "Engineers", "", [])
-    with pytest.raises(Conflict) as taken:
+    with pytest.raises(Conflict) as raised:
         groups.create(client, "ENGINEERS", "", [])
-    assert taken.value.code == "group_exists"
-    other = elsewhere(directory.company, "stranger@example.com")
-    for unknown in (other, "member_unknown"):
+    assert raised.value.code == "group_exists"
+    other_person = elsewhere(directory.company, "stranger@example.com")
+    for unknown in (other_person, "member_unknown"):
         with pytest.raises(InvalidRequest):
             groups.update(client, group_id, GroupChange(added=(unknown,)))
         with pytest.raises(InvalidRequest):
@@ -278,35 +278,35 @@ def test_another_organization_sees_and_changes_nothing(directory: Directory) -> 
     ada = directory.users.create(directory.client, ADA)
     group_id = directory.groups.create(directory.client, "Engineers", "", [ada.id])
     elsewhere(directory.company, "stranger@example.com")
-    other = organizations.list_organizations(directory.company.database)[1].id
-    stranger = ProvisioningClient(other, "scim_3", True)
+    other_organization = organizations.list_organizations(directory.company.database)[1].id
+    stranger = ProvisioningClient(other_organization, "scim_3", True)
     for attempt in (
-        lambda: directory.users.find(other, ada.id),
+        lambda: directory.users.find(other_organization, ada.id),
         lambda: directory.users.update(stranger, ada, ADA),
         lambda: directory.users.delete(stranger, ada.id),
-        lambda: directory.groups.find(other, group_id),
+        lambda: directory.groups.find(other_organization, group_id),
         lambda: directory.groups.update(stranger, group_id, GroupChange(name="Mine")),
         lambda: directory.groups.delete(stranger, group_id),
     ):
         with pytest.raises(NotFound):
             attempt()
-    assert directory.groups.page(other, GroupLookup(), 0, 10) == (0, [])
-    assert directory.users.page(other, UserLookup(user_name="ada@example.com"), 0, 10) == (0, [])
+    assert directory.groups.page(other_organization, GroupLookup(), 0, 10) == (0, [])
+    assert directory.users.page(other_organization, UserLookup(user_name="ada@example.com"), 0, 10) == (0, [])
     assert len(models.PROVISIONING_MODELS) == 4 and user_rows.UserLookup() == UserLookup()
 
 
 def test_a_token_is_found_until_it_expires_or_is_revoked(company: Any) -> None:
     tokens = ScimTokens(company.database, company.control, company.secrets, company.authentication(), company.clock)
-    made = tokens.create(company.organization_id, "Okta", by_owner=True, actor="user_1")
-    assert made.token.startswith("llmgscim_") and made.token not in repr(made)
-    assert made.info.expires_at_us == made.info.created_at_us + LIFE_US
-    assert tokens.find(made.token) == made.info
-    tokens.note_use(made.info)
+    token = tokens.create(company.organization_id, "Okta", by_owner=True, actor="user_1")
+    assert token.token.startswith("llmgscim_") and token.token not in repr(token)
+    assert token.info.expires_at_us == token.info.created_at_us + LIFE_US
+    assert tokens.find(token.token) == token.info
+    tokens.note_use(token.info)
     assert tokens.list_tokens(company.organization_id)[0].used_at_us is not None
     with pytest.raises(NotFound):
-        tokens.revoke("org_other", made.info.id, actor="user_1")
-    tokens.revoke(company.organization_id, made.info.id, actor="user_1")
-    for unknown in (made.token, "", "llmgscim_x", "llmgscim_" + "x" * 300, "llmgtwy_" + "0" * 40):
+        tokens.revoke("org_other", token.info.id, actor="user_1")
+    tokens.revoke(company.organization_id, token.info.id, actor="user_1")
+    for unknown in (token.token, "", "llmgscim_x", "llmgscim_" + "x" * 300, "llmgtwy_" + "0" * 40):
         with pytest.raises(Unauthenticated) as refused:
             tokens.find(unknown)
         assert refused.value.code == "invalid_scim_token"
@@ -317,11 +317,11 @@ def test_a_token_needs_a_future_expiry_and_an_active_organization(company: Any) 
     now = company.database.now_us()
     with pytest.raises(InvalidRequest):
         tokens.create(company.organization_id, "Okta", now - DAY_US, by_owner=True, actor="user_1")
-    made = tokens.create(company.organization_id, "Okta", now + DAY_US, by_owner=True, actor="user_1")
+    token = tokens.create(company.organization_id, "Okta", now + DAY_US, by_owner=True, actor="user_1")
     stores = (company.database, company.control)
     organizations.set_organization_status(*stores, company.organization_id, "blocked", actor="operator")
     with pytest.raises(Gone):
-        tokens.find(made.token)
+        tokens.find(token.token)
     for number in range(19):
         tokens.create(company.organization_id, f"Token {number}", by_owner=False, actor="user_1")
     with pytest.raises(InvalidRequest) as many:

@@ -13,8 +13,8 @@ def publish(company, text: str = TEXT, files: tuple = ()) -> skills.SkillInfo:
 
 
 def test_a_skill_is_published_under_the_name_in_its_front_matter(company) -> None:
-    made = publish(company, files=({"path": "lib/a.py", "content": "pass"},))
-    found = skills.find_skill(company.database, company.organization_id, made.id)
+    skill = publish(company, files=({"path": "lib/a.py", "content": "pass"},))
+    found = skills.find_skill(company.database, company.organization_id, skill.id)
     assert (found.name, found.description, found.content) == ("code-review", "Reviews code.", TEXT)
     assert found.files == [{"path": "lib/a.py", "content": "pass"}]
 
@@ -40,8 +40,8 @@ def test_a_file_outside_of_the_skill_is_refused(small_company, path) -> None:
 
 
 def test_a_skill_of_another_organization_is_out_of_reach(small_company) -> None:
-    made = publish(small_company)
+    skill = publish(small_company)
     with pytest.raises(NotFound):
-        skills.find_skill(small_company.database, "org_other", made.id)
+        skills.find_skill(small_company.database, "org_other", skill.id)
     with pytest.raises(NotFound):
-        skills.remove_skill(small_company.database, small_company.control, "org_other", made.id, actor="o")
+        skills.remove_skill(small_company.database, small_company.control, "org_other", skill.id, actor="o")

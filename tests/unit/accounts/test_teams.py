@@ -14,9 +14,9 @@ def at(company):
 
 @pytest.fixture
 def team(company, at) -> teams.TeamInfo:
-    made = teams.create_team(*at, company.organization_id, "Research", **BY)
-    teams.set_team_member(*at, made.id, company.member_id, True, **BY)
-    return teams.find_team(company.database, company.organization_id, made.id)
+    team = teams.create_team(*at, company.organization_id, "Research", **BY)
+    teams.set_team_member(*at, team.id, company.member_id, True, **BY)
+    return teams.find_team(company.database, company.organization_id, team.id)
 
 
 def limit(company, team, limited: bool = True) -> None:
@@ -37,15 +37,15 @@ def test_only_teams_with_limits_are_known_to_a_caller(company, at, team) -> None
 
 
 def test_rules_and_teams_do_not_multiply_each_other(company, at, team) -> None:
-    made = company.make_key()
-    other = teams.create_team(*at, company.organization_id, "Everyone", **BY)
-    teams.set_team_member(*at, other.id, company.member_id, True, **BY)
-    for one in (team, other):
+    key = company.make_key()
+    other_team = teams.create_team(*at, company.organization_id, "Everyone", **BY)
+    teams.set_team_member(*at, other_team.id, company.member_id, True, **BY)
+    for one in (team, other_team):
         limit(company, one)
     for model in ("a", "b"):
         rules.add_rule(*at, "member", company.member_id, "deny_models", {"models": [model]}, **BY)
-    caller = company.authentication().caller(made.token)
-    assert caller.teams == ((team.id, "Research"), (other.id, "Everyone"))
+    caller = company.authentication().caller(key.token)
+    assert caller.teams == ((team.id, "Research"), (other_team.id, "Everyone"))
     assert [sorted(level.deny_models) for level in caller.rules] == [["a", "b"]]
 
 

@@ -25,9 +25,9 @@ def test_a_value_is_read_once_while_the_version_stands() -> None:
 def test_everything_is_forgotten_when_the_version_moves() -> None:
     version = Version()
     memory = VersionedCache(version, 10)
-    memory.get("a", lambda seen: "old")
+    memory.get("a", lambda version: "old")
     version.now = 2
-    assert memory.get("a", lambda seen: "new") == "new"
+    assert memory.get("a", lambda version: "new") == "new"
 
 
 def test_a_read_that_a_change_overtook_is_not_kept() -> None:
@@ -36,23 +36,23 @@ def test_a_read_that_a_change_overtook_is_not_kept() -> None:
 
     def overtaken(seen: int) -> str:
         version.now = 2
-        memory.get("b", lambda seen: "something else")
+        memory.get("b", lambda version: "something else")
         return "old"
 
     assert memory.get("a", overtaken) == "old"
-    assert memory.get("a", lambda seen: "new") == "new"
+    assert memory.get("a", lambda version: "new") == "new"
 
 
 def test_a_request_after_a_change_does_not_join_a_read_begun_before_it() -> None:
     version, gate = Version(), Event()
     memory = VersionedCache(version, 10)
-    early = gevent.spawn(memory.get, "a", lambda seen: gate.wait() and "old")
+    early = gevent.spawn(memory.get, "a", lambda version: gate.wait() and "old")
     gevent.sleep(0)
     version.now = 2
-    assert memory.get("a", lambda seen: "new") == "new"
+    assert memory.get("a", lambda version: "new") == "new"
     gate.set()
     assert early.get(timeout=60) == "old"
-    assert memory.get("a", lambda seen: "newer") == "new"
+    assert memory.get("a", lambda version: "newer") == "new"
 
 
 def test_concurrent_misses_share_one_read() -> None:

@@ -174,9 +174,9 @@ def test_forged_tokens_are_refused(setting: Setting) -> None:
 def test_unknown_issuers_never_cause_a_request(setting: Setting) -> None:
     setting.accept()
     for number in range(20):
-        other = Issuer(f"https://issuer-{number}.example", KEY)
-        setting.web.publish(other)
-        setting.refusal(other.sign(setting.claims()))
+        other_issuer = Issuer(f"https://issuer-{number}.example", KEY)
+        setting.web.publish(other_issuer)
+        setting.refusal(other_issuer.sign(setting.claims()))
         setting.refusal(setting.token(aud=f"audience {number}"))
     assert setting.web.requests == []
 
@@ -265,22 +265,22 @@ def test_a_slow_issuer_delays_no_tokens_of_another(setting: Setting) -> None:
     slow = Issuer("https://slow.example", KEY)
     setting.accept(issuer=slow.url)
     setting.web.publish(slow)
-    asked = threading.Event()
+    requested = threading.Event()
     answer = threading.Event()
     fetch = setting.web.fetch
 
-    def hold(url: str) -> tuple[int, bytes]:
+    def wait_for_release(url: str) -> tuple[int, bytes]:
         if url.startswith(slow.url):
-            asked.set()
+            requested.set()
             answer.wait(60)
         return fetch(url)
 
-    setting.web.fetch = hold  # type: ignore[method-assign]
+    setting.web.fetch = wait_for_release  # type: ignore[method-assign]
     reader: Any = setting.authentication._read_signed
-    reader.__self__._keys._fetch = hold
+    reader.__self__._keys._fetch = wait_for_release
     waiting = threading.Thread(target=lambda: setting.call(slow.sign(setting.claims())))
     waiting.start()
-    assert asked.wait(60)
+    assert requested.wait(60)
     assert setting.call(setting.token()).identity_id
     assert setting.call(setting.company.make_key().token).key_kind == "user"
     answer.set()

@@ -38,9 +38,9 @@ def test_the_first_start_makes_a_key_that_works_and_later_starts_show_its_mask(
 def test_credits_are_granted_once_within_the_same_transaction(administration, database, settings: Callable) -> None:
     grants = []
 
-    def grant(*given) -> None:
+    def grant(*arguments) -> None:
         assert database.peewee.in_transaction()
-        grants.append(given)
+        grants.append(arguments)
 
     first = administration.bootstrap(settings(GATEWAY_BOOTSTRAP_CREDITS_USD="2.5"), grant)
     administration.bootstrap(settings(), grant)
@@ -50,7 +50,7 @@ def test_credits_are_granted_once_within_the_same_transaction(administration, da
 
 
 def test_a_failed_grant_leaves_nothing_behind(administration, database, settings: Callable) -> None:
-    def fail(*given) -> None:
+    def fail(*arguments) -> None:
         raise LookupError
 
     with pytest.raises(LookupError):
@@ -71,8 +71,8 @@ def test_a_key_brought_along_is_never_printed(administration, database, clock, s
 def test_the_owner_signs_in_with_the_password_of_the_environment(
     administration, database, password_threads, settings: Callable
 ) -> None:
-    given = {"GATEWAY_BOOTSTRAP_EMAIL": "Boss@Example.com", "GATEWAY_BOOTSTRAP_PASSWORD": "a long enough one"}
-    administration.bootstrap(settings(**given))
+    variables = {"GATEWAY_BOOTSTRAP_EMAIL": "Boss@Example.com", "GATEWAY_BOOTSTRAP_PASSWORD": "a long enough one"}
+    administration.bootstrap(settings(**variables))
     assert (
         members.sign_in(database, password_threads, "boss@example.com", "a long enough one").email == "boss@example.com"
     )
@@ -87,7 +87,7 @@ def test_processes_that_start_at_once_make_one_organization(administration, data
 
 
 @pytest.mark.parametrize(
-    "given",
+    "variables",
     [
         {"GATEWAY_BOOTSTRAP_API_KEY": "has spaces in it"},
         {"GATEWAY_BOOTSTRAP_API_KEY": "short"},
@@ -97,9 +97,9 @@ def test_processes_that_start_at_once_make_one_organization(administration, data
         {"GATEWAY_BOOTSTRAP_CREDITS_USD": "-1"},
     ],
 )
-def test_a_setting_that_cannot_be_used_stops_the_first_start(administration, database, settings, given) -> None:
+def test_a_setting_that_cannot_be_used_stops_the_first_start(administration, database, settings, variables) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        administration.bootstrap(settings(**given))
+        administration.bootstrap(settings(**variables))
     assert "has spaces" not in caught.value.message
     assert organizations.list_organizations(database) == []
 

@@ -101,11 +101,11 @@ def test_provider_keys_that_were_deleted_make_room_and_go(desk, monkeypatch) -> 
     stored = ProviderKeys(desk.database, desk.control, vault, Budgets(desk.database, desk.control).write_bound)
     for number in range(4):
         draft = ProviderKeyDraft("openai", f"sk-secret-{number}", max_spend_nusd=5 if number < 2 else None)
-        made = stored.add(desk.organization, draft, actor="operator")
-        stored.remove(desk.organization, made.id, actor="operator")
+        stored_key = stored.add(desk.organization, draft, actor="operator")
+        stored.remove(desk.organization, stored_key.id, actor="operator")
         if number == 0:
-            desk.write("UPDATE budget SET settled_nusd = 1 WHERE scope_id = ?", made.id)
-            counted = made.id
+            desk.write("UPDATE budget SET settled_nusd = 1 WHERE scope_id = ?", stored_key.id)
+            counted = stored_key.id
     desk.write("UPDATE provider_key SET updated_at = 1")
     assert DeletedKeys(desk.database, 30).purge() == 3
     left = desk.database.read(lambda: [row.id for row in ProviderKey.select()])

@@ -84,14 +84,14 @@ def test_group_names_are_compared_exactly(acme) -> None:
 
 
 def test_the_highest_role_and_the_limits_of_the_first_priority_count(acme) -> None:
-    other = teams.create_team(*acme.at, acme.id, "Operations", **BY).id
+    other_team = teams.create_team(*acme.at, acme.id, "Operations", **BY).id
     acme.rule("staff", role="developer", team_ids=(acme.team,), limits=store_limits(Limits(5 * DOLLAR)), priority=50)
-    acme.rule("leads", role="admin", team_ids=(other,), limits=store_limits(Limits(900 * DOLLAR)), priority=10)
+    acme.rule("leads", role="admin", team_ids=(other_team,), limits=store_limits(Limits(900 * DOLLAR)), priority=10)
     acme.groups("staff", "leads")
     assert acme.role() == "admin"
     assert acme.limits() == Limits(900 * DOLLAR)
     assert acme.team_members() == (acme.bea.id,)
-    assert teams.find_team(acme.database, acme.id, other).member_ids == (acme.bea.id,)
+    assert teams.find_team(acme.database, acme.id, other_team).member_ids == (acme.bea.id,)
 
 
 def test_groups_of_several_sources_count_together(acme) -> None:
@@ -184,8 +184,8 @@ def test_rules_are_checked(acme) -> None:
 
 
 def test_rules_of_another_organization_do_not_count(acme) -> None:
-    other = organizations.create_organization(*acme.at, "Other", **BY).id
-    group_rules.create_rule(*acme.at, other, RuleDraft("eng", role="admin"), **BY)
+    other_organization = organizations.create_organization(*acme.at, "Other", **BY).id
+    group_rules.create_rule(*acme.at, other_organization, RuleDraft("eng", role="admin"), **BY)
     acme.groups("eng")
     assert acme.role() == "developer"
 

@@ -23,9 +23,9 @@ def waiting(settings: Callable[..., Settings]) -> StartingApplication:
 
 
 @pytest.fixture
-def ask(waiting: StartingApplication) -> Ask:
+def send_request(waiting: StartingApplication) -> Ask:
     def send(method: str, path: str, **more: str) -> tuple[int, dict[str, str], bytes]:
-        told: list[Any] = []
+        started: list[Any] = []
         environ = {
             "REQUEST_METHOD": method,
             "PATH_INFO": path,
@@ -34,8 +34,8 @@ def ask(waiting: StartingApplication) -> Ask:
             "HTTP_HOST": "llm.example",
             **more,
         }
-        body = b"".join(waiting(environ, lambda *given: told.extend(given)))
-        return int(told[0].split()[0]), {name.lower(): value for name, value in told[1]}, body
+        body = b"".join(waiting(environ, lambda *given: started.extend(given)))
+        return int(started[0].split()[0]), {name.lower(): value for name, value in started[1]}, body
 
     return send
 
@@ -47,9 +47,9 @@ def lines(waiting: StartingApplication, capsys: pytest.CaptureFixture[str]) -> l
 
 
 def test_a_refusal_while_starting_has_its_line_as_every_other(
-    waiting: StartingApplication, ask: Ask, capsys: pytest.CaptureFixture[str]
+    waiting: StartingApplication, send_request: Ask, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, headers, body = ask("POST", "/v1/chat/completions", **PROXIED)
+    status, headers, body = send_request("POST", "/v1/chat/completions", **PROXIED)
     assert status == 503 and headers["x-request-id"] == "mine-1" and headers["retry-after"] == "2"
     assert json.loads(body)["error"]["code"] == "service_unavailable"
     (line,) = lines(waiting, capsys)
@@ -59,11 +59,11 @@ def test_a_refusal_while_starting_has_its_line_as_every_other(
 
 
 def test_each_surface_is_refused_in_its_own_words_and_other_hosts_too(
-    waiting: StartingApplication, ask: Ask, capsys: pytest.CaptureFixture[str]
+    waiting: StartingApplication, send_request: Ask, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert json.loads(ask("POST", "/v1/messages")[2])["type"] == "error"
-    assert ask("GET", "/nothing/here")[0] == 503
-    assert ask("POST", "/v1/messages", HTTP_HOST="evil.example")[0] == 421
+    assert json.loads(send_request("POST", "/v1/messages")[2])["type"] == "error"
+    assert send_request("GET", "/nothing/here")[0] == 503
+    assert send_request("POST", "/v1/messages", HTTP_HOST="evil.example")[0] == 421
     assert [(line["operation"], line["status"]) for line in lines(waiting, capsys)] == [
         ("POST /v1/messages", 503),
         ("unmatched", 503),
@@ -80,12 +80,12 @@ def test_requests_refused_by_the_server_before_start_are_logged(
 
 
 def test_probes_are_answered_without_a_line(
-    waiting: StartingApplication, ask: Ask, capsys: pytest.CaptureFixture[str]
+    waiting: StartingApplication, send_request: Ask, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ask("GET", "/livez")[0] == 200
-    status, _, body = ask("GET", "/readyz")
+    assert send_request("GET", "/livez")[0] == 200
+    status, _, body = send_request("GET", "/readyz")
     assert status == 503 and body == b"no database\n"
-    assert ask("GET", "/")[0] == 503
-    status, headers, body = ask("HEAD", "/livez")
+    assert send_request("GET", "/")[0] == 503
+    status, headers, body = send_request("HEAD", "/livez")
     assert (status, headers["content-length"], body) == (200, "3", b"")
     assert lines(waiting, capsys) == []

@@ -29,7 +29,7 @@ gevent.sleep(0)
 def test_work_without_a_switch_is_recorded_with_its_place(tmp_path):
     path = tmp_path / "holds"
     subprocess.run([sys.executable, "-c", BUSY, str(path)], check=True, timeout=60)
-    worst = max(map(orjson.loads, path.read_bytes().splitlines()), key=lambda hold: hold["ms"])
+    worst = max(map(orjson.loads, path.read_bytes().splitlines()), key=lambda row: row["ms"])
     assert worst["ms"] >= 50
 
 

@@ -16,15 +16,15 @@ def test_each_format_is_answered_in_its_own():
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "word"),
+    ("path", "body", "text"),
     [
         ("/v1/chat/completions", b'{"stream":true}', b'"content":"t'),
         ("/v1/messages", b'{"stream":true}', b'"text":"t'),
         ("/models/gemini-2.5-flash:streamGenerateContent?alt=sse", b"{}", b'"text":"t'),
     ],
 )
-def test_a_stream_has_fifty_pieces_of_its_format(path, body, word):
-    assert write_stream(head(path), body).count(word) == EVENTS
+def test_a_stream_has_fifty_pieces_of_its_format(path, body, text):
+    assert write_stream(head(path), body).count(text) == EVENTS
     assert not write_stream(head(path.replace(":streamG", ":g")), b"{}")
 
 
@@ -40,6 +40,6 @@ def test_the_length_of_a_body_is_read_from_its_head():
 def test_a_lane_beyond_the_aim_is_named():
     figures = {lane.name: [100.0, 200.0] for lane in LANES}
     figures |= {"to Anthropic": [140.0, 280.0], "AI SDK": [154.0, 308.0], "AI SDK stream": [130.0, 260.0]}
-    told = {lane.name: line for lane, line in zip(LANES, write_table(figures).splitlines()[1:], strict=True)}
-    assert "1.10" in told["AI SDK"] and "beyond" not in told["AI SDK"]
-    assert "1.30" in told["AI SDK stream"] and "beyond the aim" in told["AI SDK stream"]
+    rows = {lane.name: line for lane, line in zip(LANES, write_table(figures).splitlines()[1:], strict=True)}
+    assert "1.10" in rows["AI SDK"] and "beyond" not in rows["AI SDK"]
+    assert "1.30" in rows["AI SDK stream"] and "beyond the aim" in rows["AI SDK stream"]

@@ -58,15 +58,15 @@ def load(binaries, tmp_path, port, *, stream=False, prompt="", seconds=0.2, rate
 
 
 def test_whole_answers_of_the_mock_are_good(binaries, tmp_path, mock_port):
-    seen = load(binaries, tmp_path, mock_port)
-    assert seen["good"] > 0
-    assert (seen["errors"], seen["whole"]["count"]) == (0, seen["good"])
+    result = load(binaries, tmp_path, mock_port)
+    assert result["good"] > 0
+    assert (result["errors"], result["whole"]["count"]) == (0, result["good"])
 
 
 def test_streams_of_the_mock_are_good_and_their_chunks_have_an_age(binaries, tmp_path, mock_port):
-    seen = load(binaries, tmp_path, mock_port, stream=True, prompt="count=7 gap=1")
-    assert seen["errors"] == 0
-    assert seen["delay"]["count"] == 7 * seen["good"] > 0
+    result = load(binaries, tmp_path, mock_port, stream=True, prompt="count=7 gap=1")
+    assert result["errors"] == 0
+    assert result["delay"]["count"] == 7 * result["good"] > 0
 
 
 def test_open_loop_starts_no_more_requests_than_its_rate(binaries, tmp_path, mock_port):
@@ -76,8 +76,8 @@ def test_open_loop_starts_no_more_requests_than_its_rate(binaries, tmp_path, moc
 
 @pytest.mark.parametrize("offset", [1, 2])
 def test_error_statuses_are_no_good_answers(binaries, tmp_path, mock_port, offset):
-    seen = load(binaries, tmp_path, mock_port + offset)
-    assert seen["good"] == 0 < seen["errors"]
+    result = load(binaries, tmp_path, mock_port + offset)
+    assert result["good"] == 0 < result["errors"]
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_answer_cut_short_or_without_done_is_an_error(binaries, tmp_path, stream
 
     with StreamServer(("127.0.0.1", 0), serve) as server:
         server.start()
-        seen = load(binaries, tmp_path, server.server_port, stream=stream, seconds=0.05)
-    assert seen["good"] == 0 < seen["errors"]
+        result = load(binaries, tmp_path, server.server_port, stream=stream, seconds=0.05)
+    assert result["good"] == 0 < result["errors"]
 
 
 def test_port_that_already_answers_is_refused(mock_port):

@@ -29,8 +29,8 @@ def request(prompt_bytes: int, max_tokens: int | None = None, n: int = 1) -> Cha
     return ChatRequest("m", needs, lambda: None)
 
 
-def bound(ask: object, output: int) -> int:
-    return ask.fixed_nusd - (-output * ask.output_rate // MILLION)
+def bound(bound: object, output: int) -> int:
+    return bound.fixed_nusd - (-output * bound.output_rate // MILLION)
 
 
 @given(
@@ -45,8 +45,8 @@ def test_no_usage_within_the_counts_costs_more_than_the_bound(
 ) -> None:
     mapping = Mapping("p", "m", "x", prices=(prices,))
     at_us = AT_US + second * 1_000_000
-    ask = compute_bound(request(tokens), (mapping,), 4096, at_us)
-    assert cost_of(Usage(**{bucket: tokens}, output=output), mapping, at_us).total <= bound(ask, output)
+    cost_bound = compute_bound(request(tokens), (mapping,), 4096, at_us)
+    assert cost_of(Usage(**{bucket: tokens}, output=output), mapping, at_us).total <= bound(cost_bound, output)
 
 
 def test_the_dearest_of_several_providers_counts() -> None:
@@ -61,9 +61,9 @@ def test_the_bound_of_several_providers_is_the_highest_of_theirs(prices: list[Pr
     bounds = Bounds(mappings)
     for size in sizes:
         each = [compute_bound(request(size), (mapping,), 10, AT_US) for mapping in mappings]
-        ask = bounds.compute(request(size), 10, AT_US)
-        assert ask.fixed_nusd == max(one.fixed_nusd for one in each)
-        assert ask.output_rate == max(one.output_rate for one in each)
+        bound = bounds.compute(request(size), 10, AT_US)
+        assert bound.fixed_nusd == max(one.fixed_nusd for one in each)
+        assert bound.output_rate == max(one.output_rate for one in each)
 
 
 def test_the_callers_own_limit_counts_for_every_choice() -> None:
@@ -123,10 +123,10 @@ def test_no_use_of_any_unit_costs_more_than_the_bound_of_its_operation(
     mapping = Mapping("p", "m", "x", prices=(Prices(rates),), image_tokens=tokens)
     most = Usage(**counts)
     needs = Requirements(prompt_bytes=text, messages=1, units=Units(most, most))
-    ask = Bounds((mapping,)).compute(ChatRequest("m", needs, lambda: None), 4096, AT_US)
+    bound = Bounds((mapping,)).compute(ChatRequest("m", needs, lambda: None), 4096, AT_US)
     used = units_at(mapping, structs.replace(most, input=text))
-    assert cost_of(used, mapping, AT_US).total <= ask.bound_nusd
-    assert ask.bound_nusd == ask.least_nusd
+    assert cost_of(used, mapping, AT_US).total <= bound.bound_nusd
+    assert bound.bound_nusd == bound.least_nusd
 
 
 @pytest.mark.parametrize("named", ["hosted", "vendor_only"])

@@ -28,7 +28,7 @@ def reasoning_target(**more):
     return replace(place, mapping=replace(place.mapping, reasoning=True, **more))
 
 
-def asked(account, **needs):
+def request_of(account, **needs):
     """A context of a request with these requirements."""
     context = account.context()
     requirements = Requirements(stream=True, messages=1, prompt_bytes=400, **needs)
@@ -37,7 +37,7 @@ def asked(account, **needs):
 
 
 def terms_asked(account, **requirements):
-    context = asked(account, **requirements)
+    context = request_of(account, **requirements)
     return terms_of(context, context.request)
 
 
@@ -64,8 +64,8 @@ def test_the_media_of_the_prompt_count(account):
 def test_hidden_reasoning_counts_by_the_time_before_the_first_content(account, efforts, needs, thought):
     """102 seconds: 50 tokens for each beyond the first two."""
     terms = terms_asked(account, **needs)
-    gone = left(reasoning_target(reasoning_efforts=efforts), output_length=40, first_at=102.0)
-    used = estimate(terms, gone)
+    attempt = left(reasoning_target(reasoning_efforts=efforts), output_length=40, first_at=102.0)
+    used = estimate(terms, attempt)
     assert (used.output, used.reasoning) == (10 + thought, thought)
 
 
@@ -93,9 +93,9 @@ def test_an_estimate_never_passes_the_reservation(process, account, error):
 
 
 def test_a_killed_worker_bills_the_media_of_the_prompt(process, account):
-    context = asked(account, media=1, likely_media_tokens=1_000)
-    ask = CostBound(10_000_000, 2000 * MILLION, 100, True)
-    settlement = process.settlements.admit(admission_of(context, ask))
+    context = request_of(account, media=1, likely_media_tokens=1_000)
+    bound = CostBound(10_000_000, 2000 * MILLION, 100, True)
+    settlement = process.settlements.admit(admission_of(context, bound))
     settlement.begin(0, target())
     process.context = context
     process.die()

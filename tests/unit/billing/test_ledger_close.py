@@ -62,7 +62,7 @@ def test_a_row_that_comes_late_is_booked_as_a_correction(process, hours, account
     spend(process, account, used)
     hours.close()
     spend(process, account, used)  # as the recovery records an attempt of long ago
-    assert any("hour" in line for line in doctor(process.database))
+    assert any("hour" in problem for problem in doctor(process.database))
     assert hours.close() == 20_000
     assert entries(process, account) == [("adjustment", -20_000), ("usage", -20_000)]
     assert doctor(process.database) == []
@@ -82,7 +82,7 @@ def test_a_row_that_waited_for_hours_on_a_node_that_was_cut_off_is_booked(proces
     settlement.settle(attempt)
     process.clock.set(since_us + 5 * HOUR_US)
     settlement.close()
-    assert hours.close() == 0 and any("ledger usage 0" in line for line in doctor(process.database))
+    assert hours.close() == 0 and any("ledger usage 0" in problem for problem in doctor(process.database))
     found_us = process.clock.now_us()
     assert hours.close_late(found_us) == 0
     rollups.advance()
@@ -101,8 +101,8 @@ def test_spending_of_a_closed_hour_that_no_entry_books_is_reported(process, hour
     )  # so that nothing notices it
     assert hours.close() == 0 and entries(process, account) == []
     hour = BEGAN_US // HOUR_US
-    told = f"{account.organization.removeprefix('org_')} hour {hour}: ledger usage 0, usage rows 0.00002"
-    assert doctor(process.database) == [told]
+    expected = f"{account.organization.removeprefix('org_')} hour {hour}: ledger usage 0, usage rows 0.00002"
+    assert doctor(process.database) == [expected]
 
 
 def test_hours_are_closed_although_the_clock_was_ahead_at_the_last_round(process, hours, account, used, monkeypatch):
@@ -133,9 +133,9 @@ def test_hours_that_were_not_closed_in_time_are_closed_in_one_round(process, hou
 def test_a_round_that_is_cut_short_is_done_by_the_next(process, hours, account, used):
     for number in range(2):
         spend(process, account, used, BEGAN_US + number * HOUR_US)
-    asked = iter([True, False])
+    answers = iter([True, False])
     with pytest.raises(Unavailable):
-        hours.close(lambda: next(asked))
+        hours.close(lambda: next(answers))
     assert hours.close() == 20_000
     assert len(entries(process, account)) == 2
 
@@ -153,12 +153,12 @@ def test_the_work_to_close_many_hours_grows_linearly_with_the_rows(process, hour
     """Re-rated rows are recorded later, for each hour of the past."""
     if process.database.kind != "sqlite":
         pytest.skip("counts the steps of SQLite's statements")
-    given = {"organization": raw_id(account.organization), "mode": CREDITS, "cost_nusd": 1}
+    fields = {"organization": raw_id(account.organization), "mode": CREDITS, "cost_nusd": 1}
     if late:
-        given["posted_at"] = BEGAN_US + 8_760 * HOUR_US
+        fields["posted_at"] = BEGAN_US + 8_760 * HOUR_US
     steps = []
     for first, count in ((0, 200), (200, 800)):
-        rows = [usage_row(BEGAN_US + (first + hour) * HOUR_US, **given) for hour in range(count) for _ in range(10)]
+        rows = [usage_row(BEGAN_US + (first + hour) * HOUR_US, **fields) for hour in range(count) for _ in range(10)]
         insert_rows(process.database, *rows)
         process.database.write(lambda: process.database.execute("DELETE FROM document"))
         with pytest.MonkeyPatch.context() as patch:
@@ -175,12 +175,12 @@ def test_a_late_row_that_is_removed_during_the_round_is_posted_once(process, hou
     owner = account.organization.removeprefix("org_")
     sum_day = LedgerClose._sum_day
 
-    def remove_first(self, *given):
+    def remove_first(self, *arguments):
         process.database.write(lambda: process.database.execute("DELETE FROM usage"))
         sql = "INSERT INTO removed_spend (kind, owner, hour, nusd) VALUES ('credits', ?, ?, 20000)"
         process.database.write(lambda: process.database.execute(sql, (owner, BEGAN_US // HOUR_US)))
         monkeypatch.setattr(LedgerClose, "_sum_day", sum_day)
-        return sum_day(self, *given)
+        return sum_day(self, *arguments)
 
     monkeypatch.setattr(LedgerClose, "_sum_day", remove_first)
     with pytest.raises(Unavailable, match="removed"):

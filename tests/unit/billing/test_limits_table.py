@@ -64,7 +64,7 @@ def chat(**needs: object) -> ChatRequest:
     return ChatRequest("m", Requirements(prompt_bytes=100, messages=1, **needs), lambda: None)
 
 
-def ask(request: Request) -> CostBound:
+def bound_of(request: Request) -> CostBound:
     return compute_bound(request, (MAPPING,), 4096, AT_US)
 
 
@@ -80,8 +80,8 @@ def test_every_address_that_costs_money_belongs_to_an_operation() -> None:
 
 @pytest.mark.parametrize("operation", NUMBERS)
 def test_the_table_has_the_numbers_of_the_code(operation: str) -> None:
-    line = rows()[operation][0]
-    assert [number for number in NUMBERS[operation] if not re.search(rf"(?<![\d,]){number:,}(?![\d,])", line)] == []
+    row = rows()[operation][0]
+    assert [number for number in NUMBERS[operation] if not re.search(rf"(?<![\d,]){number:,}(?![\d,])", row)] == []
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_table_has_the_numbers_of_the_code(operation: str) -> None:
     ids=["file at an address", "web search", "hosted tool", "parts of a vendor"],
 )
 def test_content_that_only_the_provider_sees_is_reserved_as_one_context(needs: dict[str, object]) -> None:
-    found = ask(chat(max_tokens=10, **needs))
+    found = bound_of(chat(max_tokens=10, **needs))
     price = CONTEXT * 3 * 10**9 // MILLION
     assert price <= found.fixed_nusd <= price + 100 and 0 < found.unforeseen_nusd < price
     assert "one context" in rows()["chat"][1]
@@ -126,7 +126,7 @@ def test_the_longest_answer_of_a_model_without_a_limit_is_reserved(context: int,
 def test_a_limit_is_exceeded_by_at_most_the_documented_amount(
     limit: int | None, unseen: int, media_tokens: int, available: int
 ) -> None:
-    found = ask(chat(max_tokens=limit, media=1, media_tokens=media_tokens, unseen_media=unseen))
+    found = bound_of(chat(max_tokens=limit, media=1, media_tokens=media_tokens, unseen_media=unseen))
     need = fit(found, available)
     excess = 0 if need is None else max(0, need.amount_nusd - available)
     assert excess <= (CONTEXT * 3 * 10**9 // MILLION if unseen else 0)
@@ -136,7 +136,7 @@ def test_a_limit_is_exceeded_by_at_most_the_documented_amount(
 def test_pages_of_an_image_at_an_address_are_all_that_passes_a_limit_for_ocr() -> None:
     def pages(most: int, unforeseen: bool) -> CostBound:
         units = Units(Usage(pages=most), Usage(pages=1), Usage(pages=1) if unforeseen else None)
-        return ask(OcrRequest("m", Requirements(max_tokens=0, messages=1, units=units), lambda: {}))
+        return bound_of(OcrRequest("m", Requirements(max_tokens=0, messages=1, units=units), lambda: {}))
 
     page = pages(1, False).bound_nusd - pages(0, False).bound_nusd
     assert abs(pages(ocr.MOST_PAGES, True).unforeseen_nusd - (ocr.MOST_PAGES - 1) * page) < 100
@@ -147,15 +147,15 @@ def test_blocks_within_frames_are_all_that_passes_a_limit_for_transcripts() -> N
     def sound(most_ms: int, foreseen_ms: int) -> CostBound:
         content = TranscriptionInput(StoredFile.of(b""), "audio/aac", "a")
         units = units_of(content, foreseen_ms, most_ms, foreseen_ms)
-        return ask(TranscriptionRequest("m", Requirements(max_tokens=0, messages=1, units=units), lambda: content))
+        return bound_of(TranscriptionRequest("m", Requirements(max_tokens=0, messages=1, units=units), lambda: content))
 
-    seen, hidden = sound(60_000, 60_000), sound(600_000, 60_000)
-    assert seen.unforeseen_nusd == 0
-    assert hidden.bound_nusd - hidden.unforeseen_nusd == seen.bound_nusd < hidden.bound_nusd
+    visible, hidden = sound(60_000, 60_000), sound(600_000, 60_000)
+    assert visible.unforeseen_nusd == 0
+    assert hidden.bound_nusd - hidden.unforeseen_nusd == visible.bound_nusd < hidden.bound_nusd
 
 
 def test_no_operation_passes_a_limit_beside_those_of_the_table() -> None:
     passing = {name for name, (_, excess) in rows().items() if excess != "nothing"}
     assert passing == {"chat", "ocr", "realtime", "transcriptions", "translations"}
-    assert ask(chat(max_tokens=10)).unforeseen_nusd == 0
-    assert ask(chat(max_tokens=10, media=3, media_tokens=50_000)).unforeseen_nusd == 0
+    assert bound_of(chat(max_tokens=10)).unforeseen_nusd == 0
+    assert bound_of(chat(max_tokens=10, media=3, media_tokens=50_000)).unforeseen_nusd == 0

@@ -35,7 +35,7 @@ def test_the_corpus_is_large_enough() -> None:
 def test_the_books_have_each_payload_as_it_was_computed_by_hand(start_billing, account, wires) -> None:
     process = start_billing()
     process.ledger.grant(account.organization, 100 * DOLLAR, "start")
-    wanted, mappings = {}, []
+    expected, mappings = {}, []
     for number, sample in enumerate(CORPUS):
         target, request = place_of(sample, number), request_of(sample)
         settlement = process.admit(account, CostBound(DOLLAR, 0, 0, True), units=request.requirements.units)
@@ -47,11 +47,11 @@ def test_the_books_have_each_payload_as_it_was_computed_by_hand(start_billing, a
         assert attempt.usage == Usage(**sample["usage"]), sample["name"]
         charged = {name: nusd for name in COMPONENTS if (nusd := getattr(attempt.charge, name))}
         assert (charged, attempt.charge.total) == (sample["parts"], sample["total"]), sample["name"]
-        wanted[target.mapping.key] = sample["total"]
+        expected[target.mapping.key] = sample["total"]
         mappings.append(target.mapping)
     process.rest()
     report = rerate(process.database, Catalogue([Model("m", mappings=tuple(mappings))], [], {}, "v1"), AT, AT + 1)
     assert report.left == {}
-    assert {place.mapping: line.recorded_nusd for place, line in report.lines.items()} == wanted
-    assert {place.mapping: line.rated_nusd for place, line in report.lines.items()} == wanted
-    assert process.ledger.balance(account.organization).balance_nusd == 100 * DOLLAR - sum(wanted.values())
+    assert {place.mapping: line.recorded_nusd for place, line in report.lines.items()} == expected
+    assert {place.mapping: line.rated_nusd for place, line in report.lines.items()} == expected
+    assert process.ledger.balance(account.organization).balance_nusd == 100 * DOLLAR - sum(expected.values())

@@ -52,15 +52,17 @@ def test_a_difference_shows_both_sides(process, account):
     process.database.write(lambda: process.database.execute(sql))
     digits = account.organization.removeprefix("org_")
     found = examine(process.database)
-    assert [(digits in str(line), line.nusd) for line in found if line.left == "ledger"] == [(True, 1)]
+    assert [(digits in str(problem), problem.nusd) for problem in found if problem.left == "ledger"] == [(True, 1)]
     assert "ledger 1, credit balance 1.000000001" in str(found[0])
-    assert [line.left_nusd for line in found if line.left == "leased" and line.right == "lowest valid value"] == [-2]
+    assert [
+        problem.left_nusd for problem in found if problem.left == "leased" and problem.right == "lowest valid value"
+    ] == [-2]
 
 
 def test_an_interrupted_examination_ends_before_its_next_query(process):
-    asked = iter([True, True, False])
+    answers = iter([True, True, False])
     with pytest.raises(Unavailable):
-        examine(process.database, lambda: next(asked))
+        examine(process.database, lambda: next(answers))
     assert doctor(process.database) == []
 
 
@@ -69,14 +71,14 @@ def test_closed_hours_agree_with_their_rows(process, account):
     process.ledger.close_hour(account.organization, hour, 20_000)
     assert doctor(process.database) == []
     process.ledger.close_hour(account.organization, hour, 20_001)
-    assert any("hour" in line for line in doctor(process.database))
+    assert any("hour" in problem for problem in doctor(process.database))
 
 
 def test_a_row_that_is_gone_without_being_removed_is_reported(process, account):
     process.ledger.close_hour(account.organization, "2025-06-15T15", 20_000)
     assert doctor(process.database) == []
     process.database.write(lambda: process.database.execute("DELETE FROM usage"))
-    assert any("hour" in line for line in doctor(process.database))
+    assert any("hour" in problem for problem in doctor(process.database))
 
 
 @pytest.mark.parametrize("marked", [False, True])
@@ -86,5 +88,5 @@ def test_a_team_with_limits_that_are_not_enforced_is_reported(process, marked):
     process.database.write(lambda: (run(ORGANIZATION, (organization,)), run(TEAM, (team, organization, marked))))
     assert doctor(process.database) == []
     process.budgets.set_limits("team", team, Limits(total_nusd=DOLLAR))
-    told = [] if marked else [f"{team}: limit 1, limit enforced for members 0"]
-    assert doctor(process.database) == told
+    expected = [] if marked else [f"{team}: limit 1, limit enforced for members 0"]
+    assert doctor(process.database) == expected

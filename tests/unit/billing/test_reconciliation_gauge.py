@@ -28,21 +28,21 @@ def lose(start_billing, nusd: int) -> None:
     start_billing.database.write(lambda: start_billing.database.execute(sql, (nusd,)))
 
 
-def told(drift: ReconciliationGauge) -> float | None:
+def reported(drift: ReconciliationGauge) -> float | None:
     return drift.gauges().get("ledger_drift_usd", ("", None))[1]
 
 
 def test_every_worker_reports_the_measurement_of_one_worker(process, start_billing):
-    leader, other = drift_of(process), drift_of(start_billing())
-    assert other.gauges() == {}
+    leader, other_gauge = drift_of(process), drift_of(start_billing())
+    assert other_gauge.gauges() == {}
     leader.measure()
-    assert told(other) == 0
+    assert reported(other_gauge) == 0
     lose(process, 7)
     process.clock.advance(60)
     leader.measure()
     process.clock.advance(1)
-    assert told(leader) == told(other) == 7e-9
-    assert 0 < other.gauges()["ledger_drift_age_seconds"][1] < 10
+    assert reported(leader) == reported(other_gauge) == 7e-9
+    assert 0 < other_gauge.gauges()["ledger_drift_age_seconds"][1] < 10
 
 
 def test_measuring_pauses_in_proportion_to_its_cost(process):
@@ -51,10 +51,10 @@ def test_measuring_pauses_in_proportion_to_its_cost(process):
     lose(process, 7)
     drift._backoff_until = process.clock.monotonic() + 1 / SHARE
     drift.measure()
-    assert told(drift) == 0
+    assert reported(drift) == 0
     process.clock.advance(1 / SHARE)
     drift.measure()
-    assert told(drift) == 7e-9
+    assert reported(drift) == 7e-9
 
 
 def test_a_row_of_a_slow_clock_is_no_difference(process, account, used):
@@ -68,7 +68,7 @@ def test_a_row_of_a_slow_clock_is_no_difference(process, account, used):
     process.database.write(lambda: process.database.execute("UPDATE usage SET posted_at = at"))
     drift = drift_of(process)
     drift.measure()
-    assert told(drift) == 0
+    assert reported(drift) == 0
 
 
 def test_a_worker_that_leaves_measures_no_more(process):
@@ -95,15 +95,15 @@ def test_a_difference_is_logged_once_with_what_to_do(process, caplog):
     for _ in range(2):
         drift.measure()
         process.clock.advance(86_400)
-    (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert line.getMessage() == "the books differ in 1 places by 0.000000007 USD" and "manage doctor" in line.remedy
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.getMessage() == "the books differ in 1 places by 0.000000007 USD" and "manage doctor" in record.remedy
 
 
 def test_how_far_statistics_are_behind_is_reported_by_every_worker(process, start_billing):
     leader = drift_of(process)
-    other = drift_of(start_billing())
+    other_gauge = drift_of(start_billing())
     rollups = Rollups(process.database)
-    assert "rollups_lag_seconds" not in other.gauges()
+    assert "rollups_lag_seconds" not in other_gauge.gauges()
     rollups.catch_up()
     now_us = process.database.now_us
     process.database.now_us = lambda: now_us() + 90_000_000

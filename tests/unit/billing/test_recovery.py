@@ -58,10 +58,10 @@ def test_a_killed_call_is_counted_in_the_units_of_its_operation(start_billing, a
     prices = (Prices(TokenRates(per_image={"low/1x1": 10**7 * MILLION})),)
     where = target()
     where = dataclasses.replace(where, mapping=dataclasses.replace(where.mapping, prices=prices))
-    asked = Usage(images=3, price_key="low/1x1")
+    usage = Usage(images=3, price_key="low/1x1")
     process = start_billing()
     process.ledger.grant(account.organization, DOLLAR, "start")
-    process.admit(account, CostBound(30_000_016, 0, 0, True), units=Units(asked, asked)).begin(0, where)
+    process.admit(account, CostBound(30_000_016, 0, 0, True), units=Units(usage, usage)).begin(0, where)
     request = process.context.request_id
     process.die()
     heir = start_billing()
@@ -121,17 +121,17 @@ def test_a_crash_between_rows_and_leases_is_finished_by_the_next(dead, start_bil
     data = path.read_bytes()
     heir.recovery.run()
     path.write_bytes(data)
-    other = start_billing()
-    assert other.recovery.run() == 0 and not path.exists()
-    assert doctor(other.database) == []
+    other_process = start_billing()
+    assert other_process.recovery.run() == 0 and not path.exists()
+    assert doctor(other_process.database) == []
 
 
 def test_the_files_of_a_living_worker_are_left_alone(start_billing, account):
-    living, other = start_billing(), start_billing()
+    living, other_process = start_billing(), start_billing()
     living.ledger.grant(account.organization, DOLLAR, "start")
     living.admit(account).begin(0, target())
-    assert other.recovery.run() == 0
-    assert query(other, "SELECT count(*) FROM lease")[0] == 3
+    assert other_process.recovery.run() == 0
+    assert query(other_process, "SELECT count(*) FROM lease")[0] == 3
 
 
 def test_leases_of_a_lost_node_go_back_after_the_longest_request(start_billing, account, tmp_path):
@@ -184,16 +184,16 @@ def test_a_worker_swept_during_a_take_keeps_none_of_its_leases(start_billing, ac
     if heir.database.kind != "postgresql":
         pytest.skip("SQLite has one writer")
     taking.ledger.grant(account.organization, DOLLAR, "start")
-    load, begun = leases.load, threading.Event()
+    load, started = leases.load, threading.Event()
 
-    def slowly(*given):
-        begun.set()
+    def slowly(*arguments):
+        started.set()
         gevent.sleep(0.1)
-        return load(*given)
+        return load(*arguments)
 
     monkeypatch.setattr(leases, "load", slowly)
     admitted = gevent.spawn(taking.admit, account)
-    begun.wait(60)
+    started.wait(60)
     give_up(heir.database, taking.control.epoch, keep_rows=True)
     admitted.join(60)
     assert query(heir, "SELECT SUM(leased_nusd) FROM budget") == (0,)
@@ -252,13 +252,13 @@ def test_a_record_that_was_kept_while_the_database_was_away_comes_before_its_int
     assert list(heir.intents.directory.glob("*.outage")) == []
 
 
-def away(*given):
+def away(*arguments):
     raise Unavailable("injected")
 
 
 @pytest.mark.parametrize("hours", [1, 8 * 24, 90 * 24])
 def test_a_node_that_was_cut_off_settles_into_leases_that_were_given_back(start_billing, account, monkeypatch, hours):
-    one, other = start_billing(), start_billing()
+    one, other_process = start_billing(), start_billing()
     one.ledger.grant(account.organization, DOLLAR, "start")
     one.journal.fall_back(OutageJournal(one.money, one.clock, one.intents.directory, one.intents.owner))
     open_ones = [one.admit(account) for _ in range(3)]
@@ -277,20 +277,24 @@ def test_a_node_that_was_cut_off_settles_into_leases_that_were_given_back(start_
 
         def pass_time():
             hour_us = hours * 3600 * 10**6
-            other.database.execute("UPDATE worker SET expires_at = expires_at - ? WHERE epoch = ?", (hour_us, epoch))
-            other.database.execute("UPDATE lease SET taken_at = taken_at - ? WHERE worker = ?", (hour_us, epoch))
-            other.database.execute("UPDATE lease SET returned_at = returned_at - ?", (hour_us,))
+            other_process.database.execute(
+                "UPDATE worker SET expires_at = expires_at - ? WHERE epoch = ?", (hour_us, epoch)
+            )
+            other_process.database.execute(
+                "UPDATE lease SET taken_at = taken_at - ? WHERE worker = ?", (hour_us, epoch)
+            )
+            other_process.database.execute("UPDATE lease SET returned_at = returned_at - ?", (hour_us,))
 
-        other.database.write(pass_time)
-        other.recovery.sweep_lost()
-        other.database.write(pass_time)
-        other.recovery.sweep_lost()  # which forgets old leases
-        assert query(other, "SELECT SUM(leased_nusd) FROM budget") == (0,)
-        assert query(other, "SELECT COUNT(*) FROM usage") == (0,)
+        other_process.database.write(pass_time)
+        other_process.recovery.sweep_lost()
+        other_process.database.write(pass_time)
+        other_process.recovery.sweep_lost()  # which forgets old leases
+        assert query(other_process, "SELECT SUM(leased_nusd) FROM budget") == (0,)
+        assert query(other_process, "SELECT COUNT(*) FROM usage") == (0,)
     one.journal.flush(60)
-    cost = query(other, "SELECT SUM(cost_nusd) FROM usage")[0]
+    cost = query(other_process, "SELECT SUM(cost_nusd) FROM usage")[0]
     assert cost == 3 * 20_000
-    assert query(other, "SELECT SUM(spent_nusd) FROM lease WHERE budget = ?", f"{account.organization}:credits") == (
-        cost,
-    )
-    assert doctor(other.database) == []
+    assert query(
+        other_process, "SELECT SUM(spent_nusd) FROM lease WHERE budget = ?", f"{account.organization}:credits"
+    ) == (cost,)
+    assert doctor(other_process.database) == []

@@ -56,8 +56,8 @@ def process(start_billing, account):
 def settled(process, account, wires, sample):
     """The settled attempt of a sample with what was reserved for it; None for an answer that cannot be read."""
     target, request = place_of(sample, 1), request_of(sample)
-    ask = Bounds((target.mapping,)).compute(request, 1000, AT)
-    settlement = process.admit(account, ask, units=request.requirements.units)
+    bound = Bounds((target.mapping,)).compute(request, 1000, AT)
+    settlement = process.admit(account, bound, units=request.requirements.units)
     settlement.begin(0, target)
     attempt = attempt_at(target)
     try:
@@ -67,11 +67,11 @@ def settled(process, account, wires, sample):
         return None, 0
     finally:
         settlement.close()
-    settlement = process.admit(account, ask, units=request.requirements.units)
+    settlement = process.admit(account, bound, units=request.requirements.units)
     settlement.begin(0, target)
     settlement.settle(attempt)
     settlement.close()
-    return attempt, ask.bound_nusd
+    return attempt, bound.bound_nusd
 
 
 @settings(

@@ -90,8 +90,8 @@ def test_rows_that_cannot_be_priced_again_are_reported_by_reason(process, accoun
     serve(process, account, where, usage=None, finish="", error=UpstreamFailed("no"))
     serve(process, account, where, usage=Usage(input=1, images=2))
     assert rerate(process.database, catalogue(), AT, AT + 1).left["not in the catalogue"] == 2
-    other = dataclasses.replace(where.mapping, price_version="p2")
-    left = rerate(process.database, catalogue(other), AT, AT + 1).left
+    other_mapping = dataclasses.replace(where.mapping, price_version="p2")
+    left = rerate(process.database, catalogue(other_mapping), AT, AT + 1).left
     assert left == {"priced by another version": 2, "nothing was billed": 1}
     older = """UPDATE usage SET extra = '{"units":{"images":2}}' WHERE extra LIKE ?"""
     process.database.write(lambda: process.database.execute(older, ("%images%",)))

@@ -102,12 +102,12 @@ def test_a_crash_before_the_end_of_the_answer_leaves_neither_fee_nor_payload(
 def test_a_caller_who_left_early_pays_for_the_delivered_part(process, account, retention):
     payload, settlement = payload_of(process, account, retention)
     payload.add(b"half")
-    gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect")
-    settlement.keep(gone)  # the upstream's answer is read on
+    attempt = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect")
+    settlement.keep(attempt)  # the upstream's answer is read on
     settlement.close()
     payload.end(200)
-    gone.usage = Usage(input=10, output=5, basis="drained")
-    settlement.abandon(gone)
+    attempt.usage = Usage(input=10, output=5, basis="drained")
+    settlement.abandon(attempt)
     settlement.close()
     process.rest()
     assert stored(process, retention) == (b"half", FEE) and doctor(process.database) == []

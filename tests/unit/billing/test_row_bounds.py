@@ -101,35 +101,35 @@ def chats(draw: st.DrawFn) -> Case:
     text = "x" * draw(st.integers(1, 20_000))
     media: list[tuple[Part, int]] = draw(st.lists(PARTS, max_size=4))
     parts = (Text(text), *(part for part, _ in media))
-    made = draw(st.integers(1, 200))
+    output_tokens_ = draw(st.integers(1, 200))
     needs = Requirements(
         stream=True,
         prompt_bytes=len(text),
         messages=1,
         media=len(media),
-        max_tokens=draw(st.sampled_from([made, 500])),
+        max_tokens=draw(st.sampled_from([output_tokens_, 500])),
     )
     request = counted(ChatRequest("m", needs, lambda: Conversation((Message("user", parts),))))
     read = -(-len(text) // 4) + sum(least for _, least in media)
 
     def deliver(attempt: Attempt, share: float) -> None:
-        attempt.output_length = round(made * 4 * share)
+        attempt.output_length = round(output_tokens_ * 4 * share)
 
     def least_nusd(attempt: Attempt) -> int:
         return read * INPUT_NUSD + -(-attempt.output_length // 4) * OUTPUT_NUSD
 
-    full = Usage(input=read + 7, output=made)
+    full = Usage(input=read + 7, output=output_tokens_)
     return Case(request, TOKENS, least_nusd, deliver, full, structs.replace(full, output=0))
 
 
 @st.composite
 def speeches(draw: st.DrawFn) -> Case:
-    wanted = speech.SpeechInput("x" * draw(st.integers(1, 400)), speed=draw(st.sampled_from([0.5, 1.0, 4.0])))
+    content = speech.SpeechInput("x" * draw(st.integers(1, 400)), speed=draw(st.sampled_from([0.5, 1.0, 4.0])))
     kind, seconds = draw(st.sampled_from(list(SOUNDS)))
     sound = SOUNDS[kind, seconds]
     rates = draw(st.sampled_from([TOKENS, CHARACTERS]))
     needs = Requirements(
-        stream=True, max_tokens=0, prompt_bytes=len(wanted.text), messages=1, units=speech.units_of(wanted)
+        stream=True, max_tokens=0, prompt_bytes=len(content.text), messages=1, units=speech.units_of(content)
     )
 
     def deliver(attempt: Attempt, share: float) -> None:
@@ -139,23 +139,23 @@ def speeches(draw: st.DrawFn) -> Case:
 
     def least_nusd(attempt: Attempt) -> int:
         if rates is CHARACTERS:
-            return len(wanted.text) * INPUT_NUSD
+            return len(content.text) * INPUT_NUSD
         heard_ms = attempt.sound.milliseconds if attempt.sound else 0
         return heard_ms * 20 // 1000 * OUTPUT_NUSD
 
-    full = Usage(input=-(-len(wanted.text) // 4), output_audio=math.ceil(seconds * 20), characters=len(wanted.text))
+    full = Usage(input=-(-len(content.text) // 4), output_audio=math.ceil(seconds * 20), characters=len(content.text))
     partial = Usage(input=full.input)
-    return Case(speech.SpeechRequest("m", needs, lambda: wanted), rates, least_nusd, deliver, full, partial)
+    return Case(speech.SpeechRequest("m", needs, lambda: content), rates, least_nusd, deliver, full, partial)
 
 
 @st.composite
 def transcripts(draw: st.DrawFn) -> Case:
     kind, seconds = draw(st.sampled_from(list(SOUNDS)))
     stored = StoredFile.of(SOUNDS[kind, seconds])
-    wanted = transcriptions.TranscriptionInput(stored, f"audio/{kind}", "a", prompt="y" * draw(st.integers(0, 200)))
+    content = transcriptions.TranscriptionInput(stored, f"audio/{kind}", "a", prompt="y" * draw(st.integers(0, 200)))
     rates = draw(st.sampled_from([TOKENS, HOURS]))
-    units = transcriptions.units_of(wanted, *length_of(stored))
-    needs = Requirements(stream=True, max_tokens=0, prompt_bytes=len(wanted.prompt), messages=1, units=units)
+    units = transcriptions.units_of(content, *length_of(stored))
+    needs = Requirements(stream=True, max_tokens=0, prompt_bytes=len(content.prompt), messages=1, units=units)
     text = "z" * draw(st.integers(0, math.floor(seconds * 16)))
 
     def deliver(attempt: Attempt, share: float) -> None:
@@ -166,10 +166,10 @@ def transcripts(draw: st.DrawFn) -> Case:
             return math.floor(seconds * 10**6)
         return math.floor(seconds * 10) * INPUT_NUSD
 
-    made = -(-len(text) // 4)
-    full = Usage(input_audio=math.ceil(seconds * 10), output=made, audio_ms=round(seconds * 1000))
+    output_count = -(-len(text) // 4)
+    full = Usage(input_audio=math.ceil(seconds * 10), output=output_count, audio_ms=round(seconds * 1000))
     partial = Usage(audio_ms=full.audio_ms) if rates is HOURS else structs.replace(full, output=0)
-    request = transcriptions.TranscriptionRequest("m", needs, lambda: wanted)
+    request = transcriptions.TranscriptionRequest("m", needs, lambda: content)
     return Case(request, rates, least_nusd, deliver, full, partial)
 
 
@@ -182,8 +182,8 @@ def turns(draw: st.DrawFn) -> Case:
         conversation.add(realtime.ClientEvent("", text_bytes=text_bytes, sound_bytes=sound_bytes))
     read = sum(-(-text // 4) + sound // 4_800 for text, sound in said)
     text, sound = draw(st.integers(0, 800)), draw(st.integers(0, 240_000))
-    made = output_tokens(text, sound) + 2
-    request = realtime.request_of("m", realtime.RealtimeInput(), conversation.most_tokens, made)
+    output_count = output_tokens(text, sound) + 2
+    request = realtime.request_of("m", realtime.RealtimeInput(), conversation.most_tokens, output_count)
 
     def deliver(attempt: Attempt, share: float) -> None:
         attempt.usage = conversation.estimate(round(text * share), round(sound * share))
@@ -191,7 +191,7 @@ def turns(draw: st.DrawFn) -> Case:
     def least_nusd(attempt: Attempt) -> int:
         return read * INPUT_NUSD
 
-    full = Usage(input=read, output=made)
+    full = Usage(input=read, output=output_count)
     return Case(request, TOKENS, least_nusd, deliver, full, conversation.estimate(0, 0))
 
 

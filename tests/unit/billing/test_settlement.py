@@ -26,7 +26,7 @@ def process(start_billing, account):
     return started
 
 
-def begun(process, account, **more):
+def begin(process, account, **more):
     settlement = process.admit(account, **more)
     settlement.begin(0, target())
     return settlement
@@ -41,7 +41,7 @@ def spent(process, account):
 
 
 def test_a_settled_request_is_durable_and_in_every_counter(process, account, used):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     attempt = settlement.settle(attempt_at(target(), usage=used, finish="stop", status=200))
     settlement.close()
     assert attempt.charge.total == 20_000 and not attempt.overrun
@@ -52,19 +52,19 @@ def test_a_settled_request_is_durable_and_in_every_counter(process, account, use
 
 
 def test_an_intent_ends_once_its_row_is_durable(process, account, used):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     assert process.intents.open_count() == 1
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     assert process.intents.open_count() == 0
 
 
-def away(*given):
+def away(*arguments):
     raise Unavailable("injected")
 
 
 @pytest.mark.parametrize("by_deadline", [False, True])
 def test_after_a_timeout_the_intent_ends_with_the_row(process, account, used, monkeypatch, by_deadline):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     if by_deadline:
         process.settlements.wait_s = 600.0
         process.context.deadline = process.clock.monotonic()
@@ -83,21 +83,21 @@ def test_after_a_timeout_the_intent_ends_with_the_row(process, account, used, mo
 
 def settle_once(process, account, used):
     """Settle a request that comes alone, after which the journal commits the next one at once."""
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     settlement.close()
 
 
 def test_an_early_settlement_is_written_while_its_answer_is_prepared(process, account, used, monkeypatch):
     settle_once(process, account, used)
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     process.context.settles_early = True
     began, held = gevent.event.Event(), gevent.event.Event()
 
-    def write_later(write, *given):
+    def write_later(write, *arguments):
         began.set()
         held.wait()
-        return write(*given)
+        return write(*arguments)
 
     with monkeypatch.context() as patch:
         for name in WRITES:
@@ -117,7 +117,7 @@ def test_an_early_settlement_is_written_while_its_answer_is_prepared(process, ac
 
 def test_an_early_settlement_that_is_not_written_in_time_is_an_error(process, account, used, monkeypatch):
     settle_once(process, account, used)
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     process.context.settles_early = True
     process.settlements.wait_s = 0.01
     with monkeypatch.context() as patch:
@@ -132,7 +132,7 @@ def test_an_early_settlement_that_is_not_written_in_time_is_an_error(process, ac
 
 
 def test_a_settlement_that_may_be_early_waits_while_the_journal_gathers_others(process, account, used):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     process.context.settles_early = True
     assert not process.journal.commits_at_once
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
@@ -140,7 +140,7 @@ def test_a_settlement_that_may_be_early_waits_while_the_journal_gathers_others(p
 
 
 def test_settling_twice_counts_once(process, account, used):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     attempt = attempt_at(target(), usage=used, finish="stop")
     settlement.settle(attempt)
     settlement.settle(attempt)
@@ -152,7 +152,7 @@ def test_settling_twice_counts_once(process, account, used):
 
 
 def test_a_second_row_of_an_attempt_is_refused_with_its_spends(process, account, used):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     (row,) = process.rows()
     with pytest.raises(Unavailable):
@@ -171,7 +171,7 @@ def test_own_provider_keys_cost_no_credits_but_count_for_limits(process, account
 
 
 def test_missing_usage_is_estimated_and_marked(process, account):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     attempt = settlement.settle(attempt_at(target(), finish="stop", output_length=41))
     assert attempt.usage == Usage(input=100, output=11, basis="estimated")
     assert process.rows()[0].usage_basis == "estimated"
@@ -179,14 +179,14 @@ def test_missing_usage_is_estimated_and_marked(process, account):
 
 def test_zeros_for_an_answer_are_no_usage(process, account):
     """Usage of a provider with invalid counts, or without counts."""
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     attempt = settlement.settle(attempt_at(target(), usage=Usage(), finish="stop", output_length=41))
     assert attempt.usage == Usage(input=100, output=11, basis="estimated")
     assert process.rows()[0].usage_basis == "estimated" and process.rows()[0].cost_nusd == 122_000
 
 
 def test_a_failure_without_usage_is_free_and_the_next_attempt_pays(process, account, used):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     settlement.failed(attempt_at(target(), error=UpstreamFailed("no"), finish="error", status=500))
     settlement.begin(1, target())
     settlement.settle(attempt_at(target(), 1, usage=used, finish="stop"))
@@ -198,7 +198,7 @@ def test_a_failure_without_usage_is_free_and_the_next_attempt_pays(process, acco
 
 def test_a_billed_failure_leaves_the_next_attempt_its_whole_reservation_or_none_follows(process, account, used):
     process.budgets.set_limits("key", account.key, Limits(total_nusd=330_000))
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     failure = attempt_at(target(), error=UpstreamFailed("no"), finish="error", usage=used)
     assert settlement.failed(failure) is None
     assert settlement._reservation.amount_nusd == 300_000
@@ -212,7 +212,7 @@ def test_a_billed_failure_leaves_the_next_attempt_its_whole_reservation_or_none_
 
 
 def test_an_attempt_that_was_never_sent_leaves_no_row(process, account):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     settlement.unused(attempt_at(target()))
     settlement.close()
     process.rest()
@@ -220,10 +220,10 @@ def test_an_attempt_that_was_never_sent_leaves_no_row(process, account):
 
 
 def test_a_hang_up_bills_the_part_that_was_delivered(process, account):
-    settlement = begun(process, account)
-    gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect", output_length=40)
-    gone.usage = Usage(input=10, output=1)
-    settlement.abandon(gone)
+    settlement = begin(process, account)
+    attempt = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect", output_length=40)
+    attempt.usage = Usage(input=10, output=1)
+    settlement.abandon(attempt)
     settlement.close()
     process.rest()
     (row,) = process.rows()
@@ -232,19 +232,19 @@ def test_a_hang_up_bills_the_part_that_was_delivered(process, account):
 
 
 def test_drained_usage_is_billed_as_reported(process, account):
-    settlement = begun(process, account)
-    gone = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect", output_length=4000)
-    settlement.keep(gone)
-    gone.usage = Usage(input=10, output=5, basis="drained")
+    settlement = begin(process, account)
+    attempt = attempt_at(target(), error=Cancelled("gone"), finish="client_disconnect", output_length=4000)
+    settlement.keep(attempt)
+    attempt.usage = Usage(input=10, output=5, basis="drained")
     settlement.close()
-    settlement.abandon(gone)
+    settlement.abandon(attempt)
     settlement.close()
     process.rest()
     assert (process.rows()[0].cost_nusd, process.rows()[0].usage_basis) == (20_000, "drained")
 
 
 def test_a_cost_above_the_reservation_settles_in_full_and_is_marked(process, account):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     attempt = settlement.settle(attempt_at(target(), usage=Usage(input=10_000), finish="stop"))
     settlement.close()
     process.rest()
@@ -262,7 +262,7 @@ def test_nothing_is_reserved_after_a_refusal(start_billing, account):
 
 def test_an_answer_that_outgrows_its_budget_ends_typed(process, account):
     process.budgets.set_limits("key", account.key, Limits(total_nusd=300_000))
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     assert settlement.output_length_foreseen == 400
     attempt = attempt_at(target(), output_length=401)
     settlement.foresee(attempt)
@@ -283,7 +283,7 @@ def test_an_answer_that_outgrows_its_budget_ends_typed(process, account):
 
 def test_reported_usage_of_an_answer_cut_off_here_is_billed_in_full(process, account):
     process.budgets.set_limits("key", account.key, Limits(total_nusd=300_000))
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     attempt = attempt_at(target(), output_length=100_000, usage=Usage(input=10, output=150))
     with pytest.raises(SpendingLimitReached):
         settlement.foresee(attempt)
@@ -291,7 +291,7 @@ def test_reported_usage_of_an_answer_cut_off_here_is_billed_in_full(process, acc
 
 
 def test_an_answer_that_outgrows_its_reservation_extends_it(process, account):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     before = settlement.output_length_foreseen
     settlement.foresee(attempt_at(target(), output_length=before + 1))
     assert settlement.output_length_foreseen > before
@@ -318,8 +318,8 @@ def test_unreported_usage_is_billed_in_the_units_of_its_operation(process, accou
     where = target()
     prices = (Prices(TokenRates(prompt=1000 * MILLION, character=15_000 * MILLION)),)
     where = dataclasses.replace(where, mapping=dataclasses.replace(where.mapping, prices=prices))
-    asked = Usage(characters=400)
-    settlement = process.admit(account, CostBound(6_000_016, 0, 0, True), units=Units(asked, asked))
+    usage = Usage(characters=400)
+    settlement = process.admit(account, CostBound(6_000_016, 0, 0, True), units=Units(usage, usage))
     settlement.begin(0, where)
     end = settlement.settle if error is None else settlement.abandon
     end(attempt_at(where, finish=finish, error=error))
@@ -335,7 +335,7 @@ def test_unreported_usage_is_billed_in_the_units_of_its_operation(process, accou
 
 
 def test_an_unreported_end_is_recorded_as_interrupted(process, account):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     settlement.close()
     process.rest()
     (row,) = process.rows()
@@ -344,7 +344,7 @@ def test_an_unreported_end_is_recorded_as_interrupted(process, account):
 
 
 def test_a_stopped_process_leaves_no_lease_and_no_file(process, account, used, tmp_path):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     settlement.settle(attempt_at(target(), usage=used, finish="stop"))
     settlement.close()
     process.settlements.stop()
@@ -353,13 +353,13 @@ def test_a_stopped_process_leaves_no_lease_and_no_file(process, account, used, t
 
 
 def test_an_intent_stays_until_its_row_is_durable(process, account, used, monkeypatch):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
 
     with monkeypatch.context() as patch:
         for name in WRITES:
             patch.setattr(process.money, name, away)
-        gone = attempt_at(target(), usage=used, error=Cancelled("gone"), finish="client_disconnect")
-        settlement.abandon(gone)
+        attempt = attempt_at(target(), usage=used, error=Cancelled("gone"), finish="client_disconnect")
+        settlement.abandon(attempt)
         settlement.close()
         process.settlements.reap()
         assert process.intents.open_count() == 1
@@ -368,7 +368,7 @@ def test_an_intent_stays_until_its_row_is_durable(process, account, used, monkey
 
 
 def test_unreported_usage_never_costs_more_than_was_reserved(process, account):
-    settlement = begun(process, account, cost_bound=CostBound(50_000, 0, 0, True))
+    settlement = begin(process, account, cost_bound=CostBound(50_000, 0, 0, True))
     settlement.close()
     process.rest()
     assert process.rows()[0].cost_nusd == 50_000 and doctor(process.database) == []

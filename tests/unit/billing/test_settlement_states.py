@@ -43,7 +43,7 @@ def process(start_billing, account):
     return started
 
 
-def begun(process, account):
+def begin(process, account):
     settlement = process.admit(account)
     settlement.begin(0, target())
     return settlement
@@ -78,7 +78,7 @@ def do(settlement, action, used):
     ],
 )
 def test_a_settlement_goes_by_the_table_and_holds_nothing_once_closed(process, account, used, actions, state):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     for action in actions:
         do(settlement, action, used)
     assert settlement.state == state
@@ -88,7 +88,7 @@ def test_a_settlement_goes_by_the_table_and_holds_nothing_once_closed(process, a
 
 @pytest.mark.parametrize("action", ["settle", "abandon", "keep", "close"])
 def test_no_call_begins_after_the_answer_or_after_the_caller_left(process, account, used, action):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     do(settlement, action, used)
     with pytest.raises(Internal, match="does not support begin"):
         settlement.begin(1, target())
@@ -98,7 +98,7 @@ def test_no_call_begins_after_the_answer_or_after_the_caller_left(process, accou
 
 
 def test_pricing_fills_charge_and_usage_and_records_nothing(process, account):
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     attempt = attempt_at(target(), finish="stop", output_length=41)
     call = settlement.price(attempt)
     assert call is not None and attempt.charge.total > 0 and attempt.usage.basis == "estimated"

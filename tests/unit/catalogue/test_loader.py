@@ -75,21 +75,21 @@ def test_the_shipped_catalogue_has_no_mistake():
 
 
 def test_every_mistake_is_reported_at_once(folder):
-    told = problems_of(
+    problems = problems_of(
         folder,
         'name = 3\nprotocol = "smoke"\nshape = 1\n[[mappings]]\nmodel = "unknown"\nexternal_id = "x"\n'
         'vision = "yes"\nprices = { prompt = "cheap" }\ndeprecated = "soon"\n',
     )
-    text = "\n".join(told)
+    text = "\n".join(problems)
     for word in ("name", "unknown protocol", "shape", "no such model", "vision", "not a price", "deprecated"):
         assert word in text
     with pytest.raises(CatalogueError) as raised:
         load(folder=folder({}))
-    assert str(raised.value).splitlines() == told
+    assert str(raised.value).splitlines() == problems
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ('"0.00000059"', "0.00000059", "expected text"),
         ("prompt =", "promt =", "unknown price promt"),
@@ -104,18 +104,18 @@ def test_every_mistake_is_reported_at_once(folder):
         ('model = "some-model-70b"', 'model = "Some Model"', "is not an id"),
     ],
 )
-def test_a_wrong_field_is_named(folder, old, new, told):
-    assert any(told in line for line in problems_of(folder, PROVIDER.replace(old, new, 1)))
+def test_a_wrong_field_is_named(folder, old, new, message):
+    assert any(message in problem for problem in problems_of(folder, PROVIDER.replace(old, new, 1)))
 
 
 def test_a_mapping_or_model_declared_twice_is_a_mistake(folder):
     second = PROVIDER[PROVIDER.index("[[mappings]]") :]
-    assert any("defined twice" in line for line in problems_of(folder, PROVIDER + second))
-    assert any("defined twice" in line for line in problems_of(folder, PROVIDER, MODEL + MODEL))
+    assert any("defined twice" in problem for problem in problems_of(folder, PROVIDER + second))
+    assert any("defined twice" in problem for problem in problems_of(folder, PROVIDER, MODEL + MODEL))
 
 
 def test_broken_toml_names_its_file(folder):
-    assert any(line.startswith("example.toml:") for line in problems_of(folder, "name = "))
+    assert any(problem.startswith("example.toml:") for problem in problems_of(folder, "name = "))
 
 
 def test_the_operators_folder_wins_field_by_field(folder):
@@ -137,12 +137,12 @@ def test_remove_drops_a_mapping(folder):
 
 
 def test_a_missing_folder_of_the_operator_is_a_mistake():
-    assert any("GATEWAY_CATALOGUE_PATH" in line for line in check("/no/such/folder"))
+    assert any("GATEWAY_CATALOGUE_PATH" in problem for problem in check("/no/such/folder"))
 
 
 def test_a_damaged_snapshot_is_a_mistake_and_not_a_crash(folder):
     own = folder({"snapshot.json.gz": "not gzip"})
-    assert any("build it again" in line for line in check(folder=own))
+    assert any("build it again" in problem for problem in check(folder=own))
 
 
 def test_aliases_lead_to_models_and_unknown_ones_are_mistakes(folder):
@@ -150,7 +150,7 @@ def test_aliases_lead_to_models_and_unknown_ones_are_mistakes(folder):
     good = folder({**files, "aliases.toml": '[alias]\n"some" = "some-model-70b"\n'})
     assert load(folder=good).find("SOME").id == "some-model-70b"
     bad = folder({**files, "aliases.toml": '[alias]\n"some" = "other"\n'})
-    assert any("unknown model other" in line for line in check(folder=bad))
+    assert any("unknown model other" in problem for problem in check(folder=bad))
 
 
 def test_the_dates_of_a_model_hold_for_its_mappings(folder):
@@ -175,8 +175,8 @@ def test_a_file_where_nothing_reads_it_is_a_mistake(folder):
     files = {"acme.toml": PROVIDER, "provider/example.toml": PROVIDER, "providers/example.toml": PROVIDER}
     files |= {"models/some.toml": MODEL, "gateway.toml": "", "aliases.toml": ""}
     found = check(folder=folder(files))
-    assert [line.partition(":")[0] for line in found] == ["acme.toml", "provider/example.toml"]
-    assert all("providers/" in line and "models/" in line for line in found)
+    assert [problem.partition(":")[0] for problem in found] == ["acme.toml", "provider/example.toml"]
+    assert all("providers/" in problem and "models/" in problem for problem in found)
 
 
 def test_same_files_are_the_same_catalogue_while_it_is_in_use(folder):
@@ -197,6 +197,6 @@ def test_a_folder_with_mistakes_is_read_again(folder):
 
 
 def test_files_that_change_places_are_another_catalogue(folder):
-    here = load(folder=folder({"models/some.toml": MODEL, "providers/example.toml": PROVIDER}))
+    first = load(folder=folder({"models/some.toml": MODEL, "providers/example.toml": PROVIDER}))
     moved = folder({"models/example.toml": MODEL, "providers/example.toml": PROVIDER}, "moved")
-    assert load(folder=moved).version != here.version
+    assert load(folder=moved).version != first.version

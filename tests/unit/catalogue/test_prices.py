@@ -342,6 +342,6 @@ def test_without_a_discount_a_charge_is_unchanged():
 def test_several_equal_calls_are_priced_as_each_of_them():
     """The tier is that of one prompt, and the price of a request applies to each call."""
     mapping = priced({"prompt": "0.000002", "request": "0.01", "tiers": [{"up_to": 1000}, {"prompt": "0.000004"}]})
-    one = cost_of(Usage(input=800), mapping, NOON)
+    single = cost_of(Usage(input=800), mapping, NOON)
     three = cost_of(Usage(input=2400, calls=3), mapping, NOON)
-    assert (three.input, three.request, three.total) == (3 * one.input, 3 * one.request, 3 * one.total)
+    assert (three.input, three.request, three.total) == (3 * single.input, 3 * single.request, 3 * single.total)

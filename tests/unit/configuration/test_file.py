@@ -128,7 +128,7 @@ def test_the_file_may_be_anywhere_and_must_be_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("\n[sever]\nport = 1", "gateway.toml:2: there is no section [sever]; did you mean server?"),
         ("[server]\nprot = 1", "gateway.toml:2: [server] there is no setting prot; did you mean port?"),
@@ -166,9 +166,9 @@ def test_the_file_may_be_anywhere_and_must_be_there(tmp_path: Path) -> None:
         ("[server\nport = 1", "gateway.toml: "),
     ],
 )
-def test_a_mistake_is_reported_with_what_was_probably_meant(load: Load, text: str, told: str) -> None:
+def test_a_mistake_is_reported_with_what_was_probably_meant(load: Load, text: str, message: str) -> None:
     found = mistakes(load, text)
-    assert told in found and "sk-" not in found
+    assert message in found and "sk-" not in found
 
 
 def test_all_mistakes_are_reported_at_once(load: Load) -> None:
@@ -191,8 +191,8 @@ def test_a_variable_that_means_nothing_is_a_mistake(load: Load, name: str, meant
 
 
 def test_a_file_of_a_key_that_is_not_there_is_a_mistake(load: Load, tmp_path: Path) -> None:
-    told = mistakes(load, "", GROQ_API_KEY_FILE=str(tmp_path / "keys" / "too"))
-    assert "GROQ_API_KEY_FILE" in told and "did you mean two?" in told
+    message = mistakes(load, "", GROQ_API_KEY_FILE=str(tmp_path / "keys" / "too"))
+    assert "GROQ_API_KEY_FILE" in message and "did you mean two?" in message
 
 
 def test_variables_of_platforms_and_of_file_references_are_no_unknown_settings(load: Load) -> None:

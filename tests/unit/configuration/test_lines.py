@@ -22,7 +22,7 @@ address = "x"
 
 
 @pytest.mark.parametrize(
-    ("table", "key", "nth", "line"),
+    ("table", "key", "nth", "number"),
     [
         ("", "name", 0, 1),
         ("server", "port", 0, 4),
@@ -37,8 +37,8 @@ address = "x"
         ("", "absent", 0, 0),
     ],
 )
-def test_the_line_of_a_key_is_found(table: str, key: str, nth: int, line: int) -> None:
-    assert TomlLines(TEXT).find(table, key, nth) == line
+def test_the_line_of_a_key_is_found(table: str, key: str, nth: int, number: int) -> None:
+    assert TomlLines(TEXT).find(table, key, nth) == number
 
 
 def test_a_place_names_file_line_and_entry() -> None:

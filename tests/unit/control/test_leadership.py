@@ -6,17 +6,17 @@ from gateway.control.version import Control
 
 @pytest.fixture
 def candidate(database_url, open_store, clock):
-    made = []
+    candidates = []
 
     def make():
         store = open_store(database_url)
-        control = Control(store, clock, node=f"n{len(made)}")
+        control = Control(store, clock, node=f"n{len(candidates)}")
         control.start()
-        made.append((Leadership(store, control, clock), control))
-        return made[-1][0]
+        candidates.append((Leadership(store, control, clock), control))
+        return candidates[-1][0]
 
     yield make
-    for leadership, control in made:
+    for leadership, control in candidates:
         leadership.stop()
         control.stop()
 

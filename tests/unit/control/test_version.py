@@ -30,16 +30,16 @@ class Cut:
 
 @pytest.fixture
 def make_control(database_url, open_store, clock):
-    made = []
+    controls = []
 
     def make(store=None):
-        control = Control(store or open_store(database_url), clock, node=f"n{len(made)}")
+        control = Control(store or open_store(database_url), clock, node=f"n{len(controls)}")
         control.start()
-        made.append(control)
+        controls.append(control)
         return control
 
     yield make
-    for control in made:
+    for control in controls:
         control.stop()
 
 
@@ -80,11 +80,11 @@ def test_an_operators_change_is_confirmed_too(make_control, database):
 
 
 def test_a_silent_worker_is_waited_for_no_longer_than_its_lease(make_control, cut, clock):
-    silent, other = make_control(cut), make_control()
+    silent, other_control = make_control(cut), make_control()
     cut.no_reads = cut.no_writes = True
-    _change(other)
+    _change(other_control)
     start = clock.monotonic()
-    other.confirm()
+    other_control.confirm()
     assert 0.9 * LEASE_S < clock.monotonic() - start < 30 * LEASE_S
     with pytest.raises(errors.Unavailable):
         silent.check()
@@ -131,37 +131,37 @@ def test_a_request_that_waited_for_a_read_is_served_after_a_long_suspension(make
     control = make_control(cut)
     before = control.check()
     clock.advance(LEASE_S)
-    asked, read = [], cut.read
+    reads, read = [], cut.read
 
     def slow_read(work):
         cut.read = read
-        asked.extend(gevent.spawn(control.check) for _ in range(5))
+        reads.extend(gevent.spawn(control.check) for _ in range(5))
         gevent.sleep(0)
         clock.advance(stood_still_s)
         return read(work)
 
     cut.read = slow_read
     assert control.check() == before
-    assert [one.get(timeout=60) for one in asked] == [before] * 5
+    assert [one.get(timeout=60) for one in reads] == [before] * 5
 
 
 def test_a_failed_shared_read_fails_for_all_waiting_requests(make_control, cut, clock):
     control = make_control(cut)
     clock.advance(LEASE_S)
-    asked, reads = [], []
+    greenlets, reads = [], []
 
     def failing_read(work):
         reads.append(work)
-        asked.extend(gevent.spawn(control.check) for _ in range(5) if len(reads) == 1)
+        greenlets.extend(gevent.spawn(control.check) for _ in range(5) if len(reads) == 1)
         gevent.sleep(0)
         raise errors.Unavailable()
 
     cut.read = failing_read
     with pytest.raises(errors.Unavailable):
         control.check()
-    for one in asked:
+    for greenlet in greenlets:
         with pytest.raises(errors.Unavailable):
-            one.get(timeout=60)
+            greenlet.get(timeout=60)
     assert len(reads) == 1
 
 
@@ -196,10 +196,10 @@ def test_a_lease_that_cannot_be_renewed_is_unavailable_and_comes_back(make_contr
 
 
 def test_an_epoch_is_owned_by_its_worker_alone_and_while_its_row_lives(make_control, clock):
-    one, other = make_control(), make_control()
-    assert one.owns(one.epoch) and not other.owns(one.epoch)
+    first, second = make_control(), make_control()
+    assert first.owns(first.epoch) and not second.owns(first.epoch)
     clock.advance(WORKER_S + 0.1)
-    assert not one.owns(one.epoch)
+    assert not first.owns(first.epoch)
 
 
 def test_a_worker_without_a_live_row_reads_for_every_check(make_control, cut, clock):
@@ -214,12 +214,12 @@ def test_a_worker_without_a_live_row_reads_for_every_check(make_control, cut, cl
 
 
 def test_listeners_get_each_change_even_when_one_of_them_fails(make_control):
-    control, heard = make_control(), []
+    control, changes = make_control(), []
     control.on_change(lambda version: 1 / 0)
-    control.on_change(heard.append)
+    control.on_change(changes.append)
     _change(control)
     control.confirm()
-    assert heard == [control.version]
+    assert changes == [control.version]
 
 
 def test_every_start_has_a_higher_epoch(make_control):
@@ -241,9 +241,9 @@ def test_a_worker_with_a_removed_row_continues_under_a_new_epoch(make_control, d
 
 
 def test_a_stopped_worker_leaves_no_row_and_no_trust(make_control, database):
-    control, other = make_control(), make_control()
+    control, other_control = make_control(), make_control()
     control.stop()
-    assert list(other.live_epochs().values()) == ["n1"]
+    assert list(other_control.live_epochs().values()) == ["n1"]
     assert not control.alive()
 
 

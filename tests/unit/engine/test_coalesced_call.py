@@ -16,7 +16,7 @@ def shared_call(clock):
     return SharedCall(clock, "r1", frozenset({"p/m"}))
 
 
-def words(*texts, gap_s=0.0, end=None):
+def text_batches(*texts, gap_s=0.0, end=None):
     """A stream of one batch a word."""
     for text in texts:
         gevent.sleep(gap_s)
@@ -35,7 +35,7 @@ def text_of(batches):
 
 
 def test_all_readers_get_the_whole_stream_whenever_they_come(shared_call):
-    launch(shared_call, words("", "a", "b", "c", gap_s=0.02))
+    launch(shared_call, text_batches("", "a", "b", "c", gap_s=0.02))
     readers = [gevent.spawn(text_of, shared_call.batches(1.0)) for _ in range(3)]
     gevent.sleep(0.05)
     readers.append(gevent.spawn(text_of, shared_call.batches(1.0)))
@@ -45,31 +45,31 @@ def test_all_readers_get_the_whole_stream_whenever_they_come(shared_call):
 
 
 def test_readers_do_not_share_their_events(shared_call):
-    launch(shared_call, words("a"))
+    launch(shared_call, text_batches("a"))
     first, second = (next(shared_call.batches(1.0)) for _ in range(2))
     assert first == second and first[0] is not second[0]
 
 
 def test_heartbeats_reach_each_reader_and_are_not_stored(shared_call):
-    launch(shared_call, words("a", gap_s=0.12))
-    seen = list(shared_call.batches(0.05))
-    assert seen[0] == [Heartbeat()] and [Heartbeat()] not in list(shared_call.batches(0.05))
+    launch(shared_call, text_batches("a", gap_s=0.12))
+    batches = list(shared_call.batches(0.05))
+    assert batches[0] == [Heartbeat()] and [Heartbeat()] not in list(shared_call.batches(0.05))
 
 
 def test_the_gaps_of_a_stream_are_noted(shared_call):
-    launch(shared_call, words("a", "b", gap_s=0.05))
+    launch(shared_call, text_batches("a", "b", gap_s=0.05))
     list(shared_call.batches(1.0))
     assert shared_call.frames[0][0] == 0 and 30 <= shared_call.frames[1][0] <= 200
 
 
 def test_a_failure_before_the_first_batch_is_raised(shared_call):
-    launch(shared_call, words(end=Failed(CUT)))
+    launch(shared_call, text_batches(end=Failed(CUT)))
     with pytest.raises(StreamTruncated):
         next(shared_call.batches(1.0))
 
 
 def test_a_failure_after_the_first_batch_comes_as_an_event_to_all(shared_call):
-    launch(shared_call, words("a", end=Failed(CUT)))
+    launch(shared_call, text_batches("a", end=Failed(CUT)))
     ends = [list(shared_call.batches(1.0))[-1] for _ in range(2)]
     assert ends == [[Failed(CUT)]] * 2 and not shared_call.landed and shared_call.entry is None
 
@@ -116,11 +116,11 @@ def test_events_without_bytes_reach_readers_and_are_not_stored(shared_call):
 
 
 def test_an_answer_without_end_holds_no_more_than_its_readers_have_yet_to_read(clock):
-    made = []
+    produced = []
 
     def endless():
         while True:
-            made.append(1)
+            produced.append(1)
             yield [TextDelta("x" * 1000)]
             gevent.sleep(0)
 
@@ -131,18 +131,18 @@ def test_an_answer_without_end_holds_no_more_than_its_readers_have_yet_to_read(c
         next(batches)
     gevent.sleep(0.05)
     assert shared_call.overgrown and len(shared_call.frames) <= AHEAD + 1
-    assert len(made) <= 2000 + AHEAD + 2
+    assert len(produced) <= 2000 + AHEAD + 2
     batches.close()
     shared_call.leave()
     gevent.sleep(0.05)
-    before = len(made)
+    before = len(produced)
     gevent.sleep(0.05)
-    assert len(made) == before
+    assert len(produced) == before
 
 
 def test_an_overgrown_answer_is_whole_for_its_readers_and_not_kept(clock):
     shared_call = SharedCall(clock, "r1", frozenset(), most_bytes=10)
-    launch(shared_call, words(*("abc" for _ in range(1000))))
+    launch(shared_call, text_batches(*("abc" for _ in range(1000))))
     readers = [gevent.spawn(text_of, batches) for batches in (shared_call.batches(1.0), shared_call.batches(1.0))]
     gevent.joinall(readers, timeout=60)
     assert [reader.value for reader in readers] == ["abc" * 1000] * 2

@@ -35,7 +35,7 @@ def slow() -> EmbeddingsResult:
     return said()
 
 
-def words() -> Any:
+def text_batches() -> Any:
     for text in ("a", "b"):
         gevent.sleep(0.02)
         yield [TextDelta(text)]
@@ -139,10 +139,10 @@ def test_a_missing_answer_is_generated_and_stored(open_desk):
 
 def test_identical_requests_at_once_make_one_call_and_one_pays(open_desk):
     desk = open_desk(slow)
-    asked = [gevent.spawn(desk.generate) for _ in range(5)]
-    told = [one.get(timeout=60) for one in asked]
-    assert [result.vectors for result, _ in told] == [[[1.0]]] * 5 and len(desk.runs) == 1
-    assert sorted(outcome.cached for _, outcome in told) == [False] + [True] * 4
+    greenlets = [gevent.spawn(desk.generate) for _ in range(5)]
+    answers = [one.get(timeout=60) for one in greenlets]
+    assert [result.vectors for result, _ in answers] == [[[1.0]]] * 5 and len(desk.runs) == 1
+    assert sorted(outcome.cached for _, outcome in answers) == [False] + [True] * 4
     assert len(desk.rows) == 4 and all(map(is_free, desk.rows))
 
 
@@ -200,7 +200,7 @@ def test_an_answer_that_was_stored_just_before_the_lock_was_free_is_given(open_d
 
 
 def test_followers_of_a_stream_get_it_as_it_comes(open_desk):
-    desk = open_desk(words)
+    desk = open_desk(text_batches)
     leading, _ = desk.stream()
     gevent.sleep(0.01)
     following, outcome = desk.stream()
@@ -211,7 +211,7 @@ def test_followers_of_a_stream_get_it_as_it_comes(open_desk):
 
 
 def test_a_disconnection_from_a_shared_stream_is_recorded_and_does_not_end_it(open_desk):
-    desk = open_desk(words)
+    desk = open_desk(text_batches)
     leading, _ = desk.stream()
     gevent.sleep(0.01)
     following, _ = desk.stream()

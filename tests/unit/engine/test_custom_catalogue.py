@@ -75,17 +75,17 @@ def test_models_beyond_a_few_are_made_in_a_thread_and_by_one_for_all_who_ask(sto
     key = StoredCredential(ProviderKeyInfo("k", "org", "custom:house", "…"), "secret")
     providers = SimpleNamespace(providers_of=lambda ident: store.providers.get(ident, {}))
     keys = SimpleNamespace(keys_for=lambda ident, name: (key,) if name == "custom:house" else ())
-    own, made = CustomCatalogue(CustomModels(providers, keys)), []
+    own, created = CustomCatalogue(CustomModels(providers, keys)), []
 
     def make() -> str:
-        made.append(threading.get_native_id())
+        created.append(threading.get_native_id())
         time.sleep(0.1)
         return "list"
 
     asking = [gevent.spawn(lambda: own.listed(own.of(caller("org")), "key", make)) for _ in range(5)]
     gevent.joinall(asking, raise_error=True)
-    assert [one.value for one in asking] == ["list"] * 5 and len(made) == 1
-    assert made[0] != threading.get_native_id()
+    assert [one.value for one in asking] == ["list"] * 5 and len(created) == 1
+    assert created[0] != threading.get_native_id()
 
 
 def test_memory_is_bounded_by_models_over_all_organizations(store, monkeypatch):

@@ -74,10 +74,10 @@ def test_a_discount_counts_by_when_the_request_came_in(process, account):
 
 
 def test_a_call_keeps_the_discount_that_it_began_with(process, account):
-    made = set_discount(process, 500_000)
+    discount = set_discount(process, 500_000)
     settlement = process.admit(account)
     settlement.begin(0, target())
-    process.discounts.remove(made.id, actor="operator")
+    process.discounts.remove(discount.id, actor="operator")
     assert settlement.settle(attempt_at(target(), usage=Usage(input=10), finish="stop")).charge.total == 5000
     settlement.close()
     assert doctor(process.database) == []
@@ -109,9 +109,9 @@ def test_usage_of_a_dead_worker_is_billed_with_its_discount(start_billing, accou
 
 
 def test_priced_again_a_row_counts_the_discount_that_it_was_billed_with(process, account):
-    made = set_discount(process, 333_333)
+    discount = set_discount(process, 333_333)
     serve(process, account)
-    process.discounts.remove(made.id, actor="operator")
+    process.discounts.remove(discount.id, actor="operator")
     report = rerate(process.database, CATALOGUE, AT, AT + 1)
     assert [(line.rows, line.difference_nusd) for line in report.lines.values()] == [(1, 0)]
 

@@ -36,32 +36,32 @@ def board(request, clock, open_store) -> Callable:
 
 
 def test_news_of_a_worker_reaches_each_other_worker_once(board):
-    one, two, three = board(), board(), board()
-    for each in (one, two, three):
+    first, second, third = board(), board(), board()
+    for each in (first, second, third):
         each.collect()
-    one.post(b'{"a":1}')
-    two.post(b'{"b":2}')
-    assert [payload for _, payload in three.collect()] == [b'{"a":1}', b'{"b":2}']
-    assert [payload for _, payload in one.collect()] == [b'{"b":2}']
-    assert three.collect() == [] and one.collect() == []
+    first.post(b'{"a":1}')
+    second.post(b'{"b":2}')
+    assert [payload for _, payload in third.collect()] == [b'{"a":1}', b'{"b":2}']
+    assert [payload for _, payload in first.collect()] == [b'{"b":2}']
+    assert third.collect() == [] and first.collect() == []
 
 
 def test_a_worker_that_starts_learns_the_latest(board):
-    one = board()
+    newcomer = board()
     for number in range(3):
-        one.post(b"%d" % number)
+        newcomer.post(b"%d" % number)
     assert [payload for _, payload in board().collect()] == [b"0", b"1", b"2"]
 
 
 def test_a_dead_provider_is_known_to_the_other_worker_after_one_round(board, clock):
-    here, there = Health(clock), Health(clock)
-    one, two = Gossip(here, board()), Gossip(there, board())
-    two.beat()
-    here.sample(MAPPING, KEY, error=GONE)
-    one.beat()
-    two.beat()
-    assert there.view("p/m", "p").cooldown == "the provider accepts no connections"
-    assert there.view("p/m", "p").events == 1
+    first_health, second_health = Health(clock), Health(clock)
+    first, second = Gossip(first_health, board()), Gossip(second_health, board())
+    second.beat()
+    first_health.sample(MAPPING, KEY, error=GONE)
+    first.beat()
+    second.beat()
+    assert second_health.view("p/m", "p").cooldown == "the provider accepts no connections"
+    assert second_health.view("p/m", "p").events == 1
 
 
 def test_outcomes_are_counted_once_however_often_workers_meet(board, clock):

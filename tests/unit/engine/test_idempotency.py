@@ -45,7 +45,7 @@ class Shop:
             **{"secret": b"secret", "vault": Vault(["a key of the tests"]), "threads": start_billing.threads, **more},
         )
 
-    def ask(
+    def send(
         self, make: Callable[[], StoredReply], key: str = "k", body: bytes = b"{}", request: str = "ab" * 16
     ) -> StoredReply:
         return self.once.answer(Keyed(self.caller, key, "POST /v1/x", (body,), request), make)
@@ -62,7 +62,7 @@ def shop(start_billing, caller) -> Shop:
 
 
 @pytest.fixture
-def other(start_billing, shop, caller) -> Shop:
+def other_shop(start_billing, shop, caller) -> Shop:
     """Another worker on the same store."""
     return Shop(start_billing(), caller)
 
@@ -75,35 +75,35 @@ def ask_until_answered(shop: Shop) -> StoredReply:
     """Ask again for the answer of a request that still runs until it is stored."""
     for _ in range(6_000):
         try:
-            return shop.ask(never)
+            return shop.send(never)
         except IdempotencyInFlight:
             gevent.sleep(0.01)
     raise AssertionError("the first request did not end")
 
 
-def test_every_worker_gives_the_first_answer_again(shop: Shop, other: Shop) -> None:
-    first = shop.ask(lambda: GOOD)
-    again = other.ask(never)
+def test_every_worker_gives_the_first_answer_again(shop: Shop, other_shop: Shop) -> None:
+    first = shop.send(lambda: GOOD)
+    again = other_shop.send(never)
     assert not first.replayed and again.replayed
     assert again[:3] == first[:3]
 
 
-def test_a_stream_is_passed_on_as_it_comes_and_kept_whole(shop: Shop, other: Shop) -> None:
-    seen = []
+def test_a_stream_is_passed_on_as_it_comes_and_kept_whole(shop: Shop, other_shop: Shop) -> None:
+    pieces_read = []
 
     def pieces() -> Iterator[bytes]:
         for piece in (b"one ", b"two ", b"three"):
             yield piece
             gevent.sleep(0.02)
-            seen.append(piece)
+            pieces_read.append(piece)
 
-    body = shop.ask(lambda: StoredReply(200, [], pieces())).body
-    assert next(body) == b"one " and seen == []
+    body = shop.send(lambda: StoredReply(200, [], pieces())).body
+    assert next(body) == b"one " and pieces_read == []
     assert b"".join(body) == b"two three"
-    assert other.ask(never).body == b"one two three"
+    assert other_shop.send(never).body == b"one two three"
 
 
-def test_a_stream_goes_on_when_its_reader_leaves(shop: Shop, other: Shop) -> None:
+def test_a_stream_goes_on_when_its_reader_leaves(shop: Shop, other_shop: Shop) -> None:
     more = gevent.event.Event()
 
     def pieces() -> Iterator[bytes]:
@@ -111,35 +111,35 @@ def test_a_stream_goes_on_when_its_reader_leaves(shop: Shop, other: Shop) -> Non
         more.wait()
         yield b"a"
 
-    body = shop.ask(lambda: StoredReply(200, [], pieces())).body
+    body = shop.send(lambda: StoredReply(200, [], pieces())).body
     next(body)
     body.close()
     with pytest.raises(IdempotencyInFlight):
-        other.ask(never)
+        other_shop.send(never)
     more.set()
-    assert ask_until_answered(other).body == b"aa"
+    assert ask_until_answered(other_shop).body == b"aa"
 
 
-def test_a_stream_that_fails_inside_is_reported_and_never_done_again(shop: Shop, other: Shop) -> None:
+def test_a_stream_that_fails_inside_is_reported_and_never_done_again(shop: Shop, other_shop: Shop) -> None:
     def broken() -> Iterator[bytes]:
         yield b"a"
         raise ValueError("a mistake of ours")
 
-    body = shop.ask(lambda: StoredReply(200, [], broken())).body
+    body = shop.send(lambda: StoredReply(200, [], broken())).body
     with pytest.raises(ValueError):
         list(body)
     with pytest.raises(Interrupted):
-        other.ask(never)
+        other_shop.send(never)
 
 
 def test_another_request_under_the_key_is_refused(shop: Shop) -> None:
-    shop.ask(lambda: GOOD)
+    shop.send(lambda: GOOD)
     with pytest.raises(IdempotencyKeyReused):
-        shop.ask(never, body=b'{"b": 2}')
-    assert not shop.ask(lambda: GOOD, key="k2", body=b'{"b": 2}').replayed
+        shop.send(never, body=b'{"b": 2}')
+    assert not shop.send(lambda: GOOD, key="k2", body=b'{"b": 2}').replayed
 
 
-def test_a_second_request_in_flight_is_refused_by_every_worker(shop: Shop, other: Shop) -> None:
+def test_a_second_request_in_flight_is_refused_by_every_worker(shop: Shop, other_shop: Shop) -> None:
     started = gevent.event.Event()
     release = gevent.event.Event()
 
@@ -148,11 +148,11 @@ def test_a_second_request_in_flight_is_refused_by_every_worker(shop: Shop, other
         release.wait()
         return GOOD
 
-    first = gevent.spawn(shop.ask, make)
+    first = gevent.spawn(shop.send, make)
     started.wait()
-    for worker in (shop, other):
+    for worker in (shop, other_shop):
         with pytest.raises(IdempotencyInFlight) as raised:
-            worker.ask(never)
+            worker.send(never)
         assert raised.value.retry_after == 1.0
     release.set()
     assert not first.get().replayed
@@ -167,7 +167,7 @@ def test_a_caller_that_is_killed_does_not_stop_the_work(shop: Shop) -> None:
         release.wait()
         return GOOD
 
-    first = gevent.spawn(shop.ask, make)
+    first = gevent.spawn(shop.send, make)
     started.wait()
     first.kill()
     release.set()
@@ -184,13 +184,13 @@ def test_a_caller_that_is_killed_while_its_key_is_claimed_gets_the_answer_when_i
         return stored
 
     shop.documents.put_if_absent = put_if_absent
-    first = gevent.spawn(shop.ask, lambda: GOOD)
+    first = gevent.spawn(shop.send, lambda: GOOD)
     committed.wait()
     first.kill()
     assert ask_until_answered(shop)[:3] == GOOD[:3]
 
 
-def test_an_owner_that_died_leaves_an_error_and_no_second_call(shop: Shop, other: Shop) -> None:
+def test_an_owner_that_died_leaves_an_error_and_no_second_call(shop: Shop, other_shop: Shop) -> None:
     started = gevent.event.Event()
 
     def make() -> StoredReply:
@@ -198,19 +198,19 @@ def test_an_owner_that_died_leaves_an_error_and_no_second_call(shop: Shop, other
         gevent.sleep(60)
         return GOOD
 
-    gevent.spawn(shop.ask, make)
+    gevent.spawn(shop.send, make)
     started.wait()
     shop.start_billing.stop()
     for _ in range(2):
         with pytest.raises(Interrupted) as raised:
-            other.ask(never)
+            other_shop.send(never)
     assert raised.value.code == "interrupted" and ("x-should-retry", "false") in raised.value.headers
 
 
 @pytest.mark.parametrize("status", [400, 402, 429, 503])
 def test_a_refusal_without_an_upstream_call_is_not_kept(shop: Shop, status: int) -> None:
-    assert shop.ask(lambda: StoredReply(status, [], b"no")).status == status
-    assert not shop.ask(lambda: GOOD).replayed
+    assert shop.send(lambda: StoredReply(status, [], b"no")).status == status
+    assert not shop.send(lambda: GOOD).replayed
 
 
 @pytest.mark.parametrize("sent", [True, False])
@@ -225,8 +225,8 @@ def test_an_error_is_kept_when_something_was_sent_upstream(shop: Shop, account: 
 
     context = account.context()
     account.context = lambda: context
-    first = shop.ask(fail, request=context.request_id)
-    again = shop.ask(lambda: GOOD, request=context.request_id)
+    first = shop.send(fail, request=context.request_id)
+    again = shop.send(lambda: GOOD, request=context.request_id)
     assert first.body == b"all failed" and again.replayed is sent
     assert again.status == (502 if sent else 200)
 
@@ -246,13 +246,13 @@ def test_a_call_that_was_paid_is_not_done_again_although_a_limit_ended_it(
 
     context = account.context()
     account.context = lambda: context
-    first = shop.ask(fail, request=context.request_id)
-    again = shop.ask(never, request=context.request_id)
+    first = shop.send(fail, request=context.request_id)
+    again = shop.send(never, request=context.request_id)
     assert (again.status, again.body, again.replayed) == (429, first.body, True)
 
 
 def test_an_answer_lives_a_day(shop: Shop, clock) -> None:
-    shop.ask(lambda: GOOD)
+    shop.send(lambda: GOOD)
     sql = "SELECT expires_at FROM document WHERE kind = 'idempotency'"
     ends = shop.start_billing.database.read(lambda: shop.start_billing.database.execute(sql).fetchone()[0])
     assert abs(ends - shop.start_billing.database.now_us() - 24 * 3600 * 10**6) < 60 * 10**6
@@ -261,7 +261,7 @@ def test_an_answer_lives_a_day(shop: Shop, clock) -> None:
 def test_a_store_that_is_away_refuses_before_anything_is_done(shop: Shop) -> None:
     shop.documents._database = Away()
     with pytest.raises(Unavailable):
-        shop.ask(never)
+        shop.send(never)
     assert shop.once._running == set()
 
 
@@ -280,9 +280,9 @@ def test_an_answer_that_may_not_be_kept_is_not_given_again_nor_made_again(start_
             caller, rules=(Level("organization", "org_1", policy=CompliancePolicy(zero_data_retention=True)),)
         )
     shop = Shop(start_billing(), caller, most_bytes=1000 if kept == "nothing" else 4)
-    assert shop.ask(lambda: GOOD).body == GOOD.body
+    assert shop.send(lambda: GOOD).body == GOOD.body
     with pytest.raises(Interrupted) as raised:
-        shop.ask(never)
+        shop.send(never)
     assert ("keeps no answers" if kept == "nothing" else "too large") in raised.value.message
     sql = "SELECT value FROM document WHERE kind = 'idempotency'"
     value = shop.start_billing.database.read(lambda: bytes(shop.start_billing.database.execute(sql).fetchone()[0]))
@@ -292,7 +292,7 @@ def test_an_answer_that_may_not_be_kept_is_not_given_again_nor_made_again(start_
 @pytest.mark.parametrize("key", ["", "x" * 256, "ä", "a\nb"])
 def test_an_improper_key_is_refused(shop: Shop, key: str) -> None:
     with pytest.raises(InvalidRequest):
-        shop.ask(never, key=key)
+        shop.send(never, key=key)
 
 
 class Endless:
@@ -318,7 +318,7 @@ def test_an_endless_stream_ends_with_its_caller_once_it_is_too_large_to_be_kept(
     start_billing, caller, read: int
 ) -> None:
     shop, endless = Shop(start_billing(), caller, most_bytes=1_000_000), Endless()
-    body = shop.ask(lambda: StoredReply(200, [], endless)).body
+    body = shop.send(lambda: StoredReply(200, [], endless)).body
     for _ in range(read):
         next(body)
     body.close()
@@ -328,12 +328,12 @@ def test_an_endless_stream_ends_with_its_caller_once_it_is_too_large_to_be_kept(
             break
     assert endless.closed and endless.made <= 102
     with pytest.raises(Interrupted, match="too large"):
-        shop.ask(never)
+        shop.send(never)
 
 
 def test_a_slow_caller_of_a_large_stream_is_waited_for(start_billing, caller) -> None:
     shop, endless = Shop(start_billing(), caller, most_bytes=1_000_000), Endless()
-    body = shop.ask(lambda: StoredReply(200, [], endless)).body
+    body = shop.send(lambda: StoredReply(200, [], endless)).body
     gevent.sleep(0.2)
     ahead = endless.made
     assert ahead * 10_000 <= 1_000_000 + spool.AHEAD + 20_000
@@ -347,10 +347,10 @@ def test_answers_beyond_the_room_of_the_installation_are_not_kept_and_never_made
     shop = Shop(start_billing(), caller, total_bytes=20_000)
     for number in range(40):
         body = b"x" * 50 + b"%d" % number
-        shop.ask(lambda body=body: StoredReply(200, [], body), key=f"k{number}")
+        shop.send(lambda body=body: StoredReply(200, [], body), key=f"k{number}")
     with pytest.raises(Interrupted, match="no room"):
-        shop.ask(never, key="k39")
-    assert shop.ask(never, key="k0").replayed
+        shop.send(never, key="k39")
+    assert shop.send(never, key="k0").replayed
     shop.once.trim()
-    shop.ask(lambda: GOOD, key="later")
-    assert shop.ask(never, key="later").replayed
+    shop.send(lambda: GOOD, key="later")
+    assert shop.send(never, key="later").replayed

@@ -77,4 +77,4 @@ def test_doctor_finds_a_hold_without_leases_and_leases_without_a_hold(start_bill
     job.submit(process)
     assert doctor(process.database) == []
     process.database.write(lambda: process.database.execute(sql))
-    assert any("held for a job" in line for line in doctor(process.database))
+    assert any("held for a job" in problem for problem in doctor(process.database))

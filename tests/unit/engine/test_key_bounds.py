@@ -38,7 +38,7 @@ def own(bounded=True):
     return dataclasses.replace(target(), credential=Credential("", "byok", KEY, bounded=bounded))
 
 
-def begun(start_billing, account, where=None, **more):
+def begin(start_billing, account, where=None, **more):
     settlement = start_billing.admit(account, **more)
     settlement.begin(0, where or own())
     return settlement
@@ -50,7 +50,7 @@ def spent(start_billing):
 
 def test_the_cost_of_a_call_counts_against_the_bound_of_its_key(process, account):
     bind(process, DOLLAR)
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     assert process.spending.reserved_nusd() == 4 * 300_000  # key, member, credits and the bound
     settlement.settle(attempt_at(own(), usage=USED, finish="stop"))
     settlement.close()
@@ -75,9 +75,9 @@ def test_a_bound_without_room_refuses_before_anything_began(process, account):
 
 def test_calls_at_once_never_pass_the_bound_together(process, account):
     bind(process, 700_000)
-    first, second = begun(process, account), begun(process, account)
+    first, second = begin(process, account), begin(process, account)
     with pytest.raises(BudgetInUse):
-        begun(process, account)
+        begin(process, account)
     for settlement in (first, second):
         settlement.settle(attempt_at(own(), usage=Usage(input=300), finish="stop"))
         settlement.close()
@@ -85,25 +85,25 @@ def test_calls_at_once_never_pass_the_bound_together(process, account):
     process.rest()
     process.clock.advance(1)  # a shortage is remembered for a moment
     with pytest.raises(SpendingLimitReached):
-        begun(process, account)
+        begin(process, account)
 
 
 def test_a_request_with_another_target_waits_for_no_other_worker(start_billing, account, monkeypatch):
     first, second = start_billing(), start_billing()
     first.ledger.grant(account.organization, DOLLAR, "start")
     bind(first, 310_000)
-    held, settlement = begun(first, account), second.admit(account)
+    held, settlement = begin(first, account), second.admit(account)
     pauses = []
     monkeypatch.setattr("gateway.limits.spending.pause", pauses.append)
     with pytest.raises(BudgetInUse):
         settlement.begin(0, own(), patient=False)
     assert pauses == []
-    for one in (settlement, held):
-        one.close()
+    for entry in (settlement, held):
+        entry.close()
 
 
 def test_a_key_without_a_bound_has_no_budget(process, account):
-    settlement = begun(process, account, own(bounded=False))
+    settlement = begin(process, account, own(bounded=False))
     settlement.settle(attempt_at(own(bounded=False), usage=USED, finish="stop"))
     settlement.close()
     found = process.database.read(
@@ -115,17 +115,17 @@ def test_a_key_without_a_bound_has_no_budget(process, account):
 
 def test_a_bound_without_a_row_admits_nothing(process, account):
     with pytest.raises(SpendingLimitReached):
-        begun(process, account)
+        begin(process, account)
 
 
 def test_a_new_bound_is_in_force_at_once_and_goes_on_counting(process, account):
     bind(process, 310_000)
-    begun(process, account).settle(attempt_at(own(), usage=USED, finish="stop"))
+    begin(process, account).settle(attempt_at(own(), usage=USED, finish="stop"))
     process.rest()
     with pytest.raises(SpendingLimitReached):
-        begun(process, account)
+        begin(process, account)
     bind(process, 320_000)
-    begun(process, account).settle(attempt_at(own(), usage=USED, finish="stop"))
+    begin(process, account).settle(attempt_at(own(), usage=USED, finish="stop"))
     bind(process, None)
     process.rest()
     assert spent(process) == 40_000 and doctor(process.database) == []
@@ -133,7 +133,7 @@ def test_a_new_bound_is_in_force_at_once_and_goes_on_counting(process, account):
 
 def test_the_bound_caps_an_answer_without_a_limit(process, account):
     bind(process, 2_000_000)
-    settlement = begun(process, account, cost_bound=CostBound(0, 2000 * MILLION, 4096, False))
+    settlement = begin(process, account, cost_bound=CostBound(0, 2000 * MILLION, 4096, False))
     assert (settlement.output_cap, settlement.output_length_foreseen) == (500, 2000)
     settlement.failed(attempt_at(own(), error=UpstreamFailed("no"), finish="error"))
     assert settlement.output_cap is None and settlement.output_length_foreseen == 4096 * 4
@@ -144,14 +144,14 @@ def test_the_cap_of_the_callers_budget_makes_a_call_need_less(process, account):
     bind(process, 1_100_000)
     account_ask = CostBound(0, 2000 * MILLION, 4096, False)
     process.ledger.post(account.organization, "adjustment", 2_000_000 - 10 * DOLLAR, "to 0.002 USD")
-    settlement = begun(process, account, cost_bound=account_ask)
+    settlement = begin(process, account, cost_bound=account_ask)
     assert settlement.output_cap == 275  # half of the bound; half of the credits would have been 500
     settlement.close()
 
 
 def test_an_answer_that_outgrows_the_bound_ends_typed(process, account):
     bind(process, 300_000)
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     attempt = attempt_at(own(), output_length=401)
     settlement.foresee(attempt)
     attempt.output_length = 801
@@ -165,7 +165,7 @@ def test_an_answer_that_outgrows_the_bound_ends_typed(process, account):
 
 def test_a_call_above_the_bound_settles_in_full_and_is_marked(process, account):
     bind(process, 300_000)
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     attempt = settlement.settle(attempt_at(own(), usage=Usage(input=301), finish="stop"))
     settlement.close()
     assert attempt.overrun and spent(process) == 301_000 and doctor(process.database) == []
@@ -173,7 +173,7 @@ def test_a_call_above_the_bound_settles_in_full_and_is_marked(process, account):
 
 def test_a_call_that_was_never_sent_gives_everything_back(process, account):
     bind(process, 300_000)
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     settlement.unused(attempt_at(own()))
     settlement.begin(0, own())
     settlement.settle(attempt_at(own(), usage=USED, finish="stop"))
@@ -183,7 +183,7 @@ def test_a_call_that_was_never_sent_gives_everything_back(process, account):
 
 def test_a_billed_failed_call_counts_and_the_next_one_has_a_new_reservation(process, account):
     bind(process, 330_000)
-    settlement = begun(process, account)
+    settlement = begin(process, account)
     settlement.failed(attempt_at(own(), usage=USED, error=UpstreamFailed("no"), finish="error"))
     settlement.begin(1, own())
     settlement.settle(attempt_at(own(), 1, usage=USED, finish="stop"))
@@ -197,7 +197,7 @@ def test_unsettled_calls_count_against_the_bound(start_billing, account, dies):
     first = start_billing()
     bind(first, DOLLAR)
     first.ledger.grant(account.organization, DOLLAR, "start")
-    settlement = begun(first, account)
+    settlement = begin(first, account)
     if dies:
         first.die()
         start_billing().recovery.run()
@@ -211,7 +211,7 @@ def test_unsettled_calls_count_against_the_bound(start_billing, account, dies):
 
 def test_doctor_shows_one_nano_dollar_of_difference(process, account):
     bind(process, DOLLAR)
-    begun(process, account).settle(attempt_at(own(), usage=USED, finish="stop"))
+    begin(process, account).settle(attempt_at(own(), usage=USED, finish="stop"))
     assert doctor(process.database) == []
     sql = "UPDATE budget SET settled_nusd = settled_nusd + 1 WHERE scope = 'provider_key'"
     process.database.write(lambda: process.database.execute(sql))

@@ -94,11 +94,11 @@ def test_a_large_completion_is_read_in_a_thread_and_stays_large(monkeypatch: pyt
 
 
 def test_a_large_request_under_a_key_is_known_as_such() -> None:
-    asked = [
+    keyed = [
         idempotency.Keyed(CALLER, "k", "POST /v1/x", (b"a" * size, b""), "0" * 32).size >= idempotency.LARGE
         for size in (10, idempotency.LARGE)
     ]
-    assert asked == [False, True]
+    assert keyed == [False, True]
 
 
 def read_completion(limits: LimitSettings, raw: bytes) -> object:

@@ -45,14 +45,14 @@ class Machine(RuleBasedStateMachine):
             first.budgets.set_limits("key", account.key, Limits(total_nusd=LIMIT))
 
     @rule(which=WHICH, joins=st.booleans())
-    def change_team(self, which: int, joins: bool) -> None:
-        self.accounts[which % 2].teams = (self.team,) if joins else ()
+    def change_team(self, number: int, joins: bool) -> None:
+        self.accounts[number % 2].teams = (self.team,) if joins else ()
 
     @rule(which=WHICH, bound=st.integers(100_000, 900_000), own=st.booleans())
-    def begin(self, which: int, bound: int, own: bool) -> None:
-        one = self.processes[which % 2]
+    def begin(self, number: int, bound: int, own: bool) -> None:
+        process = self.processes[number % 2]
         try:
-            settlement = one.admit(self.accounts[which // 2], CostBound(bound, 0, 0, True))
+            settlement = process.admit(self.accounts[number // 2], CostBound(bound, 0, 0, True))
         except GatewayError:
             return
         where = self.own if own else target()
@@ -61,60 +61,60 @@ class Machine(RuleBasedStateMachine):
         except (SpendingLimitReached, Unavailable):
             settlement.close()
             return
-        self.running.append((one, settlement, bound, where))
+        self.running.append((process, settlement, bound, where))
 
     @rule(which=WHICH, tokens=st.integers(0, 100))
-    def settle(self, which: int, tokens: int) -> None:
+    def settle(self, number: int, tokens: int) -> None:
         if self.running:
-            _, settlement, _, where = self.running.pop(which % len(self.running))
+            _, settlement, _, where = self.running.pop(number % len(self.running))
             settlement.settle(attempt_at(where, usage=Usage(input=tokens), finish="stop"))
             settlement.close()
 
     @rule(which=WHICH)
-    def overrun(self, which: int) -> None:
+    def overrun(self, number: int) -> None:
         if self.running:
-            _, settlement, bound, where = self.running.pop(which % len(self.running))
+            _, settlement, bound, where = self.running.pop(number % len(self.running))
             settlement.settle(attempt_at(where, usage=Usage(input=1000), finish="stop"))
             settlement.close()
             self.over += max(0, 1_000_000 - bound)
 
     @rule(which=WHICH)
-    def void(self, which: int) -> None:
+    def void(self, number: int) -> None:
         if self.running:
-            _, settlement, _, where = self.running.pop(which % len(self.running))
+            _, settlement, _, where = self.running.pop(number % len(self.running))
             settlement.unused(attempt_at(where))
             settlement.close()
 
     @rule(ppm=st.integers(0, 999_999))
     def discount(self, ppm: int) -> None:
-        one = self.processes[0]
-        one.database.bind(ACCOUNT_MODELS)  # they have one store, and this example's may be another one
-        wanted = DiscountInfo(EVERY, "mock", EVERY, ppm)
+        process = self.processes[0]
+        process.database.bind(ACCOUNT_MODELS)  # they have one store, and this example's may be another one
+        discount_info = DiscountInfo(EVERY, "mock", EVERY, ppm)
         try:
             if ppm:
-                one.discounts.put(wanted, CATALOGUE, actor="operator")
-            for known in one.discounts.list_discounts() if not ppm else ():
-                one.discounts.remove(known.id, actor="operator")
+                process.discounts.put(discount_info, CATALOGUE, actor="operator")
+            for known in process.discounts.list_discounts() if not ppm else ():
+                process.discounts.remove(known.id, actor="operator")
         except Unavailable:
             pass
 
     @rule(which=WHICH, after=st.booleans())
-    def break_store(self, which: int, after: bool) -> None:
-        self.processes[which % 2].fail_once(after)
+    def break_store(self, number: int, after: bool) -> None:
+        self.processes[number % 2].fail_once(after)
 
     @rule(which=WHICH)
-    def tend(self, which: int) -> None:
-        one = self.processes[which % 2]
-        one.journal.flush(60)
+    def tend(self, number: int) -> None:
+        process = self.processes[number % 2]
+        process.journal.flush(60)
         try:
-            one.settlements.reap()
-            one.spending.tend(idle_s=-1.0, keep_s=-1.0)
+            process.settlements.reap()
+            process.spending.tend(idle_s=-1.0, keep_s=-1.0)
         except Unavailable:
             pass
 
     @rule(which=WHICH)
-    def crash(self, which: int) -> None:
-        place = which % 2
+    def crash(self, number: int) -> None:
+        place = number % 2
         dead = self.processes[place]
         dead.journal.flush(60)
         dead.die()
@@ -123,9 +123,9 @@ class Machine(RuleBasedStateMachine):
         self.made.append(self.processes[place])
 
     @rule(which=WHICH)
-    def recover(self, which: int) -> None:
+    def recover(self, number: int) -> None:
         try:
-            self.processes[which % 2].recovery.run()
+            self.processes[number % 2].recovery.run()
         except Unavailable:
             pass
 

@@ -29,8 +29,8 @@ def request_of(max_tokens: int | None = None) -> EmbeddingsRequest:
 
 
 def learn(planner: Planner, max_tokens: int | None, *seconds: float) -> None:
-    for one in seconds:
-        planner.answered(NORTH, request_of(max_tokens), one)
+    for duration_s in seconds:
+        planner.answered(NORTH, request_of(max_tokens), duration_s)
 
 
 def test_an_unknown_model_has_the_time_that_a_slow_one_needs_for_its_longest_answer(planner):
@@ -61,10 +61,10 @@ def test_a_long_answer_is_not_left_by_the_times_of_short_ones(planner):
 @pytest.mark.parametrize("spread", [0.3, 0.7, 1.2], ids=["even", "usual", "wide"])
 def test_few_responses_of_a_healthy_provider_are_abandoned_and_paid_twice(planner, spread):
     dice = random.Random(1)
-    asked, left = request_of(100), 0
+    request, left = request_of(100), 0
     for _ in range(5_000):
         took_s = dice.lognormvariate(math.log(4.0), spread)
-        if took_s > planner.patience_s(NORTH, asked, FIRST_BYTE_S):
+        if took_s > planner.patience_s(NORTH, request, FIRST_BYTE_S):
             left += 1
-        planner.answered(NORTH, asked, took_s)
+        planner.answered(NORTH, request, took_s)
     assert left / 5_000 < 0.002

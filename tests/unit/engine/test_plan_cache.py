@@ -16,16 +16,16 @@ def candidate(context=1_000_000, steps=(), max_output=8_000):
 
 
 def plan(reason=PINNED, kind="pinned", keys=1, custom_model=None, max_tokens=None, **size):
-    one = Thing(candidate=candidate(**size), credentials=("key",) * keys)
-    ask = Thing(requirements=Requirements(max_tokens=max_tokens))
+    group = Thing(candidate=candidate(**size), credentials=("key",) * keys)
+    request = Thing(requirements=Requirements(max_tokens=max_tokens))
     return Thing(
         reason=reason,
         resolution=Thing(kind=kind, custom_model=custom_model),
         parts=(),
-        order=(one,),
-        ranked=[one],
+        order=(group,),
+        ranked=[group],
         excluded=[],
-        request=ask,
+        request=request,
     )
 
 
@@ -149,8 +149,8 @@ def test_a_plan_of_several_models_is_kept_when_the_plan_of_each_is_certain():
 
 
 def test_projects_share_no_plan():
-    other = Thing(rules=(), mode="credits", project_id="prj_2")
-    assert key_of(context(), request()) != key_of(context(caller=other), request())
+    other_caller = Thing(rules=(), mode="credits", project_id="prj_2")
+    assert key_of(context(), request()) != key_of(context(caller=other_caller), request())
 
 
 @pytest.mark.parametrize(

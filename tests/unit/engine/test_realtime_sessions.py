@@ -27,7 +27,7 @@ class Side:
     """One side of a session, as a socket and as a link: a list of the messages sent to it, and `gives` for its own."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.sent: list[str] = []
         self.gives: Queue = Queue()
         self.pings = self.received_count = 0
         self.code, self.reason, self.closed, self.deaf = LOST, "", 0, False
@@ -38,7 +38,7 @@ class Side:
     def send(self, text: str) -> None:
         if self.deaf:
             raise SocketClosed
-        self.told.append(text)
+        self.sent.append(text)
 
     def ping(self) -> None:
         self.pings += 1
@@ -95,7 +95,7 @@ class Running:
         """Return the last error that the caller received, after the end of the session."""
         self.greenlet.join(60)
         assert self.greenlet.ready()
-        return json.loads(self.caller.told[-1])["error"]
+        return json.loads(self.caller.sent[-1])["error"]
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_session_ends_after_an_hour_however_much_is_said(run) -> None:
     session = run(idle_s=0)
     for _ in range(3):
         session.pass_time(HOUR_S / 3 - 1)
-        assert session.caller.told == [] and not session.greenlet.ready()
+        assert session.caller.sent == [] and not session.greenlet.ready()
     session.clock.advance(3)
     error = session.end()
     assert (error["code"], error["type"]) == ("session_expired", "invalid_request_error")
@@ -131,7 +131,7 @@ def test_a_session_without_an_event_of_its_caller_ends(run) -> None:
     session.caller.gives.put('{"type": "input_audio_buffer.clear"}')
     session.greenlet.join(0.01)
     session.pass_time(IDLE_S - 1)
-    assert not session.greenlet.ready() and len(session.upstream.told) == 1
+    assert not session.greenlet.ready() and len(session.upstream.sent) == 1
     session.clock.advance(2)
     assert session.end()["code"] == "session_idle"
 
@@ -158,7 +158,7 @@ def test_invalid_client_events_are_refused_with_their_id(run) -> None:
     session = run()
     session.caller.gives.put('{"type": "response.steal", "event_id": "mine"}')
     session.greenlet.join(0.02)
-    assert json.loads(session.caller.told[0])["error"]["event_id"] == "mine" and session.upstream.told == []
+    assert json.loads(session.caller.sent[0])["error"]["event_id"] == "mine" and session.upstream.sent == []
 
 
 def test_waiting_senders_are_released_when_the_provider_is_no_longer_read(run) -> None:
@@ -186,8 +186,8 @@ def test_a_change_that_was_not_let_through_is_not_waited_for(run) -> None:
     session.turns.grow, session.turns.settings.refused = grow, refused.append
     session.caller.gives.put('{"type": "session.update", "event_id": "mine", "session": {}}')
     session.greenlet.join(0.02)
-    assert refused == ["mine"] and json.loads(session.caller.told[0])["error"]["event_id"] == "mine"
-    assert session.upstream.told == []
+    assert refused == ["mine"] and json.loads(session.caller.sent[0])["error"]["event_id"] == "mine"
+    assert session.upstream.sent == []
 
 
 def test_events_that_are_not_known_yet_reach_the_caller_as_they_are(run) -> None:
@@ -195,15 +195,15 @@ def test_events_that_are_not_known_yet_reach_the_caller_as_they_are(run) -> None
     text = '{"type":"response.of_next_year","new":1}'
     session.upstream.gives.put(ServerEvent(text=text))
     session.greenlet.join(0.02)
-    assert session.caller.told == [text]
+    assert session.caller.sent == [text]
 
 
 def test_a_provider_that_takes_nothing_unread_is_read_on_when_the_caller_left(run) -> None:
     session = run()
-    session.turns.busy, taken = True, []
+    session.turns.busy, sent_pieces = True, []
 
     def take(event: ServerEvent) -> None:
-        taken.append(event.kind)
+        sent_pieces.append(event.kind)
         session.turns.busy = event.kind != "done"
 
     session.turns.take = take
@@ -213,4 +213,4 @@ def test_a_provider_that_takes_nothing_unread_is_read_on_when_the_caller_left(ru
     session.upstream.gives.put(ServerEvent("started", "resp_1"))
     session.upstream.gives.put(ServerEvent("done", "resp_1"))
     session.greenlet.join(60)
-    assert taken == ["started", "done"] and session.greenlet.ready()
+    assert sent_pieces == ["started", "done"] and session.greenlet.ready()

@@ -69,7 +69,7 @@ def test_a_plain_answer_that_takes_as_long_elsewhere_counts_where_it_was_not_wai
     clock.advance(2)
     again.ended = clock.monotonic()
     run.learn_time(again)
-    learned = [target.provider.id for word, target in run.planner.calls if word == "answered"]
+    learned = [target.provider.id for name, target in run.planner.calls if name == "answered"]
     assert learned == ["south", "south", "north"]
 
 
@@ -145,9 +145,9 @@ def test_the_last_error_is_raised_without_further_candidates_or_time(run, clock,
         clock.advance(DEADLINE_S)
     else:
         attempt = run.begin(run.failed(attempt, FAILED))
-    with pytest.raises(GatewayError) as told:
+    with pytest.raises(GatewayError) as raised:
         run.failed(attempt, UpstreamTimeout("late") if late else FAILED)
-    assert isinstance(told.value, UpstreamTimeout if late else UpstreamFailed)
+    assert isinstance(raised.value, UpstreamTimeout if late else UpstreamFailed)
     assert run.settlement.call_names()[-1] == "decision"
 
 
@@ -173,7 +173,7 @@ def test_a_hang_up_is_not_counted_as_a_failure(run):
 
 
 @pytest.mark.parametrize(
-    ("streams", "cancellation", "plain_cancellation", "begun", "expected_s"),
+    ("streams", "cancellation", "plain_cancellation", "has_content", "expected_s"),
     [
         (True, False, False, False, 60.0),  # the provider makes and bills all of it
         (True, False, False, True, 60.0),
@@ -184,14 +184,14 @@ def test_a_hang_up_is_not_counted_as_a_failure(run):
     ],
 )
 def test_an_answer_is_read_on_where_its_provider_bills_it_all_the_same(
-    clock, streams, cancellation, plain_cancellation, begun, expected_s
+    clock, streams, cancellation, plain_cancellation, has_content, expected_s
 ):
     target = target_at("north", cancellation=cancellation, plain_cancellation=plain_cancellation)
     needs = Requirements(stream=streams, max_tokens=9)
     request = EmbeddingsRequest("m", needs, lambda: EmbeddingsInput(("Hello",)))
     run = make_run(clock, Providers(), target, drain_s=60.0, request=request)
     attempt = run.begin(run.walk.first())
-    attempt.first_at = 1.0 if begun else 0.0
+    attempt.first_at = 1.0 if has_content else 0.0
     assert run.read_on_s(attempt) == expected_s
     run.settings = replace(run.settings, drain_s=0.0)
     assert run.read_on_s(attempt) == 0.0

@@ -92,9 +92,9 @@ def test_repeated_items_are_stored_once(stored: StoredResponses, database: Datab
 
 def test_another_organization_shares_nothing(stored: StoredResponses, database: Database) -> None:
     for organization in ("org_1", "org_2"):
-        one = turn(0, PICTURE)
-        one.response["id"] = f"resp_{organization}"
-        stored.keep(caller(organization), one)
+        response = turn(0, PICTURE)
+        response.response["id"] = f"resp_{organization}"
+        stored.keep(caller(organization), response)
     assert total(database, "org_2") > 150_000
     with pytest.raises(NotFound):
         stored.find(SimpleNamespace(project_id="q", key_kind="user", key_id="k", rules=()), "resp_org_1")

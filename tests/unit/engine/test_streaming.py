@@ -148,19 +148,19 @@ def test_after_a_hang_up_a_stream_is_read_on_for_its_exact_usage(clock):
     assert run.settlement.call_names().count("abandon") == 1 and run.settlement.call_names()[-1] == "close"
 
 
-@pytest.mark.parametrize("told", ["", "default"])
-def test_a_drained_stream_is_billed_at_its_reported_tier_else_the_requested_one(clock, told):
+@pytest.mark.parametrize("reported", ["", "default"])
+def test_a_drained_stream_is_billed_at_its_reported_tier_else_the_requested_one(clock, reported):
     def slowly():
         yield from (BEGUN, HELLO)
         gevent.sleep(0.01)
-        yield [Finished("stop", USED, service_tier=told)]
+        yield [Finished("stop", USED, service_tier=reported)]
 
     run = make_run(clock, Providers(north=slowly), NORTH, drain_s=5.0, request=FAST)
     batches = streaming.events(run)
     next(batches)
     batches.close()
     wait_for_close(run)
-    assert run.outcome.serving.usage.basis == "drained" and run.outcome.serving.service_tier == (told or "fast")
+    assert run.outcome.serving.usage.basis == "drained" and run.outcome.serving.service_tier == (reported or "fast")
 
 
 @pytest.mark.parametrize("event", [TextDelta(5), TextDelta({"a": 1}), TextDelta(None), ToolCallDelta(0, ["x"])])

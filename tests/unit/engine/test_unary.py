@@ -56,8 +56,8 @@ def test_repeated_warnings_of_a_provider_are_shown_once(clock):
     run = make_run(clock, Providers(north=FAILED, south=FAILED), NORTH, target_at("north"), SOUTH)
     with pytest.raises(UpstreamFailed) as caught:
         unary.answer(run)
-    told = "Tried: north answered 500: It failed (2 times); south answered 500: It failed."
-    assert caught.value.message.endswith(told)
+    message = "Tried: north answered 500: It failed (2 times); south answered 500: It failed."
+    assert caught.value.message.endswith(message)
 
 
 def test_the_callers_own_fault_is_reported_at_once(clock):

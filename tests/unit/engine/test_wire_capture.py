@@ -19,9 +19,13 @@ def test_an_exchange_is_kept_without_the_query_and_the_credential() -> None:
     capture.answered(401)
     capture.received(b"Incorrect API key: sk-1234")
     capture.received(b"567890.")
-    shown = capture.show()
-    assert (shown["url"], shown["status"], shown["request"]) == ("https://api.example/v1/chat", 401, '{"a": 1}')
-    assert shown["response"] == "Incorrect API key: [secret]." and shown["truncated"] is False
+    exchange = capture.show()
+    assert (exchange["url"], exchange["status"], exchange["request"]) == (
+        "https://api.example/v1/chat",
+        401,
+        '{"a": 1}',
+    )
+    assert exchange["response"] == "Incorrect API key: [secret]." and exchange["truncated"] is False
 
 
 def test_addresses_of_the_operators_upstreams_are_not_shown() -> None:
@@ -34,8 +38,8 @@ def test_both_bodies_share_the_room() -> None:
     capture = tap(room=10)
     capture.sent("POST", "https://api.example/", b"1234567")
     capture.received(b"abcdef")
-    shown = capture.show()
-    assert (shown["request"], shown["response"], shown["truncated"]) == ("1234567", "abc", True)
+    exchange = capture.show()
+    assert (exchange["request"], exchange["response"], exchange["truncated"]) == ("1234567", "abc", True)
     assert capture.size == 10
 
 

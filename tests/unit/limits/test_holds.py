@@ -160,8 +160,8 @@ def test_a_cost_belongs_to_the_window_of_its_placing(holds, books, payer, job):
     books.budgets.set_limits("key", payer.key_id, Limits(period_nusd=DOLLAR, period=read_period("1d")))
     holds.place(job, payer, VIDEO)
     age(books, payer, 25 * 3600)
-    other = ids.new("video")
-    holds.place(other, payer, VIDEO)
+    other_job = ids.new("video")
+    holds.place(other_job, payer, VIDEO)
     assert holds.settle(job, 30 * CENT, True, lambda: None)
     assert counters(books, f"{payer.key_id}:window") == (0, 30 * CENT)
 

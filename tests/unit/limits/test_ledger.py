@@ -56,12 +56,12 @@ def test_storage_of_a_closed_hour_is_a_separate_entry(books, organization):
 
 
 def test_closing_an_hour_reads_no_entries_from_before_it(books, organization, monkeypatch):
-    database, asked = books.worker.database, []
+    database, statements = books.worker.database, []
     execute = database.execute
-    monkeypatch.setattr(database, "execute", lambda *given: (asked.append(given), execute(*given))[1])
+    monkeypatch.setattr(database, "execute", lambda *given: (statements.append(given), execute(*given))[1])
     books.ledger.close_hour(organization, "2026-01-31T14", 500)
     monkeypatch.undo()
-    [(sql, params)] = [given for given in asked if "SUM(amount_nusd)" in given[0]]
+    [(sql, params)] = [parameters for parameters in statements if "SUM(amount_nusd)" in parameters[0]]
 
     def explain():
         if database.kind == "sqlite":
@@ -123,16 +123,16 @@ def test_credits_that_come_while_an_organization_gets_its_limit_back_are_not_los
     books.ledger.set_unlimited(organization, True)
     other_worker = make_worker()
     posting = LedgerBook(other_worker.database, other_worker.control)
-    begun, ended = threading.Event(), threading.Event()
+    started, ended = threading.Event(), threading.Event()
 
     def post():
         posting._post(organization, "grant", DOLLAR, f"b:{organization}", "")
-        begun.set()
+        started.set()
         if other_worker.database.kind == "postgresql":
             ended.wait(0.1)
 
     running = gevent.spawn(other_worker.database.write, post)
-    begun.wait(60)
+    started.wait(60)
     books.ledger.set_unlimited(organization, False)
     ended.set()
     running.get(timeout=60)

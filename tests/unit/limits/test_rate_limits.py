@@ -161,6 +161,6 @@ def test_a_refusal_shows_the_limit_in_headers(limits, rates):
     limits.set_limit("key", "key_1", "requests", 0)
     with pytest.raises(RateLimited) as caught:
         rates.enter(*WHO, 10)
-    told = dict(caught.value.headers)
-    assert (told["X-RateLimit-Limit"], told["X-RateLimit-Remaining"]) == ("0", "0")
-    assert told["RateLimit-Policy"] == '"requests";q=0;w=60'
+    headers = dict(caught.value.headers)
+    assert (headers["X-RateLimit-Limit"], headers["X-RateLimit-Remaining"]) == ("0", "0")
+    assert headers["RateLimit-Policy"] == '"requests";q=0;w=60'

@@ -78,8 +78,8 @@ def test_the_second_request_reads_nothing_from_the_store(make_worker, books, pay
 def test_without_max_tokens_the_output_gets_half_of_what_remains(make_worker, books, payer):
     fund(books, payer)
     books.budgets.set_limits("member", payer.member_id, Limits(total_nusd=DOLLAR))
-    ask = CostBound(0, DOLLAR, 10 * MILLION, False)
-    reservation = make_worker().spending.reserve(payer, ask)
+    bound = CostBound(0, DOLLAR, 10 * MILLION, False)
+    reservation = make_worker().spending.reserve(payer, bound)
     assert reservation.output_cap == MILLION // 2
     assert reservation.amount_nusd == DOLLAR // 2
 
@@ -95,14 +95,14 @@ def test_too_little_for_256_tokens_is_refused(make_worker, books, payer):
 def test_refusals_show_their_limits_apart(make_worker, books, payer):
     fund(books, payer)
     month = Limits(period_nusd=CENT, period=read_period("1mo"))
-    other = payer._replace(key_id=ids.new("key"), member_id=ids.new("member"))
+    other_payer = payer._replace(key_id=ids.new("key"), member_id=ids.new("member"))
     books.budgets.set_limits("key", payer.key_id, month)
-    books.budgets.set_limits("member", other.member_id, Limits(total_nusd=CENT))
+    books.budgets.set_limits("member", other_payer.member_id, Limits(total_nusd=CENT))
     worker = make_worker()
     with pytest.raises(SpendingLimitReached, match="for 1mo") as period:
         worker.spending.reserve(payer, CALL)
     with pytest.raises(SpendingLimitReached, match="member") as member:
-        worker.spending.reserve(other, CALL)
+        worker.spending.reserve(other_payer, CALL)
     assert period.value.code == "key_period_limit_reached"
     assert member.value.code == "member_limit_reached"
 
@@ -651,9 +651,9 @@ def test_a_budget_without_room_for_the_unforeseen_admits_one_at_a_time(make_work
     one = workers[0].spending.reserve(payer, UNFORESEEN)
     assert one.amount_nusd == 5 * DOLLAR
     for each in workers:
-        for ask in (UNFORESEEN, CostBound(20 * CENT, 0, 0, True)):
+        for bound in (UNFORESEEN, CostBound(20 * CENT, 0, 0, True)):
             with pytest.raises(BudgetInUse):
-                each.spending.reserve(payer, ask, patient=False)
+                each.spending.reserve(payer, bound, patient=False)
     workers[0].pay(one, 2 * CENT)
     for each in workers:
         each.be_idle()
@@ -722,8 +722,8 @@ def test_without_the_store_a_worker_charges_a_budget_no_more_than_its_amount(mak
     first = one.spending.reserve(payer, CALL)
     version = one.control.check()
     one.serve_alone()
-    taken = [one.spending.find(payer, CALL, version) for _ in range(5)]
-    assert [item is not None for item in taken] == [True, True, False, False, False]
+    reservations = [one.spending.find(payer, CALL, version) for _ in range(5)]
+    assert [item is not None for item in reservations] == [True, True, False, False, False]
     one.serve_alone(False)
     assert one.spending.find(payer, CALL, version) is not None
     one.pay(first, CENT)

@@ -181,13 +181,13 @@ def test_repeated_requests_neither_fill_the_audit_log_nor_clear_caches(small_off
 
 
 def test_nothing_is_got_for_a_key_that_is_over_and_all_is_good_again_with_it(small_office, clock) -> None:
-    made = small_office.make_key(expires_at_us=clock.now_us() + 100 * SECOND_US)
-    issued = small_office.connect(key_id=made.info.id)
+    key = small_office.make_key(expires_at_us=clock.now_us() + 100 * SECOND_US)
+    issued = small_office.connect(key_id=key.info.id)
     clock.advance(101)
     with pytest.raises(Conflict):
         small_office.grants.refresh(small_office.grants.find_token(issued.refresh), "mcp:tools")
     later = keys.Change("activate", expiry=keys.Expiry(None))
-    keys.update(small_office.database, small_office.control, made.info.id, later, actor="operator")
+    keys.update(small_office.database, small_office.control, key.info.id, later, actor="operator")
     assert small_office.grants.refresh(small_office.grants.find_token(issued.refresh), "mcp:tools").access
 
 

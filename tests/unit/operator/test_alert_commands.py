@@ -29,8 +29,8 @@ def test_an_address_is_added_tested_listed_and_removed(run, monkeypatch) -> None
         [(ident, at, body)] = seen
         assert signatures == [webhook_signatures.sign(secret, ident, int(at), body)["webhook-signature"]]
         assert json.loads(body)["type"] == "test"
-        shown = run("alerts", "list")
-        assert address in shown and "books.differ" in shown and secret not in shown
+        output = run("alerts", "list")
+        assert address in output and "books.differ" in output and secret not in output
     refused = run("alerts", "test", hook, status=1)
     assert "No connection" in refused and not refused.endswith("..")
     run("alerts", "remove", hook)
@@ -53,8 +53,8 @@ def test_the_form_of_an_address_is_chosen_or_recognised(run) -> None:
     assert "pagerduty" in added and "R" * 32 not in added + run("alerts", "list")
     assert "email" in run("alerts", "add", "mailto:ops@example.com")
     assert "Not an e-mail address" in run("alerts", "add", "mailto:a@b\nBcc: c@d", status=1)
-    shown = run("alerts", "list")
-    assert [word in shown for word in ("slack", "teams", "pagerduty", "mailto:ops@example.com")] == [True] * 4
+    output = run("alerts", "list")
+    assert [word in output for word in ("slack", "teams", "pagerduty", "mailto:ops@example.com")] == [True] * 4
 
 
 def test_an_alert_by_mail_says_that_no_server_is_set_up(run) -> None:

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.parametrize("run", ["sqlite"], indirect=True)
 
 def test_a_backup_is_restored_and_the_previous_database_is_kept(run, tmp_path: Path) -> None:
     file = tmp_path / "backup.db"
-    shown = run("backup", str(file))
-    assert "GATEWAY_ENCRYPTION_KEY" in shown and "encryption-key-of-tests" not in shown
+    output = run("backup", str(file))
+    assert "GATEWAY_ENCRYPTION_KEY" in output and "encryption-key-of-tests" not in output
     assert file.stat().st_mode & 0o777 == 0o600
     assert "hash-secret-of-the-tests" not in file.read_bytes().decode("latin-1")
     assert "already exists" in run("backup", str(file), status=1)
@@ -42,8 +42,8 @@ def test_a_restore_names_what_was_revoked_since_the_backup(run, tmp_path: Path) 
     run("keys", "delete", ends)
     run("keys", "roll", rolled)
     assert json.loads(run("restore", str(file), "--verify", "--json"))["revived"] == {"keys": sorted([ends, rolled])}
-    shown = run("restore", str(file))
-    assert f"now valid again: keys {', '.join(sorted([ends, rolled]))}." in shown and stays not in shown
+    output = run("restore", str(file))
+    assert f"now valid again: keys {', '.join(sorted([ends, rolled]))}." in output and stays not in output
 
 
 def test_invalid_backups_are_refused_and_change_nothing(run, tmp_path: Path, monkeypatch) -> None:
@@ -124,8 +124,8 @@ def test_a_database_of_another_program_is_refused_with_a_reason(run, tmp_path: P
     """A table named `migration` was enough to be taken for the gateway's own: the command ended with a traceback."""
     with sqlite3.connect(tmp_path / "foreign.db") as connection:
         connection.executescript(FOREIGN[kind])
-    shown = run("restore", str(tmp_path / "foreign.db"), status=1)
-    assert shown.startswith("error: The file is not a database of the gateway")
+    output = run("restore", str(tmp_path / "foreign.db"), status=1)
+    assert output.startswith("error: The file is not a database of the gateway")
     assert sorted(path.name for path in tmp_path.glob(".*restore*")) == []
 
 
@@ -135,5 +135,5 @@ def test_a_backup_without_one_of_its_tables_is_refused_with_a_reason(run, tmp_pa
         run("backup", str(file))
         with sqlite3.connect(file) as connection:
             connection.execute(f"DROP TABLE {table}")
-        shown = run("restore", str(file), "--verify", status=1)
-        assert shown.startswith("error: ") and table in shown, shown
+        output = run("restore", str(file), "--verify", status=1)
+        assert output.startswith("error: ") and table in output, output

@@ -72,10 +72,12 @@ def run(monkeypatch, capsys, tmp_path, folder, acme) -> Run:
 
 def test_differences_are_printed_and_nothing_is_written(run, folder):
     before = {path: path.read_bytes() for path in folder.rglob("*.toml")}
-    shown = run("catalogue", "sync", "acme")
-    lines = {line.split()[1]: line.split()[0] for line in shown.splitlines() if line.startswith(("new", "cha", "gone"))}
+    output = run("catalogue", "sync", "acme")
+    lines = {
+        line.split()[1]: line.split()[0] for line in output.splitlines() if line.startswith(("new", "cha", "gone"))
+    }
     assert lines == {"acme-2": "new", "acme-priced": "new", "acme-1": "changed", "acme-old": "gone"}
-    assert "context_length: 8192 → 16384" in shown and "the nearest model is acme-1" in shown
+    assert "context_length: 8192 → 16384" in output and "the nearest model is acme-1" in output
     assert {path: path.read_bytes() for path in folder.rglob("*.toml")} == before
 
 
@@ -112,11 +114,11 @@ def decided(text: str) -> str:
 
 
 def test_applied_entries_are_complete_and_valid(run, folder):
-    shown = run("catalogue", "sync", "acme", "--apply")
+    output = run("catalogue", "sync", "acme", "--apply")
     catalogue = loader.load(str(folder))
     assert catalogue.served_as("acme", "acme-priced").prices[0].base.prompt == 3_000_000_000
     assert catalogue.find("acme-2") is None and catalogue.find("acme-old") is not None
-    assert "Not applied: acme-1 has an entry" in shown and "Applied to" in shown
+    assert "Not applied: acme-1 has an entry" in output and "Applied to" in output
     assert "acme-priced" not in run("catalogue", "sync", "acme")
 
 

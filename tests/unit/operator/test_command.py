@@ -37,19 +37,19 @@ def column(text: str, number: int = 0) -> list[str]:
 
 
 def test_a_newcomer_gets_address_key_and_a_first_request_once(run) -> None:
-    shown = run("serve-info")
-    token = next(line for line in shown.splitlines() if line.startswith("API key: ")).removeprefix("API key: ")
-    assert shown.startswith("Gateway: http://127.0.0.1:") and len(token) == 48
-    assert f"export LLMGATEWAY_API_KEY='{token}'" in shown and '"model": "auto"' in shown
+    output = run("serve-info")
+    token = next(line for line in output.splitlines() if line.startswith("API key: ")).removeprefix("API key: ")
+    assert output.startswith("Gateway: http://127.0.0.1:") and len(token) == 48
+    assert f"export LLMGATEWAY_API_KEY='{token}'" in output and '"model": "auto"' in output
     again = run("serve-info")
     assert token not in again and token[:12] in again and "keys create" in again
 
 
 def test_the_first_start_prints_the_sign_in_address_and_how_to_set_a_password(run) -> None:
-    shown = run("serve-info")
+    output = run("serve-info")
     assert (
-        "/console (sign in as owner@localhost; set a password first: " in shown
-        and "members set-password owner@localhost" in shown
+        "/console (sign in as owner@localhost; set a password first: " in output
+        and "members set-password owner@localhost" in output
     )
     again = run("serve-info")
     assert "/console (to set a password: ./manage members set-password <e-mail>)" in again
@@ -58,19 +58,19 @@ def test_the_first_start_prints_the_sign_in_address_and_how_to_set_a_password(ru
 def test_owners_with_a_password_have_to_sign_in_with_it(run, monkeypatch) -> None:
     monkeypatch.setenv("GATEWAY_BOOTSTRAP_PASSWORD", "a-long-pass-phrase")
     monkeypatch.setenv("GATEWAY_BOOTSTRAP_EMAIL", "ada@example.com")
-    shown = run("serve-info")
-    assert "sign in as ada@example.com with the password in GATEWAY_BOOTSTRAP_PASSWORD" in shown
-    assert "a-long-pass-phrase" not in shown
+    output = run("serve-info")
+    assert "sign in as ada@example.com with the password in GATEWAY_BOOTSTRAP_PASSWORD" in output
+    assert "a-long-pass-phrase" not in output
 
 
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
 def test_a_first_start_over_a_file_that_is_no_database_says_what_to_do_with_it(run, tmp_path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "gateway.db").write_text("no database" * 100)
-    shown = run("serve", status=1)
+    output = run("serve", status=1)
     assert (
-        "file is not a database. Move it, or configure another file" in shown
-        and "Start the database server" not in shown
+        "file is not a database. Move it, or configure another file" in output
+        and "Start the database server" not in output
     )
 
 
@@ -78,8 +78,8 @@ def test_a_first_start_over_a_file_that_is_no_database_says_what_to_do_with_it(r
 def test_an_unmigrated_database_is_named_in_one_line(run, tmp_path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "gateway.db").touch()
-    shown = run("keys", "list", status=1)
-    assert shown.startswith("error: ") and "manage migrate" in shown and "\n" not in shown
+    output = run("keys", "list", status=1)
+    assert output.startswith("error: ") and "manage migrate" in output and "\n" not in output
     assert "applied 0002_accounts" in run("migrate")
     assert run("migrate") == "The database is up to date."
     assert run("keys", "list") == "There are no keys."
@@ -130,8 +130,8 @@ def test_a_provider_key_is_read_from_standard_input_and_shown_masked(seeded) -> 
     secret = "sk-" + "s" * 40
     added = seeded("provider-keys", "add", organization, "groq", "--max-spend", "1.50", typed=f"{secret}\n")
     key_id = added.splitlines()[0]
-    shown = seeded("provider-keys", "list", organization)
-    assert key_id in shown and secret not in shown and secret[:12] in shown
+    output = seeded("provider-keys", "list", organization)
+    assert key_id in output and secret not in output and secret[:12] in output
     assert seeded("provider-keys", "reseal").startswith("1 keys")
     seeded("provider-keys", "remove", key_id)
     assert seeded("provider-keys", "list", organization) == "There are no provider keys."
@@ -148,8 +148,8 @@ def test_an_unknown_command_or_setting_is_one_line_and_status_1(run, monkeypatch
     assert run("nonsense", status=1) == f"error: No such command 'nonsense'. See {program} --help."
     assert run("key", "list", status=1) == f"error: No such command 'key'; did you mean keys? See {program} --help."
     assert run("keys", "roll", status=1) == f"error: Missing argument 'KEY_ID'. See {program} keys roll --help."
-    shown = run("members", "invite", "ada@example.com", status=1)
-    assert shown.startswith("error: Missing argument 'EMAIL'. Arguments: ORGANIZATION_ID EMAIL. See ")
+    output = run("members", "invite", "ada@example.com", status=1)
+    assert output.startswith("error: Missing argument 'EMAIL'. Arguments: ORGANIZATION_ID EMAIL. See ")
     monkeypatch.setenv("PORT", "many")
     assert run("serve-info", status=1).startswith("error: [server] port")
 
@@ -218,8 +218,10 @@ def test_the_version_is_shown_without_an_installed_package(run, monkeypatch) -> 
 
 def test_a_group_alone_shows_its_help_and_not_errors(run) -> None:
     for words in ((), ("keys",)):
-        shown = run(*words, status=1)
-        assert shown.startswith("Usage: ") and "Commands:" in shown and "error" not in shown.replace("each error", "")
+        output = run(*words, status=1)
+        assert (
+            output.startswith("Usage: ") and "Commands:" in output and "error" not in output.replace("each error", "")
+        )
 
 
 def test_numbers_of_a_table_stand_one_below_the_other(run) -> None:
@@ -236,8 +238,8 @@ def test_names_cannot_steer_the_terminal_of_an_operator(run) -> None:
     run("migrate")
     run("seed")
     run("organizations", "create", "red \x1b[31m\nerror: gone")
-    shown = run("organizations", "list") + run("alerts", "add", "https://ops.example.com", status=1)
-    assert "\x1b" not in shown and "red \\x1b[31m\\nerror: gone" in shown
+    output = run("organizations", "list") + run("alerts", "add", "https://ops.example.com", status=1)
+    assert "\x1b" not in output and "red \\x1b[31m\\nerror: gone" in output
     assert run("alerts", "add", "https://ops.example.com", status=1).count("error: There are several") == 1
 
 

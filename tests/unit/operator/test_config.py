@@ -37,8 +37,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
     def run_command(*arguments: str, status: int = 0) -> str:
         assert command.run(["--config", str(tmp_path / "house.toml"), *arguments]) == status
-        shown = capsys.readouterr()
-        return shown.out + shown.err
+        output = capsys.readouterr()
+        return output.out + output.err
 
     return run_command
 
@@ -74,7 +74,7 @@ def test_no_mistake_hides_another(run: Callable[..., str], tmp_path: Path, monke
         "GATEWAY_SERVER_EXTENSIONS": "no_such_package",
     }.items():
         monkeypatch.setenv(name, value)
-    told = run("config", "check", status=1)
+    output = run("config", "check", status=1)
     wanted = (
         "house.toml:3: [server] there is no setting prot; did you mean port?",
         "house.toml:4: there is no section [limts]; did you mean limits?",
@@ -92,8 +92,8 @@ def test_no_mistake_hides_another(run: Callable[..., str], tmp_path: Path, monke
         "GROQ_API_KEY_FILE: cannot read",
         "extension no_such_package: ",
     )
-    assert [one for one in wanted if one not in told] == []
-    assert len(told.splitlines()) == len(wanted) - 1 and "hidden" not in told, told
+    assert [one for one in wanted if one not in output] == []
+    assert len(output.splitlines()) == len(wanted) - 1 and "hidden" not in output, output
     # A start reports the same mistakes, except for the settings that only a server needs.
     assert "no_such_package" in run("serve", status=1) and "fast means" in run("serve", status=1)
 
@@ -114,7 +114,7 @@ def test_requirements_of_a_first_start_are_checked_before_it(
         "CLIENT_IP_HEADER": "x forwarded for",
     }.items():
         monkeypatch.setenv(name, value)
-    told = run("config", "check", status=1).splitlines()
+    output = run("config", "check", status=1).splitlines()
     wanted = (
         "[otel] endpoint: 'collector' is not known; use https:// or http:// (from OTEL_EXPORTER_OTLP_ENDPOINT)",
         "[otel] sample: must be at least 0 and at most 1, got 7 (from GATEWAY_OTEL_SAMPLE)",
@@ -126,8 +126,8 @@ def test_requirements_of_a_first_start_are_checked_before_it(
         "GATEWAY_BOOTSTRAP_PASSWORD: a password needs 12",
         "GATEWAY_BOOTSTRAP_CREDITS_USD is neither an amount",
     )
-    assert [one for one in wanted if not any(line.startswith(one) for line in told)] == []
-    assert len(told) == len(wanted)
+    assert [one for one in wanted if not any(line.startswith(one) for line in output)] == []
+    assert len(output) == len(wanted)
 
 
 def test_only_files_of_environments_are_environments(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,8 +142,8 @@ def test_the_whole_configuration_is_shown_with_origins_and_without_secrets(
 ) -> None:
     monkeypatch.setenv("PORT", "4009")
     monkeypatch.setenv("OPENAI_API_KEY", "hidden")
-    shown = run("config", "show")
-    assert "hidden" not in shown and "house.toml" in shown
+    output = run("config", "show")
+    assert "hidden" not in output and "house.toml" in output
     for key, value, origin in (
         ("port", "4009", "PORT"),
         ("workers", "3", "gateway.toml"),
@@ -151,7 +151,9 @@ def test_the_whole_configuration_is_shown_with_origins_and_without_secrets(
         ("metrics_token", '"********"', "gateway.toml: env:SCRAPE"),
         ("keepalive_s", "75.0", "default"),
     ):
-        assert any(line.startswith(f"{key} = {value} ") and line.endswith(f"# {origin}") for line in shown.splitlines())
+        assert any(
+            line.startswith(f"{key} = {value} ") and line.endswith(f"# {origin}") for line in output.splitlines()
+        )
     found = {(one["section"], one["key"]): one for one in json.loads(run("config", "show", "--json"))}
     assert found["providers.groq", "api_key"] | {"origin": ""} == {
         "section": "providers.groq",
@@ -167,14 +169,16 @@ def test_every_mistake_is_a_line(run: Callable[..., str], monkeypatch: pytest.Mo
     assert run("config", "check") == "The configuration is valid.\n"
     monkeypatch.setenv("LLM_OPNAI_API_KEY", "hidden")
     monkeypatch.setenv("REDIS_URL", "http://localhost")
-    told = run("config", "check", status=1)
-    assert "LLM_OPENAI_API_KEY" in told and "REDIS_URL" in told and "hidden" not in told and told.count("\n") == 2
+    output = run("config", "check", status=1)
+    assert (
+        "LLM_OPENAI_API_KEY" in output and "REDIS_URL" in output and "hidden" not in output and output.count("\n") == 2
+    )
     monkeypatch.setenv("REDIS_URL", "")
     monkeypatch.delenv("LLM_OPNAI_API_KEY")
     monkeypatch.setenv("DATABASE_URL", "mysql://gateway:hidden@db.example/gateway")
     monkeypatch.setenv("GATEWAY_CATALOGUE_AUTO_MODELS", "gpt-4o-minni")
-    told = run("config", "check", status=1)
-    assert "DATABASE_URL: mysql://" in told and "did you mean gpt-4o-mini" in told and "hidden" not in told
+    output = run("config", "check", status=1)
+    assert "DATABASE_URL: mysql://" in output and "did you mean gpt-4o-mini" in output and "hidden" not in output
     (tmp_path / "house.toml").write_text("[server]\nprot = 4001\n")
     assert "did you mean port?" in run("config", "check", status=1)
 

@@ -29,7 +29,7 @@ def test_a_usage_line_names_all_that_its_operation_takes(usage: CommandUsage) ->
 def test_the_operator_acts_in_every_organization_and_for_each_member(run) -> None:
     second = run("organizations", "create", "Second")
     member = run("members", "add", second, "boss@example.com", "--role", "owner")
-    other = run("members", "add", second, "dev@example.com")
+    output = run("members", "add", second, "dev@example.com")
     project = run("projects", "create", second, "Apps", "--mode", "hybrid")
     assert {"owner@localhost", "boss@example.com"} <= {
         one["email"] for one in json.loads(run("members", "list", "--json"))
@@ -37,9 +37,9 @@ def test_the_operator_acts_in_every_organization_and_for_each_member(run) -> Non
     assert "owner@localhost" not in run("members", "list", "--organization", second)
     keys = ("keys", "create", "--description", "CI", "--project", project)
     assert json.loads(run(*keys, "--json"))["creator"]["email"] == "boss@example.com"
-    assert json.loads(run(*keys, "--member", other, "--json"))["creator"]["email"] == "dev@example.com"
+    assert json.loads(run(*keys, "--member", output, "--json"))["creator"]["email"] == "dev@example.com"
     assert "There is no member" in run(*keys, "--member", "member_x", status=1)
-    assert member in run("members", "set-role", other, "admin") or other in run("members", "list")
+    assert member in run("members", "set-role", output, "admin") or output in run("members", "list")
     audit = json.loads(run("audit", "list", "--json"))
     assert {"operator"} == {entry["actor"] for entry in audit if entry["action"] == "api_key.create"}
 

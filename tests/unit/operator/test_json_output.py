@@ -82,8 +82,8 @@ def test_changing_commands_show_the_change_as_json(run, capsys) -> None:
 @pytest.mark.parametrize("run", ["sqlite"], indirect=True)
 def test_the_token_of_a_key_is_json_beside_the_warning_on_standard_error(run, capsys) -> None:
     def ask(*words: str) -> dict:
-        shown = run(*words, "--json")
-        return json.loads(shown[: shown.rindex("}") + 1])
+        output = run(*words, "--json")
+        return json.loads(output[: output.rindex("}") + 1])
 
     made = ask("keys", "create", "--description", "For a program")
     assert made["token"].startswith("llmgtwy_")

@@ -107,8 +107,8 @@ def test_a_request_that_took_long_is_followed_too(run, filled, fill, monkeypatch
         step()
 
     monkeypatch.setattr(log_commands.time, "sleep", sleep)
-    shown = run("logs", "--follow", "--limit", "3").splitlines()
-    assert len(shown) == 4 and (rows.request_at(2)[:15] + b"x").hex() in shown[-1]
+    output = run("logs", "--follow", "--limit", "3").splitlines()
+    assert len(output) == 4 and (rows.request_at(2)[:15] + b"x").hex() in output[-1]
 
 
 def test_a_request_is_explained_with_the_providers_words_and_what_to_do(run, filled, project) -> None:

@@ -19,8 +19,8 @@ def test_credits_are_granted_adjusted_and_shown(run) -> None:
     assert cells(run("credits", "grant", "12.50", "--note", "invoice 7"))[1] == f"{before + 12.5:g}"
     assert cells(run("credits", "adjust", "--note", "too much", "--", "-2.5"))[1] == f"{before + 10:g}"
     assert "Missing option '--note'" in run("credits", "adjust", "1", status=1)
-    shown = run("credits", "history")
-    assert cells(shown, 1)[1:3] == ["adjustment", "-2.5"] and cells(shown, 2)[1:3] == ["grant", "12.5"]
+    output = run("credits", "history")
+    assert cells(output, 1)[1:3] == ["adjustment", "-2.5"] and cells(output, 2)[1:3] == ["grant", "12.5"]
     assert "credits.post" in run("audit", "list") and run("doctor") == "The books agree."
 
 
@@ -37,12 +37,12 @@ def test_an_improper_grant_is_refused(run, amount: str) -> None:
 
 
 def test_one_of_several_organizations_must_be_named(run) -> None:
-    other = run("organizations", "create", "Other")
+    output = run("organizations", "create", "Other")
     assert "several organizations" in run("credits", "grant", "1", status=1)
     assert "several organizations" in run("credits", "history", status=1)
-    assert cells(run("credits", "grant", "1", "--organization", other))[:2] == [other, "1"]
-    assert other in run("credits", "balance") and len(run("credits", "balance").splitlines()) == 3
-    assert cells(run("credits", "history", "--organization", other))[1:3] == ["grant", "1"]
+    assert cells(run("credits", "grant", "1", "--organization", output))[:2] == [output, "1"]
+    assert output in run("credits", "balance") and len(run("credits", "balance").splitlines()) == 3
+    assert cells(run("credits", "history", "--organization", output))[1:3] == ["grant", "1"]
     assert "error: " in run("credits", "balance", "--organization", "org_" + "0" * 32, status=1)
 
 
@@ -50,8 +50,8 @@ def test_one_of_several_organizations_must_be_named(run) -> None:
 def test_limits_are_set_changed_and_cleared(run, kind: str) -> None:
     subject = ident(run, kind)
     assert cells(run("limits", "set", subject, "--total", "10"))[1:4] == ["10", "0", "-"]
-    shown = run("limits", "set", subject, "--amount", "2.5", "--period", "1d")
-    assert cells(shown)[1:6] == ["10", "0", "2.5", "1", "day"]
+    output = run("limits", "set", subject, "--amount", "2.5", "--period", "1d")
+    assert cells(output)[1:6] == ["10", "0", "2.5", "1", "day"]
     assert cells(run("limits", "set", subject, "--amount", "none", "--period", "none"))[1:4] == ["10", "0", "-"]
     assert cells(run("limits", "show"))[0] == subject
     run("limits", "clear", subject)
@@ -77,8 +77,8 @@ def test_rates_are_set_shown_and_cleared(run) -> None:
     run("rates", "set", "key", key, "requests", "60")
     run("rates", "set", "key", key, "concurrency", "3")
     run("rates", "set", "model", "each", "tokens", "100000")
-    shown = run("rates", "show")
-    assert len(shown.splitlines()) == 4 and "each" in shown and "tokens" in shown
+    output = run("rates", "show")
+    assert len(output.splitlines()) == 4 and "each" in output and "tokens" in output
     run("rates", "clear", "key", key, "requests")
     assert len(run("rates", "show").splitlines()) == 3
     run("rates", "clear", "key", key)
@@ -95,8 +95,8 @@ def test_rates_of_unknown_subjects_are_refused_and_unknown_models_reported(run) 
 
 def test_a_key_of_an_unknown_provider_is_refused(run) -> None:
     organization = ident(run, "organizations")
-    told = run("provider-keys", "add", organization, "opnai", status=1, typed="sk-of-the-tests\n")
-    assert told == "error: There is no provider opnai; did you mean openai?"
+    output = run("provider-keys", "add", organization, "opnai", status=1, typed="sk-of-the-tests\n")
+    assert output == "error: There is no provider opnai; did you mean openai?"
 
 
 def test_an_improper_rate_is_refused(run) -> None:
@@ -119,9 +119,9 @@ def test_discounts_are_set_listed_and_removed(run) -> None:
     first = run("discounts", "set", "0.2", "--provider", "sandbox", "--from", "2026-01-01", "--to", "2026-02-01T12:00")
     assert first.startswith("disc_")
     everyone = run("discounts", "set", "0.05")
-    shown = run("discounts", "list")
-    assert cells(shown) == [everyone, "*", "*", "*", "0.05", "-", "-"]
-    assert cells(shown, 2)[2:] == ["sandbox", "*", "0.2", "2026-01-01T00:00:00.000Z", "2026-02-01T12:00:00.000Z"]
+    output = run("discounts", "list")
+    assert cells(output) == [everyone, "*", "*", "*", "0.05", "-", "-"]
+    assert cells(output, 2)[2:] == ["sandbox", "*", "0.2", "2026-01-01T00:00:00.000Z", "2026-02-01T12:00:00.000Z"]
     assert run("discounts", "set", "0.3", "--provider", "sandbox") == first
     for one in (first, everyone):
         assert run("discounts", "remove", one) == "Discount removed."
@@ -144,13 +144,13 @@ def test_doctor_shows_a_difference_with_status_1(run, open_store) -> None:
     store = open_store(os.environ["DATABASE_URL"])
     sql = "UPDATE budget SET limit_nusd = limit_nusd + 1 WHERE kind = 'credits'"
     store.write(lambda: store.execute(sql))
-    shown = run("doctor", status=1)
-    assert "credit balance" in shown and "1 differences." in shown
+    output = run("doctor", status=1)
+    assert "credit balance" in output and "1 differences." in output
 
 
 def test_a_period_without_usage_has_nothing_to_price_again(run) -> None:
-    shown = run("re-rate", "--from", "2026-01-01", "--to", "2026-02-01", "--post")
-    assert "no usage" in shown and "There was nothing to post." in shown
+    output = run("re-rate", "--from", "2026-01-01", "--to", "2026-02-01", "--post")
+    assert "no usage" in output and "There was nothing to post." in output
     assert "later" in run("re-rate", "--from", "2026-02-01", "--to", "2026-02-01", status=1)
     assert "error: " in run("re-rate", "--from", "yesterday", "--to", "2026-02-01", status=1)
 
@@ -191,8 +191,8 @@ def test_the_doctor_shows_when_a_backup_holds_data_and_key(run, monkeypatch, tmp
     monkeypatch.setenv("GATEWAY_DATA_DIR", str(data))
     run("migrate")
     run("seed")
-    told = run("doctor")
-    assert "contains both" in told and "The books agree." in told
+    output = run("doctor")
+    assert "contains both" in output and "The books agree." in output
     key, elsewhere = data / "gateway_encryption_key", tmp_path / "elsewhere"
     elsewhere.write_text(key.read_text())
     monkeypatch.setenv("GATEWAY_ENCRYPTION_KEY_FILE", str(elsewhere))

@@ -29,13 +29,13 @@ def test_sums_are_shown_and_computed_again(run, installation) -> None:
     assert "rollup" in run("doctor", status=1)
     run("rollups", "rebuild", "--from", first, "--to", last)
     assert stored_sums(database) == sum_up(rows)
-    shown = run("rollups", "status")
-    assert "are summed" in shown and "none" in shown
+    output = run("rollups", "status")
+    assert "are summed" in output and "none" in output
 
 
 def test_jobs_are_listed_with_their_last_round_and_done_on_demand(run) -> None:
-    shown = run("jobs", "list")
-    assert "every worker" in shown and "one worker of each node" in shown and "never" in shown
+    output = run("jobs", "list")
+    assert "every worker" in output and "one worker of each node" in output and "never" in output
     assert run("jobs", "run", "rollups").startswith("rollups took ")
     (line,) = [line.split() for line in run("jobs", "list").splitlines() if line.startswith("rollups ")]
     assert line[-2].endswith("Z") and line[-5] == line[-2] and line[-3] == "s"

@@ -34,8 +34,8 @@ def test_another_catalogue_than_the_workers_is_refused_unless_forced(run, monkey
     (tmp_path / "other" / "models" / "x.toml").write_text('[[models]]\nid = "x"\nname = "X"\nfamily = "x"\n')
     monkeypatch.setenv("GATEWAY_CATALOGUE_PATH", str(tmp_path / "other"))
     for words in (("doctor",), ("re-rate", *PERIOD)):
-        told = run(*words, status=1)
-        assert "GATEWAY_CATALOGUE_PATH" in told and "--force" in told and told.count("\n") == 0
+        output = run(*words, status=1)
+        assert "GATEWAY_CATALOGUE_PATH" in output and "--force" in output and output.count("\n") == 0
     assert run("doctor", "--force") == "The books agree." and "no usage" in run("re-rate", *PERIOD, "--force")
 
 

@@ -26,10 +26,10 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         for name, value in (usual | environment).items():
             monkeypatch.setenv(name, value)
         assert command.run(["serve"]) == 1
-        told = capsys.readouterr()
-        assert told.out == "" and told.err.startswith("error: ") and told.err.count("\n") == 1
+        output = capsys.readouterr()
+        assert output.out == "" and output.err.startswith("error: ") and output.err.count("\n") == 1
         assert not (tmp_path / "data" / "gateway.db").exists()
-        return told.err
+        return output.err
 
     return start
 
@@ -38,8 +38,8 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 def test_a_redis_url_that_means_nothing_is_reported_with_the_forms_that_do(
     refused: Callable[..., str], url: str
 ) -> None:
-    told = refused(REDIS_URL=url)
-    assert "REDIS_URL" in told and "redis://host:6379/0" in told
+    output = refused(REDIS_URL=url)
+    assert "REDIS_URL" in output and "redis://host:6379/0" in output
 
 
 def test_a_redis_that_is_away_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -52,14 +52,14 @@ def test_a_redis_that_is_away_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_a_folder_that_cannot_be_written_is_named(refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    told = refused(GATEWAY_DATA_DIR=str(tmp_path / "file" / "data"))
-    assert "GATEWAY_DATA_DIR" in told and "writable" in told
+    output = refused(GATEWAY_DATA_DIR=str(tmp_path / "file" / "data"))
+    assert "GATEWAY_DATA_DIR" in output and "writable" in output
 
 
 def test_a_first_start_on_a_full_disk_says_so(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "LEAST_FREE", 1 << 62)
-    told = refused()
-    assert "GATEWAY_DATA_DIR: the disk of" in told and "make room" in told
+    output = refused()
+    assert "GATEWAY_DATA_DIR: the disk of" in output and "make room" in output
 
 
 def test_an_address_of_another_machine_is_reported(refused: Callable[..., str]) -> None:
@@ -86,14 +86,14 @@ def test_the_start_names_the_providers_that_have_keys_and_how_to_add_one(
     monkeypatch.setenv("GATEWAY_ENV", "test")
     monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
     assert command.run(["serve-info"]) == 0
-    told = capsys.readouterr().out
-    assert "Only the sandbox responds; it echoes requests and runs no model. To add one, set LLM_<ID>_API_KEY" in told
+    output = capsys.readouterr().out
+    assert "Only the sandbox responds; it echoes requests and runs no model. To add one, set LLM_<ID>_API_KEY" in output
     monkeypatch.setenv("LLM_OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("LLM_MISTRAL_API_KEY", "sk-secret")
     assert command.run(["serve-info"]) == 0
-    told = capsys.readouterr().out
-    (line,) = [line for line in told.splitlines() if line.startswith("Providers with a key: ")]
-    assert "openai" in line and "mistral" in line and "anthropic" not in line and "sk-secret" not in told
+    output = capsys.readouterr().out
+    (line,) = [line for line in output.splitlines() if line.startswith("Providers with a key: ")]
+    assert "openai" in line and "mistral" in line and "anthropic" not in line and "sk-secret" not in output
 
 
 def test_the_banner_sets_the_variable_that_its_request_and_the_readme_use(
@@ -102,10 +102,10 @@ def test_the_banner_sets_the_variable_that_its_request_and_the_readme_use(
     monkeypatch.setenv("GATEWAY_ENV", "test")
     monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
     assert command.run(["serve-info"]) == 0
-    told = capsys.readouterr().out
-    (export,) = [line.strip() for line in told.splitlines() if line.strip().startswith("export ")]
+    output = capsys.readouterr().out
+    (export,) = [line.strip() for line in output.splitlines() if line.strip().startswith("export ")]
     variable, _, value = export.removeprefix("export ").partition("=")
-    assert f"API key: {value.strip(chr(39))}" in told.splitlines()
-    assert f"Bearer ${variable}" in told and f"Bearer ${variable}" in (ROOT / "README.md").read_text()
+    assert f"API key: {value.strip(chr(39))}" in output.splitlines()
+    assert f"Bearer ${variable}" in output and f"Bearer ${variable}" in (ROOT / "README.md").read_text()
     assert command.run(["serve-info"]) == 0
     assert f"export {variable}='<your API key>'" in capsys.readouterr().out

@@ -25,8 +25,8 @@ def installation(run):
 
 def test_status_shows_workers_providers_and_its_cooldowns(run, installation, monkeypatch) -> None:
     monkeypatch.setenv("LLM_OPENAI_API_KEY", "sk-secret-of-the-tests")
-    shown = run("status", status=1)
-    assert "No worker is running" in shown and "openai" in shown and "sk-secret" not in shown
+    output = run("status", status=1)
+    assert "No worker is running" in output and "openai" in output and "sk-secret" not in output
     database = installation.database
     end = f"{database.moment_sql()} + 60000000"
     for epoch, node in ((1001, "north"), (1002, "north"), (1003, "south")):

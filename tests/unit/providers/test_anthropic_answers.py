@@ -149,13 +149,13 @@ def test_stop_reasons_have_neutral_words(wire: str, finish: str):
 
 
 def test_a_relayed_stream_keeps_the_upstreams_events():
-    got = events(stream_of(RICH), relayed=True)
-    chunks = [event for event in got if type(event) is NativeChunk]
-    assert type(got[0]) is Started and type(got[-1]) is Finished
+    read_events = events(stream_of(RICH), relayed=True)
+    chunks = [event for event in read_events if type(event) is NativeChunk]
+    assert type(read_events[0]) is Started and type(read_events[-1]) is Finished
     assert chunks[0].event == "message_start" and not chunks[0].content
     assert chunks[-1].event == "message_delta"
     assert any(chunk.content and chunk.size for chunk in chunks)
-    assert collect(iter(batches(stream_of(RICH)))).usage == got[-1].usage
+    assert collect(iter(batches(stream_of(RICH)))).usage == read_events[-1].usage
 
 
 def test_a_relayed_reply_keeps_the_body():
@@ -192,15 +192,15 @@ def test_the_first_ping_is_nothing_and_later_ones_keep_the_caller_waiting():
     one = b"".join(list(events_of(Answer("x"), "m"))[:2])
     assert not any(type(event) is Heartbeat for event in events(one))
     ping = b'event: ping\ndata: {"type":"ping"}\n\n'
-    got = batches(one + ping, size=len(one))
-    assert [Heartbeat] == [type(event) for event in got[1]][:1]
+    read_events = batches(one + ping, size=len(one))
+    assert [Heartbeat] == [type(event) for event in read_events[1]][:1]
 
 
 def test_silence_is_passed_on_and_unknown_events_are_not():
     reply = Reply(stream_of(Answer("x")).replace(b'"type": "ping"', b'"type": "weather"'))
     reply.chunks = lambda: iter([b"", reply.read_all()])
-    got = list(PROTOCOL.read_stream(reply, False))
-    assert type(got[0][0]) is Heartbeat and type(got[-1][-1]) is Finished
+    events = list(PROTOCOL.read_stream(reply, False))
+    assert type(events[0][0]) is Heartbeat and type(events[-1][-1]) is Finished
 
 
 @pytest.mark.parametrize(
@@ -222,8 +222,8 @@ def test_an_empty_answer_is_a_failure_unless_it_was_refused_or_paid():
 
 def test_an_answer_that_is_no_stream_fails_with_its_own_error():
     body = b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'
-    got = list(PROTOCOL.read_stream(Reply(body, kind="application/json"), False))
-    assert type(got[0][0]) is Started and got[0][-1].error.blame == "provider"
+    events = list(PROTOCOL.read_stream(Reply(body, kind="application/json"), False))
+    assert type(events[0][0]) is Started and events[0][-1].error.blame == "provider"
 
 
 def test_a_call_whose_input_comes_whole_at_the_start_is_read():

@@ -370,11 +370,11 @@ def test_own_tools_go_as_they_came_and_search_over_tools_only_when_some_wait():
 
 
 def test_a_schema_of_the_answer_is_native_and_closed_or_not_supported():
-    wanted = ResponseFormat("json_schema", "r", schema={"type": "object", "properties": {"n": {"minimum": 1}}})
-    schema = written(response_format=wanted)["output_config"]["format"]["schema"]
-    assert schema["additionalProperties"] is False and "minimum" in warned(response_format=wanted)
+    response_format = ResponseFormat("json_schema", "r", schema={"type": "object", "properties": {"n": {"minimum": 1}}})
+    schema = written(response_format=response_format)["output_config"]["format"]["schema"]
+    assert schema["additionalProperties"] is False and "minimum" in warned(response_format=response_format)
     with pytest.raises(NotSupported):
-        PROTOCOL.write(asking(response_format=wanted), target(Mapping("p", "m", "m")))
+        PROTOCOL.write(asking(response_format=response_format), target(Mapping("p", "m", "m")))
 
 
 def test_a_bare_json_answer_is_requested_by_an_instruction():

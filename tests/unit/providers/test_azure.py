@@ -47,7 +47,7 @@ def upstream() -> Iterator[FakeAzure]:
 
 
 @pytest.fixture
-def ask() -> Iterator[Callable]:
+def generate() -> Iterator[Callable]:
     transport = Transport(Timeouts(5, 5, 5, 1, 2, 1), Security(True, (), ()))
     upstreams = Upstreams({"openai": chat_wire("openai", OpenAIChat())}, Network(transport), {}, 1)
 
@@ -131,32 +131,32 @@ def test_foundry_has_its_path_version_and_header():
 
 @pytest.mark.parametrize("settings", [{}, {"LLM_AZURE_API_VERSION": DATED}, {"LLM_AZURE_API_VERSION": "preview"}])
 @pytest.mark.parametrize("stream", [True, False])
-def test_every_form_is_accepted_and_read(ask, upstream, settings, stream):
-    found = ask(target("azure", upstream.url, **settings), stream)
+def test_every_form_is_accepted_and_read(generate, upstream, settings, stream):
+    found = generate(target("azure", upstream.url, **settings), stream)
     result = collect([found]) if stream else found
     assert upstream.calls[0].problem == ""
     assert (result.choices[0].parts, result.choices[0].finish) == ((Text("Hello."),), "stop")
     assert (result.usage.input, result.usage.output) == (9, 3)
 
 
-def test_foundry_takes_the_old_name_of_the_limit(ask, upstream):
+def test_foundry_takes_the_old_name_of_the_limit(generate, upstream):
     upstream_body = OpenAIChat().write(
         ChatRequest("m", Requirements(), lambda: TALK), target("azure-ai-foundry", upstream.url)
     )
     assert b'"max_tokens":9' in upstream_body.body and upstream_body.url.startswith(f"{upstream.url}/models/")
 
 
-def test_filtered_prompt_is_a_refusal_of_content_and_no_fault(ask, upstream):
+def test_filtered_prompt_is_a_refusal_of_content_and_no_fault(generate, upstream):
     upstream.script(Answer(filtered="prompt"))
     with pytest.raises(ContentRefused) as raised:
-        ask(target("azure", upstream.url))
+        generate(target("azure", upstream.url))
     assert raised.value.code == "content_filter" and raised.value.blame == "caller"
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_filtered_answer_ends_as_one(ask, upstream, stream):
+def test_filtered_answer_ends_as_one(generate, upstream, stream):
     upstream.script(Answer("Half", filtered="answer"))
-    found = ask(target("azure", upstream.url), stream)
+    found = generate(target("azure", upstream.url), stream)
     assert (found[-1].reason if stream else found.choices[0].finish) == "content_filter"
     assert not stream or isinstance(found[-1], Finished)
 
@@ -171,7 +171,7 @@ def test_unknown_deployment_is_the_providers_fault():
         transport.close()
 
 
-def test_wrong_key_is_refused_without_being_shown(ask, upstream):
+def test_wrong_key_is_refused_without_being_shown(generate, upstream):
     with pytest.raises(UpstreamRefused) as raised:
-        ask(target("azure", upstream.url, secret="wrong-key-0123456789"))
+        generate(target("azure", upstream.url, secret="wrong-key-0123456789"))
     assert "wrong-key" not in f"{raised.value} {raised.value.details}"

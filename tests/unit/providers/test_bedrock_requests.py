@@ -250,10 +250,10 @@ def test_free_text_tools_and_answers_to_a_schema_that_cannot_be_held_are_refused
 
 
 def test_schema_of_the_answer_is_sent_as_closed_text():
-    wanted = ResponseFormat(
+    response_format = ResponseFormat(
         "json_schema", "place", "A place.", {"type": "object", "properties": {"x": {"type": "string"}}}
     )
-    found = body(asking(response_format=wanted))["outputConfig"]["textFormat"]["structure"]["jsonSchema"]
+    found = body(asking(response_format=response_format))["outputConfig"]["textFormat"]["structure"]["jsonSchema"]
     assert found["name"] == "place" and found["description"] == "A place."
     assert orjson.loads(found["schema"])["additionalProperties"] is False
 

@@ -17,8 +17,8 @@ TARGET = Target(PROVIDER, Mapping("cohere", "m", "embed-v4.0"), Credential("key"
 
 
 def request(dimensions: int | None = None, token_ids: int = 0) -> EmbeddingsRequest:
-    wanted = EmbeddingsInput(("one", "two"), dimensions, "base64")
-    return EmbeddingsRequest("m", Requirements(messages=2), lambda: wanted, token_ids=token_ids)
+    content = EmbeddingsInput(("one", "two"), dimensions, "base64")
+    return EmbeddingsRequest("m", Requirements(messages=2), lambda: content, token_ids=token_ids)
 
 
 def test_texts_are_requested_as_float_vectors_of_documents() -> None:

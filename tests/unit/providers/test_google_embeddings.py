@@ -20,9 +20,9 @@ CODEC = GoogleEmbeddings(GoogleGenerate(lambda secret: "ya29.x").authorize)
 def write(address: str, dimensions: int | None = None, token_ids: int = 0):
     provider = Provider("acme", "Acme", "google", auth="bearer")
     target = Target(provider, Mapping("acme", "m", "text-embedding-005"), Credential("key"), address, trusted=True)
-    wanted = EmbeddingsInput(("one", "two"), dimensions)
+    content = EmbeddingsInput(("one", "two"), dimensions)
     needs = Requirements(messages=2)
-    return CODEC.write(EmbeddingsRequest("m", needs, lambda: wanted, token_ids=token_ids), target)
+    return CODEC.write(EmbeddingsRequest("m", needs, lambda: content, token_ids=token_ids), target)
 
 
 def test_vertex_is_called_at_predict():

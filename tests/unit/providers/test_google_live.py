@@ -172,8 +172,8 @@ def test_repeated_requests_before_the_response_are_answered_once() -> None:
     answers.take({"serverContent": {"turnComplete": True}, "usageMetadata": USAGE})
     answers.take({"serverContent": {"outputTranscription": {"text": "Yes."}}})
     answers.take({"serverContent": {"turnComplete": True}, "usageMetadata": USAGE})
-    told = [orjson.loads(event.text) for event in ours.out if event.text]
-    assert [one["response"]["status"] for one in told if one["type"] == "response.done"] == ["cancelled", "completed"]
+    events = [orjson.loads(event.text) for event in ours.out if event.text]
+    assert [one["response"]["status"] for one in events if one["type"] == "response.done"] == ["cancelled", "completed"]
     (done,) = [event for event in ours.out if event.kind == "done"]
     assert done.usage.input_total == 2 * 230 and not ours.turns
 
@@ -185,8 +185,8 @@ def test_a_turn_whose_counts_are_late_ends_when_the_next_one_speaks() -> None:
         answers.take({"serverContent": {"outputTranscription": {"text": said}}})
         answers.take({"serverContent": {"turnComplete": True}})
     answers.take({"usageMetadata": USAGE})
-    told = [orjson.loads(event.text) for event in ours.out if event.text]
-    done = [one["response"]["output"][0]["content"] for one in told if one["type"] == "response.done"]
+    events = [orjson.loads(event.text) for event in ours.out if event.text]
+    done = [one["response"]["output"][0]["content"] for one in events if one["type"] == "response.done"]
     assert [content[0]["transcript"] for content in done] == ["One.", "Two."]
     assert [event.usage and event.usage.input_total for event in ours.out if event.kind == "done"] == [None, 230]
 

@@ -130,12 +130,12 @@ def test_past_reasoning_goes_back_as_its_own_part_when_a_body_is_relayed(ask, up
 
 
 def test_everything_at_once_is_accepted(ask, upstream):
-    wanted = ResponseFormat("json_schema", "place", schema={"type": "object"}, strict=True)
+    response_format = ResponseFormat("json_schema", "place", schema={"type": "object"}, strict=True)
     sampling = Sampling(9, 0.5, 0.9, 5, 0.1, 0.2, stop=("x",), parallel_tool_calls=True, verbosity="low")
     past = Message("assistant", (Reasoning("Hm."), Refusal("No."), Text("42")), "bot")
     ask(
         Message("developer", (Text("Rule."),)), HI, past, HI, tools=(TOOL,), tool_choice=ToolChoice("required"),
-        response_format=wanted, reasoning=ReasoningOptions(effort="xhigh"), sampling=sampling,
+        response_format=response_format, reasoning=ReasoningOptions(effort="xhigh"), sampling=sampling,
     )  # fmt: skip
     assert sent(upstream)[0]["role"] == "system"
     body = upstream.calls[0].body

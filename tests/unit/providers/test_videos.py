@@ -81,7 +81,7 @@ class Client:
     def ask(self, call: Call) -> MemoryReply:
         """Send a call to the fake, without a network."""
         assert KEY not in call.url
-        place, body, got = urlsplit(call.url), whole(call.body), []
+        place, body, events = urlsplit(call.url), whole(call.body), []
         environ = {
             "REQUEST_METHOD": call.method,
             "PATH_INFO": unquote(place.path),
@@ -91,8 +91,8 @@ class Client:
             "HTTP_X_DASHSCOPE_ASYNC": call.headers.get("x-dashscope-async"),
             "wsgi.input": io.BytesIO(body),
         }
-        pieces = self.fake.serve(environ, lambda status, headers: got.append((status, headers)))
-        status, headers = got[0]
+        pieces = self.fake.serve(environ, lambda status, headers: events.append((status, headers)))
+        status, headers = events[0]
         named = {name.lower(): value for name, value in headers}
         return MemoryReply(*pieces, headers=named, status=int(status.split()[0]))
 

@@ -189,12 +189,12 @@ def test_failures_of_a_key_that_is_used_elsewhere_rest_that_key_alone(health, cl
 
 
 def test_outcomes_and_rests_travel_to_other_workers_once(health, clock, mapping, key):
-    other = Health(clock)
+    other_health = Health(clock)
     feed(health, mapping("p"), key(), succeeded=6, failed=2)
     health.sample(mapping("q"), key(), error=ConnectFailed("refused"))
-    other.merge(json.loads(json.dumps(health.export())))
-    assert other.view("p/m").uptime == 75.0 and cooling_down(other, clock, mapping("q"), key())
-    assert health.export()["windows"] == [] and other.export() == {
+    other_health.merge(json.loads(json.dumps(health.export())))
+    assert other_health.view("p/m").uptime == 75.0 and cooling_down(other_health, clock, mapping("q"), key())
+    assert health.export()["windows"] == [] and other_health.export() == {
         "form": 2,
         "windows": [],
         "rests": [],
@@ -203,12 +203,12 @@ def test_outcomes_and_rests_travel_to_other_workers_once(health, clock, mapping,
 
 
 def test_a_recovery_travels_too(health, clock, mapping, key):
-    other = Health(clock)
+    other_health = Health(clock)
     health.sample(mapping("q"), key(), error=ConnectFailed("refused"))
-    other.merge(health.export())
+    other_health.merge(health.export())
     health.sample(mapping("q"), key())
-    other.merge(health.export())
-    assert not cooling_down(other, clock, mapping("q"), key())
+    other_health.merge(health.export())
+    assert not cooling_down(other_health, clock, mapping("q"), key())
 
 
 def test_a_late_delta_is_dated_back(health, clock, mapping, key):
@@ -324,13 +324,13 @@ def test_refusals_long_ago_are_not_in_a_row(health, clock, mapping, key):
 
 
 def test_refusals_seen_by_different_workers_add_up(health, clock, mapping, key):
-    other = Health(clock)
+    other_health = Health(clock)
     health.sample(mapping("p"), key(), error=UNKNOWN, organization="one")
-    other.merge(json.loads(json.dumps(health.export())))
-    other.sample(mapping("p"), key(), error=UNKNOWN, organization="two")
-    assert cooling_down_for("three", other, clock, mapping("p"), key())
-    other.sample(mapping("p"), key())
-    health.merge(json.loads(json.dumps(other.export())))
+    other_health.merge(json.loads(json.dumps(health.export())))
+    other_health.sample(mapping("p"), key(), error=UNKNOWN, organization="two")
+    assert cooling_down_for("three", other_health, clock, mapping("p"), key())
+    other_health.sample(mapping("p"), key())
+    health.merge(json.loads(json.dumps(other_health.export())))
     assert not health.refusals and not health.cooldowns.providers and not health._watched
 
 
@@ -369,14 +369,14 @@ def test_any_answer_ends_the_rest_of_a_place(health, clock, mapping, key):
 
 
 def test_workers_share_when_the_next_request_may_try(health, clock, mapping, key):
-    other = Health(clock)
+    other_health = Health(clock)
     health.sample(mapping("p"), key(), error=ConnectFailed("refused"))
-    other.merge(health.export())
+    other_health.merge(health.export())
     clock.advance(3.1)
-    assert not other.is_shut(mapping("p"), key())
+    assert not other_health.is_shut(mapping("p"), key())
     health.begin(mapping("p"), key())
-    other.merge(health.export())
-    assert other.is_shut(mapping("p"), key())
+    other_health.merge(health.export())
+    assert other_health.is_shut(mapping("p"), key())
 
 
 def test_memory_of_refusals_is_bounded(health, mapping, key):

@@ -72,7 +72,7 @@ def explain(made, *args, **more):
 def test_an_explanation_equals_the_provider_really_chosen_in_ten_thousand_cases(make_world, mapping):
     roll, served = random.Random(20_260_101), 0
     for _ in range(MARKETS):
-        made = make_market(roll, make_world, mapping)
+        market = make_market(roll, make_world, mapping)
         for _ in range(CASES // MARKETS):
             asked, needs, options = make_ask(roll)
             more = {
@@ -80,11 +80,11 @@ def test_an_explanation_equals_the_provider_really_chosen_in_ten_thousand_cases(
                 "no_fallback": roll.random() < 0.1,
                 "organization": roll.choice(ORGANIZATIONS),
             }
-            explained = outcome(explain, made, asked, needs, options, **more)
-            assert outcome(made.plan, asked, needs, options, **more) == explained
+            explained = outcome(explain, market, asked, needs, options, **more)
+            assert outcome(market.plan, asked, needs, options, **more) == explained
             if isinstance(explained, tuple):
-                plan = made.plan(asked, needs, options, **more)
-                made.router.served(plan, roll.choice(plan.order))
+                plan = market.plan(asked, needs, options, **more)
+                market.router.served(plan, roll.choice(plan.order))
                 served += 1
     assert served > CASES // 2
 
@@ -100,18 +100,18 @@ def allow(mapping, provider):
 def test_the_fast_path_of_the_filter_equals_the_full_checks(make_world, mapping):
     roll = random.Random(7)
     for _ in range(50):
-        made = make_market(roll, make_world, mapping)
-        ask, usable = ("m", make_ask(roll)[1], Options()), partial(keys_of, made)
-        short = outcome(made.router.plan, *ask, None, usable)
-        assert outcome(made.router.plan, *ask, allow, usable) == short
+        market = make_market(roll, make_world, mapping)
+        ask, usable = ("m", make_ask(roll)[1], Options()), partial(keys_of, market)
+        short = outcome(market.router.plan, *ask, None, usable)
+        assert outcome(market.router.plan, *ask, allow, usable) == short
 
 
 def test_a_kept_decision_reads_back_as_it_was_explained(make_world, mapping):
     roll = random.Random(3)
     for _ in range(50):
-        made = make_market(roll, make_world, mapping)
+        market = make_market(roll, make_world, mapping)
         try:
-            plan = made.plan("m", Requirements(stream=True))
+            plan = market.plan("m", Requirements(stream=True))
         except GatewayError:
             continue
         assert unpack(json.loads(json.dumps(pack(plan)))) == json.loads(json.dumps(write_record(plan)))

@@ -143,11 +143,11 @@ def test_each_wait_for_an_idle_moment_has_its_whole_time() -> None:
 
 def reads(near: socket.socket, count: int) -> Generator[int, int, bytes]:
     """Steps that read this number of bytes, one at a time."""
-    got = b""
-    while len(got) < count:
+    events = b""
+    while len(events) < count:
         assert (yield 1)
-        got += near.recv(1)
-    return got
+        events += near.recv(1)
+    return events
 
 
 def test_steps_about_a_socket_go_on_as_it_has_something_and_others_run_meanwhile() -> None:

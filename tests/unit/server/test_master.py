@@ -32,17 +32,17 @@ class Worker:
 @pytest.fixture
 def master(monkeypatch: pytest.MonkeyPatch) -> Master:
     """A master of two workers that forks none; `killed` lists the workers that it signalled to leave."""
-    made = object.__new__(Master)
-    made.WORKERS, made._num_workers, made.worker_age = {}, 2, 0
-    made._old_age = made._failed = 0
-    made._backoff_until = 0.0
-    made.reexec_pid = made.dirty_arbiter_pid = 0
-    made.worker_class, made.pid = GatewayWorker, os.getpid()
-    made.log = logging.getLogger("test of the master")
-    made.cfg = SimpleNamespace(child_exit=lambda arbiter, worker: None)
-    made.killed = []
-    monkeypatch.setattr(made, "_look_at_files", lambda: None)
-    monkeypatch.setattr(made, "kill_worker", lambda pid, sig: made.killed.append(pid))
+    new_master = object.__new__(Master)
+    new_master.WORKERS, new_master._num_workers, new_master.worker_age = {}, 2, 0
+    new_master._old_age = new_master._failed = 0
+    new_master._backoff_until = 0.0
+    new_master.reexec_pid = new_master.dirty_arbiter_pid = 0
+    new_master.worker_class, new_master.pid = GatewayWorker, os.getpid()
+    new_master.log = logging.getLogger("test of the master")
+    new_master.cfg = SimpleNamespace(child_exit=lambda arbiter, worker: None)
+    new_master.killed = []
+    monkeypatch.setattr(new_master, "_look_at_files", lambda: None)
+    monkeypatch.setattr(new_master, "kill_worker", lambda pid, sig: new_master.killed.append(pid))
 
     def spawn(arbiter: Any) -> int:
         arbiter.worker_age += 1
@@ -50,7 +50,7 @@ def master(monkeypatch: pytest.MonkeyPatch) -> Master:
         return 1000 + arbiter.worker_age
 
     monkeypatch.setattr(Arbiter, "spawn_worker", spawn)
-    return made
+    return new_master
 
 
 def ended(master: Master, status: int) -> Worker:
@@ -174,21 +174,21 @@ class EarlyWorker(GatewayWorker):
 def test_a_termination_signal_between_fork_and_handlers_is_not_lost() -> None:
     """The worker inherited the handler of the master, which queued the signal where nothing reads it, so a shutdown
     took the whole grace period."""
-    made = object.__new__(Master)
-    made.worker_class, made.worker_age, made.WORKERS, made.LISTENERS = EarlyWorker, 0, {}, []
-    made.pid, made.app, made.timeout, made.proc_name, made._stats = (
+    new_master = object.__new__(Master)
+    new_master.worker_class, new_master.worker_age, new_master.WORKERS, new_master.LISTENERS = EarlyWorker, 0, {}, []
+    new_master.pid, new_master.app, new_master.timeout, new_master.proc_name, new_master._stats = (
         os.getpid(),
         None,
         30,
         "test",
         {"workers_spawned": 0},
     )
-    made.log = logging.getLogger("test of the master")
+    new_master.log = logging.getLogger("test of the master")
     hooks = {name: (lambda *given: None) for name in ("pre_fork", "post_fork", "worker_exit")}
-    made.cfg = SimpleNamespace(reuse_port=False, **hooks)
+    new_master.cfg = SimpleNamespace(reuse_port=False, **hooks)
     before = signal.signal(signal.SIGTERM, lambda *given: None)  # as the arbiter's, which queues it
     try:
-        pid = made.spawn_worker()
+        pid = new_master.spawn_worker()
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     finally:
         signal.signal(signal.SIGTERM, before)

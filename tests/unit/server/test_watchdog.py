@@ -16,18 +16,18 @@ HEADERS = {"authorization": "Bearer llmgtwy_secret-secret"}
 
 @pytest.fixture
 def watching():
-    made = Watchdog(0.1)
-    made.start()
+    watchdog = Watchdog(0.1)
+    watchdog.start()
     gevent.sleep(0.1)
-    yield made
-    made.stop()
+    yield watchdog
+    watchdog.stop()
 
 
 class Context:
     caller = Caller("key_7", "user", "", "org_1", "proj_1", "usr_1", "mem_1", "owner", "credits")
 
 
-def hold(seconds):
+def block_loop(seconds):
     """Work for so long on the processor, however busy the machine is."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
@@ -35,7 +35,7 @@ def hold(seconds):
 
 
 def handle(inbound, context):
-    hold(0.5)
+    block_loop(0.5)
 
 
 def test_a_request_that_holds_the_loop_is_named_in_the_log(watching, caplog, monkeypatch):
@@ -67,11 +67,11 @@ def test_work_that_yields_holds_nothing(watching):
 
 def test_lines_are_few_however_often_the_loop_is_held(caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("gateway"), "propagate", True)
-    made = Watchdog(0.1)
+    watchdog = Watchdog(0.1)
     with caplog.at_level(logging.WARNING):
         for number in range(50):
-            made._log_hold(100.0 + number / 100, 0.5, 0.5, "GET /x")
-        made._log_hold(102.0, 0.5, 0.5, "GET /x")
+            watchdog._log_hold(100.0 + number / 100, 0.5, 0.5, "GET /x")
+        watchdog._log_hold(102.0, 0.5, 0.5, "GET /x")
     # Each record counts once, because pytest may have put its handler in two places.
     lines = list(dict.fromkeys(caplog.records))
     assert len(lines) == 2 and "49 more" in lines[1].getMessage()
@@ -90,10 +90,10 @@ def test_blocking_work_outside_of_requests_is_reported_by_its_place():
 
 def test_a_pause_without_cpu_time_is_reported_as_the_machines(caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("gateway"), "propagate", True)
-    made = Watchdog(0.1)
+    watchdog = Watchdog(0.1)
     with caplog.at_level(logging.WARNING):
-        made._at, made._cpu = time.perf_counter() - 5.0, time.thread_time()
-        made._beat()
+        watchdog._at, watchdog._cpu = time.perf_counter() - 5.0, time.thread_time()
+        watchdog._beat()
     assert "the machine gave it no CPU time" in caplog.records[-1].getMessage()
 
 
@@ -110,7 +110,7 @@ def test_a_worker_without_connections_is_watched_by_rare_heartbeats_until_the_ne
         beats.clear()
         wait_for(lambda: len(beats) > 1)
         assert set(beats) == {watchdog.TICK_S}
-        gevent.spawn(hold, 0.5).join()  # held while it rests: heartbeats are rare, and still notice it
+        gevent.spawn(block_loop, 0.5).join()  # held while it rests: heartbeats are rare, and still notice it
         wait_for(lambda: made.gauges()["loop_held"][1] >= 1)
         made.rouse()
         beats.clear()

@@ -47,18 +47,18 @@ BROKEN = failure(10, "disk I/O error")
 
 
 @pytest.fixture
-def told() -> list[StateChange]:
+def changes() -> list[StateChange]:
     return []
 
 
 @pytest.fixture
-def store(clock, told: list[StateChange]) -> tuple[Database, Backend]:
+def store(clock, changes: list[StateChange]) -> tuple[Database, Backend]:
     states, backend = StateLog(), Backend()
-    states.subscribe(told.append)
+    states.subscribe(changes.append)
     return Database(backend, 1.0, clock, states), backend
 
 
-def ask(run: Callable[[Callable[[], None]], None]) -> bool:
+def start_after(run: Callable[[Callable[[], None]], None]) -> bool:
     try:
         run(lambda: None)
     except Unavailable:
@@ -66,48 +66,48 @@ def ask(run: Callable[[Callable[[], None]], None]) -> bool:
     return True
 
 
-def test_a_full_disk_is_reported_once_although_reads_go_on(store, told: list[StateChange], clock) -> None:
+def test_a_full_disk_is_reported_once_although_reads_go_on(store, changes: list[StateChange], clock) -> None:
     database, backend = store
     backend.writes = FULL
     for _ in range(5):
-        assert not ask(database.write) and ask(database.read)
+        assert not start_after(database.write) and start_after(database.read)
         clock.advance(QUIET_S)
-    assert [one.event for one in told] == ["database.away"] and told[0].remedy.startswith("make room on its disk")
+    assert [one.event for one in changes] == ["database.away"] and changes[0].remedy.startswith("make room on its disk")
     backend.writes = None
-    assert ask(database.write)
-    assert [one.event for one in told] == ["database.away", "database.back"]
+    assert start_after(database.write)
+    assert [one.event for one in changes] == ["database.away", "database.back"]
 
 
-def test_small_writes_that_still_fit_do_not_end_it(store, told: list[StateChange], clock) -> None:
+def test_small_writes_that_still_fit_do_not_end_it(store, changes: list[StateChange], clock) -> None:
     database, backend = store
     for _ in range(5):
         backend.writes = FULL
-        assert not ask(database.write)
+        assert not start_after(database.write)
         backend.writes = None
-        assert ask(database.write)
+        assert start_after(database.write)
         clock.advance(QUIET_S / 2)
-    assert [one.event for one in told] == ["database.away"]
+    assert [one.event for one in changes] == ["database.away"]
 
 
-def test_a_store_that_could_not_be_read_is_back_with_the_first_answer(store, told: list[StateChange], clock) -> None:
+def test_a_store_that_could_not_be_read_is_back_with_the_first_answer(store, changes: list[StateChange], clock) -> None:
     database, backend = store
     backend.reads = BROKEN
-    assert not ask(database.read) and "make room" not in told[0].remedy
+    assert not start_after(database.read) and "make room" not in changes[0].remedy
     backend.reads = None
     clock.advance(QUIET_S)
-    assert ask(database.read)
-    assert [one.event for one in told] == ["database.away", "database.back"]
+    assert start_after(database.read)
+    assert [one.event for one in changes] == ["database.away", "database.back"]
 
 
-def test_that_it_is_away_is_reported_once_over_the_tries_of_a_start(told: list[StateChange], clock) -> None:
+def test_that_it_is_away_is_reported_once_over_the_tries_of_a_start(changes: list[StateChange], clock) -> None:
     first, backend = StateLog(), Backend()
-    first.subscribe(told.append)
+    first.subscribe(changes.append)
     backend.reads = BROKEN
-    assert not ask(Database(backend, 1.0, clock, first).read)
+    assert not start_after(Database(backend, 1.0, clock, first).read)
     second = StateLog(first)
-    second.subscribe(told.append)
+    second.subscribe(changes.append)
     database = Database(backend, 1.0, clock, second)
-    assert not ask(database.read) and [one.event for one in told] == ["database.away"]
+    assert not start_after(database.read) and [one.event for one in changes] == ["database.away"]
     backend.reads = None
     clock.advance(QUIET_S)
-    assert ask(database.read) and [one.event for one in told] == ["database.away", "database.back"]
+    assert start_after(database.read) and [one.event for one in changes] == ["database.away", "database.back"]

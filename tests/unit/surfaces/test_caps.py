@@ -39,9 +39,9 @@ def test_a_request_with_too_many_parts_names_the_exceeded_limit(name: str) -> No
 
 
 def test_the_cap_of_an_answers_schema_is_that_of_tools() -> None:
-    wanted = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": list(range(10_001))}}}
+    response_format = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"enum": list(range(10_001))}}}
     with pytest.raises(InvalidRequest, match=r"limits\.max_enum"):
-        chat.read(LIMITS, body(response_format=wanted))
+        chat.read(LIMITS, body(response_format=response_format))
 
 
 @pytest.mark.parametrize("name", TOO_MUCH)

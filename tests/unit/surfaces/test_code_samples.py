@@ -31,8 +31,10 @@ def test_every_operation_has_a_sample_in_three_languages(document) -> None:
 def test_every_command_is_one_that_the_shell_can_split(document) -> None:
     for path, methods in document["paths"].items():
         for method in methods:
-            words = shlex.split(sample(document, method, path, "curl"))
-            assert words[0] == "curl" and "{" not in "".join(word for word in words if word.startswith("$")), path
+            arguments = shlex.split(sample(document, method, path, "curl"))
+            assert arguments[0] == "curl" and "{" not in "".join(word for word in arguments if word.startswith("$")), (
+                path
+            )
 
 
 def test_every_python_program_compiles(document) -> None:
@@ -42,11 +44,11 @@ def test_every_python_program_compiles(document) -> None:
 
 
 def test_a_command_sends_the_example_with_the_key(document) -> None:
-    words = shlex.split(sample(document, *CHAT, "curl"))
+    arguments = shlex.split(sample(document, *CHAT, "curl"))
     content = document["paths"][CHAT[1]][CHAT[0]]["requestBody"]["content"]["application/json"]
-    assert json.loads(words[words.index("-d") + 1]) == content["examples"]["example"]["value"]
-    assert words[1] == "$LLMGATEWAY_GATEWAY_URL/v1/chat/completions"
-    assert "Authorization: Bearer $LLMGATEWAY_API_KEY" in words
+    assert json.loads(arguments[arguments.index("-d") + 1]) == content["examples"]["example"]["value"]
+    assert arguments[1] == "$LLMGATEWAY_GATEWAY_URL/v1/chat/completions"
+    assert "Authorization: Bearer $LLMGATEWAY_API_KEY" in arguments
 
 
 def test_a_form_with_a_file_is_sent_as_such(document) -> None:
@@ -65,8 +67,8 @@ def test_a_form_with_a_file_is_sent_as_such(document) -> None:
     ],
 )
 def test_sound_video_and_exports_are_stored_in_a_file(document, method: str, path: str, file: str) -> None:
-    words = shlex.split(sample(document, method, path, "curl"))
-    assert words[words.index("-o") + 1] == file
+    arguments = shlex.split(sample(document, method, path, "curl"))
+    assert arguments[arguments.index("-o") + 1] == file
     assert f'open("{file}", "wb").write(response.content)' in sample(document, method, path, "Python")
     assert f'await writeFile("{file}",' in sample(document, method, path, "TypeScript")
 
@@ -82,8 +84,8 @@ def test_a_management_operation_takes_a_session(document) -> None:
 
 def test_a_quote_in_the_example_stays_within_the_command() -> None:
     request = code_samples.SampleRequest("POST", "/x", "", "application/json", {"text": "it's"})
-    words = shlex.split(code_samples.write_curl(request))
-    assert json.loads(words[-1]) == {"text": "it's"}
+    arguments = shlex.split(code_samples.write_curl(request))
+    assert json.loads(arguments[-1]) == {"text": "it's"}
 
 
 def test_the_service_comes_last(document) -> None:

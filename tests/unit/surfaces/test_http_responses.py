@@ -9,7 +9,7 @@ from gateway.neutral.events import Batch, TextDelta
 from gateway.surfaces.http_responses import write_frames
 
 
-def told(error: GatewayError) -> bytes:
+def body_of(error: GatewayError) -> bytes:
     return f"{error.code}: {error.message}".encode()
 
 
@@ -42,6 +42,6 @@ def test_an_error_is_the_end_of_a_stream_and_never_a_cut(
             raise broken
         return event.text.encode()
 
-    first, last = write_frames(batches(), write, told)
+    first, last = write_frames(batches(), write, body_of)
     assert first == b"a" and last.startswith(said) and closed == [True]
     assert ("a mistake of ours" in caplog.text) == isinstance(broken, TypeError)

@@ -17,11 +17,11 @@ def test_models_in_use_that_end_soon_are_reported_once(clock) -> None:
     mappings = [mapping("used", soon), mapping("unused", soon), mapping("far", later), mapping("gone", past)]
     catalogue = SimpleNamespace(models={"m": SimpleNamespace(mappings=mappings, deactivated="")})
     health = SimpleNamespace(windows={f"openai/{name}": None for name in ("used", "far", "gone")})
-    told: list[StateChange] = []
+    changes: list[StateChange] = []
     states = StateLog()
-    states.subscribe(told.append)
+    states.subscribe(changes.append)
     watch = ModelWatch(states, clock, 30)
     for _ in range(2):
         watch.look(health, catalogue)
-    (change,) = told
+    (change,) = changes
     assert change.event == "model.retiring" and change.facts["days"] == 10 and change.facts["model"] == "openai/used"

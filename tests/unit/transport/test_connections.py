@@ -67,10 +67,10 @@ def test_idle_connection_that_the_upstream_ended_does_not_spin_the_loop(upstream
 
 def test_nearer_deadline_than_that_of_the_request_before_holds(upstream, kept):
     upstream.answer(20.0, OK)
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(UpstreamTimeout):
         call(kept, upstream, seconds=0.1)
-    assert 0.1 <= time.monotonic() - begun < 10
+    assert 0.1 <= time.monotonic() - started < 10
 
 
 def test_wait_outlives_the_alarm_of_a_shorter_one_before(upstream, kept):

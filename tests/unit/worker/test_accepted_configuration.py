@@ -50,7 +50,7 @@ def test_an_address_of_a_provider_that_cannot_be_one_is_refused_with_its_variabl
     monkeypatch.setenv("LLM_OPENAI_BASE_URL", address)
     with pytest.raises(SettingsError, match="LLM_OPENAI_BASE_URL: "):
         accepted_configuration.check()
-    assert any(line.startswith("LLM_OPENAI_BASE_URL: ") for line in accepted_configuration.find_problems())
+    assert any(problem.startswith("LLM_OPENAI_BASE_URL: ") for problem in accepted_configuration.find_problems())
 
 
 def test_an_address_in_the_operators_file_is_refused_with_its_line(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,8 +218,8 @@ def test_thinking_of_either_form_is_an_option():
 
 
 def test_a_schema_for_the_answer_is_a_response_format_wherever_it_stands():
-    wanted = {"type": "json_schema", "schema": {"type": "object"}}
-    new, old = read(output_config={"format": wanted}), read(output_format=wanted)
+    response_format = {"type": "json_schema", "schema": {"type": "object"}}
+    new, old = read(output_config={"format": response_format}), read(output_format=response_format)
     assert new.conversation().response_format == old.conversation().response_format
     assert new.requirements.json_schema and old.requirements.json_schema
     assert new.native is not None and old.native is None

@@ -47,12 +47,12 @@ def test_the_drawing_runs_and_loads_nothing_and_needs_no_exception() -> None:
 def test_the_qr_code_needs_no_exception_from_the_content_security_policy() -> None:
     from markupsafe import Markup
 
-    shown = page(
+    html = page(
         Inbound("POST", "/console/account", {}),
         "second_factor_setup.html",
         "Second factor",
         visitor=Visitor(None, None, {}),
         **{"secret": "S", "uri": URI, "csrf": "c", "qr_code": Markup(draw_qr_code(URI))},
     )
-    policy = dict(shown.headers)["Content-Security-Policy"]
-    assert "<svg" in shown.body.decode() and "default-src 'none'" in policy and "unsafe" not in policy
+    policy = dict(html.headers)["Content-Security-Policy"]
+    assert "<svg" in html.body.decode() and "default-src 'none'" in policy and "unsafe" not in policy

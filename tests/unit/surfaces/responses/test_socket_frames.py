@@ -13,8 +13,8 @@ FAILED = b'event: response.failed\ndata: {"type":"response.failed"}\n\n'
 
 def test_frames_of_one_piece_are_messages_with_the_stream_of_their_turn() -> None:
     events = TurnEvents("a-1")
-    told = [json.loads(text) for text in events.read(CREATED + b": keep-alive\n\n" + FAILED)]
-    assert told == [
+    messages = [json.loads(text) for text in events.read(CREATED + b": keep-alive\n\n" + FAILED)]
+    assert messages == [
         {"type": "response.created", "stream_id": "a-1"},
         {"type": "response.failed", "stream_id": "a-1"},
     ]
@@ -30,22 +30,22 @@ def test_nothing_follows_the_terminal_event() -> None:
 def test_a_turn_without_a_terminal_event_ends_with_an_error() -> None:
     events = TurnEvents("")
     assert len([*events.read(CREATED)]) == 1
-    told = json.loads(events.close())
-    assert (told["type"], told["status"], told["error"]["code"]) == ("error", 500, "internal_error")
+    body = json.loads(events.close())
+    assert (body["type"], body["status"], body["error"]["code"]) == ("error", 500, "internal_error")
 
 
 def test_an_error_has_its_status_and_says_when_to_retry() -> None:
-    told = json.loads(write_error(RateLimited("Wait.", code="slow", retry_after=3.2), "b"))
-    assert (told["status"], told["error"]["code"], told["stream_id"]) == (429, "slow", "b")
-    assert told["error"]["headers"] == {"retry-after": "3"} and told["error"]["param"] is None
+    body = json.loads(write_error(RateLimited("Wait.", code="slow", retry_after=3.2), "b"))
+    assert (body["status"], body["error"]["code"], body["stream_id"]) == (429, "slow", "b")
+    assert body["error"]["headers"] == {"retry-after": "3"} and body["error"]["param"] is None
 
 
 def test_a_refusal_passes_on_the_headers_that_clients_read() -> None:
     body = b'{"error": {"message": "Wait.", "type": "t", "param": "model", "code": "slow"}}'
     headers = [("Content-Type", "application/json"), ("Retry-After", "5"), ("x-request-id", "1")]
-    told = json.loads(write_refusal(body, 429, headers, ""))
-    assert told["error"]["headers"] == {"retry-after": "5", "x-request-id": "1"}
-    assert (told["error"]["param"], "stream_id" in told) == ("model", False)
+    decoded = json.loads(write_refusal(body, 429, headers, ""))
+    assert decoded["error"]["headers"] == {"retry-after": "5", "x-request-id": "1"}
+    assert (decoded["error"]["param"], "stream_id" in decoded) == ("model", False)
 
 
 @pytest.mark.parametrize(

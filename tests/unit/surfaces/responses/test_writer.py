@@ -62,12 +62,12 @@ def write(*events, of: reader.ResponseTurn = SEALED, keep=lambda response: True)
     """Return the events that a client receives, validated against the published types and numbered without a gap."""
     sent = b"".join(stream.frames(iter([[Started()], *([event] for event in events)]), of, Facts(), keep))
     frames = [frame for frame in sent.split(b"\n\n") if frame and not frame.startswith(b":")]
-    got = [orjson.loads(frame.partition(b"\ndata: ")[2]) for frame in frames]
-    assert [frame.split(b"\n")[0][7:].decode() for frame in frames] == [event["type"] for event in got]
-    assert [event["sequence_number"] for event in got] == list(range(len(got)))
-    for event in got:
+    read_events = [orjson.loads(frame.partition(b"\ndata: ")[2]) for frame in frames]
+    assert [frame.split(b"\n")[0][7:].decode() for frame in frames] == [event["type"] for event in read_events]
+    assert [event["sequence_number"] for event in read_events] == list(range(len(read_events)))
+    for event in read_events:
         EVENT.check(event)
-    return got
+    return read_events
 
 
 def kinds(events: list[dict]) -> list[str]:
@@ -75,18 +75,18 @@ def kinds(events: list[dict]) -> list[str]:
 
 
 def test_a_text_comes_in_the_order_that_clients_rely_on() -> None:
-    got = write(TextDelta("Hel"), TextDelta("lo"), FINISHED)
-    assert kinds(got) == [
+    events = write(TextDelta("Hel"), TextDelta("lo"), FINISHED)
+    assert kinds(events) == [
         "created", "in_progress", "output_item.added", "content_part.added", "output_text.delta", "output_text.delta",
         "output_text.done", "content_part.done", "output_item.done", "completed",
     ]  # fmt: skip
-    final = Response.model_validate(got[-1]["response"])
+    final = Response.model_validate(events[-1]["response"])
     assert final.output_text == "Hello"
-    assert len({event["item_id"] for event in got if "item_id" in event}) == 1
+    assert len({event["item_id"] for event in events if "item_id" in event}) == 1
 
 
 def test_reasoning_then_calls_side_by_side_in_the_order_that_clients_rely_on() -> None:
-    got = write(
+    events = write(
         ReasoningDelta("Hm", vendor="anthropic"),
         ReasoningDelta(signature="SIG", vendor="anthropic"),
         BlockDone(0),
@@ -97,62 +97,62 @@ def test_reasoning_then_calls_side_by_side_in_the_order_that_clients_rely_on() -
         ToolCallDelta(1, "1}"),
         Finished("tool_calls", Facts.usage),
     )
-    assert kinds(got)[2:9] == [
+    assert kinds(events)[2:9] == [
         "output_item.added", "reasoning_summary_part.added", "reasoning_summary_text.delta",
         "reasoning_summary_text.done", "reasoning_summary_part.done", "output_item.done", "output_item.added",
     ]  # fmt: skip
-    thought, first, second = got[-1]["response"]["output"]
+    thought, first, second = events[-1]["response"]["output"]
     assert (first["arguments"], second["arguments"]) == ('{"x":1}', "{}")
     token = dialect.read_token(thought["encrypted_content"])
     assert token.vendor == "anthropic"
 
 
 def test_a_call_without_arguments_gets_an_empty_object() -> None:
-    got = write(ToolCallDelta(0, id="a", name="f"), Finished("tool_calls"))
-    assert [e["delta"] for e in got if e["type"].endswith("arguments.delta")] == ["{}"]
-    assert got[-1]["response"]["output"][0]["arguments"] == "{}"
+    events = write(ToolCallDelta(0, id="a", name="f"), Finished("tool_calls"))
+    assert [e["delta"] for e in events if e["type"].endswith("arguments.delta")] == ["{}"]
+    assert events[-1]["response"]["output"][0]["arguments"] == "{}"
 
 
 def test_a_tool_of_a_namespace_is_called_by_both_its_names() -> None:
     tools = [
         {"type": "namespace", "name": "mcp__git", "description": "", "tools": [{"type": "function", "name": "log"}]}
     ]
-    got = write(ToolCallDelta(0, id="a", name="mcp__git__log"), Finished("tool_calls"), of=turn(tools=tools))
-    item = got[-1]["response"]["output"][0]
+    events = write(ToolCallDelta(0, id="a", name="mcp__git__log"), Finished("tool_calls"), of=turn(tools=tools))
+    item = events[-1]["response"]["output"][0]
     assert (item["namespace"], item["name"]) == ("mcp__git", "log")
 
 
 def test_a_custom_call_streams_its_input() -> None:
-    got = write(ToolCallDelta(0, "*** Begin", "a", "patch", custom=True), Finished("tool_calls"))
-    assert "custom_tool_call_input.delta" in kinds(got)
-    assert got[-1]["response"]["output"][0]["input"] == "*** Begin"
+    events = write(ToolCallDelta(0, "*** Begin", "a", "patch", custom=True), Finished("tool_calls"))
+    assert "custom_tool_call_input.delta" in kinds(events)
+    assert events[-1]["response"]["output"][0]["input"] == "*** Begin"
 
 
 def test_blocks_of_text_and_refusal_are_parts_of_one_message() -> None:
-    got = write(TextDelta("a", 0), TextDelta("b", 1), RefusalDelta("No.", 2), FINISHED)
-    (message,) = got[-1]["response"]["output"]
+    events = write(TextDelta("a", 0), TextDelta("b", 1), RefusalDelta("No.", 2), FINISHED)
+    (message,) = events[-1]["response"]["output"]
     assert [part.get("text") or part.get("refusal") for part in message["content"]] == ["a", "b", "No."]
-    assert "refusal.done" in kinds(got)
+    assert "refusal.done" in kinds(events)
 
 
 def test_sources_are_annotations_wherever_they_come() -> None:
     source = Source("https://a.org", "A", start=0, end=2)
-    got = write(TextDelta("Hello"), SourceFound(source, 0), ToolCallDelta(1, id="c", name="f"), SourceFound(source))
-    assert kinds(got).count("output_text.annotation.added") == 2
-    got = write(TextDelta("Hello"), SourceFound(Source("https://a.org")), FINISHED)
-    (note,) = got[-1]["response"]["output"][0]["content"][0]["annotations"]
+    events = write(TextDelta("Hello"), SourceFound(source, 0), ToolCallDelta(1, id="c", name="f"), SourceFound(source))
+    assert kinds(events).count("output_text.annotation.added") == 2
+    events = write(TextDelta("Hello"), SourceFound(Source("https://a.org")), FINISHED)
+    (note,) = events[-1]["response"]["output"][0]["content"][0]["annotations"]
     assert (note["start_index"], note["end_index"]) == (0, 5)
 
 
 def test_a_servers_search_and_a_picture_are_items() -> None:
-    got = write(
+    events = write(
         ToolCallDelta(0, '{"query": "oslo"}', "s", "web_search", executed="provider"),
         PartFound(Image(Media("image/png", data="QUJD")), 1),
         FINISHED,
     )
-    search, image = got[-1]["response"]["output"]
+    search, image = events[-1]["response"]["output"]
     assert (search["action"]["query"], image["result"]) == ("oslo", "QUJD")
-    assert "web_search_call.completed" in kinds(got)
+    assert "web_search_call.completed" in kinds(events)
 
 
 def test_encrypted_content_is_shown_on_request_and_always_stored() -> None:
@@ -162,9 +162,9 @@ def test_encrypted_content_is_shown_on_request_and_always_stored() -> None:
         TextDelta("x", 1, signature="T", vendor="google"),
         FINISHED,
     )
-    got = write(*events, of=turn(reasoning={}), keep=lambda response: bool(stored.append(response)) or True)
-    assert "gw1." not in str(got)
-    assert [item["type"] for item in got[-1]["response"]["output"]] == ["reasoning", "message"]
+    read_events = write(*events, of=turn(reasoning={}), keep=lambda response: bool(stored.append(response)) or True)
+    assert "gw1." not in str(read_events)
+    assert [item["type"] for item in read_events[-1]["response"]["output"]] == ["reasoning", "message"]
     assert [item["type"] for item in stored[0]["output"]] == ["reasoning", "message", "reasoning"]
 
 
@@ -174,21 +174,21 @@ def test_encrypted_content_is_shown_on_request_and_always_stored() -> None:
      ("refusal", "incomplete", "content_filter"), ("stop_sequence", "completed", None)],
 )  # fmt: skip
 def test_every_end_has_its_status(reason, status, why) -> None:
-    got = write(TextDelta("x"), Finished(reason, Facts.usage))
-    response = got[-1]["response"]
-    assert (got[-1]["type"], response["status"]) == (f"response.{status}", status)
+    events = write(TextDelta("x"), Finished(reason, Facts.usage))
+    response = events[-1]["response"]
+    assert (events[-1]["type"], response["status"]) == (f"response.{status}", status)
     assert (response["incomplete_details"] or {}).get("reason") == why
     assert response["output"][0]["status"] == status
     assert response["usage"]["output_tokens_details"]["reasoning_tokens"] == 20
 
 
 def test_a_broken_answer_never_looks_whole() -> None:
-    got = write(TextDelta("Hel"), Failed(StreamTruncated("Cut."), Facts.usage))
-    assert kinds(got)[-1] == "failed" and "error" not in kinds(got)
-    response = got[-1]["response"]
+    events = write(TextDelta("Hel"), Failed(StreamTruncated("Cut."), Facts.usage))
+    assert kinds(events)[-1] == "failed" and "error" not in kinds(events)
+    response = events[-1]["response"]
     assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
     assert response["usage"]["output_tokens"] == 50
-    assert got[-1]["error"]["code"] == "stream_truncated"
+    assert events[-1]["error"]["code"] == "stream_truncated"
 
 
 def test_a_failure_before_any_content_is_reported_in_order_too() -> None:
@@ -209,8 +209,8 @@ def test_silence_is_a_comment() -> None:
 
 
 def test_a_response_that_could_not_be_stored_reports_it() -> None:
-    got = write(TextDelta("x"), FINISHED, keep=lambda response: False)
-    assert got[-1]["response"]["store"] is False
+    events = write(TextDelta("x"), FINISHED, keep=lambda response: False)
+    assert events[-1]["response"]["store"] is False
 
 
 def relayed(kind: str, **members) -> NativeChunk:
@@ -219,14 +219,14 @@ def relayed(kind: str, **members) -> NativeChunk:
 
 def test_relayed_events_come_under_our_ids_numbers_and_seals() -> None:
     item = {"type": "reasoning", "id": "rs_theirs", "summary": []}
-    got = write(
+    events = write(
         relayed("output_item.added", output_index=0, item=item),
         relayed("reasoning_summary_text.delta", output_index=0, item_id="rs_theirs", summary_index=0, delta="Hm"),
         relayed("output_item.done", output_index=0, item={**item, "encrypted_content": "gAAAA"}),
         FINISHED,
     )
-    assert got[3]["item_id"] == got[2]["item"]["id"] == f"rs_{HEX}_0"
-    token = dialect.read_token(got[-1]["response"]["output"][0]["encrypted_content"])
+    assert events[3]["item_id"] == events[2]["item"]["id"] == f"rs_{HEX}_0"
+    token = dialect.read_token(events[-1]["response"]["output"][0]["encrypted_content"])
     assert (token.payload, token.origin) == ("gAAAA", dialect.origin_of("acme", "k"))
 
 
