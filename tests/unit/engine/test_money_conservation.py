@@ -44,11 +44,11 @@ class Machine(RuleBasedStateMachine):
         for account in self.accounts:
             first.budgets.set_limits("key", account.key, Limits(total_nusd=LIMIT))
 
-    @rule(which=WHICH, joins=st.booleans())
+    @rule(number=WHICH, joins=st.booleans())
     def change_team(self, number: int, joins: bool) -> None:
         self.accounts[number % 2].teams = (self.team,) if joins else ()
 
-    @rule(which=WHICH, bound=st.integers(100_000, 900_000), own=st.booleans())
+    @rule(number=WHICH, bound=st.integers(100_000, 900_000), own=st.booleans())
     def begin(self, number: int, bound: int, own: bool) -> None:
         process = self.processes[number % 2]
         try:
@@ -63,14 +63,14 @@ class Machine(RuleBasedStateMachine):
             return
         self.running.append((process, settlement, bound, where))
 
-    @rule(which=WHICH, tokens=st.integers(0, 100))
+    @rule(number=WHICH, tokens=st.integers(0, 100))
     def settle(self, number: int, tokens: int) -> None:
         if self.running:
             _, settlement, _, where = self.running.pop(number % len(self.running))
             settlement.settle(attempt_at(where, usage=Usage(input=tokens), finish="stop"))
             settlement.close()
 
-    @rule(which=WHICH)
+    @rule(number=WHICH)
     def overrun(self, number: int) -> None:
         if self.running:
             _, settlement, bound, where = self.running.pop(number % len(self.running))
@@ -78,7 +78,7 @@ class Machine(RuleBasedStateMachine):
             settlement.close()
             self.over += max(0, 1_000_000 - bound)
 
-    @rule(which=WHICH)
+    @rule(number=WHICH)
     def void(self, number: int) -> None:
         if self.running:
             _, settlement, _, where = self.running.pop(number % len(self.running))
@@ -98,11 +98,11 @@ class Machine(RuleBasedStateMachine):
         except Unavailable:
             pass
 
-    @rule(which=WHICH, after=st.booleans())
+    @rule(number=WHICH, after=st.booleans())
     def break_store(self, number: int, after: bool) -> None:
         self.processes[number % 2].fail_once(after)
 
-    @rule(which=WHICH)
+    @rule(number=WHICH)
     def tend(self, number: int) -> None:
         process = self.processes[number % 2]
         process.journal.flush(60)
@@ -112,7 +112,7 @@ class Machine(RuleBasedStateMachine):
         except Unavailable:
             pass
 
-    @rule(which=WHICH)
+    @rule(number=WHICH)
     def crash(self, number: int) -> None:
         place = number % 2
         dead = self.processes[place]
@@ -122,7 +122,7 @@ class Machine(RuleBasedStateMachine):
         self.processes[place] = self.start_billing()
         self.made.append(self.processes[place])
 
-    @rule(which=WHICH)
+    @rule(number=WHICH)
     def recover(self, number: int) -> None:
         try:
             self.processes[number % 2].recovery.run()
