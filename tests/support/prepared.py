@@ -4,9 +4,10 @@ The suite starts hundreds of gateways in a process; the product starts one per w
 """
 
 from pathlib import Path
-from typing import Any
 
 from gateway.catalogue import layers, loader
+from gateway.catalogue.catalogue import Catalogue
+from gateway.catalogue.layers import Layer
 from gateway.store import installation_identity as identity
 from gateway.store.database import Database
 
@@ -20,19 +21,42 @@ SECRETS = {identity.HASH_SECRET: "hash-secret-of-tests", identity.ENCRYPTION_KEY
 FILES = {name: f"{value}-in-a-file" for name, value in SECRETS.items()}
 SALT = "salt-of-tests"
 
-_kept: list[Any] = []
+_layers: dict[Path, Layer] = {}
+_merged: dict[tuple[int, ...], Layer] = {}
+_catalogues: list[Catalogue] = []
 
 
 def keep_catalogue() -> None:
-    """Hold the product's layers and catalogue, so that further loads in this process share them."""
-    if _kept:
+    """Read the product's layers and build its catalogue once: no test changes their files."""
+    if _layers:
         return
-    _kept[:] = [
-        layers.read_snapshot(loader.FOLDER / loader.SNAPSHOT),
-        layers.read_folder(loader.FOLDER),
-        layers.read_folder(Path(PINNED)),
-        *(loader.load(path, sandbox=sandbox) for path in ("", PINNED) for sandbox in (True, False)),
-    ]
+    snapshot = loader.FOLDER / loader.SNAPSHOT
+    _layers[snapshot] = layers.read_snapshot(snapshot)
+    for folder in (loader.FOLDER, Path(PINNED)):
+        _layers[folder] = layers.read_folder(folder)
+    loader.read_snapshot = _read_snapshot  # type: ignore[assignment]
+    loader.read_folder = _read_folder  # type: ignore[assignment]
+    loader.overlay = _overlay  # type: ignore[assignment]
+    for path in ("", PINNED):
+        for sandbox in (True, False):
+            _catalogues.append(loader.load(path, sandbox=sandbox))
+
+
+def _read_snapshot(path: Path) -> Layer:
+    return _layers.get(path) or layers.read_snapshot(path)
+
+
+def _read_folder(folder: Path) -> Layer:
+    return _layers.get(folder) or layers.read_folder(folder)
+
+
+def _overlay(parts: list[Layer]) -> Layer:
+    key = tuple(id(part) for part in parts)
+    if not {id(layer) for layer in _layers.values()}.issuperset(key):
+        return layers.overlay(parts)
+    if key not in _merged:
+        _merged[key] = layers.overlay(parts)
+    return _merged[key]
 
 
 def keep_fingerprints() -> None:
