@@ -363,7 +363,7 @@ TABLE = (
     RecurringJob("request_log", 10.0, Scope.WORKER, _call("telemetry.request_log.flush")),
     RecurringJob("presence", 5.0, Scope.WORKER, _report_presence, first_s=1.0),
     RecurringJob("alerts_noted", 1.0, Scope.WORKER, _call("telemetry.alerts.spread")),
-    RecurringJob("memory", 5.0, Scope.WORKER, lambda services, should_continue: return_free_memory()),
+    RecurringJob("memory", 30.0, Scope.WORKER, lambda services, should_continue: return_free_memory()),
     # Files of the node.
     RecurringJob("recovery", 1.0, Scope.NODE, _call("billing.recovery.run")),
     # Rows of the installation.
