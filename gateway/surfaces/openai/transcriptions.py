@@ -42,8 +42,8 @@ TRUE = ("true", "1")
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
 CHUNKING = re.compile(r"chunking_strategy\[(type|threshold|prefix_padding_ms|silence_duration_ms)\]")
 BOOLEAN = (*TRUE, "false", "0", "")
-# What clients check in a segment of verbose_json, where the provider does not report it: values that Whisper's own
-# thresholds take for speech.
+# Members of a segment of verbose_json that clients require, if the provider does not report them: values that count as
+# speech by Whisper's own thresholds.
 UNREPORTED: dict[str, Any] = {
     "seek": 0,
     "tokens": [],
