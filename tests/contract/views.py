@@ -265,6 +265,15 @@ def unsigned(value: Any) -> Any:
     return {name: unsigned(one) for name, one in value.items() if name != dropped_field}
 
 
+def unplaced(value: Any) -> Any:
+    """Without positions of citations, which a stream does not know where the provider reports none."""
+    if isinstance(value, list):
+        return [unplaced(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: unplaced(one) for name, one in value.items() if name not in ("start_index", "end_index")}
+
+
 def _is_text_mark(block: Any) -> bool:
     token = read_token(block.get("signature") or "") if isinstance(block, dict) else None
     return token is not None and token.what in (TEXT, NEXT)
