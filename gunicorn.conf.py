@@ -1,9 +1,9 @@
 """gunicorn's configuration; all settings that an operator may change come from config/ and the environment."""
 
 # Must run before any other import: modules imported earlier would keep blocking sockets and real thread locals.
-from gevent import monkey
+from gateway.runtime.cooperation import patch_all
 
-monkey.patch_all()
+patch_all()
 
 import ctypes  # noqa: E402
 import gc  # noqa: E402

@@ -195,7 +195,7 @@ LIBRARIES = {
         "gateway.runtime.fair_threads",
         "gateway.runtime.disconnects",
         "gateway.media.pdf_reader",
-        "gateway.operator.command",
+        "gateway.runtime.cooperation",
     ),
     "gunicorn": ("gateway.server",),
     "opentelemetry": ("gateway.telemetry.otel",),

@@ -1,9 +1,9 @@
 """The operator command, run as `python -m gateway.operator.command <command>`."""
 
-from gevent import monkey
+from gateway.runtime.cooperation import patch_all
 
 if __name__ == "__main__":  # before any other import, so that every lock and socket is cooperative
-    monkey.patch_all()
+    patch_all()
 
 import importlib  # noqa: E402
 import logging  # noqa: E402
@@ -119,7 +119,7 @@ def command() -> NoReturn:
 
     Like `run`, but uses the running installation if there is one, and prints the database on standard error.
     """
-    monkey.patch_all()
+    patch_all()
     end_with(partial(run, find=True))
 
 

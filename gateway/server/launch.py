@@ -3,10 +3,10 @@
 import os
 import sys
 
-from gevent import monkey
+from gateway.runtime.cooperation import patch_all
 
 if __name__ == "__main__":  # before any other import, so that every lock and socket is cooperative
-    monkey.patch_all()
+    patch_all()
 
 from gunicorn.app.wsgiapp import WSGIApplication  # noqa: E402
 from gunicorn.util import daemonize  # noqa: E402

@@ -18,9 +18,9 @@ if __name__ == "__main__":
     sys.path[:1] = [str(ROOT), str(ROOT / "tests")]
     gc.disable()  # during the imports: their objects live until the end; programs enable it
 
-    from gevent import monkey
+    from gateway.runtime.cooperation import patch_all
 
-    monkey.patch_all()
+    patch_all()
 
 import _socket  # noqa: E402
 import importlib  # noqa: E402
