@@ -114,6 +114,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     option = session.config.option
     if option.processes < 2 or option.collectonly or session.testsfailed or len(session.items) < 2:
         return None
+    prepared.import_late()
     prepared.keep_catalogue()
     prepared.keep_fingerprints()
     forked.run(session, option.processes)

@@ -3,6 +3,7 @@
 The suite starts hundreds of gateways in a process; the product starts one per worker.
 """
 
+import importlib
 from pathlib import Path
 
 from gateway.catalogue import layers, loader
@@ -20,10 +21,30 @@ SECRETS = {identity.HASH_SECRET: "hash-secret-of-tests", identity.ENCRYPTION_KEY
 # Secrets of installations that keep them in files.
 FILES = {name: f"{value}-in-a-file" for name, value in SECRETS.items()}
 SALT = "salt-of-tests"
+# Modules of the product and its libraries that are imported on first use.
+LATE = (
+    "apispec.ext.marshmallow",
+    "apscheduler.schedulers.gevent",
+    "argon2",
+    "cryptography.fernet",
+    "gateway.oauth.token_endpoint",
+    "gateway.providers.sandbox.sandbox_server",
+    "gateway.surfaces.sock_upgrades",
+    "gateway.transport.websockets",
+    "joserfc.jwt",
+    "playhouse.migrate",
+    "redis",
+)
 
 _layers: dict[Path, Layer] = {}
 _merged: dict[tuple[int, ...], Layer] = {}
 _catalogues: list[Catalogue] = []
+
+
+def import_late() -> None:
+    """Import the modules of LATE. Later, in a thread, they would create loggers while pytest reads the list of them."""
+    for name in LATE:
+        importlib.import_module(name)
 
 
 def keep_catalogue() -> None:

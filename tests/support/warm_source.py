@@ -61,21 +61,8 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "gateway.server.launch": launch.main,
     "gunicorn": wsgiapp.run,
 }
-# Modules that programs import on first use.
-LATE = (
-    "apispec.ext.marshmallow",
-    "apscheduler.schedulers.gevent",
-    "argon2",
-    "cryptography.fernet",
-    "gateway.oauth.token_endpoint",
-    "gateway.providers.sandbox.sandbox_server",
-    "gateway.surfaces.sock_upgrades",
-    "gateway.transport.websockets",
-    "joserfc.jwt",
-    "playhouse.migrate",
-    "redis",
-    *(f"gateway.operator.{module}" for module, _, _ in manage.COMMANDS.values()),
-)
+# Modules of commands, beside those of prepared.LATE.
+COMMANDS = tuple(f"gateway.operator.{module}" for module, _, _ in manage.COMMANDS.values())
 # A program shares memory with its children only, and with no other program.
 SHARED: tuple[Any, ...] = (accepted_configuration.refusal, ready_workers.ready_count)
 
@@ -86,8 +73,9 @@ def count_shared() -> int:
 
 
 def import_late() -> None:
-    """Import the modules of LATE, so that no program does."""
-    for name in LATE:
+    """Import the modules that programs import on first use, so that no program does."""
+    prepared.import_late()
+    for name in COMMANDS:
         importlib.import_module(name)
 
 
