@@ -28,7 +28,6 @@ from pathlib import Path  # noqa: E402
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 from support import (  # noqa: E402
-    cheap_columns,
     cheap_disks,
     cheap_passwords,
     cheap_removals,
@@ -74,7 +73,6 @@ for name in ("http_proxy", "https_proxy", "all_proxy"):
     os.environ.pop(name.upper(), None)
 
 late_imports.put_off()
-cheap_columns.make_cheap()
 cheap_passwords.make_cheap()
 cheap_disks.make_cheap()
 cheap_removals.make_cheap()

@@ -9,7 +9,7 @@ from pathlib import Path
 import gevent
 import peewee
 import pytest
-from support import cheap_columns, cheap_disks
+from support import cheap_disks
 
 from gateway import errors
 from gateway.configuration.settings import ROOT, SettingsError
@@ -193,32 +193,6 @@ def test_sqlite_keeps_committed_rows(sqlite_url, open_store, monkeypatch):
     found = sqlite_database.write(lambda: [pragma(n) for n in ("journal_mode", "synchronous", "foreign_keys")])
     assert found == ["wal", 2, 1]
     assert sqlite_database.read(lambda: [pragma(n) for n in ("synchronous", "foreign_keys")]) == [2, 1]
-
-
-def test_cheap_columns_give_the_same_sql(monkeypatch, database):
-    def write_all():
-        other = BudgetSet.alias()
-        named = BudgetSet.alias("named")
-        joined = BudgetSet.select(BudgetSet, other.name).join(other, on=other.name == BudgetSet.name)
-        inner = named.select(named.name).where(named.held_nusd > BudgetSet.held_nusd)
-        queries = (
-            BudgetSet.select(),
-            BudgetSet.select(BudgetSet.held_nusd.alias("x"), peewee.fn.SUM(BudgetSet.held_nusd)).group_by(
-                BudgetSet.name
-            ),
-            joined.where(BudgetSet.name.in_(inner) & (other.held_nusd == 1)).order_by(BudgetSet.name.desc()),
-            BudgetSet.update(held_nusd=BudgetSet.held_nusd + 1).where(BudgetSet.name == "a"),
-            BudgetSet.insert(name="a", held_nusd=1).on_conflict(
-                conflict_target=[BudgetSet.name], update={BudgetSet.held_nusd: BudgetSet.held_nusd + 1}
-            ),
-            BudgetSet.delete().where(BudgetSet.held_nusd.is_null()),
-        )
-        return [query.sql() for query in queries]
-
-    database.bind([BudgetSet])
-    cheap = write_all()
-    monkeypatch.setattr(peewee.Column, "__sql__", cheap_columns.REAL)
-    assert cheap == write_all()
 
 
 def test_a_new_data_dir_and_file_are_private(tmp_path, clock, threads):
