@@ -31,8 +31,9 @@ PATHS = [goldens.path_of(*way.values) for way in WAYS]
 Json = dict[str, Any]
 STREAMING = ("stream", "stream_options")
 WRITING = bool(os.environ.get("WRITE_GOLDENS"))
-# Surfaces whose streams lack something of whole answers.
-STREAMED_VIEWS = {"messages": views.unsigned, "chat": views.unplaced}
+# Parts of an answer that a stream does not have. This vendor reports no positions of citations, and the stream of a chat
+# completion does not know the text that a citation belongs to.
+UNPLACED = ("chat", "anthropic")
 
 
 def sent(stage: ContractGateway, vendor: str) -> list[Json]:
@@ -96,7 +97,11 @@ def test_a_stream_shows_the_same_as_the_whole_answer(
     turns = goldens.thin(surface, play(stage, surface, vendor, case, streamed=True))
     check_taken(stage, vendor, case)
     golden = goldens.read(surface, vendor, name)
-    shared = STREAMED_VIEWS.get(surface, views.plain)
+    shared = views.plain
+    if surface == "messages":
+        shared = views.unsigned
+    if (surface, vendor) == UNPLACED:
+        shared = views.unplaced
     assert shared(warnings_of(turns)) == shared(warnings_of(golden["caller"]))
     assert shared([bare(body) for body in sent(stage, vendor)]) == shared([bare(body) for body in golden["maker"]])
 
