@@ -42,7 +42,7 @@ class RuleDraft(Struct, frozen=True):
 
 
 class GroupRule(Struct, frozen=True):
-    """A stored rule; `set_by` is the actor of its last change, whose rank counts when it sets spending limits."""
+    """A stored rule. It sets spending limits with the rank of `set_by`, the actor of its last change."""
 
     id: str
     organization_id: str

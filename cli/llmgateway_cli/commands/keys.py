@@ -106,7 +106,7 @@ def list_keys(context: ClientContext, project: str | None, all_keys: bool) -> No
 
 
 def _shown_status(key: dict[str, Any]) -> str:
-    """Return the key's status; the service calls an expired key inactive, and tells the difference in `state`."""
+    """Return the key's status. That of an expired key is "inactive"; only its `state` shows that it is expired."""
     if key.get("state") == "expired":
         return "expired"
     return str(key.get("status", ""))

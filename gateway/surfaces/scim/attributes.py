@@ -263,8 +263,8 @@ SCHEMAS = (USER, ENTERPRISE_USER, GROUP)
 
 class AttributePath(Struct, frozen=True):
     """A resolved path: the URN of the extension ("": the core schema), the attribute and the sub-attribute. All are
-    None for an attribute that the resource type does not have; then `discarded` tells whether its values are
-    accepted."""
+    None for an attribute that the resource type does not have; then `discarded` is true if its values are accepted
+    and dropped."""
 
     extension: str = ""
     attribute: ScimAttribute | None = None

@@ -1,3 +1,5 @@
+"""Patching the standard library: complete, and without a search for plugins."""
+
 import subprocess
 import sys
 
