@@ -31,8 +31,7 @@ PATHS = [goldens.path_of(*way.values) for way in WAYS]
 Json = dict[str, Any]
 STREAMING = ("stream", "stream_options")
 WRITING = bool(os.environ.get("WRITE_GOLDENS"))
-# Parts of an answer that a stream does not have. This vendor reports no positions of citations, and the stream of a chat
-# completion does not know the text that a citation belongs to.
+# This vendor reports no positions of citations. Streams of chat completions cannot compute them, as whole answers do.
 UNPLACED = ("chat", "anthropic")
 
 
