@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 class Admission(Struct, frozen=True, eq=False, gc=False):
     """A request to admit.
 
-    `cost_bound` is the most that it can cost. `credits`: a target may use a credential of the platform, which the
-    organization's credits pay for. `model` is the id of the planned model, `others` are further
-    models that may serve it. `begun`: a provider has started the work
-    already, so it is recorded despite rate limits, and despite spending limits if `cost_bound` is zero.
+    `cost_bound` is the most that it can cost. `credits`: reserve the organization's credits now, because every target
+    uses a credential of the platform; otherwise they are reserved when such a target is called. `model` is the id of
+    the planned model, `others` are further models that may serve it. `begun`: a provider has started the work already,
+    so it is recorded despite rate limits, and despite spending limits if `cost_bound` is zero.
     """
 
     context: RequestContext
@@ -95,7 +95,7 @@ class Settlements:
             if slot is not None:
                 slot.release()
             raise
-        settlement = Settlement(self, terms, cost_bound, reservation, slot, reservation.deferred)
+        settlement = Settlement(self, terms, cost_bound, reservation, slot, admission.credits, reservation.deferred)
         if context.payload is not None and context.job is None:
             settlement.retain(context.payload)
         return settlement

@@ -1,4 +1,4 @@
-"""An upstream call in progress: the discount on its price, and its reservation on its provider key's spending limit."""
+"""An upstream call in progress: the discount on its price, and a reservation for this call alone."""
 
 import sys
 from typing import NamedTuple
@@ -16,27 +16,27 @@ class BilledCall(Struct, frozen=True, eq=False):
     """An upstream call in progress.
 
     `mode` is the payer (constants in metering/models). `discount_ppm` is the discount in millionths of the price.
-    `cost_bound` is the most that the call can cost; `key_reservation` holds it when the provider key has a spending
-    limit.
+    `cost_bound` is the most that the call can cost; `call_reservation` holds it when the provider key has a spending
+    limit, or when the credits were not reserved for the whole request.
     """
 
     target: Target
     mode: int
     discount_ppm: int
     cost_bound: CostBound
-    key_reservation: Reservation | None = None
+    call_reservation: Reservation | None = None
 
     def tokens_paid(self) -> int:
-        """Return the output tokens that the reservation on the provider key certainly pays for."""
-        if self.key_reservation is None:
+        """Return the output tokens that the reservation of the call certainly pays for."""
+        if self.call_reservation is None:
             return sys.maxsize
-        return self.cost_bound.tokens_within(self.key_reservation.amount_nusd)
+        return self.cost_bound.tokens_within(self.call_reservation.amount_nusd)
 
     def bound_nusd(self, reservation: Reservation) -> int:
         """Return the nano-dollars reserved for the call; `reservation` is that of the request."""
-        if self.key_reservation is None:
+        if self.call_reservation is None:
             return reservation.amount_nusd
-        return min(reservation.amount_nusd, self.key_reservation.amount_nusd)
+        return min(reservation.amount_nusd, self.call_reservation.amount_nusd)
 
 
 class CallCount(NamedTuple):
@@ -80,7 +80,7 @@ def discount_of(discounts: Discounts, context: RequestContext, target: Target) -
     return discounts.fraction(*subject, context.at_us)
 
 
-def reserve_key(
+def reserve_call(
     reservation: Reservation,
     context: RequestContext,
     target: Target,
@@ -88,14 +88,19 @@ def reserve_key(
     cap: int | None,
     patient: bool,
 ) -> Reservation:
-    """Reserve the cost bound of a call from its provider key's spending limit; `reservation` is that of the request.
+    """Reserve the cost bound of a call from its provider key's spending limit, or from the organization's credits for a
+    key of the platform; `reservation` is that of the request.
 
     `cap` is the output limit that other budgets set, which lowers the bound. SpendingLimitReached
-    (provider_key_limit_reached), at once unless `patient`; Unavailable.
+    (provider_key_limit_reached) or OutOfCredits, at once unless `patient`; Unavailable.
     """
     if cap is not None:
         most = min(cost_bound.max_output, cap * cost_bound.choices)
         cost_bound = replace(cost_bound, max_output=most, unforeseen_output=0)
     organization_id = context.caller.organization_id
-    payer = Payer("", "", organization_id, credits=False, provider_key_id=target.credential.ident)
-    return reservation.reserve_key(payer, cost_bound, patient)
+    credential = target.credential
+    if credential.bounded:
+        payer = Payer("", "", organization_id, credits=False, provider_key_id=credential.ident)
+    else:
+        payer = Payer("", "", organization_id, credits=True)
+    return reservation.reserve_call(payer, cost_bound, patient)

@@ -16,7 +16,7 @@ from gateway.limits.worker_leases import BudgetSet, Reservation
 from gateway.metering.usage_table import UsageRecord
 from gateway.store.journal import Row
 
-KEY_HOLD = ":key"  # suffix of a job's id: the job's hold on the spending limit of an organization's provider key
+CALL_HOLD = ":key"  # suffix of a job's id: the hold for its current attempt alone
 
 
 class AcceptedCall(NamedTuple):
@@ -51,7 +51,7 @@ class PendingJob:
             return  # The sweep of unaccepted jobs releases it later.
 
     def _delete(self) -> None:
-        self.holds.release(self.ident + KEY_HOLD)
+        self.holds.release(self.ident + CALL_HOLD)
         self.holds.execute(self._deletes)
 
 
@@ -65,9 +65,9 @@ class JobReservation(Reservation, kw_only=True, eq=False):
         """Check that the store can be reached: the job could not be recorded after the call otherwise. Unavailable."""
         self._accounts.check()
 
-    def reserve_key(self, payer: Payer, cost_bound: CostBound, patient: bool) -> "KeyHold":
-        self.job.holds.place(self.job.ident + KEY_HOLD, payer, cost_bound, patient=patient)
-        return KeyHold(self._accounts, self.budget_set, cost_bound.bound_nusd, job=self.job)
+    def reserve_call(self, payer: Payer, cost_bound: CostBound, patient: bool) -> "CallHold":
+        self.job.holds.place(self.job.ident + CALL_HOLD, payer, cost_bound, patient=patient)
+        return CallHold(self._accounts, self.budget_set, cost_bound.bound_nusd, job=self.job)
 
     def settle(self, cost_nusd: int, credits: bool = True) -> bool:
         """Settle nothing: an attempt that fails costs nothing, and the accepted one is charged when the job ends."""
@@ -77,11 +77,11 @@ class JobReservation(Reservation, kw_only=True, eq=False):
         self.job.release()
 
 
-class KeyHold(Reservation, kw_only=True, eq=False):
-    """A job's hold on the spending limit of the provider key of its current attempt."""
+class CallHold(Reservation, kw_only=True, eq=False):
+    """A job's hold for its current attempt: on the spending limit of the provider key, or on the credits."""
 
     job: PendingJob
 
     def settle(self, cost_nusd: int, credits: bool = True) -> bool:
         """Release the hold after a failed attempt, which costs nothing. Unavailable."""
-        return self.job.holds.release(self.job.ident + KEY_HOLD)
+        return self.job.holds.release(self.job.ident + CALL_HOLD)

@@ -35,7 +35,7 @@ class OutputReservation(Struct, eq=False):
     `output_cap` is the output limit to send upstream, None when the budgets need none. `output_length_foreseen` is the
     size in bytes of the text that the reservation pays for, at a typical token length. `checked_length` is at most
     that; call `grow` when an answer exceeds it. `rate_limits` are the caller's remaining rate limits, for the response
-    headers.
+    headers. `credits`: the reservation includes the organization's credits.
     """
 
     _owner: "Settlements"
@@ -43,6 +43,7 @@ class OutputReservation(Struct, eq=False):
     _cost_bound: CostBound
     _reservation: Reservation
     _slot: Slot | None = None
+    credits: bool = True
     holds: bool = False  # the row of the serving attempt waits for its payload or its job
     _retained: RetainedPayload | None = None
     _open: dict[int, BilledCall] = {}
@@ -90,10 +91,9 @@ class OutputReservation(Struct, eq=False):
         self._foresee_output(most)
 
     def enlarge(self, nusd: int, mid_stream: bool = True) -> GatewayError | None:
-        """Reserve `nusd` more from all budgets and from the spending limits of provider keys in use, or return the
-        error."""
-        key_reservations = [call.key_reservation for call in self._open.values() if call.key_reservation is not None]
-        for reservation in (self._reservation, *key_reservations):
+        """Reserve `nusd` more from all budgets, those of the calls in progress included, or return the error."""
+        call_reservations = [call.call_reservation for call in self._open.values() if call.call_reservation is not None]
+        for reservation in (self._reservation, *call_reservations):
             try:
                 short = reservation.require(nusd)
             except Unavailable as error:
@@ -122,9 +122,9 @@ class OutputReservation(Struct, eq=False):
         if cap is not None and (self.output_cap is None or cap < self.output_cap):
             self.output_cap = cap
 
-    def _narrow(self, call: BilledCall, key_reservation: Reservation) -> None:
-        """Lower the output limits when the provider key's spending limit pays for less than the other budgets."""
-        self._lower_cap(key_reservation.output_cap)
+    def _narrow(self, call: BilledCall, call_reservation: Reservation) -> None:
+        """Lower the output limits when the call's own reservation pays for less than the other budgets."""
+        self._lower_cap(call_reservation.output_cap)
         if call.cost_bound.output_rate:
             self.output_length_foreseen = min(self.output_length_foreseen, call.tokens_paid() * USUAL_BYTES)
             self.checked_length = min(self.checked_length, self.output_length_foreseen)

@@ -2,7 +2,7 @@
 
 import logging
 
-from gateway.billing.calls import BilledCall, discount_of, reserve_key
+from gateway.billing.calls import BilledCall, discount_of, reserve_call
 from gateway.billing.context import PayloadCapture
 from gateway.billing.job_reservation import AcceptedCall, JobReservation
 from gateway.billing.outcome import Attempt
@@ -59,10 +59,11 @@ class Settlement(OutputReservation, eq=False):
         """Write the intent to the crash journal, just before the first upstream byte. A job needs none, because its row
         outlives this process.
 
-        If the provider key has a spending limit, `cost_bound` is reserved from it (None: the bound of the request).
-        SpendingLimitReached (provider_key_limit_reached) when it does not fit; the attempt has not begun then, and
-        another target may be tried. `patient` False: there is another target, so do not wait for amounts that other
-        workers may return. Unavailable when the leases expired or the intent cannot be written.
+        If the provider key has a spending limit, or the credits were not reserved yet, `cost_bound` is reserved (None:
+        the bound of the request). SpendingLimitReached (provider_key_limit_reached) or OutOfCredits when it does not
+        fit; the attempt has not begun then, and another target may be tried. `patient` False: there is another target,
+        so do not wait for amounts that other workers may return. Unavailable when the leases expired or the intent
+        cannot be written.
         """
         self.state = TRANSITIONS[self.state, "begin"]
         owner = self._owner
@@ -70,25 +71,25 @@ class Settlement(OutputReservation, eq=False):
         mode = mode_of(target)
         cost_bound = cost_bound or self._cost_bound
         reservation = self._reservation
-        key_reservation = None
-        if target.credential.bounded:
-            key_reservation = reserve_key(reservation, terms.context, target, cost_bound, self.output_cap, patient)
+        call_reservation = None
+        if target.credential.bounded or (mode == CREDITS and not self.credits):
+            call_reservation = reserve_call(reservation, terms.context, target, cost_bound, self.output_cap, patient)
         try:
             reservation.check()
             discountable = owner.discounts.any and mode == CREDITS
             ppm = discount_of(owner.discounts, terms.context, target) if discountable else 0
-            call = BilledCall(target, mode, ppm, cost_bound, key_reservation)
+            call = BilledCall(target, mode, ppm, cost_bound, call_reservation)
             if not reservation.deferred:
                 owner.intents.begin(terms.request, attempt, intent_of(terms, attempt, call, reservation))
         except BaseException:
-            if key_reservation is not None:
-                key_reservation.release()
+            if call_reservation is not None:
+                call_reservation.release()
             raise
         if owner.call_counts.by_request:
             owner.call_counts.add(terms.request, 1)
         self._open[attempt] = call
-        if key_reservation is not None:
-            self._narrow(call, key_reservation)
+        if call_reservation is not None:
+            self._narrow(call, call_reservation)
 
     def price(self, attempt: Attempt) -> BilledCall | None:
         """Fill an open attempt's `charge`, `overrun` and a missing `usage`, without recording them. Return its call,
@@ -98,7 +99,7 @@ class Settlement(OutputReservation, eq=False):
             attempt.charge = FREE
         elif call is not None:
             bound = self._reservation.amount_nusd
-            if call.key_reservation is not None:
+            if call.call_reservation is not None:
                 bound = call.bound_nusd(self._reservation)
             if bill(self.terms, attempt, call.discount_ppm).total > bound:
                 reduced = bound > 0 and bill_within(self.terms, attempt, call.discount_ppm, bound)
@@ -165,7 +166,7 @@ class Settlement(OutputReservation, eq=False):
                 ticket = owner.journal.append(*rows)
         finally:
             self._reservation.settle(cost_nusd, call.mode == CREDITS)
-            if call.key_reservation is not None:
+            if call.call_reservation is not None:
                 self._end(call, cost_nusd)
             if self._slot is not None:
                 self._release_slot(attempt.usage)
@@ -257,9 +258,9 @@ class Settlement(OutputReservation, eq=False):
         return self._retained.capture.hold(HeldEntry(self, call, record, fee_of(attempt.usage), awaited))
 
     def _end(self, call: BilledCall, cost_nusd: int) -> None:
-        """Settle the call's reservation on its provider key, once its rows were appended."""
-        if call.key_reservation is not None:
-            call.key_reservation.settle(cost_nusd)
+        """Settle the call's own reservation, once its rows were appended."""
+        if call.call_reservation is not None:
+            call.call_reservation.settle(cost_nusd)
             self._widen()
             if self._retained is not None:
                 self._lower_cap(self._retained.storage.output_cap)
@@ -283,8 +284,8 @@ class Settlement(OutputReservation, eq=False):
             if groups := self._reservation.budget_set.groups:
                 rows += write_teams(self.terms.request, number, groups)
             rows += self._reservation.rows(cost_nusd, call.mode == CREDITS)
-            if call.key_reservation is not None:
-                rows += call.key_reservation.rows(cost_nusd)
+            if call.call_reservation is not None:
+                rows += call.call_reservation.rows(cost_nusd)
         return rows
 
     def _post_attempt(self, call: BilledCall, attempt: Attempt) -> None:

@@ -238,14 +238,15 @@ def intent_of(
     target = call.target
     mode = call.mode
     discount_ppm = call.discount_ppm
-    key_reservation = call.key_reservation
+    call_reservation = call.call_reservation
     bound_nusd = reservation.amount_nusd
     leases = reservation.leases(mode == CREDITS)
     provider_key = ""
-    if key_reservation is not None:
-        provider_key = target.credential.ident
+    if call_reservation is not None:
+        if target.credential.bounded:
+            provider_key = target.credential.ident
         bound_nusd = call.bound_nusd(reservation)
-        leases = leases + key_reservation.leases(False)
+        leases = leases + call_reservation.leases(True)
     context = terms.context
     mapping = target.mapping
     caller = context.caller

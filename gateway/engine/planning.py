@@ -44,11 +44,11 @@ class RoutePlan:
     """The targets of a request in the order in which they are tried.
 
     `groups` holds, for each mapping, best first, its targets (one per key). `plan` is the decision of the router.
-    `platform_paid`: some target uses the platform's credential, which the organization's credits pay for. `remembered`:
-    the provider that answers is remembered for the session or the project. `adapts`: some mapping needs an adapted
-    request, which `fittings` (by mapping key) makes. `json_by_prompt`: some mapping has no JSON mode, and gets an
-    instruction in the prompt instead. `chance`: the probability of a random choice per request. `model`: the id of the
-    first model. `others`: the names and ids of the further models that the caller listed.
+    `platform_paid`: every target uses the platform's credential, which the organization's credits pay for.
+    `remembered`: the provider that answers is remembered for the session or the project. `adapts`: some mapping needs
+    an adapted request, which `fittings` (by mapping key) makes. `json_by_prompt`: some mapping has no JSON mode, and
+    gets an instruction in the prompt instead. `chance`: the probability of a random choice per request. `model`: the id
+    of the first model. `others`: the names and ids of the further models that the caller listed.
     """
 
     plan: Plan
@@ -66,7 +66,7 @@ class RoutePlan:
 
     def __post_init__(self) -> None:
         # Computed here and not on access, because one plan may serve many requests.
-        self.platform_paid = any(target.credential.source == PLATFORM for group in self.groups for target in group)
+        self.platform_paid = all(target.credential.source == PLATFORM for group in self.groups for target in group)
         self.mappings = tuple([scored.entry.candidate.mapping for scored in self.plan.order])
         self.bounds = Bounds(self.mappings)
         self.remembered = remembers(self.plan)

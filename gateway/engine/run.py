@@ -15,7 +15,7 @@ from gateway.engine.key_bounds import Passed, leave_out
 from gateway.engine.planning import Planner, RoutePlan
 from gateway.engine.reading_on import ReadingOn
 from gateway.engine.routing_decisions import Decisions
-from gateway.errors import BudgetInUse, Cancelled, GatewayError, NotSupported, SpendingLimitReached
+from gateway.errors import BudgetInUse, Cancelled, GatewayError, NotSupported, OutOfCredits, SpendingLimitReached
 from gateway.limits.cost_bound import CostBound
 from gateway.money import format_usd
 from gateway.neutral.cache_marks import apply_policy
@@ -150,15 +150,16 @@ class Run(Struct, eq=False):
     def begin(self, target: Target) -> Attempt:
         """Begin an attempt, recorded outside this process before anything is sent.
 
-        A target is skipped if its provider key has reached its limit. Raises the last error when none is left.
+        A target is skipped if its provider key has reached its limit, or if the credits do not suffice and own keys may
+        serve the request. Raises the last error when none is left.
         """
         attempts = self.outcome.attempts
         number = len(attempts)
-        while target.credential.bounded:
+        while target.credential.bounded or not self.route_plan.platform_paid:
             try:
                 self.settlement.begin(number, target, self._cost_bound_of(target), patient=not self.walk.may_skip)
                 break
-            except (SpendingLimitReached, BudgetInUse) as error:
+            except (SpendingLimitReached, OutOfCredits, BudgetInUse) as error:
                 target = self._pass_over(target, error)
         else:
             self.settlement.begin(number, target)
@@ -299,7 +300,7 @@ class Run(Struct, eq=False):
         return compute_bound(self.request, (target.mapping,), self.settings.default_output, self.context.at_us)
 
     def _pass_over(self, target: Target, error: GatewayError) -> Target:
-        """Skip a target because its provider key has reached its limit, and return the next one.
+        """Skip a target because what would pay for it has reached its limit, and return the next one.
 
         When none is left, raises the error of the attempts, or the limit when there were no attempts.
         """

@@ -142,9 +142,8 @@ class Reservation(Struct, eq=False):
         if not self._accounts.owns(epoch) and not self._accounts.regain(epoch):
             raise Unavailable("This worker lost its connection to the database; try again.")
 
-    def reserve_key(self, payer: Payer, cost_bound: CostBound, patient: bool) -> "Reservation":
-        """Reserve the bound of one call from its provider key's spending limit, at once unless `patient`.
-        SpendingLimitReached, Unavailable."""
+    def reserve_call(self, payer: Payer, cost_bound: CostBound, patient: bool) -> "Reservation":
+        """Reserve the bound of one call, at once unless `patient`. SpendingLimitReached, OutOfCredits, Unavailable."""
         return self._accounts.reserve(payer, cost_bound, patient)
 
     def leases(self, credits: bool) -> list[tuple[int, str]]:

@@ -15,7 +15,16 @@ from gateway.routing.preferences import CHOOSING, check_preferences
 from gateway.routing.provider_choice import plan_with_preferences
 from gateway.routing.provider_health import Health
 from gateway.routing.resolve import CatalogueView, CustomRoutes
-from gateway.routing.score import DEFAULT_UPTIME, LARGE_PROMPT_TOKENS, Scored, ScoreEntry, Weights, rank, weigh
+from gateway.routing.score import (
+    DEFAULT_UPTIME,
+    LARGE_PROMPT_TOKENS,
+    Scored,
+    ScoreEntry,
+    Weights,
+    rank,
+    standing,
+    weigh,
+)
 from gateway.routing.sticky import SCORE_MARGIN, UPTIME_FLOOR, Sticky
 from gateway.routing.tables import CandidateTable, Tables
 
@@ -252,9 +261,10 @@ class Router:
         best = ranked[0]
         if len(ranked) == 1:
             return best, SINGLE
-        # A candidate that lacks more preferences than the best one comes after it, and is never chosen for another
-        # reason.
-        ranked = [scored for scored in ranked if len(scored.entry.lacking) == len(best.entry.lacking)]
+        # A candidate that lacks more preferences than the best one, or that the organization's credits pay for while an
+        # own key serves the best one, comes after it and is never chosen for another reason.
+        first = standing(best.entry)
+        ranked = [scored for scored in ranked if standing(scored.entry) == first]
         if request.session:
             pinned = _find(ranked, self._sticky.pin_of(request.scope, request.session, request.requested_model))
             if pinned is not None and (pinned.entry.uptime >= UPTIME_FLOOR or pinned.candidate.keep_session):

@@ -12,6 +12,7 @@ from gateway.errors import ConnectFailed, ConnectTimeout, GatewayError, Upstream
 from gateway.routing.candidates import place_of
 from gateway.routing.cooldowns import POLICIES, Cooldowns, Kind, OnCooldown
 from gateway.routing.refusals import Refusals
+from gateway.routing.score import OWN_SOURCE
 from gateway.routing.sliding_window import DEFAULTS, MINUTES, TICK_S, TICKS_A_MINUTE, Counts, Figures, Tally, Window
 
 FORM = 2  # version of exported deltas; workers of another release may use another one
@@ -26,7 +27,6 @@ NEITHER_FAULT = (UpstreamRefused, UpstreamRateLimited)
 ACCOUNT_STATUSES = (0, 401, 402)
 # Rejections that a single request may cause, by a file or a feature that its credential may not use.
 PROVOKED_STATUSES = (400, 401, 403, 404, 405)
-OWN_SOURCE = "byok"
 CREDENTIAL = "#"  # separates the ident in the keys of credentials
 
 

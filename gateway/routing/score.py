@@ -21,6 +21,7 @@ PENALTY_BELOW = 95.0
 PENALTY_SLOPE = 5.0
 
 LARGE_PROMPT_TOKENS = 5000
+OWN_SOURCE = "byok"  # the source of an organization's own credential
 # Minimum divisors: a price of zero or an uptime of zero must not divide by zero.
 LEAST_PRICE = 1_000_000.0
 LEAST_UPTIME = 1.0
@@ -94,12 +95,19 @@ def penalty(uptime: float) -> float:
     return ((PENALTY_BELOW - uptime) / PENALTY_BELOW * PENALTY_SLOPE) ** 2
 
 
-def _lacking_count(scored: Scored) -> int:
-    return len(scored.entry.lacking)
+def standing(entry: ScoreEntry) -> tuple[int, bool]:
+    """Return what decides before the score: the number of preferences that the entry lacks, then whether it begins with
+    a key of the platform while others begin with the organization's own."""
+    return len(entry.lacking), entry.credentials[0].source != OWN_SOURCE
+
+
+def _standing_of(scored: Scored) -> tuple[int, bool]:
+    return standing(scored.entry)
 
 
 def rank(entries: Iterable[ScoreEntry], weights: Weights) -> list[Scored]:
-    """Rank entries, best first: those that fulfil every preference come before those that lack one, and so on.
+    """Rank entries, best first: those that fulfil every preference come before those that lack one, and so on; then
+    those with an own key come before those without.
 
     Within that, each factor is the distance from the best entry as a ratio (twice the cheapest price is 1.0), times
     its weight; then the penalty for low uptime and the provider's distance from priority 1 are added.
@@ -128,6 +136,6 @@ def rank(entries: Iterable[ScoreEntry], weights: Weights) -> list[Scored]:
             score += penalty(up)
         scored.append(make(Scored, (score, candidate.key, row)))
     scored.sort()
-    if any(row[-1] for row in rows):
-        scored.sort(key=_lacking_count)
+    if len(rows) > 1 and len({standing(row) for row in rows}) > 1:
+        scored.sort(key=_standing_of)
     return scored

@@ -6,7 +6,7 @@ from functools import partial
 from msgspec import json
 
 from gateway.billing import job_rows
-from gateway.billing.job_reservation import KEY_HOLD
+from gateway.billing.job_reservation import CALL_HOLD
 from gateway.clock import Clock
 from gateway.engine.planning import Planner
 from gateway.limits.holds import Holds
@@ -118,7 +118,7 @@ class Endings:
             cost_nusd = 0
         else:
             cost_nusd = record.cost_nusd
-        self._holds.settle(job.id + KEY_HOLD, cost_nusd, True, _nothing)
+        self._holds.settle(job.id + CALL_HOLD, cost_nusd, True, _nothing)
         if record is not None:
             self._database.execute(RECORD.sql, record)
             if cost_nusd:

@@ -86,6 +86,38 @@ def test_the_platforms_key_serves_where_the_project_allows_it(gateway: LocalGate
     assert gateway.services.billing.ledger.balance(organization).spent_nusd == 2 * CALL_NUSD
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("credits_nusd", "answered", "spent_nusd"), [(0, 1, 0), (CALL_NUSD + ROOM, 2, CALL_NUSD)])
+def test_credits_pay_where_the_own_key_cannot_serve_and_only_there(
+    gateway: LocalGateway, mint: FakeUpstream, stream: bool, credits_nusd: int, answered: int, spent_nusd: int
+) -> None:
+    organization, _, gateway.key = gateway.settle("mixed", credits_nusd)
+    set_mode(gateway, "hybrid")
+    add_key(gateway, CALL_NUSD + ROOM, "own")
+    statuses = [pay(gateway, f"m{number}", stream=stream).status for number in range(3)]
+    assert statuses == [200] * answered + [402] * (3 - answered) and len(mint.calls) == answered
+    gateway.services.store.journal.flush(60)
+    assert gateway.services.billing.ledger.balance(organization).spent_nusd == spent_nusd
+
+
+def test_little_credits_do_not_shorten_the_answers_of_an_own_key(gateway: LocalGateway, mint: FakeUpstream) -> None:
+    *_, gateway.key = gateway.settle("poor", 3 * CALL_NUSD)
+    set_mode(gateway, "hybrid")
+    add_key(gateway, None, "own")
+    assert sources(pay(gateway, "long", "tokens:2000", max_tokens=2000)) == ["own"]
+    pay(gateway, "open", "tokens:2000", max_tokens=None)
+    assert [(call.cap, call.tokens) for call in mint.calls] == [(2000, 2000), (0, 2000)]
+
+
+def test_a_video_of_an_own_key_needs_no_credits(gateway: LocalGateway) -> None:
+    *_, gateway.key = gateway.settle("poor", 0)
+    set_mode(gateway, "hybrid")
+    body = {"model": "mint/reel", "prompt": "waves"}
+    assert send(gateway, "POST", "/videos", body).json()["error"]["code"] == "insufficient_credits"
+    add_key(gateway, None, "own")
+    assert send(gateway, "POST", "/videos", body).json()["status"] == "queued"
+
+
 def test_explanations_name_the_key_that_was_passed_over(gateway: LocalGateway) -> None:
     empty, full = add_key(gateway, 0, "empty"), add_key(gateway, None, "full")
     (left_out,) = explained(gateway).json()["excluded"]

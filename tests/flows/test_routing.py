@@ -170,6 +170,20 @@ def test_a_failing_own_key_goes_on_to_the_platforms_in_the_same_request(chat, tw
         assert [one["credentialSource"] for one in answer.metadata["routing"]] == ["byok", "platform"]
 
 
+def test_own_keys_come_before_the_platforms_keys_of_cheaper_providers(chat, twins, south):
+    chat()  # north answered, and is remembered
+    organization = set_project(twins, mode="hybrid")
+    draft = ProviderKeyDraft("south", "own-key")
+    twins.services.accounts.provider_keys.add(organization, draft, actor="test")
+    for _ in range(3):
+        assert trail(chat()) == [("south", 200, True)]
+    assert trail(chat(session="s", stream=False)) == [("south", 200, True)]
+    assert keys_of(south) == ["own-key"] * 4
+    south.script(Answer(status=500))
+    assert trail(chat()) == [("south", 500, False), ("north", 200, True)]
+    assert trail(chat(extra_body={"provider": {"order": ["north"]}})) == [("north", 200, True)]
+
+
 @contextmanager
 def moved_north(settings: Callable[..., Any], folder: Path, platform: str, vendor: str) -> Iterator[LocalGateway]:
     """A gateway with `twin` at north alone. The platform key is used at the address `platform`; the organization's own

@@ -3,14 +3,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
+from gateway.providers.protocol import Credential
 from gateway.routing.candidates import HealthFigures, blend, make_candidate
 from gateway.routing.score import ScoreEntry, penalty, rank, weigh
 
 
-def entry(provider="a", price=100.0, uptime=100.0, latency=1000.0, throughput=50.0, priority=1.0):
+def entry(provider="a", price=100.0, uptime=100.0, latency=1000.0, throughput=50.0, priority=1.0, source="platform"):
     mapping = Mapping(provider, "m", "m", prices=(Prices(TokenRates(prompt=1, completion=1)),))
     candidate = make_candidate(mapping, Provider(provider, provider, "x", priority=priority), Model("m"), 0)
-    return ScoreEntry(candidate, (), price * 1e9, uptime, latency, throughput)
+    return ScoreEntry(candidate, (Credential("", source),), price * 1e9, uptime, latency, throughput)
 
 
 def scores(entries, strategy="", stream=True):
@@ -53,6 +54,12 @@ def test_strategies_weigh_one_factor_against_uptime(strategy, stream, expected):
 def test_twice_the_cheapest_price_costs_the_whole_price_weight():
     found = scores([entry("a", price=100), entry("b", price=200)])
     assert found == pytest.approx({"a": 0, "b": 0.6 / 1.175})
+
+
+def test_an_own_key_comes_before_cheaper_keys_of_the_platform_and_after_fulfilled_preferences():
+    entries = [entry("cheap"), entry("own", price=900, source="byok"), entry("dear", price=300)]
+    ranked = rank([*entries, entry("unable", source="byok")._replace(lacking=("reasoning",))], weigh("price", True))
+    assert [one.candidate.provider.id for one in ranked] == ["own", "cheap", "dear", "unable"]
 
 
 def test_twice_the_latency_and_half_the_throughput_cost_their_weights():
