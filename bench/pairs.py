@@ -154,10 +154,10 @@ def use_database(url: str) -> dict[str, str]:
     return {"DATABASE_URL": url} | {name: secrets.token_urlsafe(48) for name in names}
 
 
-def import_from_tests(name: str) -> ModuleType:
-    """Import a module of tests/support."""
+def import_from_tests(name: str, package: str = "support") -> ModuleType:
+    """Import a module of tests/support, or of another package of tests."""
     sys.path.insert(0, str(ROOT / "tests"))
-    return importlib.import_module(f"support.{name}")
+    return importlib.import_module(f"{package}.{name}")
 
 
 @contextlib.contextmanager

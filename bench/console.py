@@ -1,0 +1,249 @@
+"""The console in a real Chromium: `python -m bench.console [--rows 5000000] [--postgresql] [--crowd]`.
+
+One organization has the usage of a year: of 5 people, 2 projects and 40 keys, or with --crowd of 200 people, 50
+projects and 1,000 keys. Printed are the median times until a page is loaded and painted, the bytes of the first page of
+a new browser, and the processor time of the gateway for a live view of the requests at 100 requests a second. It ends
+with status 1 when a figure is above its limit. With --folder, and --url for PostgreSQL, the data stays for other parts.
+"""
+
+import argparse
+import contextlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.pairs import import_from_tests
+from bench.processes import BenchError, thread_seconds
+from bench.rollups import fill
+from bench.run import BUILD, Phase, build, run_load
+from bench.targets import Target, start_gateway, start_targets
+from gateway.accounts import keys
+from gateway.accounts.members import add_member
+from gateway.accounts.models import MODELS as ACCOUNT_MODELS
+from gateway.accounts.projects import create_project
+from gateway.clock import DAY_US, HOUR_US, Clock
+from gateway.configuration.settings import DatabaseSettings
+from gateway.control.version import Control
+from gateway.limits.models import MODELS as LIMIT_MODELS
+from gateway.metering.rollups.job import Rollups
+from gateway.reports.focus import Month
+from gateway.runtime.threads import Threads
+from gateway.store.database import Database, open_database
+
+DAYS, ROUNDS = 366, 5
+GATEWAY = 10  # its port, after the first port
+PEOPLE, PROJECTS, KEYS = 200, 50, 1_000
+MOST_MS, MOST_BYTES, MOST_SHARE = 1_000.0, 150_000, 0.03
+GROUPS = ("model", "provider", "apiKey", "user", "team", "project", "app", "session", "tag&tag=team", "tag&tag=user")
+NAMES = ("logs", "sessions", "keys", "people", "teams", "projects", "providers", "models", "audit")
+PAGES = (
+    "/console",
+    *(f"/console/usage?timeRange=365d&groupBy={group}" for group in GROUPS),
+    *(f"/console/{name}" for name in NAMES),
+)
+LIVE = Phase("100 requests a second", 20, rate=100)
+TURNS, TURN_S = 6, 8.0
+COOKIE = "llmgateway.session_token"
+LOADED = """!!document.querySelector("h1") && performance.getEntriesByType("navigation")[0].loadEventEnd > 0
+    && performance.getEntriesByType("paint").length > 0"""
+# Milliseconds until the page is loaded and its content is painted.
+TAKEN = """Math.max(performance.getEntriesByType("navigation")[0].loadEventEnd,
+    ...performance.getEntriesByType("paint").map(one => one.startTime))"""
+BYTES = "performance.getEntries().reduce((sum, one) => sum + (one.transferSize || 0), 0)"
+POLLS = "performance.getEntriesByType('resource').filter(one => one.name.includes('live=1')).length"
+
+
+class Figure(NamedTuple):
+    """A line of the table. `good`: it is within its limit, or has none."""
+
+    name: str
+    told: str
+    good: bool = True
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the gateway of a run has its data, and its first port."""
+
+    folder: Path
+    environment: dict[str, str]
+    url: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port + GATEWAY}"
+
+    @contextlib.contextmanager
+    def gateway(self) -> Iterator[Target]:
+        """Start the mock and a gateway; its address is `address`."""
+        with (
+            start_targets({}, self.port, self.folder, BUILD / "mock") as (direct,),
+            start_gateway(self.port + GATEWAY, direct.port, self.folder, self.environment) as gateway,
+        ):
+            yield gateway
+
+    @contextlib.contextmanager
+    def database(self) -> Iterator[Database]:
+        """Open the database of a gateway that is down."""
+        config = DatabaseSettings(self.url, str(self.folder / "data"), 4, 60.0)
+        database = open_database(config, Clock(), Threads())
+        try:
+            yield database
+        finally:
+            database.close()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Return 0 when every figure is within its limit."""
+    parser = argparse.ArgumentParser(prog="python -m bench.console", description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=5_000_000, help="usage rows of the year (5000000)")
+    parser.add_argument("--postgresql", action="store_true", help="on a new server with default settings")
+    parser.add_argument("--url", default="", help="address of a PostgreSQL database")
+    parser.add_argument("--crowd", action="store_true", help="200 people, 50 projects and 1,000 keys")
+    parser.add_argument("--parts", type=lambda given: given.split(","), default=["fill", "pages", "live"])
+    parser.add_argument("--folder", type=Path, help="keep the data in this folder")
+    parser.add_argument("--port", type=int, default=19_620, help="first of the ports to use (19620)")
+    options = parser.parse_args(arguments)
+    good = True
+    try:
+        build()
+        with contextlib.ExitStack() as stack:
+            folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp")))
+            folder.mkdir(exist_ok=True)
+            url = options.url
+            if options.postgresql:
+                servers = import_from_tests("servers")
+                url = stack.enter_context(servers.run_postgres(servers.DEFAULTS))
+            for figure in measure(make_site(folder, url, options.port), options):
+                print(f"| {figure.name} | {figure.told}{'' if figure.good else ' (over the limit)'} |", flush=True)
+                good = good and figure.good
+    except BenchError as error:
+        print(f"console: {error}", file=sys.stderr)
+        return 1
+    return 0 if good else 1
+
+
+def make_site(folder: Path, url: str, port: int) -> Site:
+    environment = {"GATEWAY_BOOTSTRAP_PASSWORD": import_from_tests("signed_in_owner").PASSWORD}
+    if url:
+        environment |= import_from_tests("spending").SECRETS | {"DATABASE_URL": url}
+    return Site(folder, environment, url or f"sqlite:///{folder / 'data' / 'gateway.db'}", port)
+
+
+def measure(site: Site, options: argparse.Namespace) -> Iterator[Figure]:
+    if "fill" in options.parts:
+        yield from fill_year(site, options.rows, options.crowd)
+    if "pages" in options.parts:
+        with site.gateway():
+            yield from measure_pages(site.address)
+    if "live" in options.parts:
+        with site.gateway() as gateway:
+            yield measure_live(site, gateway)
+
+
+def fill_year(site: Site, rows: int, crowd: bool) -> Iterator[Figure]:
+    """Add people, keys and their usage of a year."""
+    month = import_from_tests("organization_month", "soak")
+    with site.gateway():
+        organization = month.found(site.address)
+    # A running gateway would sum up the rows while they are inserted.
+    with site.database() as database:
+        if crowd:
+            organization.keys.extend(month.Key(*key) for key in add_crowd(database, organization.id))
+        end_us = database.now_us() // HOUR_US * HOUR_US
+        year = Month(end_us - DAYS * DAY_US, end_us)
+        began = time.monotonic()
+        fill(database, month.rows_of(organization, year, rows))
+        yield Figure("usage rows", f"{rows:,} in {time.monotonic() - began:.0f} s")
+        began = time.monotonic()
+        Rollups(database).rebuild(year.start_us // HOUR_US, year.end_us // HOUR_US)
+        if database.kind == "postgresql":
+            database.write(lambda: database.execute("ANALYZE"), patient=True)
+        yield Figure("their statistics", f"{time.monotonic() - began:.0f} s")
+
+
+def add_crowd(database: Database, organization_id: str) -> list[tuple[str, str, str]]:
+    """Add people, projects and keys, and return key, project and member of each key."""
+    database.bind([*ACCOUNT_MODELS, *LIMIT_MODELS])
+    control = Control.observer(database)
+    by = {"actor": "bench"}
+    members = [
+        add_member(database, control, organization_id, f"person-{number}@example.com", name=f"Person {number}", **by).id
+        for number in range(PEOPLE)
+    ]
+    projects = [
+        create_project(database, control, organization_id, f"Project {number}", **by).id for number in range(PROJECTS)
+    ]
+    made = []
+    for number in range(KEYS):
+        draft = keys.Draft(projects[number % PROJECTS], members[number % PEOPLE], f"Key {number}")
+        key = keys.create(database, control, [b"bench"], draft, **by)
+        made.append((key.info.id, draft.project_id, draft.member_id))
+    return made
+
+
+@contextlib.contextmanager
+def browser_of(address: str) -> Iterator[Any]:
+    """A new browser in which the owner is signed in."""
+    owner = import_from_tests("signed_in_owner").SignedInOwner(address)
+    with contextlib.closing(import_from_tests("chromium").Chromium()) as browser:
+        token = owner.web.headers["Authorization"].removeprefix("Bearer ")
+        browser.ask("Network.setCookie", name=COOKIE, value=token, url=address)
+        yield browser
+
+
+def open_page(browser: Any, address: str) -> float:
+    """Open a page and return the milliseconds that it took."""
+    browser.open("about:blank")
+    browser.wait_for("location.href === 'about:blank'")
+    browser.open(address)
+    browser.wait_for(f"location.href !== 'about:blank' && {LOADED}")
+    return float(browser.run(TAKEN))
+
+
+def measure_pages(address: str) -> Iterator[Figure]:
+    with browser_of(address) as browser:
+        taken_ms = open_page(browser, f"{address}/console")
+        size = int(browser.run(BYTES))
+        told = f"{taken_ms:.0f} ms, {size / 1000:.0f} kB"
+        yield Figure("the first page of a new browser", told, taken_ms <= MOST_MS and size <= MOST_BYTES)
+        for path in PAGES:
+            times_ms = [open_page(browser, address + path) for _ in range(ROUNDS)]
+            taken_ms = statistics.median(times_ms)
+            yield Figure(path, f"{taken_ms:.0f} ms, slowest {max(times_ms):.0f}", taken_ms <= MOST_MS)
+
+
+def measure_live(site: Site, gateway: Target) -> Figure:
+    """Compare the processor time of the gateway with and without a live view, in turns."""
+    shares: dict[bool, list[float]] = {True: [], False: []}
+    with browser_of(site.address) as browser:
+        run_load(LIVE, gateway, TURN_S, site.folder)
+        for turn in range(2 * TURNS):
+            watched = turn % 2 == 0
+            open_page(browser, f"{site.address}/console/{'logs?live=1' if watched else 'account'}")
+            shares[watched].append(share_of_load(gateway, site.folder))
+            if watched and browser.run(POLLS) < TURN_S / 2:
+                raise BenchError("the live view did not ask for new requests")
+    more = statistics.median(shares[True]) - statistics.median(shares[False])
+    told = f"{more:.1%} of a core more than {statistics.median(shares[False]):.1%}"
+    return Figure("a live view at 100 requests a second", told, more <= MOST_SHARE)
+
+
+def share_of_load(gateway: Target, folder: Path) -> float:
+    """Return the share of a core that the gateway needs for the load."""
+    assert gateway.process is not None
+    began, used = time.monotonic(), thread_seconds(gateway.process.pid)
+    figures = run_load(LIVE, gateway, TURN_S, folder)
+    if figures["errors"] or not figures["good"]:
+        raise BenchError(f"{figures['errors']} answers were not good")
+    return (thread_seconds(gateway.process.pid) - used) / (time.monotonic() - began)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
