@@ -47,10 +47,13 @@ bench-quick: .venv/test.stamp
 profile: .venv/test.stamp
 	$(BIN)/python -m bench.profiling
 
-# Statistics, the request log and removals over five million rows of a year, on both stores: some twenty minutes each.
+# Statistics, the request log, removals and the console's pages over five million rows of a year, on both stores: some
+# forty minutes each.
 bench-statistics: .venv/test.stamp
 	$(BIN)/python -m bench.rollups
 	$(BIN)/python -m bench.rollups --postgresql
+	$(BIN)/python -m bench.console --crowd
+	$(BIN)/python -m bench.console --crowd --postgresql
 
 # A month of ROWS rows on both stores: the FOCUS export equals the ledger, and all sums equal the rows; some fifteen
 # minutes each for the default.

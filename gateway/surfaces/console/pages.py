@@ -17,6 +17,7 @@ from gateway.surfaces.console.shown_figures import (
     show_exact,
     show_fine_cost,
     show_period,
+    show_step,
     show_time,
 )
 from gateway.surfaces.http import Inbound, Outbound
@@ -46,6 +47,7 @@ def templates() -> Environment:
         "fine_cost": show_fine_cost,
         "count": show_count,
         "time": show_time,
+        "step": show_step,
         "share": share_of,
         "period": show_period,
         "change": show_change,

@@ -25,16 +25,18 @@ class Segment(Struct, frozen=True):
 
 
 class Bar(Struct, frozen=True):
-    """The bar of one hour or day; `title` describes it in words."""
+    """The bar of one step. `title` describes it in words; `at` is the time of a minute or hour in UTC, "" for a day."""
 
     title: str
     x: float
     segments: tuple[Segment, ...]
+    at: str = ""
 
 
 class Plot(Struct, frozen=True):
     """A bar chart for the template. `place` and `width` are the widths of a bar with and without its gaps; `scale` are
-    the labels of the vertical axis from the top; `legend` are the class and name of each series."""
+    the labels of the vertical axis from the top, `ticks` the steps that the horizontal axis names; `legend` are the
+    class and name of each series."""
 
     bars: tuple[Bar, ...]
     place: float
@@ -50,8 +52,8 @@ def build_plot(
     write: Callable[[int], str],
     colours: Mapping[str, str] = NO_COLOURS,
 ) -> Plot:
-    """Return the plot of `series`: a name and a value for each step. `write` formats a value; `colours` are the CSS
-    classes of series that do not get that of their rank."""
+    """Return the plot of `series`: a name and a value for each step, a day or a time in UTC. `write` formats a value;
+    `colours` are the CSS classes of series that do not get that of their rank."""
     ranked = sorted(series.items(), key=lambda item: (-sum(item[1]), item[0]))
     shown = {name: list(values) for name, values in ranked[:MOST_SERIES]}
     others = [values for _, values in ranked[MOST_SERIES:]]
@@ -68,10 +70,11 @@ def build_plot(
     for index, step in enumerate(steps):
         values = {name: column[index] for name, column in shown.items() if column[index] > 0}
         parts = [f"{name}: {write(value)}" for name, value in values.items()]
-        title = f"{step}: {write(totals[index])}"
+        label, at = _read_step(step)
+        title = f"{label}: {write(totals[index])}"
         if len(shown) > 1 and parts:
             title = "\n".join([title, *parts])
-        bars.append(Bar(title, round(index * place, 2), _stack(values, classes, top)))
+        bars.append(Bar(title, round(index * place, 2), _stack(values, classes, top), at))
     return Plot(
         tuple(bars),
         round(place, 2),
@@ -83,18 +86,18 @@ def build_plot(
 
 
 def _choose_ticks(steps: Sequence[str]) -> tuple[str, ...]:
-    """Return evenly spaced labels of the horizontal axis, with the first and the last step."""
+    """Return evenly spaced steps, with the first and the last one."""
     last = len(steps) - 1
     indexes = dict.fromkeys(round(number * last / (TICKS - 1)) for number in range(TICKS))
-    return tuple(_shorten(steps[index]) for index in indexes if 0 <= index <= last)
+    return tuple(steps[index] for index in indexes if 0 <= index <= last)
 
 
-def _shorten(step: str) -> str:
-    """Return the hour of an hour, and the day of another step as "23 Nov"."""
+def _read_step(step: str) -> tuple[str, str]:
+    """Return the name of a step and, unless it is a day, its time as a browser reads it."""
+    if len(step) == len("2026-01-31"):
+        return step, ""
     at = datetime.fromisoformat(step)
-    if len(step) > len("2026-01-31"):
-        return f"{at:%H:%M}"
-    return f"{at:%d %b}"
+    return f"{at:%Y-%m-%d %H:%M} UTC", f"{at.isoformat()}Z"
 
 
 def round_up(most: int) -> int:

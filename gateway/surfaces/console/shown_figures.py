@@ -85,6 +85,14 @@ def show_period(limited: Mapping[str, Any]) -> str:
     return f"per {amount} {unit}s"
 
 
+def show_step(step: str) -> str:
+    """Return a day as "23 Nov", and a time in UTC as "14:05 UTC", which console.js shows in the reader's zone."""
+    at = datetime.fromisoformat(step)
+    if len(step) == len("2026-01-31"):
+        return f"{at:%d %b}"
+    return Markup('<time datetime="{}Z" data-format="minute">{} UTC</time>').format(at.isoformat(), f"{at:%H:%M}")
+
+
 def show_time(at: int | str, style: str = "when") -> Markup:
     """Return microseconds, or a time of the management API, in UTC; console.js shows it in the reader's time zone.
     `style` is a format of console.js: when, seconds, clock or day."""

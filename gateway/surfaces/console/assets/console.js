@@ -6,7 +6,8 @@ const SECONDS = new Intl.DateTimeFormat(undefined, {dateStyle: "medium", timeSty
 const CLOCK = new Intl.DateTimeFormat(undefined, {hour: "2-digit", minute: "2-digit", second: "2-digit"});
 const SHORT = new Intl.DateTimeFormat(undefined, {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit"});
 const DAY = new Intl.DateTimeFormat(undefined, {dateStyle: "medium"});
-const FORMATS = {when: WHEN, seconds: SECONDS, short: SHORT, clock: CLOCK, day: DAY};
+const MINUTE = new Intl.DateTimeFormat(undefined, {hour: "2-digit", minute: "2-digit"});
+const FORMATS = {minute: MINUTE, when: WHEN, seconds: SECONDS, short: SHORT, clock: CLOCK, day: DAY};
 
 // The server writes UTC; the reader's time zone is shown, with UTC when pointing at it.
 function showLocalTimes(root) {
@@ -16,7 +17,28 @@ function showLocalTimes(root) {
     time.title = time.textContent.trim();
     time.textContent = format.format(new Date(time.dateTime));
   }
+  for (const title of root.querySelectorAll("title[data-at]")) {
+    const local = WHEN.format(new Date(title.dataset.at));
+    title.textContent = title.textContent.replace(/^.* UTC/, (utc) => `${local} (${utc})`);
+    delete title.dataset.at;
+  }
+  for (const field of root.querySelectorAll("input[type=datetime-local]:not([data-local])")) {
+    field.dataset.local = "";
+    const label = field.labels[0];
+    label.textContent = label.textContent.replace("(UTC)", "(your time zone)");
+    if (!field.value) continue;
+    const at = new Date(`${field.value}Z`);
+    const local = new Date(at.getTime() - at.getTimezoneOffset() * 60000);
+    field.value = local.toISOString().slice(0, field.value.length);
+  }
 }
+
+// Forms send UTC.
+document.addEventListener("htmx:configRequest", (event) => {
+  for (const field of event.detail.elt.querySelectorAll("input[data-local]")) {
+    if (field.value) event.detail.parameters[field.name] = new Date(field.value).toISOString().slice(0, 19);
+  }
+});
 
 // A message of the new content is read out by screen readers when it comes into a region that was there before.
 function announce() {

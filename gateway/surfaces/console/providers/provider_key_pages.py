@@ -93,8 +93,10 @@ def _add(call: PageCall) -> Outbound:
         **_read_settings(call),
     }
     added = call.run(ADD, fields)
-    message = f"The key {added['providerKey']['maskedToken']} was added. {added['message']}"
-    return _show(PageCall(call.visitor, call.inbound, message=message), added["unusedBy"])
+    unused = added["unusedBy"]
+    use = "The projects below do not use it yet." if unused else added["message"]
+    message = f"The key {added['providerKey']['maskedToken']} was added. {use}"
+    return _show(PageCall(call.visitor, call.inbound, message=message), unused)
 
 
 def _save(call: PageCall) -> str:

@@ -160,7 +160,7 @@ def _read_figures(steps: Steps, earlier: Steps, shown: Shown, arguments: Mapping
         "total": _sum(steps),
         "before": _sum(earlier),
         "parts": arrange(rows, columns, arguments, searched=("name",), sort="-cost"),
-        "steps": [{"name": step["date"].replace("T", " "), **_sum([step])} for step in listed],
+        "steps": [{"date": step["date"], **_sum([step])} for step in listed],
     }
 
 

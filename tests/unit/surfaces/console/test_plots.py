@@ -21,5 +21,12 @@ def test_small_series_are_summed_up() -> None:
 
 def test_an_axis_ends_at_a_round_number_and_names_the_first_and_last_step() -> None:
     assert [round_up(value) for value in (0, 7, 11, 21, 999, 10**9)] == [1, 8, 15, 30, 1000, 10**9]
-    assert build_plot(DAYS, {}, str).ticks == ("21 Nov", "22 Nov", "23 Nov")
-    assert build_plot((), {}, str).bars == () and build_plot(("2026-11-23T14:00:00",), {}, str).ticks == ("14:00",)
+    assert build_plot(DAYS, {}, str).ticks == DAYS
+    assert build_plot((), {}, str).bars == ()
+
+
+def test_bars_of_hours_have_a_time_that_a_browser_shows_in_the_zone_of_its_reader() -> None:
+    assert build_plot(DAYS, {}, str).bars[0].at == ""
+    plot = build_plot(("2026-11-23T14:00:00",), {"small": (1,)}, str)
+    assert plot.ticks == ("2026-11-23T14:00:00",)
+    assert [(bar.title, bar.at) for bar in plot.bars] == [("2026-11-23 14:00 UTC: 1", "2026-11-23T14:00:00Z")]

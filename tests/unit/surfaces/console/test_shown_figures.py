@@ -7,6 +7,7 @@ from gateway.surfaces.console.shown_figures import (
     show_cost,
     show_count,
     show_fine_cost,
+    show_step,
 )
 
 
@@ -28,6 +29,13 @@ def test_long_counts_get_a_unit(count: int, shown: str) -> None:
 def test_the_exact_value_is_in_the_title() -> None:
     assert show_cost("0.000123") == '<span title="$0.000123">&lt;$0.01</span>'
     assert show_count(12_345) == '<span title="12,345">12.3K</span>'
+
+
+def test_steps_of_a_plot_are_days_or_times() -> None:
+    assert show_step("2026-11-23") == "23 Nov"
+    assert (
+        show_step("2026-11-23 14:05") == '<time datetime="2026-11-23T14:05:00Z" data-format="minute">14:05 UTC</time>'
+    )
 
 
 def test_parts_of_a_cost_have_four_decimals() -> None:
