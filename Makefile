@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: serve test check lint types architecture bench bench-quick bench-statistics month profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp stock-server drills browser screenshots console-assets clean requirements pages catalogue
+.PHONY: serve test extended check lint types architecture bench bench-quick bench-statistics month profile wheel release container soak fuzz kills templates public-client agents ai-sdk gemini media realtime mcp stock-server drills browser screenshots console-assets clean requirements pages catalogue
 
 serve: .venv/serve.stamp
 	@$(BIN)/python -m gateway.operator.command serve
@@ -14,9 +14,13 @@ export PYTHONDONTWRITEBYTECODE :=
 # Three processes more than cores, because tests wait, and at most eight (tests/support/forked.py).
 PARALLEL = --processes=$(shell $(BIN)/python -c "import os; print(min(8, os.cpu_count() + 3))")
 
-# The whole suite except for the tests of `browser`; it includes `architecture` and `types`.
+# The suite except for the tests of `extended` and `browser`; it includes `architecture` and `types`.
 test: lint .venv/tools.stamp .venv/clickhouse.stamp
-	$(BIN)/pytest $(PARALLEL) -m "not soak and not browser"
+	$(BIN)/pytest $(PARALLEL) -m "not soak and not browser and not extended"
+
+# Storms of requests, outages, killed processes, and walks through every operation or case. CI runs it after `test`.
+extended: .venv/test.stamp .venv/tools.stamp .venv/clickhouse.stamp
+	$(BIN)/pytest $(PARALLEL) -m "extended and not soak and not browser"
 
 # Between two edits: `make test` also runs slow tests and those that need their own server.
 check: lint

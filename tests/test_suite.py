@@ -1,6 +1,8 @@
 """Rules of the test suite."""
 
 import ast
+import itertools
+import re
 import subprocess
 import sys
 from functools import cache
@@ -216,3 +218,18 @@ def test_make_browser_runs_every_module_that_needs_a_browser() -> None:
     command = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "EVERY_VIEW=1" in line)
     run = {path for word in command.split() if word.startswith("tests/") for path in ROOT.glob(word)}
     assert run == {path for path in TESTS.rglob("test_*.py") if "support.chromium.MARKS" in names_in(path)}
+
+
+# The recipe of a target that runs the tests of a selection, wherever they are.
+RECIPE = re.compile(r'^(\w+): .*\n\t\$\(BIN\)/pytest \$\(PARALLEL\) -m "([^"]+)"$', re.M)
+
+
+def test_ci_runs_each_test_in_one_target() -> None:
+    """`make browser` runs the tests in a browser (the test above); tests that take minutes run in no target of CI."""
+    selections = dict(RECIPE.findall((ROOT / "Makefile").read_text()))
+    targets = re.findall(r"^make (\w+)$", (ROOT / ".ci" / "run").read_text(), re.M)
+    assert set(targets) == {*selections, "browser"}
+    for browser, extended in itertools.product((False, True), repeat=2):
+        marks = {"soak": False, "browser": browser, "extended": extended}
+        running = [target for target, selection in selections.items() if eval(selection, marks.copy())]
+        assert len(running) == (0 if browser else 1), marks

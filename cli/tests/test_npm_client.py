@@ -94,6 +94,7 @@ def published(signed_out: Client) -> NpmClient:
     return NpmClient(signed_out)
 
 
+@pytest.mark.extended
 def test_both_print_the_same_documents(client: Client, account: Account) -> None:
     published = NpmClient(client)
     account.use_model(2, x_source="an-app")

@@ -14,6 +14,8 @@ from support.drilling import Report, Row, Tally, drill
 from support.gateways import local_gateway
 from support.two_providers import write_twins
 
+pytestmark = pytest.mark.extended
+
 WAYS = {False: "whole", True: "stream"}
 FAULTS = {
     "status storm 500": drilling.status(500),

@@ -11,6 +11,8 @@ from support.drilling import Direct, Report, Row, Tally, drill
 from support.gateways import LocalGateway, free_port, local_gateway
 from support.two_providers import write_line, write_twins
 
+pytestmark = pytest.mark.extended
+
 WAYS = {False: "whole", True: "stream"}
 # Every third request fails.
 FAULTS = {

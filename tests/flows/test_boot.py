@@ -187,6 +187,7 @@ def gate(postgresql_url: str) -> Iterator[tuple[Gate, str]]:
     opened_gate.shut()
 
 
+@pytest.mark.extended
 def test_a_worker_that_dies_while_the_database_is_away_comes_back_with_it(
     gate: tuple[Gate, str], tmp_path: Path
 ) -> None:

@@ -16,6 +16,8 @@ from support.breakable_network import Gate
 from support.gateways import MANAGE, GatewayProcess
 from support.spending import SECRETS, until
 
+pytestmark = pytest.mark.extended
+
 BODY = {"model": "openai/gpt-4o-mini", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 20}
 Start = Callable[..., GatewayProcess]
 

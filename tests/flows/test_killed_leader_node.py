@@ -19,6 +19,8 @@ from gateway.metering.rollups.proof import compare_rollups
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 
+pytestmark = pytest.mark.extended
+
 PROMISE_S, MARGIN_S = 10.0, 3.0
 WAIT_S = 30.0
 LEADER = "SELECT worker, epoch FROM leader WHERE name = 'jobs' AND expires_at > 0"

@@ -184,6 +184,7 @@ def test_a_killed_worker_bills_what_was_delivered_to_a_caller_who_left(start) ->
     assert "The books agree." in gateway.manage("doctor")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("path", STREAMED)
 def test_a_killed_worker_bills_what_its_callers_were_reading(start, path) -> None:
     """The row had the prompt alone, while the provider billed everything that it had generated."""
@@ -288,6 +289,7 @@ def delivered_by(gateway: GatewayProcess, case: Case, name: str) -> int:
     return min(read.count(b"word"), 5 * case.cut if case.cut else case.tokens)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("cancels", [False, True])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_row_is_never_below_what_was_consumed_nor_above_what_was_reserved(start, cancels, seed) -> None:

@@ -83,6 +83,7 @@ class Caller:
         return answer
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_operation_answers_as_described(gateway: LocalGateway, part: int) -> None:
     from support.described import CHECKS, description_of, examples

@@ -130,6 +130,7 @@ def ask_about_unseen(gateway: GatewayProcess, key: str, number: int) -> httpx.Re
     return post(gateway, "/v1/chat/completions", key, body)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("limit", [limited_by_key, limited_by_member, limited_by_team, limited_by_credits])
 def test_parallel_requests_with_unseen_files_pass_a_limit_by_the_cost_of_one(
     gateway: GatewayProcess, mint: FakeUpstream, limit: Callable[[GatewayProcess], str]

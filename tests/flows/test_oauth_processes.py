@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import gevent
 import httpx
+import pytest
 from support.gateways import GatewayProcess
 from support.oauth import PASSWORD, App, Person, parameters
 from support.signed_in_owner import EMAIL, SignedInOwner
@@ -34,6 +35,7 @@ def apart(work: Callable[[httpx.Client], httpx.Response], count: int) -> list[ht
     return [one.value for one in tries]
 
 
+@pytest.mark.extended
 def test_parallel_refreshes_keep_the_grant_until_a_used_token_comes_late(process: Start) -> None:
     loud = {"GATEWAY_LOG_LEVEL": "debug", "GATEWAY_LOG_REQUESTS": "text", "GATEWAY_SERVER_ACCESS_LOG": "true"}
     gateway = process(workers=4, GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD, **loud)
@@ -78,6 +80,7 @@ def exchange(app: App, code: str) -> int:
         return 0
 
 
+@pytest.mark.extended
 def test_a_crash_between_code_and_token_leaves_the_code_good_once_or_not_at_all(process: Start) -> None:
     gateway = process(workers=2, GATEWAY_BOOTSTRAP_PASSWORD=PASSWORD)
     app, person = App(gateway.address), Person(gateway.address, EMAIL)

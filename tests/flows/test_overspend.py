@@ -9,6 +9,8 @@ from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess
 from support.spending import SECRETS, TOKEN_NUSD, at_once, pay, query, reserved_nusd, settled_nusd, until, write_mint
 
+pytestmark = pytest.mark.extended
+
 CALL_NUSD = 100 * TOKEN_NUSD
 AT_ONCE = 500
 IN_USE = (429, "budget_in_use")

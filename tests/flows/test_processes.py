@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import gevent
 import httpx
+import pytest
 from support.gateways import GatewayProcess
 from support.spending import until
 
@@ -56,6 +57,7 @@ def rows(gateway: GatewayProcess, where: str = "1") -> list[tuple]:
     return [(ident.lower(), finish) for ident, finish in found]
 
 
+@pytest.mark.extended
 def test_kill_9_under_load_loses_and_doubles_no_completed_answer(process: Start) -> None:
     gateway = process(workers=2)
     done, stop = set(), []
@@ -69,6 +71,7 @@ def test_kill_9_under_load_loses_and_doubles_no_completed_answer(process: Start)
     assert all(found.count(ident) == 1 for ident in done)
 
 
+@pytest.mark.extended
 def test_sigterm_with_a_hundred_open_streams_cuts_none(process: Start) -> None:
     gateway = process(SHUTDOWN_GRACE_PERIOD_MS="300000")
     open_ones: list[bool] = []

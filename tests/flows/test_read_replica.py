@@ -15,7 +15,7 @@ from support.spending import SECRETS
 from gateway.accounts.members import list_members
 from gateway.configuration.settings import Settings
 
-pytestmark = [pytest.mark.postgresql, pytest.mark.slow]
+pytestmark = [pytest.mark.postgresql, pytest.mark.slow, pytest.mark.extended]
 
 BODY = {"model": "openai/gpt-4o-mini", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 20}
 PATIENCE_S = 120.0

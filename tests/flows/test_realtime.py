@@ -449,6 +449,7 @@ def test_a_client_secret_is_refused_for_what_no_session_could_be(gateway, key) -
     assert unheard == (400, "transcription_model_not_supported")
 
 
+@pytest.mark.extended
 def test_kill_9_in_a_session_keeps_what_was_done_and_gives_back_what_was_held(fake, process) -> None:
     gateway = process(**environment(fake))
     ident, token = make_key(gateway)

@@ -344,6 +344,7 @@ ONE_WITHOUT_THE_OTHER = (
 )
 
 
+@pytest.mark.extended
 def test_under_load_no_kill_parts_a_fee_from_its_log(running, mint: FakeUpstream) -> None:
     def load(number: int) -> None:
         while True:

@@ -525,6 +525,7 @@ def test_a_forced_tool_choice_that_no_provider_supports_is_refused_by_name(setti
     assert (error["code"], error["param"]) == ("model_not_supported", "tool_choice") and upstream.calls == []
 
 
+@pytest.mark.extended
 def test_a_provider_that_dies_is_avoided_by_all_four_workers_within_two_seconds(process, tmp_path, south):
     port = free_port()
     environment = write_twins(tmp_path / "catalogue", f"http://127.0.0.1:{port}/v1", south.url)
@@ -540,6 +541,7 @@ def test_a_provider_that_dies_is_avoided_by_all_four_workers_within_two_seconds(
     assert failed and len([at for at in failed if at > 2]) <= 6
 
 
+@pytest.mark.extended
 def test_four_workers_together_try_about_once_a_second_where_nothing_answers(process, tmp_path):
     environment = write_twins(tmp_path / "catalogue", f"http://127.0.0.1:{free_port()}/v1", "http://127.0.0.1:9/v1")
     gateway: GatewayProcess = process(workers=4, **environment | {"SOUTH_KEYS": ""})

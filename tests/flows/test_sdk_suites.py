@@ -98,6 +98,7 @@ def suite(request: pytest.FixtureRequest, settings: Callable[..., Settings]) -> 
             yield Suite(module, fake, stand_in.Answer, gateway, client, ask_openai if official else ask_anthropic)
 
 
+@pytest.mark.extended
 def test_each_of_200_cases_sees_its_own_fault_and_the_next_one_works(suite: Suite) -> None:
     roll, unlucky = random.Random(23), 0
     # Without retries, so that the class of the very first answer shows.

@@ -18,6 +18,8 @@ from support.gateways import GatewayProcess
 from support.leaking_upstream import LeakingUpstream
 from support.spending import BODIES, FORMS, SECOND_OF_SOUND, STREAMED, say_in_headers, until, with_model, write_mint
 
+pytestmark = pytest.mark.extended
+
 OWNER = "owner@localhost"
 CANARY = "a-label-that-is-no-secret"
 MODEL = "openai/gpt-4o-mini"

@@ -12,6 +12,8 @@ from support.spending import BODIES, FORMS, STREAMED, TOKEN_NUSD, query, reserve
 
 from gateway.runtime.threads import Job
 
+pytestmark = pytest.mark.extended
+
 CALLERS = 16
 # About what a streamed answer has; an offset beyond its end reads it whole.
 MOST_BYTES = 6000

@@ -14,6 +14,8 @@ from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess
 from support.spending import BODIES, write_mint
 
+pytestmark = pytest.mark.extended
+
 CROWD = Path(__file__).with_name("crowd.py")
 TOKEN = "scrape-me"
 CALLERS = 4

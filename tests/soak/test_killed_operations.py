@@ -5,10 +5,13 @@ import socket
 
 import gevent
 import httpx
+import pytest
 from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess, Start
 from support.spending import BESIDE_CHAT as PATHS
 from support.spending import TOKEN_NUSD, at_once, query, reserved_nusd, sent_to, until
+
+pytestmark = pytest.mark.extended
 
 ROWS = "SELECT label, finish, cost_nusd, input, extra FROM usage"
 # Unit and count that each operation is billed for, at 0.03 USD; all others are billed for input tokens.

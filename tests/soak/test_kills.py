@@ -11,6 +11,8 @@ from support.gateways import GatewayProcess, Start
 from support.spending import TOKEN_NUSD, PaymentResult, at_once, pay, query, reserved_nusd, until
 from support.worker_kills import kill_by_chance
 
+pytestmark = pytest.mark.extended
+
 WORKERS, CALLERS = 3, 12
 ROWS = "SELECT label, finish, cost_nusd, output FROM usage"
 

@@ -15,6 +15,8 @@ from support.spending import at_once, make_keys, pay, query, reserved_nusd, sett
 
 from gateway.money import NANO
 
+pytestmark = pytest.mark.extended
+
 KEYS, CALLERS = 50, 60
 BEAT_S = 0.05
 OVER = "SELECT id, settled_nusd, leased_nusd, limit_nusd FROM budget WHERE settled_nusd + leased_nusd > limit_nusd"

@@ -14,6 +14,8 @@ from support.gateways import GatewayProcess, Start
 from support.spending import TOKEN_NUSD, PaymentResult, at_once, pay, query, reserved_nusd, until
 from support.worker_kills import kill_by_chance
 
+pytestmark = pytest.mark.extended
+
 WORKERS, CALLERS = 3, 8
 APPS = ("agent-a", "agent-b")
 Json = dict[str, Any]

@@ -68,6 +68,7 @@ def explain(made, *args, **more):
     return write_record(made.plan(*args, explore=0.0, **more))
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_an_explanation_equals_the_provider_really_chosen_in_ten_thousand_cases(make_world, mapping):
     roll, served = random.Random(20_260_101), 0

@@ -13,6 +13,8 @@ from gateway.configuration.settings import ROOT
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 
+pytestmark = pytest.mark.extended
+
 # Works until the statement that begins with argv[2] was sent argv[3] times, and dies with its transaction open.
 WORKER = """
 import os, signal, sys
