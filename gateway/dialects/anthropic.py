@@ -80,6 +80,15 @@ def error_type(status: int) -> str:
     return ERROR_TYPES.get(status) or ("api_error" if status >= 500 else "invalid_request_error")
 
 
+# The code of a request with `thread`. Anthropic's SDKs read it in `details`, and then send the whole conversation.
+UNTHREADED = "thread_unsupported_request"
+
+
+class ThreadErrorDetails(TypedDict):
+    error_code: str
+    unsupported: list[str]
+
+
 class MessageErrorContent(TypedDict):
     """An error. Further members, which are strings, help to find its cause."""
 
@@ -87,6 +96,7 @@ class MessageErrorContent(TypedDict):
     message: str
     param: str
     code: str
+    details: NotRequired[ThreadErrorDetails]
 
 
 class MessageError(TypedDict):
@@ -106,6 +116,8 @@ def error_body(error: GatewayError, request_id: str) -> MessageError:
         "param": error.param,
         "code": error.code,
     }
+    if error.code == UNTHREADED:
+        inner["details"] = {"error_code": UNTHREADED, "unsupported": [error.param]}
     return {"type": "error", "error": with_details(inner, error), "request_id": request_id}
 
 

@@ -76,7 +76,8 @@ def _add_delta(message: Json, delta: Json) -> None:
             for piece in value:
                 _add_detail(message.setdefault("reasoning_details", []), piece)
         elif isinstance(value, list):
-            message.setdefault(name, []).extend(value)
+            items = [{key: inner for key, inner in item.items() if key != "index"} for item in value]
+            message.setdefault(name, []).extend(items)
 
 
 def _add_call(calls: list[Json], piece: Json) -> None:
@@ -91,10 +92,12 @@ def _add_call(calls: list[Json], piece: Json) -> None:
 
 
 def _add_detail(details: list[Json], piece: Json) -> None:
-    """Items of one index and type are one: that is how the details are documented to come in pieces."""
+    """Items of one index and type are one, and the first of an index has `format` and `id`: that is how the details are
+    documented to come in pieces."""
     known = next((detail for detail in details if _place(detail) == _place(piece)), None)
     if known is None:
-        details.append(dict(piece))
+        first = next((detail for detail in details if detail["index"] == piece["index"]), {})
+        details.append({name: first[name] for name in ("format", "id") if name in first} | piece)
         return
     for name in ("text", "summary", "signature", "data"):
         if piece.get(name):
@@ -102,8 +105,7 @@ def _add_detail(details: list[Json], piece: Json) -> None:
 
 
 def _place(detail: Json) -> tuple[Any, ...]:
-    """Details without an index are whole."""
-    return (detail.get("index", id(detail)), detail["type"])
+    return detail["index"], detail["type"]
 
 
 def _fold_messages(events: list[tuple[str, Any]]) -> Json:

@@ -49,6 +49,31 @@ def test_a_stream_of_another_format_is_a_streamed_message(claude: anthropic.Anth
 
 
 @pytest.mark.parametrize("streamed", [False, True])
+def test_the_tool_runner_of_the_sdk_sends_the_whole_conversation(
+    claude: anthropic.Anthropic, upstream: FakeOpenAI, streamed: bool
+) -> None:
+    @anthropic.beta_tool
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"Rain in {city}."
+
+    upstream.script(Answer(tools=(("weather", '{"city": "Oslo"}'),)), Answer("It rains."))
+    body = {"model": OPENAI, "max_tokens": 50, "tools": [weather], "messages": HELLO}
+    last = claude.beta.messages.tool_runner(**body, stream=streamed).until_done()
+    assert last.content[0].text == "It rains."
+    assert [message["role"] for message in upstream.calls[1].body["messages"]] == ["user", "assistant", "tool"]
+    assert upstream.calls[1].body["messages"][2]["content"] == "Rain in Oslo."
+
+
+def test_a_message_thread_is_refused_with_the_details_that_sdks_read(claude: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        claude.beta.messages.thread(model=OPENAI, max_tokens=50).send({"role": "user", "content": "Hello"})
+    error = caught.value.body["error"]
+    assert (error["param"], error["code"]) == ("thread", "thread_unsupported_request")
+    assert error["details"] == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
 def test_a_tool_loop_runs_over_another_format(
     claude: anthropic.Anthropic, upstream: FakeOpenAI, streamed: bool
 ) -> None:

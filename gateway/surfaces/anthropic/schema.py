@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, cast
 from msgspec import UNSET, DecodeError, Meta, Raw, UnsetType, ValidationError
 from msgspec.json import Decoder
 
-from gateway.errors import InvalidRequest
+from gateway.dialects.anthropic import UNTHREADED
+from gateway.errors import InvalidRequest, NotSupported
 from gateway.neutral.cut_pairs import without_halves
 from gateway.surfaces.anthropic.blocks import Blocks, CacheControl, Name, Shape, TextBlock, ToolUseBlock
 from gateway.surfaces.loose import decode_again
@@ -146,6 +147,7 @@ class MessagesBody(Prompt, kw_only=True):
     inference_geo: Any = None
     models: Models | None = None
     provider: ProviderOptions | None = None
+    thread: Any = None  # a conversation that the server keeps
 
 
 DECODER = Decoder(MessagesBody)
@@ -154,6 +156,7 @@ OTHER_FORMAT = (
     "This looks like a request in OpenAI's format ({}). POST /v1/messages takes Anthropic's; send this request to "
     "POST /v1/chat/completions."
 )
+NO_THREADS = "Message threads are not supported: send all messages of the conversation, without `thread`."
 SURROGATE = b"\\ud"  # lone surrogates, which clients write as escapes; they write complete characters directly
 # Types of parts and tools that only the other format has.
 OTHER_KINDS = re.compile(r"^Invalid value '(image_url|input_audio|input_text|input_image|function|file|refusal)'")
@@ -176,8 +179,11 @@ TOOL_FIELDS = frozenset(
 
 def decode(body: bytes) -> MessagesBody:
     """Return the validated body of a request. Raises InvalidRequest `invalid_json` or `invalid_parameters` with `param`
-    set."""
-    return _decode(DECODER, body)
+    set, and NotSupported for a message thread."""
+    decoded: MessagesBody = _decode(DECODER, body)
+    if decoded.thread:
+        raise NotSupported(NO_THREADS, param="thread", code=UNTHREADED)
+    return decoded
 
 
 def decode_count(body: bytes) -> Prompt:

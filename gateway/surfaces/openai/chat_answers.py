@@ -52,8 +52,11 @@ class ChatImageUrl(TypedDict):
 
 
 class ChatImage(TypedDict):
+    """An image; `index` is its place among those of a stream."""
+
     type: Literal["image_url"]
     image_url: ChatImageUrl
+    index: NotRequired[int]
 
 
 class UrlCitation(TypedDict):
@@ -64,8 +67,11 @@ class UrlCitation(TypedDict):
 
 
 class ChatAnnotation(TypedDict):
+    """A citation; `index` is its place among those of a stream."""
+
     type: Literal["url_citation"]
     url_citation: Annotated[UrlCitation, RELAYED]
+    index: NotRequired[int]
 
 
 class MessageMembers(TypedDict, total=False):

@@ -45,6 +45,7 @@ UNCITED = "Document citations were left out: chat completions have no field for 
 CALL_TYPES = ("function", "custom")
 KNOWN_REASONS = ("stop", "tool_calls", "length")
 DONE = b"data: [DONE]\n\n"
+NUMBERED = ("annotations", "images")  # lists of items without an index of their own
 LAST_CHOICE: list[ChatChunkChoice] = [{"index": 0, "delta": {}, "finish_reason": None}]
 TEXT_HEAD = b'[{"index":0,"delta":{"content":'
 TEXT_TAIL = b'},"finish_reason":null}]}\n\n'
@@ -179,13 +180,6 @@ def _message(choice: Choice) -> CompletionMessage:
     return message
 
 
-def _text(event: TextDelta) -> ChatDelta:
-    delta: ChatDelta = {"content": event.text}
-    if event.signature:
-        delta["reasoning_details"] = [write_token(event.signature, event.vendor, CONTENT_ID)]
-    return delta
-
-
 def frames(batches: Iterable[Batch], facts: ChatFacts) -> Iterator[bytes]:
     """Write server-sent events, one item a batch. A complete response ends with usage, metadata and [DONE]; a failed
     one with an `error` event and no [DONE], so that no client takes it for complete."""
@@ -209,7 +203,8 @@ class _Stream:
         self._bare: set[tuple[int, int]] = set()  # calls without any arguments so far
         self._hidden: set[tuple[int, int]] = set()  # calls that the provider executed
         self._reasoning: dict[tuple[int, int], int] = {}
-        self._count: defaultdict[tuple[str, int], int] = defaultdict(int)  # calls and reasoning blocks of each choice
+        self._shown: defaultdict[tuple[int, int], set[str]] = defaultdict(set)  # members of each block of reasoning
+        self._count: defaultdict[tuple[str, int], int] = defaultdict(int)  # items of each list in each choice
         self._warnings: list[str] = []
 
     def write(self, batch: Batch) -> bytes:
@@ -243,6 +238,9 @@ class _Stream:
     def _relay(self, choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for choice in choices:
             delta = choice["delta"]
+            for name in NUMBERED:
+                if name in delta:
+                    self._number(name, choice)
             if delta.get("reasoning_content") and not delta.get("reasoning"):
                 delta["reasoning"] = delta["reasoning_content"]
             reason = choice.get("finish_reason")
@@ -268,7 +266,7 @@ class _Stream:
         """Return the frames of any other event; b"" for events that this format does not show."""
         match event:
             case TextDelta():
-                return self._chunk(event.choice, _text(event))
+                return self._text(event)
             case ToolCallDelta():
                 return self._call(event)
             case ReasoningDelta():
@@ -278,7 +276,8 @@ class _Stream:
             case SourceFound():
                 return self._cite(event)
             case PartFound() if not isinstance(event.part, VendorPart):
-                return self._chunk(event.choice, {"images": [write_image(event.part)]})
+                index = self._next("images", event.choice)
+                return self._chunk(event.choice, {"images": [{**write_image(event.part), "index": index}]})
             case Notice():
                 self._warnings.append(event.message)
             case Finished():
@@ -287,9 +286,31 @@ class _Stream:
                 return error_frame(event.error)
         return b""
 
+    def _next(self, name: str, choice: int) -> int:
+        """Return the place of the next item of a list: OpenAI's Python SDK joins the items of every list by their
+        `index`, and fails without one."""
+        place = self._count[name, choice]
+        self._count[name, choice] += 1
+        return place
+
+    def _number(self, name: str, choice: dict[str, Any]) -> None:
+        """Number the items of a list that the upstream sent."""
+        items = choice["delta"][name]
+        for item in items if isinstance(items, list) else ():
+            if isinstance(item, dict):
+                item["index"] = self._next(name, choice.get("index", 0))
+
+    def _text(self, event: TextDelta) -> bytes:
+        delta: ChatDelta = {"content": event.text}
+        if event.signature:
+            index = self._next("reasoning_details", event.choice)
+            delta["reasoning_details"] = [write_token(event.signature, event.vendor, CONTENT_ID, index)]
+        return self._chunk(event.choice, delta)
+
     def _cite(self, event: SourceFound) -> bytes:
         if event.source.url:
-            return self._chunk(event.choice, {"annotations": [write_annotation(event.source)]})
+            index = self._next("annotations", event.choice)
+            return self._chunk(event.choice, {"annotations": [{**write_annotation(event.source), "index": index}]})
         self._warnings.append(UNCITED)
         return b""
 
@@ -303,8 +324,7 @@ class _Stream:
             return b""
         place = self._calls.get(key)
         if place is None:
-            place = self._calls[key] = self._count["call", event.choice]
-            self._count["call", event.choice] += 1
+            place = self._calls[key] = self._next("tool_calls", event.choice)
             call: ChatToolCall = {"index": place, "id": event.id, "type": "custom" if event.custom else "function"}
             if not event.custom:
                 self._bare.add(key)
@@ -315,22 +335,33 @@ class _Stream:
             self._bare.discard(key)
         delta: ChatDelta = {"tool_calls": [call]}
         if event.signature:
-            delta["reasoning_details"] = [write_token(event.signature, event.vendor, event.id)]
+            index = self._next("reasoning_details", event.choice)
+            delta["reasoning_details"] = [write_token(event.signature, event.vendor, event.id, index)]
         return self._chunk(event.choice, delta)
 
     def _reason(self, event: ReasoningDelta) -> bytes:
-        """Write a piece of reasoning. Pieces of one block share an index, so that clients can join them."""
+        """Write a piece of reasoning. Pieces of one block share an index, so that clients can join them: therefore one
+        item a chunk, and `format` and `id` once."""
         key = (event.choice, event.block)
-        if key not in self._reasoning:
-            self._reasoning[key] = self._count["thought", event.choice]
-            self._count["thought", event.choice] += 1
         delta: ChatDelta = {"reasoning": event.text} if event.text else {}
+        sent = []
         if event.vendor or event.signature or event.sealed:
+            if key not in self._reasoning:
+                self._reasoning[key] = self._next("reasoning_details", event.choice)
             piece = Reasoning(event.text, event.signature, event.sealed, event.vendor, event.ident, event.summary)
-            delta["reasoning_details"] = write_block(piece, self._reasoning[key])
+            shown = self._shown[key]
+            for item in write_block(piece, self._reasoning[key]):
+                if "format" in shown:
+                    item.pop("format", None)
+                if "id" in shown:
+                    item.pop("id", None)
+                shown.update(item)
+                delta["reasoning_details"] = [item]
+                sent.append(self._chunk(event.choice, delta))
+                delta = {}
         if delta:
-            return self._chunk(event.choice, delta)
-        return b""
+            sent.append(self._chunk(event.choice, delta))
+        return b"".join(sent)
 
     def _finish(self, event: Finished) -> bytes:
         """Write finish chunks for the choices that have none yet, then usage and metadata, then [DONE]."""

@@ -2,8 +2,9 @@
 
 Items: {type: reasoning.text, text, signature}, {type: reasoning.summary, summary}, {type: reasoning.encrypted, data},
 each with `format` (which vendor), `id` (the vendor's, optional) and `index` (items of one index are one block, also
-across the chunks of a stream). A token of a tool call is an encrypted item whose `id` is the call's; one of the text
-has the id `content`.
+across the chunks of a stream, where its first item alone has `format` and `id`). A token of a tool call is an encrypted
+item whose `id` is the call's; one of the text has the id `content`. Clients may send back the items of one index as
+they came, or joined as one item.
 """
 
 from collections.abc import Collection, Sequence
@@ -102,13 +103,11 @@ def read_details(
 
 def _merge(blocks: list[_Block], item: dict[str, Any], ident: str, vendor: str) -> None:
     """Add an item to the block that it continues (same index and vendor), or begin another."""
-    index = item.get("index")
     last = blocks[-1] if blocks else None
-    lone_signature = not item.get("text") and item.get("signature") and last is not None and not last.signatures
-    if last is None or last.vendor != vendor or not (lone_signature or (index is not None and index == last.index)):
-        last = _Block(kind=item["type"], vendor=vendor, index=index)
+    if last is None or not _continues(last, item, vendor):
+        last = _Block(kind=item["type"], vendor=vendor, index=item.get("index"))
         blocks.append(last)
-    if item["type"] == SUMMARY:
+    if item["type"] == SUMMARY or "summary" in item:
         last.kind = SUMMARY
     for name, pieces in (
         (_word(item, "summary") or _word(item, "text"), last.texts),
@@ -118,6 +117,14 @@ def _merge(blocks: list[_Block], item: dict[str, Any], ident: str, vendor: str) 
         if name:
             pieces.append(name)
     last.ident = last.ident or ident
+
+
+def _continues(block: _Block, item: dict[str, Any], vendor: str) -> bool:
+    if vendor and vendor != block.vendor:
+        return False
+    lone_signature = not item.get("text") and item.get("signature") and not block.signatures
+    index = item.get("index")
+    return bool(lone_signature) or (index is not None and index == block.index)
 
 
 def _word(item: dict[str, Any], name: str) -> str:
@@ -134,11 +141,13 @@ def write_details(parts: Sequence[Part]) -> list[ReasoningDetail]:
     for part in parts:
         if isinstance(part, Reasoning) and (part.vendor or part.signature or part.sealed):
             items += write_block(part, index)
-            index += 1
         elif isinstance(part, Text) and part.signature:
-            items.append(write_token(part.signature, part.vendor, CONTENT_ID))
+            items.append(write_token(part.signature, part.vendor, CONTENT_ID, index))
         elif isinstance(part, ToolCall) and part.signature:
-            items.append(write_token(part.signature, part.vendor, part.id))
+            items.append(write_token(part.signature, part.vendor, part.id, index))
+        else:
+            continue
+        index += 1
     return items
 
 
@@ -159,6 +168,6 @@ def write_block(part: Reasoning, index: int) -> list[ReasoningDetail]:
     return items
 
 
-def write_token(signature: str, vendor: str, ident: str) -> ReasoningDetail:
+def write_token(signature: str, vendor: str, ident: str, index: int) -> ReasoningDetail:
     """Return the opaque token of a text (`ident` CONTENT_ID) or of a tool call (its id)."""
-    return {"type": SEALED, "data": signature, "format": format_of(vendor), "id": ident}
+    return {"type": SEALED, "data": signature, "format": format_of(vendor), "id": ident, "index": index}

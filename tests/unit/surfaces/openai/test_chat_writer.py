@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
+from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.chat_completion_message import Annotation as ChatAnnotation
 
@@ -27,6 +28,7 @@ from gateway.neutral.events import (
 from gateway.neutral.parts import Image, Media, Reasoning, Refusal, Source, SourceRange, Text, ToolCall
 from gateway.neutral.usage import Usage
 from gateway.surfaces.openai import chat_writer
+from gateway.surfaces.openai.reasoning_details import ReasoningMarks, read_details
 
 SAMPLES = Path(__file__).parents[3] / "samples" / "openai"
 DONE = b"data: [DONE]\n\n"
@@ -237,10 +239,45 @@ def test_reasoning_pieces_of_one_block_share_an_index():
     )
     assert found[0]["reasoning"] == "a"
     items = [item for delta in found for item in delta["reasoning_details"]]
-    assert [(item["index"], item["format"]) for item in items] == [(0, "anthropic-claude-v1")] * 2 + [
-        (1, "anthropic-claude-v1")
-    ]
+    form = "anthropic-claude-v1"
+    assert [(item["index"], item.get("format")) for item in items] == [(0, form), (0, None), (1, form)]
     assert (items[1]["signature"], items[2]["data"]) == ("S", "X")
+
+
+def joined(*events) -> dict[str, Any]:
+    """Return the message that the stream helper of OpenAI's SDK makes of events."""
+    state: Any = ChatCompletionStreamState()
+    for body in chunks(list(events), [Finished("stop")]):
+        state.handle_chunk(ChatCompletionChunk.model_validate(body))
+    return state.get_final_completion().choices[0].message.model_dump(exclude_unset=True)
+
+
+def test_the_stream_helper_of_openais_sdk_joins_every_list() -> None:
+    pages = [Source(f"https://{name}.test") for name in "abc"]
+    relayed = {
+        "index": 0,
+        "delta": {"annotations": [{"type": "url_citation", "url_citation": {"url": "https://d.test"}}]},
+    }
+    message = joined(
+        ReasoningDelta("Hm", vendor="responses", ident="rs_1", summary=True),
+        ReasoningDelta(", yes", sealed="SEAL", vendor="responses", ident="rs_1", summary=True),
+        ReasoningDelta(sealed="NEXT", vendor="responses", ident="rs_2", block=1),
+        *[SourceFound(page) for page in pages],
+        NativeChunk("openai", {"choices": [relayed]}, True),
+        PartFound(Image(Media(url="https://x.test/1.png"))),
+        PartFound(Image(Media(url="https://x.test/2.png"))),
+        ToolCallDelta(2, id="a", name="f", arguments="{}", signature="S1", vendor="google"),
+        ToolCallDelta(3, id="b", name="g", arguments="{}", signature="S2", vendor="google"),
+        TextDelta("Done.", signature="S3", vendor="google"),
+    )
+    assert [one["url_citation"]["url"] for one in message["annotations"]] == [f"https://{name}.test" for name in "abcd"]
+    assert [one["image_url"]["url"] for one in message["images"]] == ["https://x.test/1.png", "https://x.test/2.png"]
+    blocks, marks = read_details(message["reasoning_details"], message["reasoning"], {"a", "b"}, "")
+    assert blocks == [
+        Reasoning("Hm, yes", "", "SEAL", "responses", "rs_1", True),
+        Reasoning("", "", "NEXT", "responses", "rs_2"),
+    ]
+    assert marks == ReasoningMarks(("S3", "google"), {"a": ("S1", "google"), "b": ("S2", "google")})
 
 
 def test_other_parts_have_their_deltas():
