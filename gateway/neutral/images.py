@@ -57,6 +57,7 @@ class ImagesInput(Struct, frozen=True):
     stream: bool = False
     partial_images: int = 0
     markup: Picture | None = None
+    seed: int | None = None
 
     @property
     def marked(self) -> str:
@@ -144,10 +145,12 @@ def units_of(content: ImagesInput) -> Units:
 
 
 def split(request: ImagesRequest, most: int, most_tokens: int = 0) -> Iterator[ImagesRequest]:
-    """Yield requests for at most `most` images each, all with the same prompt."""
+    """Yield requests for at most `most` images each, all with the same prompt. Each has another seed, since equal calls
+    would give equal images."""
     content: ImagesInput = request.content()
     for done in range(0, content.n, most):
-        part = replace(content, n=min(most, content.n - done))
+        seed = None if content.seed is None else content.seed + done
+        part = replace(content, n=min(most, content.n - done), seed=seed)
         requirements = structs.replace(request.requirements, units=units_of(part))
         yield structs.replace(request, requirements=requirements, decode=partial(_same, part), _decoded=None)
 

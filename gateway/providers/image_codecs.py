@@ -38,12 +38,13 @@ SHOWN = 32  # characters of a value that a warning repeats
 
 class ImageChoices(Struct, frozen=True):
     """The values that a model accepts for size, ratio and quality; () where every value is passed on. `lost` are the
-    preferences that the format has no field for."""
+    preferences that the format has no field for, `seed` whether it has one for a seed."""
 
     size: tuple[str, ...] = ()
     aspect_ratio: tuple[str, ...] = ()
     quality: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+    seed: bool = False
 
 
 def fit_preferences(content: ImagesInput, target: Target, choices: ImageChoices, warnings: list[str]) -> ImagesInput:
@@ -62,6 +63,9 @@ def fit_preferences(content: ImagesInput, target: Target, choices: ImageChoices,
             dropped[name] = ""
             if value != AUTO:
                 warnings.append(reason)
+    if content.seed is not None and not choices.seed:
+        dropped["seed"] = None
+        warnings.append(_unsupported("seed", target))
     if dropped:
         return replace(content, **dropped)
     return content
@@ -71,12 +75,16 @@ def _reason_against(name: str, value: str, target: Target, choices: ImageChoices
     """Return why a preference is left out; "" where it is sent."""
     offered: tuple[str, ...] = getattr(choices, name, ())
     if name in choices.lost:
-        return f"{name} is not supported by {target.mapping.key} and was left out."
+        return _unsupported(name, target)
     if offered and value not in offered:
         return f"{name} {value[:SHOWN]} was left out: {target.mapping.key} takes {', '.join(offered)}."
     if name == "size" and value != AUTO and not shape_of(value) and not STEP.fullmatch(value):
         return f"size {value[:SHOWN]} was left out: it is not a width and height."
     return ""
+
+
+def _unsupported(name: str, target: Target) -> str:
+    return f"{name} is not supported by {target.mapping.key} and was left out."
 
 
 def refuse_marks(content: ImagesInput, target: Target) -> None:

@@ -20,13 +20,13 @@ Routing = Annotated[Any, Meta(extra_json_schema={"anyOf": [{"enum": list(STRATEG
 
 
 class ImageConfig(Struct, gc=False):
-    """Preferences for the images of a chat answer."""
+    """Preferences for the images of a chat answer. `n` is the number of images in each choice."""
 
-    aspect_ratio: str | None = None
-    image_size: str | None = None
+    aspect_ratio: Annotated[str, Meta(examples=["16:9"])] | None = None
+    image_size: Annotated[str, Meta(examples=["1024x1024"])] | None = None
     image_quality: Literal["low", "medium", "high", "auto"] | None = None
-    n: Annotated[int, Meta(ge=1)] | None = None
-    seed: int | None = None
+    n: Annotated[int, Meta(ge=1, examples=[1])] | None = None
+    seed: Annotated[int, Meta(examples=[7])] | None = None
 
 
 def _described(kind: type[Struct]) -> dict[str, Any]:

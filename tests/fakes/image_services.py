@@ -172,5 +172,7 @@ class FakeImageServices(FakeServer):
         assert parameters.keys() <= {"sampleCount", "aspectRatio", "sampleImageSize", "personGeneration"}, "parameters"
         assert 1 <= parameters["sampleCount"] <= 4, "count"
         assert parameters.get("aspectRatio", "1:1") in ("1:1", "3:4", "4:3", "16:9", "9:16"), "ratio"
+        if self.blocked:
+            return {"predictions": [{"raiFilteredReason": "Unable to show generated images."}]}
         row = {"bytesBase64Encoded": PIXEL, "mimeType": "image/png"}
         return {"predictions": [row] * body["parameters"]["sampleCount"]}

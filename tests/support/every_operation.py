@@ -143,6 +143,7 @@ MODELS = (
         {"model": "sandbox-echo", "messages": HELLO, "metadata": {"session_id": "session-of-an-agent"}},
     ),
     *both("/v1/chat/completions", {"model": "sandbox-echo", "messages": HELLO}, save={"log_id": "metadata.log_id"}),
+    *both("/v1/chat/completions", {"model": "sandbox-image", "messages": HELLO, "image_config": {"n": 2}}),
     *both("/v1/completions", {"model": "sandbox-echo", "prompt": "Once upon"}),
     send("/v1/embeddings", {"model": "sandbox-embed", "input": "Hello!", "dimensions": 8}),
     *both("/v1/images/generations", {"model": "sandbox-image", "prompt": "A red square"}),

@@ -59,6 +59,8 @@ class AlibabaImages(WrittenCodec, WholeImages):
         parameters: dict[str, Any] = {"n": fitted.n, "watermark": False}
         if size := _size_of(fitted, target):
             parameters["size"] = size
+        if fitted.seed is not None:
+            parameters["seed"] = fitted.seed
         body = {
             "model": target.mapping.external_id,
             "input": {"messages": [{"role": "user", "content": parts}]},
@@ -123,7 +125,7 @@ def _fit(content: ImagesInput, target: Target, warnings: list[str]) -> ImagesInp
     """Return the input without unsupported preferences: sizes must be in pixels, and ratios in the mapping."""
     ratios = tuple(target.mapping.extra.get(RATIO_SIZES) or ())
     lost = LEFT_OUT if ratios else (*LEFT_OUT, "aspect_ratio")
-    fitted = fit_preferences(content, target, ImageChoices(aspect_ratio=ratios, lost=lost), warnings)
+    fitted = fit_preferences(content, target, ImageChoices(aspect_ratio=ratios, lost=lost, seed=True), warnings)
     if fitted.size not in ("", AUTO) and not shape_of(fitted.size):
         warnings.append(f"size {fitted.size[:SHOWN]} was left out: {target.mapping.key} takes a width and a height.")
         fitted = structs.replace(fitted, size="")

@@ -2,20 +2,20 @@
 
 from gateway.billing.context import RequestContext
 from gateway.configuration.settings import LimitSettings
+from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest
 from gateway.runtime.threads import compute
 from gateway.surfaces import attribution, auth, caps, http_responses
 from gateway.surfaces.facts import Facts, headers_of
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.openai import chat_reader, chat_schema, chat_writer, legacy_functions
-from gateway.surfaces.openai.chat_answers import ChatCompletion, ChatCompletionChunk
+from gateway.surfaces.openai import chat_images, chat_reader, chat_schema, chat_writer, legacy_functions
+from gateway.surfaces.openai.chat_answers import ID_PREFIX, ChatCompletion, ChatCompletionChunk
 from gateway.worker.services import Services
-
-ID_PREFIX = "chatcmpl-"
 
 
 def complete(services: Services, inbound: Inbound) -> Outbound:
-    """Create a chat completion, complete or streamed."""
+    """Create a chat completion, complete or streamed. The answer of an image model is the images that it makes from the
+    last user message; the images of that message are edited."""
     context = auth.admit(services, inbound, "chat")
     limits = services.settings.limits
     raw = inbound.body
@@ -25,9 +25,14 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
         body, request = read(limits, raw)
     if body.user is not None or body.metadata is not None:
         attribution.add_body(context, body.user, body.metadata)
-    if type(body) is chat_schema.OlderBody:
-        return legacy_functions.write(_answer(services, context, request))
-    return _answer(services, context, request)
+    try:
+        if type(body) is chat_schema.OlderBody:
+            return legacy_functions.write(_answer(services, context, request))
+        return _answer(services, context, request)
+    except NotSupported as refusal:
+        if not chat_images.makes_images(refusal):
+            raise
+    return chat_images.answer(services, inbound, context, body, request)
 
 
 def read(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:

@@ -6,6 +6,7 @@ from gateway.dialects.openai import ChatFinish, ChatTokens
 from gateway.surfaces.answer_structs import RELAYED, JsonObject
 from gateway.surfaces.facts import AnswerCost, RoutingMetadata
 
+ID_PREFIX = "chatcmpl-"
 # The format before `tools` has a finish reason of its own.
 FinishReasonShown = ChatFinish | Literal["function_call"]
 ReasoningKind = Literal["reasoning.text", "reasoning.summary", "reasoning.encrypted"]

@@ -5,14 +5,17 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from gateway.accounts.authentication import Caller
+from gateway.billing.context import RequestContext
 from gateway.configuration.settings import LimitSettings
 from gateway.engine.routing_decisions import AttemptRecord
+from gateway.errors import NotSupported
+from gateway.neutral.chat import ChatRequest
 from gateway.neutral.request import Request
 from gateway.routing.record import RoutingDecision
 from gateway.routing.score import Weights
 from gateway.surfaces import auth, caps, http_responses
 from gateway.surfaces.http import About, Inbound, Operation, Outbound
-from gateway.surfaces.openai import chat, chat_schema, embeddings
+from gateway.surfaces.openai import chat, chat_images, chat_schema, embeddings
 from gateway.surfaces.validation_errors import invalid
 from gateway.worker.services import Services
 
@@ -43,9 +46,13 @@ def explain(services: Services, inbound: Inbound) -> Outbound:
     if read is None:
         raise invalid("operation", f"expected one of {', '.join(READERS)}")
     context = auth.admit(services, inbound, operation)
-    _, request = read(services.settings.limits, inbound.body)
-    body: PlanExplanation = {"object": "route.explanation", **services.routing.planner.explain(context, request)}
-    return http_responses.json_reply(body, context.shown_id)
+    body, request = read(services.settings.limits, inbound.body)
+    if isinstance(request, ChatRequest):
+        decision = _explain_chat(services, inbound, context, body, request)
+    else:
+        decision = services.routing.planner.explain(context, request)
+    explanation: PlanExplanation = {"object": "route.explanation", **decision}
+    return http_responses.json_reply(explanation, context.shown_id)
 
 
 def explain_for(
@@ -54,8 +61,26 @@ def explain_for(
     """Return the routing plan of a chat completions body for `caller`, without retained payloads. `weights`
     replace those of the strategy. Raises the errors of `explain`."""
     context = auth.context_of(services, inbound, replace(caller, retention="none"), "chat")
-    _, request = chat.read(services.settings.limits, inbound.body)
-    return services.routing.planner.explain(context, request, weights)
+    body, request = chat.read(services.settings.limits, inbound.body)
+    return _explain_chat(services, inbound, context, body, request, weights)
+
+
+def _explain_chat(
+    services: Services,
+    inbound: Inbound,
+    context: RequestContext,
+    body: chat_schema.ChatBody,
+    request: ChatRequest,
+    weights: Weights | None = None,
+) -> RoutingDecision:
+    """Return the plan of a chat completion, which an image model answers with images."""
+    planner = services.routing.planner
+    try:
+        return planner.explain(context, request, weights)
+    except NotSupported as refusal:
+        if not chat_images.makes_images(refusal):
+            raise
+    return planner.explain(context, chat_images.read(services, inbound, context, body, request), weights)
 
 
 def look_up(services: Services, inbound: Inbound) -> Outbound:

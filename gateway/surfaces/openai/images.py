@@ -90,7 +90,7 @@ def make(services: Services, inbound: Inbound) -> Outbound:
     """Generate images from a prompt, in base64."""
     context = auth.admit(services, inbound, ImagesRequest.operation)
     body = read_json(services.settings.limits, DECODER, inbound.body)
-    return _answer(services, context, _request(services, context, body, ImagesRequest, (), {}), body.stream)
+    return _answer(services, context, request_of(services, context, body, ImagesRequest, (), {}), body.stream)
 
 
 def edit(services: Services, inbound: Inbound) -> Outbound:
@@ -106,7 +106,7 @@ def edit(services: Services, inbound: Inbound) -> Outbound:
     if not 1 <= len(pictures) <= MOST_PICTURES:
         raise invalid("images" if inbound.upload is None else "image", f"send from 1 to {MOST_PICTURES} images")
     return _answer(
-        services, context, _request(services, context, body, ImageEditsRequest, pictures, marks), body.stream
+        services, context, request_of(services, context, body, ImageEditsRequest, pictures, marks), body.stream
     )
 
 
@@ -165,14 +165,16 @@ def _read_form(form: Form) -> tuple[ImagesFields, tuple[Picture, ...], Marks]:
     return body, tuple(pictures), marks
 
 
-def _request(
+def request_of(
     services: Services,
     context: RequestContext,
     body: ImagesFields,
     kind: type[ImagesRequest],
     pictures: tuple[Picture, ...],
     marks: Marks,
+    seed: int | None = None,
 ) -> ImagesRequest:
+    """Return the request of a validated body with its images."""
     attribution.add_body(context, body.user)
     quality = OLD_QUALITIES.get(body.quality or "", body.quality or "")
     content = ImagesInput(
@@ -192,6 +194,7 @@ def _request(
         body.stream,
         body.partial_images or 0,
         marks.get("markup"),
+        seed,
     )
     needs = Requirements(
         max_tokens=0,
