@@ -1,9 +1,10 @@
 """Rate limiting: requests and tokens per minute and concurrent requests, per organization, project, key, model and
 operation; off by default.
 
-Counters live in each worker. With redis they are exchanged in the background, and sooner when a worker has admitted its
-share of what was left at the last exchange, so that a burst over all workers passes a limit by less than one request of
-each worker. Without redis each worker admits its share (limit ÷ live workers, at least one).
+Counters live in each worker. With redis they are exchanged in the background, and sooner when a worker has admitted an
+eighth of its share of what was left at the last exchange, so that a burst over all workers passes a limit by less than
+an eighth, or by less than one request of each worker. Without redis each worker admits its share (limit ÷ live workers,
+at least one).
 """
 
 import math
@@ -20,6 +21,9 @@ from gateway.limits.rate_rules import CONCURRENCY, NAMES, OPERATION, REQUESTS, T
 from gateway.store.redis import Redis, rate_window
 
 WINDOW_S = 60
+# How often a worker exchanges its counts while it admits its share. What the others have admitted since their last
+# exchange is unknown to it, so a burst passes a limit by up to this part of it.
+EXCHANGES = 8
 # Above this number, windows of subjects that were idle for two periods are dropped.
 REMEMBERED = 50_000
 
@@ -250,7 +254,7 @@ class RateLimiter:
         return window
 
     def _refresh(self, rules: Sequence[Rule], tokens: int, now: float, redis: Redis) -> None:
-        """Exchange the counts of windows in which this worker has used its share of what was left for all workers."""
+        """Exchange the counts of windows in which this worker has admitted a part of its share of what was left."""
         if not any(self._is_stale(rule, tokens, now) for rule in rules):
             return
         with self._exchanging:
@@ -264,7 +268,8 @@ class RateLimiter:
         window = self._window(rule, now)
         left = rule.amount - window.used(now)
         needed = 1 if rule.kind == REQUESTS else tokens
-        return window.unsent > 0 and left > 0 and window.unsent + needed > (left + window.unsent) / self._workers
+        part = (left + window.unsent) / (self._workers * EXCHANGES)
+        return window.unsent > 0 and left > 0 and window.unsent + needed > part
 
     def _exchange(self, redis: Redis, windows: Iterable[tuple[tuple[str, str, str], _Window]]) -> None:
         """Exchange counts. Without an answer of redis this worker admits its share until the next exchange."""

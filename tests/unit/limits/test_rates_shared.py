@@ -1,4 +1,5 @@
 import pytest
+import redis
 
 from gateway.configuration.settings import RedisSettings
 from gateway.errors import RateLimited
@@ -15,6 +16,8 @@ def pair(books, redis_url, clock):
     limits = RateLimits(books.worker.database, books.worker.control)
     limits.set_limit("key", "key_1", "requests", 4)
     clock.freeze()
+    with redis.Redis.from_url(redis_url) as client:
+        client.flushdb()  # the counts of other tests in this minute
     return [RateLimiter(limits, clock, open_redis(RedisSettings(redis_url, 30.0), clock)) for _ in range(2)]
 
 
@@ -45,6 +48,22 @@ def test_a_burst_at_all_workers_passes_a_limit_by_less_than_one_request_each(pai
         except RateLimited:
             pass
     assert 4 <= admitted <= 5
+
+
+def test_a_burst_passes_a_large_limit_by_less_than_an_eighth(pair, books, make_worker):
+    RateLimits(books.worker.database, books.worker.control).set_limit("key", "key_1", "requests", 80)
+    make_worker()
+    for rates in pair:
+        rates.exchange()
+    first, second = pair
+    for _ in range(40):  # half of the limit, of which the first worker knows what was exchanged
+        second.enter(*WHO, 10)
+    admitted = 40
+    with pytest.raises(RateLimited):
+        for _ in range(80):
+            first.enter(*WHO, 10)
+            admitted += 1
+    assert 80 <= admitted < 90
 
 
 def test_without_an_answer_of_redis_a_worker_goes_by_its_share(books, clock):
