@@ -510,7 +510,14 @@ def test_models_are_listed_by_family(visitor: Visitor) -> None:
     assert 0 < len(some) < len(whole) and {one["family"].lower() for one in some} == {"openai"}
     some = visitor.call("list-models")
     assert len(some["structuredContent"]["models"]) == 20 and "anthropic (" in text(some)
+    assert all({"openai", "sandbox"} & set(one["providers"]) for one in some["structuredContent"]["models"])
     assert "openai (" in text(visitor.call("list-models", family="gpt"))
+
+
+def test_image_models_with_a_credential_come_first(visitor: Visitor) -> None:
+    listed = visitor.call("list-image-models")["structuredContent"]["models"][1:]  # after the default model
+    ready = [bool({"openai", "sandbox"} & set(one["providers"])) for one in listed]
+    assert ready == sorted(ready, reverse=True) and {True, False} == set(ready)
 
 
 # Settings of the operator.

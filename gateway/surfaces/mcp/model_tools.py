@@ -1,4 +1,5 @@
-"""The tools that list models: those that the caller's key can call, with prices and capabilities."""
+"""The tools that list models: those that the caller's key may call, first those with a credential, with prices and
+capabilities."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from gateway.catalogue.lifecycle import shown_on
 from gateway.catalogue.price_rates import UNPRICED, prices_at
 from gateway.money import format_price, usd_number
 from gateway.surfaces import image_uploads, listing
+from gateway.surfaces.availability import reach_of
 from gateway.surfaces.mcp import generation, tool_schemas
 from gateway.surfaces.mcp.tool_results import Json, ToolContext, structured, text_of
 
@@ -61,11 +63,12 @@ class ImageModelList(TypedDict):
 
 
 def list_models(ctx: ToolContext, arguments: tool_schemas.ListArguments) -> Json:
-    """Return models by family, with capabilities and prices."""
+    """Return models by family, with capabilities and prices; those without a credential come last."""
     visible = list(_visible(ctx, arguments.include_deactivated, arguments.exclude_deprecated))
     family_name = (arguments.family or "").lower()
     matching = [one for one in visible if not family_name or one[1].family.lower() == family_name]
-    matching.sort(key=lambda one: (one[1].family.lower(), one[1].id))
+    reach = reach_of(ctx.services, ctx.caller)
+    matching.sort(key=lambda one: (not _is_within(reach, one[2]), one[1].family.lower(), one[1].id))
     shown = [_entry(ctx, *one) for one in matching[: arguments.limit]]
     lines = [f"# Models (showing {len(shown)} of {len(matching)})"]
     family = None
@@ -87,10 +90,14 @@ def list_image_models(ctx: ToolContext, arguments: tool_schemas.AnyArguments) ->
     generate-alt-image."""
     default = image_uploads.model_of(ctx.services, ctx.caller, "").rpartition("/")[2]
     alt = generation.alt_model_of(ctx).rpartition("/")[2]
+    reach = reach_of(ctx.services, ctx.caller)
     shown: list[CallableImageModel] = []
+    ready = set()
     for _, model, mappings in _visible(ctx, False, False):
         image_models = [one for one in mappings if IMAGES in one.operations]
         if image_models:
+            if _is_within(reach, image_models):
+                ready.add(model.id)
             prices = [price for one in image_models if (price := _image_price(_rates(ctx, one))) is not None]
             shown.append(
                 {
@@ -102,7 +109,7 @@ def list_image_models(ctx: ToolContext, arguments: tool_schemas.AnyArguments) ->
                     "providers": _providers(image_models),
                 }
             )
-    shown.sort(key=lambda entry: (entry["id"] != default, entry["id"]))
+    shown.sort(key=lambda entry: (entry["id"] != default, entry["id"] not in ready, entry["id"]))
     lines = ["# Image models", "", *(_image_line(entry, default) for entry in shown)]
     lines += ["", f"Default model of generate-image: {default}", f"Model of generate-alt-image: {alt}"]
     listed: ImageModelList = {"models": shown, "default": default, "altDefault": alt}
@@ -151,6 +158,11 @@ def _visible(
             mappings = shown_on(allowed, day, include_deactivated=deactivated, exclude_deprecated=active_only)
             if mappings:
                 yield room, model, mappings
+
+
+def _is_within(reach: frozenset[str], mappings: list[Mapping]) -> bool:
+    """Return whether a credential exists for one of the mappings; the organization's own models always have one."""
+    return any(one.provider.partition(":")[0] == CUSTOM or one.key in reach for one in mappings)
 
 
 def _passes(catalogue: Catalogue, mapping: Mapping, refuse: Predicate | None) -> bool:
