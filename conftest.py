@@ -34,6 +34,7 @@ from support import (  # noqa: E402
     forked,
     late_imports,
     leftovers,
+    memory_disk,
     postgres,
     prepared,
     servers,
@@ -71,6 +72,9 @@ os.environ.pop("SSL_CERT_FILE", None)
 for name in ("http_proxy", "https_proxy", "all_proxy"):
     os.environ.pop(name, None)
     os.environ.pop(name.upper(), None)
+
+# Pytest reads it for the parent of all `tmp_path`.
+os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", memory_disk.find_folder())
 
 late_imports.put_off()
 cheap_passwords.make_cheap()

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import memory_disk
 
 WAIT_S = 120.0
 # The data is deleted after the session, so durability and background maintenance are off.
@@ -33,12 +34,14 @@ def run_postgres(flags: str = POSTGRES_FLAGS) -> Iterator[str]:
     """Start a PostgreSQL server on a Unix socket and yield its URL. Skips where its binaries cannot run."""
     binaries = find_postgres()
     user = find_user()
-    folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="pg", dir=memory_disk.find_folder(programs=False)))
+    programs = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))
     data = folder / "data"
     try:
         if user is not None:
-            os.chown(folder, user.pw_uid, user.pw_gid)
-            binaries = make_reachable(binaries, user, folder)
+            for place in (folder, programs):
+                os.chown(place, user.pw_uid, user.pw_gid)
+            binaries = make_reachable(binaries, user, programs)
         run_as(user, binaries / "initdb", "-A", "trust", "-E", "UTF8", "--locale=C", "-U", "postgres", "-D", data)
         options = flags.format(folder=folder)
         run_as(user, binaries / "pg_ctl", "-w", "-D", data, "-l", folder / "log", "-o", options, "start")
@@ -46,7 +49,8 @@ def run_postgres(flags: str = POSTGRES_FLAGS) -> Iterator[str]:
     finally:
         if (data / "postmaster.pid").exists():
             run_as(user, binaries / "pg_ctl", "-w", "-m", "immediate", "-D", data, "stop")
-        shutil.rmtree(folder, ignore_errors=True)
+        for place in (folder, programs):
+            shutil.rmtree(place, ignore_errors=True)
 
 
 @contextlib.contextmanager
