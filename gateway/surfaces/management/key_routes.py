@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec.structs import asdict
 
 from gateway.accounts import keys
-from gateway.accounts.keys import Change, Draft, Expiry, KeyInfo
+from gateway.accounts.keys import LONGEST_DESCRIPTION, Change, Draft, Expiry, KeyInfo
 from gateway.accounts.members import find_member
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.accounts.rule_values import RuleInfo
@@ -36,7 +36,7 @@ STATUS = {"expired": "inactive", "revoked": "inactive"}
 
 
 class NewKey(Creating):
-    description = TextField(1, 1000, required=True, about="Name in lists.")
+    description = TextField(1, LONGEST_DESCRIPTION, required=True, about="Name in lists.")
     projectId = TextField(1, 80, required=True, about="The key's project.")
     kind = OneOf(("user", "customer"), load_default="user", about="customer: a key that can only call models.")
     expiresAt = Moment(allow_none=True, about="When the key expires.")
@@ -49,7 +49,7 @@ class NewKey(Creating):
 class KeyChange(Body):
     status = OneOf(tuple(STATES))
     expiresAt = Moment(allow_none=True, about="The new expiry.")
-    description = TextField(1, 1000, about="The new name in lists.")
+    description = TextField(1, LONGEST_DESCRIPTION, about="The new name in lists.")
 
 
 class KeyQuery(Body):

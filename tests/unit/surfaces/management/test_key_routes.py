@@ -60,6 +60,16 @@ def test_a_key_with_impossible_limits_or_dates_is_a_400(shared_tenants, given) -
     assert (status, answer["error"]) == (400, True), answer
 
 
+@pytest.mark.parametrize("description", ["", "  ", "x" * 256])
+def test_a_refused_description_names_its_longest_length(shared_tenants, description) -> None:
+    dev = shared_tenants["acme developer"]
+    key = made(shared_tenants, dev)
+    for method, path in (("POST", "/keys/api"), ("PATCH", f"/keys/api/{key['id']}")):
+        body = {"description": description} | ({"projectId": dev.project_id} if method == "POST" else {})
+        status, answer = shared_tenants.call(method, path, dev, body)
+        assert status == 400 and "255" in answer["message"] and "1000" not in answer["message"]
+
+
 @pytest.mark.parametrize("blank", ["", "  ", None])
 def test_a_blank_limit_means_no_limit(shared_tenants, blank) -> None:
     assert made(shared_tenants, shared_tenants["acme developer"], usageLimit=blank)["usageLimit"] is None
