@@ -168,6 +168,20 @@ def test_without_a_model_the_default_one_or_auto_is_used(user: Client, agents: F
     assert agents.arguments("aider") == ["--model", "openai/auto"]
 
 
+@pytest.mark.parametrize("option", [("-m", "sandbox-echo"), ("--model", "sandbox-echo"), ("--model=sandbox-echo",)])
+def test_no_other_model_is_announced_when_the_arguments_of_the_agent_name_one(
+    option: tuple[str, ...], user: Client, agents: FakeAgents
+) -> None:
+    agents.install("codex")
+    assert "The model is" not in user.run("launch", "codex", *option).stderr
+    assert agents.arguments("codex")[-len(option) :] == list(option)
+
+
+def test_the_message_of_aider_is_no_model(user: Client, agents: FakeAgents) -> None:
+    agents.install("aider")
+    assert "The model is auto" in user.run("launch", "aider", "-m", "Fix the tests").stderr
+
+
 def test_the_agents_own_key_is_not_sent_to_the_gateway(user: Client, agents: FakeAgents) -> None:
     agents.install("claude")
     user.run("launch", "claude", ANTHROPIC_API_KEY="sk-ant-own")

@@ -59,8 +59,9 @@ class Agent:
 
     `environment` and `arguments` point it at a gateway; the user's arguments follow. `install` is the command that
     installs it, `documentation` the page about it. Versions before `minimum_version` cannot be pointed at a gateway in
-    this way. `needs_model`: without `-m` it gets the default model. `requires` is the path that a gateway must serve
-    for it. `setup` names the change of its settings file before it starts, "" for none.
+    this way. `needs_model`: without `-m` it gets the default model; `model_options` are its own options for a model,
+    which take precedence over that. `requires` is the path that a gateway must serve for it. `setup` names the change
+    of its settings file before it starts, "" for none.
     """
 
     id: str
@@ -79,6 +80,11 @@ class Agent:
     requires: str = ""
     setup: str = ""
     is_custom: bool = False
+    model_options: tuple[str, ...] = ("-m", "--model")
+
+    def names_model(self, given: Sequence[str]) -> bool:
+        """Return whether the user's arguments for the agent name a model."""
+        return any(argument.partition("=")[0] in self.model_options for argument in given)
 
 
 def _claude_environment(plan: LaunchPlan) -> dict[str, str]:
@@ -284,6 +290,7 @@ AGENTS = (
         documentation="https://aider.chat/docs/install.html",
         environment=_aider_environment,
         arguments=_aider_arguments,
+        model_options=("--model",),  # its -m is a message
     ),
     Agent(
         id="qwen",

@@ -160,7 +160,7 @@ def start_agent(context: ClientContext, agent: Agent, given: Sequence[str], opti
     if options.check_key:
         check_key(context.client, context.output, key, source)
     check_service(context, agent, key)
-    entry = choose_model(context, agent, options.model, key)
+    entry = choose_model(context, agent, options.model, key, given)
     model = options.model or str(entry.get("id", ""))
     plan = LaunchPlan(context.settings.gateway_url, key, model, entry, given, context.settings.environment)
     environment = {**context.settings.environment, **agent.environment(plan)}
@@ -193,7 +193,7 @@ def resolve_key(context: ClientContext, key: str) -> tuple[str, str]:
     return typed, "the terminal"
 
 
-def choose_model(context: ClientContext, agent: Agent, model: str, key: str) -> Entry:
+def choose_model(context: ClientContext, agent: Agent, model: str, key: str, given: Sequence[str]) -> Entry:
     """Return the catalogue entry of the model; empty if the agent chooses its own. Raises CliError if the service does
     not have it."""
     if model:
@@ -209,7 +209,8 @@ def choose_model(context: ClientContext, agent: Agent, model: str, key: str) -> 
     for name in (agent.default_model, FALLBACK_MODEL):
         entry_found = find_entry(entries, name)
         if entry_found is not None:
-            context.output.info(f"The model is {name}; -m chooses another one.")
+            if not agent.names_model(given):
+                context.output.info(f"The model is {name}; -m before the name of the agent chooses another one.")
             return entry_found
     raise CliError(
         f"The service does not have the default model {agent.default_model}.",
