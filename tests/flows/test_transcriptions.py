@@ -11,7 +11,7 @@ import openai
 import pytest
 from fakes.transcription_services import HEARD, SECONDS, FakeTranscriptionServices
 from openai import OpenAI
-from openai.types.audio import TranscriptionVerbose
+from openai.types.audio import TranscriptionTextDoneEvent, TranscriptionVerbose
 from support.gateways import LocalGateway
 from support.media import providers_at, row_of, sdk_of
 from support.shared import Share
@@ -129,7 +129,11 @@ def test_events_bring_the_text_and_the_usage(gateway, sdk, model):
     events = list(sdk.audio.transcriptions.create(model=model, file=("talk.wav", SOUND), stream=True))
     text = "".join(event.delta for event in events if event.type == "transcript.text.delta")
     assert text == events[-1].text == (HEARD if model != SANDBOX else f"A sound of {len(SOUND)} bytes.")
-    assert events[-1].type == "transcript.text.done" and events[-1].usage is not None
+    end = events[-1]
+    TranscriptionTextDoneEvent.model_validate(end.model_dump(warnings=False), strict=True)
+    seconds = {TOKENS: None, WHISPER: 3.0, GROQ: 10.0, SANDBOX: 1.53}[model]
+    assert (getattr(end.usage, "seconds", None), end.usage.input_tokens > 0) == (seconds, model == TOKENS)
+    assert end.usage.cost > 0
 
 
 @pytest.mark.parametrize(("model", "path"), [(WHISPER, "/v1"), (GROQ, "/groq/openai/v1")])

@@ -83,6 +83,12 @@ class PricedSoundTokens(SoundTokenUsage, AnswerCost): ...
 TranscriptionUsage = PricedSoundSeconds | PricedSoundTokens
 
 
+class StreamedSoundUsage(PricedSoundTokens):
+    """The usage at the end of a stream, which OpenAI's type counts in tokens; `seconds` is a reported duration."""
+
+    seconds: NotRequired[float]
+
+
 class Transcription(TypedDict):
     text: str
     task: NotRequired[Literal["transcribe", "translate"]]
@@ -104,7 +110,7 @@ class TranscriptionDelta(TypedDict):
 class TranscriptionEnd(TypedDict):
     type: Literal["transcript.text.done"]
     text: str
-    usage: TranscriptionUsage
+    usage: StreamedSoundUsage
 
 
 def transcribe(services: Services, inbound: Inbound, kind: type[TranscriptionRequest]) -> Outbound:
@@ -281,6 +287,18 @@ def _usage(facts: Facts) -> TranscriptionUsage:
     used = facts.usage
     if not used.input_total and not used.output_total:
         return {"type": "duration", "seconds": used.audio_ms / audio_uploads.SECOND_MS, **facts.cost()}
+    return _write_tokens(facts)
+
+
+def _write_streamed_usage(facts: Facts) -> StreamedSoundUsage:
+    usage: StreamedSoundUsage = {**_write_tokens(facts)}
+    if facts.usage.audio_ms:
+        usage["seconds"] = facts.usage.audio_ms / audio_uploads.SECOND_MS
+    return usage
+
+
+def _write_tokens(facts: Facts) -> PricedSoundTokens:
+    used = facts.usage
     return {
         "type": "tokens",
         "input_tokens": used.input_total,
@@ -313,7 +331,8 @@ def _write_events(facts: Facts, texts: list[str], batch: Batch) -> bytes:
             sent.append(error_frame(event.error))
         elif type(event) is Finished:
             text = event.native.get("text", "".join(texts))
-            done: TranscriptionEnd = {"type": "transcript.text.done", "text": text, "usage": _usage(facts)}
+            usage = _write_streamed_usage(facts)
+            done: TranscriptionEnd = {"type": "transcript.text.done", "text": text, "usage": usage}
             sent.append(http_responses.write_event(done))
     return b"".join(sent) or KEEP_ALIVE
 
