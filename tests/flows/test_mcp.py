@@ -204,6 +204,25 @@ def test_a_page_may_call_after_a_preflight_request(visitor: Visitor) -> None:
     assert visitor.send(**origin).headers["access-control-allow-origin"] == "*"
 
 
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example.com", "http://localhost.evil.example.com:6274", "null", "http://[x"]
+)
+def test_a_page_of_an_unlisted_origin_is_refused_with_a_valid_key_too(visitor: Visitor, origin: str) -> None:
+    assert refusal(visitor.send(Origin=origin), PING["id"]) == (403, -32000)
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:6274", "http://127.0.0.1:6274", "http://[::1]:6274"])
+def test_pages_on_the_same_computer_may_call(visitor: Visitor, origin: str) -> None:
+    assert visitor.send(Origin=origin).status_code == 200
+
+
+def test_an_origin_listed_beside_the_wildcard_is_let_in(share: Share) -> None:
+    listed = share.gateway({"GATEWAY_SECURITY_CORS_ORIGINS": "*,https://app.example.com"}, name="wildcard")
+    visitor = Visitor(listed)
+    assert visitor.send(Origin="https://app.example.com").status_code == 200
+    assert refusal(visitor.send(Origin="https://evil.example.com"), PING["id"]) == (403, -32000)
+
+
 def test_only_named_origins_are_let_in(share: Share) -> None:
     named = share.gateway({"GATEWAY_SECURITY_CORS_ORIGINS": "https://app.example.com"}, name="origins")
     visitor = Visitor(named)

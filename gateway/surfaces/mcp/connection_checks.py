@@ -1,5 +1,6 @@
 """Checks of a connection to `/mcp` before any message is read: page origins, versions, keys."""
 
+import re
 from urllib.parse import urlsplit
 
 from gateway.accounts.authentication import Caller
@@ -16,15 +17,19 @@ VERSION_HEADER = "mcp-protocol-version"
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 STATELESS = "2026-07-28"
 SUPPORTED = (STATELESS, *VERSIONS)
-ANY = "*"
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+LOCAL_PAGE = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 VARY = ("Vary", "Accept, Origin")  # headers of every response
 METADATA = "/.well-known/oauth-protected-resource/mcp"
 
 
 def check_origin(services: Services, inbound: Inbound) -> None:
     """Raise Forbidden for pages of origins that are not allowed, and on loopback for pages under another host name (DNS
-    rebinding). Programs send no origin and pass."""
+    rebinding). Programs send no origin and pass.
+
+    The protocol requires this even with a valid key, so each origin has to be listed: a `*` for the other routes does
+    not count. Pages on this computer, such as those of MCP Inspector, have a loopback name, which DNS cannot rebind.
+    """
     origin = inbound.header("origin").rstrip("/").lower()
     if not origin:
         return
@@ -37,10 +42,14 @@ def check_origin(services: Services, inbound: Inbound) -> None:
             raise _foreign(
                 "Only local host names are allowed; the operator sets GATEWAY_SERVER_PUBLIC_URL to use another one."
             )
+    if LOCAL_PAGE.fullmatch(origin):
+        return
     own = urlsplit(inbound.base_url)
     allowed = {f"{own.scheme}://{own.netloc}", *security.trusted_origins, *security.cors_origins}
-    if ANY not in allowed and origin not in {one.rstrip("/").lower() for one in allowed}:
-        raise _foreign("This origin is not allowed; the operator lists origins in security.cors_origins.")
+    if origin not in {one.rstrip("/").lower() for one in allowed}:
+        raise _foreign(
+            "This origin is not allowed; the operator lists origins in security.cors_origins, beside * if it is there."
+        )
 
 
 def _foreign(message: str) -> Forbidden:
