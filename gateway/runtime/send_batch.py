@@ -69,11 +69,12 @@ class QueuedSends:
     each send may have to wait.
     """
 
-    __slots__ = ("_batch", "_batched", "_queued", "_rest", "_sender")
+    __slots__ = ("_batch", "_batched", "_begins", "_queued", "_rest", "_sender")
 
     def __init__(self, sender: SendingConnection, batched: bool) -> None:
         self._batch = current_batch()
         self._batched = batched
+        self._begins = False  # a head is queued, which leaves with the first piece of its body
         self._sender: SendingConnection | None = sender
         self._queued: list[bytes] = []
         self._rest: gevent.Greenlet | None = None
@@ -82,6 +83,7 @@ class QueuedSends:
         """Queue the sends of this turn although no other greenlet is ready."""
         if self._batched:
             self._batch.open()
+            self._begins = True
 
     def take(self, data: bytes) -> bool:
         """Queue `data`; return False if the connection must send it at once, after everything that was queued."""
@@ -90,6 +92,8 @@ class QueuedSends:
             self._queued.append(data)
             if len(self._queued) == 1:
                 batch.add(self.flush)
+            elif self._begins and not batch.loop.pendingcnt:
+                self.flush()  # the head and the first piece, while no other connection has data
             return True
         if self._queued or self._rest:
             self.finish()
@@ -98,6 +102,7 @@ class QueuedSends:
     def flush(self) -> None:
         """Send what is queued without waiting; a greenlet sends what does not fit into the kernel's buffer."""
         sender = self._sender
+        self._begins = False
         if not self._queued or sender is None:
             return
         data = b"".join(self._queued)

@@ -90,7 +90,7 @@ class _Batch:
             ticket.rows = ()  # tickets may be kept for a while, which must not keep their rows in memory
         self.done.set()
         self.stir.set()
-        if len(self.entries) > 1:
+        if len(self.entries) > LONE:
             current_batch().open()  # their answers are sent together
 
 

@@ -6,6 +6,7 @@ other chunks are parsed in full.
 
 import re
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Annotated, Generic, Literal, NamedTuple, TypeVar
 
 from msgspec import UNSET, DecodeError, Meta, Struct, UnsetType
@@ -63,6 +64,8 @@ ENCODER = Encoder()
 PLACES = re.compile(rb'"choices": ?(\[\{[^\[\]]*"content": ?")([^"\\]*(?:\\.[^"\\]*)*)("[^\[\]]*\])')
 ENDS_IN_BACKSLASH = b'\\","'  # in texts that were joined with `","`
 BLOCK = 4  # events that are worth comparing as a block
+NAME_OF = itemgetter(0)
+DATA_OF = itemgetter(1)
 
 
 class PieceShape(Struct, gc=False):
@@ -81,7 +84,7 @@ class AlikePieces(NamedTuple):
     """Pieces of one shape: their data and their texts."""
 
     shape: PieceShape
-    events: Events
+    data: list[bytes]
     texts: list[str]
 
 
@@ -130,17 +133,18 @@ def _read_alike(events: Events, start: int, data: bytes, choices: Choices) -> Al
     """Return the events from `start` on that only differ in their text from the piece `data`, whose choices are known;
     None when some of these texts are empty or not valid."""
     shape = _shape_of(data, choices)
-    if shape is None:
+    following = events[start:]
+    if shape is None or any(map(NAME_OF, following)):
         return None
     before = shape.before
     after = shape.after
-    head = len(before)
-    tail = len(after)
-    texts = []
-    for name, other in events[start:]:
-        if name or other[:head] != before or other[-tail:] != after:
-            break
-        texts.append(other[head:-tail])
+    alike = list(map(DATA_OF, following))
+    while alike and not (alike[-1].startswith(before) and alike[-1].endswith(after)):
+        alike.pop()  # the events that end the stream
+    texts = list(map(itemgetter(slice(len(before), -len(after))), alike))
+    # Only alike pieces consist of the same bytes with these texts in between; no bytecode runs for each of them.
+    if before + (after + before).join(texts) + after != b"".join(alike):
+        return None
     joined = b'","'.join(texts)
     # All texts are JSON strings exactly if the list of them has as many members: a quotation mark in one of them
     # would add members, and only a backslash at its end could hide the one behind it.
@@ -149,7 +153,7 @@ def _read_alike(events: Events, start: int, data: bytes, choices: Choices) -> Al
     decoded = TEXTS_DECODER.decode(b'["%b"]' % joined)
     if len(decoded) != len(texts) or "" in decoded:
         return None
-    return AlikePieces(shape, events[start : start + len(texts)], decoded)
+    return AlikePieces(shape, alike, decoded)
 
 
 def _shape_of(data: bytes, choices: Choices) -> PieceShape | None:
@@ -169,10 +173,7 @@ def piece_text(choices: Choices) -> str:
 
 def cut_choices(pieces: AlikePieces) -> list[bytes]:
     """Return the choices of each piece as JSON in one line, as its server wrote them."""
-    shape = pieces.shape
-    start = shape.start
-    end = -shape.end
-    return [data[start:end] for _, data in pieces.events]
+    return list(map(itemgetter(slice(pieces.shape.start, -pieces.shape.end)), pieces.data))
 
 
 def take_texts(pieces: AlikePieces) -> list[str]:

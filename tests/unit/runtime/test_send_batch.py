@@ -85,14 +85,42 @@ def test_pieces_of_one_connection_leave_in_one_send_and_in_order(connections):
     assert connection.sent == [b"one two"]
 
 
-def test_connection_may_open_the_turn_for_its_own_sends(connections):
+def test_head_leaves_with_the_first_piece_which_waits_for_no_other_connection(connections):
     connection = connections[0]
     connection.queued.open()
     connection.send(b"head ")
     assert not connection.sent
     connection.send(b"first piece")
-    gevent.sleep(0)
     assert connection.sent == [b"head first piece"]
+
+
+def test_head_without_a_piece_leaves_at_the_end_of_the_turn(connections):
+    connection = connections[0]
+    connection.queued.open()
+    connection.send(b"head")
+    gevent.sleep(0)
+    assert connection.sent == [b"head"]
+
+
+def test_head_and_first_piece_leave_with_those_of_connections_that_have_data_too(connections):
+    def serve(connection):
+        connection.socket.recv(10)
+        connection.queued.open()
+        connection.send(b"head ")
+        connection.send(b"piece")
+        arrived.append([other.has_arrived() for other in connections])
+
+    arrived = []
+    for connection in connections:
+        connection.socket.settimeout(5.0)
+    greenlets = [gevent.spawn(serve, connection) for connection in connections]
+    gevent.sleep(0)
+    for connection in connections:
+        connection.peer.send(b"data")
+    gevent.joinall(greenlets, timeout=60)
+    gevent.sleep(0)
+    assert arrived[0] == arrived[1] == [False] * 3
+    assert all(connection.has_arrived() for connection in connections)
 
 
 def test_large_piece_leaves_at_once_behind_the_queued_ones(connections):

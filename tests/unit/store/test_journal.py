@@ -3,6 +3,7 @@ import pytest
 from support.fickle_database import Fickle
 
 from gateway import errors
+from gateway.runtime.send_batch import current_batch
 from gateway.store.journal import STIR_S, Journal, Statement, forget_writers
 
 INSERT = Statement("insert", "INSERT INTO entry (id, amount) VALUES (?, ?)")
@@ -89,6 +90,13 @@ def test_a_lone_entry_after_a_lone_commit_waits_for_no_other_greenlet(store, jou
     ended.append(True)
     busy.join()
     assert journal.commits == 2 and _sum(store) == 2
+
+
+@pytest.mark.parametrize(("entries", "together"), [(2, False), (3, True)])
+def test_answers_of_several_requests_are_sent_together_and_that_of_a_lone_one_at_once(journal, entries, together):
+    tickets = [journal.append((INSERT, (number, 1))) for number in range(entries)]
+    tickets[0].wait(60)
+    assert current_batch().is_open is together
 
 
 def test_a_process_that_is_never_idle_commits_all_the_same(fickle, shaky):
