@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from support.axe import THEMES, WIDTHS, find_barriers, load_axe, set_theme, set_width
 from support.chromium import MARKS, Chromium
 from support.gateways import LocalGateway
 from support.shared import ModuleShare
@@ -28,6 +29,10 @@ BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content"
 CHAT = "post-/v1/chat/completions"
 TRY = "[part~=btn-try]"
 ANSWER = "find('.response-message').getRootNode().querySelector('.tab-content code').textContent"
+FORM = "post-/v1/audio/transcriptions"
+# The right end of the widest field of the form.
+FIELDS_END = """Math.max(...[...find("[data-pname=url]").closest("table").querySelectorAll("input, .m-markdown-small")]
+    .map(one => one.getBoundingClientRect().right))"""
 OVERLAP = """(() => {
     const badge = find(".tooltip").getBoundingClientRect();
     const lines = [".expanded .path", ".summary .title"].flatMap(selector => {
@@ -73,8 +78,6 @@ def test_the_reference_renders_from_this_site_alone(gateway: LocalGateway, refer
     assert "Create a chat completion" in shown
     assert reference.run("window.violations") == []
     assert set(reference.run(HOSTS)) == {gateway.address.removeprefix("http://")}
-    if FOLDER:
-        save(reference, "reference-1400-light")
 
 
 def test_a_request_is_sent_with_the_key_of_the_reader(gateway: LocalGateway, reference: Chromium) -> None:
@@ -92,6 +95,22 @@ def test_a_request_is_sent_with_the_key_of_the_reader(gateway: LocalGateway, ref
     answer = json.loads(reference.run(ANSWER))
     assert "Hello from the reference" in answer["choices"][0]["message"]["content"]
     assert reference.run("find('.response-message').classList.contains('success')")
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_an_operation_with_a_form_fits_and_is_accessible(
+    gateway: LocalGateway, browser: Chromium, width: int, theme: str
+) -> None:
+    set_width(browser, width)
+    set_theme(browser, theme)
+    browser.open(f"{gateway.address}/docs#{FORM}")
+    browser.wait_for(f"!!find({TRY!r}) && !!find('[data-pname=url][aria-label]')", RENDERED_S)
+    assert browser.run(FIELDS_END) <= width
+    if FOLDER:
+        save(browser, f"reference-{width}-{theme}")
+    elif axe := load_axe():
+        assert find_barriers(browser, axe) == []
 
 
 def test_badges_leave_path_and_title_of_an_operation_readable_on_a_telephone(

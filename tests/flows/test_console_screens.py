@@ -5,16 +5,13 @@ With EVERY_VIEW=1 (`make browser`) axe examines each page at each width, light a
 views. With SCREENSHOTS=FOLDER the test writes a screenshot of each view into the folder (`make screenshots`).
 """
 
-import json
 import os
 import re
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import requests
-from support import npm
+from support.axe import each_view, find_barriers, load_axe
 from support.chromium import MARKS, Chromium
 from support.console_walk import follow_links
 from support.demo_usage import add_demo_usage
@@ -69,14 +66,6 @@ SIGNED_OUT = {
 WEIGHT = """performance.getEntries().filter(one => !["fetch", "xmlhttprequest"].includes(one.initiatorType))
     .reduce((sum, one) => sum + (one.encodedBodySize || 0), 0)"""
 MOST_BYTES = 150_000
-AXE = {"axe-core": "4.14.1"}
-CACHE = Path(__file__).resolve().parent.parent.parent / "data" / "axe"
-RUN_AXE = """window.found = undefined;
-axe.run(document, %s).then(result => {
-    found = result.violations.map(one => one.id + ": " + one.nodes.slice(0, 3).map(node => node.html).join(" "));
-}, error => { found = [String(error)]; });"""
-WIDTHS = (400, 900, 1400)
-THEMES = ("light", "dark")
 # The views that axe examines without EVERY_VIEW: the narrow and the wide layout, and the colours of the dark theme.
 EXAMINED = ("-400-light", "-1400-light", "-1400-dark")
 
@@ -88,10 +77,7 @@ def page_script() -> str:
 
 @pytest.fixture
 def axe() -> str:
-    """The script of axe-core from npm; "" where npm is not installed."""
-    if shutil.which("npm") is None:
-        return ""
-    return (npm.install(CACHE, AXE) / "axe-core" / "axe.min.js").read_text()
+    return load_axe()
 
 
 def test_each_page_fits_loads_nothing_from_elsewhere_and_is_accessible(
@@ -107,21 +93,12 @@ def test_each_page_fits_loads_nothing_from_elsewhere_and_is_accessible(
         if FOLDER:
             save(browser, place)
         elif axe and (EVERY_VIEW or place.endswith(EXAMINED)):
-            problems |= {problem: place for problem in find_barriers(browser, axe, place) if problem not in problems}
+            problems |= {
+                problem: place
+                for problem in find_barriers(browser, axe, place.endswith("dark"))
+                if problem not in problems
+            }
     assert not problems
-
-
-def find_barriers(browser: Chromium, axe: str, place: str) -> list[str]:
-    """Return what axe finds on the page at rest. The dark theme differs only by its colours."""
-    if browser.run("typeof window.axe") == "undefined":
-        browser.run(axe)
-    options = {"resultTypes": ["violations"]}
-    if place.endswith("dark"):
-        options["runOnly"] = ["color-contrast", "link-in-text-block"]
-    browser.run(RUN_AXE % json.dumps(options))
-    browser.wait_for("window.found !== undefined")
-    found: list[str] = browser.run("window.found")
-    return found
 
 
 def visit(browser: Chromium, gateway: LocalGateway) -> Iterator[str]:
@@ -161,11 +138,4 @@ def show(browser: Chromium, gateway: LocalGateway, pages: dict[str, str]) -> Ite
 
 def show_views(browser: Chromium, name: str) -> Iterator[str]:
     """Show the open page at each width and in each theme."""
-    for width in WIDTHS:
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        browser.ask("Emulation.setDeviceMetricsOverride", **size)
-        for theme in THEMES if FOLDER or EVERY_VIEW or width == WIDTHS[-1] else THEMES[:1]:
-            features = {"prefers-color-scheme": theme, "prefers-reduced-motion": "reduce"}
-            listed = [{"name": feature, "value": value} for feature, value in features.items()]
-            browser.ask("Emulation.setEmulatedMedia", features=listed)
-            yield f"{name}-{width}-{theme}"
+    yield from each_view(browser, name, bool(FOLDER) or EVERY_VIEW)
