@@ -124,7 +124,8 @@ def find_other_pages(gateway: LocalGateway, token: str) -> dict[str, str]:
     named = {path.partition("?")[0] for path in SIGNED_IN.values()}
     linked = follow_links(fetch).places
     known = {place for path, place in linked.items() if path in named}
-    others = {place: path for path, place in linked.items() if place not in known and path not in named}
+    # The first page of each row: of requests, the newest one.
+    others = {place: path for path, place in reversed(linked.items()) if place not in known and path not in named}
     return {re.sub(r"[^a-z]+", "-", place.removeprefix("/console/")).strip("-"): path for place, path in others.items()}
 
 

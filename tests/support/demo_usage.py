@@ -4,18 +4,19 @@ import random
 from typing import Any
 
 import orjson
+from support.demo_organization import add_demo_organization
 from support.demo_providers import add_demo_providers
 from support.gateways import LocalGateway
-from support.usage import insert_rows, usage_row
+from support.usage import insert_rows, request_at, usage_row
 
 from gateway.accounts import keys
 from gateway.accounts.members import add_member, list_members
 from gateway.accounts.projects import create_project
-from gateway.clock import DAY_US, HOUR_US
+from gateway.clock import DAY_US, HOUR_US, SECOND_US
 from gateway.limits.budgets import Limits
 from gateway.limits.models import TOTAL, budget_id
 from gateway.metering.models import SETTLEMENT
-from gateway.metering.usage_table import raw_id
+from gateway.metering.usage_table import UsageRecord, raw_id
 from gateway.money import NANO
 
 # Model, provider, dollars of a request, share of the requests.
@@ -33,6 +34,7 @@ TEAMS = ("search", "support", "platform", "research")
 KEYS = (("Support bot", 400, 40), ("Search ranking", 120, 25), (AGENTS, 90, 20), ("Evaluation", None, 10))
 PEOPLE = ("ada@acme.example", "grace@acme.example", "alan@acme.example", "edsger@acme.example")
 DAYS = 45
+OVERLOADED = "Overloaded: the service has more requests than it can handle. Please try again in a moment."
 
 
 def add_demo_usage(gateway: LocalGateway, a_day: int = 60) -> str:
@@ -93,10 +95,13 @@ def add_demo_usage(gateway: LocalGateway, a_day: int = 60) -> str:
                     **values,
                 )
             )
+    rows += make_failover(now - SECOND_US, rows[0])
     database = services.store.database
-    for key, _ in key_weights:
-        spent = sum(row.cost_nusd for row in rows if row.api_key == raw_id(key.id))
-        parameters = (spent, budget_id(key.id, TOTAL))
+    owned = [(key.id, raw_id(key.id), "api_key") for key, _ in key_weights]
+    owned += [(member.id, raw_id(member.id), "member") for _, member in key_weights]
+    for ident, raw, column in owned:
+        spent = sum(row.cost_nusd for row in rows if getattr(row, column) == raw)
+        parameters = (spent, budget_id(ident, TOTAL))
         database.write(
             lambda parameters=parameters: database.execute(
                 "UPDATE budget SET settled_nusd = ? WHERE id = ?", parameters
@@ -107,4 +112,26 @@ def add_demo_usage(gateway: LocalGateway, a_day: int = 60) -> str:
     members = list_members(services.store.database, organization)
     owner = next(member.user_id for member in members if member.role == "owner")
     add_demo_providers(gateway, owner)
-    return services.management.sessions.open(owner).token
+    token = services.management.sessions.open(owner).token
+    add_demo_organization(gateway, token, [member.id for _, member in key_weights[:2]])
+    return token
+
+
+def make_failover(at_us: int, owned: UsageRecord) -> list[UsageRecord]:
+    """Return the calls of a request of the same owner as a row: the first provider failed, the second one answered."""
+    common = owned._asdict() | {
+        "request": request_at(at_us),
+        "asked": "claude-sonnet-4-5",
+        "served": "claude-sonnet-4-5",
+    }
+    common |= {"source": "support-bot", "operation": "chat", "kind": SETTLEMENT, "posted_at": at_us}
+    nothing = dict.fromkeys(("cost_nusd", "input_nusd", "output_nusd", "output", "ttft_ms"), 0)
+    failed = {"provider": "anthropic", "status": 529, "error": "upstream_overloaded", "finish": "", "duration_ms": 640}
+    extra = orjson.dumps({"upstream_error": OVERLOADED}).decode()
+    answered = {"provider": "aws-bedrock", "status": 200, "error": None, "finish": "stop", "attempt": 1, "input": 4_180}
+    answered |= {"output": 612, "cost_nusd": 21_720_000, "input_nusd": 12_540_000, "output_nusd": 9_180_000}
+    answered |= {"ttft_ms": 420, "duration_ms": 3_900}
+    return [
+        UsageRecord(**common | failed | nothing | {"at": at_us, "attempt": 0, "extra": extra}),
+        UsageRecord(**common | answered | {"at": at_us + 660_000}),
+    ]

@@ -8,10 +8,11 @@ from urllib.parse import urlencode
 
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
-from gateway.clock import to_datetime
+from gateway.clock import DAY_US, to_datetime
 from gateway.money import NANO
 from gateway.routing.health_history import read_history
 from gateway.runtime.threads import compute
+from gateway.surfaces import request_log_reader
 from gateway.surfaces.console.attention import (
     MOST,
     find_budgets,
@@ -79,9 +80,16 @@ def show(services: Services, inbound: Inbound) -> Outbound:
             *find_retiring(services, used, today),
         ][:MOST],
         has_keys=bool(keys),
+        is_new=not figures["totals"]["requestCount"] and _has_new_request(services, visitor),
         latency=_sum_latency(services),
         **figures,
     )
+
+
+def _has_new_request(services: Services, visitor: Visitor) -> bool:
+    """Return whether the visitor may see a request that statistics do not count yet."""
+    newest = request_log_reader.find_newest(visitor)
+    return newest is not None and newest.at_us > services.clock.now_us() - DAYS * DAY_US
 
 
 def _sum_latency(services: Services) -> ProviderFigures:

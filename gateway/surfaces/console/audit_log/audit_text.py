@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.accounts.projects import PROJECT_MODES
 from gateway.money import format_usd
 
 # Words of actions and details → how the console writes them.
@@ -18,6 +19,12 @@ WORDS = {
     "sso": "single sign-on",
     "ttl": "lifetime",
     "url": "URL",
+}
+# Name and value of a detail → how the console writes them.
+PAIRS = {
+    ("kind", "user"): "use: models and sign-in of clients",
+    ("kind", "customer"): "use: models only",
+    **{("mode", mode): f"provider keys: {text}" for mode, text in PROJECT_MODES.items()},
 }
 # Actions that do not read well as subject, part and participle.
 PHRASES = {
@@ -53,6 +60,8 @@ def _describe(name: str, value: Any, names: Mapping[str, str]) -> str:
         return f"{_write_name(name.removesuffix(NANO_SUFFIX))}: ${format_usd(value)}"
     if name.endswith(USD_SUFFIX):
         return f"{_write_name(name.removesuffix(USD_SUFFIX))}: ${value}"
+    if isinstance(value, str) and (name, value) in PAIRS:
+        return PAIRS[name, value]
     return f"{_write_name(name)}: {_write_value(value, names)}"
 
 

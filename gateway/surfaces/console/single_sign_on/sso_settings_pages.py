@@ -140,7 +140,7 @@ def _require(call: PageCall) -> str:
     fields: dict[str, Any] = {"required": required, "breakGlassMemberId": call.form.get("breakGlass", "")}
     call.run(REQUIRE, fields, organization_id=choose_organization(call).id)
     if required:
-        return "Single sign-on is required. Sessions by password no longer reach this organization."
+        return "Single sign-on is required. People who signed in with a password can no longer open this organization."
     return "Single sign-on is not required."
 
 

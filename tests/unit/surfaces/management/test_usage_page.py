@@ -90,7 +90,7 @@ def test_usage_is_plotted_by_app_and_by_week_of_a_year(used: Tenants) -> None:
     owner = used["acme owner"]
     by_app = read(used, owner, "?groupBy=app&measure=requests&timeRange=24h")
     assert ">App</a></th>" in by_app and requests_of(by_app) == 3
-    assert re.search(r"<title>20\S+: 3</title>", by_app) and "Requests by hour" in by_app
+    assert re.search(r"<title data-at=\S+>20\S+ \S+ UTC: 3</title>", by_app) and "Requests by hour" in by_app
     assert re.findall(r">No app named</a></td>\s*<td[^>]*><span title=\"(\d)\"", by_app) == ["3"]
     year = read(used, owner, "?timeRange=365d&measure=tokens")
     assert "Tokens by week" in year and 52 <= year.count("<g><title>") <= 53
