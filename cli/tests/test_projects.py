@@ -96,6 +96,7 @@ def test_new_folder_is_made_completely_or_not_at_all(signed_out: Client) -> None
     assert not (place / "new").exists()
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("template", PYTHON_TEMPLATES)
 def test_tests_of_a_template_pass(signed_out: Client, template: str) -> None:
@@ -119,6 +120,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("template", EXPECTED)
 def test_project_runs_against_the_sandbox(signed_out: Client, account: Account, template: str) -> None:

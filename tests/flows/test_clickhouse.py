@@ -1,6 +1,5 @@
 """A gateway with ClickHouse (its real engine): usage arrives there, reports and `doctor` use it."""
 
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,9 @@ from typing import Any
 import httpx
 import pytest
 from fakes.openai import FakeOpenAI
+from support import warm
 from support.clickhouse_server import PASSWORD, ClickHouseServer, run_clickhouse
-from support.gateways import MANAGE, GatewayProcess
+from support.gateways import GatewayProcess
 from support.spending import SECRETS, until
 
 pytestmark = pytest.mark.slow
@@ -26,8 +26,7 @@ def server(tmp_path: Path) -> Iterator[ClickHouseServer]:
 
 
 def manage(gateway: GatewayProcess, *arguments: str) -> tuple[int, str]:
-    command = [*MANAGE, *arguments]
-    done = subprocess.run(command, env=gateway.environment, capture_output=True, text=True, timeout=300)
+    done = warm.run(["gateway.operator.command", *arguments], gateway.environment)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -12,8 +11,9 @@ import httpx
 import psycopg
 import pytest
 from fakes.openai import FakeOpenAI
+from support import warm
 from support.breakable_network import Gate
-from support.gateways import MANAGE, GatewayProcess
+from support.gateways import GatewayProcess
 from support.spending import SECRETS, until
 
 pytestmark = pytest.mark.extended
@@ -68,8 +68,7 @@ class Installation:
 
     def status(self) -> str:
         """Return what `status` prints; it ends with 1 while the database is down."""
-        command = [*MANAGE, "status"]
-        done = subprocess.run(command, env=self.gateway.environment, capture_output=True, text=True, timeout=300)
+        done = warm.run(["gateway.operator.command", "status"], self.gateway.environment)
         assert done.returncode == 1
         return done.stdout
 

@@ -12,7 +12,7 @@ import gevent
 import pytest
 from fakes.upstream import FakeUpstream
 from support.gateways import GatewayProcess
-from support.spending import BODIES, write_mint
+from support.spending import BODIES, until, write_mint
 
 pytestmark = pytest.mark.extended
 
@@ -48,12 +48,12 @@ def figures(gateway: GatewayProcess) -> dict[str, float]:
 
 def traffic(gateway: GatewayProcess, seconds: float) -> tuple[set[int], list[float]]:
     """Return the statuses and durations of normal callers' requests."""
-    until = time.monotonic() + seconds
+    end = time.monotonic() + seconds
     body = {"model": "mint/coin"} | BODIES[PATH]("hello")
 
     def call() -> list[tuple[int, float]]:
         results = []
-        while time.monotonic() < until:
+        while time.monotonic() < end:
             began = time.monotonic()
             status, _ = gateway.post(PATH, body)
             results.append((status, time.monotonic() - began))
@@ -71,10 +71,11 @@ def p99(durations: list[float]) -> float:
 
 @contextmanager
 def crowd(gateway: GatewayProcess, count: int) -> Iterator[None]:
-    """Run `count` hostile callers; the gateway has closed their connections at the end."""
+    """Run `count` hostile callers, most of which are connected at the beginning; the gateway has closed their
+    connections at the end."""
     started = subprocess.Popen([sys.executable, CROWD, str(gateway.port), str(count), str(CROWD_S)])
     try:
-        gevent.sleep(4)
+        assert until(lambda: figures(gateway)["connections"] > count / 2)
         yield
     finally:
         started.terminate()
@@ -112,8 +113,8 @@ def test_hostile_callers_do_not_disturb_others(
     grown = max(one["resident_bytes"] for one in samples) - first["resident_bytes"]
     print(f"{len(beside)} beside {count}: p99 {usual * 1e3:.0f} -> {disturbed * 1e3:.0f} ms, {grown / 1e6:.0f} MB more")
     assert statuses == {200}
-    # By the watchdog's own figures: CPU time of one turn of the loop, memory, connections.
+    # By the watchdog's own figures: CPU time of one turn of the loop, memory.
     assert max(one["loop_busy_seconds"] for one in samples) < 0.5
-    assert grown < 40e6 + count * 100e3 and min(one["connections"] for one in samples) > count / 2
+    assert grown < 40e6 + count * 100e3
     if compared:
         assert disturbed <= 3 * usual
