@@ -18,6 +18,7 @@ pytestmark = pytest.mark.extended
 
 WORKERS, CALLERS = 3, 8
 APPS = ("agent-a", "agent-b")
+INTERRUPTED = "SELECT count(*) FROM usage WHERE finish = 'interrupted'"
 Json = dict[str, Any]
 
 
@@ -84,6 +85,8 @@ def test_reports_equal_the_upstreams_own_log(start: Start, mint: FakeUpstream, r
     results: dict[str, PaymentResult] = {}
     running = gevent.spawn(load, gateway, [gateway.key, theirs], stopping, results)
     kill_by_chance(gateway, rounds, WORKERS)
+    # On a busy machine the first kills can meet workers without requests.
+    assert until(lambda: query(gateway, INTERRUPTED) != [(0,)] or not kill_by_chance(gateway, 1, WORKERS))
     stopping.append(True)
     running.join()
     assert until(lambda: reserved_nusd(gateway) == 0)
@@ -93,7 +96,7 @@ def test_reports_equal_the_upstreams_own_log(start: Start, mint: FakeUpstream, r
     called = Counter(mint.marks())
     assert set(called) <= set(rows) and max(called.values()) == 1
     assert all(rows[mark][0] == "interrupted" for mark in set(rows) - set(called))
-    assert any(rows[mark][0] == "interrupted" for mark in rows) and len(called) > rounds
+    assert len(called) > rounds
 
     def check(key: str, rows: dict[str, tuple[str, int]]) -> None:
         totals = report(gateway, "get-usage", key)["totals"]
