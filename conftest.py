@@ -119,6 +119,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     prepared.import_late()
     prepared.keep_catalogue()
     prepared.keep_fingerprints()
+    prepared.share_rules()
     forked.run(session, option.processes)
     return True
 
