@@ -1,12 +1,12 @@
 """The rules of the architecture: imports between layers, libraries of each layer, and the size of files."""
 
-import ast
 import re
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from support.python_sources import read_source
 
 ROOT = Path(__file__).resolve().parent.parent
 GATEWAY = ROOT / "gateway"
@@ -202,14 +202,8 @@ LIBRARIES = {
     "click": ("gateway.operator.command", "gateway.operator"),
 }
 
-# Standard modules that only some layers may use: the environment and the wall clock.
-OWNED_CALLS = {("os", "environ"): "gateway.configuration.settings", ("os", "getenv"): "gateway.configuration.settings"}
-
-
-LOOKED_AT = (
-    *(ast.If, ast.Call, ast.Import, ast.ImportFrom, ast.Attribute, ast.Compare, ast.match_case, ast.ClassDef),
-    ast.Raise,
-)
+# Attributes of the module `os` that only `gateway.configuration.settings` may use.
+ENVIRONMENT = {"environ", "getenv"}
 
 
 def module_of(path: Path) -> str:
@@ -227,51 +221,21 @@ def layer_of(module: str) -> str:
 
 
 @cache
-def nodes_of(path: Path) -> list[ast.AST]:
-    """Return every node of a module that a rule checks, in the order of ast.walk, which takes four times as long."""
-    found: list[ast.AST] = [ast.parse(path.read_text())]
-    for node in found:
-        for value in node.__dict__.values():
-            if type(value) is list:
-                found += [inner for inner in value if isinstance(inner, ast.AST)]
-            elif isinstance(value, ast.AST):
-                found.append(value)
-    return [node for node in found if isinstance(node, LOOKED_AT)]
-
-
-@cache
 def is_module(name: str) -> bool:
     place = ROOT / name.replace(".", "/")
     return place.is_dir() or place.with_name(f"{place.name}.py").exists()
 
 
-def is_typing_only(test: ast.expr) -> bool:
-    return any("TYPE_CHECKING" in (getattr(node, "id", ""), getattr(node, "attr", "")) for node in ast.walk(test))
-
-
 @cache
 def imports_of(path: Path) -> list[tuple[str, int]]:
     """Return every module that is imported at run time (without TYPE_CHECKING blocks), with its line."""
-    typing_only = {
-        id(inner)
-        for node in nodes_of(path)
-        if isinstance(node, ast.If) and is_typing_only(node.test)
-        for statement in node.body
-        for inner in ast.walk(statement)
-    }
-    found = []
-    for node in nodes_of(path):
-        if id(node) in typing_only:
-            continue
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "LazyImport":
-            found.append((ast.literal_eval(node.args[0]), node.lineno))
-        elif isinstance(node, ast.Import):
-            found += [(alias.name, node.lineno) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                found.append((full if is_module(full) else node.module, node.lineno))
-    return found
+    return [(imported_module(module, name), line) for module, name, line in read_source(path).imports]
+
+
+def imported_module(module: str, name: str) -> str:
+    """Return the module that `from module import name` imports: a module of this name in a package, or `module`."""
+    full = f"{module}.{name}"
+    return full if name and is_module(full) else module
 
 
 def violations_of(path: Path) -> list[str]:
@@ -311,11 +275,10 @@ def test_a_module_stays_readable_at_one_sitting() -> None:
 def test_only_settings_read_the_environment() -> None:
     others = [path for path in FILES if not within(module_of(path), "gateway.configuration.settings")]
     found = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
+        f"{path.relative_to(ROOT)}:{line}"
         for path in others
-        for node in nodes_of(path)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-        if (node.value.id, node.attr) in OWNED_CALLS
+        for name, line in read_source(path).os_attributes
+        if name in ENVIRONMENT
     ]
     assert found == []
 
@@ -323,19 +286,9 @@ def test_only_settings_read_the_environment() -> None:
 NOT_IMPLEMENTED = "NotImplementedError"
 
 
-def name_raised_by(node: ast.AST) -> str:
-    """Return the name of the exception that a statement raises, "" for other nodes."""
-    if not isinstance(node, ast.Raise) or node.exc is None:
-        return ""
-    raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-    return getattr(raised, "id", "")
-
-
 def test_methods_that_derived_classes_must_implement_are_abstract() -> None:
     """Abstract methods let mypy find a class that lacks one, before a request does."""
-    raised = [
-        f"{path}:{node.lineno}" for path in FILES for node in nodes_of(path) if name_raised_by(node) == NOT_IMPLEMENTED
-    ]
+    raised = [f"{path}:{line}" for path in FILES for name, line in read_source(path).raised if name == NOT_IMPLEMENTED]
     assert raised == []
 
 
@@ -343,7 +296,7 @@ def test_methods_that_derived_classes_must_implement_are_abstract() -> None:
 def test_the_check_finds_a_method_that_is_not_implemented(statement: str, tmp_path: Path) -> None:
     path = tmp_path / "unfinished.py"
     path.write_text(f"def write():\n    {statement}\n")
-    assert [name_raised_by(node) for node in nodes_of(path) if isinstance(node, ast.Raise)] == [NOT_IMPLEMENTED]
+    assert read_source(path).raised == [(NOT_IMPLEMENTED, 2)]
 
 
 def test_every_layer_of_the_tables_exists() -> None:
@@ -417,13 +370,11 @@ PROVIDER_NAMES = {path.stem for path in ROOT.glob("config/catalogue/providers/*.
 
 def conditions_of(path: Path) -> list[str]:
     """Return the comparisons and patterns of a module that contain the name of a provider."""
-    found = []
-    for node in nodes_of(path):
-        if isinstance(node, ast.Compare | ast.match_case):
-            compared = node if isinstance(node, ast.Compare) else node.pattern
-            texts = {inner.value for inner in ast.walk(compared) if isinstance(inner, ast.Constant)}
-            found += [f"{path.relative_to(ROOT)}: {ast.unparse(compared)}" for _ in texts & PROVIDER_NAMES]
-    return found
+    return [
+        f"{path.relative_to(ROOT)}: {condition}"
+        for texts, condition in read_source(path).conditions
+        if texts & PROVIDER_NAMES
+    ]
 
 
 def test_no_condition_names_a_provider() -> None:
@@ -480,9 +431,9 @@ TWICE = {
 def test_no_class_name_stands_twice_without_a_reason() -> None:
     places: dict[str, list[str]] = {}
     for path in FILES:
-        for node in nodes_of(path):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+        for name, line in read_source(path).classes:
+            if not name.startswith("_"):
+                places.setdefault(name, []).append(f"{path.relative_to(ROOT)}:{line}")
     assert {name: where for name, where in places.items() if len(where) > 1 and name not in TWICE} == {}
     assert {name for name in TWICE if len(places.get(name, ())) < 2} == set()
 

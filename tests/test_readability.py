@@ -4,20 +4,18 @@ The limits are those of well-known Python projects (Flask, Werkzeug, HTTPX, Star
 finding names its file and line; rewrite the sentence or the statement.
 """
 
-import ast
 import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
+from support.python_sources import SHORTEST_SENTENCE, read_source
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_ODD_SHARE = 0.01
-SHORTEST_SENTENCE = 12  # characters
 
 ODD = (
     # A relative clause where the subject should be: "What somebody was taking who was killed."
@@ -28,11 +26,6 @@ ODD = (
     re.compile(
         r"\b(wish|wishes|let in|asked|asks for|told|tells|goes on|come yet|gone|of its own|by itself)\b", re.IGNORECASE
     ),
-)
-
-STRING_OR_COMMENT = re.compile(
-    r"""\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|#[^\n]*""",
-    re.DOTALL,
 )
 
 # Statements of one kind per 1,000 lines of the package.
@@ -52,41 +45,6 @@ def tracked_files(*patterns: str) -> tuple[Path, ...]:
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
     return tuple(ROOT / name for name in listed if name and (ROOT / name).is_file())
-
-
-@dataclass(frozen=True)
-class PythonFile:
-    """The parts of a file that the tests read: the line and text of the first paragraph of each docstring and of each
-    comment, the statements that are limited, and the lines of nested conditional expressions."""
-
-    lines: int
-    sentences: list[tuple[int, str]]
-    statements: Counter[str]
-    nested: list[int]
-
-
-@cache
-def read_python(path: Path) -> PythonFile:
-    source = path.read_text()
-    file = PythonFile(len(source.splitlines()), [], Counter(), [])
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            docstring = ast.get_docstring(node)
-            if docstring:
-                text = " ".join(docstring.split("\n\n")[0].split())
-                file.sentences.append((getattr(node, "lineno", 1), text))
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
-            file.statements["tuple assignments"] += any(isinstance(target, ast.Tuple) for target in node.targets)
-        elif isinstance(node, ast.IfExp):
-            file.statements["conditional expressions"] += 1
-            if any(isinstance(part, ast.IfExp) for part in (node.test, node.body, node.orelse)):
-                file.nested.append(node.lineno)
-        elif isinstance(node, ast.Lambda):
-            file.statements["lambdas"] += 1
-    for found in STRING_OR_COMMENT.finditer(source):
-        if found[0].startswith("#") and len(found[0]) > SHORTEST_SENTENCE:
-            file.sentences.append((source.count("\n", 0, found.start()) + 1, found[0].lstrip("# ")))
-    return file
 
 
 def sentences_of_document(source: str) -> Iterator[tuple[int, str]]:
@@ -113,7 +71,7 @@ def sentences_of_document(source: str) -> Iterator[tuple[int, str]]:
 
 def sentences_of(path: Path) -> Iterable[tuple[int, str]]:
     if path.suffix == ".py":
-        return read_python(path).sentences
+        return read_source(path).sentences
     return sentences_of_document(path.read_text())
 
 
@@ -136,7 +94,7 @@ def test_sentences_are_plain_english(place: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["gateway/*.py", "cli/llmgateway_cli/*.py"])
 def test_the_packages_are_written_in_plain_statements(pattern: str) -> None:
-    files = [read_python(path) for path in tracked_files(pattern)]
+    files = [read_source(path) for path in tracked_files(pattern)]
     lines = sum(file.lines for file in files)
     counts = sum((file.statements for file in files), Counter())
     shares = {kind: counts[kind] * 1000 / lines for kind in MAX_STATEMENTS}
@@ -145,7 +103,7 @@ def test_the_packages_are_written_in_plain_statements(pattern: str) -> None:
 
 def test_no_conditional_expression_contains_another() -> None:
     paths = tracked_files("gateway/*.py", "cli/llmgateway_cli/*.py")
-    nested = [f"{path.relative_to(ROOT)}:{line}" for path in paths for line in read_python(path).nested]
+    nested = [f"{path.relative_to(ROOT)}:{line}" for path in paths for line in read_source(path).nested]
     assert nested == []
 
 

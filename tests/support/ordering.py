@@ -7,16 +7,17 @@ import pytest
 from support.late_imports import LATE, first_needed
 
 RUNNERS = {"GatewayProcess", "subprocess"}
-# Tests in a browser follow each other in one process, which starts it once.
-BROWSER = "Chromium"
+# Test modules that import one of these names follow each other in one process, which starts the browser once, or parses
+# the package once.
+ONCE = ("Chromium", "read_source")
 # The approximate duration of a test; long modules start early.
 SECONDS, SLOW_SECONDS = 0.015, 1.0
 
 
 @dataclass
 class Module:
-    """The tests of a module, as indices in the session. `library`: the browser, or the slowest lazily imported library
-    that it needs; "" for neither. `waits`: it runs gateways or commands as processes, so it mostly waits."""
+    """The tests of a module, as indices in the session. `library`: its name in ONCE, or the slowest lazily imported
+    library that it needs; "" for neither. `waits`: it runs gateways or commands as processes, so it mostly waits."""
 
     library: str
     waits: bool
@@ -34,8 +35,7 @@ def modules_of(items: Sequence[pytest.Item]) -> list[Module]:
             needed = first_needed(loaded) if loaded is not None else len(LATE)
             # The client library of a vendor in the module's name.
             library = LATE[needed].removeprefix("fakes.").partition("_")[0] if needed < len(LATE) else ""
-            if hasattr(loaded, BROWSER):
-                library = BROWSER
+            library = next((name for name in ONCE if hasattr(loaded, name)), library)
             waits = loaded is not None and not RUNNERS.isdisjoint(vars(loaded))
             module = found[item.path] = Module(library, waits)
         module.tests.append(place)

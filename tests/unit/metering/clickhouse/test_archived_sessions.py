@@ -13,6 +13,8 @@ from gateway.metering.log.session_lists import find_session, list_sessions
 from gateway.reports.provider_latency import read_latency
 from gateway.store.partitions import time_of
 
+pytestmark = pytest.mark.slow  # the engine takes seconds to start
+
 PROJECT_IDS = [f"proj_{project.hex()}" for project in PROJECTS]
 SCOPES = [LogScope(PROJECT_IDS[0]), LogScope(PROJECT_IDS[1], "", (f"key_{KEYS[1].hex()}",))]
 NAMES = [f"run {number}'s \\" for number in range(30)]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import pytest
 from support.clickhouse_site import Site
 from support.usage import KEYS, PROJECTS, insert_rows
 
@@ -12,6 +13,8 @@ from gateway.metering.log.archived_requests import find_logged, log_begins_us, s
 from gateway.metering.log.log_entries import LogEntry, write_rows
 from gateway.metering.log.records import LoggedRequest
 from gateway.metering.log.search import LogFilter, LogScope
+
+pytestmark = pytest.mark.slow  # the engine takes seconds to start
 
 SCOPES = [LogScope(f"proj_{PROJECTS[0].hex()}"), LogScope(f"proj_{PROJECTS[1].hex()}", "", (f"key_{KEYS[1].hex()}",))]
 FILTERS = [

@@ -21,6 +21,8 @@ from gateway.metering.rollups.queries import RollupQuestion, StepColumns, at_onc
 from gateway.metering.rollups.rollup_table import Series
 from gateway.reports.shares import ShareQuestion, ShareStep, read_share_steps, read_shares
 
+pytestmark = pytest.mark.slow  # the engine takes seconds to start
+
 
 def test_rows_are_delivered_in_batches_and_once(site: Site) -> None:
     site.add(250)
