@@ -15,16 +15,7 @@ from gateway.routing.preferences import CHOOSING, check_preferences
 from gateway.routing.provider_choice import plan_with_preferences
 from gateway.routing.provider_health import Health
 from gateway.routing.resolve import CatalogueView, CustomRoutes
-from gateway.routing.score import (
-    DEFAULT_UPTIME,
-    LARGE_PROMPT_TOKENS,
-    Scored,
-    ScoreEntry,
-    Weights,
-    rank,
-    standing,
-    weigh,
-)
+from gateway.routing.score import DEFAULT_UPTIME, LARGE_PROMPT_TOKENS, Scored, ScoreEntry, Weights, grade, rank, weigh
 from gateway.routing.sticky import SCORE_MARGIN, UPTIME_FLOOR, Sticky
 from gateway.routing.tables import CandidateTable, Tables
 
@@ -39,8 +30,10 @@ EXPLORED = "random-exploration"
 LOW_UPTIME = "low-uptime-fallback"
 
 NONE_IGNORED: tuple[str, ...] = ()
-# A pinned provider is considered failing only after this number of outcomes.
+# A pinned provider with low uptime is considered failing after this number of outcomes, and doubtful after this number
+# of faults.
 LEAST_JUDGED = 20
+LEAST_FAULTS = 5
 WEIGHTS = {
     (strategy, stream, image): weigh(strategy, stream, image)
     for strategy in ("", *STRATEGIES)
@@ -178,17 +171,22 @@ class Router:
     def _plan_pinned(
         self, request: RouteRequest, table: CandidateTable, candidate_filter: CandidateFilter, entries: list[ScoreEntry]
     ) -> Plan:
-        """Use the pinned provider as it is, unless it performs badly and others serve the model."""
+        """Use the pinned provider as it is, unless it performs badly and others serve the model.
+
+        While it is doubtful, others serve when it fails, and first during its cooldown.
+        """
         weights = _weights(request)
-        failing = self._is_failing(candidate_filter, entries)
+        failing, doubtful = self._judge(candidate_filter, entries)
+        if doubtful:
+            failing = all(_is_cooling(entry.candidate.key, candidate_filter) for entry in entries)
         unanswered = _is_unanswered(candidate_filter, entries)
-        if not request.no_fallback and (failing or unanswered):
+        if not request.no_fallback and (failing or doubtful or unanswered):
             own = {candidate.key for candidate in table.candidates}
             ranked = rank([*entries, *candidate_filter.sift(table.others)], weights)
             # At an unreachable provider one request per second tries first; then the others serve it nevertheless.
 
             def position(scored: Scored) -> tuple[bool, bool]:
-                return failing and _is_cooling(scored, candidate_filter), (scored.key in own) is failing
+                return failing and _is_cooling(scored.key, candidate_filter), (scored.key in own) is failing
 
             order = sorted(ranked, key=position)
             if len(order) > len(entries) and (order[0].key in own) is not failing:
@@ -210,15 +208,19 @@ class Router:
             request, table, candidate_filter, places[:1] if request.no_fallback else places, reason, ranked, weights
         )
 
-    def _is_failing(self, candidate_filter: CandidateFilter, entries: list[ScoreEntry]) -> bool:
-        """Return whether the pinned provider fails too often by its own fault, or cannot be reached at present."""
+    def _judge(self, candidate_filter: CandidateFilter, entries: list[ScoreEntry]) -> tuple[bool, bool]:
+        """Return whether the pinned provider fails too often by its own fault or cannot be reached at present, and
+        whether it may fail too often, after few requests."""
         if not entries:
-            return any(excluded.stage == COOLDOWN for excluded in candidate_filter.excluded)
+            return any(excluded.stage == COOLDOWN for excluded in candidate_filter.excluded), False
         if min(entry.uptime for entry in entries) >= DEFAULT_UPTIME:
-            return False
+            return False, False
         _, tick = self.health.tick()
         uptimes = [self.health.own_uptime(entry.candidate.key, tick) for entry in entries]
-        return all(uptime < self._settings.low_uptime_percent and events >= LEAST_JUDGED for uptime, events in uptimes)
+        if any(uptime >= self._settings.low_uptime_percent for uptime, _, _ in uptimes):
+            return False, False
+        failing = all(events >= LEAST_JUDGED for _, events, _ in uptimes)
+        return failing, not failing and all(faults >= LEAST_FAULTS for _, _, faults in uptimes)
 
     def _finish(
         self,
@@ -263,8 +265,8 @@ class Router:
             return best, SINGLE
         # A candidate that lacks more preferences than the best one, or that the organization's credits pay for while an
         # own key serves the best one, comes after it and is never chosen for another reason.
-        first = standing(best.entry)
-        ranked = [scored for scored in ranked if standing(scored.entry) == first]
+        first = grade(best.entry)
+        ranked = [scored for scored in ranked if grade(scored.entry) == first]
         if request.session:
             pinned = _find(ranked, self._sticky.pin_of(request.scope, request.session, request.requested_model))
             if pinned is not None and (pinned.entry.uptime >= UPTIME_FLOOR or pinned.candidate.keep_session):
@@ -343,20 +345,20 @@ def _is_unanswered(candidate_filter: CandidateFilter, entries: list[ScoreEntry])
     return bool(cooling) and all(state is not None and state.whole and state.unanswered for state in cooling)
 
 
-def _is_cooling(scored: Scored, candidate_filter: CandidateFilter) -> bool:
-    cooling = candidate_filter.cooling.get(scored.key)
+def _is_cooling(key: str, candidate_filter: CandidateFilter) -> bool:
+    cooling = candidate_filter.cooling.get(key)
     return cooling is not None and cooling.whole
 
 
 def _divide(ranked: list[Scored], candidate_filter: CandidateFilter) -> tuple[list[Scored], list[Scored]]:
     """Return the ready candidates in their ranking, and those that cool down by the end of their cooldown."""
-    late = [scored for scored in ranked if _is_cooling(scored, candidate_filter)]
+    late = [scored for scored in ranked if _is_cooling(scored.key, candidate_filter)]
 
     def return_time(scored: Scored) -> float:
         return candidate_filter.cooling[scored.key].until
 
     late.sort(key=return_time)
-    return [scored for scored in ranked if not _is_cooling(scored, candidate_filter)], late
+    return [scored for scored in ranked if not _is_cooling(scored.key, candidate_filter)], late
 
 
 def _spread(first: Scored, ranked: list[Scored]) -> tuple[Scored, ...]:

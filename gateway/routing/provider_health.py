@@ -198,11 +198,12 @@ class Health:
             return DEFAULTS
         return window.figures(tick)
 
-    def own_uptime(self, key: str, tick: int) -> tuple[float, int]:
-        """Return the uptime in percent, counting only the provider's own faults, and the number of outcomes."""
+    def own_uptime(self, key: str, tick: int) -> tuple[float, int, int]:
+        """Return the uptime in percent, counting only the provider's own faults, and the numbers of outcomes and of
+        faults."""
         window = self.windows.get(key)
         if window is None:
-            return (DEFAULTS[0], 0)
+            return (DEFAULTS[0], 0, 0)
         return window.own_uptime(tick)
 
     def tick(self) -> tuple[float, int]:

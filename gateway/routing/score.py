@@ -95,14 +95,14 @@ def penalty(uptime: float) -> float:
     return ((PENALTY_BELOW - uptime) / PENALTY_BELOW * PENALTY_SLOPE) ** 2
 
 
-def standing(entry: ScoreEntry) -> tuple[int, bool]:
+def grade(entry: ScoreEntry) -> tuple[int, bool]:
     """Return what decides before the score: the number of preferences that the entry lacks, then whether it begins with
     a key of the platform while others begin with the organization's own."""
     return len(entry.lacking), entry.credentials[0].source != OWN_SOURCE
 
 
-def _standing_of(scored: Scored) -> tuple[int, bool]:
-    return standing(scored.entry)
+def _grade_of(scored: Scored) -> tuple[int, bool]:
+    return grade(scored.entry)
 
 
 def rank(entries: Iterable[ScoreEntry], weights: Weights) -> list[Scored]:
@@ -136,6 +136,6 @@ def rank(entries: Iterable[ScoreEntry], weights: Weights) -> list[Scored]:
             score += penalty(up)
         scored.append(make(Scored, (score, candidate.key, row)))
     scored.sort()
-    if len(rows) > 1 and len({standing(row) for row in rows}) > 1:
-        scored.sort(key=_standing_of)
+    if len(rows) > 1 and len({grade(row) for row in rows}) > 1:
+        scored.sort(key=_grade_of)
     return scored

@@ -120,19 +120,21 @@ class Window:
             self._figures_tick = tick
         return self._figures
 
-    def own_uptime(self, tick: int) -> tuple[float, int]:
-        """Return the uptime in percent, counting only the provider's own faults, and the number of outcomes."""
+    def own_uptime(self, tick: int) -> tuple[float, int, int]:
+        """Return the uptime in percent, counting only the provider's own faults, and the numbers of outcomes and of
+        faults."""
         minute = tick // TICKS_A_MINUTE
         elapsed = (tick % TICKS_A_MINUTE) / TICKS_A_MINUTE
         succeeded = faults = 0.0
-        events = 0
+        events = failures = 0
         for then, counts in self._buckets.items():
             weight = weigh_age(minute - then, elapsed)
             if weight:
                 events += counts.succeeded + counts.faults
+                failures += counts.faults
                 succeeded += weight * counts.succeeded
                 faults += weight * counts.faults
-        return (100.0 * succeeded / (succeeded + faults) if events else DEFAULT_UPTIME), events
+        return (100.0 * succeeded / (succeeded + faults) if events else DEFAULT_UPTIME), events, failures
 
     def counts_of(self, minute: int) -> Counts | None:
         """Return the counts of one minute, None without any."""

@@ -121,6 +121,14 @@ def test_a_named_provider_is_not_left_for_one_failure(chat, upstream, south):
     assert south.calls == []
 
 
+def test_other_providers_serve_for_a_named_one_with_five_faults(chat, upstream, south):
+    upstream.script(*[Answer(status=500)] * 5)
+    for _ in range(5):
+        with pytest.raises(openai.InternalServerError):
+            chat(model="north/twin")
+    assert south.calls == [] and trail(chat(model="north/twin")) == [("south", 200, True)]
+
+
 def test_the_keys_of_a_provider_take_turns(chat, upstream):
     for _ in range(6):
         chat()

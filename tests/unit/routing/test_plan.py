@@ -276,9 +276,22 @@ def test_a_pinned_provider_below_ninety_percent_is_rerouted_to_the_best(trio):
     assert providers(plan) == ["a", "b", "c"] and plan.reason == "low-uptime-fallback"
 
 
-def test_less_than_twenty_requests_say_nothing_of_a_pinned_provider(trio):
+def test_a_few_faults_say_nothing_of_a_pinned_provider(trio):
     world = trio()
-    world.outcomes("c", 4, 15, FAILED)
+    world.outcomes("c", 10, 4, FAILED)
+    assert providers(world.plan("c/m")) == ["c"]
+
+
+def test_others_serve_after_a_pinned_provider_with_five_faults_and_before_it_during_its_cooldown(trio, clock):
+    world = trio()
+    world.outcomes("c", 0, 5, FAILED)
+    plan = world.plan("c/m")
+    assert providers(plan) == ["a", "b", "c"] and plan.reason == "low-uptime-fallback"
+    clock.advance(6)
+    plan = world.plan("c/m")
+    assert providers(plan) == ["c", "a", "b"] and plan.reason == "direct-provider-specified"
+    assert providers(world.plan("c/m", no_fallback=True)) == ["c"]
+    world.outcomes("c", 45, 0, FAILED)
     assert providers(world.plan("c/m")) == ["c"]
 
 
