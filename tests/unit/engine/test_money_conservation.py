@@ -13,7 +13,7 @@ from gateway.accounts.discounts import EVERY, DiscountInfo
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.catalogue import Catalogue
-from gateway.errors import GatewayError, SpendingLimitReached, Unavailable
+from gateway.errors import GatewayError, Unavailable
 from gateway.limits.budgets import Limits
 from gateway.limits.spending import CostBound
 from gateway.neutral.usage import Usage
@@ -38,7 +38,7 @@ class Machine(RuleBasedStateMachine):
         self.team, self.running, self.over = (ids.new("team"), "Research"), [], 0
         first, organization = self.processes[0], ids.new("org")
         self.accounts = [BillingIdentity(organization=organization, teams=(self.team,)) for _ in range(2)]
-        first.ledger.grant(organization, 10 * LIMIT, f"start:{organization}")
+        first.ledger.grant(organization, 2 * LIMIT, f"start:{organization}")
         first.budgets.set_limits("team", self.team[0], Limits(total_nusd=LIMIT * 3 // 2))
         first.database.write(lambda: first.budgets.write_bound(self.own.credential.ident, LIMIT // 2))
         for account in self.accounts:
@@ -48,17 +48,18 @@ class Machine(RuleBasedStateMachine):
     def change_team(self, number: int, joins: bool) -> None:
         self.accounts[number % 2].teams = (self.team,) if joins else ()
 
-    @rule(number=WHICH, bound=st.integers(100_000, 900_000), own=st.booleans())
-    def begin(self, number: int, bound: int, own: bool) -> None:
+    @rule(number=WHICH, bound=st.integers(100_000, 900_000), own=st.booleans(), credits=st.booleans())
+    def begin(self, number: int, bound: int, own: bool, credits: bool) -> None:
+        """Begin a call; the credits are reserved for the request, or for a call of the platform's key."""
         process = self.processes[number % 2]
         try:
-            settlement = process.admit(self.accounts[number // 2], CostBound(bound, 0, 0, True))
+            settlement = process.admit(self.accounts[number // 2], CostBound(bound, 0, 0, True), credits)
         except GatewayError:
             return
         where = self.own if own else target()
         try:
             settlement.begin(0, where)
-        except (SpendingLimitReached, Unavailable):
+        except GatewayError:
             settlement.close()
             return
         self.running.append((process, settlement, bound, where))
