@@ -21,6 +21,8 @@ from bench.run import BUILD, PHASES, build, run_load
 from bench.targets import Target, start_gateway, start_targets, write_request
 
 LOAD_S, SETTLE_S = 2.0, 3.0
+# Until then the first runs of rare jobs, the statistics of the load and the watchdog's frequent heartbeats are over.
+QUIET_S = 20.0
 FIRST_CHUNK_S = 60.0
 # A pause between chunks longer than the run, so the streams are silent after their first chunk.
 SILENT = "count=2 gap=600000"
@@ -62,6 +64,7 @@ def measure(port: int, seconds: float, streams: int) -> Iterator[tuple[str, floa
             with start_gateway(port + 3, direct.port, folder) as gateway:
                 yield "master and worker after load, MB", memory_after_load(gateway, folder)
                 worker = max(tree(gateway.process.pid))
+                time.sleep(QUIET_S)
                 master_s, worker_s = cpu_while_idle(gateway.process.pid, worker, seconds)
                 yield "idle worker, % of a core", worker_s / seconds * 100
                 yield "idle master, % of a core", master_s / seconds * 100
