@@ -33,7 +33,6 @@ from gevent.monkey import get_original  # noqa: E402
 from gunicorn.app import wsgiapp  # noqa: E402
 from gunicorn.glogging import Logger  # noqa: E402, F401
 from support import cheap_disks, cheap_passwords, leftovers, prepared  # noqa: E402
-from werkzeug.routing import Map  # noqa: E402
 
 import gateway.application.starting  # noqa: E402, F401
 import gateway.operator.start  # noqa: E402, F401
@@ -45,7 +44,7 @@ from gateway.operator import command as manage  # noqa: E402
 from gateway.runtime.process_exit import end_with  # noqa: E402
 from gateway.server import launch, ready_workers  # noqa: E402
 from gateway.surfaces import surface_table  # noqa: E402
-from gateway.surfaces.blueprints import MatchedRule  # noqa: E402
+from gateway.surfaces.blueprints import compile_rules  # noqa: E402
 from gateway.surfaces.path_spelling import Addresses  # noqa: E402
 from gateway.worker import accepted_configuration  # noqa: E402
 
@@ -81,8 +80,8 @@ def import_late() -> None:
 
 def know_addresses() -> None:
     """Fill the caches of address and client patterns, which every gateway uses."""
+    compile_rules(surface_table.SURFACES)
     # Python caches the compiled patterns.
-    Map(MatchedRule(one.path, methods=[one.method]) for one in surface_table.operations())
     Addresses(operation.path for operation in surface_table.operations())
     known_clients()
 

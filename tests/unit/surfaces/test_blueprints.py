@@ -40,8 +40,14 @@ def test_every_operation_is_matched_by_its_own_address_and_method(mounted):
 def test_addresses_are_prepared_only_for_being_matched(mounted, monkeypatch):
     compiled = []
     monkeypatch.setattr(Rule, "_compile_builder", lambda rule, append_unknown=True: compiled.append(rule))
-    mounted(surface_table.SURFACES)
+    mounted((Surface("new", OPENAI, tuple(surface_table.operations())),))
     assert compiled == []
+
+
+def test_applications_of_the_same_surfaces_share_their_rules(mounted):
+    first = mounted(surface_table.SURFACES)
+    assert mounted(surface_table.SURFACES).url_map is first.url_map
+    assert mounted(surface_table.SURFACES[:1]).url_map is not first.url_map
 
 
 def test_two_surfaces_of_one_name_are_refused(mounted):
