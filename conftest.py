@@ -39,7 +39,6 @@ from support import (  # noqa: E402
     prepared,
     servers,
     shared_rewriting,
-    shared_tls,
     warm,
 )
 from support.clock import FakeClock  # noqa: E402
@@ -80,7 +79,6 @@ late_imports.put_off()
 cheap_passwords.make_cheap()
 cheap_disks.make_cheap()
 cheap_removals.make_cheap()
-shared_tls.share()
 
 # Garbage is collected after a test with more new objects; the old objects are examined after so many collections.
 MOST_OBJECTS = 10_000
