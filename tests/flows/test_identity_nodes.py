@@ -216,6 +216,7 @@ def test_a_workload_identity_changes_and_ends_on_every_worker(cluster: Cluster) 
     assert statuses() == {401}
 
 
+@pytest.mark.extended
 def test_new_keys_of_an_issuer_are_loaded_by_every_worker(cluster: Cluster) -> None:
     with FakeIssuer() as issuer:
         path = f"/orgs/{cluster.organization}/workload-identities"

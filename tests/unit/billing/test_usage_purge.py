@@ -237,6 +237,7 @@ def test_nothing_goes_where_rows_are_kept_for_ever_or_are_young(books):
 STEPS = ["spend", "spend", "spend late", "close", "purge", "purge a little", "rebuild", "days"]
 
 
+@pytest.mark.extended
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.sampled_from(STEPS), min_size=3, max_size=9))
 def test_any_sequence_of_removals_late_rows_rebuilding_and_closing_leaves_doctor_silent(books, used, steps):

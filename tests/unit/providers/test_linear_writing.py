@@ -124,6 +124,7 @@ def test_four_times_as_much_takes_four_times_the_steps(protocol: str) -> None:
     assert len(found) > 6 and {shape: growth for shape, growth in found.items() if growth > GROWTH} == {}
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_no_quirk_takes_more_than_its_share() -> None:
     found = {

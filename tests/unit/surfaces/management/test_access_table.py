@@ -215,6 +215,7 @@ def make_dead(tenants: Tenants) -> dict[str, str]:
     return dead
 
 
+@pytest.mark.extended
 def test_credentials_that_ended_and_tokens_elsewhere_get_what_an_unknown_key_gets(
     make_tenants: Callable[..., Any],
 ) -> None:

@@ -93,6 +93,7 @@ def csrf_of(tenants: Tenants, who: Person) -> str:
     return CSRF.findall(open_page(tenants, who, "/console/keys/new"))[0]
 
 
+@pytest.mark.extended
 def test_every_link_of_a_page_can_be_opened_by_the_person_who_sees_it(furnished: Furnished) -> None:
     for role, done in furnished.walks.items():
         failed = {path: status for path, status in done.statuses.items() if status != HTTPStatus.OK}
