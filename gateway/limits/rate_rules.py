@@ -50,14 +50,9 @@ class RateLimits:
         self._version = -1
         self._rules: dict[tuple[str, str], dict[str, int]] = {}
 
-    def set_limit(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
-        """Set a limit ("*" as subject: each subject of the scope), or remove it with None; it is in force when this
-        returns."""
-        self._database.write(partial(self.write_limit, scope, subject, kind, amount))
-        self._control.confirm()
-
     def write_limit(self, scope: str, subject: str, kind: str, amount: int | None) -> None:
-        """Set or remove a limit within an open transaction; the caller announces the change. InvalidRequest."""
+        """Set a limit, or remove it with None, within an open transaction; the caller announces the change. The
+        subject "*" is each subject of the scope. InvalidRequest."""
         if scope not in SCOPES or kind not in KINDS:
             raise InvalidRequest(f"A rate limit has a scope ({', '.join(SCOPES)}) and a kind ({', '.join(KINDS)}).")
         if amount is not None and amount < 0:

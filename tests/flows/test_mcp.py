@@ -14,6 +14,7 @@ import mcp
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from support.gateways import LocalGateway, local_gateway
+from support.limits import set_rate_limit
 from support.mcp_visitor import BOTH, PING, Visitor, text
 from support.shared import Share, usage_of
 
@@ -596,7 +597,7 @@ def test_a_tool_that_takes_too_long_is_ended_with_its_upstream_call(hasty: Visit
 
 def test_the_rate_limit_of_the_account_holds(own_gateway: LocalGateway, upstream: FakeOpenAI) -> None:
     services = own_gateway.services
-    RateLimits(services.store.database, services.store.control).set_limit("key", "*", "requests", 1)
+    set_rate_limit(RateLimits(services.store.database, services.store.control), "key", "*", "requests", 1)
     visitor = Visitor(own_gateway)
     body = {"jsonrpc": "2.0", "id": 9, "method": "tools/call"}
     body["params"] = {"name": "chat", "arguments": {"model": MODEL, "messages": TALK}}

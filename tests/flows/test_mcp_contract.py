@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 from fakes.upstream import FakeUpstream
 from support.gateways import LocalGateway
+from support.limits import set_rate_limit
 from support.mcp_visitor import PING, Visitor, text
 from support.shared import Share, usage_of
 from support.spending import TOKEN_NUSD, write_mint
@@ -137,7 +138,7 @@ def test_a_rate_limit_of_the_account_is_reported_with_its_status(
     gateway: LocalGateway, visitor: Visitor, mint: FakeUpstream, tool: str
 ) -> None:
     caller = gateway.services.accounts.authentication.caller(gateway.key)
-    gateway.services.billing.rate_limits.set_limit("key", caller.key_id, "requests", 0)
+    set_rate_limit(gateway.services.billing.rate_limits, "key", caller.key_id, "requests", 0)
     body = {"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {"name": tool, "arguments": PAID[tool]}}
     limited = visitor.send(body=body)
     assert limited.status_code == 429 and int(limited.headers["retry-after"]) > 0

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from fakes.upstream import FakeUpstream
 from support.gateways import LocalGateway, local_gateway
+from support.limits import set_rate_limit
 from support.limits_page import documented_operation
 from support.shared import Share, usage_of
 from support.spending import (
@@ -301,7 +302,7 @@ def test_a_stream_that_outgrows_its_reservation_goes_on_while_there_is_money(
 
 def set_rate(gateway: LocalGateway, scope: str, target: str, kind: str, value: int) -> None:
     services = gateway.services
-    RateLimits(services.store.database, services.store.control).set_limit(scope, target, kind, value)
+    set_rate_limit(RateLimits(services.store.database, services.store.control), scope, target, kind, value)
 
 
 def test_answers_show_where_the_caller_stands_with_its_rates(own_gateway: LocalGateway) -> None:

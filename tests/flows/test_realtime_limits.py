@@ -8,6 +8,7 @@ import pytest
 import websockets
 from fakes.realtime import USAGE_NUSD, Answer, FakeRealtime
 from support.gateways import LocalGateway
+from support.limits import set_rate_limit
 from support.realtime_sessions import MODEL, respond, session, upstream_settings
 from support.shared import CREDITS_NUSD, Share, usage_of
 
@@ -90,14 +91,14 @@ def test_a_provider_key_that_is_refused_is_followed_by_the_next(gateway, fake) -
 
 def test_a_rate_limit_refuses_the_response_and_not_the_session(gateway, fake) -> None:
     limits = RateLimits(gateway.services.store.database, gateway.services.store.control)
-    limits.set_limit("key", caller_of(gateway).key_id, "requests", 3)  # the handshake is one
+    set_rate_limit(limits, "key", caller_of(gateway).key_id, "requests", 3)  # the handshake is one
     with session(gateway) as connection:
         assert [respond(connection).type for _ in range(2)] == ["response.done"] * 2
         assert code_of(respond(connection)) == "rate_limit_exceeded"
-        limits.set_limit("key", caller_of(gateway).key_id, "requests", None)
+        set_rate_limit(limits, "key", caller_of(gateway).key_id, "requests", None)
         assert respond(connection).type == "response.done"
     assert len(fake.last.named("response.create")) == len(usage_of(gateway)) == 3
-    limits.set_limit("key", caller_of(gateway).key_id, "requests", 0)
+    set_rate_limit(limits, "key", caller_of(gateway).key_id, "requests", 0)
     assert refused(gateway) == 429
 
 

@@ -1,8 +1,11 @@
-"""Helpers for tests of spending limits."""
+"""Helpers for tests of spending limits and rate limits."""
+
+from functools import partial
 
 import gevent
 
 from gateway.errors import BudgetInUse, OutOfCredits, SpendingLimitReached
+from gateway.limits.rate_rules import RateLimits
 from gateway.limits.spending import CostBound
 
 DOLLAR = 10**9
@@ -24,6 +27,12 @@ def age(books, payer, seconds):
     sql = "UPDATE budget SET window_start = window_start - ? WHERE id = ?"
     params = (seconds * 10**6, f"{payer.key_id}:window")
     books.worker.database.write(lambda: books.worker.database.execute(sql, params))
+
+
+def set_rate_limit(limits: RateLimits, scope: str, subject: str, kind: str, amount: int | None) -> None:
+    """Set the operator's limit, or remove it with None; it is in force when this returns."""
+    limits._database.write(partial(limits.write_limit, scope, subject, kind, amount))
+    limits._control.confirm()
 
 
 def attempt(worker, payer, bound=CALL):

@@ -5,6 +5,7 @@ import gevent
 import gevent.event
 import pytest
 from support.billing import DOLLAR, WRITES, admission_of, attempt_at, request_of, target
+from support.limits import set_rate_limit
 
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Prices, TokenRates
@@ -385,7 +386,7 @@ def test_unreported_usage_never_costs_more_than_was_reserved(process, account):
 def test_token_rate_limits_count_media_at_admission(process, account, requirements):
     """Only the text was counted, so parallel requests with large files passed a limit of tokens."""
     limits = RateLimits(process.database, process.control)
-    limits.set_limit("key", account.key, "tokens", 1500)
+    set_rate_limit(limits, "key", account.key, "tokens", 1500)
     process.settlements.rates = RateLimiter(limits, process.clock)
 
     def admit():

@@ -1,4 +1,5 @@
 import pytest
+from support.limits import set_rate_limit
 
 from gateway.errors import RateLimited
 from gateway.limits.rate_limits import RateLimiter, RateLimitStatus, headers
@@ -26,7 +27,7 @@ def test_nothing_is_limited_by_default(rates):
 
 
 def test_the_request_beyond_the_limit_is_reported_when_to_come_again(limits, rates):
-    limits.set_limit("key", "key_1", "requests", 3)
+    set_rate_limit(limits, "key", "key_1", "requests", 3)
     for _ in range(3):
         rates.enter(*WHO, 10)
     with pytest.raises(RateLimited) as caught:
@@ -35,7 +36,7 @@ def test_the_request_beyond_the_limit_is_reported_when_to_come_again(limits, rat
 
 
 def test_a_minute_later_requests_are_free_again(limits, rates, clock):
-    limits.set_limit("organization", "*", "requests", 3)
+    set_rate_limit(limits, "organization", "*", "requests", 3)
     for _ in range(3):
         rates.enter(*WHO, 10)
     clock.advance(30)
@@ -47,14 +48,14 @@ def test_a_minute_later_requests_are_free_again(limits, rates, clock):
 
 
 def test_one_subject_does_not_use_up_anothers(limits, rates):
-    limits.set_limit("key", "*", "requests", 1)
+    set_rate_limit(limits, "key", "*", "requests", 1)
     rates.enter(*WHO, 10)
     assert rates.enter("org_1", "proj_1", "key_2", "m-1", 10)
 
 
 def test_an_operation_has_a_limit_of_each_organization(limits, rates):
-    limits.set_limit("operation", "embeddings", "requests", 1)
-    limits.set_limit("operation", "org_2/embeddings", "requests", 2)
+    set_rate_limit(limits, "operation", "embeddings", "requests", 1)
+    set_rate_limit(limits, "operation", "org_2/embeddings", "requests", 2)
     rates.enter(*WHO, 10, "embeddings")
     with pytest.raises(RateLimited, match=r"organization \(embeddings\) may make 1 request per minute"):
         rates.enter(*WHO, 10, "embeddings")
@@ -64,7 +65,7 @@ def test_an_operation_has_a_limit_of_each_organization(limits, rates):
 
 
 def test_further_models_of_a_request_count_in_their_own_limits(limits, rates):
-    limits.set_limit("model", "m-2", "requests", 1)
+    set_rate_limit(limits, "model", "m-2", "requests", 1)
     rates.enter(*WHO, 10, others=("m-2",))
     with pytest.raises(RateLimited):
         rates.enter(*WHO, 10, others=("m-2",))
@@ -72,14 +73,14 @@ def test_further_models_of_a_request_count_in_their_own_limits(limits, rates):
 
 
 def test_tokens_count_by_what_was_used(limits, rates):
-    limits.set_limit("project", "proj_1", "tokens", 100)
+    set_rate_limit(limits, "project", "proj_1", "tokens", 100)
     rates.enter(*WHO, 10).release(95)
     with pytest.raises(RateLimited):
         rates.enter(*WHO, 10)
 
 
 def test_slots_are_given_back_once_on_every_path(limits, rates):
-    limits.set_limit("model", "m-1", "concurrency", 1)
+    set_rate_limit(limits, "model", "m-1", "concurrency", 1)
     slot = rates.enter(*WHO, 10)
     with pytest.raises(RateLimited):
         rates.enter(*WHO, 10)
@@ -90,7 +91,7 @@ def test_slots_are_given_back_once_on_every_path(limits, rates):
 
 
 def test_a_model_is_counted_under_every_name_that_it_has(limits, rates):
-    limits.set_limit("model", "m-1", "requests", 3)
+    set_rate_limit(limits, "model", "m-1", "requests", 3)
     for written in ("m-1", "mock/m-1", "m-latest"):
         rates.enter(*WHO[:3], written, 10, "chat", "m-1")
     with pytest.raises(RateLimited):
@@ -99,8 +100,8 @@ def test_a_model_is_counted_under_every_name_that_it_has(limits, rates):
 
 
 def test_a_refusal_counts_nowhere(limits, rates):
-    limits.set_limit("key", "key_1", "concurrency", 5)
-    limits.set_limit("model", "m-1", "requests", 0)
+    set_rate_limit(limits, "key", "key_1", "concurrency", 5)
+    set_rate_limit(limits, "model", "m-1", "requests", 0)
     with pytest.raises(
         RateLimited, match="The model is blocked: its limit is 0 requests per minute, until it is raised"
     ):
@@ -109,14 +110,14 @@ def test_a_refusal_counts_nowhere(limits, rates):
 
 
 def test_a_limit_can_be_removed(limits, rates):
-    limits.set_limit("key", "key_1", "requests", 0)
-    limits.set_limit("key", "key_1", "requests", None)
+    set_rate_limit(limits, "key", "key_1", "requests", 0)
+    set_rate_limit(limits, "key", "key_1", "requests", None)
     assert rates.enter(*WHO, 10).statuses == () and limits.list_limits() == []
 
 
 def test_without_redis_each_worker_admits_its_share(limits, rates, make_worker):
     make_worker()
-    limits.set_limit("key", "key_1", "requests", 4)
+    set_rate_limit(limits, "key", "key_1", "requests", 4)
     rates.enter(*WHO, 10)
     rates.exchange()
     rates.enter(*WHO, 10)
@@ -137,7 +138,7 @@ def test_headers_show_the_tightest_limit_of_each_kind():
 
 @pytest.mark.parametrize("kind", ["concurrency", "requests"])
 def test_more_workers_never_mean_more_from_their_first_second_on(limits, rates, make_worker, kind):
-    limits.set_limit("key", "key_1", kind, 6)
+    set_rate_limit(limits, "key", "key_1", kind, 6)
     for _ in range(2):
         make_worker()
     rates.exchange()
@@ -151,14 +152,14 @@ def test_the_first_limit_of_all_is_shared_out_from_its_first_request_on(limits, 
     """Until then nothing was limited, so the workers were not counted."""
     make_worker()
     rates.exchange()
-    limits.set_limit("key", "key_1", "requests", 2)
+    set_rate_limit(limits, "key", "key_1", "requests", 2)
     rates.enter(*WHO, 10)
     with pytest.raises(RateLimited):
         rates.enter(*WHO, 10)
 
 
 def test_a_refusal_shows_the_limit_in_headers(limits, rates):
-    limits.set_limit("key", "key_1", "requests", 0)
+    set_rate_limit(limits, "key", "key_1", "requests", 0)
     with pytest.raises(RateLimited) as caught:
         rates.enter(*WHO, 10)
     headers = dict(caught.value.headers)

@@ -1,5 +1,6 @@
 import pytest
 import redis
+from support.limits import set_rate_limit
 
 from gateway.configuration.settings import RedisSettings
 from gateway.errors import RateLimited
@@ -14,7 +15,7 @@ WHO = ("org_1", "proj_1", "key_1", "m-1")
 def pair(books, redis_url, clock):
     """Two workers that count together."""
     limits = RateLimits(books.worker.database, books.worker.control)
-    limits.set_limit("key", "key_1", "requests", 4)
+    set_rate_limit(limits, "key", "key_1", "requests", 4)
     clock.freeze()
     with redis.Redis.from_url(redis_url) as client:
         client.flushdb()  # the counts of other tests in this minute
@@ -51,7 +52,7 @@ def test_a_burst_at_all_workers_passes_a_limit_by_less_than_one_request_each(pai
 
 
 def test_a_burst_passes_a_large_limit_by_less_than_an_eighth(pair, books, make_worker):
-    RateLimits(books.worker.database, books.worker.control).set_limit("key", "key_1", "requests", 80)
+    set_rate_limit(RateLimits(books.worker.database, books.worker.control), "key", "key_1", "requests", 80)
     make_worker()
     for rates in pair:
         rates.exchange()
@@ -68,7 +69,7 @@ def test_a_burst_passes_a_large_limit_by_less_than_an_eighth(pair, books, make_w
 
 def test_without_an_answer_of_redis_a_worker_goes_by_its_share(books, clock):
     limits = RateLimits(books.worker.database, books.worker.control)
-    limits.set_limit("key", "key_1", "requests", 4)
+    set_rate_limit(limits, "key", "key_1", "requests", 4)
     rates = RateLimiter(limits, clock, open_redis(RedisSettings("unix:///nowhere.sock", 0.1), clock))
     rates.enter(*WHO, 10)
     rates.exchange()
@@ -76,7 +77,7 @@ def test_without_an_answer_of_redis_a_worker_goes_by_its_share(books, clock):
 
 
 def test_slots_are_shared_out_although_windows_are_counted_together(pair, books, make_worker):
-    RateLimits(books.worker.database, books.worker.control).set_limit("key", "key_1", "concurrency", 2)
+    set_rate_limit(RateLimits(books.worker.database, books.worker.control), "key", "key_1", "concurrency", 2)
     make_worker()
     first = pair[0]
     first.exchange()

@@ -1,4 +1,5 @@
 import pytest
+from support.limits import set_rate_limit
 
 from gateway.metering.usage_table import raw_id
 
@@ -44,15 +45,15 @@ def test_developers_see_those_of_their_own_keys_alone(shared_tenants) -> None:
 
 def test_they_are_never_above_the_operators(tenants) -> None:
     owner, limits = tenants["acme owner"], tenants.services.billing.rate_limits
-    limits.set_limit("key", "*", "tokens", 1000)
-    limits.set_limit("project", owner.project_id, "requests", 20)
+    set_rate_limit(limits, "key", "*", "tokens", 1000)
+    set_rate_limit(limits, "project", owner.project_id, "requests", 20)
     assert tenants.refused("PATCH", of_key(owner), owner, {"tokensPerMinute": 1001}) == "400 rate_limit_above_operators"
     both = {"requestsPerMinute": 21, "tokensPerMinute": 5}
     assert tenants.refused("PATCH", of_project(owner), owner, both) == "400 rate_limit_above_operators"
     assert tenants.ok("GET", of_project(owner), owner)["rateLimits"]["tokensPerMinute"]["limit"] is None
     tenants.ok("PATCH", of_key(owner), owner, {"tokensPerMinute": 800})
     # A limit that the operator lowers later still applies.
-    limits.set_limit("key", owner.key.info.id, "tokens", 700)
+    set_rate_limit(limits, "key", owner.key.info.id, "tokens", 700)
     shown = tenants.ok("GET", of_key(owner), owner)["rateLimits"]["tokensPerMinute"]
     assert shown == {"limit": 800, "operatorLimit": 700, "inForce": 700, "used": 0}
     assert [rule.amount for rule in limits.rules([("key", owner.key.info.id)])] == [700]
