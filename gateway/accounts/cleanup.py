@@ -10,7 +10,8 @@ from gateway.accounts import audit
 from gateway.accounts.models import DeviceCode, Invitation, Session
 from gateway.clock import DAY_US
 from gateway.configuration.settings import RetentionSettings
-from gateway.runtime.threads import always, pause
+from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.threads import pause
 from gateway.store.database import Database
 
 STEP_ROWS = 500
@@ -19,7 +20,6 @@ ROUND_STEPS = 400
 PAUSE_S = 0.02
 ACTOR = "gateway"
 
-GoOn = Callable[[], bool]
 Ending = type[Session] | type[DeviceCode] | type[Invitation]
 # Deletes at most STEP_ROWS rows within a transaction and returns their number.
 Step = Callable[[], int]
@@ -33,26 +33,26 @@ class AccountCleanup:
         self._audit_days = settings.audit_days
         self._invitation_days = settings.invitation_days
 
-    def forget_sessions(self, go_on: GoOn = always) -> int:
+    def forget_sessions(self, should_continue: ShouldContinue = always) -> int:
         """Delete expired sessions."""
-        return self._repeat(partial(self._delete, Session, 0), go_on)
+        return self._repeat(partial(self._delete, Session, 0), should_continue)
 
-    def forget_devices(self, go_on: GoOn = always) -> int:
+    def forget_devices(self, should_continue: ShouldContinue = always) -> int:
         """Delete expired device codes."""
-        return self._repeat(partial(self._delete, DeviceCode, 0), go_on)
+        return self._repeat(partial(self._delete, DeviceCode, 0), should_continue)
 
-    def forget_invitations(self, go_on: GoOn = always) -> int:
+    def forget_invitations(self, should_continue: ShouldContinue = always) -> int:
         """Delete ended invitations after the configured number of days."""
         if not self._invitation_days:
             return 0
-        return self._repeat(partial(self._delete, Invitation, self._invitation_days * DAY_US), go_on)
+        return self._repeat(partial(self._delete, Invitation, self._invitation_days * DAY_US), should_continue)
 
-    def shorten_audit(self, go_on: GoOn = always) -> int:
+    def shorten_audit(self, should_continue: ShouldContinue = always) -> int:
         """Delete the oldest entries of the audit log and record the deletion. The remaining chain stays verifiable."""
         if not self._audit_days:
             return 0
         oldest = self._database.now_us() - self._audit_days * DAY_US
-        deleted = self._repeat(partial(audit.shorten, oldest, STEP_ROWS), go_on)
+        deleted = self._repeat(partial(audit.shorten, oldest, STEP_ROWS), should_continue)
         if deleted:
             self._database.write(partial(self._record, oldest, deleted))
         return deleted
@@ -68,10 +68,10 @@ class AccountCleanup:
             return table.delete().where(table.id.in_(rows)).execute()
         return 0
 
-    def _repeat(self, step: Step, go_on: GoOn) -> int:
+    def _repeat(self, step: Step, should_continue: ShouldContinue) -> int:
         deleted = 0
         for _ in range(ROUND_STEPS):
-            if go_on():
+            if should_continue():
                 count = self._database.write(step)
             else:
                 count = 0

@@ -1,7 +1,6 @@
 """E-mail that waits to be sent: encrypted in the store, delivered by the leading worker, tried again for some hours."""
 
 import logging
-from collections.abc import Callable
 
 import orjson
 
@@ -9,7 +8,8 @@ from gateway import ids
 from gateway.accounts.vault import Vault
 from gateway.clock import Clock
 from gateway.errors import GatewayError
-from gateway.runtime.threads import Job, always
+from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.threads import Job
 from gateway.store.documents import Documents
 from gateway.transport.mail import Mail, Mailer, MailFailed
 from gateway.transport.webhook_delivery import next_wait_us
@@ -43,7 +43,7 @@ class MailQueue:
         if self.enabled:
             self._store(ids.new_hex(), mail, 0, self._clock.now_us())
 
-    def deliver(self, go_on: Callable[[], bool] = always) -> None:
+    def deliver(self, should_continue: ShouldContinue = always) -> None:
         """Send what is due. Unavailable when the store is down."""
         if not self.enabled:
             return
@@ -54,7 +54,7 @@ class MailQueue:
             if waiting["due"] <= now:
                 due.append((key, waiting))
         for start in range(0, len(due), AT_ONCE):
-            if not go_on():
+            if not should_continue():
                 return
             jobs = [Job(self._try, key, waiting) for key, waiting in due[start : start + AT_ONCE]]
             for job in jobs:

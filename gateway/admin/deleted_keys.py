@@ -1,6 +1,6 @@
 """Purge deleted keys that were never used. Used API keys are kept, because reports refer to them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from gateway.accounts.models import AccessRule, ApiKey
@@ -8,7 +8,8 @@ from gateway.clock import DAY_US
 from gateway.limits.models import KEY, TOTAL, WINDOW, budget_id
 from gateway.limits.rate_rules import OF_ACCOUNTS
 from gateway.metering.rollups.rollup_table import Series, read_state
-from gateway.runtime.threads import always, pause
+from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.threads import pause
 from gateway.store.database import Database
 
 STEP_ROWS = 200
@@ -27,8 +28,6 @@ PROVIDER_KEYS = """SELECT id FROM provider_key WHERE status = 'deleted' AND upda
 SELECT scope_id FROM budget WHERE scope = 'provider_key' AND (settled_nusd <> 0 OR leased_nusd <> 0)) LIMIT ?"""
 LEASED = "SELECT 1 FROM lease WHERE budget IN (?, ?)"
 
-GoOn = Callable[[], bool]
-
 
 class DeletedKeys:
     """Purges keys without references `days` after their deletion; 0: never."""
@@ -38,14 +37,14 @@ class DeletedKeys:
         self._days = days
         self._after = ""
 
-    def purge(self, go_on: GoOn = always) -> int:
+    def purge(self, should_continue: ShouldContinue = always) -> int:
         """Run once and return the number of purged keys. Safe to repeat. Raises Unavailable."""
         if not self._days or not self._database.read(self._rollups_are_complete):
             return 0
         over = self._database.now_us() - self._days * DAY_US
         gone = 0
         for _ in range(ROUND_STEPS):
-            if go_on():
+            if should_continue():
                 count = self._database.write(partial(self._forget_provider_keys, over))
             else:
                 count = 0
@@ -54,7 +53,7 @@ class DeletedKeys:
                 break
             pause(PAUSE_S)
         for _ in range(ROUND_STEPS):
-            if go_on():
+            if should_continue():
                 page = self._database.read(partial(self._find, over))
             else:
                 page = ()

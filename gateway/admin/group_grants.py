@@ -4,7 +4,7 @@ Manual grants stay: the role of an owner, teams that a person added, and limits 
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from gateway.errors import Forbidden, NotFound
 from gateway.limits.budgets import Limits
 from gateway.limits.models import MEMBER
 from gateway.limits.periods import read_period
+from gateway.runtime.stepwise import ShouldContinue
 from gateway.store.database import Database
 
 ACTOR = "group_rules"  # of audit entries when the rules were changed
@@ -94,7 +95,7 @@ class GroupGrants:
             commit(self._database, self._control, partial(self._refresh, members))
         return len(members)
 
-    def refresh_all(self, should_continue: Callable[[], bool]) -> None:
+    def refresh_all(self, should_continue: ShouldContinue) -> None:
         """Apply changed rules to all members whom they concern; the recurring job."""
         # A query in plain SQL, because this runs every few seconds and peewee takes 8,000 bytecodes to write the other.
         while self._database.query_row(ANY_STALE, (True,)) and self.refresh() and should_continue():

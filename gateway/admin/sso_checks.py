@@ -6,7 +6,6 @@ An unavailable provider is asked again; its sign-ins end when they are too old.
 """
 
 import logging
-from collections.abc import Callable
 from functools import partial
 
 from gateway.accounts.identity_providers import IdentityProvider
@@ -16,6 +15,7 @@ from gateway.admin.sso_sign_in import OFFLINE, SingleSignOnService
 from gateway.errors import GatewayError, NotFound
 from gateway.oauth.grants import Grants
 from gateway.runtime.lazy_import import LazyImport
+from gateway.runtime.stepwise import ShouldContinue
 from gateway.runtime.threads import Job
 
 client = LazyImport("gateway.sso.openid_client")
@@ -36,7 +36,7 @@ class SsoChecks:
         self._logins = logins
         self._grants = grants
 
-    def run(self, go_on: Callable[[], bool]) -> None:
+    def run(self, should_continue: ShouldContinue) -> None:
         """Check all sign-ins that are due. Requests to providers run in parallel, so a slow one delays few others."""
         for _ in range(MOST_ROUNDS):
             due = self._logins.claim(AT_ONCE)
@@ -46,10 +46,10 @@ class SsoChecks:
                     job.result(PATIENCE_S)
                 except TimeoutError:
                     continue  # it continues, and the claim expires
-            if len(due) < AT_ONCE or not go_on():
+            if len(due) < AT_ONCE or not should_continue():
                 return
 
-    def forget(self, go_on: Callable[[], bool]) -> None:
+    def forget(self, should_continue: ShouldContinue) -> None:
         """Delete ended sign-ins, except those of people with keys that depend on their provider."""
         required = self._service.providers.list_required()
         self._logins.forget([provider.id for provider in required if OFFLINE in provider.scopes])

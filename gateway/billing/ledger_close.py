@@ -1,6 +1,6 @@
 """Closing of hours: posts to the ledger the credits that each organization spent in a past hour."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
@@ -12,6 +12,7 @@ from gateway.errors import Unavailable
 from gateway.limits.ledger import LedgerBook
 from gateway.metering.models import CREDITS
 from gateway.metering.rollups.row_sums import HEX
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 
@@ -75,11 +76,11 @@ class LedgerClose:
         self._documents = documents
         self._ledger = ledger
 
-    def close(self, go_on: Callable[[], bool] = lambda: True) -> int:
+    def close(self, should_continue: ShouldContinue = always) -> int:
         """Close every past hour and adjust closed hours that received late rows; return the nano-dollars posted.
 
-        `go_on` is called between hours. Unavailable when it returns False or the store is down; the next round
-        continues.
+        `should_continue` is called between hours. Unavailable when it returns False or the store is down; the next
+        round continues.
         """
         now = self._database.now_us()
         stored = self._documents.get(KIND, KEY)
@@ -94,21 +95,21 @@ class LedgerClose:
         compared = self._documents.get(KIND, COMPARED) is not None
         if not compared:
             hours.update(self._removed_unposted(until // HOUR_US))
-        booked = self._close_hours(hours, now, go_on)
+        booked = self._close_hours(hours, now, should_continue)
         self._documents.put(KIND, KEY, str(now).encode(), FOREVER_S)
         if not compared:
             self._documents.put(KIND, COMPARED, b"", FOREVER_S)
         return booked
 
-    def close_late(self, since_us: int, go_on: Callable[[], bool] = lambda: True) -> int:
+    def close_late(self, since_us: int, should_continue: ShouldContinue = always) -> int:
         """Adjust the closed hours in which the rollups found late rows since then, as `close` does in its next
         round."""
         now = self._database.now_us()
         params = (since_us, _end_of_closed(now) // HOUR_US)
         hours = self._database.report(partial(self._database.fetch, FOUND_LATE, params))
-        return self._close_hours(hours, now, go_on)
+        return self._close_hours(hours, now, should_continue)
 
-    def _close_hours(self, hours: Iterable[tuple[int]], now_us: int, go_on: Callable[[], bool]) -> int:
+    def _close_hours(self, hours: Iterable[tuple[int]], now_us: int, should_continue: ShouldContinue) -> int:
         owners = {ident[-32:]: ident for (ident,) in self._database.read(self._select_owners)}
         numbers = sorted(int(hour) for (hour,) in hours)
         removed = self._sum_removed(numbers)
@@ -118,7 +119,7 @@ class LedgerClose:
             listed = list(of_day)
             spending = self._sum_day(day, listed, late, removed)
             for hour in listed:
-                if not go_on():
+                if not should_continue():
                     raise Unavailable("The closing of hours was interrupted.")
                 booked += self._close(hour, spending[hour], owners)
         return booked

@@ -3,7 +3,7 @@
 The comparison runs in the store and returns only differences, so that books of any size need little memory here.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gateway.billing.hour_sums import CLOSED, DIGITS, LATE_REF, hour_sums
@@ -14,6 +14,7 @@ from gateway.errors import Unavailable
 from gateway.metering.rollups.proof import compare_rollups
 from gateway.metering.rollups.row_sums import HEX
 from gateway.money import format_usd
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.database import Database
 
 PROVIDER_KEY = {
@@ -98,12 +99,12 @@ def doctor(database: Database) -> list[str]:
 
 
 def examine(
-    database: Database, go_on: Callable[[], bool] = lambda: True, rollups_from: int | None = 0
+    database: Database, should_continue: ShouldContinue = always, rollups_from: int | None = 0
 ) -> list[Difference]:
     """Return every difference between the books.
 
-    Reads one snapshot, so it may run under load. `go_on` is called between queries. Unavailable when it returns False
-    or the store is down.
+    Reads one snapshot, so it may run under load. `should_continue` is called between queries. Unavailable when it
+    returns False or the store is down.
 
     `removed_spend` holds the sums of removed usage rows, so counters and ledger are always compared exactly. Rollups
     are compared from the hour `rollups_from` (since the epoch) on; None leaves them out.
@@ -116,7 +117,7 @@ def examine(
     def read() -> list[Difference]:
         _spare_memory(database)
         with database.peewee.transaction(level):
-            examination = Examination(database, go_on)
+            examination = Examination(database, should_continue)
             differences = list(examination.differences())
             if rollups_from is not None:
                 for sql, params, name in compare_rollups(database, rollups_from):
@@ -129,9 +130,9 @@ def examine(
 class Examination:
     """The comparisons, within one snapshot."""
 
-    def __init__(self, database: Database, go_on: Callable[[], bool]) -> None:
+    def __init__(self, database: Database, should_continue: ShouldContinue) -> None:
         self._database = database
-        self._go_on = go_on
+        self._go_on = should_continue
         written = HEX[database.kind]
         self._columns = {name: written.format(name) for name in ("api_key", "member", "team")}
         self._columns["provider_key"] = PROVIDER_KEY[database.kind]

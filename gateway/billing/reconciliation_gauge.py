@@ -1,7 +1,5 @@
 """Gauges of the reconciliation: one worker measures what `doctor` finds at intervals, every worker reports it."""
 
-from collections.abc import Callable
-
 import orjson
 
 from gateway.billing.reconciliation import Difference, examine
@@ -13,6 +11,7 @@ from gateway.metering.rollups.proof import ROWS
 from gateway.metering.rollups.rollup_table import hour_of
 from gateway.money import NANO, format_usd
 from gateway.runtime.state_changes import ERROR, INFO, StateChange, StateLog
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import Job
 from gateway.store.database import Database
 from gateway.store.documents import Documents
@@ -43,17 +42,17 @@ class ReconciliationGauge:
         self._backoff_until = float("-inf")
         self._states = states or StateLog()
 
-    def measure(self, go_on: Callable[[], bool] = lambda: True) -> None:
+    def measure(self, should_continue: ShouldContinue = always) -> None:
         """Examine the books and store the size of their differences.
 
         Returns at once if the last examination is too recent for the time that it took. Unavailable when the store is
-        down, or when `go_on` (called before each query) returns False.
+        down, or when `should_continue` (called before each query) returns False.
         """
         start = self._clock.monotonic()
         if start < self._backoff_until:
             return
         try:
-            differences = self._examine(go_on)
+            differences = self._examine(should_continue)
         finally:
             end = self._clock.monotonic()
             self._backoff_until = end + (end - start) / SHARE
@@ -66,15 +65,15 @@ class ReconciliationGauge:
             self._states.resolve(StateChange("books.agree", SUBJECT, "the books agree again", INFO))
         self._documents.put(KIND, KEY, orjson.dumps((nusd, self._database.now_us())), TTL_S)
 
-    def _examine(self, go_on: Callable[[], bool]) -> list[Difference]:
+    def _examine(self, should_continue: ShouldContinue) -> list[Difference]:
         """Compare the books, with the rollups of recent days. Rows that were committed late, or by a slow clock, are
         no difference once the rollups include them, so rollups are brought up to date before a second comparison."""
         first = hour_of(self._database.now_us()) - ROLLUP_HOURS
-        differences = examine(self._database, go_on, first)
+        differences = examine(self._database, should_continue, first)
         if not any(difference.right.startswith(ROWS) for difference in differences):
             return differences
-        self._rollups.advance(go_on, thorough=True)
-        return examine(self._database, go_on, first)
+        self._rollups.advance(should_continue, thorough=True)
+        return examine(self._database, should_continue, first)
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """Return name → (help text, value) of what was measured in the last day, and the lag of the rollups; {} when

@@ -1,7 +1,7 @@
 """Crash recovery: the intents of a dead worker become usage rows, then its budget leases are returned."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from gateway.limits.models import group_of
 from gateway.metering.rollups.rollup_table import read_state
 from gateway.metering.usage_table import RECORD, UsageRecord, known, write_teams
 from gateway.runtime.state_changes import ERROR, StateChange, StateLog
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.database import Database
 from gateway.store.intents import Intent, Orphan, orphans
 from gateway.store.outage_journal import KEPT_US, path_of, post_orphans
@@ -129,10 +130,10 @@ class Recovery:
         for statement, params in write_teams(record.request, record.attempt, paying):
             self._database.execute(statement.sql, params)
 
-    def sweep_lost(self, go_on: Callable[[], bool] = lambda: True) -> None:
+    def sweep_lost(self, should_continue: ShouldContinue = always) -> None:
         """Return what lost nodes leased, and forget old budgets of sessions. Unavailable: the next sweep retries."""
         for epoch in list_lost(self._database, self._longest_us):
-            if not go_on():
+            if not should_continue():
                 return
             if epoch != self._control.epoch:
                 give_up(self._database, epoch, keep_rows=True, after_us=self._longest_us)
@@ -140,7 +141,7 @@ class Recovery:
                 facts: dict[str, object] = {"worker": epoch}
                 self._states.publish(StateChange("leases.swept", "leases", message, remedy=LOST, facts=facts))
         forget_returned(self._database)
-        forget_old(self._database, go_on)
+        forget_old(self._database, should_continue)
 
 
 def _read(payload: bytes) -> IntentDetails | None:

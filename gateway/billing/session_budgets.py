@@ -1,6 +1,5 @@
 """Budgets of sessions and runs: the lowest of key, project and header, counted for each of them in a project."""
 
-from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 
@@ -11,6 +10,7 @@ from gateway.limits.cost_bound import Payer
 from gateway.limits.leases import lock_budgets
 from gateway.limits.models import RUN, SESSION, group_of
 from gateway.metering.usage_table import raw_id
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.database import Database
 
 # The headers that set a budget for one request, in US dollars.
@@ -54,13 +54,13 @@ def budget_of(scope: str, project_id: str, name: str) -> str:
     return f"{scope}_{blake2b(text.encode(errors='replace'), digest_size=16).hexdigest()}"
 
 
-def forget_old(database: Database, go_on: Callable[[], bool] = lambda: True) -> int:
+def forget_old(database: Database, should_continue: ShouldContinue = always) -> int:
     """Delete budgets of sessions and runs that began more than KEPT_DAYS ago and have no request in progress; return
     how many. A session that continues afterwards begins a new budget."""
     count = 0
     if not database.read(partial(_find_old, database)):  # usually there are none, and a write would block others
         return 0
-    while go_on():
+    while should_continue():
         done = database.write(partial(_forget_some, database))
         count += done
         if done < AT_ONCE:

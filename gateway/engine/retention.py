@@ -15,7 +15,7 @@ from gateway.engine.payload_collection import Payload
 from gateway.errors import NotFound
 from gateway.metering import payload_table
 from gateway.metering.payload_table import LogInfo
-from gateway.runtime.stepwise import GoOn, always
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database
 from gateway.store.journal import Journal, Row, Ticket
@@ -125,9 +125,9 @@ class Retention:
 
         self._database.write(work)
 
-    def purge(self, go_on: GoOn = always) -> int:
+    def purge(self, should_continue: ShouldContinue = always) -> int:
         """Delete expired payloads and return how many. Unavailable: the next round deletes them."""
-        return payload_table.purge(self._database, go_on)
+        return payload_table.purge(self._database, should_continue)
 
     def _count_waiting(self) -> int:
         waiting = self._waiting

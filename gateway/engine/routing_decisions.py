@@ -10,7 +10,7 @@ from gateway.metering.models import CACHED
 from gateway.metering.usage_table import UsageRecord, find, raw_id
 from gateway.routing.decision import Plan
 from gateway.routing.record import RoutingDecision, pack, unpack
-from gateway.runtime.stepwise import GoOn, always
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store import aging
 from gateway.store.aging import AgingTables
 from gateway.store.database import Database
@@ -105,10 +105,10 @@ class Decisions:
                 raise missing
         return {**decision.record, "attempts": [_write_attempt(record) for record in attempts]}
 
-    def purge(self, go_on: GoOn = always) -> int:
-        """Delete decisions older than the retention period and return how many, in small steps while `go_on()`, or in
-        whole partitions. Idempotent."""
-        return self._tables.purge(self._clock.now_us(), go_on)
+    def purge(self, should_continue: ShouldContinue = always) -> int:
+        """Delete decisions older than the retention period and return how many, in small steps while
+        `should_continue()`, or in whole partitions. Idempotent."""
+        return self._tables.purge(self._clock.now_us(), should_continue)
 
     def _delete(self, oldest: bytes) -> int:
         # Ids begin with their creation time in milliseconds (RFC 9562, version 7), so they sort by time.

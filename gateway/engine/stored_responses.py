@@ -19,7 +19,7 @@ from gateway.configuration.settings import Responses
 from gateway.engine import deduplication
 from gateway.errors import InvalidRequest, NotFound, Unavailable
 from gateway.metering.payload_table import pack, unpack
-from gateway.runtime.stepwise import GoOn, always
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import Threads
 from gateway.store.conversation_turns import DIGEST_BYTES, Link, NoRoom, PiecesGone, PreviousGone, StoredTurn, Turns
 from gateway.store.documents import Documents
@@ -144,9 +144,9 @@ class StoredResponses:
         self._turns.end(ident)
         self._documents.delete(KIND, ident)
 
-    def purge(self, go_on: GoOn = always) -> int:
+    def purge(self, should_continue: ShouldContinue = always) -> int:
         """Remove expired turns; returns how many."""
-        return self._turns.sweep(go_on)
+        return self._turns.sweep(should_continue)
 
     def _check_length(self, link: Link, param: str) -> None:
         if link.turns > MOST_TURNS:

@@ -1,9 +1,9 @@
 """The quota of an organization's retained payloads: the oldest are deleted when they take too much space."""
 
-from collections.abc import Callable
 from functools import partial
 from heapq import merge
 
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 
@@ -14,8 +14,6 @@ MEASURE = f"SELECT organization, project, sum({SIZE}) FROM request_log GROUP BY 
 OLDEST = f"SELECT at, request, {SIZE} FROM request_log WHERE project = ? ORDER BY at LIMIT {STEP_ROWS}"
 FORGET = "DELETE FROM request_log WHERE request = ?"
 
-GoOn = Callable[[], bool]
-
 
 class PayloadQuota:
     """Keeps each organization within `most_bytes` (0: unlimited), measured as stored in the database."""
@@ -24,7 +22,7 @@ class PayloadQuota:
         self._database = database
         self._most_bytes = most_bytes
 
-    def keep(self, go_on: GoOn = lambda: True) -> int:
+    def keep(self, should_continue: ShouldContinue = always) -> int:
         """Delete the oldest payloads of organizations above their quota, in small steps; return how many. Usage rows
         and fees stay. Safe to repeat. Unavailable: the next round continues."""
         if not self._most_bytes:
@@ -37,13 +35,13 @@ class PayloadQuota:
             stored_bytes[owner] = stored_bytes.get(owner, 0) + int(size)
         deleted = 0
         for owner, size in stored_bytes.items():
-            deleted += self._shrink(projects[owner], size - self._most_bytes, go_on)
+            deleted += self._shrink(projects[owner], size - self._most_bytes, should_continue)
         return deleted
 
-    def _shrink(self, projects: list[bytes], excess: int, go_on: GoOn) -> int:
+    def _shrink(self, projects: list[bytes], excess: int, should_continue: ShouldContinue) -> int:
         """Delete the oldest payloads of these projects until they take `excess` bytes less; return how many."""
         deleted = 0
-        while excess > 0 and go_on():
+        while excess > 0 and should_continue():
             requests, freed = self._choose(projects, excess)
             if not requests:
                 break

@@ -1,6 +1,6 @@
 """The table of retained payloads: how they are stored, read and deleted, separately from usage rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -8,6 +8,7 @@ import zstandard
 
 from gateway.accounts.vault import Vault
 from gateway.errors import Unavailable
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
@@ -157,11 +158,11 @@ def delete_log(database: Database, request: bytes) -> bool:
     return database.execute("DELETE FROM request_log WHERE request = ?", (request,)).rowcount > 0
 
 
-def purge(database: Database, go_on: Callable[[], bool] = lambda: True) -> int:
+def purge(database: Database, should_continue: ShouldContinue = always) -> int:
     """Delete expired payloads; return how many.
 
-    Small transactions with pauses, so that no other writer waits long; the payloads are not read. Stops when `go_on`
-    returns False. Safe to repeat and to run in several workers at once.
+    Small transactions with pauses, so that no other writer waits long; the payloads are not read. Stops when
+    `should_continue` returns False. Safe to repeat and to run in several workers at once.
     """
     sql = (
         "DELETE FROM request_log WHERE request IN (SELECT request FROM request_log "
@@ -171,7 +172,7 @@ def purge(database: Database, go_on: Callable[[], bool] = lambda: True) -> int:
     for _ in range(PURGE_BATCHES):
         count = database.write(lambda: database.execute(sql).rowcount)
         deleted += count
-        if count < PURGE_ROWS or not go_on():
+        if count < PURGE_ROWS or not should_continue():
             break
         pause(PURGE_PAUSE_S)
     return deleted

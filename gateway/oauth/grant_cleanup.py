@@ -10,7 +10,8 @@ from gateway.accounts.models import ApiKey
 from gateway.clock import SECOND_US
 from gateway.oauth import grant_rows
 from gateway.oauth.models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken
-from gateway.runtime.threads import always, pause
+from gateway.runtime.stepwise import ShouldContinue, always
+from gateway.runtime.threads import pause
 from gateway.store.database import Database
 
 STEP_ROWS = 200
@@ -21,8 +22,6 @@ IDLE_S = 90 * 86_400  # lifetime of a registration after the last use of its las
 # Used codes are kept for a day after expiry: a second use shows that the code was stolen.
 CODE_KEPT_S = 86_400
 
-GoOn = Callable[[], bool]
-
 
 class OAuthCleanup:
     """Cleanup job of a worker. Methods return the number of deleted rows. Raises Unavailable."""
@@ -30,10 +29,10 @@ class OAuthCleanup:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def forget(self, go_on: GoOn = always) -> int:
+    def forget(self, should_continue: ShouldContinue = always) -> int:
         """Delete everything that has expired."""
         steps = (self._grants, self._ended_grants, self._codes, self._tokens, self._clients)
-        return sum(self._repeat(step, go_on) for step in steps)
+        return sum(self._repeat(step, should_continue) for step in steps)
 
     def _grants(self, now: int) -> int:
         expired = OAuthGrant.select(OAuthGrant.id).where(OAuthGrant.expires_at <= now).limit(STEP_ROWS)
@@ -61,13 +60,13 @@ class OAuthCleanup:
         idle = (OAuthClient.used_at > 0) & (OAuthClient.used_at <= now - IDLE_S * SECOND_US)
         return _delete(OAuthClient, (unused | idle) & OAuthClient.id.not_in(held))
 
-    def _repeat(self, step: Callable[[int], int], go_on: GoOn) -> int:
+    def _repeat(self, step: Callable[[int], int], should_continue: ShouldContinue) -> int:
         def delete() -> int:
             return step(self._database.now_us())
 
         total = 0
         for _ in range(ROUND_STEPS):
-            if not go_on():
+            if not should_continue():
                 break
             count = self._database.write(delete)
             total += count

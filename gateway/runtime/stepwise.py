@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-GoOn = Callable[[], bool]
+ShouldContinue = Callable[[], bool]
 
 
 def always() -> bool:
-    """Return True: the default of jobs that run to their end."""
+    """Return True: the default of `should_continue` arguments, for jobs that run to their end."""
     return True

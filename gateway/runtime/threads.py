@@ -209,11 +209,6 @@ def pause(seconds: float) -> None:
     gevent.sleep(seconds)
 
 
-def always() -> bool:
-    """Return True: the default of `go_on` arguments, which let a job be stopped."""
-    return True
-
-
 def give_way() -> None:
     """Yield to other greenlets; a no-op in a thread of `compute`, because threads are scheduled by the system."""
     if not getattr(_here, "computing", False):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from gateway.clock import DAY_US
-from gateway.runtime.stepwise import GoOn, always
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 from gateway.store.partitions import Partitions, id_at
@@ -36,22 +36,22 @@ class AgingTables:
         self._step = step
         self.partitions = [Partitions(database, table, keys, width_us) for table, keys in tables.items()]
 
-    def purge(self, now_us: int, go_on: GoOn = always) -> int:
+    def purge(self, now_us: int, should_continue: ShouldContinue = always) -> int:
         """Run one round: prepare partitions, drop old ones, and delete the remaining rows; returns how many of these.
 
         Safe to repeat. Unavailable: the next round does it.
         """
         for partitions in self.partitions:
-            partitions.keep_ready(go_on)
+            partitions.keep_ready(should_continue)
         if self._keep_days is None:
             return 0
         oldest = id_at(now_us - self._keep_days * DAY_US)
         deleted = 0
         for partitions in self.partitions:
-            self._drop(partitions, oldest, go_on)
+            self._drop(partitions, oldest, should_continue)
         least = self._least(oldest)
         for _ in range(ROUND_STEPS):
-            if not go_on():
+            if not should_continue():
                 break
             count = self._database.write(partial(self._step, least))
             deleted += count
@@ -68,8 +68,8 @@ class AgingTables:
             return min([oldest, *extra])
         return b""
 
-    def _drop(self, partitions: Partitions, oldest: bytes, go_on: GoOn) -> None:
+    def _drop(self, partitions: Partitions, oldest: bytes, should_continue: ShouldContinue) -> None:
         for partition in partitions.ended(oldest):
-            if not go_on():
+            if not should_continue():
                 return
             self._database.write(partial(partitions.drop, partition), patient=True)

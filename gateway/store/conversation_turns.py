@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gateway.clock import SECOND_US
-from gateway.runtime.stepwise import GoOn, always
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.database import Database
 
 DIGEST_BYTES = 16
@@ -110,13 +110,14 @@ class Turns:
 
         self._database.write(work)
 
-    def sweep(self, go_on: GoOn = always) -> int:
-        """Remove expired turns that no later turn needs, in small transactions while `go_on()`; returns how many."""
+    def sweep(self, should_continue: ShouldContinue = always) -> int:
+        """Remove expired turns that no later turn needs and return how many, in small transactions while
+        `should_continue()`."""
         removed = 0
         for _ in range(SWEEP_BATCHES):
             count = self._database.write(self._sweep)
             removed += count
-            if not count or not go_on():
+            if not count or not should_continue():
                 break
         return removed
 

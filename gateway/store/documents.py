@@ -1,10 +1,10 @@
 """Opaque values with an expiry, by kind and key, for state that must outlive a process but is not a record."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from gateway.clock import SECOND_US, Clock
-from gateway.runtime.stepwise import always
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
 
@@ -64,19 +64,19 @@ class Documents:
         """Delete a document; returns whether there was one, live or expired."""
         return self._change("DELETE FROM document WHERE kind = ? AND key = ?", (kind, key))
 
-    def sweep(self, bounds: Mapping[str, int], go_on: Callable[[], bool] = always) -> int:
+    def sweep(self, bounds: Mapping[str, int], should_continue: ShouldContinue = always) -> int:
         """Delete expired documents and, by kind, the earliest to expire above `bounds`; returns how many.
 
-        Works in small transactions while `go_on()`, so that other writers do not wait long.
+        Works in small transactions while `should_continue()`, so that other writers do not wait long.
         """
         # The condition is repeated in the DELETE: a document may be renewed after the subquery selected it.
         deleted = self._repeat(
-            "WHERE expires_at <= {now} ORDER BY expires_at LIMIT ?", (), None, go_on, "expires_at <= {now}"
+            "WHERE expires_at <= {now} ORDER BY expires_at LIMIT ?", (), None, should_continue, "expires_at <= {now}"
         )
         for kind, bound in bounds.items():
             excess = self._count(kind) - bound
             if excess > 0:
-                deleted += self._repeat("WHERE kind = ? ORDER BY expires_at LIMIT ?", (kind,), excess, go_on)
+                deleted += self._repeat("WHERE kind = ? ORDER BY expires_at LIMIT ?", (kind,), excess, should_continue)
         return deleted
 
     def _insert(self, ttl_s: float) -> str:
@@ -91,7 +91,7 @@ class Documents:
         return self._database.report(partial(self._database.fetch, sql, (kind,)))[0][0]
 
     def _repeat(
-        self, where: str, params: tuple, most: int | None, go_on: Callable[[], bool], still: str = "1 = 1"
+        self, where: str, params: tuple, most: int | None, should_continue: ShouldContinue, still: str = "1 = 1"
     ) -> int:
         deleted = 0
         for _ in range(SWEEP_BATCHES):
@@ -99,7 +99,7 @@ class Documents:
             now = self._database.moment_sql()
             count = self._delete(where.format(now=now), still.format(now=now), (*params, size))
             deleted += count
-            if count < SWEEP_ROWS or not go_on():
+            if count < SWEEP_ROWS or not should_continue():
                 break
         return deleted
 

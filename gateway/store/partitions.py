@@ -11,7 +11,7 @@ however long no new one is created.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from gateway.clock import DAY_US, SECOND_US
 from gateway.errors import Unavailable
-from gateway.runtime.stepwise import GoOn, always
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.database import Database
 
 BOUND = re.compile(r"FROM \((?:MINVALUE|'\\x([0-9a-f]+)')\) TO \((?:MAXVALUE|'\\x([0-9a-f]+)')\)")
@@ -65,12 +65,12 @@ class Partitions:
         self._keys = tuple(keys)
         self._width_us = max(DAY_US, width_us // DAY_US * DAY_US)
 
-    def keep_ready(self, go_on: GoOn = always) -> None:
+    def keep_ready(self, should_continue: ShouldContinue = always) -> None:
         """Convert the table if it has no partitions yet, and create the next range before it begins."""
         if self._database.kind != "postgresql":
             return
         if not self.exist():
-            self._convert(go_on)
+            self._convert(should_continue)
         elif self._is_short():
             self._database.write(self._extend, patient=True)
 
@@ -126,7 +126,7 @@ class Partitions:
             self._run(f"CREATE TABLE {past} (LIKE {self.table} INCLUDING DEFAULTS)")
         self._attach(past, b"", high)
 
-    def _convert(self, go_on: Callable[[], bool]) -> None:
+    def _convert(self, should_continue: ShouldContinue) -> None:
         """Make the table the first partition of a new table with its name."""
         sql = f"SELECT 1 FROM {self.table} OFFSET {SMALL_ROWS} LIMIT 1"
         now_us = self._database.now_us()
@@ -134,7 +134,7 @@ class Partitions:
             bound = self._bound_after(now_us)
         else:
             bound = self._checked_bound(now_us)
-            if not go_on():
+            if not should_continue():
                 return
         self._database.write(partial(self._exchange, bound), patient=True)
 

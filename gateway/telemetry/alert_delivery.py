@@ -18,7 +18,7 @@ from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock
 from gateway.configuration.settings import MANAGE
 from gateway.errors import GatewayError
 from gateway.runtime.state_changes import StateChange, StateLog
-from gateway.runtime.stepwise import GoOn, always
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import Job
 from gateway.store.documents import Documents
 from gateway.telemetry.alert_forms import facts_of, title_of, write_body
@@ -102,7 +102,7 @@ class Alerts:
         self._caused[owner] = self._caused.get(owner, 0) + 1
         return not owner or self._caused[owner] <= MOST_HOURLY
 
-    def deliver(self, go_on: GoOn = always) -> None:
+    def deliver(self, should_continue: ShouldContinue = always) -> None:
         """Send the alerts that are due. Unavailable when the store is down."""
         now = self._clock.now_us()
         if now - self._looked >= LOOK_S * SECOND_US:
@@ -112,7 +112,7 @@ class Alerts:
             for kind in (OPERATORS_DUE, DUE)
             for hint in self._documents.keys(kind, f"{now + 1:016x}", MOST_DUE)
         ]
-        if not go_on():
+        if not should_continue():
             return
         # Concurrent, so that an unresponsive address does not delay the others.
         jobs = [Job(self._follow, kind, hint, now) for (kind, hint), _ in choose(due)]

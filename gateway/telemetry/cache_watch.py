@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from gateway.clock import MINUTE_US, SECOND_US, Clock
 from gateway.metering.agent_turns import SessionTurn, TurnPosition, read_turns
 from gateway.runtime.state_changes import INFO, StateChange, StateLog
-from gateway.runtime.stepwise import GoOn, always
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import give_way
 from gateway.store.database import Database
 
@@ -62,7 +62,7 @@ class CacheWatch:
         self._position: TurnPosition | None = None
         self._sessions: OrderedDict[tuple[str, str], CachingSession] = OrderedDict()
 
-    def look(self, go_on: GoOn = always) -> None:
+    def look(self, should_continue: ShouldContinue = always) -> None:
         """Read the turns since the last run, and fire or resolve a state change for sessions that changed. Unavailable
         when the store is down."""
         if not self._percent:
@@ -73,7 +73,7 @@ class CacheWatch:
             page = read_turns(self._database, position, until_us, PAGE)
             self._position = position = page.position
             self._follow(page.turns)
-            if not page.full or not go_on():
+            if not page.full or not should_continue():
                 break
             give_way()
 

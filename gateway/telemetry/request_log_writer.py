@@ -12,7 +12,7 @@ from gateway.errors import Cancelled, Unauthenticated, Unavailable
 from gateway.metering.counters import Counters
 from gateway.metering.log.log_entries import LogEntry, write_rows
 from gateway.metering.usage_table import raw_id
-from gateway.runtime.stepwise import GoOn, always
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.aging import AgingTables
 from gateway.store.journal import Journal
 from gateway.telemetry.finished import FinishedRequest
@@ -118,9 +118,9 @@ class RequestLog:
         for kind, count in flood.items():
             self._write(kind._replace(request=bytes.fromhex(ids.new_hex()), requests=count), {})
 
-    def purge(self, go_on: GoOn = always) -> int:
+    def purge(self, should_continue: ShouldContinue = always) -> int:
         """Delete expired entries; returns how many. Unavailable: the next round deletes them."""
-        return self._tables.purge(self._clock.now_us(), go_on)
+        return self._tables.purge(self._clock.now_us(), should_continue)
 
     def _refused(self, finished: FinishedRequest, owner: Ids) -> None:
         if self._may_write(owner):

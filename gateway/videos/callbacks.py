@@ -1,7 +1,6 @@
 """Delivery of callbacks: signed, retried until the URL accepts them, with a record of every attempt."""
 
 import logging
-from collections.abc import Callable
 from functools import partial
 
 from msgspec import json
@@ -10,6 +9,7 @@ from gateway.accounts import projects
 from gateway.accounts.vault import Vault
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewayError, NotFound
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.database import Database
 from gateway.transport import Transport
 from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
@@ -52,10 +52,10 @@ class Deliveries:
         self._database: Database = jobs.database
         self._rounds = Rounds(OF_ONE, OF_ALL, clock)
 
-    def run(self, go_on: Callable[[], bool] = lambda: True) -> None:
+    def run(self, should_continue: ShouldContinue = always) -> None:
         """Run one round. Unavailable when the store is down."""
         due = self._callbacks.due(self._clock.now_us(), OF_ONE, OF_ALL)
-        self._rounds.run(((project, partial(self._follow, callback)) for project, callback in due), go_on)
+        self._rounds.run(((project, partial(self._follow, callback)) for project, callback in due), should_continue)
 
     def _follow(self, callback: Callback) -> None:
         try:

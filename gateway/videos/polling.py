@@ -5,7 +5,6 @@ kept in memory, so any worker can continue.
 """
 
 import logging
-from collections.abc import Callable
 from functools import partial
 
 from gateway.clock import SECOND_US, Clock
@@ -20,6 +19,7 @@ from gateway.errors import (
 )
 from gateway.neutral.videos import VideoStatus
 from gateway.providers.job_calls import CALL_S, JobCalls
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.videos.ending import Endings
 from gateway.videos.job_states import COMPLETED, CREATING, FAILED, MOVES
 from gateway.videos.job_table import VideoJob, VideoJobs
@@ -64,10 +64,10 @@ class Poller:
         self._every_us = round(every_s * SECOND_US)
         self._rounds = Rounds(OF_ONE, OF_ALL, clock)
 
-    def run(self, go_on: Callable[[], bool] = lambda: True) -> None:
+    def run(self, should_continue: ShouldContinue = always) -> None:
         """Run one round. Unavailable when the store is down."""
         due = self._jobs.due(self._clock.now_us(), OF_ONE, OF_ALL)
-        self._rounds.run(((job.organization, partial(self._follow, job)) for job in due), go_on)
+        self._rounds.run(((job.organization, partial(self._follow, job)) for job in due), should_continue)
 
     def _follow(self, job: VideoJob) -> None:
         try:

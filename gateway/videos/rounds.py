@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from gateway.clock import Clock
+from gateway.runtime.stepwise import ShouldContinue
 from gateway.runtime.threads import Job
 
 # Unfinished work continues in parallel with the next rounds.
@@ -19,13 +20,13 @@ class Rounds:
         self._clock = clock
         self._under_way: list[tuple[str, Job[None]]] = []
 
-    def run(self, due: Iterable[tuple[str, Callable[[], None]]], go_on: Callable[[], bool]) -> None:
+    def run(self, due: Iterable[tuple[str, Callable[[], None]]], should_continue: ShouldContinue) -> None:
         """Run one round of work items by owner, the most urgent first. Items above the limits are left out; items
         handle their own errors."""
         self._under_way = [(owner, job) for owner, job in self._under_way if not job.is_over]
         owners = Counter(owner for owner, _ in self._under_way)
         for owner, work in due:
-            if len(self._under_way) >= self.of_all or not go_on():
+            if len(self._under_way) >= self.of_all or not should_continue():
                 break
             if owners[owner] < self.of_one:
                 owners[owner] += 1

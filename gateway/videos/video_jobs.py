@@ -1,6 +1,5 @@
 """Video jobs, as used by the surfaces and by recurring work."""
 
-from collections.abc import Callable
 from functools import partial
 
 from gateway.accounts import organizations, projects
@@ -16,6 +15,7 @@ from gateway.errors import Conflict, Gone, NotFound, Unavailable
 from gateway.limits.holds import Holds
 from gateway.neutral.videos import VideosRequest
 from gateway.providers.job_calls import JobCalls
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.store.database import Database
 from gateway.store.store_clock import StoreClock
 from gateway.transport import Transport
@@ -151,9 +151,9 @@ class Videos:
             return self.presenter.link(log_id, base_url)
         return ""
 
-    def purge(self, go_on: Callable[[], bool] = lambda: True) -> None:
+    def purge(self, should_continue: ShouldContinue = always) -> None:
         """Delete jobs that ended long ago. Unavailable: the next round continues."""
-        while self.jobs.purge(self._clock.now_us(), self._settings.keep_days) and go_on():
+        while self.jobs.purge(self._clock.now_us(), self._settings.keep_days) and should_continue():
             continue
 
 

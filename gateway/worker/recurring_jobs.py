@@ -27,6 +27,7 @@ from gateway.clock import Clock
 from gateway.control.leadership import Leadership
 from gateway.oauth.client_documents import KIND as CLIENT_DOCUMENTS
 from gateway.runtime.free_memory import return_free_memory
+from gateway.runtime.stepwise import ShouldContinue
 from gateway.runtime.threads import spawn
 from gateway.runtime.ticks import TICK_S, until_tick
 from gateway.store.documents import Documents
@@ -47,8 +48,6 @@ STOP_S = 5.0
 RARE_S = 15.0
 KIND = "job"
 REPORT_KEPT_S = 30 * 86_400.0
-
-ShouldContinue = Callable[[], bool]
 
 
 class Scope(Enum):

@@ -13,15 +13,12 @@ from gateway.metering.clickhouse.sink import LAG_US, UsageSink
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.runtime.state_changes import StateLog
+from gateway.runtime.stepwise import always
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.transport import Transport
 
 KEPT_DAYS = 3
-
-
-def forever() -> bool:
-    return True
 
 
 class Site:
@@ -57,7 +54,7 @@ class Site:
         return random_row(self.dice, at_us, **{"posted_at": posted_us, **values})
 
     def deliver(self) -> None:
-        self.sink.run(forever)
+        self.sink.run(always)
 
     def count(self) -> int:
         return int(self.database.query_row("SELECT COUNT(*) FROM usage")[0])

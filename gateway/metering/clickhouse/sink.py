@@ -6,7 +6,7 @@ a document, written after each batch; after a crash the last batch is delivered 
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from gateway.metering.rollups.queries import rows_begin_us
 from gateway.metering.rollups.row_sums import MARGIN_US
 from gateway.money import format_usd
 from gateway.runtime.state_changes import INFO, WARNING, StateChange, StateLog
+from gateway.runtime.stepwise import ShouldContinue
 from gateway.runtime.threads import compute
 from gateway.store.database import Database
 from gateway.store.documents import Documents
@@ -39,8 +40,6 @@ MARKED_US = 10 * SECOND_US
 FOR_EVER_US = 1 << 62
 NEW = "w.request IN (SELECT b.request FROM usage b WHERE b.posted_at >= ? AND b.posted_at < ?)"
 OF_TIME = "w.at >= ? AND w.at < ? AND w.request >= ? AND w.request < ?"
-
-ShouldContinue = Callable[[], bool]
 
 
 class SinkState(NamedTuple):
@@ -83,13 +82,13 @@ class UsageSink:
         self._batch_rows = batch_rows
         self._prepared = False
 
-    def run(self, go_on: ShouldContinue, lag_us: int = LAG_US, thorough: bool = False) -> None:
+    def run(self, should_continue: ShouldContinue, lag_us: int = LAG_US, thorough: bool = False) -> None:
         """Deliver everything that was posted until `lag_us` ago. `thorough`: count the last rows at once. Unavailable
         when the database or ClickHouse is down: the next run continues."""
         if self.client is None:
             return
         try:
-            self._run(self.client, go_on, lag_us, thorough)
+            self._run(self.client, should_continue, lag_us, thorough)
         except Unavailable as error:
             if error.message.startswith("ClickHouse"):
                 self._states.fire(StateChange("analytics.away", SUBJECT, error.message, WARNING, REMEDY))
@@ -159,7 +158,7 @@ class UsageSink:
         oldest = [] if here is None else [time_of(bytes(here)) - MARGIN_US]
         return max(0, min([until_us, *oldest, *(int(row[0]) for row in there)]))
 
-    def _run(self, client: ClickHouse, go_on: ShouldContinue, lag_us: int, thorough: bool) -> None:
+    def _run(self, client: ClickHouse, should_continue: ShouldContinue, lag_us: int, thorough: bool) -> None:
         if not self._prepared:
             for statement in delivered_rows.table_sql(self.table):
                 client.execute(statement)
@@ -168,10 +167,10 @@ class UsageSink:
         state = self.state() or self._first(now_us)
         # A clock that was ahead and was corrected: new rows have earlier times than delivered ones.
         state = state._replace(cursor_us=min(state.cursor_us, now_us - lag_us))
-        state = self._deliver_new(client, state, now_us - lag_us, go_on)
-        state = self._deliver_late(client, state, now_us - MARKED_US, go_on)
-        if go_on() and (thorough or state.cursor_us >= state.counted_us + COUNTED_US // 2):
-            self._deliver_missing(client, state.counted_us - COUNTED_US // 2, state.cursor_us, go_on)
+        state = self._deliver_new(client, state, now_us - lag_us, should_continue)
+        state = self._deliver_late(client, state, now_us - MARKED_US, should_continue)
+        if should_continue() and (thorough or state.cursor_us >= state.counted_us + COUNTED_US // 2):
+            self._deliver_missing(client, state.counted_us - COUNTED_US // 2, state.cursor_us, should_continue)
             self._save(client, state._replace(counted_us=state.cursor_us))
 
     def _first(self, now_us: int) -> SinkState:
@@ -181,8 +180,10 @@ class UsageSink:
         oldest_us = rows[0][0]
         return SinkState(now_us - LAG_US if oldest_us is None else int(oldest_us), now_us, now_us, begin_us)
 
-    def _deliver_new(self, client: ClickHouse, state: SinkState, until_us: int, go_on: ShouldContinue) -> SinkState:
-        while state.cursor_us < until_us and go_on():
+    def _deliver_new(
+        self, client: ClickHouse, state: SinkState, until_us: int, should_continue: ShouldContinue
+    ) -> SinkState:
+        while state.cursor_us < until_us and should_continue():
             end_us = self._end_of_batch(state.cursor_us, until_us)
             rows = self._rows(NEW, (state.cursor_us, end_us))
             self._insert(client, rows, repeatable=True)
@@ -190,24 +191,28 @@ class UsageSink:
             self._save(client, state)
         return state
 
-    def _deliver_late(self, client: ClickHouse, state: SinkState, until_us: int, go_on: ShouldContinue) -> SinkState:
+    def _deliver_late(
+        self, client: ClickHouse, state: SinkState, until_us: int, should_continue: ShouldContinue
+    ) -> SinkState:
         """Deliver what the rollups found to be committed late (a record of an outage, a slow clock)."""
         if until_us <= state.late_us:
             return state
         sql = "SELECT hour FROM rollup_hour WHERE late_at >= ? AND late_at < ? ORDER BY hour"
         for (hour,) in self._fetch(sql, (state.late_us, until_us)):
-            if not go_on():
+            if not should_continue():
                 return state
-            self._deliver_missing(client, int(hour) * HOUR_US, (int(hour) + 1) * HOUR_US, go_on)
+            self._deliver_missing(client, int(hour) * HOUR_US, (int(hour) + 1) * HOUR_US, should_continue)
         state = state._replace(late_us=until_us)
         self._save(client, state)
         return state
 
-    def _deliver_missing(self, client: ClickHouse, from_us: int, until_us: int, go_on: ShouldContinue) -> None:
+    def _deliver_missing(
+        self, client: ClickHouse, from_us: int, until_us: int, should_continue: ShouldContinue
+    ) -> None:
         """Deliver the minutes of [from, until) again that ClickHouse does not have as a whole."""
         from_us = from_us // MINUTE_US * MINUTE_US
         for start_us, here, there in self.compare(from_us, until_us, MINUTE_US):
-            if not go_on():
+            if not should_continue():
                 return
             if here[0] < there[0]:
                 continue  # rows were removed here, or delivered between the two counts

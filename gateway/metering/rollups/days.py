@@ -6,7 +6,7 @@ the epoch; calendar months would not help, because reports rarely begin with a m
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -24,6 +24,7 @@ from gateway.metering.rollups.rollup_table import (
     read_state,
     run_sums,
 )
+from gateway.runtime.stepwise import ShouldContinue
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 
@@ -53,17 +54,17 @@ DAY = SumStep(DAILY, 0, HOURS)
 BLOCK = SumStep(BLOCKS, DAILY, BLOCK_HOURS)
 
 
-def sum_up(database: Database, state: State, now_hour: int, go_on: Callable[[], bool]) -> None:
+def sum_up(database: Database, state: State, now_hour: int, should_continue: ShouldContinue) -> None:
     """Compute the days and blocks that are over and either missing or changed."""
     end = (now_hour - AFTER_HOURS) // HOURS
     for day in database.report(partial(_list_days, database, state, end)):
-        if not go_on():
+        if not should_continue():
             return
         _make_day(database, day)
     if state.days_through < end:
         database.write(lambda: advance_state(database, state, days_through=end))
     for block in database.report(partial(_list_blocks, database)):
-        if not go_on():
+        if not should_continue():
             return
         _make_block(database, block)
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from gateway.metering.rollups.rollup_table import (
     widen_hours,
 )
 from gateway.metering.rollups.row_sums import Group, sum_outrun, sum_rows
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import compute, pause
 from gateway.store.database import Database
 
@@ -45,12 +46,6 @@ COUNTED_US = 3 * MINUTE_US
 
 log = logging.getLogger(__name__)
 
-GoOn = Callable[[], bool]
-
-
-def forever() -> bool:
-    return True
-
 
 class Rollups:
     """Maintains the rollups. `advance` is meant for the leading worker, but safe in every worker: concurrent runs
@@ -62,26 +57,30 @@ class Rollups:
         self._rows = LEAST_ROWS
 
     def advance(
-        self, go_on: GoOn = forever, lag_us: int = LAG_US, pause_s: float = PAUSE_S, thorough: bool = False
+        self,
+        should_continue: ShouldContinue = always,
+        lag_us: int = LAG_US,
+        pause_s: float = PAUSE_S,
+        thorough: bool = False,
     ) -> None:
-        """Run one round over everything that was posted until `lag_us` ago; `go_on` is called between steps.
+        """Run one round over everything that was posted until `lag_us` ago; `should_continue` is called between steps.
         `thorough`: also search for rows of nodes with a slow clock, which other rounds do only at intervals."""
-        try_again(partial(self._advance, go_on, lag_us, pause_s, thorough))
+        try_again(partial(self._advance, should_continue, lag_us, pause_s, thorough))
 
-    def _advance(self, go_on: GoOn, lag_us: int, pause_s: float, thorough: bool) -> None:
+    def _advance(self, should_continue: ShouldContinue, lag_us: int, pause_s: float, thorough: bool) -> None:
         state = self._state()
         now_us = self._database.now_us()
         if state.watermark > now_us and not state.filling:
             state = late.step_back(self._database, state, now_us - lag_us)
-        state = self._count_new(state, now_us - lag_us, go_on, pause_s)
-        state = self._fill(state, now_us - lag_us, go_on, pause_s)
-        if state.filling or not go_on():
+        state = self._count_new(state, now_us - lag_us, should_continue, pause_s)
+        state = self._fill(state, now_us - lag_us, should_continue, pause_s)
+        if state.filling or not should_continue():
             return
         state = late.look_again(self._database, state, thorough)
         if state.tagged != state.version:
             state = late.mark_tagged(self._database, state)
-        state = self._compute_dirty(state, go_on, pause_s, thorough)
-        days.sum_up(self._database, state, hour_of(now_us), go_on)
+        state = self._compute_dirty(state, should_continue, pause_s, thorough)
+        days.sum_up(self._database, state, hour_of(now_us), should_continue)
 
     def catch_up(self) -> None:
         """Process everything in the store, however long it takes (for commands, and before a comparison)."""
@@ -115,9 +114,9 @@ class Rollups:
         assert begun is not None
         return begun
 
-    def _count_new(self, state: State, until_us: int, go_on: GoOn, pause_s: float) -> State:
+    def _count_new(self, state: State, until_us: int, should_continue: ShouldContinue, pause_s: float) -> State:
         """Add rows posted since the watermark, batch by batch."""
-        while state.watermark < until_us and go_on():
+        while state.watermark < until_us and should_continue():
             start_us = state.watermark
             end_us = self._database.report(partial(self._end_of_batch, start_us, until_us))
             purged = bytes.fromhex(state.purged)
@@ -142,10 +141,10 @@ class Rollups:
         groups, retried = sum_rows(self._database, "w.posted_at >= ? AND w.posted_at < ?", params, end_us, purged)
         return groups, sum_outrun(self._database, start_us, end_us, purged) if retried else []
 
-    def _fill(self, state: State, until_us: int, go_on: GoOn, pause_s: float) -> State:
+    def _fill(self, state: State, until_us: int, should_continue: ShouldContinue, pause_s: float) -> State:
         """Add the rows from before the rollups in one pass, in the order of request ids. Rows posted meanwhile are
         added in between."""
-        while state.filling and go_on():
+        while state.filling and should_continue():
             last = bytes.fromhex(state.filled or "")
             end = self._database.report(partial(self._end_of_range, last))
             condition = "w.request > ? AND w.posted_at < ?"
@@ -157,7 +156,7 @@ class Rollups:
                 partial(sum_rows, self._database, condition, params, state.fill_until, bytes.fromhex(state.purged))
             )
             state = self._add(state, groups, {"filled": None if end is None else end.hex()})
-            state = self._count_new(state, until_us, go_on, pause_s)
+            state = self._count_new(state, until_us, should_continue, pause_s)
             pause(pause_s)
         return state
 
@@ -190,12 +189,12 @@ class Rollups:
 
         return self._database.write(write)
 
-    def _compute_dirty(self, state: State, go_on: GoOn, pause_s: float, thorough: bool) -> State:
+    def _compute_dirty(self, state: State, should_continue: ShouldContinue, pause_s: float, thorough: bool) -> State:
         """Compute the marked hours again, the newest first. After an update of the gateway these may be all hours, so
         a round that is not `thorough` ends after some seconds; the next one continues."""
         until = time.monotonic() + LONGEST_S
         for hour, low, high in late.list_dirty(self._database):
-            if not go_on() or (time.monotonic() > until and not thorough):
+            if not should_continue() or (time.monotonic() > until and not thorough):
                 break
             state = self._compute_hour(state, hour, low, high)
             pause(pause_s)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from gateway.clock import DAY_US, HOUR_US, Clock
 from gateway.configuration.settings import SettingsError
 from gateway.errors import Unavailable
-from gateway.metering.rollups.job import GoOn, forever
 from gateway.metering.rollups.range_pieces import add_pieces, count_pieces, list_pieces, sweep_pieces
 from gateway.metering.rollups.removed import RemovedSpend, keep_spent, sum_spent
 from gateway.metering.rollups.rollup_table import (
@@ -25,6 +24,7 @@ from gateway.metering.rollups.rollup_table import (
 )
 from gateway.metering.rollups.row_sums import Group, sum_rows
 from gateway.metering.rollups.sum_tables import VALUES
+from gateway.runtime.stepwise import ShouldContinue, always
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
 from gateway.store.partitions import Partition, Partitions, id_at, time_of
@@ -102,10 +102,10 @@ class UsagePurge:
         self._closed_until = closed_until
         self._closed_us = 0
 
-    def run(self, go_on: GoOn = forever) -> int:
+    def run(self, should_continue: ShouldContinue = always) -> int:
         """Run one round; return how many rows were removed. Unavailable when the store is down or busy: the next round
         continues."""
-        self.partitions.keep_ready(go_on)
+        self.partitions.keep_ready(should_continue)
         state = self._database.read(partial(read_state, self._database))
         now_us = self._database.now_us()
         # While a day's attempts are not counted yet, earlier attempts of the same requests must stay.
@@ -116,25 +116,25 @@ class UsagePurge:
         if state.tagged != state.version or self._database.read(partial(self._is_marked, cut_us)):
             return 0
         cut = id_at(cut_us)
-        self._finish(go_on)
+        self._finish(should_continue)
         removed = 0
         for partition in self.partitions.ended(cut):
-            if not go_on():
+            if not should_continue():
                 return removed
             removed += try_again(partial(self._drop, partition))
-        return removed + self._delete(self._least(cut), go_on)
+        return removed + self._delete(self._least(cut), should_continue)
 
     def _is_marked(self, cut_us: int) -> bool:
         """Return whether an hour before `cut_us` is to be computed again, for which its rows may be needed."""
         sql = "SELECT 1 FROM rollup_hour WHERE dirty = 1 AND hour < ? LIMIT 1"
         return self._database.execute(sql, (cut_us // HOUR_US,)).fetchone() is not None
 
-    def _finish(self, go_on: GoOn) -> None:
+    def _finish(self, should_continue: ShouldContinue) -> None:
         """Complete earlier removals: sweep obsolete pieces, and move hours without rows that differed when their last
         rows were removed."""
-        self._repeat(self._sweep, go_on)
+        self._repeat(self._sweep, should_continue)
         for hour, part, _ in self._database.read(partial(list_pieces, self._database)):
-            if not go_on():
+            if not should_continue():
                 return
             try_again(partial(self._finish_hour, hour, part))
 
@@ -174,15 +174,15 @@ class UsagePurge:
             return b""
         return cut
 
-    def _delete(self, cut: bytes, go_on: GoOn) -> int:
-        return self._repeat(partial(self._step, cut), go_on)
+    def _delete(self, cut: bytes, should_continue: ShouldContinue) -> int:
+        return self._repeat(partial(self._step, cut), should_continue)
 
-    def _repeat(self, step: Callable[[], int | None], go_on: GoOn) -> int:
+    def _repeat(self, step: Callable[[], int | None], should_continue: ShouldContinue) -> int:
         """Repeat `step` until it returns None, with pauses; return how many rows were removed."""
         removed = 0
         for _ in range(ROUND_STEPS):
             start = self._clock.monotonic()
-            count = try_again(step) if go_on() else None
+            count = try_again(step) if should_continue() else None
             if count is None:
                 break
             removed += count

@@ -13,6 +13,7 @@ import pytest
 from gateway.accounts.authentication import Caller
 from gateway.billing.context import RequestContext
 from gateway.neutral.chat import ChatRequest, Requirements
+from gateway.worker.recurring_jobs import TABLE
 from gateway.worker.services import Services
 from gateway.worker.wiring import build
 
@@ -99,3 +100,47 @@ def test_a_change_of_the_control_plane_ends_every_plan(services):
     services.store.database.write(services.store.control.bump)
     services.store.control.confirm()
     assert plan() is not before, "a key or a custom model may be another one since"
+
+
+class Called:
+    """A part of the services that does nothing: calls of its methods are added to `names`."""
+
+    def __init__(self, part: object, names: set[str]) -> None:
+        self._part = part
+        self._names = names
+
+    def __getattr__(self, name: str) -> "Called":
+        return Called(getattr(self._part, name), self._names)
+
+    def __call__(self, *args: object) -> int:
+        self._names.add(getattr(self._part, "__qualname__", ""))
+        return 0
+
+
+def methods_in_steps(path: Path) -> Iterator[str]:
+    """Yield the public methods of a module that stop between two steps when they should not continue."""
+    text = path.read_text()
+    if "should_continue: ShouldContinue" not in text:
+        return
+    for class_ in ast.parse(text).body:
+        for node in class_.body if isinstance(class_, ast.ClassDef) else ():
+            public = isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+            if public and "should_continue" in [argument.arg for argument in node.args.args]:
+                yield f"{class_.name}.{node.name}"
+
+
+# Steps of other work.
+STEPS_OF = {
+    "AgingTables.purge": "Decisions.purge and RequestLog.purge",
+    "Partitions.keep_ready": "UsagePurge.run and others with partitions",
+    "Rounds.run": "Poller.run and Deliveries.run",
+    "Turns.sweep": "StoredResponses.purge",
+}
+
+
+def test_work_that_is_done_in_steps_is_a_job_of_the_table(services: Services) -> None:
+    called: set[str] = set()
+    for job in TABLE:
+        job.function(Called(services, called), bool)
+    methods = {name for path in GATEWAY.rglob("*.py") for name in methods_in_steps(path)}
+    assert methods - called == set(STEPS_OF)

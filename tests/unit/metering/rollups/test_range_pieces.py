@@ -76,7 +76,9 @@ def differences(database: Database) -> list:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def hour(request, open_store, clock, monkeypatch):
     made = Hour(open_store(request.getfixturevalue(f"{request.param}_url")), clock, monkeypatch)
-    monkeypatch.setattr(made.purge.partitions, "keep_ready", lambda go_on: None)  # there, partitions would go whole
+    monkeypatch.setattr(
+        made.purge.partitions, "keep_ready", lambda should_continue: None
+    )  # there, partitions would go whole
     return made
 
 
