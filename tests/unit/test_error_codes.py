@@ -12,6 +12,7 @@ from gateway import errors  # noqa: F401 - the whole gateway, so that every kind
 from gateway.accounts import change_quota, custom_providers, key_caps, throttle
 from gateway.application import app  # noqa: F401 - the whole gateway, so that every kind of error is known
 from gateway.catalogue import video_shapes
+from gateway.dialects.anthropic import UNTHREADED
 from gateway.limits import cost_bound
 from gateway.neutral.videos import REFUSED
 from gateway.providers import failures
@@ -51,6 +52,7 @@ VARIABLE = {
     ("providers/failures.py", "TOO_LONG"): {failures.TOO_LONG},
     ("providers/failures.py", "code"): {"invalid_request", "request_too_large"},
     ("providers/openai/responses_reply.py", "cause.code"): set(),
+    ("surfaces/anthropic/schema.py", "UNTHREADED"): {UNTHREADED},
     ("catalogue/video_shapes.py", "f'unsupported_{word}'"): {
         f"unsupported_{word}" for word in (*video_shapes.CODES.values(), "input")
     },
