@@ -117,7 +117,6 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     prepared.import_late()
     prepared.keep_catalogue()
     prepared.keep_fingerprints()
-    prepared.share_rules()
     forked.run(session, option.processes)
     return True
 

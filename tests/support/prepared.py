@@ -1,17 +1,11 @@
-"""The common parts of all gateways of a test run, computed once per process: catalogue, URL rules, salt, secrets, their
-hashes.
+"""The common parts of all gateways of a test run, computed once per process: catalogue, salt, secrets, their hashes.
 
 The suite starts hundreds of gateways in a process; the product starts one per worker.
 """
 
 import importlib
 from pathlib import Path
-from typing import Any
 
-from flask import Flask
-from werkzeug.routing import Map, RuleFactory
-
-from gateway.application import app
 from gateway.catalogue import layers, loader
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.layers import Layer
@@ -84,38 +78,6 @@ def _overlay(parts: list[Layer]) -> Layer:
     if key not in _merged:
         _merged[key] = layers.overlay(parts)
     return _merged[key]
-
-
-class SharedRules(Map):
-    """The URL rules of all gateways of a process. Compiling them takes a third of the time in which a gateway starts,
-    and they are most of the objects that the garbage collector removes after its end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._known: set[tuple[str, str, bool]] = set()
-
-    def add(self, rulefactory: RuleFactory) -> None:
-        for rule in rulefactory.get_rules(self):
-            key = rule.endpoint, rule.rule, rule.websocket
-            if key not in self._known:
-                self._known.add(key)
-                super().add(rule)
-
-
-RULES = SharedRules()
-
-
-class RuleSharingFlask(Flask):
-    """A Flask application with its own handlers and the rules of all others."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.url_map = RULES
-
-
-def share_rules() -> None:
-    """Let the gateways of this process match paths by the same rules."""
-    app.Flask = RuleSharingFlask  # type: ignore[misc]
 
 
 def keep_fingerprints() -> None:
