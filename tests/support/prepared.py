@@ -4,11 +4,14 @@ The suite starts hundreds of gateways in a process; the product starts one per w
 """
 
 import importlib
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 from gateway.catalogue import layers, loader
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.layers import Layer
+from gateway.runtime.lazy_import import LazyImport
 from gateway.store import installation_identity as identity
 from gateway.store.database import Database
 
@@ -21,20 +24,6 @@ SECRETS = {identity.HASH_SECRET: "hash-secret-of-tests", identity.ENCRYPTION_KEY
 # Secrets of installations that keep them in files.
 FILES = {name: f"{value}-in-a-file" for name, value in SECRETS.items()}
 SALT = "salt-of-tests"
-# Modules of the product and its libraries that are imported on first use.
-LATE = (
-    "apispec.ext.marshmallow",
-    "apscheduler.schedulers.gevent",
-    "argon2",
-    "cryptography.fernet",
-    "gateway.oauth.token_endpoint",
-    "gateway.providers.sandbox.sandbox_server",
-    "gateway.surfaces.sock_upgrades",
-    "gateway.transport.websockets",
-    "joserfc.jwt",
-    "playhouse.migrate",
-    "redis",
-)
 
 _layers: dict[Path, Layer] = {}
 _merged: dict[tuple[int, ...], Layer] = {}
@@ -42,9 +31,13 @@ _catalogues: list[Catalogue] = []
 
 
 def import_late() -> None:
-    """Import the modules of LATE. Later, in a thread, they would create loggers while pytest reads the list of them."""
-    for name in LATE:
-        importlib.import_module(name)
+    """Import the modules that the product imports on first use. Later, in a thread, they would create loggers while
+    pytest reads the list of them."""
+    for loaded in [module for name, module in sys.modules.items() if name.startswith("gateway.")]:
+        for value in list(vars(loaded).values()):
+            if type(value) is LazyImport:
+                with suppress(ModuleNotFoundError):  # of optional packages
+                    importlib.import_module(value._name)
 
 
 def keep_catalogue() -> None:

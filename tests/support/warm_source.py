@@ -38,7 +38,6 @@ import gateway.application.starting  # noqa: E402, F401
 import gateway.operator.start  # noqa: E402, F401
 import gateway.server.log  # noqa: E402, F401
 import gateway.server.worker  # noqa: E402, F401
-import gateway.store.postgresql  # noqa: E402, F401
 from gateway.metering.sources import known_clients  # noqa: E402
 from gateway.operator import command as manage  # noqa: E402
 from gateway.runtime.process_exit import end_with  # noqa: E402
@@ -60,7 +59,7 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "gateway.server.launch": launch.main,
     "gunicorn": wsgiapp.run,
 }
-# Modules of commands, beside those of prepared.LATE.
+# Modules of commands, which no LazyImport names.
 COMMANDS = tuple(f"gateway.operator.{module}" for module, _, _ in manage.COMMANDS.values())
 # A program shares memory with its children only, and with no other program.
 SHARED: tuple[Any, ...] = (accepted_configuration.refusal, ready_workers.ready_count)
