@@ -120,7 +120,7 @@ class IdentityProviders:
             return [self._load(row.provider) for row in rows.order_by(IdentityDomain.provider).limit(MOST_PROVIDERS)]
 
         stored = [provider for provider in self._database.read(read) if provider.active]
-        return [*(one for one in self._configured.values() if domain in one.domains), *stored]
+        return [*(provider for provider in self._configured.values() if domain in provider.domains), *stored]
 
     def list_providers(self, organization_id: str) -> list[IdentityProvider]:
         """Return the providers of an organization, inactive ones too, oldest first; without secrets."""

@@ -113,7 +113,7 @@ def merge(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(before, dict) and isinstance(value, dict):
             merged[name] = merge(before, value)
         elif isinstance(before, list) and isinstance(value, list):
-            merged[name] = [*before, *(one for one in value if one not in before)]
+            merged[name] = [*before, *(item for item in value if item not in before)]
         else:
             merged[name] = value
     return merged
@@ -145,7 +145,7 @@ class _Reader:
         if isinstance(value, dict):
             return {_read_text(name): self.read(one, depth + 1) for name, one in value.items()}
         if isinstance(value, list):
-            return [self.read(one, depth + 1) for one in value]
+            return [self.read(item, depth + 1) for item in value]
         if isinstance(value, str):
             return _read_text(value)
         if isinstance(value, float) and value.is_integer():
@@ -174,7 +174,7 @@ def _sorted(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _sorted(value[name]) for name in sorted(value, key=_member_order)}
     if isinstance(value, list):
-        return [_sorted(one) for one in value]
+        return [_sorted(item) for item in value]
     return value
 
 

@@ -129,7 +129,7 @@ def check_creation(site: Site, answer: dict[str, Any], challenge: str) -> NewCre
             expected_origin=site.origin,
             require_user_verification=True,
         )
-        transports = tuple(str(one)[:32] for one in answer["response"].get("transports", ())[:8])
+        transports = tuple(str(transport)[:32] for transport in answer["response"].get("transports", ())[:8])
     except (webauthn.helpers.exceptions.WebAuthnException, *PARSE_ERRORS):
         raise InvalidRequest("The passkey was not accepted. Try again.", code="passkey_refused") from None
     return NewCredential(
@@ -170,11 +170,11 @@ def user_of(answer: dict[str, Any]) -> str:
 
 
 def _descriptors(known: Sequence[StoredPasskey]) -> list[Any]:
-    transports = {one.value for one in structs.AuthenticatorTransport}
+    transports = {transport.value for transport in structs.AuthenticatorTransport}
     return [
         structs.PublicKeyCredentialDescriptor(
-            id=webauthn.base64url_to_bytes(one.id),
-            transports=[structs.AuthenticatorTransport(name) for name in one.transports if name in transports],
+            id=webauthn.base64url_to_bytes(credential.id),
+            transports=[structs.AuthenticatorTransport(name) for name in credential.transports if name in transports],
         )
-        for one in known
+        for credential in known
     ]

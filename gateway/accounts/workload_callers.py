@@ -130,7 +130,7 @@ def _of_issuer(issuer: str) -> Identities:
         return ()
     query = WorkloadIdentity.select().where(WorkloadIdentity.issuer == issuer, WorkloadIdentity.status == "active")
     identities = [info_of(row) for row in query]
-    return tuple(sorted(identities, key=lambda one: (-len(one.claims), one.created_at_us, one.id)))
+    return tuple(sorted(identities, key=lambda identity: (-len(identity.claims), identity.created_at_us, identity.id)))
 
 
 def _audiences_of(claims: Mapping[str, Any]) -> frozenset[str]:

@@ -192,7 +192,7 @@ class Management:
     def remove_passkey(self, user_id: str, passkey_id: str) -> None:
         """Remove a passkey. Raises NotFound, or Conflict for the last one while it is the second factor."""
         own = self.passkeys.list_passkeys(user_id)
-        if [one.id for one in own] == [passkey_id] and self.second_factors.find(user_id).by_passkey:
+        if [passkey.id for passkey in own] == [passkey_id] and self.second_factors.find(user_id).by_passkey:
             raise Conflict("This passkey is your second factor. Remove the second factor first.")
         self.passkeys.remove(user_id, passkey_id)
 

@@ -15,7 +15,7 @@ def url_problem(value: str, schemes: Collection[str]) -> str:
     scheme, separator, _ = value.partition("://")
     if not separator or scheme.lower() not in schemes:
         named = value.partition(":")[0][:20]
-        return f"{named!r} is not known; use {' or '.join(f'{one}://' for one in schemes)}"
+        return f"{named!r} is not known; use {' or '.join(f'{scheme}://' for scheme in schemes)}"
     if BLANK.search(value):
         return "an address has no blanks"
     try:

@@ -26,7 +26,7 @@ def count_adts(data: Bytes, begin: int) -> CountedSound:
 
 def count_amr(data: Bytes, begin: int) -> CountedSound:
     """Count AMR with one channel; files with several channels are unknown."""
-    kind = next((one for one in (AMR_WIDE, AMR_NARROW) if data.at(begin, len(one)) == one), b"")
+    kind = next((signature for signature in (AMR_WIDE, AMR_NARROW) if data.at(begin, len(signature)) == signature), b"")
     if not kind:
         return CountedSound(0, data.size)
     sizes = AMR_SIZES[kind]

@@ -81,7 +81,7 @@ class Pages:
             streams = _array(contents)
         else:
             streams = [contents]
-        data = b"\n".join(_data(_resolved(one)) for one in streams)
+        data = b"\n".join(_data(_resolved(stream)) for stream in streams)
         text = self._text_of(data, resources, 0)
         for annotation in _array(_resolved(page.get("/Annots"))):
             text += self._text_of_annotation(_resolved(annotation))
@@ -93,7 +93,7 @@ class Pages:
         shown = _resolved(_dictionary(annotation["/AP"]).raw_get("/N"))
         if isinstance(shown, StreamObject):
             return self._text_of_form(shown, None, 0)
-        return sum(self._text_of_form(_resolved(one), None, 0) for one in _dictionary(shown).values())
+        return sum(self._text_of_form(_resolved(form), None, 0) for form in _dictionary(shown).values())
 
     def _text_of_form(self, form: Any, inherited: Any, depth: int) -> int:
         if depth > DEPTH or not isinstance(form, StreamObject):
@@ -173,7 +173,7 @@ def _shown_bytes(data: bytes) -> int:
                 shown += match.start() - begun
     if depth:
         shown += len(data) - begun
-    return shown + sum(len(one) // 2 + 1 for one in HEX.findall(data))
+    return shown + sum(len(text) // 2 + 1 for text in HEX.findall(data))
 
 
 def _longest_code(resources: Any) -> int:

@@ -53,7 +53,7 @@ def length_of(file: StoredFile) -> SoundDuration:
     foreseen = counted.seconds + counted.rest / counted.least + tags
     likely = counted.seconds or min(foreseen, data.size / LIKELY_BYTES_A_SECOND)
     foreseen = max(likely, foreseen)
-    return SoundDuration(*(math.ceil(one * SECOND_MS) for one in (likely, foreseen + counted.hidden, foreseen)))
+    return SoundDuration(*(math.ceil(seconds * SECOND_MS) for seconds in (likely, foreseen + counted.hidden, foreseen)))
 
 
 def _tags(data: Bytes) -> int:

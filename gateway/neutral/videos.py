@@ -47,7 +47,7 @@ class VideosInput(Struct, frozen=True):
     @property
     def pictures(self) -> tuple[Picture, ...]:
         """Return all input images."""
-        frames = tuple(one for one in (self.first_frame, self.last_frame) if one is not None)
+        frames = tuple(frame for frame in (self.first_frame, self.last_frame) if frame is not None)
         return (*frames, *self.reference_images)
 
 

@@ -225,7 +225,7 @@ def _frame(writer: str, seq: int, since_us: int, entries: Sequence[Sequence[Row]
     kept: list[list[tuple[int, list[Any]]]] = []
     for rows in entries:
         kept.append([(numbers.setdefault(statement, len(numbers)), list(params)) for statement, params in rows])
-    statements = [KeptStatement(*(getattr(one, name) for name in KeptStatement.__struct_fields__)) for one in numbers]
+    statements = [KeptStatement(*(getattr(row, name) for name in KeptStatement.__struct_fields__)) for row in numbers]
     try:
         body = encode(KeptRecord(writer, seq, since_us, statements, kept))
     except (TypeError, OverflowError) as error:

@@ -70,11 +70,15 @@ def choices_of(services: Services, reach: frozenset[str] | None) -> list[Mapping
     catalogue = services.routing.catalogue.current()
     day = day_of(services.clock.now_us())
     models = [model for name in services.settings.catalogue.auto_models if (model := catalogue.find(name))]
-    listed = [one for model in models for one in model.mappings if state_on(one, day) == ACTIVE]
+    listed = [mapping for model in models for mapping in model.mappings if state_on(mapping, day) == ACTIVE]
     if reach is None:
         return listed
-    everything = (one for model in catalogue.models.values() for one in model.mappings if "chat" in one.operations)
-    return [one for one in listed if one.key in reach] or [one for one in everything if one.key in reach]
+    everything = (
+        mapping for model in catalogue.models.values() for mapping in model.mappings if "chat" in mapping.operations
+    )
+    return [mapping for mapping in listed if mapping.key in reach] or [
+        mapping for mapping in everything if mapping.key in reach
+    ]
 
 
 def within(reach: frozenset[str], refuse: Predicate | None) -> Predicate:

@@ -232,7 +232,7 @@ def mount(flask: Flask, services: Services, surfaces: tuple[Surface, ...]) -> No
     flask.url_map = compile_rules(surfaces)
     gate = EarlyAuth(services)
     proxies = make_proxies(services.settings.server)
-    choices = [one for surface in surfaces for one in surface.operations if one.chosen is not None]
+    choices = [operation for surface in surfaces for operation in surface.operations if operation.chosen is not None]
     for surface in surfaces:
         made = Blueprint(surface.name, __name__)
         for operation in surface.operations:
@@ -267,9 +267,9 @@ def _handler_among(services: Services, operation: Operation, choices: list[Opera
     """Return the handler of an operation, or of the one among `choices` at the same path that claims a request."""
     handle = guard(services, operation)
     others = [
-        (one.chosen, guard(services, one))
-        for one in choices
-        if (one.method, one.path) == (operation.method, operation.path) and one.chosen is not None
+        (choice.chosen, guard(services, choice))
+        for choice in choices
+        if (choice.method, choice.path) == (operation.method, operation.path) and choice.chosen is not None
     ]
     if not others:
         return handle

@@ -84,7 +84,7 @@ def _is_deeper(raw: bytes, most: int) -> bool:
         return False
     for _ in range(most + 1):
         inner = (node.values() if isinstance(node, dict) else node for node in level if isinstance(node, dict | list))
-        level = [one for values in inner for one in values if isinstance(one, dict | list)]
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
     return bool(level)
 
 

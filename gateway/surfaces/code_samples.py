@@ -56,7 +56,9 @@ def with_samples(document: dict[str, Any]) -> dict[str, Any]:
         path: {method: _with_samples(method, path, operation) for method, operation in methods.items()}
         for path, methods in document["paths"].items()
     }
-    tags = dict.fromkeys(tag for methods in paths.values() for one in methods.values() for tag in one["tags"])
+    tags = dict.fromkeys(
+        tag for methods in paths.values() for operation in methods.values() for tag in operation["tags"]
+    )
     names = sorted(tags, key=LAST.__eq__)
     return {**document, "paths": paths, "tags": [{"name": name} for name in names]}
 

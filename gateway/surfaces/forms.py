@@ -73,14 +73,14 @@ def read_form(inbound: Inbound, limits: FormLimits, spool_dir: str = "") -> Form
     body = require_form(inbound)
     boundary = _boundary_of(inbound.header("content-type"))
     form = compute_if(len(body) >= LARGE, _read, body, boundary, limits, spool_dir)
-    inbound.files += tuple(one.data for one in form.files)
+    inbound.files += tuple(file.data for file in form.files)
     body.close()  # the parts were copied
     return form
 
 
 def describe_form(form: Form) -> bytes:
     """Return the retained description of a form: its fields, and only the size of each file."""
-    files = [{"name": one.name, "filename": one.filename, "bytes": len(one.data)} for one in form.files]
+    files = [{"name": file.name, "filename": file.filename, "bytes": len(file.data)} for file in form.files]
     return orjson.dumps({"fields": form.fields, "files": files})
 
 
@@ -94,7 +94,7 @@ def describe_fields(fields: type, files: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) == 1:
         return choices[0]
     return schema
@@ -180,9 +180,9 @@ class _FormReader:
 
     def close(self) -> None:
         """Delete the files of a form that was not read to its end."""
-        for one in (self._file, *(part.data for part in self.form.files)):
-            if one is not None:
-                one.close()
+        for file in (self._file, *(part.data for part in self.form.files)):
+            if file is not None:
+                file.close()
 
     @property
     def _name(self) -> str:

@@ -85,7 +85,7 @@ def write_report(version: str, redis: HealthCheck, database: HealthCheck, shown_
 
 def prefers_html(accept: str) -> bool:
     """Whether an Accept header prefers HTML to JSON (RFC 9110, 12.5.1), as those of browsers do."""
-    weights = dict(_read_weight(one) for one in accept.lower().split(",")[:MOST_RANGES])
+    weights = dict(_read_weight(media_range) for media_range in accept.lower().split(",")[:MOST_RANGES])
     anything = weights.get("*/*", 0.0)
     html = weights.get("text/html", weights.get("text/*", anything))
     return html > weights.get("application/json", weights.get("application/*", anything))
@@ -94,7 +94,7 @@ def prefers_html(accept: str) -> bool:
 def _read_weight(media_range: str) -> tuple[str, float]:
     """Return a media range without its parameters, and its weight; 0 for an invalid weight."""
     name, *parameters = [part.strip() for part in media_range.split(";")]
-    weight = next((one[2:] for one in parameters if one.startswith("q=")), "1")
+    weight = next((parameter[2:] for parameter in parameters if parameter.startswith("q=")), "1")
     return name, float(weight) if WEIGHT.fullmatch(weight) else 0.0
 
 

@@ -80,8 +80,8 @@ class Inbound(Struct, eq=False):
         """Delete the stored files at the end of the request."""
         if self.upload is not None:
             self.upload.close()
-        for one in self.files:
-            one.close()
+        for file in self.files:
+            file.close()
 
     def arguments(self) -> dict[str, str]:
         """Return the query parameters; the last value of a repeated one. Raises InvalidRequest for too many."""
@@ -225,8 +225,12 @@ class Surface:
         self.described = described
         self.absent = frozenset(absent)
         self.instead = instead
-        self.operations = tuple(one if one.errors else replace(one, errors=errors) for one in operations)
+        self.operations = tuple(
+            operation if operation.errors else replace(operation, errors=errors) for operation in operations
+        )
 
     def depth(self, path: str) -> int:
         """Return the length of the prefix that `path` lies below; 0 when there is none."""
-        return max((len(one) for one in self.prefixes if path == one or path.startswith(f"{one}/")), default=0)
+        return max(
+            (len(prefix) for prefix in self.prefixes if path == prefix or path.startswith(f"{prefix}/")), default=0
+        )

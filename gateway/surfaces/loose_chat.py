@@ -40,7 +40,7 @@ def _mend_functions(wire: Json) -> None:
     functions = wire.pop("functions", None)
     call = wire.pop("function_call", None)
     if isinstance(functions, list) and functions and not wire.get("tools"):
-        wire["tools"] = [{"type": "function", "function": one} for one in functions]
+        wire["tools"] = [{"type": "function", "function": function} for function in functions]
     if call is not None and wire.get("tool_choice") is None and wire.get("tools"):
         wire["tool_choice"] = call
 

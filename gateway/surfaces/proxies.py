@@ -19,7 +19,7 @@ class Proxies:
         self._hops = max(1, hops)
         given = tuple(networks)
         self._open = ANY in given
-        self._networks = tuple(ip_network(one, strict=False) for one in given if one != ANY)
+        self._networks = tuple(ip_network(network, strict=False) for network in given if network != ANY)
         self.trusts = lru_cache(REMEMBERED)(self._trusts)
 
     def caller(self, peer: str, headers: Mapping[str, str]) -> str:

@@ -37,8 +37,8 @@ def is_upgrade(inbound: Inbound) -> bool:
 
 def token_of(inbound: Inbound) -> str:
     """Return the credential from the headers, else from the subprotocol that browsers must use, else ""."""
-    offered = [one.strip() for one in inbound.header("sec-websocket-protocol").split(",")]
-    named = next((one for one in offered if one.startswith(KEY_SUBPROTOCOL)), "")
+    offered = [protocol.strip() for protocol in inbound.header("sec-websocket-protocol").split(",")]
+    named = next((protocol for protocol in offered if protocol.startswith(KEY_SUBPROTOCOL)), "")
     return auth.token_of(inbound) or named.removeprefix(KEY_SUBPROTOCOL)
 
 

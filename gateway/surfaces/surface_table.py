@@ -41,10 +41,10 @@ SURFACES: tuple[Surface, ...] = (
 def add(surfaces: Iterable[object]) -> None:
     """Add the surfaces of an extension, each once. Raises SettingsError for any other object than a Surface."""
     global SURFACES
-    for one in surfaces:
-        if not isinstance(one, Surface):
-            raise SettingsError(f"an extension exports {type(one).__name__} as a surface; it must be a Surface")
-        SURFACES = tuple(dict.fromkeys((*SURFACES, one)))
+    for surface in surfaces:
+        if not isinstance(surface, Surface):
+            raise SettingsError(f"an extension exports {type(surface).__name__} as a surface; it must be a Surface")
+        SURFACES = tuple(dict.fromkeys((*SURFACES, surface)))
 
 
 def operations() -> list[Operation]:

@@ -93,8 +93,8 @@ def usage_of(
     describe = _describer(visitor, group, keys)
     if group == "user":
         users = {key: describe((info.member_id,))["id"] for key, info in keys.items()}
-        parts = [one._replace(dimensions=[[users[f"key_{owner}"] for owner in one.dimensions[0]]]) for one in parts]
-    many = len(totals) * TOTALS_PARTS + sum(len(one.figures[0]) for one in parts) > MANY
+        parts = [part._replace(dimensions=[[users[f"key_{owner}"] for owner in part.dimensions[0]]]) for part in parts]
+    many = len(totals) * TOTALS_PARTS + sum(len(part.figures[0]) for part in parts) > MANY
     body: ActivityReport = {"activity": compute_if(many, write_rows, totals, parts, window, group, describe)}
     if "timeRange" in given:
         body["granularity"] = window.granularity
@@ -132,7 +132,7 @@ def _scopes(places: list[ActivityScope], keys: Mapping[str, KeyInfo], key_id: st
     key."""
     if key_id:
         return Owners(key_ids=(key_id,) if key_id in keys else ())
-    whole = {one for place in places if not place.member_id for one in place.project_ids}
+    whole = {project_id for place in places if not place.member_id for project_id in place.project_ids}
     own = tuple(key.id for key in keys.values() if key.project_id not in whole)
     return Owners(tuple(sorted(whole)), own)
 
@@ -147,23 +147,23 @@ def write_rows(
     for row in totals:
         days.setdefault(labels[row.step], ActivityFigures()).add(row.figures)
     by_label: dict[str, list[StepColumns]] = {}
-    for one in parts:
-        by_label.setdefault(labels[one.step], []).append(one)
+    for part in parts:
+        by_label.setdefault(labels[part.step], []).append(part)
     described: dict[tuple[str, ...], dict[str, Any]] = {}
     written = []
     for label in sorted({*window.padding, *days}):
         if label not in days:
             written.append({"date": label, **UNUSED, BREAKDOWNS[group]: ()})
             continue
-        lines = [part for one in by_label.get(label, ()) for part in _parts_of(one)]
+        lines = [part for columns in by_label.get(label, ()) for part in _parts_of(columns)]
         described.update((part[0], describe(part[0])) for part in lines if part[0] not in described)
         breakdown = _write_parts(_merge_parts(lines), described)
         written.append({"date": label, **write_figures(days[label]), **NO_PARTS, BREAKDOWNS[group]: breakdown})
     return written
 
 
-def _parts_of(one: StepColumns) -> Iterable[Part]:
-    return zip(zip(*one.dimensions, strict=True), *one.figures, strict=True)
+def _parts_of(columns: StepColumns) -> Iterable[Part]:
+    return zip(zip(*columns.dimensions, strict=True), *columns.figures, strict=True)
 
 
 def _merge_parts(parts: list[Part]) -> list[Part]:
@@ -300,10 +300,10 @@ def _describer(visitor: Visitor, group: str, keys: Mapping[str, KeyInfo]) -> Des
     if group == "apiKey":
         return lambda value: _describe_key(f"key_{value[0]}", keys)
     people = {
-        ident: one
+        ident: member
         for organization_id in visitor.memberships
-        for one in list_members(visitor.services.store.database, organization_id, service_accounts=True)
-        for ident in (one.id, one.user_id)
+        for member in list_members(visitor.services.store.database, organization_id, service_accounts=True)
+        for ident in (member.id, member.user_id)
     }
 
     def describe(value: tuple[str, ...]) -> dict[str, Any]:

@@ -51,15 +51,15 @@ def add_to_json(body: bytes, signal: str, attributes: Mapping[str, str]) -> byte
     if not isinstance(resources, list) or len(resources) > MOST_RESOURCES:
         raise _malformed("JSON")
     added = [{"key": name, "value": {"stringValue": value}} for name, value in attributes.items()]
-    for one in resources:
-        _add_to_resource(one, added)
+    for resource in resources:
+        _add_to_resource(resource, added)
     return orjson.dumps(export)
 
 
-def _add_to_resource(one: Any, added: list[dict[str, Any]]) -> None:
-    if not isinstance(one, dict):
+def _add_to_resource(entry: Any, added: list[dict[str, Any]]) -> None:
+    if not isinstance(entry, dict):
         raise _malformed("JSON")
-    resource = one.setdefault("resource", {})
+    resource = entry.setdefault("resource", {})
     if not isinstance(resource, dict):
         raise _malformed("JSON")
     given = resource.get("attributes", [])

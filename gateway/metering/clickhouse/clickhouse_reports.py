@@ -106,8 +106,8 @@ class ClickHouseAnswers:
         name, given = _name_sql(question)
         names = {"owner": OWNER[question.series], "provider": "provider", "name": name}
         listed, values = _values_sql(question, name)
-        dimensions = "".join(f", {names[one]} AS dimension_{one}" for one in question.dimensions)
-        groups = "".join(f", dimension_{one}" for one in question.dimensions)
+        dimensions = "".join(f", {names[dimension]} AS dimension_{dimension}" for dimension in question.dimensions)
+        groups = "".join(f", dimension_{dimension}" for dimension in question.dimensions)
         sums = "".join(f", {_sum(name)}" for name in question.figures)
         owners = ", ".join(f"'{owner.hex()}'" for owner in question.owners)
         sql = (
@@ -154,7 +154,7 @@ def _values_sql(question: RollupQuestion, name: str) -> tuple[str, dict[str, str
     if not question.names:
         return f" AND {name} != ''", {}
     values = {f"value_{number}": value for number, value in enumerate(question.names)}
-    return f" AND {name} IN ({', '.join(f'{{{one}:String}}' for one in values)})", values
+    return f" AND {name} IN ({', '.join(f'{{{parameter}:String}}' for parameter in values)})", values
 
 
 def _sum(name: str) -> str:

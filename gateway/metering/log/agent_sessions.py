@@ -135,16 +135,16 @@ def part_of_row(project_id: str, row: Sequence[Any]) -> SessionPart:
     )
 
 
-def _add(one: SessionPart, other: SessionPart) -> SessionPart:
+def _add(part: SessionPart, other: SessionPart) -> SessionPart:
     figures = ActivityFigures()
-    figures.add(one.figures)
+    figures.add(part.figures)
     figures.add(other.figures)
-    return one._replace(
-        turns=one.turns + other.turns,
-        failures=one.failures + other.failures,
-        first_us=min(one.first_us, other.first_us),
-        last_us=max(one.last_us, other.last_us),
-        newest=max(one.newest, other.newest),
+    return part._replace(
+        turns=part.turns + other.turns,
+        failures=part.failures + other.failures,
+        first_us=min(part.first_us, other.first_us),
+        last_us=max(part.last_us, other.last_us),
+        newest=max(part.newest, other.newest),
         figures=figures,
     )
 

@@ -132,7 +132,7 @@ def _write_function(tool: wire.FunctionTool, place: int) -> Json:
     description = tool.description or ""
     if tool.examples:
         # Few vendors have a field for examples; all models read them in the description.
-        description += EXAMPLES + "\n".join(bytes(memoryview(one.input)).decode() for one in tool.examples)
+        description += EXAMPLES + "\n".join(bytes(memoryview(example.input)).decode() for example in tool.examples)
     if description:
         function["description"] = description.strip()
     if not isinstance(tool.schema, UnsetType) and tool.schema != NULL:

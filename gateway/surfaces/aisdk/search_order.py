@@ -54,7 +54,7 @@ class SearchOrder:
     def found(self, body: Json) -> list[StreamPart]:
         """Return the parts of a provider's block with search results; nothing for any other block."""
         ident, pages = searches.found_in(body)
-        known = next((one for one in self._known.values() if one.id == ident), None)
+        known = next((search for search in self._known.values() if search.id == ident), None)
         if known is not None:
             return self._answer(known, pages)
         return []
@@ -79,9 +79,9 @@ class SearchOrder:
         return self._answer_all([])
 
     def _answer_all(self, pages: list[Json]) -> list[StreamPart]:
-        waiting = [one for one in self._waiting if not one.answered]
+        waiting = [search for search in self._waiting if not search.answered]
         self._waiting = []
-        return [part for one in waiting for part in self._answer(one, pages if one is waiting[-1] else [])]
+        return [part for search in waiting for part in self._answer(search, pages if search is waiting[-1] else [])]
 
     def _answer(self, known: _Search, pages: list[Json]) -> list[StreamPart]:
         if known.answered:
@@ -100,4 +100,4 @@ class SearchOrder:
 
 
 def _sources_of(batch: Batch) -> list[Source]:
-    return [one.source for one in batch if type(one) is SourceFound and one.choice == 0]
+    return [event.source for event in batch if type(event) is SourceFound and event.choice == 0]

@@ -60,8 +60,8 @@ def found_in(body: Json) -> tuple[str, list[Json]]:
     content = body.get("content")
     if not isinstance(ident, str) or not isinstance(content, list):
         return "", []
-    pages = [one for one in content if isinstance(one, dict) and isinstance(one.get("url"), str)]
-    return ident, [{"type": RESULT, "url": one["url"], "title": one.get("title") or ""} for one in pages]
+    pages = [page for page in content if isinstance(page, dict) and isinstance(page.get("url"), str)]
+    return ident, [{"type": RESULT, "url": page["url"], "title": page.get("title") or ""} for page in pages]
 
 
 def _query_of(arguments: str) -> str:

@@ -49,7 +49,10 @@ def _bare_file(part: Json) -> Json:
 
 def _named_setting(part: Json) -> Json:
     """Add the name of the setting under version 2's key to warnings."""
-    warnings = [{**one, "setting": one["feature"]} if one["type"] == "unsupported" else one for one in part["warnings"]]
+    warnings = [
+        {**warning, "setting": warning["feature"]} if warning["type"] == "unsupported" else warning
+        for warning in part["warnings"]
+    ]
     return {**part, "warnings": warnings}
 
 

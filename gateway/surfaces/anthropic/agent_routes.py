@@ -51,7 +51,7 @@ def show_settings(services: Services, inbound: Inbound) -> Outbound:
         raise NotFound("Your organization has no managed settings.", code="no_managed_settings")
     etag = f'"{settings.checksum}"'
     headers = [("ETag", etag)]
-    if etag in [one.strip() for one in inbound.header("if-none-match").split(",")]:
+    if etag in [tag.strip() for tag in inbound.header("if-none-match").split(",")]:
         return Outbound(304, [*PRIVATE, *headers])
     answer = ManagedSettingsDocument(settings.uuid, settings.checksum, settings.settings)
     return json_reply(answer.encode(), inbound.shown_id, headers=headers)

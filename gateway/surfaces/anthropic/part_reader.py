@@ -42,7 +42,9 @@ def read_blocks(content: Iterable[Struct]) -> tuple[Part, ...]:
 def _read_block(block: Struct) -> list[Part]:
     match block:
         case wire.TextBlock():
-            sources = tuple(source for one in block.citations or () if (source := read_citation(one)) is not None)
+            sources = tuple(
+                source for citation in block.citations or () if (source := read_citation(citation)) is not None
+            )
             return [Text(block.text, read_mark(block.cache_control), sources)]
         case wire.ImageBlock():
             return [Image(_read_media(block.source), cache=read_mark(block.cache_control))]

@@ -142,7 +142,7 @@ class PromptSummary:
         """Detect blank text, and citations from other vendors (without an index), which vendors of this format
         reject."""
         if not block.text.strip() or (
-            block.citations and any(one.get("encrypted_index") == "" for one in block.citations)
+            block.citations and any(citation.get("encrypted_index") == "" for citation in block.citations)
         ):
             self.mixed = True
 

@@ -142,7 +142,7 @@ def _connections(services: Services, visitor: Visitor) -> dict[str, Any]:
     return {
         "identities": linked,
         "provider_names": {provider.id: provider.name for provider in [*providers.configured, *own]},
-        "connectable": [(one.id, one.name) for one in offered if one.id not in known],
+        "connectable": [(provider.id, provider.name) for provider in offered if provider.id not in known],
         "connect_csrf": make_csrf(services, visitor, CONNECT),
     }
 

@@ -91,5 +91,5 @@ def list_links(visitor: Visitor) -> list[tuple[str, list[PageLink]]]:
 def find_current(path: str) -> str:
     """Return the path of the entry to which the page at `path` belongs; "" without one."""
     paths = [link.path for _, links in GROUPS for link in links]
-    inside = [one for one in paths if path == one or one != "/console" and path.startswith(f"{one}/")]
+    inside = [entry for entry in paths if path == entry or entry != "/console" and path.startswith(f"{entry}/")]
     return max(inside, key=len, default="")

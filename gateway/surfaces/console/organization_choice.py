@@ -25,17 +25,19 @@ class OrganizationChoice(Struct, frozen=True):
         """Return the choices of a field; none for a visitor with a single organization."""
         if len(self.managed) < 2:
             return []
-        return [(one.id, one.name) for one in self.managed]
+        return [(organization.id, organization.name) for organization in self.managed]
 
 
 def choose_organization(call: PageCall) -> OrganizationChoice:
     """Return the organization of the request. Raises NotFound, and Forbidden for a visitor who does not manage it."""
     # The memberships are those of the start of the request: an organization that it created is listed by the next one.
     roles = {organization_id: member.role for organization_id, member in call.visitor.memberships.items()}
-    managed = [one for one in call.visitor.organizations() if roles.get(one.id) in MANAGERS]
+    managed = [organization for organization in call.visitor.organizations() if roles.get(organization.id) in MANAGERS]
     named = call.params.get("organization_id") or call.arguments.get(PARAMETER, "")
     if named:
         call.visitor.manager(named)
     if not managed:
         raise Forbidden("Only owners and admins of an organization see this page.")
-    return OrganizationChoice(next((one for one in managed if one.id == named), managed[0]), managed)
+    return OrganizationChoice(
+        next((organization for organization in managed if organization.id == named), managed[0]), managed
+    )

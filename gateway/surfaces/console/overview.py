@@ -185,8 +185,11 @@ def _rank(parts: Iterable[tuple[Ranked, dict[str, Any]]]) -> list[dict[str, Any]
     for ranked, part in parts:
         costs[ranked] += round(part["cost"] * NANO)
         requests[ranked] += part["requestCount"]
-    first = sorted(costs, key=lambda one: (-costs[one], -requests[one], one))[:TOP]
-    return [{"name": one.name, "path": one.path, "cost": costs[one], "requests": requests[one]} for one in first]
+    first = sorted(costs, key=lambda ranked: (-costs[ranked], -requests[ranked], ranked))[:TOP]
+    return [
+        {"name": ranked.name, "path": ranked.path, "cost": costs[ranked], "requests": requests[ranked]}
+        for ranked in first
+    ]
 
 
 def _percent(part: int, whole: int) -> str:

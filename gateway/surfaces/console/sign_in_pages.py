@@ -113,7 +113,7 @@ def _login_page(
         email=email,
         redirect=target,
         passkeys=are_offered(inbound),
-        providers=[(one.name, f"{SSO}/{one.id}{query}") for one in providers.of_installation],
+        providers=[(provider.name, f"{SSO}/{provider.id}{query}") for provider in providers.of_installation],
         single_sign_on=f"/sso?{urlencode(named)}" if providers.any_exists() else "",
     )
 

@@ -272,4 +272,4 @@ def is_last(body: Json) -> bool:
     candidates = body.get("candidates")
     if not isinstance(candidates, list):
         return True  # only usage
-    return any(isinstance(one, dict) and one.get("finishReason") for one in candidates)
+    return any(isinstance(candidate, dict) and candidate.get("finishReason") for candidate in candidates)

@@ -46,7 +46,7 @@ def check_origin(services: Services, inbound: Inbound) -> None:
         return
     own = urlsplit(inbound.base_url)
     allowed = {f"{own.scheme}://{own.netloc}", *security.trusted_origins, *security.cors_origins}
-    if origin not in {one.rstrip("/").lower() for one in allowed}:
+    if origin not in {address.rstrip("/").lower() for address in allowed}:
         raise _foreign(
             "This origin is not allowed; the operator lists origins in security.cors_origins, beside * if it is there."
         )

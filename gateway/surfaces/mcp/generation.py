@@ -22,7 +22,7 @@ def chat(ctx: ToolContext, arguments: tool_schemas.ChatArguments) -> Json:
     options: Json = {name: value for name in OPTIONS if (value := getattr(arguments, name)) is not None}
     address = remote_gateway.address_of(ctx)
     if address:
-        messages = [{"role": one.role, "content": one.content} for one in arguments.messages]
+        messages = [{"role": message.role, "content": message.content} for message in arguments.messages]
         body = {"model": arguments.model, "messages": messages, **options}
         text, prompt, completion = remote_gateway.chat(ctx, address, body)
     else:
@@ -35,8 +35,10 @@ def chat(ctx: ToolContext, arguments: tool_schemas.ChatArguments) -> Json:
 
 def _request_of(ctx: ToolContext, arguments: tool_schemas.ChatArguments, options: Json) -> ChatRequest:
     caps.check(ctx.services.settings.limits, b"", arguments.messages, None)
-    messages = tuple(Message(one.role, (Text(one.content),) if one.content else ()) for one in arguments.messages)
-    text = sum(len(one.content.encode("utf-8", "replace")) for one in arguments.messages)
+    messages = tuple(
+        Message(message.role, (Text(message.content),) if message.content else ()) for message in arguments.messages
+    )
+    text = sum(len(message.content.encode("utf-8", "replace")) for message in arguments.messages)
     size = PromptSize(text, messages=len(messages))
     request = request_of(arguments.model, chat_options.read(options), size, messages)
     request.large = text >= caps.LARGE
@@ -83,7 +85,7 @@ def generate_alt_image(ctx: ToolContext, arguments: tool_schemas.AltImageArgumen
     else:
         result = _make(ctx, content, alt_model_of(ctx))
     shown = _show(result)
-    saved = saved_images.save(ctx, name, [one.media for one in result.images if one.media.data])
+    saved = saved_images.save(ctx, name, [image.media for image in result.images if image.media.data])
     return blocks(*([text_of(saved)] if saved else []), *shown)
 
 

@@ -66,10 +66,12 @@ def list_models(ctx: ToolContext, arguments: tool_schemas.ListArguments) -> Json
     """Return models by family, with capabilities and prices; those without a credential come last."""
     visible = list(_visible(ctx, arguments.include_deactivated, arguments.exclude_deprecated))
     family_name = (arguments.family or "").lower()
-    matching = [one for one in visible if not family_name or one[1].family.lower() == family_name]
+    matching = [candidate for candidate in visible if not family_name or candidate[1].family.lower() == family_name]
     reach = reach_of(ctx.services, ctx.caller)
-    matching.sort(key=lambda one: (not _is_within(reach, one[2]), one[1].family.lower(), one[1].id))
-    shown = [_entry(ctx, *one) for one in matching[: arguments.limit]]
+    matching.sort(
+        key=lambda candidate: (not _is_within(reach, candidate[2]), candidate[1].family.lower(), candidate[1].id)
+    )
+    shown = [_entry(ctx, *candidate) for candidate in matching[: arguments.limit]]
     lines = [f"# Models (showing {len(shown)} of {len(matching)})"]
     family = None
     for entry in shown:
@@ -94,11 +96,11 @@ def list_image_models(ctx: ToolContext, arguments: tool_schemas.AnyArguments) ->
     shown: list[CallableImageModel] = []
     ready = set()
     for _, model, mappings in _visible(ctx, False, False):
-        image_models = [one for one in mappings if IMAGES in one.operations]
+        image_models = [mapping for mapping in mappings if IMAGES in mapping.operations]
         if image_models:
             if _is_within(reach, image_models):
                 ready.add(model.id)
-            prices = [price for one in image_models if (price := _image_price(_rates(ctx, one))) is not None]
+            prices = [price for mapping in image_models if (price := _image_price(_rates(ctx, mapping))) is not None]
             shown.append(
                 {
                     "id": model.id,
@@ -154,7 +156,7 @@ def _visible(
         rooms.insert(0, (own.current(), listing.own_models(catalogue, own.current())))
     for room, models in rooms:
         for model in models:
-            allowed = (one for one in model.mappings if one.priced and _passes(room, one, refuse))
+            allowed = (mapping for mapping in model.mappings if mapping.priced and _passes(room, mapping, refuse))
             mappings = shown_on(allowed, day, include_deactivated=deactivated, exclude_deprecated=active_only)
             if mappings:
                 yield room, model, mappings
@@ -162,7 +164,7 @@ def _visible(
 
 def _is_within(reach: frozenset[str], mappings: list[Mapping]) -> bool:
     """Return whether a credential exists for one of the mappings; the organization's own models always have one."""
-    return any(one.provider.partition(":")[0] == CUSTOM or one.key in reach for one in mappings)
+    return any(mapping.provider.partition(":")[0] == CUSTOM or mapping.key in reach for mapping in mappings)
 
 
 def _passes(catalogue: Catalogue, mapping: Mapping, refuse: Predicate | None) -> bool:
@@ -171,8 +173,8 @@ def _passes(catalogue: Catalogue, mapping: Mapping, refuse: Predicate | None) ->
 
 def _entry(ctx: ToolContext, catalogue: Catalogue, model: Model, mappings: list[Mapping]) -> CallableModel:
     rates = _rates(ctx, mappings[0])
-    abilities = {name: any(getattr(one, name) for one in mappings) for name in ABILITIES}
-    abilities["imageGeneration"] = any(IMAGES in one.operations for one in mappings)
+    abilities = {name: any(getattr(mapping, name) for mapping in mappings) for name in ABILITIES}
+    abilities["imageGeneration"] = any(IMAGES in mapping.operations for mapping in mappings)
     return {
         "id": model.id,
         "name": model.name or model.id,
@@ -180,13 +182,13 @@ def _entry(ctx: ToolContext, catalogue: Catalogue, model: Model, mappings: list[
         "providers": _providers(mappings),
         "capabilities": abilities,
         "pricing": {"input": format_price(rates.prompt or 0), "output": format_price(rates.completion or 0)},
-        "context_length": max(one.context_length for one in mappings) or model.context_length,
+        "context_length": max(mapping.context_length for mapping in mappings) or model.context_length,
         "free": model.free,
     }
 
 
 def _providers(mappings: list[Mapping]) -> list[str]:
-    return list(dict.fromkeys(one.provider.removeprefix(f"{CUSTOM}:") for one in mappings))
+    return list(dict.fromkeys(mapping.provider.removeprefix(f"{CUSTOM}:") for mapping in mappings))
 
 
 def _line(entry: CallableModel) -> str:

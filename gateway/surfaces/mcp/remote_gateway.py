@@ -145,7 +145,7 @@ def images(ctx: ToolContext, address: str, content: ImagesInput, model: str) -> 
         warnings = sent.metadata.warnings
     else:
         warnings = []
-    return ImagesResult(tuple(Image(_media_of(one)) for one in sent.data), warnings=tuple(warnings))
+    return ImagesResult(tuple(Image(_media_of(image)) for image in sent.data), warnings=tuple(warnings))
 
 
 def _media_of(sent: SentImage) -> Media:

@@ -42,7 +42,7 @@ def save(ctx: ToolContext, name: str, images: list[Media]) -> str:
         saved = ctx.services.background.threads.run(_write_all, folder, stem, ending, images)
     except (OSError, ValueError):
         return "The image could not be saved on the server."
-    return "Saved: " + ", ".join(os.path.join(folder, one) for one in saved)
+    return "Saved: " + ", ".join(os.path.join(folder, name) for name in saved)
 
 
 def _write_all(folder: str, stem: str, ending: str, images: list[Media]) -> list[str]:

@@ -42,7 +42,7 @@ def decode_texts(body: schema.ChatBody) -> Conversation:
     does."""
     messages: list[Any] = body.messages  # the caller has checked this
     return Conversation(
-        tuple([Message(ROLES[type(one)], (Text(one.content),), one.name or "") for one in messages]),
+        tuple([Message(ROLES[type(message)], (Text(message.content),), message.name or "") for message in messages]),
         sampling=Sampling(body.max_completion_tokens or body.max_tokens, body.temperature),
     )
 

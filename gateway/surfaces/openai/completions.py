@@ -150,7 +150,7 @@ def prompts_of(body: CompletionBody) -> tuple[str, ...]:
         prompts = (prompt,)
     else:
         prompts = tuple(prompt)
-    if not prompts or len(prompts) > MOST_PROMPTS or not all(isinstance(one, str) for one in prompts):
+    if not prompts or len(prompts) > MOST_PROMPTS or not all(isinstance(text, str) for text in prompts):
         raise invalid("prompt", f"expected a string or up to {MOST_PROMPTS} strings; token numbers are not supported")
     return prompts
 
@@ -201,7 +201,7 @@ def _sampling(body: CompletionBody) -> Sampling:
         stop = [body.stop]
     else:
         stop = body.stop or []
-    stops = tuple(islice((one for one in stop if one), MOST_STOPS))
+    stops = tuple(islice((text for text in stop if text), MOST_STOPS))
     return PARAMETER_READER.read(body, max_tokens=body.max_tokens or None, stop=stops)
 
 

@@ -105,7 +105,7 @@ def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsR
     body = decode_json(DECODER, raw)
     inputs = inputs_of(body.input)
     caps.check_inputs(limits, inputs)
-    sizes = [len(one.encode("utf-8", "replace")) if isinstance(one, str) else ID_BYTES * len(one) for one in inputs]
+    sizes = [len(text.encode("utf-8", "replace")) if isinstance(text, str) else ID_BYTES * len(text) for text in inputs]
     dimensions = body.dimensions or body.output_dimension
     content = EmbeddingsInput(inputs, dimensions, body.encoding_format or "float")
     native: dict[str, Any] = {"input": body.input, "encoding_format": content.encoding}
@@ -123,7 +123,7 @@ def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsR
         user=body.user or "",
         large=len(raw) >= caps.LARGE,
         warnings=(NO_DTYPES,) if body.output_dtype not in (None, "float") else (),
-        token_ids=sum(len(one) for one in inputs if not isinstance(one, str)),
+        token_ids=sum(len(text) for text in inputs if not isinstance(text, str)),
     )
     return body, request
 
@@ -137,13 +137,13 @@ def inputs_of(given: str | list[Any]) -> tuple[Input, ...]:
         inputs = tuple(given)
     if not inputs or not all(inputs):
         raise invalid("input", "expected at least one string, none of them empty")
-    if not all(isinstance(one, str) or (isinstance(one, list) and _are_ids(one)) for one in inputs):
+    if not all(isinstance(text, str) or (isinstance(text, list) and _are_ids(text)) for text in inputs):
         raise invalid("input", "expected a string, a list of strings, a list of token numbers, or a list of such lists")
     return inputs
 
 
 def _are_ids(given: list[Any]) -> bool:
-    return bool(given) and all(type(one) is int and 0 <= one <= MOST_TOKEN for one in given)
+    return bool(given) and all(type(value) is int and 0 <= value <= MOST_TOKEN for value in given)
 
 
 def write(result: EmbeddingsResult, facts: Facts, encoding: Encoding) -> bytes:

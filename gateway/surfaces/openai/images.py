@@ -156,10 +156,10 @@ def _read_form(form: Form) -> tuple[ImagesFields, tuple[Picture, ...], Marks]:
         raise explain(str(error), words_of(DECODER.type)) from None
     pictures: list[Picture] = []
     marks: Marks = {}
-    for one in form.files:
-        picture = image_uploads.look_at(one.data, one.name[:64])
-        if one.name in MARKS:
-            marks[one.name] = picture
+    for file in form.files:
+        picture = image_uploads.look_at(file.data, file.name[:64])
+        if file.name in MARKS:
+            marks[file.name] = picture
         else:
             pictures.append(picture)
     return body, tuple(pictures), marks
@@ -203,7 +203,7 @@ def request_of(
         units=units_of(content),
     )
     options = Options(**read_preferences(routing=body.routing), service_tier=body.service_tier or "")
-    size = sum(len(one.file) for one in pictures)
+    size = sum(len(picture.file) for picture in pictures)
     return kind(
         image_uploads.model_of(services, context.caller, body.model),
         needs,

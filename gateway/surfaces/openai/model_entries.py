@@ -128,7 +128,7 @@ class EntryParts:
     def _model_entry(self, model: Model, mappings: list[Mapping], *, touched: bool) -> bytes:
         """Return the entry of a model. An entry `touched` by rules is not cached, since there are too many combinations
         of rules."""
-        place = (model.id, *(one.key for one in mappings))
+        place = (model.id, *(mapping.key for mapping in mappings))
         known = self._models.get(place)
         if known is None:
             known = _model_entry(self._catalogue, model, mappings, self._at_us, self._provider).encode()
@@ -176,24 +176,24 @@ def _form(own: Catalogue, model: Model, query: Query, at_us: int) -> list[bytes]
 
 def _offered(catalogue: Catalogue, model: Model, query: Query) -> list[Mapping]:
     """Return the model's callable mappings, which need a price, that pass the query's filter of providers."""
-    priced = [one for one in model.mappings if one.priced]
+    priced = [mapping for mapping in model.mappings if mapping.priced]
     if not query.no_training:
         return priced
     providers = catalogue.providers
-    return [one for one in priced if providers[one.provider].data_policy.api_training is False]
+    return [mapping for mapping in priced if providers[mapping.provider].data_policy.api_training is False]
 
 
 def _shown(mappings: list[Mapping], query: Query, day: str) -> list[Mapping]:
     """Return the mappings that pass the query's filters of state: an entry is left out according to the dates that it
     would show."""
     if query.mapped:
-        entries = [[one] for one in mappings]
+        entries = [[mapping] for mapping in mappings]
     else:
         entries = [mappings]
     return [
-        one
+        shown
         for entry in entries
-        for one in shown_on(
+        for shown in shown_on(
             entry, day, include_deactivated=query.include_deactivated, exclude_deprecated=query.exclude_deprecated
         )
     ]
@@ -326,8 +326,8 @@ def _pseudo_entry(ident: str, name: str, description: str, among: Sequence[Mappi
         model=ident,
         external_id=ident,
         prices=highest_of(among),
-        context_length=max((one.context_length for one in among), default=0),
-        max_output=max((one.max_output for one in among), default=0),
+        context_length=max((mapping.context_length for mapping in among), default=0),
+        max_output=max((mapping.max_output for mapping in among), default=0),
         tools=True,
         parallel_tool_calls=True,
         vision=True,

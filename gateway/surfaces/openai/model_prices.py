@@ -39,13 +39,13 @@ def _base_rates(lists: tuple[Prices, ...], day: str) -> TokenRates:
 
 def highest_of(among: Sequence[Mapping]) -> tuple[Prices, ...]:
     """Return the highest text prices at any of the mappings: the most that a choice among them costs."""
-    rates = [prices.base for one in among for prices in one.prices]
+    rates = [prices.base for mapping in among for prices in mapping.prices]
     if not rates:
         return ()
     return (
         Prices(
             TokenRates(
-                prompt=max(one.prompt or 0 for one in rates), completion=max(one.completion or 0 for one in rates)
+                prompt=max(rate.prompt or 0 for rate in rates), completion=max(rate.completion or 0 for rate in rates)
             )
         ),
     )

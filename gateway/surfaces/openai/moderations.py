@@ -87,7 +87,7 @@ def read(limits: LimitSettings, body: ModerationBody) -> tuple[Json, Units | Non
 
 def count_images(body: ModerationBody) -> int:
     """Count the images among the parts: neither their bytes nor their URLs tell how many tokens they count as."""
-    return sum(isinstance(one, dict) and one["type"] == "image_url" for one in body.input)
+    return sum(isinstance(part, dict) and part["type"] == "image_url" for part in body.input)
 
 
 def write(body: Json, facts: Facts) -> Json:

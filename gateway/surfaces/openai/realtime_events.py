@@ -183,7 +183,9 @@ class OpenAIEvents:
             raise _refuse(f"{place}.instructions", "instructions_locked", INSTRUCTIONS_LOCKED)
         _check_tools(holder, place)
         sound = _object(_object(holder, "audio", keep=False), "output", keep=False)
-        if self._lock.voice and any(one.pop("voice", None) not in (None, self._lock.voice) for one in (sound, holder)):
+        if self._lock.voice and any(
+            settings.pop("voice", None) not in (None, self._lock.voice) for settings in (sound, holder)
+        ):
             raise _refuse(f"{place}.audio.output.voice", "voice_locked", "The client secret fixes the voice.")
 
     def _check_item(self, item: Any, place: str) -> None:
@@ -231,7 +233,9 @@ def _check_tools(holder: Json, place: str) -> None:
     tools = holder.get("tools")
     if tools is None:
         return
-    if not isinstance(tools, list) or not all(isinstance(one, dict) and one.get("type") == FUNCTION for one in tools):
+    if not isinstance(tools, list) or not all(
+        isinstance(tool, dict) and tool.get("type") == FUNCTION for tool in tools
+    ):
         text = "Tools of a session must have the type 'function'; provider tools are not supported."
         raise _refuse(f"{place}.tools", "tool_type_not_supported", text)
 

@@ -79,7 +79,7 @@ def rerank(services: Services, inbound: Inbound) -> Outbound:
 def read(body: RerankBody, size: int) -> RerankRequest:
     """Return the neutral request."""
     content = RerankInput(body.query, tuple(body.documents))
-    longest = max(len(one.encode("utf-8", "replace")) for one in body.documents)
+    longest = max(len(document.encode("utf-8", "replace")) for document in body.documents)
     needs = Requirements(
         max_tokens=0,
         prompt_bytes=0,  # `units` hold the tokens read: the query counts once for each document
@@ -94,7 +94,7 @@ def read(body: RerankBody, size: int) -> RerankRequest:
 
 def write(result: RerankResult, body: RerankBody, facts: Facts) -> bytes:
     """Return the response in the documented shape; `top_n` is applied here, however many results the provider sent."""
-    best = sorted(result.scores, key=lambda one: (-one[1], one[0]))[: body.top_n or len(result.scores)]
+    best = sorted(result.scores, key=lambda score: (-score[1], score[0]))[: body.top_n or len(result.scores)]
     rows = []
     for index, score in best:
         row = RerankScoreAnswer(index, score)

@@ -207,7 +207,7 @@ def _temperature(form: Form) -> float | None:
 
 def _granularities(form: Form) -> tuple[str, ...]:
     granularities = tuple(form.texts("timestamp_granularities[]") + form.texts("timestamp_granularities"))
-    if any(one not in GRANULARITIES for one in granularities):
+    if any(granularity not in GRANULARITIES for granularity in granularities):
         raise _invalid("timestamp_granularities[]", f"expected any of {', '.join(GRANULARITIES)}")
     return granularities
 
@@ -233,7 +233,7 @@ def _number(text: str) -> str | float:
 
 def _words(form: Form, *names: str) -> tuple[str, ...]:
     """Return the values of all fields with these names, including the list spelling of clients (`name[]`)."""
-    return tuple(value for name in names for one in (name, f"{name}[]") for value in form.texts(one) if value)
+    return tuple(value for name in names for field in (name, f"{name}[]") for value in form.texts(field) if value)
 
 
 def _flag(form: Form, name: str) -> bool:
@@ -274,9 +274,9 @@ def _write(result: TranscriptionResult, chosen: str, facts: Facts, headers: list
         written["language"] = result.language
         written["segments"] = result.segments
     if chosen == "verbose_json":
-        written["segments"] = [UNREPORTED | {"id": number} | one for number, one in enumerate(result.segments)]
+        written["segments"] = [UNREPORTED | {"id": number} | segment for number, segment in enumerate(result.segments)]
     if result.words:
-        written["words"] = [{"text": one.get("word", one.get("text", "")), **one} for one in result.words]
+        written["words"] = [{"text": word.get("word", word.get("text", "")), **word} for word in result.words]
     if result.logprobs:
         written["logprobs"] = result.logprobs
     return http_responses.json_reply(written, shown_id, headers=headers)

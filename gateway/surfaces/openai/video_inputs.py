@@ -105,7 +105,7 @@ def read(services: Services, inbound: Inbound, caller: Caller) -> tuple[VideosRe
     for name, given in _addresses(body).items():
         if given and pictures.get(name):
             raise invalid(name, "send a file or a URL, not both")
-        pictures.setdefault(name, []).extend(image_uploads.load(services, inbound, one, name) for one in given)
+        pictures.setdefault(name, []).extend(image_uploads.load(services, inbound, value, name) for value in given)
     return _request(services, caller, body, pictures), callback
 
 
@@ -123,7 +123,7 @@ def _addresses(body: VideoFields) -> dict[str, list[str]]:
     """Return the URLs of images, by field."""
     single = {"image": body.image, "last_frame": body.last_frame, REFERENCE: body.input_reference}
     addresses = {name: [_url(one)] for name, one in single.items() if one is not None}
-    return addresses | {"reference_images": [_url(one) for one in body.reference_images or ()]}
+    return addresses | {"reference_images": [_url(image) for image in body.reference_images or ()]}
 
 
 def _url(given: Any) -> str:
@@ -192,11 +192,11 @@ def _request(services: Services, caller: Caller, body: VideoFields, pictures: Pi
         _one(pictures, "image"),
         _one(pictures, "last_frame"),
         references,
-        tuple(_https(one, "reference_videos") for one in body.reference_videos or ()),
-        tuple(_https(one, "reference_audios") for one in body.reference_audios or ()),
+        tuple(_https(video, "reference_videos") for video in body.reference_videos or ()),
+        tuple(_https(audio, "reference_audios") for audio in body.reference_audios or ()),
     )
     _check(content)
-    size = sum(len(one.file) for one in content.pictures)
+    size = sum(len(picture.file) for picture in content.pictures)
     needs = Requirements(
         max_tokens=0,
         prompt_bytes=len(body.prompt.encode("utf-8", "replace")),

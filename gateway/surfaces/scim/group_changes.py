@@ -120,19 +120,19 @@ class GroupDraft:
         if self._stated > MOST_MEMBERS:
             text = f"A request states at most {MOST_MEMBERS:,} members; send the others in further requests."
             raise InvalidRequest(text, param="members", code="too_many")
-        return [_read_member(one) for one in given]
+        return [_read_member(member) for member in given]
 
     def _choose(self, chosen: FilterNode) -> Collection[str]:
         """Return the members that fulfil a filter."""
         if isinstance(chosen, Comparison) and (chosen.path.lower(), chosen.operator) == ("value", "eq"):
             return [chosen.value] if isinstance(chosen.value, str) else []
         members = self._members() if not self._replaced else ()
-        candidates = [one for one in dict.fromkeys((*members, *self._added)) if one not in self._removed]
+        candidates = [member for member in dict.fromkeys((*members, *self._added)) if member not in self._removed]
         self._compared += len(candidates)
         if self._compared > MOST_MATCHES:
             text = "The filters of this request are compared with too many members; name the members by their ids."
             raise InvalidRequest(text, param="path", code="too_many")
-        found = [one for one in candidates if matches_value(chosen, MEMBERS, {"value": one, "type": "User"})]
+        found = [member for member in candidates if matches_value(chosen, MEMBERS, {"value": member, "type": "User"})]
         if not found:
             raise InvalidRequest("No member fulfils the filter.", param="path", code="no_target")
         return found

@@ -49,7 +49,7 @@ def select_groups(call: ScimCall, query: list_queries.ScimQuery) -> tuple[int, l
             page = _load_members(groups, page)
     large = sum(len(group.member_ids) for group in page) > LARGE
     shown = compute_if(large, _show_all, page, call.base_url)
-    return total, [project(GROUPS_TYPE, one, query.attributes, query.excluded) for one in shown]
+    return total, [project(GROUPS_TYPE, group, query.attributes, query.excluded) for group in shown]
 
 
 def find_group(call: ScimCall) -> Outbound:

@@ -90,7 +90,7 @@ def _read_text(name: str, value: Any) -> str:
     """Return a text, or the names in a list joined by commas."""
     value = value or ""
     if isinstance(value, list):
-        value = ",".join(one for one in value if isinstance(one, str))
+        value = ",".join(name for name in value if isinstance(name, str))
     if not isinstance(value, str):
         raise InvalidRequest(f"{name} must be a text.", param=name)
     return value

@@ -33,7 +33,7 @@ def read_operations(body: Mapping[str, Any]) -> list[PatchOperation]:
     if len(given) > MOST_OPERATIONS:
         text = f"A PATCH has at most {MOST_OPERATIONS:,} operations."
         raise InvalidRequest(text, param="Operations", code="too_many")
-    return [_read_operation(one) for one in given]
+    return [_read_operation(operation) for operation in given]
 
 
 def _read_operation(given: Any) -> PatchOperation:
@@ -92,7 +92,9 @@ def _apply_at(kind: ScimResourceType, document: Document, name: str, parsed: Pat
 
 
 def _is_read_only(path: AttributePath) -> bool:
-    return any(one is not None and one.mutability == "readOnly" for one in (path.attribute, path.part))
+    return any(
+        attribute is not None and attribute.mutability == "readOnly" for attribute in (path.attribute, path.part)
+    )
 
 
 def _set(
@@ -103,7 +105,7 @@ def _set(
     if attribute is None:
         if not isinstance(value, dict):
             raise InvalidRequest("The value of an extension is an object.", param="value", code="invalid_value")
-        assign(kind, document, {f"{path.extension}:{key}": one for key, one in value.items()})
+        assign(kind, document, {f"{path.extension}:{key}": item for key, item in value.items()})
         return
     holder = document.setdefault(path.extension, {}) if path.extension else document
     if parsed.chosen is not None:
@@ -124,7 +126,7 @@ def _set_whole(holder: Document, attribute: ScimAttribute, name: str, value: Any
             holder.pop(attribute.name, None)
     elif attribute.multi:
         before = holder.get(attribute.name, []) if name == ADD else []
-        _store(holder, attribute, [*before, *(one for one in read if one not in before)])
+        _store(holder, attribute, [*before, *(value for value in read if value not in before)])
     elif attribute.type == "complex":
         holder[attribute.name] = {**holder.get(attribute.name, {}), **read}
     else:
@@ -137,8 +139,8 @@ def _set_part(holder: Document, attribute: ScimAttribute, part: ScimAttribute, v
         _put(holder.setdefault(attribute.name, {}), part, read)
         return
     stored = holder.setdefault(attribute.name, [{}])
-    for one in stored:
-        _put(one, part, read)
+    for value in stored:
+        _put(value, part, read)
     _store(holder, attribute, stored)
 
 
@@ -149,7 +151,7 @@ def _set_chosen(
     stored = holder.get(attribute.name, [])
     if not isinstance(stored, list):
         raise InvalidRequest(f"{attribute.name} has no list of values.", param="path", code="invalid_path")
-    targets = [one for one in stored if matches_value(chosen, attribute, one)]
+    targets = [value for value in stored if matches_value(chosen, attribute, value)]
     if not targets:
         if name == REPLACE:
             text = f"There is no value of {attribute.name} that fulfils the filter."
@@ -163,7 +165,7 @@ def _set_chosen(
             target |= values.read_single(attribute, value)
     if parsed.part.lower() == "primary" or not parsed.part:
         # The last primary value stays, so the changed ones come last.
-        stored = [one for one in stored if not any(one is target for target in targets)] + targets
+        stored = [value for value in stored if not any(value is target for target in targets)] + targets
     _store(holder, attribute, stored)
 
 
@@ -181,12 +183,12 @@ def _remove(document: Document, parsed: PatchPath, path: AttributePath, value: A
     if parsed.chosen is not None:
         _remove_chosen(holder, attribute, parsed, parsed.chosen)
     elif path.part is not None:
-        for one in stored if isinstance(stored, list) else [stored]:
-            one.pop(path.part.name, None)
+        for value in stored if isinstance(stored, list) else [stored]:
+            value.pop(path.part.name, None)
         _store(holder, attribute, stored)
     elif attribute.multi and isinstance(value, list):
-        gone = {one.get("value") for one in values.read_value(attribute, value) or []}
-        _store(holder, attribute, [one for one in stored if one.get("value") not in gone])
+        gone = {item.get("value") for item in values.read_value(attribute, value) or []}
+        _store(holder, attribute, [value for value in stored if value.get("value") not in gone])
     else:
         del holder[attribute.name]
     _drop_empty(document, path.extension)
@@ -198,12 +200,12 @@ def _remove_chosen(holder: Document, attribute: ScimAttribute, parsed: PatchPath
         raise InvalidRequest(f"{attribute.name} has no list of values.", param="path", code="invalid_path")
     if parsed.part:
         part = _part_of(attribute, parsed.part)
-        for one in stored:
-            if matches_value(chosen, attribute, one):
-                one.pop(part.name, None)
+        for value in stored:
+            if matches_value(chosen, attribute, value):
+                value.pop(part.name, None)
         _store(holder, attribute, stored)
         return
-    _store(holder, attribute, [one for one in stored if not matches_value(chosen, attribute, one)])
+    _store(holder, attribute, [value for value in stored if not matches_value(chosen, attribute, value)])
 
 
 def _part_of(attribute: ScimAttribute, name: str) -> ScimAttribute:
@@ -223,7 +225,7 @@ def _put(target: Document, part: ScimAttribute, read: Any) -> None:
 def _store(holder: Document, attribute: ScimAttribute, stored: Any) -> None:
     """Store the values of an attribute, or remove it if none is left."""
     if isinstance(stored, list):
-        stored = values.keep_one_primary([one for one in stored if one])
+        stored = values.keep_one_primary([value for value in stored if value])
         if len(stored) > values.MOST_VALUES:
             raise values.refuse(attribute, f"it has at most {values.MOST_VALUES} values")
     if stored:

@@ -147,7 +147,7 @@ def _without(kind: ScimResourceType, shown: dict[str, Any], name: str) -> dict[s
         return {key: value for key, value in shown.items() if key != attribute.name}
     found = shown[attribute.name]
     if isinstance(found, list):
-        return {**shown, attribute.name: [_dropped(one, part.name) for one in found]}
+        return {**shown, attribute.name: [_dropped(value, part.name) for value in found]}
     return {**shown, attribute.name: _dropped(found, part.name)}
 
 
@@ -167,7 +167,7 @@ def _meta(kind: str, location: str, resource: ProvisionedUser | ProvisionedGroup
 
 def _email_of(document: Mapping[str, Any]) -> str:
     """Return the address of the account: the primary one, else that of type work, else the first, else userName."""
-    stated = [one for one in document.get("emails", []) if one.get("value")]
+    stated = [email for email in document.get("emails", []) if email.get("value")]
     ranked = sorted(stated, key=_email_rank)
     if ranked:
         address: str = ranked[0]["value"]

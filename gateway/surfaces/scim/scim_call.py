@@ -142,7 +142,7 @@ def _token_of(inbound: Inbound) -> str:
 
 def _names_tag(header: str, etag: str) -> bool:
     """Return whether a list of entity tags names this one; weak and strong ones are compared alike."""
-    stated = [one.strip().removeprefix("W/") for one in header.split(",")[:100]]
+    stated = [tag.strip().removeprefix("W/") for tag in header.split(",")[:100]]
     return "*" in stated or etag.removeprefix("W/") in stated
 
 

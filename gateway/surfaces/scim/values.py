@@ -20,8 +20,8 @@ def read_value(attribute: ScimAttribute, value: Any) -> Any:
         given = value if isinstance(value, list) else [value]
         if len(given) > MOST_VALUES:
             raise refuse(attribute, f"it has at most {MOST_VALUES} values")
-        values = [read_single(attribute, one) for one in given]
-        return keep_one_primary([one for one in values if one])
+        values = [read_single(attribute, value) for value in given]
+        return keep_one_primary([value for value in values if value])
     read = read_single(attribute, value)
     return None if read == {} else read
 

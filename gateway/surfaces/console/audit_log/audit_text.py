@@ -72,8 +72,8 @@ def _write_name(name: str) -> str:
 def _write_value(value: Any, names: Mapping[str, str]) -> str:
     if isinstance(value, str):
         return names.get(value, value)
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return " ".join(names.get(one, one) for one in value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return " ".join(names.get(item, item) for item in value)
     return json.dumps(value, ensure_ascii=False).replace("true", "yes").replace("false", "no")
 
 

@@ -53,12 +53,14 @@ PROJECTS = ManagementCall("GET /orgs/<organization_id>/projects")
 def show_list(call: PageCall, check: Mapping[str, Any] | None = None) -> Outbound:
     """Show the service accounts and workload identities, with forms for new ones and for the check of a token."""
     choice = choose_organization(call)
-    projects = [(one["id"], one["name"]) for one in call.run(PROJECTS, organization_id=choice.id)]
+    projects = [(project["id"], project["name"]) for project in call.run(PROJECTS, organization_id=choice.id)]
     accounts = [
-        {**one, "scope_names": ", ".join(one["scopes"])} for one in call.run(LIST_ACCOUNTS, organization_id=choice.id)
+        {**account, "scope_names": ", ".join(account["scopes"])}
+        for account in call.run(LIST_ACCOUNTS, organization_id=choice.id)
     ]
     identities = [
-        {**one, "spent": float(one["key"]["usage"])} for one in call.run(LIST_IDENTITIES, organization_id=choice.id)
+        {**identity, "spent": float(identity["key"]["usage"])}
+        for identity in call.run(LIST_IDENTITIES, organization_id=choice.id)
     ]
     return call.page(
         "automation/automation.html",
@@ -92,7 +94,7 @@ def show_account(call: PageCall) -> Outbound:
         account=account,
         scopes=_mark_scopes(account["scopes"]),
         rules=list_rules(call, _place_of(call)),
-        rule_types=[one for one in fields["rule_types"] if one[0] in ADDRESS_RULES],
+        rule_types=[rule_type for rule_type in fields["rule_types"] if rule_type[0] in ADDRESS_RULES],
         organization_id=call.params["organization_id"],
         path=PATH,
     )

@@ -155,7 +155,9 @@ def _key_of(call: PageCall) -> str:
 
 
 def _projects_of(visitor: Visitor) -> dict[str, ProjectInfo]:
-    return {one.id: one for one in list_projects(visitor.services.store.database, list(visitor.memberships))}
+    return {
+        project.id: project for project in list_projects(visitor.services.store.database, list(visitor.memberships))
+    }
 
 
 def list_visible_keys(visitor: Visitor, projects: list[ProjectInfo]) -> list[KeyInfo]:

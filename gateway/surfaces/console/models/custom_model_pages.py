@@ -90,14 +90,14 @@ def _save_model(call: PageCall) -> str:
     if prices:
         model["prices"] = {"prompt": "0", "completion": "0", **prices}
     model |= {name: _read_size(call.form, name) for name in SIZES if call.form.get(name, "").strip()}
-    others = [one for one in _models(call) if one["id"] != ident]
+    others = [model for model in _models(call) if model["id"] != ident]
     _update(call, {"models": [*others, model]})
     return f"The model {call.form.get('provider', '')}/{ident} was saved."
 
 
 def _remove_model(call: PageCall) -> str:
     ident = call.form.get("id", "")
-    kept = [one for one in _models(call) if one["id"] != ident]
+    kept = [model for model in _models(call) if model["id"] != ident]
     _update(call, {"models": kept})
     return f"The model {call.form.get('provider', '')}/{ident} was removed."
 
@@ -109,7 +109,7 @@ def _update(call: PageCall, fields: dict[str, Any]) -> None:
 
 def _models(call: PageCall) -> list[dict[str, Any]]:
     providers = call.run(LIST, organization_id=call.form.get("organization", ""))
-    return next((one["models"] for one in providers if one["name"] == call.form.get("provider")), [])
+    return next((provider["models"] for provider in providers if provider["name"] == call.form.get("provider")), [])
 
 
 def _read_usd(form: Mapping[str, str], field: str) -> str:

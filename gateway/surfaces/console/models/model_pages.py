@@ -139,7 +139,7 @@ def _find_rows(rows: list[ModelRow], idents: list[str]) -> list[ModelRow]:
 def _show_place(call: PageCall, row: ModelRow, entry: ProviderMappingAnswer) -> dict[str, Any]:
     """Return a provider of a model: its entry, its health and its use."""
     place = entry.providerId, entry.region
-    use = next(one for one in row.uses if (one.mapping.provider, one.mapping.region) == place)
+    use = next(use for use in row.uses if (use.mapping.provider, use.mapping.region) == place)
     view = call.services.routing.health.view(use.mapping.key)
     return {
         "entry": entry,

@@ -68,7 +68,7 @@ def show_member(call: PageCall) -> Outbound:
     organization_id = place.organization_id
     teams = call.run(TEAMS, organization_id=organization_id)
     member = _show_row(call.run(FIND, organization_id=organization_id, member_id=place.scope_id), teams)
-    keys = [one for one in call.run(KEYS)["apiKeys"] if one["createdBy"] == member["userId"]]
+    keys = [key for key in call.run(KEYS)["apiKeys"] if key["createdBy"] == member["userId"]]
     is_owner = _is_owner(call, organization_id)
     return call.page(
         "people/person.html",

@@ -52,10 +52,10 @@ def _show(call: PageCall, unused: list[dict[str, Any]]) -> Outbound:
         shown: dict[str, Any] = {"id": organization.id, "name": organization.name, "manages": manages, "own_keys": []}
         shown["projects"] = call.run(PROJECTS, organization_id=organization.id)
         if manages:
-            own = [one["providerId"] for one in call.run(CUSTOM_PROVIDERS, organization_id=organization.id)]
+            own = [provider["providerId"] for provider in call.run(CUSTOM_PROVIDERS, organization_id=organization.id)]
             shown["providers"] = [
                 *sorted(names.items(), key=lambda item: item[1].lower()),
-                *((one, one) for one in own),
+                *((provider, provider) for provider in own),
             ]
             shown["providers"].append((CUSTOM, "Any address (custom)"))
             keys = [_row_of(key, names) for key in call.run(LIST, {"organizationId": organization.id})]

@@ -98,7 +98,7 @@ def _list_rows(call: PageCall) -> list[dict[str, Any]]:
     identities = list_identities(call.visitor)
     counted = Counter(key.provider for key in own if key.status == "active")
     models = Counter(
-        provider for model in catalogue.models.values() for provider in {one.provider for one in model.mappings}
+        provider for model in catalogue.models.values() for provider in {mapping.provider for mapping in model.mappings}
     )
     history = read_history(routing.health)
     rows = []
@@ -133,8 +133,8 @@ def _draw_hour(call: PageCall, provider_id: str) -> list[dict[str, Any]]:
         return []
     now = call.services.clock.now_us()
     steps = [f"{to_datetime(now - back * MINUTE_US):%Y-%m-%d %H:%M}" for back in range(MINUTES - 1, -1, -1)]
-    outcomes = {"Answered": [one.succeeded for one in history], "Failed": [one.failed for one in history]}
-    latency = {"First token": [round(one.wait_ms / one.waits) if one.waits else 0 for one in history]}
+    outcomes = {"Answered": [day.succeeded for day in history], "Failed": [day.failed for day in history]}
+    latency = {"First token": [round(day.wait_ms / day.waits) if day.waits else 0 for day in history]}
     return [
         {"title": "Requests by minute", "plot": build_plot(steps, outcomes, round_count, COLOURS)},
         {"title": "Time to the first token by minute", "plot": build_plot(steps, latency, _write_ms)},

@@ -29,7 +29,7 @@ def describe_decision(decision: Mapping[str, Any]) -> str:
     if decision["excluded"]:
         sentence += ", and " + _count(len(decision["excluded"]), "was", "were") + " excluded"
     if decision.get("resting"):
-        sentence += f". In cooldown: {', '.join(one['key'] for one in decision['resting'])}"
+        sentence += f". In cooldown: {', '.join(mapping['key'] for mapping in decision['resting'])}"
     return sentence + "."
 
 

@@ -90,7 +90,7 @@ def _explain_all(call: PageCall, form: dict[str, str], caller: Caller) -> dict[s
     """Return the decision for the form's strategy, and the orders of the others. A request that would be refused gets
     its error."""
     body = _write_body(form)
-    names = {one.id: one.name for one in call.services.routing.catalogue.current().providers.values()}
+    names = {provider.id: provider.name for provider in call.services.routing.catalogue.current().providers.values()}
     inbound = call.inbound
     try:
         decision = _decide(call, inbound, caller, body)
@@ -105,10 +105,10 @@ def _explain_all(call: PageCall, form: dict[str, str], caller: Caller) -> dict[s
         if error.blame != "caller" and error.status < 500:
             raise
         return {"refusal": error.message, "code": error.code, "status": error.status}
-    resting = {one["key"]: one["reason"] for one in decision.get("resting", ())}
-    scores = {key_of_score(one): one for one in decision["providerScores"]}
+    resting = {mapping["key"]: mapping["reason"] for mapping in decision.get("resting", ())}
+    scores = {key_of_score(score): score for score in decision["providerScores"]}
     rows = [{**scores[key], "key": key, "resting": resting.get(key, "")} for key in decision["order"]]
-    others = [{**one, "key": key, "resting": ""} for key, one in scores.items() if key not in decision["order"]]
+    others = [{**score, "key": key, "resting": ""} for key, score in scores.items() if key not in decision["order"]]
     return {
         "refusal": "",
         "decision": decision,
@@ -116,15 +116,15 @@ def _explain_all(call: PageCall, form: dict[str, str], caller: Caller) -> dict[s
         "reason": REASONS.get(decision["selectionReason"], decision["selectionReason"]),
         "rows": rows,
         "others": others,
-        "excluded": [(STAGES[one["stage"]], one) for one in decision["excluded"]],
+        "excluded": [(STAGES[mapping["stage"]], mapping) for mapping in decision["excluded"]],
         "orders": [
             {
                 "label": label,
-                "weights": [(WEIGHTS[name], f"{share:.0%}") for name, share in one["weights"].items() if share],
-                "order": one["order"],
-                "scores": {key_of_score(score): score["score"] for score in one["providerScores"]},
+                "weights": [(WEIGHTS[name], f"{share:.0%}") for name, share in entry["weights"].items() if share],
+                "order": entry["order"],
+                "scores": {key_of_score(score): score["score"] for score in entry["providerScores"]},
             }
-            for label, one in orders
+            for label, entry in orders
         ],
         "body": orjson.dumps(body, option=orjson.OPT_INDENT_2).decode(),
     }

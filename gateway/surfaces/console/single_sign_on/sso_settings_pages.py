@@ -59,7 +59,11 @@ def show(call: PageCall) -> Outbound:
         is_owner=role == "owner",
         providers=call.run(LIST, organization_id=choice.id),
         requirement=call.run(REQUIREMENT, organization_id=choice.id),
-        owners=[(one["id"], one["email"]) for one in members if one["role"] == "owner" and one["status"] == "active"],
+        owners=[
+            (member["id"], member["email"])
+            for member in members
+            if member["role"] == "owner" and member["status"] == "active"
+        ],
         rules=rules,
         teams=[(team["id"], team["name"]) for team in teams],
         flags=FLAGS,

@@ -46,16 +46,16 @@ def show_team(call: PageCall) -> Outbound:
     team = _show_row(call.run(FIND, **_path(call)))
     is_owner = call.visitor.member(place.organization_id).role == "owner"  # only owners change owners
     people = [
-        {**one, "person": one["name"] or one["email"], "changeable": is_owner or one["role"] != "owner"}
-        for one in call.run(MEMBERS, organization_id=place.organization_id)
+        {**member, "person": member["name"] or member["email"], "changeable": is_owner or member["role"] != "owner"}
+        for member in call.run(MEMBERS, organization_id=place.organization_id)
     ]
-    members = [one for one in people if one["id"] in team["memberIds"]]
+    members = [member for member in people if member["id"] in team["memberIds"]]
     return call.page(
         "teams/team.html",
         team["name"],
         team=team,
         members=arrange(members, MEMBER_COLUMNS, call.arguments, searched=("person", "email", "role"), sort="person"),
-        others=[one for one in people if one["changeable"] and one["id"] not in team["memberIds"]],
+        others=[member for member in people if member["changeable"] and member["id"] not in team["memberIds"]],
         rules=list_rules(call, place),
         organization_id=place.organization_id,
         managed_settings=MANAGED_SETTINGS.text(call),

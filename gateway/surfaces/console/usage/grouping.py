@@ -93,7 +93,10 @@ def _by_tag(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
 
 def _by_project(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
     keys = visible_keys(visitor)
-    projects = {one.id: one.name for one in list_projects(visitor.services.store.database, list(visitor.memberships))}
+    projects = {
+        project.id: project.name
+        for project in list_projects(visitor.services.store.database, list(visitor.memberships))
+    }
 
     def name(part: dict[str, Any]) -> GroupName:
         key = keys.get(part["id"])
