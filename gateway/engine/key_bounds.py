@@ -11,15 +11,23 @@ from gateway.limits.models import PROVIDER_KEY, TOTAL
 from gateway.neutral.request import Request
 from gateway.routing.candidate_filter import BUDGET, Excluded
 from gateway.routing.decision import Plan
-from gateway.routing.score import Scored
+from gateway.routing.provider_health import KnownCredential
+from gateway.routing.score import OWN_SOURCE, Scored
 
 
 class Passed(NamedTuple):
     """A provider key that is skipped at a mapping (by the mapping's key), and the reason."""
 
     mapping: str
-    credential: str
+    credential: KnownCredential
     error: GatewayError
+
+    @property
+    def reason(self) -> str:
+        """The reason for the organization, which sees the ids of its own keys alone."""
+        if self.credential.source == OWN_SOURCE:
+            return f"{self.credential.ident}: {self.error.message}"
+        return self.error.message
 
 
 class KeyBounds:
@@ -48,7 +56,7 @@ class KeyBounds:
                 spent = states[credential.ident].usage_nusd
                 if most is not None and fit(cost_bound, most - spent) is None:
                     short = Shortage(PROVIDER_KEY, TOTAL, most, most - spent, cost_bound.least_nusd)
-                    passed.append(Passed(scored.key, credential.ident, short.error()))
+                    passed.append(Passed(scored.key, credential, short.error()))
         if passed and not _left(plan, passed):
             raise passed[-1].error
         return leave_out(plan, passed)
@@ -59,14 +67,11 @@ def leave_out(plan: Plan, passed: Iterable[Passed]) -> Plan:
     that would leave the order empty."""
     passed = list(passed)
     candidates = {scored.key: scored.candidate for scored in plan.order}
-    excluded = [
-        Excluded(skipped.mapping, BUDGET, f"{skipped.credential}: {skipped.error.message}", candidates[skipped.mapping])
-        for skipped in passed
-    ]
+    excluded = [Excluded(skipped.mapping, BUDGET, skipped.reason, candidates[skipped.mapping]) for skipped in passed]
     left = _left(plan, passed)
     return plan._replace(order=left or plan.order, excluded=[*plan.excluded, *excluded])
 
 
 def _left(plan: Plan, passed: list[Passed]) -> tuple[Scored, ...]:
-    skipped = {(key.mapping, key.credential) for key in passed}
+    skipped = {(key.mapping, key.credential.ident) for key in passed}
     return tuple(s for s in plan.order if any((s.key, key.ident) not in skipped for key in s.credentials))

@@ -304,7 +304,7 @@ class Run(Struct, eq=False):
 
         When none is left, raises the error of the attempts, or the limit when there were no attempts.
         """
-        self.passed += (Passed(target.mapping.key, target.credential.ident, error),)
+        self.passed += (Passed(target.mapping.key, target.credential, error),)
         following = self.walk.skip()
         if following is not None:
             return following

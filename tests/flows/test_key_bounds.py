@@ -130,6 +130,19 @@ def test_explanations_name_the_key_that_was_passed_over(gateway: LocalGateway) -
     assert all(full.id not in one["reason"] for record in kept for one in record["excluded"])
 
 
+def test_a_kept_decision_names_own_keys_but_no_key_of_the_platform(gateway: LocalGateway) -> None:
+    *_, gateway.key = gateway.settle("empty", 0)
+    set_mode(gateway, "hybrid")
+    own = add_key(gateway, 0)
+    body = {"model": "mint/coin", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 100}
+    refused = send(gateway, "POST", "/chat/completions", body)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (402, "insufficient_credits")
+    gateway.services.store.journal.flush(60)
+    kept = send(gateway, "GET", f"/route/explain/{refused.headers['x-request-id']}").json()
+    first, second = [one["reason"] for one in kept["excluded"]]
+    assert first.startswith(f"{own.id}: ") and second == refused.json()["error"]["message"]
+
+
 def test_a_bound_that_is_raised_or_removed_is_in_force_at_once(gateway: LocalGateway) -> None:
     key = add_key(gateway, 0)
     assert pay(gateway, "none").code == CODE

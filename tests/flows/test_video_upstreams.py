@@ -114,9 +114,9 @@ def begin(gateway: LocalGateway, **body: Any) -> httpx.Response:
     return call(gateway, "POST", "/videos", json=request)
 
 
-def own_keys(gateway: LocalGateway) -> None:
+def set_mode(gateway: LocalGateway, mode: str) -> None:
     services = gateway.services
-    change = ProjectChange(mode="api-keys")
+    change = ProjectChange(mode=mode)
     update_project(services.store.database, services.store.control, gateway.project_id, change, actor="operator")
 
 
@@ -191,7 +191,7 @@ def test_a_job_refused_by_all_providers_leaves_nothing_behind(gateway, studios):
 
 
 def test_an_own_keys_bound_is_held_until_the_end_and_one_that_is_used_up_is_passed_over(gateway, studios):
-    own_keys(gateway)
+    set_mode(gateway, "api-keys")
     full = add_key(gateway, "dear", DEAR + 1000)
     empty = add_key(gateway, "cheap", 1000)
     job = begin(gateway).json()
@@ -209,7 +209,7 @@ def test_an_own_keys_bound_is_held_until_the_end_and_one_that_is_used_up_is_pass
 
 
 def test_an_own_key_with_a_bound_at_a_provider_that_makes_no_such_video_is_passed_over(gateway, studios):
-    own_keys(gateway)
+    set_mode(gateway, "api-keys")
     add_key(gateway, "cheap", 10 * DEAR), add_key(gateway, "dear", 10 * DEAR)
     answer = begin(gateway, seconds=8)
     assert (answer.status_code, answer.headers["x-llmgateway-provider"]) == (200, "dear")
@@ -217,7 +217,7 @@ def test_an_own_key_with_a_bound_at_a_provider_that_makes_no_such_video_is_passe
 
 
 def test_a_job_is_counted_by_the_key_that_began_it_when_another_one_ends_it(gateway, studios):
-    own_keys(gateway)
+    set_mode(gateway, "api-keys")
     first = add_key(gateway, "cheap", 10 * DEAR)
     job = begin(gateway).json()
     gateway.services.management.provider_keys.remove(gateway.organization_id, first, actor="operator")
@@ -229,7 +229,7 @@ def test_a_job_is_counted_by_the_key_that_began_it_when_another_one_ends_it(gate
 
 
 def test_an_organizations_own_server_makes_videos_with_its_own_key(gateway, studios):
-    own_keys(gateway)
+    set_mode(gateway, "api-keys")
     prices = {"per_second": {"default": "0.03"}}
     models = [{"id": "clip", "prices": prices}]
     address = f"{studios.address}/house"
@@ -337,3 +337,18 @@ def test_a_callbacks_secret_is_kept_in_no_payload(gateway, studios):
     assert secret not in repr(kept) and "kettle" not in repr(kept)
     look(gateway)
     assert [one.cost_nusd for one in usage_of(gateway)] == [CHEAP]
+
+
+def test_credits_pay_for_a_video_of_the_platforms_key_after_an_own_key_failed(gateway, studios):
+    set_mode(gateway, "hybrid")
+    add_key(gateway, "dear", 10 * DEAR)
+    studios.broken = {"dear"}
+    job = begin(gateway)
+    assert (job.status_code, job.headers["x-llmgateway-provider"]) == (200, "cheap")
+    spent, held = left_of(gateway)
+    assert spent == 0 and held >= CHEAP
+    studios.broken = {"dear", "cheap"}
+    assert begin(gateway).status_code == 529 and left_of(gateway) == (0, held)
+    studios.broken = set()
+    assert end_of(gateway, job.json()["id"])["status"] == "completed"
+    assert left_of(gateway) == (CHEAP, 0)
