@@ -173,7 +173,10 @@ def test_repeated_requests_before_the_response_are_answered_once() -> None:
     answers.take({"serverContent": {"outputTranscription": {"text": "Yes."}}})
     answers.take({"serverContent": {"turnComplete": True}, "usageMetadata": USAGE})
     events = [orjson.loads(event.text) for event in ours.out if event.text]
-    assert [one["response"]["status"] for one in events if one["type"] == "response.done"] == ["cancelled", "completed"]
+    assert [event["response"]["status"] for event in events if event["type"] == "response.done"] == [
+        "cancelled",
+        "completed",
+    ]
     (done,) = [event for event in ours.out if event.kind == "done"]
     assert done.usage.input_total == 2 * 230 and not ours.turns
 
@@ -186,7 +189,7 @@ def test_a_turn_whose_counts_are_late_ends_when_the_next_one_speaks() -> None:
         answers.take({"serverContent": {"turnComplete": True}})
     answers.take({"usageMetadata": USAGE})
     events = [orjson.loads(event.text) for event in ours.out if event.text]
-    done = [one["response"]["output"][0]["content"] for one in events if one["type"] == "response.done"]
+    done = [event["response"]["output"][0]["content"] for event in events if event["type"] == "response.done"]
     assert [content[0]["transcript"] for content in done] == ["One.", "Two."]
     assert [event.usage and event.usage.input_total for event in ours.out if event.kind == "done"] == [None, 230]
 

@@ -33,7 +33,7 @@ class Reader:
 def test_an_answer_is_read_and_written_in_a_thread_when_it_is_large(size: int, apart: bool, relayed: bool) -> None:
     reader, here = Reader(), threading.get_native_id()
     result = offload.read(reader, json_reply("x" * size), relayed)
-    assert [one != here for one in reader.threads] == [apart] and result.large is apart
+    assert [thread != here for thread in reader.threads] == [apart] and result.large is apart
     written: list[int] = []
 
     def write(one: ChatResult) -> dict[str, str]:

@@ -313,7 +313,7 @@ def test_text_is_the_same_to_those_who_rebuild_it_whether_it_is_read_as_pieces_o
     )
     # No piece has an error, not even one that is none.
     as_pieces, in_full = (
-        events(b"".join(b"data: " + orjson.dumps(more | one) + b"\n\n" for one in wires), DONE)
+        events(b"".join(b"data: " + orjson.dumps(more | wire) + b"\n\n" for wire in wires), DONE)
         for more in ({}, {"error": False})
     )
     assert repr(as_pieces) == repr(in_full)

@@ -27,12 +27,12 @@ def test_partitions_of_old_requests_go_whole_and_newer_ones_stay(postgresql_url,
         monkeypatch.setattr(store, "now_us", lambda day=day: now_us + day * DAY_US)
         tables.purge(now_us)
         put(store, "decision", now_us + day * DAY_US)
-    names = [one.name for one in tables.partitions[0].ranges()]
+    names = [partition.name for partition in tables.partitions[0].ranges()]
     assert names[0] == "decision_first" and names[-1] == "decision_rest" and len(names) >= 4
     first_end = tables.partitions[0].ranges()[0].high
     assert steps[-1] <= first_end
     tables.purge(now_us + 10 * DAY_US)
-    left = [one.name for one in tables.partitions[0].ranges()]
+    left = [partition.name for partition in tables.partitions[0].ranges()]
     assert left[0] == "decision_past" and len(left) < len(names) and 0 < count(store, "decision") < 4
 
 

@@ -72,10 +72,12 @@ def test_a_full_disk_is_reported_once_although_reads_go_on(store, changes: list[
     for _ in range(5):
         assert not start_after(database.write) and start_after(database.read)
         clock.advance(QUIET_S)
-    assert [one.event for one in changes] == ["database.away"] and changes[0].remedy.startswith("make room on its disk")
+    assert [change.event for change in changes] == ["database.away"] and changes[0].remedy.startswith(
+        "make room on its disk"
+    )
     backend.writes = None
     assert start_after(database.write)
-    assert [one.event for one in changes] == ["database.away", "database.back"]
+    assert [change.event for change in changes] == ["database.away", "database.back"]
 
 
 def test_small_writes_that_still_fit_do_not_end_it(store, changes: list[StateChange], clock) -> None:
@@ -86,7 +88,7 @@ def test_small_writes_that_still_fit_do_not_end_it(store, changes: list[StateCha
         backend.writes = None
         assert start_after(database.write)
         clock.advance(QUIET_S / 2)
-    assert [one.event for one in changes] == ["database.away"]
+    assert [change.event for change in changes] == ["database.away"]
 
 
 def test_a_store_that_could_not_be_read_is_back_with_the_first_answer(store, changes: list[StateChange], clock) -> None:
@@ -96,7 +98,7 @@ def test_a_store_that_could_not_be_read_is_back_with_the_first_answer(store, cha
     backend.reads = None
     clock.advance(QUIET_S)
     assert start_after(database.read)
-    assert [one.event for one in changes] == ["database.away", "database.back"]
+    assert [change.event for change in changes] == ["database.away", "database.back"]
 
 
 def test_that_it_is_away_is_reported_once_over_the_tries_of_a_start(changes: list[StateChange], clock) -> None:
@@ -107,7 +109,7 @@ def test_that_it_is_away_is_reported_once_over_the_tries_of_a_start(changes: lis
     second = StateLog(first)
     second.subscribe(changes.append)
     database = Database(backend, 1.0, clock, second)
-    assert not start_after(database.read) and [one.event for one in changes] == ["database.away"]
+    assert not start_after(database.read) and [change.event for change in changes] == ["database.away"]
     backend.reads = None
     clock.advance(QUIET_S)
-    assert start_after(database.read) and [one.event for one in changes] == ["database.away", "database.back"]
+    assert start_after(database.read) and [change.event for change in changes] == ["database.away", "database.back"]

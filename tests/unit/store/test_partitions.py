@@ -106,7 +106,7 @@ def test_old_ranges_are_removed_whole_and_late_rows_for_them_have_a_place(store,
     for _ in range(2):
         for one in decisions.ended(id_at(end + 40 * DAY_US))[:1]:
             store.write(lambda one=one: decisions.drop(one))
-    assert [one.name for one in decisions.ranges()] == ["decision_past", "decision_rest"]
+    assert [partition.name for partition in decisions.ranges()] == ["decision_past", "decision_rest"]
     assert decisions.ended(id_at(end + 40 * DAY_US)) == [] and count(store) == 0
     assert put(store, old, newer, now(store, 60)) == 3 and count(store, "decision_past") == 2
     assert put(store, old) == 0

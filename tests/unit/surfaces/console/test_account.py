@@ -19,7 +19,7 @@ def modules_of(svg: str) -> list[list[int]]:
     dark: set[tuple[int, int]] = set()
     x = y = 0.0
     for command, numbers in re.findall(r"([Mmh])([-\d. ]+)", paths[-1]):
-        given = [float(one) for one in numbers.split()]
+        given = [float(number) for number in numbers.split()]
         if command == "M":
             x, y = given
         elif command == "m":

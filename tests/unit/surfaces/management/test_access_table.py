@@ -180,7 +180,7 @@ def test_each_operation_lets_in_the_people_of_its_row(lines: dict[str, dict[str,
 
 
 def test_paid_routes_refuse_all_but_active_keys(lines: dict[str, dict[str, bool]]) -> None:
-    for operation in (one for one in surface_table.operations() if one.paid):
+    for operation in (operation for operation in surface_table.operations() if operation.paid):
         row = lines[f"{operation.method} {operation.path}"]
         assert [name for name, good in row.items() if good] == ["customer key", "developer's key", "owner's key"]
 

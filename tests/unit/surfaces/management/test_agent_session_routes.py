@@ -28,7 +28,9 @@ def asked(tenants: Tenants) -> Tenants:
 
 
 def listed(tenants: Tenants, who: Person, query: str = "") -> list[tuple[str, int]]:
-    return [(one["id"], one["turns"]) for one in tenants.ok("GET", f"/logs/sessions{query}", who)["sessions"]]
+    return [
+        (session["id"], session["turns"]) for session in tenants.ok("GET", f"/logs/sessions{query}", who)["sessions"]
+    ]
 
 
 def test_sessions_are_listed_with_their_turns_as_each_person_may_see_them(asked: Tenants) -> None:

@@ -7,7 +7,7 @@ from support.management_bodies import allow
 
 
 def names(answer) -> list[str]:
-    return [one["id"] for one in answer["applications"]]
+    return [application["id"] for application in answer["applications"]]
 
 
 def test_people_see_their_own_and_managers_those_of_a_key(tenants: Tenants) -> None:

@@ -19,7 +19,7 @@ def test_the_operator_sets_replaces_and_removes_a_discount(tenants, root) -> Non
     made = tenants.ok("PUT", ALL, root, given)["discount"]
     assert (made["model"], made["fraction"], made["startsAt"]) == ("*", "0.25", "2026-01-01T00:00:00.000Z")
     assert tenants.ok("PUT", ALL, root, {**given, "fraction": 0.5})["discount"]["id"] == made["id"]
-    assert [one["fraction"] for one in tenants.ok("GET", ALL, root)["discounts"]] == ["0.5"]
+    assert [discount["fraction"] for discount in tenants.ok("GET", ALL, root)["discounts"]] == ["0.5"]
     assert tenants.ok("DELETE", f"{ALL}/{made['id']}", root)["message"] == "Discount removed."
     assert tenants.refused("DELETE", f"{ALL}/{made['id']}", root) == "404 not_found"
     assert tenants.ok("GET", ALL, root) == {"discounts": []}

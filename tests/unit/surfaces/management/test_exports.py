@@ -128,7 +128,7 @@ def test_an_export_takes_the_filters_of_its_list(used: Tenants) -> None:
     owner, developer = used["acme owner"], used["acme developer"]
     for query in ("errorCode=timeout", "status=402", f"apiKeyId={developer.key.info.id}", "model=small&provider=vendor",
                   f"to={to_iso(used.services.clock.now_us() - 10**9)}"):  # fmt: skip
-        listed = [one["id"] for one in used.ok("GET", f"/logs?limit=100&{query}", owner)["logs"]]
+        listed = [log["id"] for log in used.ok("GET", f"/logs?limit=100&{query}", owner)["logs"]]
         assert [row["id"] for row in read_csv(export(used, owner, f"/logs/export?{query}"))] == listed
     rows = read_csv(export(used, owner, f"/activity/export?apiKeyId={developer.key.info.id}&days=1"))
     assert rows and {row["apiKeyId"] for row in rows} == {developer.key.info.id}

@@ -59,7 +59,7 @@ def test_people_signed_in_with_the_address_accept_in_one_click(browser, shared_t
     assert page.status_code == 200 and "Accept invitation" in page.text and "password" not in page.text
     assert send(browser, page).status_code == 200
     me = shared_tenants.ok("GET", "/user/me", rival)
-    assert made["organizationId"] in {one["organizationId"] for one in me["memberships"]}
+    assert made["organizationId"] in {membership["organizationId"] for membership in me["memberships"]}
     assert "You have already accepted this invitation" in follow(browser, made["link"]).text
 
 

@@ -182,12 +182,12 @@ def test_managers_list_all_keys_of_their_organization_and_developers_their_own(s
     owner, dev = shared_tenants["rival owner"], shared_tenants["rival developer"]
     everyone = shared_tenants.ok("GET", "/keys/api", owner)
     assert len(everyone["apiKeys"]) == 4 and everyone["userRole"] == "owner"
-    assert [one["id"] for one in shared_tenants.ok("GET", "/keys/api?filter=mine", owner)["apiKeys"]] == [
+    assert [key["id"] for key in shared_tenants.ok("GET", "/keys/api?filter=mine", owner)["apiKeys"]] == [
         owner.key.info.id
     ]
     for query in ("", "?filter=all", f"?projectId={dev.project_id}"):
         mine = shared_tenants.ok("GET", f"/keys/api{query}", dev)
-        assert [one["id"] for one in mine["apiKeys"]] == [dev.key.info.id] and mine["userRole"] == "developer"
+        assert [key["id"] for key in mine["apiKeys"]] == [dev.key.info.id] and mine["userRole"] == "developer"
 
 
 def test_each_change_of_a_key_is_audited(tenants) -> None:
@@ -199,8 +199,10 @@ def test_each_change_of_a_key_is_audited(tenants) -> None:
     tenants.ok("DELETE", f"/keys/api/{key['id']}", dev)
     entries = tenants.ok("GET", f"/orgs/{owner.organization_id}/audit?limit=5", owner)["entries"]
     done = ["delete", "roll", "update_limit", "update_status", "create"]
-    assert [one["action"] for one in entries] == [f"api_key.{word}" for word in done]
-    assert {one["actor"] for one in entries} == {dev.user_id} and {one["subject"] for one in entries} == {key["id"]}
+    assert [entry["action"] for entry in entries] == [f"api_key.{word}" for word in done]
+    assert {entry["actor"] for entry in entries} == {dev.user_id} and {entry["subject"] for entry in entries} == {
+        key["id"]
+    }
 
 
 def test_a_key_shows_the_rules_at_itself_and_no_others(tenants) -> None:
@@ -209,7 +211,7 @@ def test_a_key_shows_the_rules_at_itself_and_no_others(tenants) -> None:
     made_rule = tenants.ok("POST", f"/keys/api/{dev.key.info.id}/iam", owner, rule)["rule"]
     place = {"scope": "organization", "scopeId": owner.organization_id}
     tenants.ok("POST", f"/orgs/{owner.organization_id}/iam", owner, {**rule, **place})
-    shown = {one["id"]: one["iamRules"] for one in tenants.ok("GET", "/keys/api", owner)["apiKeys"]}
+    shown = {key["id"]: key["iamRules"] for key in tenants.ok("GET", "/keys/api", owner)["apiKeys"]}
     assert shown[dev.key.info.id] == [made_rule] and shown[owner.key.info.id] == []
     assert tenants.ok("GET", f"/keys/api/{dev.key.info.id}", dev)["apiKey"]["iamRules"] == [made_rule]
     assert tenants.refused("GET", f"/keys/api/{owner.key.info.id}", dev) == "403 permission_denied"

@@ -32,7 +32,7 @@ def retaining(paying: Tenants) -> Tenants:
 
 
 def listed(tenants: Tenants, who: Person, query: str = "") -> list[str]:
-    return [one["id"] for one in tenants.ok("GET", f"/logs{query}", who)["logs"]]
+    return [log["id"] for log in tenants.ok("GET", f"/logs{query}", who)["logs"]]
 
 
 def test_a_log_shows_request_answer_and_cost(retaining: Tenants) -> None:
@@ -172,7 +172,7 @@ def test_the_key_of_another_person_is_like_an_unknown_one(paying: Tenants) -> No
     ident = ask(tenants, owner)
     for who, shown in ((owner, [ident]), (developer, []), (tenants["rival owner"], [])):
         answer = tenants.ok("GET", f"/logs?apiKeyId={owner.key.info.id}&limit=1", who)
-        assert [one["id"] for one in answer["logs"]] == shown and answer["next"] is None
+        assert [log["id"] for log in answer["logs"]] == shown and answer["next"] is None
     tenants.ok("DELETE", f"/keys/api/{owner.key.info.id}", owner)
     assert listed(tenants, owner, f"?apiKeyId={owner.key.info.id}") == [ident]
     assert listed(tenants, owner, "?apiKeyId=nothing") == []

@@ -39,7 +39,7 @@ def test_an_operator_grants_credits_once_for_a_reference(tenants) -> None:
     tenants.ok("POST", path, root, {"amount": "-2.5", "kind": "adjustment"})
     assert tenants.ok("GET", path, owner)["credits"] == "10"
     history = tenants.ok("GET", f"{path}/history", owner)["history"]
-    assert [(one["kind"], one["amount"]) for one in history] == [("adjustment", "-2.5"), ("grant", "12.5")]
+    assert [(entry["kind"], entry["amount"]) for entry in history] == [("adjustment", "-2.5"), ("grant", "12.5")]
 
 
 @pytest.mark.parametrize("given", [{"amount": "-1"}, {"amount": "0"}, {"amount": ""}, {"amount": "x"}, {},
@@ -55,7 +55,7 @@ def test_granted_credits_are_spendable_and_what_they_bought_is_in_the_activity(t
     owner = tenants["acme owner"]
     body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "Hello"}]}
     models = tenants.ok("GET", "/v1/models?mapped=true")["data"]
-    body["model"] = next(one["id"] for one in models if one["id"].startswith("sandbox/"))
+    body["model"] = next(model["id"] for model in models if model["id"].startswith("sandbox/"))
     tenants.ok("POST", f"{org(owner)}/credits", root, {"amount": "5"})
     for _ in range(3):
         tenants.ok("POST", "/v1/chat/completions", owner.key.token, body, x_source="my-app")
@@ -259,7 +259,7 @@ def test_a_spent_members_limit_refuses_their_keys(tenants) -> None:
     path = f"{org(owner)}/members/{owner.member_id}/limit"
     tenants.ok("PATCH", path, owner, {"usageLimit": "0"})
     models = tenants.ok("GET", "/v1/models?mapped=true")["data"]
-    model = next(one["id"] for one in models if one["id"].startswith("sandbox/"))
+    model = next(model["id"] for model in models if model["id"].startswith("sandbox/"))
     body = {"model": model, "messages": [{"role": "user", "content": "Hello"}]}
     status, answer = tenants.call("POST", "/v1/chat/completions", owner.key.token, body)
     assert (status, answer["error"]["code"]) == (402, "member_limit_reached")

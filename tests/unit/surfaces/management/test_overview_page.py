@@ -73,7 +73,7 @@ def test_budgets_from_four_fifths_on_need_attention() -> None:
     made = [SimpleNamespace(id=ident, description=ident, state="active") for ident in names]
     statuses = {ident: Status(Limits(100 * NANO), used * NANO, 0, None, None) for ident, used in names.items()}
     notices = find_budgets(made, statuses)
-    assert [(one.level, one.percent) for one in notices] == [("bad", 120), ("warn", 80)]
+    assert [(notice.level, notice.percent) for notice in notices] == [("bad", 120), ("warn", 80)]
 
 
 def test_a_failing_provider_key_needs_the_attention_of_managers(used: Tenants) -> None:
@@ -106,7 +106,7 @@ def test_credits_that_end_within_a_week_need_attention(role: str, balance: Balan
         memberships={"org_1": SimpleNamespace(role=role)},
         services=SimpleNamespace(management=SimpleNamespace(ledger=ledger)),
     )
-    assert [one.text for one in find_credits(visitor, 10 * NANO)] == ([notice] if notice else [])
+    assert [credit.text for credit in find_credits(visitor, 10 * NANO)] == ([notice] if notice else [])
 
 
 def test_a_provider_in_use_that_is_in_cooldown_needs_attention(used: Tenants) -> None:

@@ -72,7 +72,12 @@ def test_forms_of_other_origins_are_refused(browser, headers) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [one.path for one in SURFACE.operations if one.method == "POST" and one.path.startswith("/console/")]
+    "path",
+    [
+        operation.path
+        for operation in SURFACE.operations
+        if operation.method == "POST" and operation.path.startswith("/console/")
+    ],
 )
 def test_every_form_is_accepted_from_a_page_of_this_site_and_session_only(browser, path) -> None:
     sign_in(browser)

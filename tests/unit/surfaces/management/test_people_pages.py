@@ -34,7 +34,7 @@ def test_invitations_and_members_of_a_team_are_searched(shared_tenants: Tenants)
     assert "grace@new.example" in found and "edsger@new.example" not in found
     press(shared_tenants, "acme owner", f"/console/teams?organization={owner.organization_id}", "create", name="Large")
     teams = shared_tenants.ok("GET", f"/orgs/{owner.organization_id}/teams", owner)["teams"]
-    team = next(one["id"] for one in teams if one["name"] == "Large")
+    team = next(team["id"] for team in teams if team["name"] == "Large")
     place = f"/console/teams/{owner.organization_id}/{team}"
     for who in ("acme colleague", "acme developer"):
         press(shared_tenants, "acme owner", place, "join", member=shared_tenants[who].member_id)

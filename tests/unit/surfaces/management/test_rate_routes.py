@@ -79,7 +79,7 @@ def test_each_change_is_in_the_audit_log(tenants) -> None:
     owner = tenants["acme owner"]
     tenants.ok("PATCH", of_key(owner), owner, {"concurrentRequests": 4})
     entries = tenants.ok("GET", f"/orgs/{owner.organization_id}/audit", owner)["entries"]
-    (entry,) = [one for one in entries if one["action"] == "rate_limit.update"]
+    (entry,) = [entry for entry in entries if entry["action"] == "rate_limit.update"]
     assert entry["subject"] == owner.key.info.id and entry["actor"] == owner.user_id
     assert entry["detail"]["concurrency"] == 4 and entry["detail"]["own"] is True
 

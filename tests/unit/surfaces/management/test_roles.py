@@ -125,7 +125,7 @@ def test_a_removed_member_is_out_at_once_with_session_and_key(tenants) -> None:
     assert tenants.call("GET", "/v1/key", dev.key.token)[0] == 401
     assert tenants.ok("GET", "/keys/api", dev) == {"apiKeys": [], "userRole": "developer"}
     # No list says of the key that it works.
-    (listed,) = [one for one in tenants.ok("GET", "/keys/api", owner)["apiKeys"] if one["createdBy"] == dev.user_id]
+    (listed,) = [key for key in tenants.ok("GET", "/keys/api", owner)["apiKeys"] if key["createdBy"] == dev.user_id]
     assert (listed["status"], listed["state"], listed["ownerActive"]) == ("inactive", "active", False)
     page = tenants.client.get("/console/keys", headers={"Cookie": f"llmgateway.session_token={owner.token}"}).text
     row = next(row for row in page.split("<tr>") if dev.key.info.description in row)

@@ -37,7 +37,9 @@ def test_a_request_is_explained_as_the_api_explains_it(tenants: Tenants, owner: 
 
 def test_other_weights_change_the_order_only_on_the_page(tenants: Tenants, owner: Person) -> None:
     health = tenants.services.routing.health
-    mappings = {one.provider: one for one in tenants.services.routing.catalogue.current().models[MODEL].mappings}
+    mappings = {
+        mapping.provider: mapping for mapping in tenants.services.routing.catalogue.current().models[MODEL].mappings
+    }
     for _ in range(5):
         health.sample(mappings["openai"], None, ttft_ms=900, tokens=100, duration_ms=1000)
         health.sample(mappings["nanogpt"], None, ttft_ms=100, tokens=100, duration_ms=1000)

@@ -227,7 +227,7 @@ def test_changes_name_the_account_as_their_actor(tenants: Tenants) -> None:
     tenants.ok("POST", f"/orgs/{owner.organization_id}/teams", account["token"], {"name": "Robots"})
     entries = tenants.ok("GET", f"/orgs/{owner.organization_id}/audit", account["token"])["entries"]
     assert (entries[0]["action"], entries[0]["actor"]) == ("team.create", account["id"])
-    created = next(one for one in entries if one["action"] == "service_account.create")
+    created = next(entry for entry in entries if entry["action"] == "service_account.create")
     assert created["actor"] == owner.user_id and account["token"] not in str(entries)
 
 

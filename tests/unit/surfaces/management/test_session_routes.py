@@ -165,7 +165,7 @@ def test_a_known_device_that_guesses_is_slowed_down_too(tenants: Tenants) -> Non
 def test_a_failed_sign_in_is_in_the_audit_trail(tenants: Tenants) -> None:
     assert sign_in(tenants, "wrong")[0] == 401
     for _ in range(100):
-        found = [one for one in list_entries(tenants.services.store.database) if one.action == "session.refuse"]
+        found = [entry for entry in list_entries(tenants.services.store.database) if entry.action == "session.refuse"]
         if found:
             break
         gevent.sleep(0.02)
@@ -316,7 +316,9 @@ def test_own_sessions_are_listed_and_all_end_at_once(tenants: Tenants) -> None:
     first, second = sign_in(tenants)[1]["token"], sign_in(tenants)[1]["token"]
     listed = tenants.ok("GET", "/auth/sessions", first)["sessions"]
     assert [one["current"] for one in listed].count(True) == 1 and len(listed) >= 2
-    current = next(one["id"] for one in tenants.ok("GET", "/auth/sessions", second)["sessions"] if one["current"])
+    current = next(
+        session["id"] for session in tenants.ok("GET", "/auth/sessions", second)["sessions"] if session["current"]
+    )
     assert tenants.refused("DELETE", f"/auth/sessions/{current}", tenants["acme owner"]) == "404 not_found"
     tenants.ok("DELETE", f"/auth/sessions/{current}", first)
     assert tenants.refused("GET", "/orgs", second) == "401 session_invalid"

@@ -11,8 +11,8 @@ def make(tenants, owner, *members) -> tuple[str, dict]:
     """The path of a new team with these members, and what it is."""
     team = tenants.ok("POST", teams_of(owner), owner, {"name": "Research"})
     path = f"{teams_of(owner)}/{team['team']['id']}"
-    for one in members:
-        tenants.ok("PUT", f"{path}/members/{one.member_id}", owner)
+    for member in members:
+        tenants.ok("PUT", f"{path}/members/{member.member_id}", owner)
     return path, team["team"]
 
 
@@ -55,7 +55,8 @@ def test_members_spend_against_the_team_and_a_spent_team_refuses_by_name(tenants
     tenants.ok("PATCH", f"{path}/limit", owner, {"usageLimit": "1"})
     assert [ask(tenants, dev), ask(tenants, other), ask(tenants, owner)] == ["200"] * 3
     spent = {
-        one["id"]: one["usage"] for one in tenants.ok("GET", f"/orgs/{owner.organization_id}/members", owner)["members"]
+        member["id"]: member["usage"]
+        for member in tenants.ok("GET", f"/orgs/{owner.organization_id}/members", owner)["members"]
     }
     total = sum(float(spent[one.member_id]) for one in (dev, other))
     assert float(tenants.ok("GET", path, owner)["team"]["usage"]) == pytest.approx(total, abs=1e-12) != 0

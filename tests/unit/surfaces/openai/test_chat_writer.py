@@ -115,8 +115,11 @@ def test_reply_shows_every_kind_of_part():
 def test_citations_have_positions_in_the_whole_content():
     cited = Text("Cited. ", sources=(Source("https://a.test", "A"), Source("https://b.test", start=0, end=5)))
     message = written(Text("Plain. "), cited)["choices"][0]["message"]
-    citations = [ChatAnnotation.model_validate(one).url_citation for one in message["annotations"]]
-    assert [message["content"][one.start_index : one.end_index] for one in citations] == ["Cited. ", "Cited"]
+    citations = [ChatAnnotation.model_validate(annotation).url_citation for annotation in message["annotations"]]
+    assert [message["content"][citation.start_index : citation.end_index] for citation in citations] == [
+        "Cited. ",
+        "Cited",
+    ]
 
 
 def test_a_streamed_citation_without_a_position_is_one_that_clients_accept():
@@ -270,8 +273,13 @@ def test_the_stream_helper_of_openais_sdk_joins_every_list() -> None:
         ToolCallDelta(3, id="b", name="g", arguments="{}", signature="S2", vendor="google"),
         TextDelta("Done.", signature="S3", vendor="google"),
     )
-    assert [one["url_citation"]["url"] for one in message["annotations"]] == [f"https://{name}.test" for name in "abcd"]
-    assert [one["image_url"]["url"] for one in message["images"]] == ["https://x.test/1.png", "https://x.test/2.png"]
+    assert [annotation["url_citation"]["url"] for annotation in message["annotations"]] == [
+        f"https://{name}.test" for name in "abcd"
+    ]
+    assert [image["image_url"]["url"] for image in message["images"]] == [
+        "https://x.test/1.png",
+        "https://x.test/2.png",
+    ]
     blocks, marks = read_details(message["reasoning_details"], message["reasoning"], {"a", "b"}, "")
     assert blocks == [
         Reasoning("Hm, yes", "", "SEAL", "responses", "rs_1", True),

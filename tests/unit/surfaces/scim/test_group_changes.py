@@ -97,6 +97,6 @@ def test_the_work_of_filters_is_limited() -> None:
     operation = {"op": "remove", "path": 'members[not (value eq "x") and value eq "member_7"]'}
     operations = patches.read_operations({"Operations": [operation] * 1_000})
     with pytest.raises(InvalidRequest) as error:
-        for one in operations:
-            draft.apply(one)
+        for operation in operations:
+            draft.apply(operation)
     assert error.value.code in ("too_many", "no_target")
