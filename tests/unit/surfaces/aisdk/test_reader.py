@@ -207,6 +207,14 @@ def test_search_tools_of_vendors_are_the_models_own(ident: str, kind: str) -> No
     assert talk.tool_choice.mode == "web_search" and question.search == "finder" and question.warnings == []
 
 
+@pytest.mark.parametrize(("criterion", "routing"), [("cost", "price"), ("ttft", "latency"), ("tps", "throughput")])
+def test_providers_are_chosen_as_with_the_sdks_own_gateway(criterion: str, routing: str) -> None:
+    chosen = {"order": ["north", "south"], "only": ["north", "south", "west"], "sort": criterion}
+    options = read(providerOptions={"gateway": chosen}).request.options
+    assert options.routing == routing and options.provider is not None
+    assert (options.provider.order, options.provider.only) == (("north", "south"), ("north", "south", "west"))
+
+
 def test_each_option_without_counterpart_is_reported_once() -> None:
     odd = {"type": "provider", "id": "openai.shell", "name": "shell", "args": {"big": 2**80}}
     question = read(
