@@ -55,15 +55,19 @@ class Settlement(OutputReservation, eq=False):
         self.holds = True
         self._lower_cap(self._retained.storage.output_cap)
 
+    def reserves_call(self, target: Target) -> bool:
+        """Return whether `begin` reserves for a call of `target`: from the spending limit of its provider key, or from
+        the credits if the request has not reserved them."""
+        return target.credential.bounded or (not self.credits and mode_of(target) == CREDITS)
+
     def begin(self, attempt: int, target: Target, cost_bound: CostBound | None = None, patient: bool = True) -> None:
         """Write the intent to the crash journal, just before the first upstream byte. A job needs none, because its row
         outlives this process.
 
-        If the provider key has a spending limit, or the credits were not reserved yet, `cost_bound` is reserved (None:
-        the bound of the request). SpendingLimitReached (provider_key_limit_reached) or OutOfCredits when it does not
-        fit; the attempt has not begun then, and another target may be tried. `patient` False: there is another target,
-        so do not wait for amounts that other workers may return. Unavailable when the leases expired or the intent
-        cannot be written.
+        Where `reserves_call`, `cost_bound` is reserved (None: the bound of the request). SpendingLimitReached
+        (provider_key_limit_reached) or OutOfCredits when it does not fit; the attempt has not begun then, and another
+        target may be tried. `patient` False: there is another target, so do not wait for amounts that other workers may
+        return. Unavailable when the leases expired or the intent cannot be written.
         """
         self.state = TRANSITIONS[self.state, "begin"]
         owner = self._owner
@@ -72,7 +76,7 @@ class Settlement(OutputReservation, eq=False):
         cost_bound = cost_bound or self._cost_bound
         reservation = self._reservation
         call_reservation = None
-        if target.credential.bounded or (mode == CREDITS and not self.credits):
+        if self.reserves_call(target):
             call_reservation = reserve_call(reservation, terms.context, target, cost_bound, self.output_cap, patient)
         try:
             reservation.check()

@@ -155,7 +155,7 @@ class Run(Struct, eq=False):
         """
         attempts = self.outcome.attempts
         number = len(attempts)
-        while target.credential.bounded or not self.route_plan.platform_paid:
+        while self.settlement.reserves_call(target):
             try:
                 self.settlement.begin(number, target, self._cost_bound_of(target), patient=not self.walk.may_skip)
                 break

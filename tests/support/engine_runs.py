@@ -61,6 +61,9 @@ class Books:
 
     # The settlement.
 
+    def reserves_call(self, target: Target) -> bool:
+        return target.credential.bounded
+
     def begin(self, number: int, target: Target, bound: Any = None, *, patient: bool = True) -> None:
         if target.credential.ident in self.broke:
             raise self.broke[target.credential.ident]
@@ -154,7 +157,6 @@ def make_run(
     request = EmbeddingsRequest("m", needs, lambda: EmbeddingsInput(("Hello",)))
     plan = SimpleNamespace(
         adapts=False,
-        platform_paid=True,
         cooldowns=lambda target: target.provider.id in books.shut,
         limit=lambda request, mapping: None,
         plan="plan",

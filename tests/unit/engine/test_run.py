@@ -88,7 +88,7 @@ def test_a_provider_key_that_may_not_spend_is_passed_over_and_counts_as_no_attem
 
 
 def test_its_limit_is_reported_when_no_other_key_is_left(clock, monkeypatch):
-    monkeypatch.setattr(run_module, "leave_out", lambda plan, passed: [one.credential for one in passed])
+    monkeypatch.setattr(run_module, "leave_out", lambda plan, passed: [one.credential.ident for one in passed])
     run = make_run(clock, Providers(), target_at("north", bounded=True))
     run.settlement.broke = {"north": SpendingLimitReached("spent")}
     with pytest.raises(SpendingLimitReached, match="spent"):
