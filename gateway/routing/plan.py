@@ -186,7 +186,8 @@ class Router:
             # At an unreachable provider one request per second tries first; then the others serve it nevertheless.
 
             def position(scored: Scored) -> tuple[bool, bool]:
-                return failing and _is_cooling(scored.key, candidate_filter), (scored.key in own) is failing
+                named = scored.key in own
+                return (failing or not named) and _is_cooling(scored.key, candidate_filter), named is failing
 
             order = sorted(ranked, key=position)
             if len(order) > len(entries) and (order[0].key in own) is not failing:

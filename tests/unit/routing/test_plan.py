@@ -528,3 +528,12 @@ def test_the_record_shows_the_whole_decision_as_json(trio):
     assert record["availableProviders"] == ["a", "c"] and record["noFallback"] is True
     assert [(row["providerId"], row["price"]) for row in record["providerScores"]] == [("a", 1.0), ("c", 3.0)]
     assert record["excluded"] == [{"providerId": "b", "modelId": "m", "stage": "access", "reason": "by rule"}]
+
+
+def test_failover_from_a_doubtful_pinned_provider_prefers_providers_that_do_not_cool_down(trio, clock):
+    world = trio()
+    world.outcomes("c", 0, 5, FAILED)
+    clock.advance(6)
+    world.outcomes("a", 200, 5, FAILED)
+    assert "a/m" in world.plan("m").cooling
+    assert providers(world.plan("c/m")) == ["c", "b", "a"]
