@@ -12,6 +12,7 @@ RUNNERS = {"GatewayProcess", "subprocess"}
 ONCE = ("Chromium", "read_source")
 # The approximate duration of a test; long modules start early.
 SECONDS, SLOW_SECONDS = 0.015, 1.0
+SLOW_MARKS = ("slow", "extended")
 
 
 @dataclass
@@ -39,7 +40,7 @@ def modules_of(items: Sequence[pytest.Item]) -> list[Module]:
             waits = loaded is not None and not RUNNERS.isdisjoint(vars(loaded))
             module = found[item.path] = Module(library, waits)
         module.tests.append(place)
-        module.seconds += SLOW_SECONDS if item.get_closest_marker("slow") else SECONDS
+        module.seconds += SLOW_SECONDS if any(map(item.get_closest_marker, SLOW_MARKS)) else SECONDS
     return sorted(found.values(), key=lambda one: -one.seconds)
 
 

@@ -21,7 +21,8 @@ WAIT_S = 120.0
 DEFAULTS = "-h '' -k {folder}"
 POSTGRES_FLAGS = (
     "-h '' -k {folder} -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c wal_level=minimal "
-    "-c max_wal_senders=0 -c autovacuum=off -c jit=off -c max_connections=200 -c shared_buffers=32MB"
+    "-c max_wal_senders=0 -c autovacuum=off -c jit=off -c max_connections=200 -c shared_buffers=32MB "
+    "-c min_wal_size=32MB -c max_wal_size=128MB"
 )
 
 
