@@ -215,6 +215,12 @@ def test_providers_are_chosen_as_with_the_sdks_own_gateway(criterion: str, routi
     assert (options.provider.order, options.provider.only) == (("north", "south"), ("north", "south", "west"))
 
 
+def test_a_search_leaves_out_blocked_domains() -> None:
+    args = {"blockedDomains": ["b.example"]}
+    question = read(tools=[{"type": "provider", "id": "anthropic.web_search_20250305", "name": "web", "args": args}])
+    assert question.request.conversation().tools == (WebSearch(blocked_domains=("b.example",)),)
+
+
 def test_each_option_without_counterpart_is_reported_once() -> None:
     odd = {"type": "provider", "id": "openai.shell", "name": "shell", "args": {"big": 2**80}}
     question = read(
