@@ -9,6 +9,7 @@ import pytest
 import websockets
 from fakes.realtime import Conversation, FakeRealtime
 from support.gateways import LocalGateway
+from support.limits import set_rate_limit
 from support.realtime_sessions import MODEL, respond, session, upstream_settings
 from support.shared import Share, usage_of
 
@@ -92,7 +93,7 @@ def test_responses_beyond_sixteen_at_once_are_refused_and_the_session_goes_on(ga
 
 def test_each_response_refused_by_a_rate_limit_is_reported(gateway, fake) -> None:
     caller = gateway.services.accounts.authentication.caller(gateway.key)
-    RateLimits(*stores(gateway)).set_limit("key", caller.key_id, "requests", 1)  # which the handshake is
+    set_rate_limit(RateLimits(*stores(gateway)), "key", caller.key_id, "requests", 1)  # which the handshake is
     with session(gateway) as connection:
         for _ in range(3):
             assert respond(connection).error.code == "rate_limit_exceeded"
