@@ -119,13 +119,15 @@ def test_the_journal_posts_each_entry_once_through_cuts(proxy, store, clock):
 
 
 def test_a_read_only_server_is_unavailable_for_writes_alone(store):
-    store.write(lambda: store.execute("ALTER ROLE postgres SET default_transaction_read_only = on"))
+    name = store.read(lambda: store.execute("SELECT current_database()").fetchone()[0])
+    # For this database alone: other processes use the server at the same time.
+    store.write(lambda: store.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on"))
     try:
         store.peewee.drain()
         _expect_outage(lambda: store.write(lambda: store.execute("UPDATE control SET version = 5")))
         assert _read(store) == 1
     finally:
-        reset = "SET TRANSACTION READ WRITE; ALTER ROLE postgres RESET default_transaction_read_only"
+        reset = f"SET TRANSACTION READ WRITE; ALTER DATABASE {name} RESET default_transaction_read_only"
         store.write(lambda: store.execute(reset))
 
 
