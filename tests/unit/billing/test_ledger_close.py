@@ -149,6 +149,7 @@ def test_calls_with_own_keys_are_not_posted(process, hours, account, used):
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["recorded at once", "recorded a year later"])
+@pytest.mark.slow
 def test_the_work_to_close_many_hours_grows_linearly_with_the_rows(process, hours, account, late):
     """Re-rated rows are recorded later, for each hour of the past."""
     if process.database.kind != "sqlite":

@@ -64,6 +64,7 @@ def away(*arguments):
 
 
 @pytest.mark.parametrize("by_deadline", [False, True])
+@pytest.mark.slow
 def test_after_a_timeout_the_intent_ends_with_the_row(process, account, used, monkeypatch, by_deadline):
     settlement = begin(process, account)
     if by_deadline:
@@ -116,6 +117,7 @@ def test_an_early_settlement_is_written_while_its_answer_is_prepared(process, ac
     assert process.intents.open_count() == 0 and spent(process, account) == (40_000, 40_000, 40_000)
 
 
+@pytest.mark.slow
 def test_an_early_settlement_that_is_not_written_in_time_is_an_error(process, account, used, monkeypatch):
     settle_once(process, account, used)
     settlement = begin(process, account)

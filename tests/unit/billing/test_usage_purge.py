@@ -240,6 +240,7 @@ STEPS = ["spend", "spend", "spend late", "close", "purge", "purge a little", "re
 @pytest.mark.extended
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.sampled_from(STEPS), min_size=3, max_size=9))
+@pytest.mark.slow
 def test_any_sequence_of_removals_late_rows_rebuilding_and_closing_leaves_doctor_silent(books, used, steps):
     for step in steps:
         act(books, used, step)

@@ -28,6 +28,7 @@ def spend_all(workers, payers, calls=50):
     return admitted
 
 
+@pytest.mark.slow
 def test_fifty_parallel_sub_agents_of_two_workers_share_exactly_one_session(make_worker, books, payer):
     fund(books, payer)
     first = in_session(payer)
@@ -49,6 +50,7 @@ def test_each_request_has_the_limit_that_it_brings_and_all_spending_counts(make_
     assert not attempt(workers[0], in_session(payer, 15 * CENT))
 
 
+@pytest.mark.slow
 def test_requests_with_different_limits_in_parallel_never_exceed_their_own(make_worker, books, payer):
     fund(books, payer)
     low = in_session(payer, 9 * CENT)

@@ -117,6 +117,7 @@ def test_without_credits_there_is_no_hold(holds, books, payer, job):
         holds.place(job, payer, VIDEO)
 
 
+@pytest.mark.slow
 def test_holds_and_requests_share_one_limit_exactly(make_worker, holds, books, payer):
     limit_all(books, payer)
     placed = [holds.place(ids.new("video"), payer, VIDEO) for _ in range(3)]

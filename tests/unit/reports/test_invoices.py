@@ -154,6 +154,7 @@ def test_an_export_of_embeddings_is_compared_with_them_alone(recorded: Tenants) 
     assert compare(recorded, export(71)) == [(DATE, "text-embedding-3-small", "input", 71, 70)]
 
 
+@pytest.mark.slow
 def test_members_are_those_of_the_types_of_the_vendors_libraries() -> None:
     openai_types = import_module("openai.types.admin.organization")
     usage = import_module("openai.types.admin.organization.usage_completions_response")

@@ -73,6 +73,7 @@ def test_addresses_of_one_ipv6_network_are_one():
     )
 
 
+@pytest.mark.slow
 def test_one_address_cannot_shut_the_others_out(tmp_path):
     other = "203.0.113.1"
     server = Server(

@@ -97,6 +97,7 @@ def test_a_pause_without_cpu_time_is_reported_as_the_machines(caplog, monkeypatc
     assert "the machine gave it no CPU time" in caplog.records[-1].getMessage()
 
 
+@pytest.mark.slow
 def test_a_worker_without_connections_is_watched_by_rare_heartbeats_until_the_next_one(monkeypatch):
     beats = []
     beat = Watchdog._beat

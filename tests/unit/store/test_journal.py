@@ -228,6 +228,7 @@ def test_a_patient_waiter_gives_up_when_its_time_is_over(fickle, shaky):
         ticket.wait(STIR_S + 0.1)
 
 
+@pytest.mark.slow
 def test_a_patient_waiter_returns_when_the_store_comes_back(fickle, shaky):
     fickle.away = True
     ticket = shaky.append((INSERT, (1, 1)))

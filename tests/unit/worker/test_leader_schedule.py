@@ -43,6 +43,7 @@ def test_no_run_starts_after_the_end_and_runs_in_progress_are_awaited(schedule) 
     assert ended == [True]
 
 
+@pytest.mark.slow
 def test_frequent_jobs_run_at_their_own_intervals(schedule) -> None:
     runs: list[str] = []
     enough = threading.Event()
@@ -62,6 +63,7 @@ def test_frequent_jobs_run_at_their_own_intervals(schedule) -> None:
     assert 2 <= runs.count("mail") <= 3
 
 
+@pytest.mark.slow
 def test_a_frequent_job_in_progress_is_not_started_again_and_delays_no_other(schedule) -> None:
     began: list[str] = []
     may_end, enough = threading.Event(), threading.Event()

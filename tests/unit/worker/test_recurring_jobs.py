@@ -87,6 +87,7 @@ def test_the_scheduler_is_imported_outside_the_thread_of_the_event_loop(run_tabl
     assert used_in and native_id() not in used_in
 
 
+@pytest.mark.slow
 def test_one_worker_of_each_node_does_the_work_of_a_node(run_table):
     works = [Counted(), Counted(), Counted()]
     workers = [

@@ -19,6 +19,7 @@ def units(data: bytes | str, kind: str = "application/pdf", field: str = "docume
     return ocr.read(ocr.DECODER.decode(json.encode(body)))[1]
 
 
+@pytest.mark.slow
 def test_pages_of_a_packed_pdf_are_counted() -> None:
     """With a decoy comment, packed pages counted as one page: a key with a limit of $0.05 spent $40."""
     assert units(packed(1000, decoy=b"% /Type /Page \n")).most.pages == ocr.MOST_PAGES
