@@ -93,8 +93,7 @@ def hold_malloc() -> None:
 
 
 def share_modules() -> None:
-    """Import the application's modules, and compile its routes, before the workers are forked, whose memory then shares
-    them.
+    """Import the application's modules and compile its routes before the workers are forked, so that they share memory.
 
     A further worker has 31 instead of 57 MB of private memory. A single worker would only add the master's copy, 10 MB.
     """

@@ -1,8 +1,8 @@
 """The console in a real Chromium: `python -m bench.console [--rows 5000000] [--postgresql] [--crowd]`.
 
 One organization has the usage of a year: of 5 people, 2 projects and 40 keys, or with --crowd of 200 people, 50
-projects and 1,000 keys. Printed are the median times until a page is loaded and painted, the bytes of the first page of
-a new browser, and the processor time of the gateway for a live view of the requests at 100 requests a second. It ends
+projects and 1,000 keys. It prints the median times until a page is loaded and painted, the bytes of the first page of a
+new browser, and the processor time of the gateway for a live view of the requests at 100 requests a second. It ends
 with status 1 when a figure is above its limit. With --folder, and --url for PostgreSQL, the data stays for other parts.
 """
 
@@ -35,10 +35,15 @@ from gateway.reports.focus import Month
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database, open_database
 
-DAYS, ROUNDS = 366, 5
+DAYS = 366
+ROUNDS = 5
 GATEWAY = 10  # its port, after the first port
-PEOPLE, PROJECTS, KEYS = 200, 50, 1_000
-MOST_MS, MOST_BYTES, MOST_SHARE = 1_000.0, 150_000, 0.03
+PEOPLE = 200
+PROJECTS = 50
+KEYS = 1_000
+MOST_MS = 1_000.0
+MOST_BYTES = 150_000
+MOST_SHARE = 0.03
 GROUPS = ("model", "provider", "apiKey", "user", "team", "project", "app", "session", "tag&tag=team", "tag&tag=user")
 NAMES = ("logs", "sessions", "keys", "people", "teams", "projects", "providers", "models", "audit")
 PAGES = (
@@ -47,22 +52,23 @@ PAGES = (
     *(f"/console/{name}" for name in NAMES),
 )
 LIVE = Phase("100 requests a second", 20, rate=100)
-TURNS, TURN_S = 6, 8.0
+TURNS = 6
+TURN_S = 8.0
 COOKIE = "llmgateway.session_token"
 LOADED = """!!document.querySelector("h1") && performance.getEntriesByType("navigation")[0].loadEventEnd > 0
     && performance.getEntriesByType("paint").length > 0"""
 # Milliseconds until the page is loaded and its content is painted.
 TAKEN = """Math.max(performance.getEntriesByType("navigation")[0].loadEventEnd,
-    ...performance.getEntriesByType("paint").map(one => one.startTime))"""
-BYTES = "performance.getEntries().reduce((sum, one) => sum + (one.transferSize || 0), 0)"
-POLLS = "performance.getEntriesByType('resource').filter(one => one.name.includes('live=1')).length"
+    ...performance.getEntriesByType("paint").map(paint => paint.startTime))"""
+BYTES = "performance.getEntries().reduce((sum, entry) => sum + (entry.transferSize || 0), 0)"
+POLLS = "performance.getEntriesByType('resource').filter(entry => entry.name.includes('live=1')).length"
 
 
 class Figure(NamedTuple):
     """A line of the table. `good`: it is within its limit, or has none."""
 
     name: str
-    told: str
+    text: str
     good: bool = True
 
 
@@ -121,7 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
                 servers = import_from_tests("servers")
                 url = stack.enter_context(servers.run_postgres(servers.DEFAULTS))
             for figure in measure(make_site(folder, url, options.port), options):
-                print(f"| {figure.name} | {figure.told}{'' if figure.good else ' (over the limit)'} |", flush=True)
+                print(f"| {figure.name} | {figure.text}{'' if figure.good else ' (over the limit)'} |", flush=True)
                 good = good and figure.good
     except BenchError as error:
         print(f"console: {error}", file=sys.stderr)
@@ -211,8 +217,8 @@ def measure_pages(address: str) -> Iterator[Figure]:
     with browser_of(address) as browser:
         taken_ms = open_page(browser, f"{address}/console")
         size = int(browser.run(BYTES))
-        told = f"{taken_ms:.0f} ms, {size / 1000:.0f} kB"
-        yield Figure("the first page of a new browser", told, taken_ms <= MOST_MS and size <= MOST_BYTES)
+        text = f"{taken_ms:.0f} ms, {size / 1000:.0f} kB"
+        yield Figure("the first page of a new browser", text, taken_ms <= MOST_MS and size <= MOST_BYTES)
         for path in PAGES:
             times_ms = [open_page(browser, address + path) for _ in range(ROUNDS)]
             taken_ms = statistics.median(times_ms)
@@ -231,8 +237,8 @@ def measure_live(site: Site, gateway: Target) -> Figure:
             if watched and browser.run(POLLS) < TURN_S / 2:
                 raise BenchError("the live view did not ask for new requests")
     more = statistics.median(shares[True]) - statistics.median(shares[False])
-    told = f"{more:.1%} of a core more than {statistics.median(shares[False]):.1%}"
-    return Figure("a live view at 100 requests a second", told, more <= MOST_SHARE)
+    text = f"{more:.1%} of a core more than {statistics.median(shares[False]):.1%}"
+    return Figure("a live view at 100 requests a second", text, more <= MOST_SHARE)
 
 
 def share_of_load(gateway: Target, folder: Path) -> float:

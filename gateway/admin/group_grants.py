@@ -96,7 +96,7 @@ class GroupGrants:
         return len(members)
 
     def refresh_all(self, should_continue: ShouldContinue) -> None:
-        """Apply changed rules to all members whom they concern; the recurring job."""
+        """Apply changed rules to all members they concern; the recurring job."""
         # A query in plain SQL, because this runs every few seconds and peewee takes 8,000 bytecodes to write the other.
         while self._database.query_row(ANY_STALE, (True,)) and self.refresh() and should_continue():
             pass

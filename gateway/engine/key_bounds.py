@@ -24,7 +24,7 @@ class Passed(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The reason for the organization, which sees the ids of its own keys alone."""
+        """The reason as the organization may see it: with the id of the key only if the key is its own."""
         if self.credential.source == OWN_SOURCE:
             return f"{self.credential.ident}: {self.error.message}"
         return self.error.message

@@ -75,7 +75,7 @@ def _stream(services: Services, context: RequestContext, request: ImagesRequest,
 def read(
     services: Services, inbound: Inbound, context: RequestContext, body: schema.ChatBody, chat: ChatRequest
 ) -> ImagesRequest:
-    """Return the images request of a chat body, whose operation becomes that of the context. Raises InvalidRequest."""
+    """Return the images request of a chat body, and set the operation of the context. Raises InvalidRequest."""
     prompt, urls = _read_prompt(body)
     kind = ImageEditsRequest if urls else ImagesRequest
     context.operation = kind.operation

@@ -133,8 +133,8 @@ def _draw_hour(call: PageCall, provider_id: str) -> list[dict[str, Any]]:
         return []
     now = call.services.clock.now_us()
     steps = [f"{to_datetime(now - back * MINUTE_US):%Y-%m-%d %H:%M}" for back in range(MINUTES - 1, -1, -1)]
-    outcomes = {"Answered": [day.succeeded for day in history], "Failed": [day.failed for day in history]}
-    latency = {"First token": [round(day.wait_ms / day.waits) if day.waits else 0 for day in history]}
+    outcomes = {"Answered": [minute.succeeded for minute in history], "Failed": [minute.failed for minute in history]}
+    latency = {"First token": [round(minute.wait_ms / minute.waits) if minute.waits else 0 for minute in history]}
     return [
         {"title": "Requests by minute", "plot": build_plot(steps, outcomes, round_count, COLOURS)},
         {"title": "Time to the first token by minute", "plot": build_plot(steps, latency, _write_ms)},
