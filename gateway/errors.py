@@ -221,9 +221,11 @@ class RateLimited(GatewayError):
 
 
 class BudgetInUse(RateLimited):
-    """A budget has room for the request, but requests in progress have reserved it."""
+    """A budget has room for the request, but requests in progress have reserved it. `spare_nusd` is what would be left
+    of the budget if this request were the only one."""
 
     code = "budget_in_use"
+    spare_nusd: int = 0
 
 
 class Cancelled(GatewayError):

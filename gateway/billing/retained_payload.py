@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gateway.billing.calls import BilledCall
 from gateway.billing.context import PayloadCapture
-from gateway.errors import BudgetInUse, OutOfCredits
+from gateway.errors import BudgetInUse, GatewayError, OutOfCredits
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.spending import Payer, Spending
 from gateway.limits.worker_leases import Reservation
@@ -71,15 +71,26 @@ def fee_bound(cost_bound: CostBound) -> CostBound:
     return CostBound(fixed_nusd, FEE_NUSD * MILLION, cost_bound.max_output, cost_bound.explicit, cost_bound.choices)
 
 
-def retain(capture: PayloadCapture, spending: Spending, organization_id: str, cost_bound: CostBound) -> RetainedPayload:
-    """Reserve the storage fee of a request's payload from the organization's credits.
+def refusal(error: OutOfCredits | BudgetInUse, reserved_nusd: int) -> GatewayError:
+    """Return the error of a request when credits do not cover both its call and its storage fee; it has reserved
+    `reserved_nusd` of them itself."""
+    if isinstance(error, BudgetInUse) and error.spare_nusd >= reserved_nusd:
+        return error
+    return OutOfCredits(OUT_OF_CREDITS)
+
+
+def retain(
+    capture: PayloadCapture, spending: Spending, organization_id: str, cost_bound: CostBound, reserved_nusd: int
+) -> RetainedPayload:
+    """Reserve the storage fee of a request's payload from the organization's credits, of which the request has reserved
+    `reserved_nusd`.
 
     The fee is charged in every mode of the project and counts for no limit of a key or member. OutOfCredits,
-    Unavailable.
+    BudgetInUse, Unavailable.
     """
     try:
         storage = spending.reserve(Payer("", "", organization_id, True), fee_bound(cost_bound))
-    except (OutOfCredits, BudgetInUse) as error:  # in use by the reservation of this request
-        raise OutOfCredits(OUT_OF_CREDITS) from error
+    except (OutOfCredits, BudgetInUse) as error:
+        raise refusal(error, reserved_nusd) from error
     capture.open()
     return RetainedPayload(capture, storage)

@@ -7,7 +7,7 @@ from gateway.billing.context import PayloadCapture
 from gateway.billing.job_reservation import AcceptedCall, JobReservation
 from gateway.billing.outcome import Attempt
 from gateway.billing.output_reservation import OutputReservation
-from gateway.billing.retained_payload import HeldEntry, fee_of, retain
+from gateway.billing.retained_payload import HeldEntry, fee_of, refusal, retain
 from gateway.billing.settlement_states import ADMITTED, CLOSED, HELD, READ_ON, SETTLED, TRANSITIONS
 from gateway.billing.usage_rows import (
     bill,
@@ -20,8 +20,8 @@ from gateway.billing.usage_rows import (
     row_of,
 )
 from gateway.catalogue.prices import FREE
-from gateway.errors import GatewayError, Internal
-from gateway.limits.spending import CostBound
+from gateway.errors import BudgetInUse, GatewayError, Internal
+from gateway.limits.spending import CostBound, Reservation
 from gateway.metering.models import CREDITS
 from gateway.metering.usage_table import write_row, write_teams
 from gateway.neutral.usage import Usage
@@ -45,10 +45,12 @@ class Settlement(OutputReservation, eq=False):
     state: str = ADMITTED
 
     def retain(self, capture: PayloadCapture) -> None:
-        """Reserve the storage fee of a payload as well. OutOfCredits, Unavailable; on error everything is released."""
+        """Reserve the storage fee of a payload as well. OutOfCredits, BudgetInUse, Unavailable; on error everything is
+        released."""
         try:
             organization_id = self.terms.context.caller.organization_id
-            self._retained = retain(capture, self._owner.spending, organization_id, self._cost_bound)
+            reserved_nusd = self._reservation.amount_nusd if self.credits else 0
+            self._retained = retain(capture, self._owner.spending, organization_id, self._cost_bound, reserved_nusd)
         except BaseException:
             self.close()
             raise
@@ -77,7 +79,7 @@ class Settlement(OutputReservation, eq=False):
         reservation = self._reservation
         call_reservation = None
         if self.reserves_call(target):
-            call_reservation = reserve_call(reservation, terms.context, target, cost_bound, self.output_cap, patient)
+            call_reservation = self._reserve_call(target, cost_bound, patient)
         try:
             reservation.check()
             discountable = owner.discounts.any and mode == CREDITS
@@ -260,6 +262,16 @@ class Settlement(OutputReservation, eq=False):
             return None
         record = record_of(self.terms, attempt, call.mode, self._owner.clock.now_us())
         return self._retained.capture.hold(HeldEntry(self, call, record, fee_of(attempt.usage), awaited))
+
+    def _reserve_call(self, target: Target, cost_bound: CostBound, patient: bool) -> Reservation:
+        """Reserve the cost bound of a call, as `begin` describes."""
+        context = self.terms.context
+        try:
+            return reserve_call(self._reservation, context, target, cost_bound, self.output_cap, patient)
+        except BudgetInUse as error:
+            if self._retained is None or target.credential.bounded:
+                raise
+            raise refusal(error, self._retained.storage.amount_nusd) from error
 
     def _end(self, call: BilledCall, cost_nusd: int) -> None:
         """Settle the call's own reservation, once its rows were appended."""

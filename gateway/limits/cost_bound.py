@@ -166,11 +166,13 @@ class Shortage(NamedTuple):
             budget = "organization's credits have"
         else:
             budget = f"{self._owner()} has a spending limit with"
-        return BudgetInUse(
+        error = BudgetInUse(
             f"The {budget} {format_usd(self.unspent_nusd)} USD left; all but {left} USD of it are reserved by requests "
             f"in progress. This request may cost up to {need} USD: try again when others have ended.",
             retry_after=RETRY_S,
         )
+        error.spare_nusd = self.unspent_nusd - self.need_nusd
+        return error
 
     def _advice(self) -> str:
         if self.scope in AGENT_ADVICE:

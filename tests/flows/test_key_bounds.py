@@ -33,10 +33,14 @@ def gateway(share: Share, mint: FakeUpstream) -> Iterator[LocalGateway]:
     assert doctor(running.services.store.database) == []
 
 
-def set_mode(gateway: LocalGateway, mode: str) -> None:
+def change_project(gateway: LocalGateway, change: ProjectChange) -> None:
     services = gateway.services
     project = services.accounts.authentication.caller(gateway.key).project_id
-    update_project(services.store.database, services.store.control, project, ProjectChange(mode=mode), actor="operator")
+    update_project(services.store.database, services.store.control, project, change, actor="operator")
+
+
+def set_mode(gateway: LocalGateway, mode: str) -> None:
+    change_project(gateway, ProjectChange(mode=mode))
 
 
 def add_key(gateway: LocalGateway, most_nusd: int | None, label: str = "") -> ProviderKeyInfo:
@@ -155,14 +159,10 @@ def test_a_bound_that_is_raised_or_removed_is_in_force_at_once(gateway: LocalGat
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_bound_counts_in_a_project_that_keeps_payloads(gateway: LocalGateway, stream: bool) -> None:
-    services = gateway.services
-    project = services.accounts.authentication.caller(gateway.key).project_id
-    update_project(
-        services.store.database, services.store.control, project, ProjectChange(retention="retain"), actor="operator"
-    )
+    change_project(gateway, ProjectChange(retention="retain"))
     key = add_key(gateway, CALL_NUSD + ROOM)
     assert [pay(gateway, f"r{number}", stream=stream).status for number in range(2)] == [200, 402]
-    assert services.billing.budgets.status(key.id).usage_nusd == CALL_NUSD
+    assert gateway.services.billing.budgets.status(key.id).usage_nusd == CALL_NUSD
 
 
 def test_a_stream_that_outgrows_its_keys_bound_ends_with_a_typed_error(
@@ -171,3 +171,13 @@ def test_a_stream_that_outgrows_its_keys_bound_ends_with_a_typed_error(
     add_key(gateway, CALL_NUSD + CALL_NUSD // 2)
     payment = pay(gateway, "endless", "greedy:4000 gap:0.001", stream=True)
     assert payment.status == 200 and b"budget_exhausted_mid_stream" in payment.body and b"[DONE]" not in payment.body
+
+
+def test_credits_that_cover_a_call_but_not_its_storage_do_not_suffice(
+    gateway: LocalGateway, mint: FakeUpstream
+) -> None:
+    *_, gateway.key = gateway.settle("retaining", CALL_NUSD + ROOM)
+    change_project(gateway, ProjectChange(mode="hybrid", retention="retain"))
+    add_key(gateway, 0)
+    payment = pay(gateway, "stored")
+    assert (payment.status, payment.code) == (402, "insufficient_credits") and mint.calls == []

@@ -14,7 +14,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Model, Prices, TokenRates
 from gateway.engine.payload_collection import MOST_BYTES
 from gateway.engine.retention import Retention
-from gateway.errors import Cancelled, OutOfCredits, Unavailable, UpstreamFailed
+from gateway.errors import BudgetInUse, Cancelled, OutOfCredits, Unavailable, UpstreamFailed
 from gateway.limits.spending import CostBound
 from gateway.metering.payload_table import pack
 from gateway.money import MILLION
@@ -156,6 +156,20 @@ def test_pricing_again_leaves_the_fee_alone(process, account, used, retention):
 def test_without_credits_for_the_fee_nothing_is_held(process, account, retention):
     with pytest.raises(OutOfCredits, match="retention to none"):
         payload_of_own_key(process, account, retention)
+    assert process.spending.reserved_nusd() == 0
+
+
+@pytest.mark.parametrize(("others", "error"), [(0, OutOfCredits), (1, BudgetInUse)])
+def test_credits_for_the_fee_are_in_use_only_if_another_request_has_reserved_them(
+    process, account, retention, others: int, error: type[Exception]
+):
+    credits_nusd = (others + 1) * ASK.bound_nusd + 1
+    process.ledger.post(account.organization, "adjustment", credits_nusd - DOLLAR, "a few")
+    running = [process.settlements.admit(admission_of(account.context(), ASK)) for _ in range(others)]
+    with pytest.raises(error):
+        payload_of(process, account, retention)
+    for settlement in running:
+        settlement.close()
     assert process.spending.reserved_nusd() == 0
 
 
