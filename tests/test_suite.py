@@ -49,6 +49,7 @@ TRIED_THROUGH = {
     "accounts/alert_hooks.py": ("unit/telemetry/test_alert_delivery.py",),
     "accounts/agent_budgets.py": ("flows/test_agent_sessions.py",),
     "metering/clickhouse/delivered_rows.py": ("unit/metering/clickhouse/test_sink.py",),
+    "accounts/credential_sources.py": ("flows/test_routing.py",),
     "accounts/change_quota.py": ("unit/surfaces/management/test_change_quota.py",),
     "accounts/member_callers.py": ("unit/surfaces/management/test_model_pages.py",),
     "accounts/managed_settings_table.py": ("unit/accounts/test_managed_settings.py",),

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.authentication import Caller
+from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.accounts.custom_providers import CustomProviders
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.provider_keys import StoredCredential as StoredKey
@@ -29,7 +30,7 @@ from gateway.neutral.request import Request
 from gateway.neutral.rerank import RerankInput, RerankRequest
 from gateway.neutral.speech import SpeechInput, SpeechRequest
 from gateway.neutral.structured import DecisionRequest, ModerationRequest
-from gateway.providers.credentials import BYOK, Credentials
+from gateway.providers.credentials import Credentials
 from gateway.providers.protocol import Credential, Target
 from gateway.providers.upstream import Upstreams
 
@@ -87,7 +88,7 @@ class ProviderCheck:
         key = self._provider_keys.find(organization_id, key_id)
         mapping, provider = self._choose(organization_id, key, model)
         info = key.info
-        credential = Credential(key.secret, BYOK, info.id, info.label, info.base_url)
+        credential = Credential(key.secret, OWN_SOURCE, info.id, info.label, info.base_url)
         target = self._credentials.target(mapping, provider, credential)
         operation = next(name for name in QUESTIONS if name in mapping.operations)
         request = QUESTIONS[operation](mapping.model)

@@ -6,6 +6,7 @@ from typing import NotRequired, TypedDict
 
 from msgspec import Struct, field
 
+from gateway.accounts.credential_sources import OWN_SOURCE, CredentialSource
 from gateway.catalogue.prices import Charge
 from gateway.catalogue.unlisted_entries import PRICED_AS, PROVISIONAL
 from gateway.errors import (
@@ -38,7 +39,7 @@ class RoutingAttempt(TypedDict):
     status_code: int
     error_type: str
     succeeded: bool
-    credentialSource: str
+    credentialSource: CredentialSource
     provisionalPriceOf: NotRequired[str]
     region: NotRequired[str]
     providerKeyId: NotRequired[str]
@@ -151,7 +152,7 @@ def _successful_attempt(target: Target) -> RoutingAttempt:
         entry["provisionalPriceOf"] = mapping.extra[PRICED_AS]
     if mapping.region:
         entry["region"] = mapping.region
-    if credential.source == "byok":
+    if credential.source == OWN_SOURCE:
         entry["providerKeyId"] = credential.ident
         entry["providerKeyLabel"] = credential.label
     elif credential.ident:

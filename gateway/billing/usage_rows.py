@@ -6,6 +6,7 @@ from typing import NamedTuple
 import orjson
 
 from gateway.accounts.access import logs_text
+from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.billing import unit_estimates
 from gateway.billing.calls import BilledCall
 from gateway.billing.context import RequestContext
@@ -221,7 +222,7 @@ def _add_text(extra: str | None, error: GatewayError, context: RequestContext) -
 
 def mode_of(target: Target) -> int:
     """Return the payer of a call at `target` as stored in a usage row."""
-    if target.credential.source == "byok":
+    if target.credential.source == OWN_SOURCE:
         return BYOK
     return CREDITS
 
@@ -366,7 +367,7 @@ def extra_of(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:
     mapping = attempt.target.mapping
     credential = attempt.target.credential
     tier = attempt.service_tier
-    own = credential.source == "byok" and credential.ident
+    own = credential.source == OWN_SOURCE and credential.ident
     if charge.plain and not mapping.region and not own and tier in ORDINARY_TIERS:
         return None  # the usual case
     details: dict[str, object] = {}

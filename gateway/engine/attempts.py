@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.billing.outcome import Attempt, Outcome
 from gateway.errors import (
     ATTEMPTS,
@@ -17,7 +18,6 @@ from gateway.errors import (
     UpstreamRefused,
     UpstreamTimeout,
 )
-from gateway.providers.credentials import BYOK
 from gateway.providers.protocol import Target
 
 # Errors that concern one key: another key of the provider may work. Other errors concern the whole provider.
@@ -98,10 +98,10 @@ class Walk(Struct, eq=False):
         were tried, and for any error when the own key is used at a custom address."""
         group = self.groups[self.place]
         credential = group[self.key].credential
-        if credential.source != BYOK or not (isinstance(error, KEY_FAULTS) or credential.elsewhere):
+        if credential.source != OWN_SOURCE or not (isinstance(error, KEY_FAULTS) or credential.elsewhere):
             return None
         for key in range(self.key + 1, len(group)):
-            if group[key].credential.source != BYOK:
+            if group[key].credential.source != OWN_SOURCE:
                 self.key = key
                 self.rotations = 0
                 return group[key]

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.billing.bounds import compute_bound
 from gateway.errors import GatewayError
 from gateway.limits.budgets import Budgets
@@ -12,7 +13,7 @@ from gateway.neutral.request import Request
 from gateway.routing.candidate_filter import BUDGET, Excluded
 from gateway.routing.decision import Plan
 from gateway.routing.provider_health import KnownCredential
-from gateway.routing.score import OWN_SOURCE, Scored
+from gateway.routing.score import Scored
 
 
 class Passed(NamedTuple):

@@ -2,7 +2,7 @@
 
 from operator import itemgetter
 
-from gateway.providers.credentials import PLATFORM
+from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.providers.protocol import Credential, Target
 from gateway.routing.decision import Plan
 
@@ -26,7 +26,7 @@ def cooling_last(groups: tuple[tuple[Target, ...], ...], plan: Plan) -> tuple[tu
 
 def rotate(credentials: tuple[Credential, ...], turn: int) -> tuple[Credential, ...]:
     """Return the keys beginning with the one at `turn`; an organization's own keys stay before the platform's."""
-    own_keys = tuple(credential for credential in credentials if credential.source != PLATFORM)
+    own_keys = tuple(credential for credential in credentials if credential.source == OWN_SOURCE)
     platform_keys = credentials[len(own_keys) :] if own_keys else credentials
     return _turned(own_keys, turn) + _turned(platform_keys, turn)
 

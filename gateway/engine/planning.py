@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from gateway.accounts.access import check_address, predicate
 from gateway.accounts.authentication import Caller
+from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.billing.bounds import Bounds
 from gateway.billing.context import RequestContext
 from gateway.billing.outcome import Attempt, error_type
@@ -24,7 +25,7 @@ from gateway.engine.unlisted_models import UnlistedModels
 from gateway.errors import GatewayError
 from gateway.metering.counters import Count, Counters, Durations, provider_label
 from gateway.neutral.request import Request
-from gateway.providers.credentials import PLATFORM, Credentials
+from gateway.providers.credentials import Credentials
 from gateway.providers.protocol import Target
 from gateway.routing.answer_times import AnswerTimes
 from gateway.routing.candidate_filter import NoCredential
@@ -66,7 +67,7 @@ class RoutePlan:
 
     def __post_init__(self) -> None:
         # Computed here and not on access, because one plan may serve many requests.
-        self.platform_paid = all(target.credential.source == PLATFORM for group in self.groups for target in group)
+        self.platform_paid = all(target.credential.source != OWN_SOURCE for group in self.groups for target in group)
         self.mappings = tuple([scored.entry.candidate.mapping for scored in self.plan.order])
         self.bounds = Bounds(self.mappings)
         self.remembered = remembers(self.plan)

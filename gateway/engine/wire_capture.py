@@ -3,11 +3,11 @@
 from typing import Any
 from urllib.parse import urlsplit
 
+from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.providers.identities.upstream_identity import secret_of
 from gateway.providers.protocol import Call, Target
 from gateway.runtime.large_files import MessageBody
 
-BYOK = "byok"
 HIDDEN = b"[secret]"
 SHORTEST_PART = 20  # of an AWS access key: its id
 
@@ -38,7 +38,7 @@ class WireCapture:
     def sent(self, method: str, url: str, body: bytes | MessageBody) -> None:
         """Keep the method, URL and body; a body in pieces contains the caller's uploads and is not kept."""
         self._method = method
-        if self._target.credential.source == BYOK:
+        if self._target.credential.source == OWN_SOURCE:
             parts = urlsplit(url)
             self._url = f"{parts.scheme}://{parts.netloc}{parts.path}"
         self._sent = self._take(body) if isinstance(body, bytes) else b""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from collections.abc import Mapping as Environment
 
 from gateway.accounts.authentication import Caller
+from gateway.accounts.credential_sources import OWN_SOURCE, PLATFORM_SOURCE
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.provider_keys import StoredCredential as StoredKey
 from gateway.catalogue.base_urls import address_of, join_base
@@ -22,15 +23,13 @@ from gateway.catalogue.unlisted_entries import OWN_KEYS, UNLISTED
 from gateway.providers.identities.upstream_identity import UpstreamIdentities
 from gateway.providers.protocol import Credential, Target
 
-PLATFORM = "platform"
-BYOK = "byok"
 CUSTOM = "custom"
 CREDITS = "credits"
 API_KEYS = "api-keys"
 MOST_TARGETS = 20_000
 ADVISED = 3  # providers that an error message gives advice for
 LISTED = "GET /v1/models?available=true lists the models that can be called now."
-KEYLESS = Credential(secret="", source=PLATFORM)
+KEYLESS = Credential(secret="", source=PLATFORM_SOURCE)
 
 
 class Credentials:
@@ -87,7 +86,7 @@ class Credentials:
 
     def target(self, mapping: Mapping, provider: Provider, credential: Credential) -> Target:
         """Return the target of a request with this credential. Targets of the platform's keys are cached."""
-        if credential.source == BYOK:
+        if credential.source == OWN_SOURCE:
             return self._make_target(mapping, provider, credential)
         name = (mapping.key, credential.ident)
         target = self._targets.get(name)
@@ -100,7 +99,7 @@ class Credentials:
 
     def _make_target(self, mapping: Mapping, provider: Provider, credential: Credential) -> Target:
         base_url, settings = ("", {}) if _is_custom(provider.id) else self._place(provider, mapping)
-        own = credential.source == BYOK
+        own = credential.source == OWN_SOURCE
         if credential.identity is not None:
             settings = credential.identity.complete(settings)
         if own:
@@ -117,7 +116,7 @@ class Credentials:
     def again(self, mapping: Mapping, organization_id: str, source: str, ident: str) -> Credential | None:
         """Return the credential that started a job. If it was deleted, return another credential of the same owner for
         the same mapping, which most likely belongs to the same account. None when there is none."""
-        if source == BYOK:
+        if source == OWN_SOURCE:
             keys = self._provider_keys.keys_for(organization_id, mapping.provider)
             credentials = self._own(keys, mapping)
         else:
@@ -200,9 +199,9 @@ class Credentials:
     def _read_secret(self, provider: Provider, secret: str) -> Credential:
         """Return the credential for a value in the environment: a key, or a workload identity."""
         if secret != WORKLOAD_IDENTITY:
-            return Credential(secret, PLATFORM, self._fingerprint(secret))
+            return Credential(secret, PLATFORM_SOURCE, self._fingerprint(secret))
         identity = self._identities.find(provider.identity, settings_for(provider, self._environment))
-        return Credential("", PLATFORM, self._fingerprint(f"{secret} {identity.name}"), identity=identity)
+        return Credential("", PLATFORM_SOURCE, self._fingerprint(f"{secret} {identity.name}"), identity=identity)
 
     def _has_address(self, provider: Provider, key: Credential) -> bool:
         """Whether all settings for the provider's address are present, or one of its mappings has an address."""
@@ -267,4 +266,4 @@ def _read_own(key: StoredKey, usual: str, moved: bool) -> Credential:
     info = key.info
     bounded = info.max_spend_nusd is not None
     base_url = info.base_url or usual
-    return Credential(key.secret, BYOK, info.id, info.label, base_url, bounded, moved or bool(base_url))
+    return Credential(key.secret, OWN_SOURCE, info.id, info.label, base_url, bounded, moved or bool(base_url))

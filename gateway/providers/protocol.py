@@ -7,6 +7,7 @@ from typing import Protocol as Interface
 
 from msgspec import Struct
 
+from gateway.accounts.credential_sources import PLATFORM_SOURCE, CredentialSource
 from gateway.catalogue.entries import RESPONSES_PROTOCOL, Mapping, Provider
 from gateway.configuration.value_parsing import TRUE
 from gateway.errors import GatewayError
@@ -40,16 +41,16 @@ class Identity(Interface):
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A provider's API key. `source` is "platform" (from the environment) or "byok" (stored by an organization).
+    """A provider's API key. `ident` identifies it without revealing it: a short keyed fingerprint, or the id of the
+    stored provider key.
 
-    `ident` identifies it without revealing it: a short keyed fingerprint, or the id of the stored provider key.
     `elsewhere`: its requests are sent to a different address than those with the platform's keys, so their health is
     tracked separately. `bounded`: it has a spending limit. With an `identity`, which only platform credentials have,
     `secret` is "" until a call signs in.
     """
 
     secret: str = field(repr=False)
-    source: str = "platform"
+    source: CredentialSource = PLATFORM_SOURCE
     ident: str = ""
     label: str = ""
     base_url: str = ""

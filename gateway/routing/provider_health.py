@@ -6,13 +6,13 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from gateway.accounts.credential_sources import OWN_SOURCE, CredentialSource
 from gateway.catalogue.entries import Mapping
 from gateway.clock import Clock
 from gateway.errors import ConnectFailed, ConnectTimeout, GatewayError, UpstreamRateLimited, UpstreamRefused
 from gateway.routing.candidates import place_of
 from gateway.routing.cooldowns import POLICIES, Cooldowns, Kind, OnCooldown
 from gateway.routing.refusals import Refusals
-from gateway.routing.score import OWN_SOURCE
 from gateway.routing.sliding_window import DEFAULTS, MINUTES, TICK_S, TICKS_A_MINUTE, Counts, Figures, Tally, Window
 
 FORM = 2  # version of exported deltas; workers of another release may use another one
@@ -40,7 +40,7 @@ class KnownCredential(Protocol):
     @property
     def ident(self) -> str: ...
     @property
-    def source(self) -> str: ...
+    def source(self) -> CredentialSource: ...
     @property
     def base_url(self) -> str: ...
     @property

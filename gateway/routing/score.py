@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.routing.candidates import Candidate
 
 # Factors and their weights; the share of an inactive factor is distributed to the others.
@@ -21,7 +22,6 @@ PENALTY_BELOW = 95.0
 PENALTY_SLOPE = 5.0
 
 LARGE_PROMPT_TOKENS = 5000
-OWN_SOURCE = "byok"  # the source of an organization's own credential
 # Minimum divisors: a price of zero or an uptime of zero must not divide by zero.
 LEAST_PRICE = 1_000_000.0
 LEAST_UPTIME = 1.0

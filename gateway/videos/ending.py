@@ -140,7 +140,7 @@ def _with_original_terms(target: Target, task: Task) -> Target:
         mapping = target.mapping
     else:
         mapping = replace(target.mapping, prices=(task.prices,))
-    credential = replace(target.credential, ident=task.credential, source=task.source, bounded=task.bounded)
+    credential = replace(target.credential, ident=task.credential, bounded=task.bounded)
     return replace(target, mapping=mapping, credential=credential)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct, structs
 
 from gateway.accounts.authentication import Caller
+from gateway.accounts.credential_sources import PLATFORM_SOURCE
 from gateway.billing.admission import Admission, Settlements
 from gateway.billing.bounds import Bounds
 from gateway.billing.context import RequestContext
@@ -30,7 +31,6 @@ from gateway.money import format_usd
 from gateway.neutral.realtime import RealtimeRequest
 from gateway.neutral.transcriptions import TranscriptionRequest
 from gateway.neutral.usage import Usage
-from gateway.providers.credentials import PLATFORM
 
 OK = 200
 LEFT = "The caller left the session."
@@ -233,7 +233,7 @@ class SessionAccounting:
             session_nusd=session.session_nusd,
             run_nusd=session.run_nusd,
         )
-        credits = target.credential.source == PLATFORM
+        credits = target.credential.source == PLATFORM_SOURCE
         settlement = parts.settlements.admit(
             Admission(context, request, cost_bound, credits, target.mapping.model, begun)
         )

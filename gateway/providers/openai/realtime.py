@@ -11,13 +11,13 @@ from urllib.parse import quote
 import msgspec
 import orjson
 
+from gateway.accounts.credential_sources import PLATFORM_SOURCE
 from gateway.dialects import openai as dialect
 from gateway.errors import NotSupported
 from gateway.neutral.realtime import TRANSCRIPTION, UNLIMITED, RealtimeRequest, ServerEvent
 from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import SHAPE_ERRORS, check_parts
-from gateway.providers.credentials import PLATFORM
 from gateway.providers.openai.address import Tokens, address_of
 from gateway.providers.openai.transcriptions import read_usage
 from gateway.providers.openers import Dial, SessionLink
@@ -85,7 +85,7 @@ class OpenAIRealtime:
 
     def open(self, request: RealtimeRequest, target: Target, dial: Dial, seconds: float) -> "OpenAISession":
         """Return a session that passes events on unchanged."""
-        return OpenAISession(dial(self.write(request, target), seconds), target.credential.source == PLATFORM)
+        return OpenAISession(dial(self.write(request, target), seconds), target.credential.source == PLATFORM_SOURCE)
 
 
 class OpenAISession:
