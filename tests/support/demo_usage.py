@@ -36,6 +36,16 @@ PEOPLE = ("ada@acme.example", "grace@acme.example", "alan@acme.example", "edsger
 DAYS = 45
 OVERLOADED = "Overloaded: the service has more requests than it can handle. Please try again in a moment."
 
+# A routing decision as gateway/routing/record.py packs it: two ranked providers, and one without a key.
+DECISION = [
+    *(1, "claude-sonnet-4-5", 0, 2, "", 0, ""),
+    [
+        ["anthropic", 112_000, 6_600_000, 99_200, 4_100, 7_800],
+        ["aws-bedrock", 154_000, 6_600_000, 99_900, 5_200, 6_100],
+    ],
+    *([], [[5, "no credential", ["vertex-anthropic"]]]),
+]
+
 
 def add_demo_usage(gateway: LocalGateway, a_day: int = 60) -> str:
     """Add people, keys and 45 days of usage to the gateway's first organization, and return its owner's session."""
@@ -95,8 +105,13 @@ def add_demo_usage(gateway: LocalGateway, a_day: int = 60) -> str:
                     **values,
                 )
             )
-    rows += make_failover(now - SECOND_US, rows[0])
+    failover = make_failover(now - SECOND_US, rows[0])
+    rows += failover
     database = services.store.database
+    decision = (failover[0].request, raw_id(project.id), orjson.dumps(DECISION))
+    database.write(
+        lambda: database.execute("INSERT INTO decision (request, project, record) VALUES (?, ?, ?)", decision)
+    )
     owned = [(key.id, raw_id(key.id), "api_key") for key, _ in key_weights]
     owned += [(member.id, raw_id(member.id), "member") for _, member in key_weights]
     for ident, raw, column in owned:

@@ -10,6 +10,8 @@ from gateway.clock import to_datetime
 from gateway.money import NANO, format_usd, parse_usd
 
 CENT = NANO // 100
+SECOND = 1000  # milliseconds
+MINUTE = 60 * SECOND
 LEAST_FINE = NANO // 10_000
 # Least count → size of the unit and its letter: 12,345 is 12.3K.
 UNITS = ((10**9, 10**9, "B"), (10**6, 10**6, "M"), (10**4, 10**3, "K"))
@@ -35,6 +37,8 @@ def show_fine_cost(cost: int | str) -> Markup:
     if isinstance(cost, str):
         cost = parse_usd(cost)
     text = f"${cost / NANO:,.4f}"
+    if not cost:
+        text = "$0"
     if 0 < cost < LEAST_FINE:
         text = "<$0.0001"
     return Markup('<span title="${}">{}</span>').format(format_usd(cost), text)
@@ -51,6 +55,23 @@ def round_count(count: int) -> str:
 def show_count(count: int) -> Markup:
     """Return a count, rounded and with the exact number in the title."""
     return Markup('<span title="{}">{}</span>').format(f"{count:,}", round_count(count))
+
+
+def round_duration(milliseconds: float) -> str:
+    """Return a duration with three digits: 640 ms, 4.54 s, 12.3 s, or 2 min 5 s."""
+    if milliseconds < SECOND:
+        return f"{milliseconds:,.0f} ms"
+    if milliseconds < 10 * SECOND:
+        return f"{milliseconds / SECOND:.2f} s"
+    if milliseconds < MINUTE:
+        return f"{milliseconds / SECOND:.1f} s"
+    minutes, rest = divmod(round(milliseconds / SECOND), MINUTE // SECOND)
+    return f"{minutes:,} min {rest} s"
+
+
+def show_duration(milliseconds: float) -> Markup:
+    """Return a duration, rounded and with the milliseconds in the title."""
+    return Markup('<span title="{} ms">{}</span>').format(f"{milliseconds:,.0f}", round_duration(milliseconds))
 
 
 def show_change(now: int, before: int) -> str:

@@ -17,7 +17,7 @@ from gateway.surfaces.console.providers.provider_states import (
     list_own_keys,
     sum_figures,
 )
-from gateway.surfaces.console.shown_figures import round_count
+from gateway.surfaces.console.shown_figures import round_count, round_duration
 from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.report_windows import read_window
 from gateway.surfaces.usage_report import owners_of, usage_of
@@ -137,7 +137,7 @@ def _draw_hour(call: PageCall, provider_id: str) -> list[dict[str, Any]]:
     latency = {"First token": [round(minute.wait_ms / minute.waits) if minute.waits else 0 for minute in history]}
     return [
         {"title": "Requests by minute", "plot": build_plot(steps, outcomes, round_count, COLOURS)},
-        {"title": "Time to the first token by minute", "plot": build_plot(steps, latency, _write_ms)},
+        {"title": "Time to the first token by minute", "plot": build_plot(steps, latency, round_duration)},
     ]
 
 
@@ -163,8 +163,11 @@ def _draw_calls(call: PageCall, provider_id: str, time_range: str) -> list[dict[
     durations = {"Whole answer": [round(row.duration_ms or 0) if row else 0 for row in steps]}
     return [
         {"title": f"Your upstream calls by {unit}", "plot": build_plot(window.padding, outcomes, round_count, COLOURS)},
-        {"title": f"Time to the first token by {unit}", "plot": build_plot(window.padding, waits, _write_ms)},
-        {"title": f"Time to the end of the answer by {unit}", "plot": build_plot(window.padding, durations, _write_ms)},
+        {"title": f"Time to the first token by {unit}", "plot": build_plot(window.padding, waits, round_duration)},
+        {
+            "title": f"Time to the end of the answer by {unit}",
+            "plot": build_plot(window.padding, durations, round_duration),
+        },
     ]
 
 
@@ -179,10 +182,6 @@ def _draw_days(call: PageCall, provider_id: str) -> dict[str, Any] | None:
     if not series:
         return None
     return {"title": "Your requests by day", "plot": build_plot([step["date"] for step in steps], series, round_count)}
-
-
-def _write_ms(value: int) -> str:
-    return f"{value:,} ms"
 
 
 def _list_policy(provider: Any) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ REQUEST_PATH = "/console/logs/<log_id>"
 # Name of a field of the log → label, unless the label follows from the name.
 LABELS = {
     "served": "Served by",
-    "finish": "Finished by",
+    "finish": "Finish reason",
     "mode": "Paid by",
     "source": "App",
     "projectId": "Project",
@@ -69,6 +69,7 @@ def show_details(call: PageCall) -> Outbound:
     facts = [(_label(name), _text(names.get(name, value))) for name, value in log.items() if _is_shown(name, value)]
     attempts = [to_builtins(show_attempt(record)) for record in request.attempts]
     decision = _find_decision(visitor, request)
+    providers = {ident: one.name for ident, one in call.services.routing.catalogue.current().providers.items()}
     return call.page(
         "requests/request.html",
         "Request",
@@ -79,7 +80,8 @@ def show_details(call: PageCall) -> Outbound:
         waterfall=draw_waterfall(request.at_us, request.attempts),
         costs=_sum_costs(attempts),
         decision=decision,
-        sentence=describe_decision(decision) if decision else "",
+        sentence=describe_decision(decision, providers) if decision else "",
+        providers=providers,
         video_url=video_url,
         label=_label,
         manages=visitor.manages,

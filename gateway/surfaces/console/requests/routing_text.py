@@ -1,4 +1,4 @@
-"""A routing decision as a sentence."""
+"""A routing decision in sentences."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,23 +17,29 @@ REASONS = {
 }
 
 
-def describe_decision(decision: Mapping[str, Any]) -> str:
-    """Return why the provider was chosen, and how many others there were."""
+def describe_decision(decision: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """Return why the provider was chosen, and how many others there were; `names` are those of providers."""
     reason = REASONS.get(decision["selectionReason"], decision["selectionReason"])
-    chosen = f"{decision['selectedProvider']}/{decision['selectedModel']}"
+    provider = decision["selectedProvider"]
+    chosen = f"{names.get(provider, provider)} was chosen for {decision['selectedModel']}"
     if decision.get("noFallback"):
-        others = "fallback was switched off"
+        others = "Fallback was switched off"
     else:
         others = _count(len(decision["order"]) - 1, "further provider was", "further providers were") + " ready"
-    sentence = f"{chosen} was chosen because {reason}; {others}"
+    text = f"{chosen} because {reason}. {others}"
     if decision["excluded"]:
-        sentence += ", and " + _count(len(decision["excluded"]), "was", "were") + " excluded"
+        text += ", and " + _count(len(decision["excluded"]), "was", "were") + " excluded"
     if decision.get("resting"):
-        sentence += f". In cooldown: {', '.join(mapping['key'] for mapping in decision['resting'])}"
-    return sentence + "."
+        text += f". In cooldown: {', '.join(_provider_of(mapping['key'], names) for mapping in decision['resting'])}"
+    return text + "."
+
+
+def _provider_of(key: str, names: Mapping[str, str]) -> str:
+    provider = key.partition("/")[0]
+    return names.get(provider, provider)
 
 
 def _count(number: int, singular: str, plural: str) -> str:
     if number == 1:
         return f"1 {singular}"
-    return f"{number or 'no'} {plural}"
+    return f"{number or 'No'} {plural}"

@@ -13,7 +13,6 @@ class CallBar(Struct, frozen=True):
     """The bar of an upstream call. `x`, `waiting` and `streaming` are units of the drawing, times are in ms after the
     arrival of the request."""
 
-    name: str
     failed: bool
     x: float
     waiting: float
@@ -40,7 +39,6 @@ def draw_waterfall(arrived_us: int, attempts: Sequence[UsageRecord]) -> Waterfal
         first = min(attempt.ttft_ms or attempt.duration_ms, attempt.duration_ms)
         bars.append(
             CallBar(
-                f"{attempt.provider}/{attempt.served}",
                 bool(attempt.error),
                 round(begins / total * WIDTH, 2),
                 round(max(first / total * WIDTH, 2), 2),

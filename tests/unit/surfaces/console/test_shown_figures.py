@@ -4,6 +4,7 @@ from gateway.money import NANO
 from gateway.surfaces.console.shown_figures import (
     round_cost,
     round_count,
+    round_duration,
     show_cost,
     show_count,
     show_fine_cost,
@@ -26,6 +27,14 @@ def test_long_counts_get_a_unit(count: int, shown: str) -> None:
     assert round_count(count) == shown
 
 
+@pytest.mark.parametrize(
+    ("milliseconds", "shown"),
+    [(0, "0 ms"), (640, "640 ms"), (4_540, "4.54 s"), (9_000, "9.00 s"), (12_345, "12.3 s"), (125_400, "2 min 5 s")],
+)
+def test_long_durations_are_shown_in_seconds_and_minutes(milliseconds: int, shown: str) -> None:
+    assert round_duration(milliseconds) == shown
+
+
 def test_the_exact_value_is_in_the_title() -> None:
     assert show_cost("0.000123") == '<span title="$0.000123">&lt;$0.01</span>'
     assert show_count(12_345) == '<span title="12,345">12.3K</span>'
@@ -42,4 +51,4 @@ def test_parts_of_a_cost_have_four_decimals() -> None:
     assert show_fine_cost("0.1755") == '<span title="$0.1755">$0.1755</span>'
     assert show_fine_cost(1_234_560_000) == '<span title="$1.23456">$1.2346</span>'
     assert show_fine_cost(99_999) == '<span title="$0.000099999">&lt;$0.0001</span>'
-    assert show_fine_cost(0) == '<span title="$0">$0.0000</span>'
+    assert show_fine_cost(0) == '<span title="$0">$0</span>'

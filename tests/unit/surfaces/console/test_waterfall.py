@@ -23,7 +23,7 @@ def test_a_request_without_calls_has_no_bars() -> None:
     assert draw_waterfall(ARRIVED, []).bars == ()
 
 
-def test_a_decision_is_one_sentence() -> None:
+def test_a_decision_is_told_in_sentences() -> None:
     decision = {
         "selectionReason": "single-provider",
         "selectedProvider": "openai",
@@ -31,6 +31,6 @@ def test_a_decision_is_one_sentence() -> None:
         "order": ["openai/gpt-5"],
         "excluded": [{"reason": "no key"}],
     }
-    text = describe_decision(decision)
-    assert text.startswith("openai/gpt-5 was chosen because ")
-    assert text.endswith("; no further providers were ready, and 1 was excluded.")
+    text = describe_decision(decision, {"openai": "OpenAI"})
+    assert text.startswith("OpenAI was chosen for gpt-5 because ")
+    assert text.endswith(". No further providers were ready, and 1 was excluded.")

@@ -3,6 +3,7 @@
 import re
 import time
 
+import orjson
 import pytest
 from support.management import Person, Tenants
 
@@ -32,18 +33,32 @@ def read(tenants: Tenants, path: str, who: Person | None) -> tuple[int, str, str
 def test_a_person_finds_a_request_and_all_that_is_known_of_it(asked: Tenants) -> None:
     developer = asked["acme developer"]
     _, page, _ = read(asked, "/console/logs", developer)
-    assert "sandbox/sandbox-echo" in page and "400</span> model_not_found" in page
+    assert "sandbox/sandbox-echo" in page and re.search(r"400</span><span[^>]*> model_not_found", page)
     assert "&lt;i&gt;none&lt;/i&gt;" in page and "<i>none" not in page
     links = re.findall(r'href="[^"]*/console/logs/([0-9a-f]{32})"', page)
     assert len(links) == 2
     _, one, _ = read(asked, f"/console/logs/{links[1]}", developer)
     assert "&lt;b&gt;Hello&lt;/b&gt; there" in one and "<b>Hello" not in one
-    assert "was chosen because" in one and "Input cost" in one and "search" in one and "kept-1" in one
+    assert (
+        "Sandbox was chosen for sandbox-echo because" in one
+        and "Input cost" in one
+        and "search" in one
+        and "kept-1" in one
+    )
     name = developer.key.info.description
     assert '<span class="note">Sandbox</span>' in page and "<dd>Sandbox</dd>" in one
     assert f">{name}</a>" in page and f"<dd>{name}</dd>" in one and developer.key.info.id in page
     _, refused, _ = read(asked, "/console/logs/refused-1", developer)
     assert "rejected the request before calling a provider" in refused and "model_not_found" in refused
+
+
+def test_a_decision_names_the_providers_that_were_excluded(asked: Tenants) -> None:
+    developer = asked["acme developer"]
+    decision = [1, "sandbox-echo", 0, 1, "", 0, "", [["sandbox", 0, 0]], [], [[5, "no credential", ["openai"]]]]
+    database = asked.services.store.database
+    database.write(lambda: database.execute("UPDATE decision SET record = ?", (orjson.dumps(decision),)))
+    _, one, _ = read(asked, "/console/logs/kept-1", developer)
+    assert "Excluded: OpenAI (no credential)" in one
 
 
 def test_the_fields_narrow_the_list_and_keep_what_was_given(asked: Tenants) -> None:
