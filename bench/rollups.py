@@ -27,8 +27,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock
 from gateway.configuration import settings
@@ -37,18 +35,18 @@ from gateway.metering.log.search import LogFilter, LogScope, search
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.rollups.queries import at_once
-from gateway.metering.rollups.rollup_table import OTHER
 from gateway.metering.sources import known_clients
 from gateway.metering.usage_table import COLUMNS, UsageRecord
 from gateway.reports import usage_reports as reports_module
 from gateway.reports.scope import ReportScope
-from gateway.reports.shares import ShareQuestion, read_share_steps, read_shares
+from gateway.reports.shares import ShareQuestion, read_shares
 from gateway.reports.usage_reports import Reports
 from gateway.runtime.threads import Threads, pause
 from gateway.store.database import Database, open_database
 from gateway.store.migrations import migrate
 from gateway.store.partitions import id_at
-from gateway.surfaces.console.usage.tag_steps import SHOWN
+from gateway.surfaces.console.usage.grouping import GROUPS, GroupName
+from gateway.surfaces.console.usage.usage_reader import UsageQuestion, read_usage
 from gateway.surfaces.report_windows import read_window
 from gateway.surfaces.usage_report import SHORT, write_rows
 
@@ -194,21 +192,22 @@ def tag_questions(
 ) -> Iterator[tuple[str, Callable[[], object], bool]]:
     """Yield what the pages and reports of usage by tag and session read, of a project, of all and of a few keys."""
     window = read_window({"timeRange": "365d"}, now_us)
-    whole = replace(window.span, step="all")
+    whole = window.whole().span
     of_project = Owners(project_ids=(project_id(3),))
     of_all = Owners(project_ids=tuple(project_id(number) for number in range(PROJECTS)))
     for owned, owners in (("a project", of_project), ("all", of_all), ("two keys", Owners(key_ids=tuple(keys)[:2]))):
         for group, tag in (("session", ""), ("tag", "team"), ("tag", "user")):
             name = tag or group
             shares = ShareQuestion(owners, whole, group, tag)
-            steps = ShareQuestion(owners, window.span, group, tag)
-            yield f"shares of 365 days by {name}, {owned}", lambda asked=shares: read_shares(database, asked), False
-            top = [share.id for share in read_shares(database, shares)[:SHOWN] if share.id not in ("", OTHER)]
-            yield (
-                f"days of 365 days by {name}, {owned}",
-                lambda asked=steps, top=top: read_share_steps(database, asked, top),
-                False,
+            page = UsageQuestion(
+                owners, owners, window, window.by_week(), GROUPS[group], name_value, ("cost_nusd",), tag
             )
+            yield f"shares of 365 days by {name}, {owned}", lambda asked=shares: read_shares(database, asked), False
+            yield f"usage page of 365 days by {name}, {owned}", lambda asked=page: read_usage(database, asked), False
+
+
+def name_value(values: tuple[Any, ...]) -> GroupName:
+    return GroupName(values[0], values[0])
 
 
 def questions(database: Database, clock: Clock) -> Iterator[tuple[str, Callable[[], object], bool]]:

@@ -1,4 +1,4 @@
-"""Activity: requests, tokens and costs by hour or day within a caller's scope, read from the rollups.
+"""Activity: requests, tokens and costs by hour, day or week within a caller's scope, read from the rollups.
 
 A request counts once, by its last attempt; costs and tokens of every attempt count. An error is a request that failed
 in its last attempt; a request that was rejected before any attempt has no row and is not counted.
@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from gateway.clock import HOUR_US
 from gateway.metering.figures import FIGURES
+from gateway.metering.rollups.buckets import Bucket, Shifts
 from gateway.metering.rollups.queries import Dimension as ColumnName
 from gateway.metering.rollups.queries import (
     RollupQuestion,
     Row,
-    Shifts,
     StepColumns,
     fetch_columns,
     fetch_rows,
@@ -26,7 +26,7 @@ from gateway.metering.rollups.rollup_table import HOURS, SESSION, Series
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 
-Dimension = Literal["total", "model", "api_key", "source", "tag", "tag_total"]
+Dimension = Literal["total", "model", "api_key", "owner", "source", "tag", "tag_total"]
 NAMES = 200  # values of a tag in one question
 
 # Series for whole projects, series for keys, and the columns that identify a row.
@@ -35,6 +35,7 @@ SERIES: dict[Dimension, tuple[Series, Series, tuple[ColumnName, ...]]] = {
     "model": (Series.PROJECT_MODEL, Series.KEY_MODEL, ("name", "provider")),
     "source": (Series.PROJECT_SOURCE, Series.KEY_SOURCE, ("name",)),
     "api_key": (Series.KEY, Series.KEY, ("owner",)),
+    "owner": (Series.PROJECT, Series.KEY, ("owner",)),
     "tag": (Series.PROJECT_TAG, Series.KEY_TAG, ("name",)),
     "tag_total": (Series.PROJECT_TAG, Series.KEY_TAG, ()),
 }
@@ -59,19 +60,19 @@ class ActivityScope(Struct, frozen=True):
 
 
 class Owners(Struct, frozen=True):
-    """The projects and keys to measure. Only keys are reported separately."""
+    """The projects and keys to measure."""
 
     project_ids: tuple[str, ...] = ()
     key_ids: tuple[str, ...] = ()
 
 
 class Span(Struct, frozen=True):
-    """The hours [first, end) since the epoch, by hour, by day, or as one sum. Days are UTC days, or with `shifts` those
-    of a time zone; see RollupQuestion."""
+    """The hours [first, end) since the epoch, by hour, day or week, or as one sum. Days are UTC days, or with `shifts`
+    those of a time zone; see RollupQuestion."""
 
     first: int
     end: int
-    step: Literal["hour", "day", "all"]
+    step: Bucket
     shifts: Shifts = ()
 
     @property

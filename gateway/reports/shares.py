@@ -6,7 +6,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from gateway.accounts.keys import KeyInfo
-from gateway.metering.activity import Owners, Span, TagValues, measure, measure_top, merge
+from gateway.metering.activity import Owners, Span, TagValues, measure, measure_top
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.queries import Row, at_once
 from gateway.metering.rollups.rollup_table import OTHER, SESSION
@@ -16,7 +16,6 @@ from gateway.store.database import Database
 # Values of a tag or session that are shown; the rest is one row.
 MOST_VALUES = 1_000
 NOTHING = ActivityFigures()
-COSTS = ("cost_nusd",)
 GROUPS = ("tag", "session", "team", "person", "provider", "model", "key", "app")
 
 
@@ -44,54 +43,6 @@ def read_shares(database: Database, question: ShareQuestion) -> list[Share]:
     shares add up to the usage of the projects."""
     shares = at_once(database, lambda: READERS[question.group](database, question))
     return sorted(shares, key=lambda share: (-share.figures.cost_nusd, share.id))
-
-
-def read_top_values(database: Database, question: ShareQuestion, most: int) -> list[str]:
-    """Return the values of a tag, or sessions, with the highest cost in the span, the most expensive first."""
-    tag = _tag_of(question)
-    tops = at_once(database, lambda: measure_top(database, question.owners, question.span, tag, COSTS, most))
-    return [row.value[0] for row in tops]
-
-
-class ShareStep(NamedTuple):
-    """The usage of one value in one hour or day, which is its number since the epoch."""
-
-    step: int
-    id: str
-    figures: ActivityFigures
-
-
-def read_share_steps(
-    database: Database, question: ShareQuestion, values: Sequence[str], figures: tuple[str, ...] = NEEDED
-) -> list[ShareStep]:
-    """Return the usage of some tags or sessions by the steps of the question's span, that of all others as OTHER, and
-    that without a tag or session as "". Only `figures` are read, the others stay 0."""
-    tag = _tag_of(question)
-
-    def read() -> tuple[list[Row], list[Row], list[Row]]:
-        owners = question.owners
-        rows: list[Row] = []
-        if values:
-            rows = measure(database, owners, question.span, "tag", figures, TagValues(tag, tuple(values)))
-        tagged = measure(database, owners, question.span, "tag_total", figures, TagValues(tag))
-        return rows, tagged, measure(database, owners, question.span, "total", figures)
-
-    rows, tagged_rows, total_rows = at_once(database, read)
-    steps = [ShareStep(row.step, row.value[0], row.figures) for row in merge(rows, [row.value for row in rows])]
-    named = _by_step(rows)
-    tagged = _by_step(tagged_rows)
-    for step, every in _by_step(total_rows).items():
-        of_tag = tagged.get(step, NOTHING)
-        steps.append(ShareStep(step, OTHER, _subtract(of_tag, named.get(step, NOTHING))))
-        steps.append(ShareStep(step, "", _subtract(every, of_tag)))
-    return [step for step in steps if any(vars(step.figures).values())]
-
-
-def _by_step(rows: Sequence[Row]) -> dict[int, ActivityFigures]:
-    sums: dict[int, ActivityFigures] = {}
-    for row in rows:
-        sums.setdefault(row.step, ActivityFigures()).add(row.figures)
-    return sums
 
 
 def _tag_of(question: ShareQuestion) -> str:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gateway.clock import HOUR_US, from_datetime, to_datetime
 from gateway.errors import InvalidRequest
 from gateway.metering.activity import Span
-from gateway.metering.rollups.queries import Shifts
+from gateway.metering.rollups.buckets import Shifts, monday_of, week_of
 from gateway.metering.rollups.rollup_table import HOURS
 
 RANGES = {"1h": 1, "4h": 4, "24h": 24, "7d": 7, "30d": 30, "365d": 365}
@@ -37,10 +37,22 @@ class ReportRange(Struct, frozen=True):
     padding: tuple[str, ...] = ()
 
     def label(self, step: int) -> str:
-        """Return the label of a step: `YYYY-MM-DD`, or `YYYY-MM-DDTHH:00:00` for hours."""
-        if self.span.step == "day":
-            return (EPOCH + timedelta(days=step)).isoformat()
-        return _label(step * HOUR_US, self.zone)
+        """Return the label of a step: `YYYY-MM-DD`, the first day of a week, or `YYYY-MM-DDTHH:00:00` for hours."""
+        if self.span.step == "week":
+            step = monday_of(step)
+        elif self.span.step == "hour":
+            return _label(step * HOUR_US, self.zone)
+        return (EPOCH + timedelta(days=step)).isoformat()
+
+    def by_week(self) -> "ReportRange":
+        """Return the same range by week, for one by day. Its first and last week may lie partly outside of it."""
+        days = [(date.fromisoformat(label) - EPOCH).days for label in self.padding]
+        weekly = replace(self, span=replace(self.span, step="week"))
+        return replace(weekly, padding=tuple(dict.fromkeys(weekly.label(week_of(day)) for day in days)))
+
+    def whole(self) -> "ReportRange":
+        """Return the same range as one step."""
+        return replace(self, span=replace(self.span, step="all"), padding=())
 
     def before(self) -> "ReportRange":
         """Return the range of as many hours before this one, as one step."""

@@ -5,7 +5,7 @@ The management API, its exports and the pages read usage only through this modul
 
 from collections.abc import Callable, Iterable, Mapping
 from operator import add, itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.accounts.keys import KeyInfo, list_keys
 from gateway.accounts.members import list_members
@@ -62,31 +62,42 @@ class ActivityQuery(Body):
     timezone = TextField(1, 64, load_default="UTC")
 
 
-def usage_of(
-    visitor: Visitor, asked: Mapping[str, str], broken_down: bool = True, earlier: bool = False
-) -> ActivityReport:
-    """Return the response to GET /activity with these parameters: usage of a project or of all accessible ones; for a
-    developer only that of their own keys. Breakdowns are empty unless `broken_down`, which takes most of the time.
-    `earlier` gives the sums of the period of the same length before, in at most one step."""
-    given = read_fields(ActivityQuery, asked)
-    window = _read_window(visitor, given, earlier)
-    places = places_of(visitor, given.get("projectId"))
+class UsageScope(NamedTuple):
+    """The usage that a visitor may see: `owners` have all of it, `keys` those by which it is split, by id."""
+
+    owners: Owners
+    keys: Mapping[str, KeyInfo]
+
+    @property
+    def by_key(self) -> Owners:
+        """Return the owners of the same usage by key."""
+        return Owners(key_ids=tuple(self.keys))
+
+
+def scope_of(visitor: Visitor, project_id: str | None, key_id: str = "") -> UsageScope:
+    """Return what the visitor may see of a project, or of all accessible ones, or of a key there."""
+    places = places_of(visitor, project_id)
     keys = _keys(visitor, places)
-    key_id = given.get("apiKeyId", "")
-    group = given["groupBy"]
     if key_id and key_id not in keys:
         visitor.key(key_id)
-    owners = _scopes(places, keys, key_id)
-    if group == "model" or key_id:
-        apart = owners
-    else:
-        apart = Owners(key_ids=tuple(keys))
+    if key_id:
+        keys = {ident: key for ident, key in keys.items() if ident == key_id}
+    return UsageScope(_scopes(places, keys, key_id), keys)
+
+
+def usage_of(visitor: Visitor, asked: Mapping[str, str]) -> ActivityReport:
+    """Return the response to GET /activity with these parameters: usage of a project or of all accessible ones; for a
+    developer only that of their own keys."""
+    given = read_fields(ActivityQuery, asked)
+    window = read_window(given, visitor.services.clock.now_us())
+    group = given["groupBy"]
+    scope = scope_of(visitor, given.get("projectId"), given.get("apiKeyId", ""))
+    apart = scope.owners if group == "model" else scope.by_key
+    keys = scope.keys
     database = visitor.services.store.database
 
     def read() -> tuple[list[Row], list[StepColumns]]:
-        totals = measure(database, owners, window.span, "total")
-        if not broken_down:
-            return totals, []
+        totals = measure(database, scope.owners, window.span, "total")
         return totals, measure_columns(database, apart, window.span, DIMENSIONS[group], SHORT)
 
     totals, parts = at_once(database, read)
@@ -101,13 +112,12 @@ def usage_of(
     return body
 
 
-def apps_of(visitor: Visitor, asked: Mapping[str, str], earlier: bool = False) -> dict[str, list[dict[str, Any]]]:
+def apps_of(visitor: Visitor, asked: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
     """Return the usage by app of each hour or day of a window, in the form of a breakdown and with the scope of
     `usage_of`. Requests without an app have an empty id."""
     given = read_fields(ActivityQuery, asked)
-    window = _read_window(visitor, given, earlier)
-    places = places_of(visitor, given.get("projectId"))
-    owners = _scopes(places, _keys(visitor, places), "")
+    window = read_window(given, visitor.services.clock.now_us())
+    owners = owners_of(visitor, given.get("projectId"))
     database = visitor.services.store.database
     known = visitor.services.accounts.sources
     rows = at_once(database, lambda: measure(database, owners, window.span, "source", SHORT))
@@ -118,13 +128,6 @@ def apps_of(visitor: Visitor, asked: Mapping[str, str], earlier: bool = False) -
             {"id": app, "description": app, **write_short(row.figures)}
         )
     return breakdown
-
-
-def _read_window(visitor: Visitor, given: Mapping[str, Any], earlier: bool) -> ReportRange:
-    window = read_window(given, visitor.services.clock.now_us())
-    if earlier:
-        return window.before()
-    return window
 
 
 def _scopes(places: list[ActivityScope], keys: Mapping[str, KeyInfo], key_id: str) -> Owners:
@@ -273,8 +276,7 @@ def _place(visitor: Visitor, organization_id: str, project_ids: tuple[str, ...])
 
 def owners_of(visitor: Visitor, project_id: str | None) -> Owners:
     """Return what the visitor may see of a project, or of all accessible ones: whole projects, or own keys."""
-    places = places_of(visitor, project_id)
-    return _scopes(places, _keys(visitor, places), "")
+    return scope_of(visitor, project_id).owners
 
 
 def visible_keys(visitor: Visitor) -> dict[str, KeyInfo]:

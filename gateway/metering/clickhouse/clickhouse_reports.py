@@ -11,8 +11,9 @@ from gateway.errors import Unavailable
 from gateway.metering.clickhouse.clickhouse_http import ClickHouse
 from gateway.metering.clickhouse.sink import SinkState, UsageSink
 from gateway.metering.figures import ActivityFigures
-from gateway.metering.rollups.queries import DAY_MINUTES, TAGS, NotCovered, RollupQuestion, Row, StepColumns
-from gateway.metering.rollups.rollup_table import HOURS, SESSION, Series
+from gateway.metering.rollups.buckets import bucket_sql
+from gateway.metering.rollups.queries import TAGS, NotCovered, RollupQuestion, Row, StepColumns
+from gateway.metering.rollups.rollup_table import SESSION, Series
 
 CHECK_S = 5.0  # how long a known progress and an answer to a ping count
 RETRY_S = 60.0  # how long after a failure no query goes to ClickHouse
@@ -125,17 +126,17 @@ class ClickHouseAnswers:
 
 
 def _step_sql(question: RollupQuestion) -> str:
-    if question.bucket == "all":
-        return "0"
-    if question.bucket == "hour":
-        return HOUR_SQL
-    if not question.shifts:
-        return f"intDiv({HOUR_SQL}, {HOURS})"
-    days = [(hour, f"intDiv({HOUR_SQL} * 60 + {minutes}, {DAY_MINUTES})") for hour, minutes in question.shifts]
-    sql = days[0][1]
-    for hour, day in days[1:]:
-        sql = f"if({HOUR_SQL} >= {hour}, {day}, {sql})"
+    if question.bucket not in ("day", "week") or not question.shifts:
+        return bucket_sql(question.bucket, None, HOUR_SQL, _divide)
+    steps = [(hour, bucket_sql(question.bucket, minutes, HOUR_SQL, _divide)) for hour, minutes in question.shifts]
+    sql = steps[0][1]
+    for hour, step in steps[1:]:
+        sql = f"if({HOUR_SQL} >= {hour}, {step}, {sql})"
     return sql
+
+
+def _divide(number: str, divisor: int) -> str:
+    return f"intDiv({number}, {divisor})"
 
 
 def _name_sql(question: RollupQuestion) -> tuple[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Queries of the rollups: sums of owners over a time, by hour, by day or in total, and by the dimensions of a
+"""Queries of the rollups: sums of owners over a time, by hour, day or week or in total, and by the dimensions of a
 series."""
 
 import json
@@ -11,8 +11,9 @@ from msgspec import Struct, field, structs
 
 from gateway.errors import Unavailable
 from gateway.metering.figures import FIGURES, ActivityFigures
+from gateway.metering.rollups.buckets import Bucket, Shifts, bucket_sql
 from gateway.metering.rollups.days import BLOCK, DAY, SumStep, list_blocks
-from gateway.metering.rollups.rollup_table import HOURS, OTHER, SESSION, Series, State, fetch_sums, read_state
+from gateway.metering.rollups.rollup_table import OTHER, SESSION, Series, State, fetch_sums, read_state
 from gateway.metering.rollups.sum_tables import LEAST_BEYOND
 from gateway.store.database import Database
 from gateway.store.partitions import time_of
@@ -24,9 +25,8 @@ STATEMENTS = 8  # statements that are joined to one
 AT_ONCE = {"sqlite": "DEFERRED", "postgresql": "REPEATABLE READ"}
 # PostgreSQL expects few names, so that its workers sort the sums of hundreds of thousands of sessions on disk.
 ALONE = "SET LOCAL max_parallel_workers_per_gather = 0"
-DAY_MINUTES = HOURS * 60
 # The precomputed sums that can serve a bucket, in addition to hours.
-MADE_OF = {"hour": (), "day": (DAY,), "all": (BLOCK, DAY)}
+MADE_OF = {"hour": (), "day": (DAY,), "week": (DAY,), "all": (BLOCK, DAY)}
 HOUR = SumStep(0, 0, 1)
 
 # Columns as JSON lists, so that the store returns one value instead of many; ids as text.
@@ -44,9 +44,7 @@ APART: dict[Series, set[str]] = {
     **dict.fromkeys(TAGS, {"name"}),  # of one tag
 }
 
-Bucket = Literal["hour", "day", "all"]
 Dimension = Literal["owner", "name", "provider"]
-Shifts = tuple[tuple[int, int], ...]
 
 
 class RollupQuestion(Struct, frozen=True):
@@ -55,8 +53,8 @@ class RollupQuestion(Struct, frozen=True):
 
     Only `figures` are read, the others stay 0. Days are UTC days, or with `shifts` days of a time zone: pairs of the
     first hour and the minutes by which the zone's clock is ahead from then on. An hour belongs to the day in which it
-    begins there. In the series of tags, `tag` is the name of the tag (SESSION: sessions), and `names` are the values
-    that are read; none: all.
+    begins there. Weeks are made of these days and begin on Monday. In the series of tags, `tag` is the name of the
+    tag (SESSION: sessions), and `names` are the values that are read; none: all.
     """
 
     series: Series
@@ -276,7 +274,7 @@ def _runs(database: Database, question: RollupQuestion) -> list[HourRun]:
     """Return the runs to read, with precomputed sums where available."""
     first = question.first
     end = question.end
-    if question.bucket == "day" and question.shifts:
+    if question.shifts and question.bucket in ("day", "week"):
         ends = (*(hour for hour, _ in question.shifts[1:]), end)
         shifted = zip(question.shifts, ends, strict=True)
         return [HourRun(HOUR, max(first, begin), min(end, stop), minutes) for (begin, minutes), stop in shifted]
@@ -336,7 +334,7 @@ def _pieces(database: Database, question: RollupQuestion) -> Iterator[tuple[Hour
 def _statement(
     question: RollupQuestion, owners: Sequence[bytes], run: HourRun, summed: tuple[str, ...], plain: tuple[str, ...]
 ) -> RollupQuery:
-    bucket = _bucket_sql(question.bucket, run.minutes)
+    bucket = bucket_sql(question.bucket, run.minutes)
     if len(owners) == 1 and run.step is DAY and question.bucket == "day" and _is_apart(question):
         # Each result is a single row of the table.
         figures = (f"COALESCE({name}, 0) AS {name}" for name in question.figures)
@@ -370,16 +368,6 @@ def _conditions(question: RollupQuestion) -> tuple[str, tuple[str, ...]]:
     if not question.names:
         return " AND provider = ?", (question.tag,)
     return f" AND provider = ? AND name IN ({', '.join('?' * len(question.names))})", (question.tag, *question.names)
-
-
-def _bucket_sql(bucket: Bucket, minutes: int | None) -> str:
-    if bucket == "day":
-        if minutes is None:
-            return f"hour / {HOURS}"
-        return f"(hour * 60 + {minutes}) / {DAY_MINUTES}"
-    if bucket == "hour":
-        return "hour"
-    return "0"
 
 
 def _is_apart(question: RollupQuestion) -> bool:

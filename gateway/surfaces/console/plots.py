@@ -52,11 +52,15 @@ def build_plot(
     write: Callable[[int], str],
     colours: Mapping[str, str] = NO_COLOURS,
 ) -> Plot:
-    """Return the plot of `series`: a name and a value for each step, a day or a time in UTC. `write` formats a value;
-    `colours` are the CSS classes of series that do not get that of their rank."""
-    ranked = sorted(series.items(), key=lambda item: (-sum(item[1]), item[0]))
+    """Return the plot of `series`: a name and a value for each step, a day or a time in UTC. The series OTHER, if there
+    is one, holds the sums of others already. `write` formats a value; `colours` are the CSS classes of series that do
+    not get that of their rank."""
+    named = [item for item in series.items() if item[0] != OTHER]
+    ranked = sorted(named, key=lambda item: (-sum(item[1]), item[0]))
     shown = {name: list(values) for name, values in ranked[:MOST_SERIES]}
     others = [values for _, values in ranked[MOST_SERIES:]]
+    if OTHER in series:
+        others.append(series[OTHER])
     if others:
         shown[OTHER] = [sum(column) for column in zip(*others, strict=True)]
     classes = {name: f"s{index}" for index, name in enumerate(shown)}

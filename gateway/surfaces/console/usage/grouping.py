@@ -1,14 +1,15 @@
-"""The names by which usage is stacked: what each part of a report belongs to, and the requests behind it."""
+"""The names by which usage is stacked: to which name each row of the sums belongs, and the requests behind it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from gateway.accounts.keys import KeyInfo
+from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.accounts.teams import list_teams
+from gateway.metering.activity import Dimension
 from gateway.metering.rollups.rollup_table import OTHER
-from gateway.surfaces.console.usage.tag_steps import PARTS
-from gateway.surfaces.usage_report import BREAKDOWNS, visible_keys
+from gateway.metering.usage_table import raw_id
 from gateway.surfaces.visitor import MANAGERS, Visitor
 
 NO_APP = "No app named"
@@ -16,8 +17,6 @@ NO_TEAM = "No team"
 NO_SESSION = "No session"
 NO_TAG = "Without this tag"
 OTHERS = {OTHER: "All others"}
-APPS = "appBreakdown"
-TAGS = ("tag", "session")
 
 
 class GroupName(NamedTuple):
@@ -28,88 +27,103 @@ class GroupName(NamedTuple):
     filters: Mapping[str, str] = {}
 
 
+class GroupingScope(NamedTuple):
+    """The visitor, the keys of the period by id, and the name of the tag."""
+
+    visitor: Visitor
+    keys: Mapping[str, KeyInfo]
+    tag: str
+
+
+Namer = Callable[[tuple[Any, ...]], GroupName]  # of a row, by its values
+
+
 class Grouping(NamedTuple):
-    """A way to group. `report` is the breakdown of the usage report that it is made of, "app" for that by app, "tag"
-    and "session" for those of tags."""
+    """A way to group the rows of a dimension."""
 
     label: str
-    report: str
-    find_name: Callable[[Visitor], Callable[[dict[str, Any]], GroupName]]
+    dimension: Dimension
+    find_name: Callable[[GroupingScope], Namer]
 
     @property
-    def is_of_tags(self) -> bool:
-        """Return whether it is by tag or session."""
-        return self.report in TAGS
-
-    @property
-    def parts(self) -> str:
-        """Return the member of a step that holds the parts."""
-        if self.is_of_tags:
-            return PARTS
-        return BREAKDOWNS.get(self.report, APPS)
+    def is_of_owners(self) -> bool:
+        """Return whether its rows are those of keys or projects."""
+        return self.dimension in ("api_key", "owner")
 
 
-def _by_model(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
-    def name(part: dict[str, Any]) -> GroupName:
-        full = f"{part['provider']}/{part['id']}"
+def _by_model(scope: GroupingScope) -> Namer:
+    def name(values: tuple[Any, ...]) -> GroupName:
+        full = f"{values[1]}/{values[0]}"
         return GroupName(full, full, {"model": full})
 
     return name
 
 
-def _by_provider(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
-    return lambda part: GroupName(part["provider"], part["provider"], {"provider": part["provider"]})
+def _by_provider(scope: GroupingScope) -> Namer:
+    return lambda values: GroupName(values[1], values[1], {"provider": values[1]})
 
 
-def _by_key(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
-    return lambda part: GroupName(part["id"], part["description"] or part["id"], {"apiKeyId": part["id"]})
+def _by_app(scope: GroupingScope) -> Namer:
+    known = scope.visitor.services.accounts.sources
 
-
-def _by_person(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
-    return lambda part: GroupName(part["id"], part["description"] or part["id"], {"userId": part["id"]})
-
-
-def _by_app(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
-    return lambda part: GroupName(part["id"], part["id"] or NO_APP, {"source": part["id"] or "unknown"})
-
-
-def _by_session(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
-    def name(part: dict[str, Any]) -> GroupName:
-        if part["id"] in ("", OTHER):
-            return GroupName(part["id"], OTHERS.get(part["id"], NO_SESSION))
-        return GroupName(part["id"], part["id"], {"session": part["id"]})
+    def name(values: tuple[Any, ...]) -> GroupName:
+        app = known.canonical(values[0])
+        return GroupName(app, app or NO_APP, {"source": app or "unknown"})
 
     return name
 
 
-def _by_tag(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
-    def name(part: dict[str, Any]) -> GroupName:
-        if part["id"] in ("", OTHER):
-            return GroupName(part["id"], OTHERS.get(part["id"], NO_TAG))
-        return GroupName(part["id"], part["id"], {"metadata": f"{part['tag']}:{part['id']}"})
+def _by_session(scope: GroupingScope) -> Namer:
+    def name(values: tuple[Any, ...]) -> GroupName:
+        if values[0] in ("", OTHER):
+            return GroupName(values[0], OTHERS.get(values[0], NO_SESSION))
+        return GroupName(values[0], values[0], {"session": values[0]})
 
     return name
 
 
-def _by_project(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
-    keys = visible_keys(visitor)
-    projects = {
-        project.id: project.name
-        for project in list_projects(visitor.services.store.database, list(visitor.memberships))
+def _by_tag(scope: GroupingScope) -> Namer:
+    def name(values: tuple[Any, ...]) -> GroupName:
+        if values[0] in ("", OTHER):
+            return GroupName(values[0], OTHERS.get(values[0], NO_TAG))
+        return GroupName(values[0], values[0], {"metadata": f"{scope.tag}:{values[0]}"})
+
+    return name
+
+
+def _by_key(scope: GroupingScope) -> Namer:
+    return _name_keys(scope, lambda key: GroupName(key.id, key.description or key.id, {"apiKeyId": key.id}))
+
+
+def _by_person(scope: GroupingScope) -> Namer:
+    visitor = scope.visitor
+    people = {
+        member.id: member
+        for organization_id in visitor.memberships
+        for member in list_members(visitor.services.store.database, organization_id, service_accounts=True)
     }
 
-    def name(part: dict[str, Any]) -> GroupName:
-        key = keys.get(part["id"])
-        if key is None:
-            return GroupName("", "Unknown project")
-        return GroupName(key.project_id, projects.get(key.project_id, key.project_id), {"projectId": key.project_id})
+    def name(key: KeyInfo) -> GroupName:
+        member = people.get(key.member_id)
+        if member is None:
+            return GroupName(key.member_id, key.member_id, {"userId": key.member_id})
+        return GroupName(member.user_id, member.name or member.email or member.user_id, {"userId": member.user_id})
 
-    return name
+    return _name_keys(scope, name)
 
 
-def _by_team(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
+def _by_project(scope: GroupingScope) -> Namer:
+    visitor = scope.visitor
+    listed = list_projects(visitor.services.store.database, list(visitor.memberships))
+    projects = {project.id: GroupName(project.id, project.name, {"projectId": project.id}) for project in listed}
+    of_keys = _name_keys(scope, lambda key: projects[key.project_id])
+    of_projects = {raw_id(project_id): named for project_id, named in projects.items()}
+    return lambda values: of_projects.get(values[0]) or of_keys(values)
+
+
+def _by_team(scope: GroupingScope) -> Namer:
     """A person in several teams counts for their combination, so that the sum stays that of all requests."""
-    keys: Mapping[str, KeyInfo] = visible_keys(visitor)
+    visitor = scope.visitor
     teams: dict[str, list[str]] = {}
     for organization_id, membership in visitor.memberships.items():
         if membership.role in MANAGERS:
@@ -117,23 +131,26 @@ def _by_team(visitor: Visitor) -> Callable[[dict[str, Any]], GroupName]:
                 for member_id in team.member_ids:
                     teams.setdefault(member_id, []).append(team.name)
 
-    def name(part: dict[str, Any]) -> GroupName:
-        key = keys.get(part["id"])
-        names = teams.get(key.member_id, []) if key else []
-        text = ", ".join(sorted(names)) or NO_TEAM
+    def name(key: KeyInfo) -> GroupName:
+        text = ", ".join(sorted(teams.get(key.member_id, ()))) or NO_TEAM
         return GroupName(text, text)
 
-    return name
+    return _name_keys(scope, name)
+
+
+def _name_keys(scope: GroupingScope, name: Callable[[KeyInfo], GroupName]) -> Namer:
+    named = {raw_id(key.id): name(key) for key in scope.keys.values()}
+    return lambda values: named[values[0]]
 
 
 GROUPS: dict[str, Grouping] = {
     "model": Grouping("Model", "model", _by_model),
     "provider": Grouping("Provider", "model", _by_provider),
-    "apiKey": Grouping("API key", "apiKey", _by_key),
-    "user": Grouping("Person", "user", _by_person),
-    "team": Grouping("Team", "apiKey", _by_team),
-    "project": Grouping("Project", "apiKey", _by_project),
-    "app": Grouping("App", "app", _by_app),
+    "apiKey": Grouping("API key", "api_key", _by_key),
+    "user": Grouping("Person", "api_key", _by_person),
+    "team": Grouping("Team", "api_key", _by_team),
+    "project": Grouping("Project", "owner", _by_project),
+    "app": Grouping("App", "source", _by_app),
     "tag": Grouping("Tag", "tag", _by_tag),
-    "session": Grouping("Session", "session", _by_session),
+    "session": Grouping("Session", "tag", _by_session),
 }

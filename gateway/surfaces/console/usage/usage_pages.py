@@ -1,36 +1,49 @@
 """`/console/usage`: requests, tokens and costs of a period by model, key or person, and of the period before."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from gateway.accounts.projects import list_projects
-from gateway.metering.rollups.rollup_table import OTHER
-from gateway.money import NANO
+from gateway.metering.figures import ActivityFigures
+from gateway.metering.rollups.rollup_table import SESSION
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import PageCall, page_operations
-from gateway.surfaces.console.plots import Plot, build_plot
+from gateway.surfaces.console.plots import build_plot
 from gateway.surfaces.console.shown_figures import round_cost, round_count
-from gateway.surfaces.console.usage.grouping import APPS, GROUPS, Grouping, GroupName
-from gateway.surfaces.console.usage.tag_steps import list_tags, read_tag_steps, read_tag_sums_before
+from gateway.surfaces.console.usage.grouping import GROUPS, GroupingScope
+from gateway.surfaces.console.usage.tag_names import list_tags
 from gateway.surfaces.console.usage.usage_period import RANGES, UsagePeriod, read_period
+from gateway.surfaces.console.usage.usage_reader import NOTHING, PeriodUsage, UsageQuestion, read_usage
 from gateway.surfaces.http import Operation, Outbound
-from gateway.surfaces.usage_report import MANY, apps_of, usage_of
+from gateway.surfaces.report_windows import read_window
+from gateway.surfaces.usage_report import MANY, ActivityQuery, UsageScope, scope_of
+from gateway.surfaces.validation_schemas import read_fields
 from gateway.surfaces.visitor import MANAGERS, Visitor
 from gateway.worker.services import Services
 
 TITLE = "Usage"
 PATH = "/console/usage"
-# Value of the field → its label; the first is the default.
-MEASURES = {"spend": "Spend", "requests": "Requests", "tokens": "Tokens"}
-COUNTS = ("requestCount", "errorCount", "cacheCount", "inputTokens", "outputTokens")
-COSTS = ("cost", "apiKeysCost", "discountSavings")
+
+
+class Measure(NamedTuple):
+    """Something that the plot can show, and the figures that are added up for it."""
+
+    label: str
+    figures: tuple[str, ...]
+
+
+# The first is the default.
+MEASURES = {
+    "spend": Measure("Spend", ("cost_nusd",)),
+    "requests": Measure("Requests", ("requests",)),
+    "tokens": Measure("Tokens", ("input_tokens", "output_tokens")),
+}
 LONGEST_TAG = 64
+USUAL_TAG = "team"  # the tag of a page without one, which no latest request has
 SHORT_PERIOD = 31  # days or hours that are listed even without requests
-MOST_BARS = 100  # a plot of more steps has a bar for each week
-WEEK = 7
+MOST_BARS = 100  # a plot of more days has a bar for each week
 
 COLUMNS = (
     Column("Requests", "requestCount", numeric=True),
@@ -40,155 +53,138 @@ COLUMNS = (
 CHANGE = Column("Change", "change", numeric=True)
 UNKEPT = ("q", "page")  # parameters that end with another search
 
-Name = Callable[[dict[str, Any]], GroupName]
-Steps = list[dict[str, Any]]
-GroupKey = tuple[str, str]
 
+class UsageChoices(NamedTuple):
+    """The choices that the visitor made, from the parameters of the page."""
 
-class Shown(NamedTuple):
-    """The figures that the page shows; `name` names a part of a report."""
-
-    period: UsagePeriod
-    grouping: Grouping
+    group: str
     measure: str
-    name: Name
-    is_compared: bool
+    period: UsagePeriod
+    # Parameters of the usage report of the same period, projects and key.
+    report: dict[str, str]
 
 
 def show(call: PageCall) -> Outbound:
     """Show a plot and the totals of a period, split by what the visitor chose, the most expensive first."""
     visitor = call.visitor
     arguments = call.arguments
-    group = _choose(dict.fromkeys(GROUPS, ""), arguments.get("groupBy"))
+    choices = _read_choices(call)
+    group, measure, period, report = choices
     grouping = GROUPS[group]
-    measure = _choose(MEASURES, arguments.get("measure"))
-    period = read_period(arguments, call.services.clock.now_us())
-    scope: dict[str, str] = {name: arguments[name] for name in ("projectId", "apiKeyId") if name in arguments}
-    if grouping.parts == APPS or grouping.is_of_tags:
-        scope.pop("apiKeyId", None)
+    database = call.services.store.database
+    projects = {"": "All"} | {
+        project.id: project.name for project in list_projects(database, list(visitor.memberships))
+    }
+    scope = scope_of(visitor, report.get("projectId"), report.get("apiKeyId", ""))
     tags: list[str] = []
     if group == "tag":
-        tags = list_tags(visitor, scope.get("projectId"))
+        tags = list_tags(database, scope.owners.project_ids)
     tag = arguments.get("tag", "").strip().lower()[:LONGEST_TAG] or next(iter(tags), "")
-    projects = {"": "All"} | {
-        project.id: project.name for project in list_projects(call.services.store.database, list(visitor.memberships))
-    }
-    chosen = {**scope, **period.report}
-    steps = _read_steps(visitor, chosen, grouping, tag)
-    earlier = _read_steps_before(visitor, chosen, grouping, tag, steps)
-    name = grouping.find_name(visitor)
-    many = sum(len(step[grouping.parts]) for step in (*steps, *earlier)) > MANY
-    shown = Shown(period, grouping, measure, name, any(step["requestCount"] for step in earlier))
-    figures = compute_if(many, _read_figures, steps, earlier, shown, arguments)
+    question = _ask(visitor, choices, scope, tag)
+    usage = read_usage(database, question)
+    figures = compute_if(
+        len(usage.names) + len(usage.names_before) > MANY, _show_figures, question, usage, choices, arguments
+    )
     key_name = ""
-    if "apiKeyId" in scope:
-        key_name = visitor.key(scope["apiKeyId"]).description
+    if "apiKeyId" in report:
+        key_name = visitor.key(report["apiKeyId"]).description
     return call.page(
         "usage/usage.html",
         TITLE,
         path=PATH,
         logs="/console/logs",
         fields=[
-            ("projectId", "Project", _options(projects, scope.get("projectId", ""))),
+            ("projectId", "Project", _options(projects, report.get("projectId", ""))),
             ("timeRange", "Time", _options(RANGES, period.name)),
             ("groupBy", "By", _options({name: one.label for name, one in GROUPS.items()}, group)),
-            ("measure", "Plot of", _options(MEASURES, measure)),
+            ("measure", "Plot of", _options({name: one.label for name, one in MEASURES.items()}, measure)),
         ],
         group=grouping.label,
         tag=tag,
         tags=tags,
         by_tag=group == "tag",
-        key_id=scope.get("apiKeyId", ""),
+        key_id=report.get("apiKeyId", ""),
         key_name=key_name,
-        measure=MEASURES[measure],
+        measure=MEASURES[measure].label,
         step="Hour" if period.is_of_hours else "Day",
+        weekly=question.bars is not question.window,
         period=period,
-        compared=shown.is_compared,
         credits=_credits(call.services, visitor),
-        export=urlencode(chosen),
+        export=urlencode(report),
         kept={name: value for name, value in arguments.items() if name not in UNKEPT},
         **figures,
     )
 
 
-def _read_steps(visitor: Visitor, chosen: dict[str, str], grouping: Grouping, tag: str) -> Steps:
-    """Return the hours or days of the period, each with its breakdown."""
-    if grouping.is_of_tags:
-        return read_tag_steps(visitor, chosen, grouping.report, tag)
-    if grouping.parts != APPS:
-        steps: Steps = usage_of(visitor, {**chosen, "groupBy": grouping.report})["activity"]
-        return steps
-    by_app = apps_of(visitor, chosen)
-    return [
-        {**step, APPS: by_app.get(step["date"], [])}
-        for step in usage_of(visitor, chosen, broken_down=False)["activity"]
-    ]
+def _read_choices(call: PageCall) -> UsageChoices:
+    arguments = call.arguments
+    group = _choose(GROUPS, arguments.get("groupBy"))
+    period = read_period(arguments, call.services.clock.now_us())
+    report: dict[str, str] = {name: arguments[name] for name in ("projectId", "apiKeyId") if name in arguments}
+    if GROUPS[group].dimension in ("source", "tag"):
+        report.pop("apiKeyId", None)
+    return UsageChoices(group, _choose(MEASURES, arguments.get("measure")), period, {**report, **period.report})
 
 
-def _read_steps_before(visitor: Visitor, chosen: dict[str, str], grouping: Grouping, tag: str, steps: Steps) -> Steps:
-    """Return the sums of the period of the same length before `steps`, in at most one step. Sessions are not compared:
-    few last longer than a period."""
-    if grouping.report == "session":
-        earlier = usage_of(visitor, chosen, broken_down=False, earlier=True)["activity"]
-        return [{**step, grouping.parts: ()} for step in earlier]
-    if grouping.report == "tag":
-        values = {part["id"]: None for step in steps for part in step[grouping.parts]}
-        return read_tag_sums_before(visitor, chosen, tag, [value for value in values if value not in ("", OTHER)])
-    if grouping.parts != APPS:
-        compared: Steps = usage_of(visitor, {**chosen, "groupBy": grouping.report}, earlier=True)["activity"]
-        return compared
-    by_app = apps_of(visitor, chosen, earlier=True)
-    totals = usage_of(visitor, chosen, broken_down=False, earlier=True)["activity"]
-    return [{**step, APPS: by_app.get(step["date"], ())} for step in totals]
+def _ask(visitor: Visitor, choices: UsageChoices, scope: UsageScope, tag: str) -> UsageQuestion:
+    grouping = GROUPS[choices.group]
+    window = read_window(read_fields(ActivityQuery, choices.report), visitor.services.clock.now_us())
+    bars = window
+    if len(window.padding) > MOST_BARS:
+        bars = window.by_week()
+    parts = scope.owners
+    if grouping.dimension == "api_key":
+        parts = scope.by_key
+    if choices.group == "session":
+        tag = SESSION
+    else:
+        tag = tag or USUAL_TAG
+    name = grouping.find_name(GroupingScope(visitor, scope.keys, tag))
+    return UsageQuestion(scope.owners, parts, window, bars, grouping, name, MEASURES[choices.measure].figures, tag)
 
 
-def _read_figures(steps: Steps, earlier: Steps, shown: Shown, arguments: Mapping[str, str]) -> dict[str, Any]:
+def _show_figures(
+    question: UsageQuestion, usage: PeriodUsage, choices: UsageChoices, arguments: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the plot, the totals and the rows of both tables."""
-    parts = shown.grouping.parts
-    listed = [step for step in reversed(steps) if step["requestCount"] or len(steps) <= SHORT_PERIOD]
-    rows = _list_rows(
-        _group((part for step in steps for part in step[parts]), shown.name),
-        _group((part for step in earlier for part in step[parts]), shown.name),
-        {"from": steps[0]["date"] if steps else "", **shown.period.logs},
-    )
-    columns: tuple[Column, ...] = (Column(shown.grouping.label, "name"), *COLUMNS)
-    if shown.is_compared and shown.grouping.report != "session":
+    grouping = question.grouping
+    steps = [(label, usage.steps.get(label, NOTHING)) for label in sorted({*question.window.padding, *usage.steps})]
+    listed = [(label, sums) for label, sums in reversed(steps) if sums.requests or len(steps) <= SHORT_PERIOD]
+    rows = _list_rows(usage, {"from": steps[0][0] if steps else "", **choices.period.logs})
+    compared = bool(usage.before.requests)
+    columns: tuple[Column, ...] = (Column(grouping.label, "name"), *COLUMNS)
+    if compared and choices.group != "session":
         columns = (*columns, CHANGE)
+    write = round_cost if choices.measure == "spend" else round_count
+    total = ActivityFigures()
+    for _, sums in steps:
+        total.add(sums)
     return {
-        "plot": _plot(steps, parts, shown.name, shown.measure),
-        "weekly": len(steps) > MOST_BARS,
-        "total": _sum(steps),
-        "before": _sum(earlier),
+        "plot": build_plot(question.bars.padding, usage.series, write),
+        "compared": compared,
+        "total": _show(total),
+        "before": _show(usage.before),
         "parts": arrange(rows, columns, arguments, searched=("name",), sort="-cost"),
-        "steps": [{"date": step["date"], **_sum([step])} for step in listed],
+        "steps": [{"date": label, **_show(sums)} for label, sums in listed],
     }
 
 
-def _plot(steps: Steps, parts: str, name: Name, measure: str) -> Plot:
-    size = 1
-    if len(steps) > MOST_BARS:
-        size = WEEK
-    bars = [steps[index : index + size] for index in range(0, len(steps), size)]
-    series: dict[str, list[int]] = defaultdict(lambda: [0] * len(bars))
-    for index, bar in enumerate(bars):
-        for part in (part for step in bar for part in step[parts]):
-            series[name(part).name][index] += _value_of(part, measure)
-    dates = [bar[0]["date"] for bar in bars]
-    if measure == "spend":
-        return build_plot(dates, series, round_cost)
-    return build_plot(dates, series, round_count)
+def _show(figures: ActivityFigures) -> dict[str, int]:
+    """Return the figures of a line by the names in the template; money in nano-dollars."""
+    return {
+        "requestCount": figures.requests,
+        "errorCount": figures.errors,
+        "cacheCount": figures.cached_requests,
+        "inputTokens": figures.input_tokens,
+        "outputTokens": figures.output_tokens,
+        "cost": figures.cost_nusd,
+        "apiKeysCost": figures.byok_nusd,
+        "discountSavings": figures.discount_nusd,
+    }
 
 
-def _value_of(part: dict[str, Any], measure: str) -> int:
-    if measure == "spend":
-        return round(part["cost"] * NANO)
-    if measure == "requests":
-        return int(part["requestCount"])
-    return int(part["totalTokens"])
-
-
-def _choose(known: dict[str, str], value: str | None) -> str:
-    if value in known:
+def _choose(known: Mapping[str, Any], value: str | None) -> str:
+    if value is not None and value in known:
         return value
     return next(iter(known))
 
@@ -197,41 +193,19 @@ def _options(known: dict[str, str], chosen: str) -> list[tuple[str, str, bool]]:
     return [(value, text, value == chosen) for value, text in known.items()]
 
 
-def _sum(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the sums of `rows`. Money is summed in integer nano-dollars."""
-    sums: dict[str, int] = dict.fromkeys((*COUNTS, *COSTS), 0)
-    for row in rows:
-        for name in COUNTS:
-            sums[name] += row.get(name, 0)
-        for name in COSTS:
-            sums[name] += round(row.get(name, 0) * NANO)
-    return sums
-
-
-def _group(parts: Iterable[dict[str, Any]], name: Name) -> dict[GroupKey, tuple[GroupName, Steps]]:
-    """Return the parts of each name; ids tell equal names apart."""
-    groups: dict[GroupKey, tuple[GroupName, Steps]] = {}
-    for part in parts:
-        named = name(part)
-        groups.setdefault((named.name, named.id), (named, []))[1].append(part)
-    return groups
-
-
-def _list_rows(
-    groups: dict[GroupKey, tuple[GroupName, Steps]],
-    earlier: dict[GroupKey, tuple[GroupName, Steps]],
-    logs: Mapping[str, str],
-) -> list[dict[str, Any]]:
+def _list_rows(usage: PeriodUsage, logs: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return a row for each name, the busiest of equal cost first, with its cost in the period before and the query
     that finds its requests: its filters and those of the period, `logs`."""
     rows = []
-    for ident, (named, parts) in groups.items():
+    for ident, (named, sums) in usage.names.items():
         query = urlencode({**named.filters, **logs}) if named.filters else ""
-        sums = _sum(parts)
-        before = _sum(earlier[ident][1])["cost"] if ident in earlier else 0
-        change = sums["cost"] / before if before else None
-        tokens = sums["inputTokens"] + sums["outputTokens"]
-        rows.append({"name": named.name, "query": query, "before": before, "change": change, "tokens": tokens, **sums})
+        before = 0
+        if ident in usage.names_before:
+            before = usage.names_before[ident].figures.cost_nusd
+        change = sums.cost_nusd / before if before else None
+        tokens = sums.input_tokens + sums.output_tokens
+        shown = {"name": named.name, "query": query, "before": before, "change": change, "tokens": tokens}
+        rows.append({**shown, **_show(sums)})
     return sorted(rows, key=_rank)
 
 

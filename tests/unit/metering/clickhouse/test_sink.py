@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from support.clickhouse_site import Site
 from support.usage import KEYS, PROJECTS, insert_rows
 
@@ -19,7 +18,10 @@ from gateway.metering.models import LATE
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.queries import RollupQuestion, StepColumns, at_once, fetch_columns, fetch_rows
 from gateway.metering.rollups.rollup_table import Series
-from gateway.reports.shares import ShareQuestion, ShareStep, read_share_steps, read_shares
+from gateway.reports.shares import ShareQuestion, read_shares
+from gateway.surfaces.console.usage.grouping import GROUPS, GroupName
+from gateway.surfaces.console.usage.usage_reader import PeriodUsage, UsageQuestion, read_usage
+from gateway.surfaces.report_windows import read_window
 
 pytestmark = pytest.mark.slow  # the engine takes seconds to start
 
@@ -142,7 +144,7 @@ BUCKETS = [
         (Series.KEY_SOURCE, ("name",)),
         (Series.PROJECT_SOURCE, ("name",)),
     )
-    for bucket in ("hour", "day", "all")
+    for bucket in ("hour", "day", "week", "all")
 ]
 
 
@@ -173,7 +175,7 @@ def test_reports_are_those_of_the_rollups(site: Site) -> None:
     zone = ((end - 72, 330), (end - 20, -210))
     for series, bucket, dimensions in BUCKETS:
         owners = KEYS if series in (Series.KEY, Series.KEY_SOURCE) else PROJECTS
-        for shifts in ((), zone) if bucket == "day" else ((),):
+        for shifts in ((), zone) if bucket in ("day", "week") else ((),):
             question = RollupQuestion(series, owners, end - 72, end, bucket, dimensions, FIGURES, shifts)
             site.database.statistics = None
             kept = at_once(site.database, lambda: fetch_rows(site.database, question))  # noqa: B023
@@ -185,8 +187,14 @@ def test_reports_are_those_of_the_rollups(site: Site) -> None:
             assert as_cells(columns) == as_cells(kept_columns)
 
 
-def as_steps(steps: list[ShareStep]) -> list[Any]:
-    return sorted((step.step, step.id, sorted(vars(step.figures).items())) for step in steps)
+def as_sums(usage: PeriodUsage) -> list[Any]:
+    steps = {label: vars(figures) for label, figures in usage.steps.items()}
+    names = {ident: vars(named.figures) for ident, named in usage.names.items()}
+    return [steps, names, usage.series]
+
+
+def name_value(values: tuple[Any, ...]) -> GroupName:
+    return GroupName(values[0], values[0])
 
 
 @pytest.mark.parametrize("most", [1_000, 1])
@@ -210,12 +218,13 @@ def test_shares_by_tag_and_session_are_those_of_the_rows(
         site.database.statistics = engine
         found = read_shares(site.database, question)
         assert [(one.id, vars(one.figures)) for one in found] == [(one.id, vars(one.figures)) for one in kept] != []
-        values = [one.id for one in kept if one.id not in ("", "(other)")]
-        by_day = replace(question, span=Span(end - 72, end, "day"))
-        site.database.statistics = None
-        steps = as_steps(read_share_steps(site.database, by_day, values))
-        site.database.statistics = engine
-        assert as_steps(read_share_steps(site.database, by_day, values)) == steps != []
+        window = read_window({"timeRange": "30d"}, site.clock.now_us())
+        for bars in (window, window.by_week()):
+            page = UsageQuestion(owners, owners, window, bars, GROUPS[group], name_value, ("cost_nusd",), tag)
+            site.database.statistics = None
+            sums = as_sums(read_usage(site.database, page))
+            site.database.statistics = engine
+            assert as_sums(read_usage(site.database, page)) == sums and all(sums)
 
 
 def test_the_rollups_answer_while_clickhouse_fails_lags_or_lacks_rows(site: Site) -> None:

@@ -2,7 +2,7 @@
 
 import random
 from collections import defaultdict
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -14,6 +14,7 @@ from support.usage import insert_rows, usage_row
 from gateway.clock import DAY_US, HOUR_US
 from gateway.configuration.settings import DatabaseSettings
 from gateway.metering.rollups import job
+from gateway.metering.rollups.buckets import week_of
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.queries import RollupQuestion, at_once, fetch_columns, fetch_rows
 from gateway.metering.rollups.rollup_table import BLOCK_DAYS, Series
@@ -79,7 +80,11 @@ def plain(rows, question: RollupQuestion) -> dict:
         if not question.first <= hour < question.end or row.project not in question.owners:
             continue
         minutes = [0, *(ahead for begin, ahead in question.shifts if begin <= hour)][-1]
-        step = {"hour": hour, "day": (hour * 60 + minutes) // 1440, "all": 0}[question.bucket]
+        day = (hour * 60 + minutes) // 1440
+        monday = date(1970, 1, 1) + timedelta(days=day)
+        monday -= timedelta(days=monday.weekday())
+        week = (monday - date(1969, 12, 29)).days // 7
+        step = {"hour": hour, "day": day, "week": week, "all": 0}[question.bucket]
         value = tuple({"name": row.served, "provider": row.provider}[name] for name in question.dimensions)
         found[step, value][0] += 1
         found[step, value][1] += row.cost_nusd
@@ -108,7 +113,7 @@ def check(told, question: RollupQuestion) -> None:
 @given(
     start=st.integers(0, LONG * 24),
     hours=st.integers(1, LONG * 24),
-    bucket=st.sampled_from(["hour", "day", "all"]),
+    bucket=st.sampled_from(["hour", "day", "week", "all"]),
     dimensions=st.sampled_from([(), ("name",), ("name", "provider")]),
 )
 def test_any_period_is_reported_as_its_rows_say(told, start, hours, bucket, dimensions) -> None:
@@ -116,6 +121,28 @@ def test_any_period_is_reported_as_its_rows_say(told, start, hours, bucket, dime
     series = Series.PROJECT_MODEL if dimensions else Series.PROJECT
     figures = ("requests", "cost_nusd")
     check(told, RollupQuestion(series, [PROJECT], first, first + hours, bucket, dimensions, figures))
+
+
+@pytest.mark.parametrize("zone", ["UTC", *ZONES])
+def test_weeks_are_the_sums_of_their_days_over_a_change_of_clocks(told, zone) -> None:
+    now_us = max(row.at for row in told[1])
+    window = read_window({"first": "2026-02-18", "last": "2026-04-15", "timezone": zone}, now_us)
+    sums = []
+    for span in (window.span, window.by_week().span):
+        figures = ("requests", "cost_nusd")
+        question = RollupQuestion(
+            Series.PROJECT_MODEL, [PROJECT], span.first, span.end, span.step, ("name",), figures, span.shifts
+        )
+        check(told, question)
+        sums.append(by_columns(told[0], question))
+    days, weeks = sums
+    of_days: dict = defaultdict(lambda: [0, 0])
+    for (day, value), (requests, cost) in days.items():
+        known = of_days[week_of(day), value]
+        known[:] = [known[0] + requests, known[1] + cost]
+    assert of_days == weeks and len(days) > 2 * len(weeks)
+    assert {window.by_week().label(week) for week, _ in weeks} <= set(window.by_week().padding)
+    assert {date.fromisoformat(label).weekday() for label in window.by_week().padding} == {0}
 
 
 @pytest.mark.parametrize("zone", ZONES)

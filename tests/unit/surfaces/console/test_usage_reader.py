@@ -1,0 +1,151 @@
+"""The figures of the usage page: sums by name, and bars that add up to all usage."""
+
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from support.clock import FakeClock
+from support.usage import insert_rows, usage_row
+
+from gateway.clock import DAY_US, HOUR_US, SECOND_US
+from gateway.configuration.settings import DatabaseSettings
+from gateway.metering.activity import Owners
+from gateway.metering.rollups.job import Rollups
+from gateway.metering.usage_table import UsageRecord
+from gateway.runtime.threads import Threads
+from gateway.store.database import Database, open_database
+from gateway.store.migrations import migrate
+from gateway.surfaces.console.plots import MOST_SERIES, OTHER
+from gateway.surfaces.console.usage import usage_reader
+from gateway.surfaces.console.usage.grouping import GROUPS, GroupName
+from gateway.surfaces.console.usage.usage_reader import PeriodUsage, UsageQuestion, read_usage
+from gateway.surfaces.report_windows import read_window
+
+NOW_US = int(datetime(2026, 4, 20, 11, 20, tzinfo=UTC).timestamp()) * SECOND_US
+DAYS = 200
+PROJECTS = [bytes([number]) * 16 for number in (1, 2)]
+KEYS = [bytes([number]) * 16 for number in range(10, 20)]
+OWNERS = Owners(tuple(f"proj_{raw.hex()}" for raw in PROJECTS))
+BY_KEY = Owners(key_ids=tuple(f"key_{raw.hex()}" for raw in KEYS))
+# Part of the rows → the value by which a grouping names them.
+VALUES: dict[str, Callable[[UsageRecord], object]] = {
+    "model": lambda row: (row.served, row.provider),
+    "apiKey": lambda row: (row.api_key,),
+    "project": lambda row: (row.project,),
+    "app": lambda row: (row.source,),
+    "tag": lambda row: (row.tags.split('"')[3] if row.tags else "",),
+    "session": lambda row: (row.session or "",),
+}
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[UsageRecord]:
+    dice = random.Random(7)
+    return [
+        usage_row(
+            NOW_US - dice.randrange(DAYS * DAY_US),
+            posted_at=NOW_US - HOUR_US,
+            project=dice.choice(PROJECTS),
+            api_key=dice.choice(KEYS),
+            served=f"m{dice.randrange(9)}",
+            source=dice.choice(("", "x", "y")),
+            session=dice.choice((None, *(f"s{number}" for number in range(9)))),
+            tags=dice.choice((None, *(f'{{"team":"t{number}"}}' for number in range(9)))),
+            cost_nusd=dice.randrange(10**9),
+            input=dice.randrange(100),
+            output=dice.randrange(100),
+        )
+        for _ in range(600)
+    ]
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def database(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    postgres_databases: Any,
+    rows: list[UsageRecord],
+) -> Iterator[Database]:
+    with contextlib.ExitStack() as stack:
+        url = f"sqlite:///{tmp_path_factory.mktemp('usage')}/gateway.db"
+        if request.param == "postgresql":
+            url = postgres_databases.take()
+            stack.callback(postgres_databases.give, url)
+        threads = Threads()
+        stack.callback(threads.close)
+        opened = stack.enter_context(
+            contextlib.closing(open_database(DatabaseSettings(url, "", 3, 5.0), FakeClock(), threads))
+        )
+        migrate(opened)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(opened, "now_us", lambda: NOW_US)
+            for place in ("job", "days"):
+                patch.setattr(f"gateway.metering.rollups.{place}.pause", lambda s: None)
+            insert_rows(opened, *rows)
+            Rollups(opened).catch_up()
+            yield opened
+
+
+def read(database: Database, group: str, time: dict[str, str], weekly: bool = False) -> PeriodUsage:
+    window = read_window(time, NOW_US)
+    bars = window.by_week() if weekly else window
+    parts = BY_KEY if group == "apiKey" else OWNERS
+    tag = "team" if group == "tag" else ""
+
+    def name(values: tuple[object, ...]) -> GroupName:
+        ident = values[0] if isinstance(values[0], str) else ""
+        return GroupName(ident, repr(values))
+
+    return read_usage(database, UsageQuestion(OWNERS, parts, window, bars, GROUPS[group], name, ("cost_nusd",), tag))
+
+
+@pytest.mark.parametrize("group", VALUES)
+def test_names_and_bars_are_the_sums_of_the_rows(database: Database, rows: list[UsageRecord], group: str) -> None:
+    time = {"first": "2025-12-24", "last": "2026-04-20"}
+    first_us = int(datetime(2025, 12, 24, tzinfo=UTC).timestamp()) * SECOND_US
+    costs: Counter[str] = Counter()
+    before: Counter[str] = Counter()
+    for row in rows:
+        costs[repr(VALUES[group](row))] += row.cost_nusd if row.at >= first_us else 0
+        before[repr(VALUES[group](row))] += row.cost_nusd if first_us - 118 * DAY_US <= row.at < first_us else 0
+    for weekly in (False, True):
+        usage = read(database, group, time, weekly)
+        assert {name: usage.figures.cost_nusd for (name, _), usage in usage.names.items()} == costs
+        if group != "session":
+            assert {name: usage.figures.cost_nusd for (name, _), usage in usage.names_before.items()} == before
+        assert usage.before.cost_nusd == sum(before.values())
+        assert sum(figures.cost_nusd for figures in usage.steps.values()) == sum(costs.values())
+        sums = {name: sum(series) for name, series in usage.series.items()}
+        largest = dict(costs.most_common(MOST_SERIES))
+        rest = sum(costs.values()) - sum(largest.values())
+        assert sums == largest | ({OTHER: rest} if rest else {})
+        bars = [sum(bar) for bar in zip(*usage.series.values(), strict=True)]
+        assert len(bars) == (18 if weekly else 118) and sum(bars) == sum(costs.values())
+
+
+def test_values_of_a_tag_beyond_the_most_expensive_are_one_name(
+    database: Database, rows: list[UsageRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage_reader, "SHOWN", 2)
+    for group in ("tag", "session"):
+        usage = read(database, group, {"timeRange": "365d"}, weekly=True)
+        assert len(usage.names) == 4 and len(usage.series) == 4
+        others = usage.names["('(other)',)", "(other)"].figures
+        assert others.cost_nusd == sum(usage.series[OTHER])
+        assert sum(named.figures.requests for named in usage.names.values()) == len(rows)
+
+
+def test_a_tag_that_no_request_has_is_one_name(database: Database, rows: list[UsageRecord]) -> None:
+    window = read_window({"timeRange": "24h"}, NOW_US)
+    named = GroupName("none", "none")
+    question = UsageQuestion(OWNERS, OWNERS, window, window, GROUPS["tag"], lambda _: named, ("requests",), "no-such")
+    usage = read_usage(database, question)
+    of_day = [row for row in rows if row.at >= window.span.start_us]
+    assert usage.series == {
+        "none": [usage.steps[label].requests if label in usage.steps else 0 for label in window.padding]
+    }
+    assert sum(usage.series["none"]) == len(of_day) > 0
