@@ -18,13 +18,13 @@ from gateway.money import MILLION
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.operations import OPERATIONS
 from gateway.neutral.request import Request, Requirements
-from gateway.neutral.units import PROVIDER_TOOLS, UNITS
+from gateway.neutral.units import TOOL_UNITS, UNITS
 from gateway.neutral.usage import NOTHING, Units, Usage
 from gateway.neutral.videos import VideosRequest
 
 # Uses of tools in one answer when the caller sets no limit.
 MOST_SEARCHES = sum(unit.most for unit in UNITS if unit.count == "searches")
-MOST_TOOL_USES = {unit.count: unit.most for unit in PROVIDER_TOOLS.values()}
+MOST_TOOL_USES = {unit.count: unit.most for unit in TOOL_UNITS}
 # Output tokens of one answer of a model without a known limit: no provider of text gives more.
 MOST_OUTPUT = 131_072
 CACHED_PRICES = 8192

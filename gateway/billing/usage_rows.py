@@ -375,7 +375,7 @@ def extra_of(usage: Usage, charge: Charge, attempt: Attempt) -> str | None:
         details["units"] = _named(RARE_UNITS, counts)
     if any(amounts := READ_RARE_PARTS(charge)):
         details["nusd"] = _named(RARE_PARTS, amounts)
-    if usage.images or usage.video_ms:
+    if usage.images or usage.video_ms or usage.price_key:
         details[PRICE_KEY] = usage.price_key
     if mapping.region:
         details["region"] = mapping.region

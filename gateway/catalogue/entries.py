@@ -16,7 +16,7 @@ RATE_NAMES = tuple(unit.price for unit in UNITS)
 READ_RATES = attrgetter(*RATE_NAMES)
 # The flags of mappings that parameters of chat requests need; those that no code reads by name are added to Mapping.
 FLAGS = tuple(capability.flag for capability in CAPABILITIES if capability.flag)
-TABLE_RATES = frozenset(prices_of("table"))
+TABLE_RATES = frozenset(prices_of("table", "model"))
 RESPONSES_PROTOCOL = "openai-responses"  # the protocol that `Mapping.responses_api` enables
 Stability = Literal["stable", "beta", "unstable", "experimental"]
 
@@ -41,8 +41,8 @@ class TokenRates:
     """Prices of one tier in nano-dollars per million units; None = unpriced.
 
     UNITS says what each price is for. Keys of the tables: `quality/size`, `default` (per_image);
-    `<resolution>[_audio|_video]`, `default…` (per_second, per_video_token). The prices that no code reads by name have
-    their fields from UNITS.
+    `<resolution>[_audio|_video]`, `default…` (per_second, per_video_token); the tool's model, `default`
+    (image_tool_…). The prices that no code reads by name have their fields from UNITS.
     """
 
     prompt: int | None = None
@@ -63,6 +63,9 @@ class TokenRates:
     per_image: dict[str, int] = field(default_factory=dict)
     per_second: dict[str, int] = field(default_factory=dict)
     per_video_token: dict[str, int] = field(default_factory=dict)
+    image_tool_text: dict[str, int] = field(default_factory=dict)
+    image_tool_image: dict[str, int] = field(default_factory=dict)
+    image_tool_output: dict[str, int] = field(default_factory=dict)
 
     @property
     def priced(self) -> bool:
@@ -154,7 +157,7 @@ class Provider:
     identity: str = ""
     version_path: str = ""
     search_price: int | None = None
-    tool_prices: dict[str, int] = field(default_factory=dict)
+    tool_prices: dict[str, Any] = field(default_factory=dict)
     responses_tools: tuple[str, ...] = ()
     deprecated_models: dict[str, str] = field(default_factory=dict)
     deactivated_models: dict[str, str] = field(default_factory=dict)

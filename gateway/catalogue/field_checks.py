@@ -27,14 +27,14 @@ from gateway.catalogue.protocols import PROTOCOLS
 from gateway.configuration.names import near
 from gateway.money import price_per_million
 from gateway.neutral import operations
-from gateway.neutral.units import PROVIDER_TOOLS
+from gateway.neutral.units import TOOL_UNITS
 
 MODEL_ID = re.compile(r"[a-z0-9][a-z0-9._:@+-]*")
 PROVIDER_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
 SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DATES = frozenset(("released", "deprecated", "deactivated", "checked"))
-TOOL_RATES = frozenset(unit.price for unit in PROVIDER_TOOLS.values())
+TOOL_RATES = frozenset(unit.price for unit in TOOL_UNITS)
 
 Convert = Callable[[Any], Any]
 
@@ -245,7 +245,7 @@ def _data_policy(value: Any) -> DataPolicy:
     return DataPolicy(**ready)
 
 
-def _tool_prices(value: Any) -> dict[str, int]:
+def _tool_prices(value: Any) -> dict[str, Any]:
     unknown = sorted(set(_table(value)) - TOOL_RATES)
     if unknown:
         raise ValueError(f"unknown tool {', '.join(unknown)}; known: {', '.join(sorted(TOOL_RATES))}")

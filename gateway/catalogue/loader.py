@@ -318,11 +318,11 @@ def _with_most_of_a_call(fields: dict[str, Any], provider: Provider) -> dict[str
     return fields
 
 
-def _with_tools(prices: Prices, usual: dict[str, int]) -> Prices:
+def _with_tools(prices: Prices, usual: dict[str, Any]) -> Prices:
     """Return the prices, completed with those of the tools that the provider runs."""
 
     def fill(rates: TokenRates) -> TokenRates:
-        absent: dict[str, Any] = {name: price for name, price in usual.items() if getattr(rates, name) is None}
+        absent: dict[str, Any] = {name: price for name, price in usual.items() if getattr(rates, name) in (None, {})}
         if absent:
             return dataclasses.replace(rates, **absent)
         return rates

@@ -25,6 +25,8 @@ EACH = [unit for unit in UNITS if unit.billed == "each"]
 EACH_COMPONENTS = [unit.component for unit in EACH]
 READ_EACH_COUNT = attrgetter(*(unit.count for unit in EACH))
 READ_EACH_RATE = attrgetter(*(unit.price for unit in EACH))
+# Units with a price for each model of the provider's tool.
+BY_TOOL_MODEL = [unit for unit in UNITS if unit.billed == "model"]
 READ_OTHER_COUNTS = attrgetter(*(name for name in COUNTS if name not in TEXT_COUNTS))
 READ_INPUT_RATES = attrgetter(*prices_of("input"))
 READ_TEXT_INPUT_RATES = attrgetter(*prices_of("input", media=False))
@@ -213,6 +215,11 @@ def _unit_parts(usage: Usage, rates: TokenRates, bound: bool = False) -> dict[st
         parts["audio_seconds"] = _rounded(usage.audio_ms * rates.input_audio_hour, MILLION * HOUR_MS)
     if usage.images and rates.per_image:
         parts["images"] = _rounded(usage.images * _keyed(rates.per_image, usage.price_key, bound), MILLION)
+    for unit in BY_TOOL_MODEL:
+        count = getattr(usage, unit.count)
+        if count and (table := getattr(rates, unit.price)):
+            nusd = _rounded(count * _keyed(table, usage.price_key, bound), MILLION)
+            parts[unit.component] = parts.get(unit.component, 0) + nusd
     if usage.video_ms and (rates.per_second or rates.per_video_token):
         parts["video_output"] = _video_part(usage, rates, bound)
     return parts

@@ -223,19 +223,35 @@ def count_tools(response: dict[str, Any]) -> dict[str, int]:
             counts[unit.count] = len({str(use.get(tool.distinct)) for use in uses})
         else:
             counts[unit.count] = len(uses)
+    counts |= _count_image_tool(response)
     return {name: count for name, count in counts.items() if count}
+
+
+def _count_image_tool(response: dict[str, Any]) -> dict[str, int]:
+    """Return the tokens of the images that the provider's tool made."""
+    used = _tool_usage(response, "image_gen")
+    read = read_count(used.get("input_tokens"))
+    details = used.get("input_tokens_details")
+    image = min(read, read_count(details.get("image_tokens"))) if isinstance(details, dict) else 0
+    return {
+        "image_tool_text": read - image,
+        "image_tool_image": image,
+        "image_tool_output": read_count(used.get("output_tokens")),
+    }
+
+
+def _tool_usage(response: dict[str, Any], tool: str) -> dict[str, Any]:
+    used = response.get("tool_usage")
+    reported = used.get(tool) if isinstance(used, dict) else None
+    return reported if isinstance(reported, dict) else {}
 
 
 def count_searches(response: dict[str, Any]) -> int:
     """Return the billed web searches of a response: its own count, else its search calls (opening a page does not
     count).
     """
-    used = response.get("tool_usage")
-    if isinstance(used, dict):
-        reported = used.get("web_search")
-    else:
-        reported = None
-    if isinstance(reported, dict) and "num_requests" in reported:
+    reported = _tool_usage(response, "web_search")
+    if "num_requests" in reported:
         return read_count(reported["num_requests"])
     items = [item for item in response.get("output") or () if isinstance(item, dict)]
     return sum(1 for item in items if item.get("type") == "web_search_call" and _searched(item))

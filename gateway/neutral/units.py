@@ -44,7 +44,8 @@ class Unit:
     - "call": the price of each call;
     - "each": the price times the count;
     - "length": the price of an hour times the count in milliseconds;
-    - "table": a price that depends on the size, quality or resolution.
+    - "table": a price that depends on the size, quality or resolution;
+    - "model": the count times the price of the model that the provider's tool called.
 
     `media` marks tokens of sound and images, and `included_in` is the count that includes its count. `tool` is the
     provider's tool that it counts, and `most` how often one answer may use it if the caller sets no limit.
@@ -60,7 +61,7 @@ class Unit:
     price: str
     component: str
     count: str = ""
-    billed: Literal["input", "output", "call", "each", "length", "table"]
+    billed: Literal["input", "output", "call", "each", "length", "table", "model"]
     media: bool = False
     included_in: str = ""
     tool: BilledTool | None = None
@@ -83,6 +84,7 @@ SEARCHES = Figure("searches", "searchCount")
 OUTPUT_COST = Figure("output_nusd", "outputCost")
 CACHE_WRITE_COST = Figure("cache_write_nusd", "cacheWriteInputCost")
 AUDIO_INPUT_COST = Figure("audio_input_nusd", "audioInputCost")
+IMAGE_INPUT_COST = Figure("image_input_nusd", "imageInputCost")
 IMAGE_OUTPUT_COST = Figure("image_output_nusd", "imageOutputCost")
 VIDEO_OUTPUT_COST = Figure("video_output_nusd", "videoOutputCost")
 SEARCH_COST = Figure("search_nusd", "searchCost")
@@ -104,7 +106,7 @@ UNITS: tuple[Unit, ...] = (
     Unit(
         price="image", component="image_input", count="input_image", billed="input", media=True,
         listed="everywhere", detail="image_input_cost", always_detailed=True, figures=(INPUT_TOKENS,),
-        cost=Figure("image_input_nusd", "imageInputCost"),
+        cost=IMAGE_INPUT_COST,
         meaning="token of an image in (for models of videos: image that is read)", absent="prompt",
     ),
     Unit(
@@ -193,6 +195,21 @@ UNITS: tuple[Unit, ...] = (
         meaning="container in which code ran",
     ),
     Unit(
+        price="image_tool_text", component="image_input", count="image_tool_text", billed="model",
+        detail="image_input_cost", always_detailed=True, figures=(INPUT_TOKENS,), cost=IMAGE_INPUT_COST,
+        meaning="token of text that the tool image_generation read, by its model",
+    ),
+    Unit(
+        price="image_tool_image", component="image_input", count="image_tool_image", billed="model",
+        detail="image_input_cost", always_detailed=True, figures=(INPUT_TOKENS,), cost=IMAGE_INPUT_COST,
+        meaning="token of an image that the tool image_generation read, by its model",
+    ),
+    Unit(
+        price="image_tool_output", component="image_output", count="image_tool_output", billed="model", most=6_240,
+        detail="image_output_cost", always_detailed=True, figures=(OUTPUT_TOKENS,), cost=IMAGE_OUTPUT_COST,
+        meaning="token of an image that the tool image_generation made, by its model",
+    ),
+    Unit(
         price="internal_reasoning", component="reasoning", count="reasoning", billed="output",
         included_in="output",
         listed="models", detail="output_cost", always_detailed=True,
@@ -228,6 +245,8 @@ UNITS: tuple[Unit, ...] = (
 COUNTS = tuple(unit.count for unit in UNITS if unit.count)
 COMPONENTS = tuple(dict.fromkeys(unit.component for unit in UNITS))
 PROVIDER_TOOLS = {unit.tool: unit for unit in UNITS if unit.tool}
+# The units of tools that a provider has one price for, whatever model of it runs the tool.
+TOOL_UNITS = tuple(unit for unit in UNITS if unit.tool or unit.billed == "model")
 TOKEN_COUNTS = tuple(unit.count for unit in UNITS if unit.count and unit.billed in ("input", "output"))
 # Counts of text; all others are of media, tools and other units.
 TEXT_COUNTS = tuple(unit.count for unit in UNITS if unit.count in TOKEN_COUNTS and not unit.media)

@@ -23,9 +23,9 @@ class Usage(Struct, frozen=True, gc=False):
     `output_audio`, `output_image`. Units: `searches` of the web, `pages`, `images` (generated), `characters`;
     `audio_ms` of input, `video_ms` of output. The units that no code reads by name have their fields from UNITS.
 
-    `basis` is the source of the numbers. `price_key` selects a price from the table for images or video:
-    `quality/size` or `<resolution>[_audio|_video]`. `calls` is the number of equal calls in this sum, for prices by
-    call or by prompt size (0: one call).
+    `basis` is the source of the numbers. `price_key` selects a price from the table for images or video, or from those
+    of the image tool: `quality/size`, `<resolution>[_audio|_video]`, or the tool's model. `calls` is the number of
+    equal calls in this sum, for prices by call or by prompt size (0: one call).
     """
 
     input: int = 0

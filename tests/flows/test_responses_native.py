@@ -255,6 +255,34 @@ def test_a_relayed_answer_keeps_fields_of_its_vendor(sdk: OpenAI, vendor: FakeVe
     assert {"response.image_generation_call.partial_image", "response.code_interpreter_call_code.delta"} <= kinds
 
 
+# The tool's model → nano-dollars of a token of text in, of an image in and of an image out.
+IMAGE_MODELS = {
+    "gpt-image-1": (5_000, 10_000, 40_000),
+    "gpt-image-1-mini": (2_000, 2_500, 8_000),
+    "": (5_000, 8_000, 30_000),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("image_model", IMAGE_MODELS)
+def test_images_that_the_vendors_tool_made_are_billed_at_the_prices_of_its_model(
+    sdk: OpenAI, vendor: FakeVendor, image_model: str, stream: bool
+) -> None:
+    counted = {"input_tokens": 309, "input_tokens_details": {"image_tokens": 300, "text_tokens": 9}}
+    used = {"image_gen": {**counted, "output_tokens": 1056, "total_tokens": 1365}, "web_search": {"num_requests": 0}}
+    tool = {"type": "image_generation"} | ({"model": image_model} if image_model else {})
+    vendor.responses.script(Answer(drawn("aW1hZ2U="), members={"tool_usage": used, "tools": [tool]}))
+    answer = sdk.responses.create(model=MODEL, input="A fox", tools=[tool], stream=stream)
+    usage = list(answer)[-1].response.usage if stream else answer.usage
+    text, image, made = IMAGE_MODELS[image_model]
+    details = usage.cost_details
+    assert details["image_input_cost"] == pytest.approx((9 * text + 300 * image) / 10**9)
+    assert details["image_output_cost"] == pytest.approx(1056 * made / 10**9)
+    assert usage.cost == pytest.approx(
+        sum(details[name] for name in ("input_cost", "output_cost", "image_input_cost", "image_output_cost"))
+    )
+
+
 def test_every_relayed_event_is_the_vendors_under_our_ids(sdk: OpenAI, vendor: FakeVendor) -> None:
     vendor.responses.script(Answer(*WHOLE))
     events = list(sdk.responses.create(model=MODEL, input="Hello", tools=TOOLS, stream=True))

@@ -50,10 +50,11 @@ def read_result(body: bytes, relayed: bool) -> ChatResult:
 def read_usage(wire: Wire) -> Usage | None:
     """Return the usage of a response, including tools that the provider ran; None when it reports none."""
     usage = dialect.read_usage(wire.get("usage"))
+    tools: dict[str, Any] = {}
     if isinstance(wire.get("output"), list):
-        tools = dialect.count_tools(wire)
-    else:
-        tools = {}
+        tools |= dialect.count_tools(wire)
+    if "image_tool_output" in tools:
+        tools["price_key"] = _image_tool_model(wire)
     if usage is None:
         if tools:
             return structs.replace(NOTHING, **tools)
@@ -63,6 +64,14 @@ def read_usage(wire: Wire) -> Usage | None:
     if tools:
         return structs.replace(usage, **tools)
     return usage
+
+
+def _image_tool_model(wire: Wire) -> str:
+    """Return the model of the tool that made images; "" if the response does not name it."""
+    for tool in wire.get("tools") or ():
+        if isinstance(tool, dict) and tool.get("type") == "image_generation":
+            return text_of(tool.get("model"))
+    return ""
 
 
 def kept_long(options: Any) -> bool:

@@ -10,7 +10,7 @@ from gateway.surfaces.answer_structs import ModelApiAnswer, describe_answer
 
 def _price_field(unit: Unit) -> tuple[str, Any] | tuple[str, Any, Any]:
     """Return the member of a price in US dollars, or of a table of prices; prices of some units may be absent."""
-    kind: Any = dict[str, str] if unit.billed == "table" else str
+    kind: Any = dict[str, str] if unit.billed in ("table", "model") else str
     meta = Meta(description=f"US dollars for one {unit.meaning}")
     if unit.listed == "everywhere":
         return unit.price, Annotated[kind, meta]

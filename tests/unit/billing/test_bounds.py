@@ -92,6 +92,8 @@ UNIT_PRICES = st.builds(
     web_search=RATE,
     file_search=RATE,
     code_session=RATE,
+    image_tool_output=st.dictionaries(st.sampled_from(["low/1x1", "default"]), st.integers(0, 10**9), min_size=1)
+    | st.just({}),
     per_image=st.dictionaries(st.sampled_from(["low/1x1", "high/2x2", "default"]), st.integers(0, 10**11), min_size=1)
     | st.just({}),
 )
@@ -105,6 +107,7 @@ COUNTS = st.fixed_dictionaries(
             "searches",
             "file_searches",
             "code_sessions",
+            "image_tool_output",
             "input_audio",
             "input_image",
             "output_audio",

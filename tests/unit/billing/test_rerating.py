@@ -106,6 +106,7 @@ IN_UNITS = TokenRates(
     character=15_000 * MILLION,
     input_audio_hour=360 * 10**6 * MILLION,
     web_search=10**7 * MILLION,
+    image_tool_output={"default": 30_000 * MILLION, "gpt-image-1": 40_000 * MILLION},
     per_image={"low/1024x1024": 11 * 10**6 * MILLION, "high/1024x1024": 167 * 10**6 * MILLION},
 )
 
@@ -120,6 +121,8 @@ IN_UNITS = TokenRates(
         (Usage(characters=4096), 61_440_000),
         (Usage(audio_ms=95_500), 9_550_000),
         (Usage(searches=2), 20_000_000),
+        (Usage(image_tool_output=1056, price_key="gpt-image-1"), 42_240_000),
+        (Usage(image_tool_output=1056), 31_680_000),
     ],
 )
 def test_every_unit_is_priced_again_to_what_was_billed(process, account, usage, nusd):

@@ -44,7 +44,7 @@ CAPABILITIES = {
 ENDED, UNPRICED, OFF, RULED, KEYLESS, USABLE = range(6)
 # The stages in a word or two.
 STAGES = ("retired", "no price", "switched off", "not allowed", "no provider key", "yes")
-PER_TOKEN = ("input", "output")
+PER_TOKEN = ("input", "output", "model")
 
 
 class MappingUse(NamedTuple):
@@ -221,12 +221,15 @@ def list_prices(pricing: Mapping[str, Any], left_out: Iterable[str] = ()) -> lis
         price = pricing.get(unit.price)
         if not price or unit.price in left_out:
             continue
+        size = 1
+        meaning = unit.meaning
+        if unit.billed in PER_TOKEN:
+            size = MILLION
+            meaning = f"1M {meaning.replace('token', 'tokens', 1)}"
         if isinstance(price, dict):
-            shown += [(write_price(Decimal(each)), f"{unit.meaning} ({key})") for key, each in price.items()]
-        elif Decimal(price) and unit.billed in PER_TOKEN:
-            shown.append((write_price(Decimal(price) * MILLION), f"1M {unit.meaning.replace('token', 'tokens', 1)}"))
+            shown += [(write_price(Decimal(each) * size), f"{meaning} ({key})") for key, each in price.items()]
         elif Decimal(price):
-            shown.append((write_price(Decimal(price)), unit.meaning))
+            shown.append((write_price(Decimal(price) * size), meaning))
     return shown
 
 
