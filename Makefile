@@ -151,7 +151,8 @@ browser: .venv/test.stamp
 
 # Each page of the console at three widths, light and dark, in .screenshots/; five of them are in the documentation.
 screenshots: .venv/test.stamp
-	SCREENSHOTS=.screenshots $(BIN)/pytest tests/flows/test_console_screens.py tests/flows/test_chromium_reference.py -q -rs
+	SCREENSHOTS=.screenshots $(BIN)/pytest tests/flows/test_console_screens.py tests/flows/test_chromium_reference.py \
+		tests/flows/test_chromium_sso.py -q -rs
 	mkdir -p docs/images
 	cp .screenshots/overview-1400-light.png docs/images/console-overview.png
 	cp .screenshots/usage-1400-dark.png docs/images/console-usage.png

@@ -207,7 +207,7 @@ def test_members_are_connected_by_verified_address_where_that_is_on_but_owners_a
 
 def test_the_sign_in_page_finds_the_provider_by_the_address(company: Company) -> None:
     browser = company.browser()
-    assert "Use the single sign-on of your organization" in browser.get("/console/login").text
+    assert "Sign in with single sign-on" in browser.get("/console/login").text
     assert "work e-mail address" in browser.get("/sso").text
     found = browser.get(f"/sso?email=alice@{company.domain.upper()}&redirect=/console/keys")
     assert f"/console/sso/{company.provider_id}?redirect=%2Fconsole%2Fkeys" in found.headers["location"]

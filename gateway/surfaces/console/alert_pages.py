@@ -1,6 +1,6 @@
 """`/console/alerts`: the webhooks that receive alerts, with a button to test each."""
 
-from gateway.accounts.alert_hooks import DISCORD, EMAIL, FORMS, PAGERDUTY, SLACK, TEAMS, WEBHOOK, AlertHook
+from gateway.accounts.alert_hooks import DISCORD, EMAIL, FORMS, MAILTO, PAGERDUTY, SLACK, TEAMS, WEBHOOK, AlertHook
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.surfaces.console.pages import page
 from gateway.surfaces.console.visits import as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
@@ -12,7 +12,7 @@ TITLE = "Alerts"
 PATH = "/console/alerts"
 FORM = "alerts"
 FORM_NAMES = {
-    WEBHOOK: "JSON with a signature",
+    WEBHOOK: "Signed JSON",
     SLACK: "Slack",
     TEAMS: "Microsoft Teams",
     DISCORD: "Discord",
@@ -43,7 +43,7 @@ def act(services: Services, inbound: Inbound) -> Outbound:
 def _add(services: Services, visitor: Visitor, form: dict[str, str]) -> str:
     hook = services.telemetry.hooks.add(
         form["organization"],
-        form.get("url", ""),
+        _read_address(form.get("url", "")),
         form=form.get("form", ""),
         routing_key=form.get("routing_key", "").strip(),
         actor=visitor.user_id,
@@ -51,6 +51,14 @@ def _add(services: Services, visitor: Visitor, form: dict[str, str]) -> str:
     if hook.form != WEBHOOK:
         return f"The webhook was added. Alerts are sent in the format of {FORM_NAMES[hook.form]}."
     return f"The webhook was added. Save its secret; it is not shown again: {hook.secret}"
+
+
+def _read_address(text: str) -> str:
+    """Return a plain e-mail address as a mailto: URL, and other addresses as they are."""
+    text = text.strip()
+    if "@" in text and ":" not in text:
+        return MAILTO + text
+    return text
 
 
 def _test(services: Services, visitor: Visitor, form: dict[str, str]) -> str:

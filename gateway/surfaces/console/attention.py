@@ -63,7 +63,8 @@ def find_credits(visitor: Visitor, average_nusd: int) -> list[AttentionItem]:
             notices.append(AttentionItem("bad", f"{organization.name} has no credits left.", "/console/settings"))
         elif left < average_nusd * CREDITS_DAYS:
             days = left // average_nusd
-            text = f"The credits of {organization.name} ({round_cost(left)}) last about {max(1, days)} more days."
+            unit = "day" if days < 2 else "days"
+            text = f"The credits of {organization.name} ({round_cost(left)}) last about {max(1, days)} more {unit}."
             notices.append(AttentionItem("warn", text, "/console/settings"))
     return notices
 

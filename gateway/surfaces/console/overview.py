@@ -193,7 +193,7 @@ def _rank(parts: Iterable[tuple[Ranked, dict[str, Any]]]) -> list[dict[str, Any]
 
 
 def _percent(part: int, whole: int) -> str:
-    if not whole:
+    if not part:
         return "0 %"
     return f"{part * 100 / whole:.1f} %"
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.accounts.machine_members import EMAIL_HOST
 from gateway.accounts.projects import PROJECT_MODES
 from gateway.money import format_usd
 
@@ -21,9 +22,11 @@ WORDS = {
     "url": "URL",
 }
 # Name and value of a detail → how the console writes them.
-PAIRS = {
-    ("kind", "user"): "use: models and sign-in of clients",
-    ("kind", "customer"): "use: models only",
+PAIRS: dict[tuple[str, str | bool], str] = {
+    ("kind", "user"): "allows: calling models, signing in clients",
+    ("kind", "customer"): "allows: calling models",
+    ("belongs", True): "added",
+    ("belongs", False): "removed",
     **{("mode", mode): f"provider keys: {text}" for mode, text in PROJECT_MODES.items()},
 }
 # Actions that do not read well as subject, part and participle.
@@ -52,7 +55,13 @@ def describe_action(action: str) -> str:
 
 def describe_details(detail: Mapping[str, Any], names: Mapping[str, str]) -> str:
     """Return the details of an entry as "name: value" pairs. `names` are names of people and things by their ids."""
-    return ", ".join(_describe(name, value, names) for name, value in detail.items())
+    shown = {name: value for name, value in detail.items() if not _is_empty(value)}
+    return ", ".join(_describe(name, value, names) for name, value in shown.items())
+
+
+def _is_empty(value: Any) -> bool:
+    """Return whether a value says nothing: empty, or the address of an account that is no person."""
+    return value in ("", "{}", [], {}, None) or str(value).endswith(f"@{EMAIL_HOST}")
 
 
 def _describe(name: str, value: Any, names: Mapping[str, str]) -> str:
@@ -60,7 +69,7 @@ def _describe(name: str, value: Any, names: Mapping[str, str]) -> str:
         return f"{_write_name(name.removesuffix(NANO_SUFFIX))}: ${format_usd(value)}"
     if name.endswith(USD_SUFFIX):
         return f"{_write_name(name.removesuffix(USD_SUFFIX))}: ${value}"
-    if isinstance(value, str) and (name, value) in PAIRS:
+    if isinstance(value, str | bool) and (name, value) in PAIRS:
         return PAIRS[name, value]
     return f"{_write_name(name)}: {_write_value(value, names)}"
 

@@ -80,6 +80,7 @@ def show_list(call: PageCall, check: Mapping[str, Any] | None = None) -> Outboun
         scopes=_mark_scopes((FIRST_SCOPE,)),
         choice=choice,
         check=check,
+        identity_names={identity["id"]: identity["name"] for identity in identities},
         path=PATH,
     )
 

@@ -25,20 +25,20 @@ EVERYTHING = Query(include_deactivated=True)
 # Capability → its label.
 CAPABILITIES = {
     "chat": "Chat",
-    "vision": "Images in",
-    "audio": "Audio in",
+    "vision": "Vision",
+    "audio": "Audio input",
     "documents": "Documents",
     "tools": "Tools",
     "reasoning": "Reasoning",
     "json_output_schema": "JSON schema",
     "web_search": "Web search",
     "embeddings": "Embeddings",
-    "images": "Makes images",
-    "speech": "Makes speech",
-    "transcriptions": "Transcribes",
-    "videos": "Makes videos",
-    "rerank": "Reranks",
-    "moderations": "Moderates",
+    "images": "Image generation",
+    "speech": "Text to speech",
+    "transcriptions": "Transcription",
+    "videos": "Video generation",
+    "rerank": "Reranking",
+    "moderations": "Moderation",
 }
 # Stages at which a mapping is refused; the reason of the mapping that came furthest describes a model.
 ENDED, UNPRICED, OFF, RULED, KEYLESS, USABLE = range(6)

@@ -27,9 +27,9 @@ INVITATION_COLUMNS = (
     Column("Actions"),
 )
 ROLES = (
-    ("developer", "Developer", "creates own keys, and sees their requests and spending"),
-    ("admin", "Admin", "manages keys, people, teams, projects, providers and limits"),
-    ("owner", "Owner", "everything, and makes other owners"),
+    ("developer", "Developer", "create keys, and see their own requests and spending"),
+    ("admin", "Admin", "manage keys, people, teams, projects, providers and limits"),
+    ("owner", "Owner", "do everything, also appoint owners"),
 )
 LIST = ManagementCall("GET /orgs/<organization_id>/members")
 FIND = ManagementCall("GET /orgs/<organization_id>/members/<member_id>")

@@ -35,7 +35,7 @@ STRATEGIES = (
 RATES = (
     ("requestsPerMinute", "Requests per minute"),
     ("tokensPerMinute", "Tokens per minute"),
-    ("concurrentRequests", "Requests at the same time"),
+    ("concurrentRequests", "Concurrent requests"),
 )
 LIST = ManagementCall("GET /orgs/<organization_id>/projects")
 CREATE = ManagementCall("POST /projects")

@@ -41,7 +41,7 @@ MORE = {
     "metadata": ("Metadata", "team:search"),
     "session": ("Session", ""),
     "from": ("From (UTC)", "2026-01-31"),
-    "to": ("Until (UTC)", "2026-01-31"),
+    "to": ("To (UTC)", "2026-01-31"),
 }
 FILTERS = ("projectId", "apiKeyId", "userId", "model", "provider", "status", "source", *MORE)
 

@@ -5,15 +5,16 @@ from typing import Any
 
 from gateway.routing.plan import EXPLORED, FIRST, LOW_UPTIME, PINNED, PREFERRED, SESSION, SINGLE, WEIGHTED
 
+# Selection reason → the words after "because".
 REASONS = {
-    PINNED: "the request named this provider",
-    SINGLE: "it was the only provider that could serve the request",
-    FIRST: "it has the best score",
-    PREFERRED: "the request preferred it",
-    SESSION: "earlier requests of the session were served by it",
+    PINNED: "the request names this provider",
+    SINGLE: "no other provider can serve the request",
+    FIRST: "it is the first provider that can serve the request",
+    PREFERRED: "it served this project well before",
+    SESSION: "it served earlier requests of the session",
     WEIGHTED: "it has the best score",
-    EXPLORED: "a small share of requests tries other providers, to keep their figures current",
-    LOW_UPTIME: "the provider with the best score fails too often at present",
+    EXPLORED: "a small share of requests tries other providers to measure them",
+    LOW_UPTIME: "the named provider fails too often at present",
 }
 
 

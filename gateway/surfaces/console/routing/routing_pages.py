@@ -11,6 +11,7 @@ from gateway.routing.record import RoutingDecision, key_of_score
 from gateway.routing.score import Weights
 from gateway.surfaces.console.chosen_caller import FIELD, find_caller, read_choices
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
+from gateway.surfaces.console.requests.routing_text import REASONS
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.openai.explain import explain_for
 
@@ -18,17 +19,6 @@ TITLE = "Routing"
 PATH = "/console/routing"
 LONGEST_NUMBER = 12
 STRATEGIES = {"auto": "Automatic", "price": "Price", "throughput": "Throughput", "latency": "Latency"}
-# selectionReason → the reason in words.
-REASONS = {
-    "direct-provider-specified": "because the model names this provider",
-    "single-provider-available": "because it is the only provider that can serve the request",
-    "fallback-first-available": "because it is the first that can serve the request",
-    "stable-preferred": "because it served this project well before",
-    "session-sticky": "because it served the session before",
-    "weighted-score": "because it has the best score",
-    "random-exploration": "to find out how it performs",
-    "low-uptime-fallback": "because the named provider fails often",
-}
 STAGES = {
     "catalogue": "Catalogue",
     "operation": "Operation",

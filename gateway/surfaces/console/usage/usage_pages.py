@@ -72,7 +72,7 @@ def show(call: PageCall) -> Outbound:
     group, measure, period, report = choices
     grouping = GROUPS[group]
     database = call.services.store.database
-    projects = {"": "All"} | {
+    projects = {"": "All projects"} | {
         project.id: project.name for project in list_projects(database, list(visitor.memberships))
     }
     scope = scope_of(visitor, report.get("projectId"), report.get("apiKeyId", ""))
@@ -95,9 +95,9 @@ def show(call: PageCall) -> Outbound:
         logs="/console/logs",
         fields=[
             ("projectId", "Project", _options(projects, report.get("projectId", ""))),
-            ("timeRange", "Time", _options(RANGES, period.name)),
-            ("groupBy", "By", _options({name: one.label for name, one in GROUPS.items()}, group)),
-            ("measure", "Plot of", _options({name: one.label for name, one in MEASURES.items()}, measure)),
+            ("timeRange", "Period", _options(RANGES, period.name)),
+            ("groupBy", "Group by", _options({name: one.label for name, one in GROUPS.items()}, group)),
+            ("measure", "Metric", _options({name: one.label for name, one in MEASURES.items()}, measure)),
         ],
         group=grouping.label,
         tag=tag,

@@ -33,9 +33,12 @@ def test_details_have_labels_amounts_and_names() -> None:
         "models": ["gpt-5", "gpt-4o"],
         "kind": "customer",
         "mode": "hybrid",
+        "attribution": {},
+        "email": "sa_1@service-account.invalid",
+        "belongs": True,
     }
     assert describe_details(detail, {"team_1": "Search"}) == (
         "base URL: https://llm.example/v1, cache enabled: no, cache lifetime in seconds: 60, session: $2.5, "
         "amount: $12.5, team: Search, models: gpt-5 gpt-4o, "
-        "use: models only, provider keys: Own keys first, then the gateway's"
+        "allows: calling models, provider keys: Own keys first, then the gateway's, added"
     )

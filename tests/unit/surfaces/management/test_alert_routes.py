@@ -48,7 +48,7 @@ def test_the_page_has_a_button_that_tests(browser) -> None:
     assert "whsec_" in added.text and "https://127.0.0.1:9/hook" in added.text
     hook = re.findall(r'name="hook" value="([^"]+)"', added.text)[-1]
     tested = browser.post("/console/alerts", data={**form, "hook": hook, "action": "test"}, headers=OWN)
-    assert tested.status_code == 400 and "JSON with a signature</span>" in tested.text
+    assert tested.status_code == 400 and "Signed JSON, all events</span>" in tested.text
     assert "The test alert could not be delivered" in tested.text and "whsec_" not in tested.text
     removed = browser.post("/console/alerts", data={**form, "hook": hook, "action": "remove"}, headers=OWN)
     assert hook not in removed.text

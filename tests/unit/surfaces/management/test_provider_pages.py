@@ -27,7 +27,7 @@ def test_adding_a_key_offers_to_let_the_other_projects_use_it(tenants: Tenants) 
     owner = tenants["acme owner"]
     fields = {"organization": owner.organization_id, "provider": "openai", "token": SECRET}
     added = press_button(tenants, owner, KEYS, "add", **fields, name="Main", maxSpend="25", allowedModels="gpt-4o-mini")
-    assert "The projects below do not use it yet." in added.text and "Let these projects use the key?" in added.text
+    assert "The projects below do not use it yet." in added.text and "Use the key in these projects?" in added.text
     [stored] = tenants.ok("GET", "/keys/provider", owner)["providerKeys"]
     assert (stored["name"], stored["maxSpend"], stored["allowedModels"]) == ("Main", "25", ["gpt-4o-mini"])
     switched = press_button(tenants, owner, KEYS, "mode", project=owner.project_id, mode="hybrid")
