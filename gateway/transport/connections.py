@@ -40,13 +40,14 @@ class UpstreamConnection:
     The parser (httptools over llhttp) calls the `on_…` methods. `status` is 0 until the final head has arrived, with
     which `received` then begins. `done`: the response is complete; `keep`: another request may follow it; `lost`: the
     peer closed; `pieces`: body bytes not yet taken. `poll(0)` of an idle connection reports waiting data or an end,
-    which make it unusable. `since` is when its pool received it back (0.0 during its first request), `idle_s` for how
-    long it is usable from then on. `now` returns monotonic seconds.
+    which make it unusable; while it is `watched`, the event loop has noticed neither. `since` is when its pool received
+    it back (0.0 during its first request), `idle_s` for how long it is usable from then on. `now` returns monotonic
+    seconds.
     """
 
     __slots__ = (
         "_alarm", "_bodiless", "_loop", "_most", "_noise", "_now", "_parser", "_queued", "_readable", "_receive",
-        "_rings_at", "_send_s", "_sock", "_switch", "_until", "_waiting", "_watched", "done", "host", "idle_s", "keep",
+        "_rings_at", "_send_s", "_sock", "_switch", "_until", "_waiting", "watched", "done", "host", "idle_s", "keep",
         "lost", "on_body", "pieces", "poll", "pool", "received", "send_now", "since", "status",
     )  # fmt: skip
 
@@ -66,7 +67,7 @@ class UpstreamConnection:
         self._switch = hub.switch
         self._now = now
         self._readable = self._loop.io(sock.fileno(), READ)
-        self._watched = False
+        self.watched = False
         self._waiting: Any = None
         self._alarm: Any = None
         self._rings_at = NEVER
@@ -139,8 +140,8 @@ class UpstreamConnection:
         if until < self._rings_at:
             self._set_alarm(until)
         self._until = until
-        if not self._watched:
-            self._watched = True
+        if not self.watched:
+            self.watched = True
             self._readable.start(self._wake)
         self._waiting = getcurrent()
         try:
@@ -214,7 +215,7 @@ class UpstreamConnection:
         self._receive = self.send_now = _refuse
         self._queued.close()
         self._readable.close()
-        self._watched = False
+        self.watched = False
         if self._alarm is not None:
             self._alarm.close()
             self._alarm = None
@@ -229,9 +230,9 @@ class UpstreamConnection:
         self._waiting = None
         if waiting is not None:
             waiting.switch(self)
-        elif self._watched:
+        elif self.watched:
             # No greenlet reads: the pending data would call this again at once, endlessly.
-            self._watched = False
+            self.watched = False
             self._readable.stop()
 
     def _set_alarm(self, at: float) -> None:

@@ -11,7 +11,12 @@ from gevent.monkey import get_original
 
 from gateway.errors import StreamTruncated, UpstreamTimeout, UpstreamUnreachable
 from gateway.runtime.send_batch import current_batch
+from gateway.transport.connection_pool import WATCHED_S
 from gateway.transport.connections import UpstreamConnection
+
+NativeSocket = get_original("socket", "socket")
+native_sleep = get_original("time", "sleep")
+start_native_thread = get_original("_thread", "start_new_thread")
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 LONG = b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n"
@@ -63,6 +68,30 @@ def test_idle_connection_that_the_upstream_ended_does_not_spin_the_loop(upstream
     call(kept, upstream).read_all()
     gevent.sleep(0.02)
     assert turns_of_the_loop(0.1) < 20
+
+
+def test_connection_that_ended_while_the_process_was_stopped_is_not_used(make_transport):
+    """The event loop could not notice the end, and a request sent over the connection would be lost."""
+    listener = NativeSocket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    port = listener.getsockname()[1]
+
+    def serve() -> None:
+        for _ in range(2):
+            sock, _ = listener.accept()
+            sock.recv(65536)
+            sock.sendall(OK)
+            native_sleep(0.05)
+            sock.close()
+
+    start_native_thread(serve, ())
+    transport = make_transport()
+    with listener:
+        for _ in range(2):
+            reply = transport.open("POST", f"http://127.0.0.1:{port}/", {}, b"{}", deadline=time.monotonic() + 60)
+            assert reply.read_all() == b"ok"
+            native_sleep(WATCHED_S + 0.1)  # stops the event loop as well
 
 
 def test_nearer_deadline_than_that_of_the_request_before_holds(upstream, kept):
