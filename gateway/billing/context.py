@@ -53,7 +53,8 @@ class RequestContext(Struct, eq=False):
     stores it; `session_nusd` and `run_nusd` are the budgets that headers set for it and for its run, None without.
     `attribution` is () unless usage rows have a label, a session or metadata; then its last two values are session and
     metadata as stored there. `settles_early`: the answer is prepared while its settlement is written; `record` is the
-    ticket of that settlement, for which the surface waits before it sends the answer.
+    ticket of that settlement, for which the surface waits before it sends the answer. `validated`: the client refuses
+    answers with members of other types than the vendor's.
     """
 
     request_id: str
@@ -84,6 +85,7 @@ class RequestContext(Struct, eq=False):
     run_nusd: int | None = None
     settles_early: bool = False
     record: Ticket | None = None
+    validated: bool = False
 
     def attribute(self) -> None:
         """Compute `attribution`, after label, session or metadata were set."""

@@ -62,10 +62,13 @@ class RoutingMetadata(TypedDict):
 class AnswerFacts(Interface):
     """The facts that a writer needs besides the content. `answer_id` is the id in the writer's format, `created`
     seconds since the epoch. The rest is available once the upstream's response was read to its end and the request is
-    settled. `service_tier` is the tier that served, or ""."""
+    settled. `service_tier` is the tier that served, or "". `validated`: the client refuses answers with members of
+    other types than the vendor's.
+    """
 
     answer_id: str
     created: int
+    validated: bool
 
     @property
     def usage(self) -> Usage: ...
@@ -95,6 +98,7 @@ class Facts:
         else:
             self.answer_id = answer_id
         self.created = context.at_us // SECOND_US
+        self.validated = context.validated
 
     # Called several times for each response, so these read `attempts[-1]` directly.
     @property

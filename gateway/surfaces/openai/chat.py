@@ -12,11 +12,15 @@ from gateway.surfaces.openai import chat_images, chat_reader, chat_schema, chat_
 from gateway.surfaces.openai.chat_answers import ID_PREFIX, ChatCompletion, ChatCompletionChunk
 from gateway.worker.services import Services
 
+# PydanticAI validates complete answers by the types of the OpenAI SDK.
+VALIDATING_AGENT = "pydantic-ai/"
+
 
 def complete(services: Services, inbound: Inbound) -> Outbound:
     """Create a chat completion, complete or streamed. The answer of an image model is the images that it makes from the
     last user message; the images of that message are edited."""
     context = auth.admit(services, inbound, "chat")
+    context.validated = inbound.headers.get("user-agent", "").startswith(VALIDATING_AGENT)
     limits = services.settings.limits
     raw = inbound.body
     if len(raw) < caps.LARGE:

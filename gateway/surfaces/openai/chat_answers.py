@@ -122,10 +122,13 @@ class ChatHead(TypedDict):
 
 
 class ChatCompletion(ChatHead):
+    """A chat completion. `llmgateway` has the routing for clients that refuse other values than texts in `metadata`."""
+
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: ChatUsage
-    metadata: RoutingMetadata
+    metadata: NotRequired[RoutingMetadata]
+    llmgateway: NotRequired[RoutingMetadata]
     service_tier: NotRequired[str]
     search_results: NotRequired[list[JsonObject]]
 

@@ -62,12 +62,8 @@ class ChatFacts(AnswerFacts, Interface):
 
 def reply(result: ChatResult, facts: ChatFacts) -> bytes:
     """Return the body of a chat completion. A relayed response keeps only the choices of the upstream."""
-    if result.native is not None:
-        native = result.native.body
-    else:
-        native = None
+    native = result.native and result.native.body
     metadata = facts.metadata()
-    tier = facts.service_tier
     if native is None and _cites_documents(result):
         metadata["warnings"] = [*metadata.get("warnings", ()), UNCITED]
     body: ChatCompletion = {
@@ -79,8 +75,10 @@ def reply(result: ChatResult, facts: ChatFacts) -> bytes:
         "usage": {**dialect.write_usage(facts.usage), **facts.cost()},
         "metadata": metadata,
     }
-    if tier:
-        body["service_tier"] = tier
+    if facts.validated:
+        body["llmgateway"] = body.pop("metadata")
+    if facts.service_tier:
+        body["service_tier"] = facts.service_tier
     if native and native.get("search_results"):
         body["search_results"] = native["search_results"]
     return orjson.dumps(body)

@@ -40,6 +40,7 @@ class Facts:
     served = "acme/model-1:eu"
     usage = Usage(input=30, cache_read=60, cache_write_1h=10, output=50, reasoning=20)
     service_tier = "flex"
+    validated = False
 
     def cost(self) -> dict[str, Any]:
         return {"cost": 0.5, "cost_details": {"total_cost": 0.5}}
@@ -348,3 +349,11 @@ def test_a_large_result_is_released_by_the_thread_that_writes_it() -> None:
     alone = chat_writer.reply(results[0], Facts())
     assert chat_writer.reply_last(results, Facts()) == alone
     assert results == [] and released() is None
+
+
+def test_a_client_that_validates_answers_finds_the_routing_apart_from_metadata():
+    facts = Facts()
+    facts.validated = True
+    body = orjson.loads(chat_writer.reply(ChatResult((Choice((Text("Hello."),), "stop"),)), facts))
+    assert ChatCompletion.model_validate(body).metadata is None
+    assert body["llmgateway"] == {"request_id": "r1", "routing": []}
