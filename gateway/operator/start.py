@@ -172,9 +172,9 @@ class Welcome:
     def show(self, warnings: Sequence[str] = ()) -> None:
         """Print the warnings, the facts and an example request."""
         lines = [*warnings, f"Gateway: {self.address}", *describe_key(self.first), describe_providers(self.providers)]
-        lines.append(describe_pages(self.address, self.owner, self.has_password, self.first.created))
         if self.link:
-            lines.append(f"Sign in once without a password, within half an hour: {self.link}")
+            lines.append(f"Open the console (signs you in once, within half an hour): {self.link}")
+        lines.append(describe_pages(self.address, self.owner, self.has_password, self.first.created))
         text = "\n".join([*lines, *describe_request(self.address, self.first)])
         fields = {"address": self.address, **key_fields(self.first), "providers": self.providers}
         print_result(text, **fields, warnings=list(warnings))
@@ -206,9 +206,9 @@ def make_link(installation: Installation, address: str, owner: str) -> str:
 
 def describe_providers(keyed: list[str]) -> str:
     """Return a line with the providers that have a key, and how to add a key."""
-    how = "To add one, set LLM_<ID>_API_KEY or the vendor's usual variable and restart."
+    how = "To add one, open Provider keys in the console, or set its variable (such as OPENAI_API_KEY) and restart."
     if not keyed:
-        return f"Providers: none has a key. Only the sandbox responds; it echoes requests and runs no model. {how}"
+        return f"Providers: no keys yet. The sandbox answers; it repeats your messages and runs no model. {how}"
     return f"Providers with a key: {', '.join(keyed)}. {how}"
 
 
@@ -258,8 +258,8 @@ def describe_credits(granted_nusd: int | None) -> str:
     if granted_nusd is None:
         return "Credits: unlimited. Usage is counted, but no request is rejected for lack of credits."
     return (
-        f"Credits: ${money.format_usd(granted_nusd)} prepaid. Requests are rejected when they are spent "
-        f"(add more: {MANAGE} credits grant <usd>; switch off: {MANAGE} credits unlimited)"
+        f"Credits: ${money.format_usd(granted_nusd)} prepaid. Requests are rejected when the credits are used up "
+        f"(add more: {MANAGE} credits grant <usd>; no limit: {MANAGE} credits unlimited)"
     )
 
 

@@ -182,7 +182,7 @@ class Alerts:
 
     def _mail(self, hook: AlertHook, event: dict[str, Any]) -> str:
         if not self._mailer.enabled:
-            return "e-mail is not configured: [mail] of the configuration names no server"
+            return "e-mail is not configured; name a mail server under [mail] in the configuration"
         data = event["data"]
         facts = "\n".join(f"{name}: {value}" for name, value in facts_of(event))
         text = "\n\n".join(filter(None, (data["message"], facts, data["remedy"])))

@@ -48,6 +48,8 @@ def _add(services: Services, visitor: Visitor, form: dict[str, str]) -> str:
         routing_key=form.get("routing_key", "").strip(),
         actor=visitor.user_id,
     )
+    if hook.form == EMAIL:
+        return "The address was added. Alerts are sent to it by e-mail."
     if hook.form != WEBHOOK:
         return f"The webhook was added. Alerts are sent in the format of {FORM_NAMES[hook.form]}."
     return f"The webhook was added. Save its secret; it is not shown again: {hook.secret}"

@@ -23,6 +23,7 @@ PATH = "/docs/guides"
 IMAGE_TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 SLUG = re.compile(r"[^\w\- ]")
 MARKS = re.compile(r"[`*]|\[([^\]]*)\]\([^)]*\)|<[^>]+>")
+CELLS = re.compile(r"[|●·]|-{3,}")  # borders of tables, and marks that stand for yes and no in them
 SPACES = re.compile(r"\s+")
 HEADING = re.compile(r"^(#{1,3}) +(.+?)\s*$", re.MULTILINE)
 FENCE = re.compile(r"^```.*?^```\s*$", re.MULTILINE | re.DOTALL)
@@ -202,7 +203,7 @@ def _score(section: Section, words: list[str]) -> int:
 
 def _excerpt(section: Section, word: str) -> str:
     start = max(0, section.folded.find(word) - EXCERPT // 4)
-    text = section.text[start : start + EXCERPT]
+    text = SPACES.sub(" ", CELLS.sub(" ", section.text[start : start + EXCERPT]))
     if start:
         text = f"… {text.partition(' ')[2]}"
     if start + EXCERPT < len(section.text):

@@ -83,10 +83,18 @@ def build_plot(
         tuple(bars),
         round(place, 2),
         round(place * (1 - GAP), 2),
-        (write(top), write(top // 2), write(0)),
+        _write_scale(top, write),
         _choose_ticks(steps),
         tuple((classes[name], name) for name in shown),
     )
+
+
+def _write_scale(top: int, write: Callable[[int], str]) -> tuple[str, str, str]:
+    """Return the labels of the top, the middle and the bottom; the middle has none where rounding would repeat one."""
+    middle = write(top // 2)
+    if top % 2 or middle in (write(top), write(0)):
+        middle = ""
+    return write(top), middle, write(0)
 
 
 def _choose_ticks(steps: Sequence[str]) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def test_the_start_names_the_providers_that_have_keys_and_how_to_add_one(
     monkeypatch.setenv("GATEWAY_DATA_DIR", str(tmp_path / "data"))
     assert command.run(["serve-info"]) == 0
     output = capsys.readouterr().out
-    assert "Only the sandbox responds; it echoes requests and runs no model. To add one, set LLM_<ID>_API_KEY" in output
+    assert "The sandbox answers; it repeats your messages and runs no model. To add one, open Provider keys" in output
     monkeypatch.setenv("LLM_OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("LLM_MISTRAL_API_KEY", "sk-secret")
     assert command.run(["serve-info"]) == 0

@@ -26,7 +26,8 @@ def describe_decision(decision: Mapping[str, Any], names: Mapping[str, str]) -> 
     if decision.get("noFallback"):
         others = "Fallback was switched off"
     else:
-        others = _count(len(decision["order"]) - 1, "further provider was", "further providers were") + " ready"
+        providers = {key.partition("/")[0] for key in decision["order"]}
+        others = _count(len(providers) - 1, "further provider was", "further providers were") + " ready"
     text = f"{chosen} because {reason}. {others}"
     if decision["excluded"]:
         text += ", and " + _count(len(decision["excluded"]), "was", "were") + " excluded"
