@@ -38,21 +38,21 @@ COMMANDS: dict[str, CommandEntry] = {
     "keys": CommandEntry("llmgateway_cli.commands.keys", "keys", "Create, list, change and delete API keys."),
     "budget": CommandEntry("llmgateway_cli.commands.budget", "budget", "Set and show spending limits of API keys."),
     "usage": CommandEntry("llmgateway_cli.commands.usage", "usage", "Show usage and cost."),
-    "models": CommandEntry("llmgateway_cli.commands.models", "models", "List the models that a key may call."),
+    "models": CommandEntry("llmgateway_cli.commands.models", "models", "List models, with prices and capabilities."),
     "launch": CommandEntry("llmgateway_cli.commands.launch", "launch", "Start a coding agent that uses the gateway."),
     "configure": CommandEntry(
         "llmgateway_cli.commands.configure", "configure", "Point an agent's own settings at the gateway."
     ),
-    "init": CommandEntry("llmgateway_cli.commands.init", "init", "Make a project from a template."),
-    "list": CommandEntry("llmgateway_cli.commands.init", "list_templates", "List the templates of projects."),
+    "init": CommandEntry("llmgateway_cli.commands.init", "init", "Create a project from a template."),
+    "list": CommandEntry("llmgateway_cli.commands.init", "list_templates", "List the project templates."),
     "add": CommandEntry("llmgateway_cli.commands.project", "add", "Add a tool or a route to a project."),
     "dev": CommandEntry("llmgateway_cli.commands.project", "dev", "Start a project."),
-    "upgrade": CommandEntry("llmgateway_cli.commands.project", "upgrade", "Bring a project to the newest template."),
+    "upgrade": CommandEntry("llmgateway_cli.commands.project", "upgrade", "Update a project to the newest template."),
     "docs": CommandEntry("llmgateway_cli.commands.docs", "docs", "Open the gateway's documentation."),
     "chat": CommandEntry("llmgateway_cli.commands.chat", "chat", "Talk to a model and see the cost."),
     "logs": CommandEntry("llmgateway_cli.commands.logs", "logs", "List requests, or follow them."),
     "serve": CommandEntry("llmgateway_cli.commands.serve", "serve", "Start an installed gateway."),
-    "doctor": CommandEntry("llmgateway_cli.commands.doctor", "doctor", "Find faults of this client's set-up."),
+    "doctor": CommandEntry("llmgateway_cli.commands.doctor", "doctor", "Check this client's set-up."),
     "completion": CommandEntry(
         "llmgateway_cli.commands.completion", "completion", "Print a completion script for bash, zsh or fish."
     ),
@@ -82,9 +82,9 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-@click.option("--api-url", metavar="URL", help="Address of the management API (LLMGATEWAY_API_URL).")
-@click.option("--dashboard-url", metavar="URL", help="Address of the web pages (LLMGATEWAY_ORIGIN_URL).")
-@click.option("--gateway-url", metavar="URL", help="Address of the models, without /v1 (LLMGATEWAY_GATEWAY_URL).")
+@click.option("--api-url", metavar="URL", help="URL of the management API (LLMGATEWAY_API_URL).")
+@click.option("--dashboard-url", metavar="URL", help="URL of the console (LLMGATEWAY_ORIGIN_URL).")
+@click.option("--gateway-url", metavar="URL", help="URL of the model API, without /v1 (LLMGATEWAY_GATEWAY_URL).")
 @click.version_option(__version__, prog_name=PROGRAM)
 @click.pass_context
 def main(

@@ -46,9 +46,9 @@ def auth() -> None:
 @click.option("--no-browser", is_flag=True, help="Print the address and the code only.")
 @click.option("--timeout", "timeout_s", type=int, default=600, help="Seconds to wait for the browser (default: 600).")
 @click.option("--org", metavar="ID", help="Make this the default organization.")
-@click.option("--api-url", metavar="URL", help="Address of the management API, stored.")
-@click.option("--dashboard-url", metavar="URL", help="Address of the web pages, stored.")
-@click.option("--gateway-url", metavar="URL", help="Address of the models, stored.")
+@click.option("--api-url", metavar="URL", help="URL of the management API, stored.")
+@click.option("--dashboard-url", metavar="URL", help="URL of the console, stored.")
+@click.option("--gateway-url", metavar="URL", help="URL of the model API, stored.")
 @json_option
 @pass_context
 def login(

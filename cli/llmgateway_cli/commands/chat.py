@@ -19,7 +19,7 @@ HELP = "/model NAME changes the model, /reset forgets the conversation, /cost sh
 
 @click.command()
 @click.argument("prompt", nargs=-1)
-@click.option("-m", "--model", default="", help=f"The model; without it {DEFAULT_MODEL}.")
+@click.option("-m", "--model", default="", help=f"The model (default: {DEFAULT_MODEL}).")
 @click.option("--system", default="", metavar="TEXT", help="Instructions for the whole conversation.")
 @click.option(
     "-f",
@@ -28,7 +28,7 @@ HELP = "/model NAME changes the model, /reset forgets the conversation, /cost sh
     help="Continue the conversation in this file, and keep it there.",
 )
 @click.option("-k", "--key", default="", help=f"The API key. {KEY_VARIABLE} keeps it out of the process list.")
-@click.option("--gateway-url", metavar="URL", default="", help="Address of the gateway, without /v1.")
+@click.option("--gateway-url", metavar="URL", default="", help="URL of the gateway, without /v1.")
 @json_option
 @pass_context
 def chat(

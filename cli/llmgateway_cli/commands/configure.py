@@ -26,7 +26,7 @@ CLAUDE_PREFIXES = ("claude", "anthropic")
 @click.option("--project", is_flag=True, help="Change the settings of the current project instead of the user's.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written, without writing it.")
 @click.option("-k", "--key", default="", help=f"The API key. {KEY_VARIABLE} keeps it out of the process list.")
-@click.option("--gateway-url", metavar="URL", default="", help="Address of the gateway, without /v1.")
+@click.option("--gateway-url", metavar="URL", default="", help="URL of the gateway, without /v1.")
 @json_option
 @pass_context
 def configure(

@@ -34,10 +34,10 @@ def list_templates(context: ClientContext) -> None:
 
 @click.command()
 @click.argument("directory", required=False)
-@click.option("-t", "--template", metavar="NAME", help=f"One of `llmgateway list`; {DEFAULT} by default.")
-@click.option("-n", "--name", help="The project's name; by default that of its folder.")
+@click.option("-t", "--template", metavar="NAME", help=f"One of `llmgateway list` (default: {DEFAULT}).")
+@click.option("-n", "--name", help="The project's name (default: that of its folder).")
 @click.option("--no-install", is_flag=True, help="Write the files only.")
-@click.option("-y", "--yes", is_flag=True, help="Use a folder that is not empty without a question.")
+@click.option("-y", "--yes", is_flag=True, help="Use a folder that is not empty without asking.")
 @json_option
 @pass_context
 def init(
@@ -49,9 +49,9 @@ def init(
     no_install: bool,
     yes: bool,
 ) -> None:
-    """Make a project from a template.
+    """Create a project from a template.
 
-    Without a directory the project's name is that of a new folder here.
+    Without DIRECTORY, the project gets a new folder of its name here.
     """
     chosen = choose_template(context, template)
     if directory is None and name is None:

@@ -15,7 +15,7 @@ from llmgateway_cli.values import read_expiry, show_time, show_usd
 
 SAVE_IT = "Save this token now. It will not be shown again."
 expires_option = click.option("-e", "--expires", metavar="TIME", help="Expiry: 30d, 12h, or a date such as 2027-01-01.")
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do it without a question.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 @click.group()
@@ -125,7 +125,7 @@ def _row(key: dict[str, Any]) -> tuple[str, ...]:
 
 @keys.command("update")
 @click.argument("key_id", metavar="KEY")
-@click.option("--activate", is_flag=True, help="Let the key be used.")
+@click.option("--activate", is_flag=True, help="Allow the key again.")
 @click.option("--deactivate", is_flag=True, help="Refuse the key until it is activated again.")
 @expires_option
 @json_option
@@ -164,7 +164,7 @@ def limit_key(
 @json_option
 @pass_context
 def roll_key(context: ClientContext, key_id: str, yes: bool) -> None:
-    """Give an API key a new token, by its id. The old token is invalid immediately."""
+    """Replace the token of an API key, by its id. The old token stops working at once."""
     if not context.output.confirm(f"Replace the token of {key_id}? The old token stops working immediately.", yes):
         return
     key = object_of(context.client.management("POST", key_path(key_id, "/roll")), "apiKey")

@@ -47,7 +47,7 @@ def complete_agents(click_context: click.Context, parameter: click.Parameter, in
 @click.option("--list", "list_only", is_flag=True, help="List the agents.")
 @click.option("--dry-run", is_flag=True, help="Show what would be started, without any request.")
 @click.option("-k", "--key", default="", help=f"The API key. {KEY_VARIABLE} keeps it out of the process list.")
-@click.option("--gateway-url", metavar="URL", default="", help="Address of the gateway, without /v1.")
+@click.option("--gateway-url", metavar="URL", default="", help="URL of the gateway, without /v1.")
 @click.option("--check-key", is_flag=True, help="Check the key first with a request of one token.")
 @json_option
 @pass_context

@@ -36,7 +36,7 @@ COLUMNS = (
 @json_option
 @pass_context
 def models(context: ClientContext, capability: str, provider: str, search: str, available: bool) -> None:
-    """List the models of the service, with your key those that the key may call."""
+    """List models. With an API key, list the models that the key can call."""
     entries = read_models(context.client, available=available)
     known = known_capabilities(entries)
     if capability and capability.lower() not in known:

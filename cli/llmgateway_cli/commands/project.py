@@ -22,7 +22,7 @@ DEFAULT_PORT = 3000
 @click.command()
 @click.argument("kind", metavar="[tool|route]", required=False)
 @click.argument("name", required=False)
-@click.option("-y", "--yes", is_flag=True, help="Replace existing files without a question.")
+@click.option("-y", "--yes", is_flag=True, help="Replace existing files without asking.")
 @json_option
 @pass_context
 def add(context: ClientContext, /, kind: str | None, name: str | None, yes: bool) -> None:
@@ -56,7 +56,7 @@ def _choose(context: ClientContext, question: str, given: str | None, names: Seq
 
 
 @click.command()
-@click.option("-p", "--port", type=click.IntRange(1, 65535), help=f"PORT of the project; {DEFAULT_PORT} by default.")
+@click.option("-p", "--port", type=click.IntRange(1, 65535), help=f"PORT of the project (default: {DEFAULT_PORT}).")
 @pass_context
 def dev(context: ClientContext, /, port: int | None) -> None:
     """Start the project in this folder."""
@@ -90,11 +90,11 @@ def _npm_script(folder: Path) -> list[str]:
 
 
 @click.command()
-@click.option("--check", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--check", is_flag=True, help="Show what would change without changing it.")
 @json_option
 @pass_context
 def upgrade(context: ClientContext, /, check: bool) -> None:
-    """Bring the project in this folder to the templates of this client.
+    """Update the project in this folder to the newest template.
 
     Files that you have changed stay as they are.
     """

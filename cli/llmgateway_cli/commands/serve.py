@@ -17,7 +17,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 @click.command()
-@click.option("-p", "--port", type=click.IntRange(1, 65535), help="Port to listen on; without it PORT, else 4001.")
+@click.option("-p", "--port", type=click.IntRange(1, 65535), help="Port to listen on (default: PORT, else 4001).")
 @pass_context
 def serve(context: ClientContext, /, port: int | None) -> None:
     """Start an installed gateway, or explain how to install one."""

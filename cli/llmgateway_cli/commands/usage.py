@@ -25,7 +25,7 @@ Query = dict[str, str | int]
 
 @click.group(invoke_without_command=True)
 @click.option("-o", "--org", metavar="ID", help="Sum the projects of an organization.")
-@click.option("-p", "--project", metavar="ID", help="A project; without it the default project, or all.")
+@click.option("-p", "--project", metavar="ID", help="Only this project (default: the default project, else all).")
 @click.option("-k", "--api-key", metavar="ID", help="Only this API key.")
 @click.option("--by", metavar="DIMENSION", help="Split by model or key.")
 @click.option("-r", "--range", "span", metavar="RANGE", help=f"{', '.join(RANGES)} (default: {DEFAULT_RANGE}).")
@@ -198,14 +198,14 @@ def show_organization(context: ClientContext, named: str, window: Query, label: 
 
 
 @usage.command("sources")
-@click.option("-p", "--project", metavar="ID", help="The project; without it the default project.")
+@click.option("-p", "--project", metavar="ID", help="The project (default: the default project).")
 @click.option("-r", "--range", "span", metavar="RANGE", help="7d or 30d (default: 7d).")
 @click.option("--from", "first", metavar="DATE", help="First day, YYYY-MM-DD.")
 @click.option("--to", "last", metavar="DATE", help="Last day, YYYY-MM-DD (default: today).")
 @json_option
 @pass_context
 def sources(context: ClientContext, project: str | None, span: str | None, first: str | None, last: str | None) -> None:
-    """Show usage by the program that sent the requests, for owners and admins."""
+    """Show usage by app, for owners and admins."""
     chosen = project or context.settings.default_project
     window, label = read_window(span, SOURCE_RANGES, first, last)
     if not chosen:
