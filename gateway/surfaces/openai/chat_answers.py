@@ -122,13 +122,17 @@ class ChatHead(TypedDict):
 
 
 class ChatCompletion(ChatHead):
-    """A chat completion. `llmgateway` has the routing for clients that refuse other values than texts in `metadata`."""
+    """A chat completion. `llmgateway` has the routing for clients that refuse other values than texts in `metadata`.
+
+    `system_fingerprint` is null, but OpenRouter's SDKs require the member.
+    """
 
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: ChatUsage
     metadata: NotRequired[RoutingMetadata]
     llmgateway: NotRequired[RoutingMetadata]
+    system_fingerprint: None
     service_tier: NotRequired[str]
     search_results: NotRequired[list[JsonObject]]
 

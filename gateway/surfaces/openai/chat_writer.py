@@ -74,6 +74,7 @@ def reply(result: ChatResult, facts: ChatFacts) -> bytes:
         "choices": _native_choices(native) if native else [_choice(c, n) for n, c in enumerate(result.choices)],
         "usage": {**dialect.write_usage(facts.usage), **facts.cost()},
         "metadata": metadata,
+        "system_fingerprint": None,
     }
     if facts.validated:
         body["llmgateway"] = body.pop("metadata")
