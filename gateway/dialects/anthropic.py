@@ -44,11 +44,10 @@ STOP_READ: dict[str, FinishReason] = {
     "pause_turn": "pause",
     "refusal": "refusal",
 }
+# Calls in the answer decide the word for stop and tool_calls.
 STOP_WRITE: dict[FinishReason, StopReason] = {
-    "stop": "end_turn",
     "length": "max_tokens",
     "stop_sequence": "stop_sequence",
-    "tool_calls": "tool_use",
     "pause": "pause_turn",
     "refusal": "refusal",
     "content_filter": "refusal",

@@ -274,6 +274,15 @@ def test_reasoning_is_a_level_or_a_budget(model, asked, thinking):
 
 
 @pytest.mark.parametrize(
+    ("effort", "budget"),
+    [("minimal", 1024), ("low", 1024), ("medium", 8192), ("high", 24576), ("xhigh", 24576), ("max", 24576)],
+)
+def test_an_effort_is_the_budget_of_googles_own_compatible_endpoint(effort, budget):
+    body = write(ask(reasoning=ReasoningOptions(effort=effort)), at(model="gemini-2.5-flash"))
+    assert body["generationConfig"]["thinkingConfig"]["thinkingBudget"] == budget
+
+
+@pytest.mark.parametrize(
     ("model", "level"),
     [
         ("gemini-3-pro-preview", "LOW"),

@@ -34,6 +34,7 @@ from gateway.neutral.parts import (
     VendorPart,
 )
 from gateway.providers.openai.responses import OpenAIResponses
+from gateway.providers.openai.responses_reply import has_calls
 from gateway.providers.protocol import Call, Credential, Target
 
 PROTOCOL = OpenAIResponses()
@@ -306,3 +307,14 @@ def test_a_failure_inside_a_200_shows_what_it_cost() -> None:
     with pytest.raises(UpstreamFailed) as raised:
         PROTOCOL.read(Body(**wire), False)
     assert (raised.value.spent.input, raised.value.spent.output) == (9, 4)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call"),
+        *("computer_call", "mcp_approval_request"),
+    ],
+)
+def test_an_answer_that_waits_for_the_caller_ends_with_tool_calls(kind: str) -> None:
+    assert has_calls([{"type": "message"}, {"type": kind}]) and not has_calls([{"type": "mcp_call"}])

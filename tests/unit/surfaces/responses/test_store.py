@@ -128,3 +128,21 @@ def test_a_list_that_cannot_be_is_refused(query: dict) -> None:
 def test_only_a_websocket_is_opened_by_get() -> None:
     with pytest.raises(MethodNotAllowed):
         routes.connect(None, Inbound("GET", "/v1/responses", {}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix"),
+    [
+        *[("message", "msg"), ("reasoning", "rs"), ("compaction", "cmp"), ("image_generation_call", "ig")],
+        *[("function_call", "fc"), ("function_call_output", "fco")],
+        *[("custom_tool_call", "ctc"), ("custom_tool_call_output", "ctco")],
+        *[("web_search_call", "ws"), ("file_search_call", "fs"), ("code_interpreter_call", "ci")],
+        *[("computer_call", "cu"), ("local_shell_call", "lsh"), ("shell_call", "sh"), ("shell_call_output", "sho")],
+        *[("apply_patch_call", "apc"), ("apply_patch_call_output", "apco")],
+        *[("mcp_call", "mcp"), ("mcp_list_tools", "mcpl"), ("mcp_approval_request", "mcpr")],
+        *[("tool_search_call", "tsc"), ("tool_search_output", "tso")],
+    ],
+)
+def test_an_item_has_an_id_that_openai_takes_back(kind: str, prefix: str) -> None:
+    """OpenAI refuses an item whose id begins with the prefix of another kind."""
+    assert store.item_id(kind, ANSWER, 2) == f"{prefix}_{HEX}_2"

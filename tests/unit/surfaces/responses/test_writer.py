@@ -56,6 +56,12 @@ def turn(**fields) -> reader.ResponseTurn:
 
 SEALED = turn(include=[dialect.ENCRYPTED])
 FINISHED = Finished("stop", Facts.usage)
+# Members of a response that are the caller's own, as its request said them, or that follow from how the answer ended.
+DETERMINED = {
+    *("instructions", "conversation", "max_output_tokens", "previous_response_id", "prompt", "prompt_cache_key"),
+    *("prompt_cache_retention", "safety_identifier", "user", "error", "incomplete_details"),
+}
+ANSWER = ChatResult((Choice((Text("Hi"),), "stop"),), Facts.usage), SEALED, Facts(), bool
 
 
 def write(*events, of: reader.ResponseTurn = SEALED, keep=lambda response: True) -> list[dict]:
@@ -260,6 +266,24 @@ def test_a_relayed_whole_answer_keeps_the_upstreams_items_and_nothing_else_of_it
     assert whole["output"] == [{**item, "id": f"msg_{HEX}_0"}]
     assert (whole["model"], whole["metadata"]) == ("acme/model-1:eu", {})
     assert "theirs" not in str(whole).replace("msg_theirs", "theirs")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name in Response.model_fields if name not in DETERMINED and writer.reply(*ANSWER).get(name) is None],
+)
+def test_a_relayed_answer_keeps_what_only_the_provider_knows(name: str) -> None:
+    body = {"output": [], name: "theirs"}
+    result = ChatResult((Choice((Text("Hi"),), "stop"),), Facts.usage, native=Native("responses", body))
+    assert writer.reply(result, *ANSWER[1:])[name] == "theirs"
+
+
+@pytest.mark.parametrize("tier", ["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"])
+def test_a_tier_that_openai_knows_is_shown(tier: str) -> None:
+    facts = Facts()
+    facts.service_tier = tier
+    whole = writer.reply(ANSWER[0], SEALED, facts, ANSWER[3])
+    assert Response.model_validate(whole, strict=True).service_tier == tier
 
 
 def test_the_response_repeats_its_request() -> None:
