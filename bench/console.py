@@ -26,14 +26,17 @@ from gateway.accounts import keys
 from gateway.accounts.members import add_member
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
 from gateway.accounts.projects import create_project
+from gateway.billing.ledger_close import LedgerClose
 from gateway.clock import DAY_US, HOUR_US, Clock
 from gateway.configuration.settings import DatabaseSettings
 from gateway.control.version import Control
+from gateway.limits.ledger import LedgerBook
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.rollups.job import Rollups
 from gateway.reports.focus import Month
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database, open_database
+from gateway.store.documents import Documents
 
 DAYS = 366
 ROUNDS = 5
@@ -172,6 +175,8 @@ def fill_year(site: Site, rows: int, crowd: bool) -> Iterator[Figure]:
         if database.kind == "postgresql":
             database.write(lambda: database.execute("ANALYZE"), patient=True)
         yield Figure("their statistics", f"{time.monotonic() - began:.0f} s")
+        # A gateway that served these requests has closed their hours; else it does so while pages are measured.
+        LedgerClose(database, Documents(database), LedgerBook(database, Control.observer(database))).close()
 
 
 def add_crowd(database: Database, organization_id: str) -> list[tuple[str, str, str]]:
