@@ -22,7 +22,6 @@ THOUGHTS = ("thinking", "redacted_thinking")
 ADAPTIVE = "adaptive"
 BUDGET = "budget"
 BOTH = "both"
-SHOWN = {"omitted": "omitted", "summary": "summarized", "full": "summarized"}
 
 
 def forms_of(target: Target) -> str:
@@ -70,7 +69,11 @@ def _is_requested(reasoning: ReasoningOptions) -> bool:
 
 def _adaptive(reasoning: ReasoningOptions) -> dict[str, str]:
     """Return adaptive thinking with summaries, which newer models omit unless requested."""
-    return {"type": "adaptive", "display": SHOWN.get(reasoning.show, "summarized")}
+    if reasoning.show == "omitted":
+        display = "omitted"
+    else:
+        display = "summarized"
+    return {"type": "adaptive", "display": display}
 
 
 def _budget(reasoning: ReasoningOptions, max_tokens: int) -> int:

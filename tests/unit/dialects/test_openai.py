@@ -83,3 +83,10 @@ def test_counts_that_cannot_be_are_cut_where_they_enter(told) -> None:
     usage = dialect.read_usage({"prompt_tokens": told, "completion_tokens": told, "total_tokens": told})
     assert (usage.input, usage.output) == (MOST_UNITS, MOST_UNITS)
     assert dialect.read_usage({"prompt_tokens": -5, "completion_tokens": float("nan")}).input == 0
+
+
+def test_usage_of_plain_text_has_the_members_of_any_usage():
+    plain, rare = dialect.write_usage(Usage(input=1, output=1)), dialect.write_usage(Usage(cache_read=1, reasoning=1))
+    assert plain.keys() == rare.keys()
+    for details in ("prompt_tokens_details", "completion_tokens_details"):
+        assert plain[details].keys() == rare[details].keys()

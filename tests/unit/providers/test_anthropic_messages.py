@@ -306,6 +306,30 @@ def test_models_with_fixed_sampling_get_none():
         assert "temperature" not in written(to=target(mapping), sampling=Sampling(temperature=0.5))
 
 
+def test_thinking_is_left_out_of_the_answer_on_request():
+    thinking = written(to=target(NEW), reasoning=ReasoningOptions(effort="low", show="omitted"))["thinking"]
+    assert thinking == {"type": "adaptive", "display": "omitted"}
+
+
+def test_a_model_that_may_choose_is_told_so():
+    assert written(tools=(WEATHER,), tool_choice=ToolChoice("auto"))["tool_choice"] == {"type": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"), [("/9j/4AAQ", "jpeg"), (PNG, "png"), ("R0lGODlh", "gif"), ("UklGRiQA", "webp")]
+)
+def test_an_image_has_the_type_that_its_data_shows(data: str, kind: str):
+    """The API refuses an image whose data has another type."""
+    (block,) = written(user(Image(Media(media_type="image/bmp", data=data))))["messages"][0]["content"]
+    assert block["source"]["media_type"] == f"image/{kind}"
+
+
+@pytest.mark.parametrize(("asked", "sent"), [("auto", "auto"), ("priority", "auto"), ("default", "standard_only")])
+def test_priority_is_used_where_the_caller_allows_it(asked: str, sent: str):
+    tiered = target(Mapping("anthropic", "m", "m", service_tiers={"priority": "1"}))
+    assert accepted(PROTOCOL.write(asking(options=Options(service_tier=asked)), tiered))["service_tier"] == sent
+
+
 @pytest.mark.parametrize(("asked", "cap", "sent"), [(None, None, 64_000), (100, None, 100), (100, 50, 50), (9, 50, 9)])
 def test_the_limit_is_the_callers_the_models_or_the_budgets(asked, cap, sent):
     assert written(to=target(output_cap=cap), sampling=Sampling(max_tokens=asked))["max_tokens"] == sent
@@ -456,10 +480,12 @@ def test_the_budgets_cap_lowers_limit_and_thinking():
 
 
 def test_newer_members_of_tools_stay_away_from_hosts_that_lack_them():
-    tool = {"name": "f", "input_schema": {"type": "object"}, "eager_input_streaming": True, "strict": True}
-    body = {"max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "tools": [tool]}
+    tool = {"type": "custom", "name": "f", "description": "Finds.", "input_schema": {"type": "object"}}
+    tool |= {"cache_control": {"type": "ephemeral"}}
+    newer = {"eager_input_streaming": True, "strict": True}
+    body = {"max_tokens": 5, "messages": [{"role": "user", "content": "hi"}], "tools": [tool | newer]}
     call = PROTOCOL.relay(Native("anthropic", body), asking(), target(quirks=("plain_tools",)))
-    assert orjson.loads(call.body)["tools"] == [{"name": "f", "input_schema": {"type": "object"}}]
+    assert orjson.loads(call.body)["tools"] == [tool]
 
 
 @pytest.mark.parametrize(
