@@ -23,8 +23,9 @@ BREAKPOINT = "prompt_cache_breakpoint"
 BREAKPOINT_WORD = BREAKPOINT.encode()
 # Outside of their content, these messages have no members that only a gateway accepts.
 PLAIN_MESSAGES = frozenset((schema.SystemMessage, schema.DeveloperMessage, schema.UserMessage))
-READ_ACTS = attrgetter("name", "refusal", "audio", "tool_calls", "reasoning", "reasoning_content", "reasoning_details")
-NO_ACTS = (None,) * 7
+ACTS = ("name", "refusal", "audio", "tool_calls", "reasoning", "reasoning_content", "reasoning_details", "images")
+READ_ACTS = attrgetter(*ACTS)
+NO_ACTS = (None,) * len(ACTS)
 # Parameters that OpenAI's chat API does not have.
 GATEWAY_FIELDS = tuple(
     row.field for row in PARAMETERS.values() if dialect.NAME in row.callers and dialect.NAME not in row.upstream
@@ -133,8 +134,13 @@ def _summarize(messages: schema.Messages) -> "_PromptSummary":
 
 
 def _normalize(message: schema.AnyMessage) -> None:
-    """Normalize equivalent spellings: an empty list counts as absent, a null content of plain text as empty."""
+    """Normalize equivalent spellings: an empty list counts as absent, a null content of plain text as empty, and images
+    of the assistant belong to its content."""
     if type(message) is schema.AssistantMessage:
+        if message.images:
+            text = [schema.TextPart(message.content)] if isinstance(message.content, str) else message.content
+            message.content = [*(text or ()), *message.images]
+        message.images = None
         if not message.tool_calls:
             message.tool_calls = None
         if not message.content and not message.tool_calls and not message.refusal and not message.audio:

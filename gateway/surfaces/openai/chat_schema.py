@@ -122,6 +122,7 @@ class AssistantMessage(Message, tag="assistant"):
     reasoning: str | None = None
     reasoning_content: str | None = None
     reasoning_details: list[dict[str, Any]] | None = None
+    images: list[ImagePart] | None = None  # of an earlier answer of this gateway
     function_call: None = None  # the older form of tool_calls: rejected here, so that the lenient parser converts it
 
 
