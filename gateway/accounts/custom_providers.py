@@ -165,8 +165,8 @@ class CustomProviders:
         _check(name, base_url, models)
         if 0 < self._caps.models < len(models):
             raise InvalidRequest(
-                f"A custom provider may list {self._caps.models} models; these are {len(models)}. Without a list every "
-                "model id is passed on.",
+                f"A custom provider may list {self._caps.models} models; these are {len(models)}. Without a list, any "
+                "model can be called.",
                 param="models",
                 code=CAP_CODE,
             )
@@ -176,7 +176,7 @@ def _check(name: str, base_url: str, models: Sequence[Mapping[str, Any]]) -> Non
     if not NAME.fullmatch(name):
         raise InvalidRequest("name takes 1 to 64 of a-z, 0-9, '.', '_' and '-'.", param="name")
     if name in RESERVED:
-        raise InvalidRequest(f"The name {name!r} is taken by the gateway itself; choose another.", param="name")
+        raise InvalidRequest(f"The name {name!r} is reserved by the gateway; choose another.", param="name")
     if url_problem(base_url, ("http", "https")):
         parts = None
     else:

@@ -59,7 +59,7 @@ def insert_identity(
 ) -> None:
     """Link an identity to a person. Within a write. Raises Conflict (linked already), InvalidRequest (too many)."""
     if find_identity(organization_id, issuer, subject) is not None:
-        raise Conflict("This account of the identity provider is connected to another person.", code="identity_taken")
+        raise Conflict("This identity provider account is connected to another person.", code="identity_taken")
     if UserIdentity.select().where(UserIdentity.user_id == user_id).count() >= MOST_IDENTITIES:
         raise InvalidRequest(f"A person has at most {MOST_IDENTITIES} connected identities.", code="too_many")
     identity_id = ids.new("ident")

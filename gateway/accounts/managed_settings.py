@@ -140,7 +140,7 @@ class _Reader:
         self._parts += 1
         if depth > DEEPEST or self._parts > MOST_PARTS:
             raise InvalidRequest(
-                f"The settings may have {MOST_PARTS:,} values, {DEEPEST} levels deep.", param="settings"
+                f"The settings may have at most {MOST_PARTS:,} values and {DEEPEST} levels.", param="settings"
             )
         if isinstance(value, dict):
             return {_read_text(name): self.read(one, depth + 1) for name, one in value.items()}

@@ -197,7 +197,7 @@ class ProviderKeys:
             _check_bound(change.max_spend_nusd)
             values["max_spend_nusd"] = change.max_spend_nusd
         if not values:
-            raise InvalidRequest("Give at least one thing to change.")
+            raise InvalidRequest("Give at least one field to change.")
         return values
 
     def remove(self, organization_id: str, key_id: str, *, actor: str) -> None:

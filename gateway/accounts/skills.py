@@ -137,7 +137,7 @@ def _check_files(content: str, files: Sequence[Mapping[str, Any]]) -> None:
         path = file.get("path", "")
         parts = path.split("/")
         if not PATH.fullmatch(path) or any(part in ("", ".", "..") for part in parts) or path.lower() in used_paths:
-            raise InvalidRequest(f"{path!r} is not a path that a skill may have once.", param="files")
+            raise InvalidRequest(f"{path!r} is not a valid path, or occurs twice.", param="files")
         used_paths.add(path.lower())
         size += len(file.get("content", ""))
     if size > LARGEST:

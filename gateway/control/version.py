@@ -284,7 +284,7 @@ class Control:
             try:
                 callback(version)
             except Exception:  # a fault of one listener must not stop the poll for the others
-                log.exception("a listener of control changes failed")
+                log.exception("a callback for changed control data failed")
 
     def _count_behind(self, version: int) -> int:
         """Count the other live workers with an older version; this process has already read it."""
@@ -354,7 +354,7 @@ class Control:
             except errors.Unavailable:
                 self._coast()  # otherwise the lease expires, and `check` raises Unavailable
             except Exception:  # without these loops every request would read the version until a restart
-                log.exception("the control plane could not be kept fresh")
+                log.exception("the copy of the control data could not be updated")
 
 
 def _attempt(work: Callable[[], T]) -> Callable[[], T]:

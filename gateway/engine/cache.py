@@ -128,7 +128,7 @@ class ResponseCache:
         except GatewayError:
             return None
         except (ValueError, KeyError, TypeError):
-            log.warning("an entry of the response cache could not be read; it counts as absent")
+            log.warning("an entry of the response cache could not be read; the request counts as a miss")
             return None
 
     def put(self, key: str, entry: CachedAnswer, ttl_s: float) -> None:

@@ -147,9 +147,7 @@ class LedgerBook:
         else:
             funded_nusd = known_nusd + amount_nusd
         if abs(funded_nusd) > MOST_COUNTER_NUSD:
-            raise InvalidRequest(
-                "The balance would exceed the countable range; make the organization unlimited instead."
-            )
+            raise InvalidRequest("The balance would be too large to count; make the organization unlimited instead.")
         self._database.execute("UPDATE budget SET limit_nusd = limit_nusd + ? WHERE id = ?", (amount_nusd, hold.budget))
         return True
 

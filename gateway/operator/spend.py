@@ -80,7 +80,7 @@ def spend(
     organizations' own provider keys.
     """
     if as_csv and is_json():
-        raise InvalidRequest("Give either --csv or --json, not both.")
+        raise InvalidRequest("Give --csv or --json, not both.")
     installation = ctx.with_resource(opened())
     period = read_period(start, end, installation.clock.now_us())
     check_scope(installation, organization)

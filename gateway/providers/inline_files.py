@@ -46,7 +46,7 @@ class InlineFiles:
                 passed = 0
                 bulk_turn()  # a nearby provider would otherwise keep the event loop busy
             if len(self._rest) + len(self._text) > MOST_REST + LONG or self._size > MOST_FILES:
-                raise UpstreamFailed("The provider sent too large an answer.", code="response_too_large")
+                raise UpstreamFailed("The provider's answer is too large.", code="response_too_large")
         return bytes(self._rest + self._text)
 
     def take(self, text: object) -> StoredFile | None:

@@ -111,7 +111,7 @@ def read_small(reply: UpstreamReply) -> bytes:
     for piece in reply.chunks():
         body += piece
         if len(body) > MOST_ANSWER:
-            raise UpstreamFailed("The provider sent too large an answer.", code="response_too_large")
+            raise UpstreamFailed("The provider's answer is too large.", code="response_too_large")
     check_parts(bytes(body))
     return bytes(body)
 

@@ -38,7 +38,7 @@ OVERLOADED = "Overloaded: the service has more requests than it can handle. Plea
 
 # A routing decision as gateway/routing/record.py packs it: two ranked providers, and one without a key.
 DECISION = [
-    *(1, "claude-sonnet-4-5", 0, 2, "", 0, ""),
+    *(1, "claude-sonnet-4-5", 0, 5, "", 0, ""),
     [
         ["anthropic", 112_000, 6_600_000, 99_200, 4_100, 7_800],
         ["aws-bedrock", 154_000, 6_600_000, 99_900, 5_200, 6_100],

@@ -107,7 +107,7 @@ class GoogleIdentity:
         answer = self._calls.call(SERVER, "GET", f"{self._at(TOKEN_PATH)}?scopes={quote(SCOPE, safe='')}", _headers())
         # A captive portal or a proxy answers as well; only the metadata server has this header.
         if answer.headers.get(FLAVOR) != "Google":
-            raise IdentityFailed(f"The {SERVER} did not answer: another server has its address.")
+            raise IdentityFailed(f"The {SERVER} did not answer; another server uses its address.")
         if answer.status != 200:
             raise refusal(SERVER, answer)
         values = read_object(SERVER, answer.body)

@@ -117,7 +117,7 @@ class Action(Generic[T]):
         if self.request is not None:
             fields = read_body(self.request, inbound)
             if self.some and not fields:
-                raise InvalidRequest("Give at least one thing to change.")
+                raise InvalidRequest("Give at least one field to change.")
         elif self.query is not None:
             fields = read_query(self.query, inbound)
         subject = self.who.find(visitor, {**fields, **inbound.params})

@@ -119,7 +119,7 @@ def _check_key_rule(call: ManagedCall[KeyInfo]) -> None:
     rule_id = call.params["rule_id"]
     key = call.subject
     if rule_id not in {rule.id for rule in rules.list_rules(call.database, key.organization_id, "key", key.id)}:
-        raise NotFound(f"There is no access rule {rule_id} at this key.")
+        raise NotFound(f"This key has no access rule {rule_id}.")
 
 
 def _add(call: ManagedCall[Any], organization_id: str, scope: Scope, scope_id: str) -> AccessRuleAnswer:

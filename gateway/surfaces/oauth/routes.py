@@ -46,7 +46,7 @@ OPERATIONS: tuple[Operation, ...] = (
                "The same for clients of OpenID Connect", SERVER),
     # Some look for it below the resource's own address (RFC 8414, 5, as OpenID Connect has it).
     Operation("GET", "/mcp/.well-known/openid-configuration", metadata_documents.show_server,
-              about=About("The same, below the resource", TAG, access="none", answer=SERVER)),
+              about=About("The same, for the path of a resource", TAG, access="none", answer=SERVER)),
     Operation("POST", "/oauth/register", endpoints.register, body="any", about=REGISTER),
     Operation("POST", "/oauth/device_authorization", device_sign_in.start, body="any", about=DEVICE),
     Operation("POST", "/oauth/token", endpoints.give_tokens, body="any", about=TOKEN),

@@ -105,7 +105,7 @@ def content(services: Services, inbound: Inbound) -> Outbound:
     caller = auth.caller_of(services, inbound)
     given = read_query(ContentQuery, inbound)
     if given["variant"] != VIDEO:
-        raise InvalidRequest("Only the video is available, no thumbnail and no spritesheet.", param="variant")
+        raise InvalidRequest("Only the video is available; thumbnails and spritesheets are not.", param="variant")
     return _send(services, inbound, services.engine.videos.find(caller, inbound.params["video_id"]))
 
 

@@ -161,7 +161,7 @@ def test_a_custom_provider_cannot_have_the_name_of_a_built_in_one(small_company)
 @pytest.mark.parametrize("name", ["auto", "custom", "smart", "dynamic", "llmgateway"])
 def test_a_custom_provider_cannot_have_a_name_that_means_something_else(small_company, name: str) -> None:
     custom = CustomProviders(small_company.database, small_company.control)
-    with pytest.raises(InvalidRequest, match="taken by the gateway"):
+    with pytest.raises(InvalidRequest, match="reserved by the gateway"):
         custom.add(small_company.organization_id, name, "https://example.com", **BY)
 
 

@@ -56,7 +56,7 @@ def test_metadata_server_gives_a_token_and_the_project(google, make):
 
 def test_another_server_at_the_address_of_the_metadata_server_is_refused(google, make):
     google.answer = lambda *given: ({"access_token": "stolen", "expires_in": 3600}, ())
-    with pytest.raises(IdentityFailed, match="another server has its address"):
+    with pytest.raises(IdentityFailed, match="another server uses its address"):
         make(GCE_METADATA_HOST=google.host).fetch({})
 
 
