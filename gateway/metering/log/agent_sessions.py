@@ -1,6 +1,8 @@
 """Sessions of agents, summed from their usage rows in the database: the newest of a project, and the parts of one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from gateway.metering.figures import ActivityFigures, sums_sql
@@ -10,6 +12,7 @@ from gateway.store.database import Database
 
 # Rows that one page examines to find the newest sessions.
 DEPTH = 5_000
+FIRST_ROWS = 100  # of each scope in the first statement
 FIGURES = (
     *("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens", "cost_nusd"),
     *("byok_nusd", "storage_nusd", "discount_nusd"),
@@ -87,16 +90,14 @@ def find_newest(
 ) -> NewestSessions:
     """Return the sessions with the newest requests in [oldest, before). A bounded number of rows is examined, so there
     may be fewer than `limit` and still following ones. Call it inside a read."""
-    rows: list[tuple[bytes, SessionName]] = []
-    for scope in scopes:
-        for request, session in _newest_rows(database, scope, oldest, before):
-            rows.append((bytes(request), SessionName(scope.project_id, session)))
-    rows.sort(key=lambda row: row[0], reverse=True)
+    newest = [_newest_rows(database, scope, oldest, before) for scope in scopes]
     chosen: dict[SessionName, None] = {}
-    for number, (_, name) in enumerate(rows):
+    following = before
+    for number, (request, name) in enumerate(merge(*newest, key=itemgetter(0), reverse=True)):
         if number == DEPTH or len(chosen) == limit and name not in chosen:
-            return NewestSessions(list(chosen), rows[number - 1][0])
+            return NewestSessions(list(chosen), following)
         chosen[name] = None
+        following = request
     return NewestSessions(list(chosen), None)
 
 
@@ -149,13 +150,25 @@ def _add(part: SessionPart, other: SessionPart) -> SessionPart:
     )
 
 
-def _newest_rows(database: Database, scope: LogScope, oldest: bytes, before: bytes) -> Iterable[Any]:
+def _newest_rows(
+    database: Database, scope: LogScope, oldest: bytes, before: bytes
+) -> Iterator[tuple[bytes, SessionName]]:
+    """Yield the newest requests of a scope with their sessions. Each statement reads twice as many rows as the one
+    before, because few of many projects have the newest requests."""
     conditions, params = owner_conditions(scope)
     sql = (
         "SELECT request, session FROM usage WHERE project = ? AND session IS NOT NULL AND request >= ? "
         f"AND request < ?{conditions} ORDER BY request DESC LIMIT ?"
     )
-    return database.fetch(sql, (raw_id(scope.project_id), oldest, before, *params, DEPTH + 1))
+    limit = FIRST_ROWS
+    while True:
+        rows = database.fetch(sql, (raw_id(scope.project_id), oldest, before, *params, limit))
+        for request, session in rows:
+            before = bytes(request)
+            yield before, SessionName(scope.project_id, session)
+        if len(rows) < limit:
+            return
+        limit *= 2
 
 
 def _sum(database: Database, scope: LogScope, sessions: Sequence[str], oldest: bytes) -> list[SessionPart]:

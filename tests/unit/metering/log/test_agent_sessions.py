@@ -1,0 +1,48 @@
+"""The newest sessions of several projects: complete, in order, and without reading all rows of each project."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from support.statement_work import note_statements
+from support.usage import PROJECTS, insert_rows, usage_row
+
+from gateway.clock import SECOND_US
+from gateway.metering.log import agent_sessions
+from gateway.metering.log.agent_sessions import find_newest
+from gateway.metering.log.search import NEWEST, LogScope
+from gateway.store.database import Database
+
+SCOPES = [LogScope(f"proj_{raw.hex()}") for raw in PROJECTS]
+
+
+@pytest.mark.parametrize("first_rows", [1, 7, 500])
+def test_sessions_of_all_projects_are_listed_by_their_newest_request(
+    database_url: str, open_store: Callable[..., Database], monkeypatch: pytest.MonkeyPatch, first_rows: int
+) -> None:
+    monkeypatch.setattr(agent_sessions, "FIRST_ROWS", first_rows)
+    database = open_store(database_url)
+    dice = random.Random(3)
+    now_us = database.now_us()
+    rows = [
+        usage_row(
+            now_us - number * SECOND_US,
+            # The second project has the newest requests.
+            project=PROJECTS[number < 40 or dice.random() < 0.5],
+            session=dice.choice((None, *(f"session {number // 30} {name}" for name in "abcdef"))),
+        )
+        for number in range(400)
+    ]
+    insert_rows(database, *rows)
+    expected = list(dict.fromkeys((f"proj_{row.project.hex()}", row.session) for row in rows if row.session))
+    listed: list[tuple[str, str]] = []
+    before: bytes | None = NEWEST
+    while before is not None:
+        at = before
+        names, before = database.read(lambda at=at: find_newest(database, SCOPES, b"", at, 10))
+        listed += names
+    assert list(dict.fromkeys(listed)) == expected
+    noted = note_statements(monkeypatch)
+    database.read(lambda: find_newest(database, SCOPES, b"", NEWEST, 2))
+    limits = [params[-1] for sql, params in noted if "session IS NOT NULL" in sql]
+    assert max(limits) <= max(16, first_rows)
