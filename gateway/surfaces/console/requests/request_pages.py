@@ -40,8 +40,8 @@ MORE = {
     "requestId": ("x-request-id", ""),
     "metadata": ("Metadata", "team:search"),
     "session": ("Session", ""),
-    "from": ("From (UTC)", "2026-01-31"),
-    "to": ("To (UTC)", "2026-01-31"),
+    "from": ("From (UTC)", "2026-01-31T14:00"),
+    "to": ("Before (UTC)", "2026-02-01"),
 }
 FILTERS = ("projectId", "apiKeyId", "userId", "model", "provider", "status", "source", *MORE)
 
