@@ -1,0 +1,24 @@
+"""The words of a refusal: whose limit is spent, and what to do."""
+
+import pytest
+
+from gateway.limits.cost_bound import Shortage
+from gateway.limits.models import KEY, MEMBER, PROVIDER_KEY, RUN, SESSION, TOTAL
+from gateway.money import NANO
+
+
+@pytest.mark.parametrize(
+    ("scope", "owner", "advice"),
+    [
+        (KEY, "API key", "raise the limit, or make a smaller request"),
+        (MEMBER, "member who owns the API key", "raise the limit, or make a smaller request"),
+        (PROVIDER_KEY, "organization's own provider key", "raise the limit, or make a smaller request"),
+        (SESSION, "session of this agent", "start a new session"),
+        (RUN, "run that this request belongs to", "start a new run"),
+        ("team", 'team "Research"', "raise the limit, or make a smaller request"),
+    ],
+)
+def test_a_refusal_names_the_owner_of_the_limit_and_a_remedy(scope: str, owner: str, advice: str) -> None:
+    message = Shortage(scope, TOTAL, 2 * NANO, NANO, 3 * NANO, name="Research").error().message
+    assert message.startswith(f"The {owner} ") and advice in message
+    assert "2 USD, of which 1 USD are left" in message
