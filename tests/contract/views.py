@@ -239,9 +239,12 @@ def _view_responses(body: Json) -> Json:
     return {**kept, "usage": _usage(body["usage"]), "warnings": body["llmgateway"].get("warnings", [])}
 
 
+UNSIGNED = {"type": "reasoning.text", "format": "unknown"}
+
+
 def plain(value: Any) -> Any:
     """A view as streams and whole answers share it: arguments as values, nothing empty; details of reasoning without
-    their numbers, and without text, which `reasoning` has too."""
+    their numbers, and without text, which `reasoning` has too; a stream leaves out those that have nothing more."""
     if isinstance(value, list):
         return [plain(one) for one in value]
     if not isinstance(value, dict):
@@ -254,6 +257,8 @@ def plain(value: Any) -> Any:
     if found.get("type") in ("reasoning.text", "reasoning.summary", "reasoning.encrypted"):
         found.pop("index", None)
         found.pop("text", None)
+    if found.get("reasoning_details") == [UNSIGNED]:
+        del found["reasoning_details"]
     return found
 
 

@@ -94,11 +94,7 @@ def reply_last(results: list[ChatResult], facts: ChatFacts) -> bytes:
 
 
 def _cites_documents(result: ChatResult) -> bool:
-    for choice in result.choices:
-        for source in sources_of(choice):
-            if not source.url:
-                return True
-    return False
+    return any(not source.url for choice in result.choices for source in sources_of(choice))
 
 
 def _native_choices(native: dict[str, Any]) -> list[ChatChoice]:
@@ -110,6 +106,8 @@ def _native_choices(native: dict[str, Any]) -> list[ChatChoice]:
         reason = choice.get("finish_reason")
         if "reasoning_content" in message and message["reasoning_content"] and not message.get("reasoning"):
             message = {**message, "reasoning": message["reasoning_content"]}
+        if message.get("reasoning") and "reasoning_details" not in message:
+            message = {**message, "reasoning_details": write_details([Reasoning(str(message["reasoning"]))])}
         if "tool_calls" in message:
             message = _with_types(message)
         if reason not in KNOWN_REASONS:

@@ -135,11 +135,11 @@ def _word(item: dict[str, Any], name: str) -> str:
 
 
 def write_details(parts: Sequence[Part]) -> list[ReasoningDetail]:
-    """Return the items of a message's parts; empty when no vendor needs any of them back."""
+    """Return the items of a message's parts: its reasoning, and the tokens that vendors need back."""
     items: list[ReasoningDetail] = []
     index = 0
     for part in parts:
-        if isinstance(part, Reasoning) and (part.vendor or part.signature or part.sealed):
+        if isinstance(part, Reasoning):
             items += write_block(part, index)
         elif isinstance(part, Text) and part.signature:
             items.append(write_token(part.signature, part.vendor, CONTENT_ID, index))

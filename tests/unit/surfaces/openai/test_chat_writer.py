@@ -113,6 +113,14 @@ def test_reply_shows_every_kind_of_part():
     assert [item.get("signature") or item["data"] for item in message["reasoning_details"]] == ["S", "T"]
 
 
+def test_reasoning_without_a_vendor_has_an_item_for_clients_that_read_no_other_member():
+    """The AI SDK's provider of this service reads `reasoning_details` alone in complete answers."""
+    message = written(Reasoning("hm"), Text("a"))["choices"][0]["message"]
+    (item,) = message["reasoning_details"]
+    assert (item["type"], item["text"], item["format"]) == ("reasoning.text", "hm", "unknown")
+    assert read_details(message["reasoning_details"], message["reasoning"], (), "")[0] == [Reasoning("hm")]
+
+
 def test_citations_have_positions_in_the_whole_content():
     cited = Text("Cited. ", sources=(Source("https://a.test", "A"), Source("https://b.test", start=0, end=5)))
     message = written(Text("Plain. "), cited)["choices"][0]["message"]
@@ -149,6 +157,7 @@ def test_relayed_reply_keeps_only_the_choices():
     body = orjson.loads(chat_writer.reply(ChatResult((), native=Native("openai", wire)), Facts()))
     assert (body["id"], body["model"], body["system_fingerprint"]) == ("chatcmpl-ours", "acme/model-1:eu", None)
     assert body["choices"][0]["message"]["reasoning"] == "thought"
+    assert [item["text"] for item in body["choices"][0]["message"]["reasoning_details"]] == ["thought"]
     assert body["choices"][0]["finish_reason"] == "stop"
     assert "reasoning" not in wire["choices"][0]["message"]
 
