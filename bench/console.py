@@ -203,10 +203,14 @@ def add_crowd(database: Database, organization_id: str) -> list[tuple[str, str, 
 def browser_of(address: str) -> Iterator[Any]:
     """A new browser in which the owner is signed in."""
     owner = import_from_tests("signed_in_owner").SignedInOwner(address)
-    with contextlib.closing(import_from_tests("chromium").Chromium()) as browser:
-        token = owner.web.headers["Authorization"].removeprefix("Bearer ")
-        browser.ask("Network.setCookie", name=COOKIE, value=token, url=address)
-        yield browser
+    chromium = import_from_tests("chromium")
+    try:
+        with contextlib.closing(chromium.Chromium()) as browser:
+            token = owner.web.headers["Authorization"].removeprefix("Bearer ")
+            browser.ask("Network.setCookie", name=COOKIE, value=token, url=address)
+            yield browser
+    finally:
+        chromium.close_program()
 
 
 def open_page(browser: Any, address: str) -> float:

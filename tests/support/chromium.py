@@ -84,6 +84,14 @@ def _program() -> Program:
     return made
 
 
+def close_program() -> None:
+    """Close the running Chromium, where nothing else ends the thread that listens to it: without gevent's patches the
+    interpreter waits for that thread before it calls what `atexit` has."""
+    if _program.cache_info().currsize:
+        _program().close()
+        _program.cache_clear()
+
+
 class Chromium(Connection):
     """A page of a new browser: its cookies, storage and cache are separate from those of all others."""
 
