@@ -28,7 +28,7 @@ INVITATION_COLUMNS = (
 )
 ROLES = (
     ("developer", "Developer", "create keys, and see their own requests and spending"),
-    ("admin", "Admin", "manage keys, people, teams, projects, providers and limits"),
+    ("admin", "Admin", "create and manage keys, people, teams, projects, providers and limits"),
     ("owner", "Owner", "do everything, also appoint owners"),
 )
 LIST = ManagementCall("GET /orgs/<organization_id>/members")
