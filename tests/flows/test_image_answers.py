@@ -57,18 +57,33 @@ BODIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"contents": [GEMINI_ASK, {"role": "model", "parts": [{"inlineData": INLINE}]}, GEMINI_ASK]},
     ),
 }
+
+
+def chat_image(body: dict[str, Any]) -> str:
+    return body["choices"][0]["message"]["images"][0]["image_url"]["url"]
+
+
+def responses_image(body: dict[str, Any]) -> str:
+    (item,) = (item for item in body["output"] if item["type"] == "image_generation_call")
+    return item["result"]
+
+
+def ai_sdk_image(body: dict[str, Any]) -> str:
+    (part,) = (part for part in body["content"] if part["type"] == "file")
+    return part["data"]["data"]
+
+
+def gemini_image(body: dict[str, Any]) -> str:
+    (part,) = (part for part in body["candidates"][0]["content"]["parts"] if "inlineData" in part)
+    return part["inlineData"]["data"]
+
+
 # Path → how a complete answer shows the image.
 SHOWN = {
-    "/v1/chat/completions": lambda body: body["choices"][0]["message"]["images"][0]["image_url"]["url"],
-    "/v1/responses": lambda body: [one["result"] for one in body["output"] if one["type"] == "image_generation_call"][
-        0
-    ],
-    "/v4/ai/language-model": lambda body: [part["data"] for part in body["content"] if part["type"] == "file"][0][
-        "data"
-    ],
-    f"/v1beta/models/{MODEL}:generateContent": lambda body: [
-        part["inlineData"]["data"] for part in body["candidates"][0]["content"]["parts"] if "inlineData" in part
-    ][0],
+    "/v1/chat/completions": chat_image,
+    "/v1/responses": responses_image,
+    "/v4/ai/language-model": ai_sdk_image,
+    f"/v1beta/models/{MODEL}:generateContent": gemini_image,
 }
 DETAILS = {
     "candidatesTokenCount": 1130,

@@ -1,4 +1,4 @@
-"""The words of a refusal: whose limit is spent, and what to do."""
+"""Messages of refusals: the limit that is spent, its owner, and the advice."""
 
 import pytest
 

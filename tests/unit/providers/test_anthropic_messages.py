@@ -319,7 +319,7 @@ def test_a_model_that_may_choose_is_told_so():
     ("data", "kind"), [("/9j/4AAQ", "jpeg"), (PNG, "png"), ("R0lGODlh", "gif"), ("UklGRiQA", "webp")]
 )
 def test_an_image_has_the_type_that_its_data_shows(data: str, kind: str):
-    """The API refuses an image whose data has another type."""
+    """The API refuses an image if its data has another type than it says."""
     (block,) = written(user(Image(Media(media_type="image/bmp", data=data))))["messages"][0]["content"]
     assert block["source"]["media_type"] == f"image/{kind}"
 

@@ -1,4 +1,4 @@
-"""What callers and operators notice of the recurring jobs, seconds after a change at one worker."""
+"""Effects of the recurring jobs that callers and operators notice, seconds after a change at one worker."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

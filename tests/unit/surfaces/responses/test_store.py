@@ -144,5 +144,5 @@ def test_only_a_websocket_is_opened_by_get() -> None:
     ],
 )
 def test_an_item_has_an_id_that_openai_takes_back(kind: str, prefix: str) -> None:
-    """OpenAI refuses an item whose id begins with the prefix of another kind."""
+    """OpenAI refuses an item if its id begins with the prefix of another kind."""
     assert store.item_id(kind, ANSWER, 2) == f"{prefix}_{HEX}_2"
