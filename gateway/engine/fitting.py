@@ -23,9 +23,11 @@ from gateway.neutral.chat import (
 )
 from gateway.neutral.efforts import ALL, nearest
 from gateway.neutral.parameters import PARAMETERS, Parameter
+from gateway.neutral.parts import Image, Message, Video
 from gateway.neutral.request import FEATURES, TIERS_JOINED, Request
 from gateway.routing.candidates import Candidate
 from gateway.routing.capabilities import (
+    EARLIER_IMAGES,
     EFFORT,
     FULL,
     HOSTED,
@@ -150,6 +152,9 @@ class Fitting:
             conversation = _sampled(conversation, **dropped)
         if HOSTED in lacking or OFFERED_SEARCH in lacking:
             conversation = self._without_tools(conversation)
+        if EARLIER_IMAGES in lacking:
+            messages = tuple(_without_earlier_images(message) for message in conversation.messages)
+            conversation = replace(conversation, messages=messages)
         return conversation
 
     def _lower_effort(self, conversation: Conversation) -> Conversation:
@@ -218,12 +223,19 @@ def _kind(tool: Tool) -> str:
     return "web_search"
 
 
+def _without_earlier_images(message: Message) -> Message:
+    if message.role != "assistant":
+        return message
+    return replace(message, parts=tuple(part for part in message.parts if not isinstance(part, Image | Video)))
+
+
 def _sampled(conversation: Conversation, **changes: Any) -> Conversation:
     return replace(conversation, sampling=replace(conversation.sampling, **changes))
 
 
 # Reason → the requirements of a request without the feature.
 LEFT_OUT: dict[str, dict[str, Any]] = {
+    EARLIER_IMAGES: {"earlier_images": False},
     HOSTED: {"hosted": ""},
     IMAGE_OUTPUT: {"image_output": False},
     OFFERED_SEARCH: {"web_search": False, "search_offered": False},

@@ -47,7 +47,8 @@ class Requirements(Struct, frozen=True, gc=False):
 
     `parameters` are the capabilities (neutral/parameters.py) that the request's parameters need. `prompt_bytes` is the
     size of all input text, `longest_input` that of the largest text if they are separate inputs (0: a single prompt);
-    `messages` is their number; `media` is the number of images and files.
+    `messages` is their number; `media` is the number of images and files. `earlier_images`: messages of the assistant
+    have images; those of other messages need `vision`.
 
     Provider tools that are offered but not forced can be left out: `search_offered` marks web search, and `hosted`
     names the only dialect that has the others. `units` is None if text tokens determine the whole cost.
@@ -59,6 +60,14 @@ class Requirements(Struct, frozen=True, gc=False):
     stream: Annotated[bool, Feature("streaming", "stream", "streaming")] = False
     tools: Annotated[bool, Feature("tools", "tools", "tools")] = False
     vision: Annotated[bool, Feature("vision", "messages", "vision")] = False
+    earlier_images: Annotated[
+        bool,
+        Feature(
+            *("images of earlier answers", "messages", "vision"),
+            optional=True,
+            dropped="messages: images of earlier answers were left out: {} reads no images.",
+        ),
+    ] = False
     audio: Annotated[bool, Feature("audio", "messages", "audio")] = False
     documents: Annotated[bool, Feature("documents", "messages", "documents")] = False
     json_object: Annotated[bool, Feature("json", "response_format", "json_output")] = False

@@ -48,6 +48,7 @@ def _reason(text: str, field: str = "", *, soft: bool = False, code: str = "") -
 REASONING = FEATURES["reasoning"].reason
 MARKS = FEATURES["cache_marks"].reason
 IMAGE_OUTPUT = FEATURES["image_output"].reason
+EARLIER_IMAGES = FEATURES["earlier_images"].reason
 EFFORT = _reason("effort", soft=True)
 TIER = _reason("service tier", soft=True)
 COUNT = _reason("n", "n")

@@ -48,13 +48,15 @@ READ_OPTIONS = attrgetter(*schema.GatewayOptions.__struct_fields__)
 
 
 class PromptSize(NamedTuple):
-    """Facts about the messages: bytes of text, the number of media by kind, and of messages."""
+    """Facts about the messages: bytes of text, the number of media by kind, and of messages. `earlier_images` are those
+    of the assistant, `images` all others."""
 
     text: int
     images: int = 0
     audio: int = 0
     files: int = 0
     messages: int = 1
+    earlier_images: int = 0
 
 
 def normalize(options: schema.ChatOptions) -> None:
@@ -102,6 +104,7 @@ def requirements_of(options: schema.ChatOptions, prompt: PromptSize, *, marks: b
         stream=bool(options.stream),
         tools=schema.FunctionTool in kinds or schema.CustomTool in kinds,
         vision=prompt.images > 0,
+        earlier_images=prompt.earlier_images > 0,
         audio=prompt.audio > 0,
         documents=prompt.files > 0,
         json_object=type(options.response_format) is schema.JsonObjectFormat,
@@ -115,7 +118,7 @@ def requirements_of(options: schema.ChatOptions, prompt: PromptSize, *, marks: b
         max_tokens=options.max_completion_tokens or options.max_tokens,
         prompt_bytes=prompt.text + sum([_size(tool) for tool in tools or ()]) + shape,
         messages=prompt.messages,
-        media=prompt.images + prompt.audio + prompt.files,
+        media=prompt.images + prompt.earlier_images + prompt.audio + prompt.files,
         forced_tool=_forced(options.tool_choice),
         parameters=capabilities_of(read_sampling(options)),
         cache_marks=marks,

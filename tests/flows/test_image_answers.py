@@ -7,11 +7,13 @@ import httpx
 import pytest
 from fakes.google import Answer, FakeGoogle
 from fakes.image_services import PIXEL
+from fakes.openai import Answer as Failure
 from fakes.openai import FakeOpenAI
 from support.media import row_of
 from support.shared import Share, Tenant
 
 MODEL = "google-ai-studio/gemini-3-pro-image"
+TEXT_MODEL = "openai/gpt-3.5-turbo"
 AI_SDK = {"ai-language-model-id": MODEL}
 URL = f"data:image/png;base64,{PIXEL}"
 INLINE = {"mimeType": "image/png", "data": PIXEL}
@@ -97,9 +99,11 @@ def google(share: Share) -> FakeGoogle:
 
 
 @pytest.fixture
-def gateway(share: Share, upstream_environment: dict[str, str], google: FakeGoogle) -> Tenant:
-    google_keys = {"LLM_GOOGLE_AI_STUDIO_API_KEY": "AIza-upstream", "LLM_GOOGLE_AI_STUDIO_BASE_URL": google.url}
-    return share.gateway(upstream_environment | google_keys)
+def gateway(share: Share, upstream: FakeOpenAI, upstream_environment: dict[str, str], google: FakeGoogle) -> Tenant:
+    keys = {"LLM_GOOGLE_AI_STUDIO_API_KEY": "AIza-upstream", "LLM_GOOGLE_AI_STUDIO_BASE_URL": google.url}
+    for provider in ("ALIBABA", "TOGETHER_AI"):
+        keys |= {f"LLM_{provider}_API_KEY": "sk-upstream", f"LLM_{provider}_BASE_URL": upstream.url}
+    return share.gateway(upstream_environment | keys)
 
 
 def send(gateway: Tenant, path: str, body: dict[str, Any], **headers: str) -> httpx.Response:
@@ -148,3 +152,38 @@ def test_a_vendor_without_images_of_the_assistant_gets_them_in_a_message_of_the_
     asked, said, *rest = upstream.calls[-1].body["messages"]
     assert (asked["content"], said) == (FOX, {"role": "assistant", "content": "Here."})
     assert all(message["role"] == "user" for message in rest) and json.dumps(rest).count(PIXEL) == 1
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_model_of_text_alone_gets_the_conversation_without_images_of_earlier_answers(
+    gateway: Tenant, upstream: FakeOpenAI, path: str
+) -> None:
+    first, second = BODIES[path]
+    body = first | second | ({"model": TEXT_MODEL} if "model" in first else {})
+    answer = send(gateway, path.replace(MODEL, TEXT_MODEL), body, **{"ai-language-model-id": TEXT_MODEL})
+    assert PIXEL not in json.dumps(upstream.calls[-1].body)
+    warning = f"images of earlier answers were left out: {TEXT_MODEL} reads no images."
+    assert warning in answer.headers["x-llmgateway-warnings"]
+
+
+def test_a_provider_that_reads_images_serves_a_conversation_with_earlier_ones_first(
+    gateway: Tenant, upstream: FakeOpenAI
+) -> None:
+    first, second = BODIES["/v1/chat/completions"]
+    body = first | second | {"model": "qwen3.8-flash", "routing": "price"}
+    for _ in range(5):
+        answer = send(gateway, "/v1/chat/completions", body)
+        assert answer.json()["metadata"]["used_provider"] == "alibaba" and PIXEL in json.dumps(upstream.calls[-1].body)
+    upstream.script(Failure(status=500))
+    answer = send(gateway, "/v1/chat/completions", body)
+    assert answer.json()["metadata"]["used_provider"] == "together-ai"
+    assert "were left out" in answer.headers["x-llmgateway-warnings"]
+
+
+def test_an_image_of_the_user_is_never_left_out(gateway: Tenant) -> None:
+    first, second = BODIES["/v1/chat/completions"]
+    shown = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": URL}}]}
+    body = first | {"model": TEXT_MODEL, "messages": [*second["messages"], shown]}
+    headers = {"Authorization": f"Bearer {gateway.key}"}
+    answer = httpx.post(f"{gateway.url}/chat/completions", json=body, headers=headers, timeout=20)
+    assert answer.status_code == 400 and "vision (`messages`)" in answer.json()["error"]["message"]

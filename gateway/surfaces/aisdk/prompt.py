@@ -30,11 +30,11 @@ class Prompt:
     """A decoded prompt and its requirements. `text` is bytes, `count` the number of messages as chat completions count
     them."""
 
-    __slots__ = ("messages", "text", "images", "sounds", "files", "count", "marked", "_ran")
+    __slots__ = ("messages", "text", "images", "earlier_images", "sounds", "files", "count", "marked", "_ran")
 
     def __init__(self, prompt: list[wire.AnyMessage]) -> None:
         """Raises InvalidRequest with the dotted path of content that cannot be sent."""
-        self.text = self.images = self.sounds = self.files = self.count = 0
+        self.text = self.images = self.earlier_images = self.sounds = self.files = self.count = 0
         self.marked = False
         self._ran: set[str] = set()  # calls that the provider executed
         self.messages = tuple(
@@ -57,7 +57,10 @@ class Prompt:
             parts = self._user(message.content, place)
             converted = Message("user", parts)
         elif isinstance(message, wire.AssistantMessage):
+            before = self.images
             parts = self._assistant(message.content, place)
+            self.earlier_images += self.images - before
+            self.images = before
             converted = Message("assistant", parts)
         else:
             parts = self._results(message.content, place)

@@ -60,7 +60,9 @@ def _read(large: bool, limits: LimitSettings, raw: bytes, model: str, stream: bo
     if not prompt.messages:
         raise InvalidRequest("The prompt contains nothing that a model can read.", param="prompt")
     caps.check(limits, raw, None, options.tools, options.response_format)
-    size = PromptSize(prompt.text, prompt.images, prompt.sounds, prompt.files, prompt.count)
+    size = PromptSize(
+        prompt.text, prompt.images, prompt.sounds, prompt.files, prompt.count, earlier_images=prompt.earlier_images
+    )
     request = request_of(model, options, size, prompt.messages, marks=prompt.marked)
     request.requirements = structs.replace(request.requirements, keeps_reasoning=True)
     request.large = large

@@ -41,10 +41,10 @@ ROLES = (None, "", "user", "model")  # the roles that the vendor's own servers a
 class PromptFacts:
     """Facts about a prompt, found in one pass without decoding it. `text` is bytes."""
 
-    __slots__ = ("text", "images", "audio", "files", "mixed", "own_parts")
+    __slots__ = ("text", "images", "earlier_images", "audio", "files", "mixed", "own_parts")
 
     def __init__(self, body: schema.GenerateBody) -> None:
-        self.text = self.images = self.audio = self.files = 0
+        self.text = self.images = self.earlier_images = self.audio = self.files = 0
         self.mixed = False  # has content that the format's own vendor would reject: the body must be rebuilt
         self.own_parts = body.cachedContent is not None  # has content that the format's own vendor alone can read
         if body.systemInstruction is not None:
@@ -57,9 +57,10 @@ class PromptFacts:
 
     @property
     def media(self) -> int:
-        return self.images + self.audio + self.files
+        return self.images + self.earlier_images + self.audio + self.files
 
     def _add(self, content: schema.WireContent) -> None:
+        before = self.images
         for part in content.parts or ():
             if part.thoughtSignature and is_enveloped(part.thoughtSignature):
                 self.mixed = True
@@ -67,6 +68,9 @@ class PromptFacts:
                 self.text += len(part.text) if part.text.isascii() else len(part.text.encode("utf-8", "replace"))
             else:
                 self._add_other(part)
+        if content.role == "model":
+            self.earlier_images += self.images - before
+            self.images = before
 
     def _add_other(self, part: schema.WirePart) -> None:
         if part.functionCall is not None:
@@ -188,6 +192,7 @@ def requirements_of(body: schema.GenerateBody, facts: PromptFacts, wire: Json, *
         stream=stream,
         tools=FUNCTIONS in kinds,
         vision=facts.images > 0,
+        earlier_images=facts.earlier_images > 0,
         audio=facts.audio > 0,
         documents=facts.files > 0,
         json_object=shape is not None and shape.kind == "json_object",

@@ -23,9 +23,8 @@ def estimate(raw: bytes) -> int:
     body: schema.CountTokensBody = schema.convert(schema.decode_names(raw), schema.CountTokensBody)
     counted = body.generateContentRequest or body
     facts = PromptFacts(counted)
-    return estimate_tokens(
-        facts.text, len(counted.contents), facts.images, facts.files + facts.audio, bool(counted.tools)
-    )
+    images = facts.images + facts.earlier_images
+    return estimate_tokens(facts.text, len(counted.contents), images, facts.files + facts.audio, bool(counted.tools))
 
 
 def write(tokens: int) -> GeminiTokenCountAnswer:

@@ -152,20 +152,20 @@ def _normalize(message: schema.AnyMessage) -> None:
 class _PromptSummary:
     """Facts about the messages, found in one pass without decoding them."""
 
-    __slots__ = ("text", "images", "audio", "files", "moved", "plain")
+    __slots__ = ("text", "images", "earlier_images", "audio", "files", "moved", "plain")
 
     def __init__(self) -> None:
-        self.text = self.images = self.audio = self.files = 0
+        self.text = self.images = self.earlier_images = self.audio = self.files = 0
         self.plain = True  # every message is one text of the system, the developer or the user
         self.moved = False  # media where OpenAI accepts none: in a tool's result, a system or an assistant message
 
     @property
     def media(self) -> int:
-        return self.images + self.audio + self.files
+        return self.images + self.earlier_images + self.audio + self.files
 
     def size(self, messages: int) -> PromptSize:
         """Return the facts that requirements need."""
-        return PromptSize(self.text, self.images, self.audio, self.files, messages)
+        return PromptSize(self.text, self.images, self.audio, self.files, messages, self.earlier_images)
 
     def add(self, message: schema.AnyMessage) -> None:
         content = message.content
@@ -173,8 +173,12 @@ class _PromptSummary:
             self.text += len(content) if content.isascii() else len(content.encode("utf-8", "replace"))
         elif content:
             media = self.media
+            images = self.images
             for part in content:
                 self._add_part(part)
+            if type(message) is schema.AssistantMessage:
+                self.earlier_images += self.images - images
+                self.images = images
             if self.media > media and type(message) is not schema.UserMessage:
                 self.moved = True
         if type(message) is schema.AssistantMessage and READ_ACTS(message) != NO_ACTS:

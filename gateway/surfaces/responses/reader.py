@@ -157,7 +157,7 @@ class _Survey:
         self._tools = tools
         self._messages = len(items)
         self.text = _size(body.instructions or "")
-        self.images = self.files = self.audio = 0
+        self.images = self.earlier_images = self.files = self.audio = 0
         self.foreign = False
         for _, item in items:
             self._add(item)
@@ -165,7 +165,11 @@ class _Survey:
     def _add(self, item: shapes.Item) -> None:
         match item:
             case schema.Message():
+                before = self.images
                 self._add_content(item.content)
+                if item.role == "assistant":
+                    self.earlier_images += self.images - before
+                    self.images = before
             case schema.FunctionOutput() | schema.CustomOutput():
                 self._add_content(item.output)
             case schema.FunctionCall() | schema.CustomCall() | schema.Reasoning():
@@ -178,7 +182,7 @@ class _Survey:
 
     def _add_foreign(self, item: schema.VendorItem) -> None:
         if item.kind == "image_generation_call":
-            self.images += 1
+            self.earlier_images += 1
         elif item.kind != SEARCH_CALL:
             self.text += len(json.encode(item.body))
             self.foreign = True
@@ -224,6 +228,7 @@ class _Survey:
             stream=bool(body.stream),
             tools=functions,
             vision=self.images > 0,
+            earlier_images=self.earlier_images > 0,
             audio=self.audio > 0,
             documents=self.files > 0,
             json_object=type(format) is schema.JsonObjectFormat,
@@ -234,7 +239,7 @@ class _Survey:
             max_tokens=body.max_output_tokens,
             prompt_bytes=self.text + sum(len(json.encode(tool)) for tool in tools) + shape,
             messages=self._messages,
-            media=self.images + self.files + self.audio,
+            media=self.images + self.earlier_images + self.files + self.audio,
             forced_tool=forced,
             parameters=self._capabilities(),
             keeps_reasoning=True,
