@@ -32,7 +32,7 @@ BATCH, ROUNDS, LIMIT_MS = 20_000, 15, 50.0
 REFUSED = "key_limit_reached"
 EMPTY: dict[str, Any] = dict.fromkeys(UsageRecord._fields, 0) | {
     **dict.fromkeys(("finish", "price_version"), ""),
-    **dict.fromkeys(("label", "extra", "storage_nusd", "discount_ppm", "discount_nusd", "session", "tags")),
+    **UsageRecord._field_defaults,
 }
 
 

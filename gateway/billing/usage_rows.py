@@ -193,6 +193,7 @@ def row_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> Row:
         context.source,
         attempt.finish or ("error" if error else ""),
         mapping.price_version,
+        context.decision,
     )
     extra = extra_of(usage, charge, attempt)
     ppm = charge.discount_ppm

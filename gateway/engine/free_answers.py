@@ -129,8 +129,9 @@ class FreeAnswers:
             attempt.upstream_id = origin.upstream_id
         context = shared.context
         terms = terms_of(context, shared.request)
+        plan = shared.route_plan.plan
+        context.decision = self._decisions.keep(terms.request, terms.billing_identity.project, plan)
         record = record_of(terms, attempt, mode_of(attempt.target), self._clock.now_us())
-        self._decisions.keep(terms.request, terms.billing_identity.project, shared.route_plan.plan)
         try:
             row = write_row(record._replace(flags=record.flags | CACHED))
             ticket = self._settlements.journal.append(row)

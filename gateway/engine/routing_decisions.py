@@ -18,7 +18,11 @@ from gateway.store.journal import Journal, Statement
 
 OK = range(200, 300)
 REMEMBERED = 64
-UNKNOWN = (None, b"")
+FIND = (
+    "SELECT project, record FROM decision WHERE request = COALESCE("
+    "(SELECT decision FROM usage WHERE request = ? AND decision IS NOT NULL LIMIT 1), ?)"
+)
+UNKNOWN = (None, b"")  # no plan, and no request
 RECORD = Statement(
     "decision", "INSERT INTO decision (request, project, record) VALUES (?, ?, ?) ON CONFLICT (request) DO NOTHING"
 )
@@ -57,28 +61,28 @@ class Decisions:
         self._clock = clock
         self._keep_days = keep_days
         self._tables = AgingTables(database, {"decision": ("request",)}, keep_days, self._delete)
-        self._packed: dict[int, tuple[Plan, bytes]] = {}
+        # The last plans, each with the request under whose id it is stored (see engine/plan_cache.py).
+        self._stored: dict[int, tuple[Plan, bytes]] = {}
 
-    def keep(self, request: bytes, project: bytes, plan: Plan) -> None:
-        """Record the plan of a request; ids are raw. Never waits and never fails, since the accounts do not depend on
-        an explanation."""
+    def keep(self, request: bytes, project: bytes, plan: Plan) -> bytes | None:
+        """Record the plan of a request; ids are raw. Return the earlier request of the project under whose id this plan
+        is stored already, None if there is none.
+
+        Never waits and never fails, since the accounts do not depend on an explanation.
+        """
         if not self._keep_days:
-            return
-        # One plan may serve many requests (see engine/plan_cache.py), so the packed form of a few is cached.
-        known, packed = self._packed.get(id(plan), UNKNOWN)
-        if known is not plan:
-            packed = self._pack(plan)
+            return None
+        known, stored = self._stored.get(id(plan), UNKNOWN)
+        if known is plan:
+            return stored
         try:
-            self._journal.append((RECORD, (request, project, packed)))
+            self._journal.append((RECORD, (request, project, orjson.dumps(pack(plan)))))
         except Unavailable:
-            return
-
-    def _pack(self, plan: Plan) -> bytes:
-        if len(self._packed) >= REMEMBERED:
-            self._packed.clear()
-        packed = orjson.dumps(pack(plan))
-        self._packed[id(plan)] = plan, packed
-        return packed
+            return None
+        if len(self._stored) >= REMEMBERED:
+            self._stored.clear()
+        self._stored[id(plan)] = plan, request
+        return None
 
     def find(self, project_id: str, request_id: str, *, key_id: str = "", member_id: str = "") -> DecisionWithAttempts:
         """Return the decision of a request of the project, with `attempts`.
@@ -121,7 +125,7 @@ class Decisions:
 
 def read_decision(database: Database, request: bytes) -> StoredDecision | None:
     """Return the stored decision of a request, None for an unknown or expired one. Unavailable."""
-    row = database.query_row("SELECT project, record FROM decision WHERE request = ?", (request,))
+    row = database.query_row(FIND, (request, request))
     if row is None:
         return None
     try:

@@ -319,7 +319,7 @@ class Run(Struct, eq=False):
         terms = self.settlement.terms
         if self.passed:
             plan = leave_out(plan, self.passed)
-        self.decisions.keep(terms.request, terms.billing_identity.project, plan)
+        self.context.decision = self.decisions.keep(terms.request, terms.billing_identity.project, plan)
 
     def _note(self, attempt: Attempt, finish: str, error: GatewayError) -> None:
         attempt.ended = self.clock.monotonic()

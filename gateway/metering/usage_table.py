@@ -47,6 +47,7 @@ class UsageRecord(NamedTuple):
     source: str
     finish: str
     price_version: str
+    decision: bytes | None = None
     error: str | None = None
     label: str | None = None
     extra: str | None = None
@@ -88,11 +89,11 @@ def _insert(name: str, columns: tuple[str, ...]) -> Statement:
 
 
 RECORD = _insert("usage", UsageRecord._fields)
-# Most rows have no value in the last columns; leaving them out makes writing a row a third cheaper.
-PLAIN_COLUMNS = UsageRecord._fields[: -len(UsageRecord._field_defaults)]
+# Most rows have no value in the columns after `decision`; leaving them out makes writing a row a third cheaper.
+PLAIN_LENGTH = UsageRecord._fields.index("decision") + 1
+PLAIN_COLUMNS = UsageRecord._fields[:PLAIN_LENGTH]
 PLAIN = _insert("plain usage", PLAIN_COLUMNS)
-PLAIN_LENGTH = len(PLAIN_COLUMNS)
-NOTHING_MORE = (None,) * len(UsageRecord._field_defaults)
+NOTHING_MORE = (None,) * (len(UsageRecord._fields) - PLAIN_LENGTH)
 
 # The teams, sessions and runs with limits that a row counts against, in addition to its key and member.
 TEAM = Statement("team_usage", "INSERT INTO team_usage (request, attempt, kind, team) VALUES (?, ?, ?, ?)")

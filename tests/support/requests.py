@@ -18,7 +18,7 @@ ROWS_A_WRITE = 500
 START_US = 1_700_000_000_000_000
 ZERO: dict[str, Any] = dict.fromkeys(UsageRecord._fields, 0) | {
     **dict.fromkeys(("operation", "provider", "asked", "served", "source", "finish", "price_version"), ""),
-    **dict.fromkeys(("error", "label", "extra", "storage_nusd", "discount_ppm", "discount_nusd", "session", "tags")),
+    **UsageRecord._field_defaults,
 }
 
 

@@ -25,7 +25,6 @@ INSERT = f"INSERT INTO usage ({COLUMNS}) VALUES ({', '.join('?' * len(UsageRecor
 NOTHING = dict.fromkeys(UsageRecord._fields, 0) | dict.fromkeys(
     ("operation", "provider", "asked", "served", "source", "finish", "price_version"), ""
 )
-ABSENT = dict.fromkeys(("error", "label", "extra", "storage_nusd", "discount_ppm", "discount_nusd", "session", "tags"))
 
 
 def request_at(at_us: int) -> bytes:
@@ -38,7 +37,7 @@ def usage_row(at_us: int, **fields: Any) -> UsageRecord:
     owners = dict.fromkeys(("organization", "project", "api_key", "member"), bytes(16))
     values = {
         **NOTHING,
-        **ABSENT,
+        **UsageRecord._field_defaults,
         **owners,
         "at": at_us,
         "posted_at": at_us + 5,

@@ -155,7 +155,8 @@ class SessionAccounting:
         attempt.status = OK
         attempt.ended = parts.clock.monotonic()
         terms = turn.settlement.terms
-        parts.decisions.keep(terms.request, terms.billing_identity.project, turn.place.plan)
+        project = terms.billing_identity.project
+        turn.context.decision = parts.decisions.keep(terms.request, project, turn.place.plan)
         try:
             turn.settlement.settle(attempt)
         finally:

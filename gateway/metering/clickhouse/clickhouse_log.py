@@ -14,8 +14,10 @@ from gateway.metering.models import CACHED, SETTLEMENT
 from gateway.metering.usage_table import UsageRecord, raw_id
 from gateway.store.partitions import id_at, time_of
 
-# A column of ClickHouse for each field of a usage row.
-COLUMNS = [{"at": "at_us", "posted_at": "posted_us"}.get(name, name) for name in UsageRecord._fields]
+# The fields of archived rows: decisions are kept for days only, and not archived.
+FIELDS = [name for name in UsageRecord._fields if name != "decision"]
+# A column of ClickHouse for each field.
+COLUMNS = [{"at": "at_us", "posted_at": "posted_us"}.get(name, name) for name in FIELDS]
 OPTIONAL = frozenset(UsageRecord._field_defaults)
 WHOLE_NUMBERS = frozenset((*COUNTS, *NUMBERS, *TIMES))
 # The attempts of a request begin at most this long after it arrived.
@@ -59,7 +61,7 @@ class ClickHouseLog:
         )
         attempts: dict[bytes, list[UsageRecord]] = {}
         for row in rows:
-            record = UsageRecord(*map(_read_value, UsageRecord._fields, row))
+            record = UsageRecord(**dict(zip(FIELDS, map(_read_value, FIELDS, row), strict=True)))
             attempts.setdefault(record.request, []).append(record)
         return attempts
 

@@ -9,7 +9,7 @@ from gateway.configuration import settings
 from gateway.engine.routing_decisions import Decisions
 from gateway.errors import NotFound
 from gateway.metering.models import MODELS
-from gateway.metering.usage_table import raw_id
+from gateway.metering.usage_table import UsageRecord, raw_id, write_row
 from gateway.neutral.chat import Options, Requirements
 from gateway.providers.protocol import Credential
 from gateway.routing.plan import Router
@@ -22,6 +22,14 @@ MAPPING = Mapping("p", "m", "m", prices=(Prices(TokenRates(prompt=10**9)),))
 CATALOGUE = Catalogue((Model("m", mappings=(MAPPING,)),), (Provider("p", "P", "openai"),), {}, "1")
 
 
+def record(request, **more):
+    """The usage row of a request."""
+    values = dict.fromkeys(UsageRecord._fields[:20], 0)
+    values |= dict.fromkeys(("organization", "project", "api_key", "member"), bytes(16))
+    values |= dict.fromkeys(("operation", "provider", "asked", "served", "source", "finish", "price_version"), "")
+    return UsageRecord(**values | more, request=request)
+
+
 @pytest.fixture
 def journal(database, clock):
     database.bind(MODELS)
@@ -31,23 +39,29 @@ def journal(database, clock):
 
 
 @pytest.fixture
-def plan(clock):
+def make_plan(clock):
     routing = settings.RoutingSettings(3, 0.0, 3600, 90.0, 7)
     router = Router(lambda: CATALOGUE, Health(clock), Sticky(clock, 60), routing, (), lambda: 0.9, clock)
-    return router.plan("m", Requirements(), Options(), None, lambda mapping: (Credential("secret"),))
+
+    def make():
+        return router.plan("m", Requirements(), Options(), None, lambda mapping: (Credential("secret"),))
+
+    return make
 
 
 @pytest.fixture
-def keep(database, journal, clock, plan):
-    """keep(days) gives decisions and a function that keeps one of a request id."""
+def keep(database, journal, clock, make_plan):
+    """keep(days) gives decisions and a function that keeps one of a request id, by default of a plan of its own."""
 
     def make(days=7):
         book = Decisions(database, journal, clock, days)
 
-        def note(request_id=None, project=PROJECT):
+        def note(request_id=None, project=PROJECT, plan=None):
             caller = Caller("key", "user", "", "org", project, "user", "member", "owner", "credits")
             context = RequestContext(request_id or ids.new_hex(), caller, 0, 0.0, 100.0)
-            book.keep(bytes.fromhex(context.request_id), raw_id(project), plan)
+            request = bytes.fromhex(context.request_id)
+            decision = book.keep(request, raw_id(project), plan or make_plan())
+            journal.append(write_row(record(request, decision=decision)))
             journal.flush(60)
             return context.request_id
 
@@ -60,9 +74,19 @@ def test_a_kept_decision_is_found_by_its_project_only(keep):
     book, note = keep()
     request_id = note()
     found = book.find(PROJECT, request_id)
-    assert found["order"] == ["p/m"] and found["attempts"] == []
+    assert found["order"] == ["p/m"] and len(found["attempts"]) == 1
     with pytest.raises(NotFound):
         book.find(ids.new("proj"), request_id)
+
+
+def test_requests_with_one_plan_share_its_decision(keep, make_plan, database):
+    book, note = keep()
+    plan = make_plan()
+    first, second, other = note(plan=plan), note(plan=plan), note()
+    assert database.query_row("SELECT COUNT(*) FROM decision") == (2,)
+    found = book.find(PROJECT, second)
+    assert found == {**book.find(PROJECT, first), "attempts": found["attempts"]}
+    assert found["attempts"] and book.find(PROJECT, other)
 
 
 def test_with_no_days_nothing_is_kept(keep):

@@ -21,13 +21,13 @@ MEMBER, KEY = ids.new("member"), ids.new("key")
 ZERO = dict.fromkeys(UsageRecord._fields, 0) | dict.fromkeys(
     ("operation", "provider", "asked", "served", "source", "finish", "price_version"), ""
 )
-ZERO |= dict.fromkeys(("session", "tags"))
+ZERO |= UsageRecord._field_defaults
 MODEL = {"served": "small", "provider": "vendor", "source": "app"}
 
 
 def row(**given) -> UsageRecord:
     base = {"request": bytes.fromhex(ids.new_hex()), "organization": b"o", "project": raw_id(PROJECT),
-            "api_key": raw_id(KEY), "member": raw_id(MEMBER), "error": None, "label": None, "extra": None}  # fmt: skip
+            "api_key": raw_id(KEY), "member": raw_id(MEMBER)}  # fmt: skip
     values = {**ZERO, **base, **MODEL, "at": START, "cost_nusd": 10, "input": 3, "output": 2, **given}
     return UsageRecord(**{**values, "posted_at": values["at"] + 5})
 
