@@ -82,7 +82,6 @@ REASONING_FORMATS = {
     "anthropic": "anthropic-claude-v1",
     "google": "google-gemini-v1",
     "responses": "openai-responses-v1",
-    "openai": "openai-chat-v1",
 }
 REASONING_VENDORS = {name: vendor for vendor, name in REASONING_FORMATS.items()}
 
@@ -99,7 +98,7 @@ ERROR_TYPES = {
 ERROR_TYPES_BY_CODE = {
     "content_policy_violation": "guardrail_violation",
     "client_error": "client_error",
-    "timeout_error": "timeout_error",
+    "request_timeout": "timeout_error",
 }
 
 

@@ -110,7 +110,8 @@ REFUSED_CODES = frozenset(("image_content_policy_violation", "bio_policy", "misa
 ERROR_CODES = {"rate_limited": "rate_limit_exceeded", "invalid_request": "invalid_prompt"}
 KEPT_CODES = CALLERS_CODES | REFUSED_CODES | {"insufficient_quota"}
 
-TIERS = frozenset(("auto", "default", "flex", "scale", "priority", "fast", "ultrafast"))
+# Besides "default", which stands for all others.
+TIERS = frozenset(("auto", "flex", "scale", "priority", "fast", "ultrafast"))
 
 TOKEN_PREFIX = "gw1"
 COMPACTOR = "gateway"  # the vendor name of compactions that the gateway made

@@ -57,6 +57,9 @@ OWN_BETAS = COMMON_BETAS | frozenset(
         "skills-2025-10-02",
         "mcp-client-2025-04-04",
         "mcp-client-2025-11-20",
+        "mcp-client-2026-09-15",
+        "advisor-tool-2026-03-01",
+        "thinking-token-count-2026-05-13",
         "task-budgets-2026-03-13",
         FAST_BETA,
     )

@@ -29,6 +29,7 @@ def test_every_error_has_an_envelope_of_strings(kind):
         (errors.StreamTruncated("x"), "upstream_error", "stream_truncated"),
         (errors.Overloaded("x"), "overloaded", "overloaded"),
         (InvalidRequest("x", code="client_error"), "client_error", "client_error"),
+        (InvalidRequest("x", code="request_timeout", status=408), "timeout_error", "request_timeout"),
     ],
 )
 def test_error_has_the_type_and_code_of_the_reference(error, kind, code):

@@ -446,6 +446,37 @@ def test_only_listed_opt_ins_go_on():
     assert "anthropic-beta" not in PROTOCOL.write(request, target(listed)).headers
 
 
+@pytest.mark.parametrize(
+    "features",
+    [
+        "prompt-caching-2024-07-31,extended-cache-ttl-2025-04-11",
+        "pdfs-2024-09-25,files-api-2025-04-14,skills-2025-10-02",
+        "model-context-window-exceeded-2025-08-26,compact-2026-01-12",
+        "output-300k-2026-03-24,task-budgets-2026-03-13,structured-outputs-2025-11-13",
+        "computer-use-2025-01-24,computer-use-2025-11-24",
+        "code-execution-2025-05-22,code-execution-2025-08-25",
+        "web-fetch-2025-09-10,advisor-tool-2026-03-01",
+        "mcp-client-2025-04-04,mcp-client-2025-11-20,mcp-client-2026-09-15",
+        "thinking-display-updates-2026-08-18,thinking-token-count-2026-05-13",
+        "fast-mode-2026-02-01",
+    ],
+)
+def test_claude_gets_the_opt_ins_of_its_tools_and_fields(features: str):
+    """Tools, blocks and fields of these features are passed on, and refused or ignored without the opt-in."""
+    request = asking(options=Options(extra={BETAS: features.split(",")}))
+    assert PROTOCOL.write(request, target()).headers["anthropic-beta"] == features
+
+
+@pytest.mark.parametrize("quirk", ["vertex_raw_predict", "plain_tools"])
+def test_clouds_that_host_claude_get_the_opt_ins_that_they_have(quirk: str):
+    common = (
+        "interleaved-thinking-2025-05-14,fine-grained-tool-streaming-2025-05-14,token-efficient-tools-2025-02-19,"
+        "output-128k-2025-02-19,context-1m-2025-08-07,context-management-2025-06-27"
+    )
+    request = asking(options=Options(extra={BETAS: ("skills-2025-10-02", *common.split(","))}))
+    assert PROTOCOL.write(request, target(quirks=(quirk,))).headers["anthropic-beta"] == common
+
+
 def test_where_a_targets_calls_go_is_made_once_but_neither_opt_ins_nor_passing_tokens_are_kept():
     to, opting = target(), asking(options=Options(extra={BETAS: ("context-1m-2025-08-07",)}))
     first, opted, again, streamed = (
