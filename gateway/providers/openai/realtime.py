@@ -36,7 +36,7 @@ TEXTS = frozenset(
     )
 )
 SOUNDS = frozenset(("response.output_audio.delta", "response.audio.delta"))
-FINISHES = {"completed": "stop", "cancelled": "cancelled", "incomplete": "length", "failed": "error"}
+FINISHES = {"cancelled": "cancelled", "incomplete": "length", "failed": "error"}
 HEARD = "conversation.item.input_audio_transcription."
 
 

@@ -25,7 +25,9 @@ CHOICES: dict[str, Any] = {
 
 def call_of(kind: type[ImagesRequest], content: ImagesInput, **entry: Any) -> Call:
     mapping = Mapping("openai", "gpt-image-1", "gpt-image-1", **entry)
-    target = Target(Provider("openai", "OpenAI", "openai"), mapping, Credential("sk-x"), "https://api.openai.com/v1", {})
+    target = Target(
+        Provider("openai", "OpenAI", "openai"), mapping, Credential("sk-x"), "https://api.openai.com/v1", {}
+    )
     return PROTOCOL.write(kind("gpt-image-1", Requirements(), lambda: content), target)
 
 

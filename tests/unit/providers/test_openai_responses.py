@@ -226,6 +226,33 @@ def test_quirks_of_an_entry_take_their_words_out() -> None:
     assert not {"temperature", "user"} & sent(relay(fields, mapping)).keys()
 
 
+@pytest.mark.parametrize(
+    ("quirk", "fields", "left"),
+    [
+        ("tool_choice_auto", {"tool_choice": "required"}, {"tool_choice": "auto"}),
+        (
+            "no_reasoning_effort",
+            {"reasoning": {"effort": "low", "summary": "auto"}},
+            {"reasoning": {"summary": "auto"}},
+        ),
+        ("no_max_tool_calls", {"max_tool_calls": 3, "max_output_tokens": 50}, {"max_output_tokens": 50}),
+    ],
+)
+def test_servers_that_lack_a_parameter_do_not_get_it(quirk: str, fields: dict, left: dict) -> None:
+    body = sent(relay(fields, Mapping("acme", "gpt-5", "gpt-5", reasoning=True, quirks=(quirk,))))
+    assert {name: body[name] for name in (*fields, *left) if name in body} == left
+
+
+def test_terms_of_the_prompt_cache_go_to_servers_that_have_one() -> None:
+    terms = Options(prompt_cache_retention="24h", extra={"prompt_cache_options": {"mode": "explicit"}})
+    body = orjson.loads(PROTOCOL.write(request(options=terms), target(quirks=("sends_prompt_cache",))).body)
+    assert (body["prompt_cache_retention"], body["prompt_cache_options"]) == ("24h", {"mode": "explicit"})
+    assert (
+        not {"prompt_cache_retention", "prompt_cache_options"}
+        & sent(PROTOCOL.write(request(options=terms), target())).keys()
+    )
+
+
 def test_the_strict_service_refuses_the_same_as_the_real_one() -> None:
     environ = {"PATH_INFO": "/v1/responses", "REQUEST_METHOD": "POST"}
     good = {"model": "gpt-5", "store": False, "input": "x"}
