@@ -1,10 +1,23 @@
+from typing import Any
+
+import orjson
 import pytest
 from fakes.responses import Answer, FakeResponse, call, custom_call, refused, said, searched, thought
 
 from gateway.errors import InvalidRequest, StreamTruncated, UpstreamFailed
 from gateway.neutral.chat import ChatResult
-from gateway.neutral.events import Failed, Finished, NativeChunk, collect
-from gateway.neutral.parts import Reasoning, Refusal, Text, ToolCall
+from gateway.neutral.events import (
+    Failed,
+    Finished,
+    NativeChunk,
+    ReasoningDelta,
+    RefusalDelta,
+    SourceFound,
+    TextDelta,
+    ToolCallDelta,
+    collect,
+)
+from gateway.neutral.parts import Reasoning, Refusal, Source, Text, ToolCall
 from gateway.providers.openai.responses import OpenAIResponses
 
 REQUEST = {"model": "gpt-5", "include": ["reasoning.encrypted_content"]}
@@ -54,6 +67,49 @@ def test_a_stream_is_rebuilt_whole_whatever_its_pieces(size: int) -> None:
     assert [call.arguments for call in calls] == ['{"city": "Oslo"}', '{"city": "Rome"}', "*** Begin"]
     assert calls[2].custom
     assert (result.choices[0].finish, result.usage.searches, result.usage.cache_read) == ("tool_calls", 1, 4)
+
+
+CITED = {"type": "url_citation", "url": "https://a.org", "title": "A", "start_index": 0, "end_index": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "event"),
+    [
+        ("output_text.delta", {"delta": "Hi"}, TextDelta("Hi")),
+        ("refusal.delta", {"delta": "No"}, RefusalDelta("No")),
+        ("reasoning_text.delta", {"delta": "Hm"}, ReasoningDelta("Hm", vendor="responses", ident="item_1")),
+        (
+            "reasoning_summary_text.delta",
+            {"delta": "Hm", "summary_index": 0},
+            ReasoningDelta("Hm", vendor="responses", ident="item_1", summary=True),
+        ),
+        ("function_call_arguments.delta", {"delta": '{"a'}, ToolCallDelta(0, '{"a')),
+        ("custom_tool_call_input.delta", {"delta": "***"}, ToolCallDelta(0, "***")),
+        (
+            "output_text.annotation.added",
+            {"annotation": CITED},
+            SourceFound(Source("https://a.org", "A", start=0, end=2), 0),
+        ),
+        (
+            "output_item.added",
+            {"item": {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": ""}},
+            ToolCallDelta(0, id="c1", name="weather"),
+        ),
+        (
+            "output_item.added",
+            {"item": {"type": "custom_tool_call", "call_id": "c1", "name": "patch", "input": ""}},
+            ToolCallDelta(0, id="c1", name="patch", custom=True),
+        ),
+    ],
+)
+def test_a_caller_gets_each_piece_when_the_provider_sends_it(kind: str, fields: dict[str, Any], event: Any) -> None:
+    """Before the end of its item, which repeats all of it."""
+    wire = {"type": f"response.{kind}", "item_id": "item_1", "output_index": 0, "content_index": 0, **fields}
+    frames = [
+        b"data: " + orjson.dumps(frame) + b"\n\n" for frame in ({"type": "response.created", "response": {}}, wire)
+    ]
+    batches = OpenAIResponses().read_stream(Stream(Answer(raw=b"".join(frames))), False)
+    assert [found for batch in batches for found in batch][1:-1] == [event]
 
 
 def test_a_refusal_is_a_refusal() -> None:
