@@ -1,28 +1,44 @@
 """Effects of the recurring jobs that callers and operators notice, seconds after a change at one worker."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import gevent
 import pytest
-from support.billing import DOLLAR, BillingIdentity, BillingProcess, target
+from fakes.engines import OLLAMA, FakeEngine
+from fakes.identity_services import FakeGoogleIdentity
+from support.billing import DOLLAR, BillingIdentity, BillingProcess, admission_of, target
+from support.limits import set_rate_limit
 from support.usage import insert_rows, stored_sums, sum_up, usage_row
 
+from gateway import ids
 from gateway.accounts.models import MODELS as ACCOUNT_MODELS
+from gateway.accounts.organizations import create_organization
 from gateway.catalogue.entries import Mapping
 from gateway.clock import HOUR_US
 from gateway.configuration.settings import Settings
-from gateway.errors import ConnectFailed
+from gateway.engine.cache import AnswerOrigin, CachedAnswer
+from gateway.engine.idempotency import Keyed, StoredReply
+from gateway.errors import ConnectFailed, OutOfCredits, RateLimited
+from gateway.limits.cost_bound import CostBound
+from gateway.limits.lease_keeping import IDLE_S
 from gateway.limits.models import MODELS as LIMIT_MODELS
 from gateway.metering.models import MODELS as METERING_MODELS
 from gateway.metering.usage_table import find
+from gateway.neutral.usage import Usage
 from gateway.oauth.models import MODELS as OAUTH_MODELS
 from gateway.providers.protocol import Credential
+from gateway.runtime import free_memory
 from gateway.runtime.state_changes import StateChange
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database
 from gateway.store.outage_journal import REMEMBERED_US
+from gateway.telemetry.alert_delivery import KIND as ALERTS
+from gateway.telemetry.finished import FinishedRequest
 from gateway.telemetry.model_watch import ModelWatch
 from gateway.telemetry.presence import read_presence
 from gateway.worker.recurring_jobs import TABLE
@@ -31,12 +47,13 @@ from gateway.worker.wiring import build
 
 
 @pytest.fixture
-def make_worker(settings: Callable[..., Settings], sqlite_url: str) -> Iterator[Callable[[], Services]]:
+def make_worker(settings: Callable[..., Settings], sqlite_url: str) -> Iterator[Callable[..., Services]]:
     """A factory: each call starts another worker of the same installation."""
     with ExitStack() as stack:
 
-        def make() -> Services:
-            worker = build(settings(DATABASE_URL=sqlite_url, GATEWAY_SERVER_WORKERS="2", LLM_OPENAI_API_KEY="x"))
+        def make(**environment: str) -> Services:
+            base = {"DATABASE_URL": sqlite_url, "GATEWAY_SERVER_WORKERS": "2", "LLM_OPENAI_API_KEY": "x"}
+            worker = build(settings(**base, **environment))
             stack.callback(worker.close)
             worker.start()
             return worker
@@ -125,3 +142,106 @@ def test_marks_of_workers_that_ended_months_ago_are_removed(worker: Services) ->
     database.change_rows("INSERT INTO journal (writer, seq, at) VALUES (1, 1, ?)", (old_us,))
     pass_time(worker, 600)
     assert database.read(partial(database.fetch, "SELECT COUNT(*) FROM journal WHERE at <= ?", (old_us,))) == [(0,)]
+
+
+def test_credits_that_one_worker_left_unused_serve_another_a_second_later(make_worker: Callable[[], Services]) -> None:
+    first, second = make_worker(), make_worker()
+    account = BillingIdentity()
+    first.billing.ledger.grant(account.organization, 100_000, "start")
+    admission = admission_of(account.context(), CostBound(100_000, 0, 0, True))
+    first.billing.settlements.admit(admission).close()
+    gevent.sleep(IDLE_S)
+    pass_time(first, 1)
+    second.billing.settlements.admit(admission).close()
+
+
+def test_a_new_worker_gets_its_share_of_a_rate_limit_a_second_later(make_worker: Callable[[], Services]) -> None:
+    first = make_worker()
+    set_rate_limit(first.billing.rate_limits, "key", "key_1", "requests", 4)
+    rates = first.billing.settlements.rates
+    rates.enter("org_1", "proj_1", "key_1", "m-1", 10)
+    make_worker()
+    pass_time(first, 1)
+    rates.enter("org_1", "proj_1", "key_1", "m-1", 10)
+    with pytest.raises(RateLimited):
+        rates.enter("org_1", "proj_1", "key_1", "m-1", 10)
+
+
+def test_a_scrape_of_one_worker_has_the_counts_of_another_ten_seconds_later(worker: Services, tmp_path: Path) -> None:
+    worker.background.counters.add("requests_total", ("chat", "200"))
+    pass_time(worker, 10)
+    [file] = (tmp_path / "data" / "metrics").glob("*.json")
+    assert ["requests_total", ["chat", "200"], 1] in json.loads(file.read_bytes())["totals"]
+
+
+def test_a_model_of_a_local_engine_can_be_called_within_half_a_minute(make_worker: Callable[..., Services]) -> None:
+    with FakeEngine(OLLAMA) as ollama:
+        worker = make_worker(LLM_OLLAMA_BASE_URL=ollama.url)
+        pass_time(worker, 30)
+        assert worker.routing.catalogue.current().find("ollama/qwen3:8b")
+
+
+def test_the_token_of_a_workload_identity_is_fetched_before_the_first_request(
+    make_worker: Callable[..., Services],
+) -> None:
+    with FakeGoogleIdentity() as google:
+        worker = make_worker(LLM_GOOGLE_VERTEX_API_KEY="workload-identity", GCE_METADATA_HOST=google.host)
+        pass_time(worker, 1)
+        with gevent.Timeout(60):
+            while not google.issued:
+                gevent.sleep(0.001)
+
+
+def test_a_full_response_cache_has_room_for_new_answers_ten_minutes_later(make_worker: Callable[..., Services]) -> None:
+    worker = make_worker(GATEWAY_CACHE_MAX_BYTES="2000")
+    answer = CachedAnswer(AnswerOrigin("0" * 32, "p/m", Usage(), "stop", "", "m", "up_1"), [(0, b'[""]')])
+    for number in range(30):
+        worker.engine.cache.put(f"k{number}", answer, 60)
+    pass_time(worker, 600)
+    worker.engine.cache.put("later", answer, 60)
+    assert worker.engine.cache.get("later")
+
+
+def test_room_for_answers_with_an_idempotency_key_is_found_again_ten_minutes_later(worker: Services) -> None:
+    caller = BillingIdentity().context().caller
+    answers = worker.engine.idempotency
+    answers._room = 0  # as after half a gigabyte of answers
+
+    def make() -> StoredReply:
+        return StoredReply(200, [], b"{}")
+
+    def answer() -> StoredReply:
+        return answers.answer(Keyed(caller, "k", "POST /v1/x", (b"{}",), ids.new_hex()), make)
+
+    pass_time(worker, 600)
+    answer()
+    assert answer().replayed
+
+
+def test_a_flood_of_refusals_is_counted_in_full_in_the_request_log_ten_seconds_later(worker: Services) -> None:
+    caller = BillingIdentity().context().caller
+    refused = {"error": OutOfCredits("none"), "caller": caller, "paid": True}
+    for _ in range(100):
+        request = ids.new_hex()
+        worker.telemetry.request_log.failed(FinishedRequest("POST /v1/x", 402, 0, 0.1, request, request, **refused))
+    pass_time(worker, 10)
+    worker.store.journal.flush(60)
+    database = worker.store.database
+    assert database.read(partial(database.fetch, "SELECT SUM(requests) FROM log_entry")) == [(100,)]
+
+
+def test_an_alert_waits_for_its_delivery_a_second_later(worker: Services) -> None:
+    organization = create_organization(worker.store.database, worker.store.control, "Operators", actor="test").id
+    worker.telemetry.hooks.add(organization, "https://alerts.example/", actor="test")
+    worker.telemetry.states.fire(StateChange("credential.refused", "provider openai#k", "openai refused"))
+    pass_time(worker, 1)
+    assert len(list(worker.store.documents.entries(ALERTS))) == 1
+
+
+def test_free_memory_is_returned_to_the_system_twice_a_minute(
+    worker: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returned: list[int] = []
+    monkeypatch.setattr(free_memory, "_libc", SimpleNamespace(malloc_trim=returned.append))
+    pass_time(worker, 30)
+    assert returned == [0]
