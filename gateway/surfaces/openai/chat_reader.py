@@ -23,7 +23,7 @@ BREAKPOINT = "prompt_cache_breakpoint"
 BREAKPOINT_WORD = BREAKPOINT.encode()
 # Outside of their content, these messages have no members that only a gateway accepts.
 PLAIN_MESSAGES = frozenset((schema.SystemMessage, schema.DeveloperMessage, schema.UserMessage))
-ACTS = ("name", "refusal", "audio", "tool_calls", "reasoning", "reasoning_content", "reasoning_details", "images")
+ACTS = tuple(name for name in schema.AssistantMessage.__struct_fields__ if name != "content")
 READ_ACTS = attrgetter(*ACTS)
 NO_ACTS = (None,) * len(ACTS)
 # Parameters that OpenAI's chat API does not have.

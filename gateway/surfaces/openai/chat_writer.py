@@ -43,7 +43,6 @@ from gateway.surfaces.openai.reasoning_details import CONTENT_ID, write_block, w
 KEEP_ALIVE = b": keep-alive\n\n"
 UNCITED = "Document citations were left out: chat completions have no field for them."
 CALL_TYPES = ("function", "custom")
-KNOWN_REASONS = ("stop", "tool_calls", "length")
 DONE = b"data: [DONE]\n\n"
 NUMBERED = ("annotations", "images")  # lists of items without an index of their own
 LAST_CHOICE: list[ChatChunkChoice] = [{"index": 0, "delta": {}, "finish_reason": None}]
@@ -103,15 +102,13 @@ def _native_choices(native: dict[str, Any]) -> list[ChatChoice]:
     choices: list[ChatChoice] = []
     for place, choice in enumerate(native["choices"]):
         message = choice["message"]
-        reason = choice.get("finish_reason")
         if "reasoning_content" in message and message["reasoning_content"] and not message.get("reasoning"):
             message = {**message, "reasoning": message["reasoning_content"]}
         if message.get("reasoning") and "reasoning_details" not in message:
             message = {**message, "reasoning_details": write_details([Reasoning(str(message["reasoning"]))])}
         if "tool_calls" in message:
             message = _with_types(message)
-        if reason not in KNOWN_REASONS:
-            reason = _finish(reason or None) or ("tool_calls" if message.get("tool_calls") else "stop")
+        reason = _finish(choice.get("finish_reason")) or ("tool_calls" if message.get("tool_calls") else "stop")
         choices.append({"index": choice.get("index", place), "message": message, "finish_reason": reason})
     return choices
 
@@ -127,9 +124,9 @@ def _with_types(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _finish(reason: Any) -> dialect.ChatFinish | None:
-    """Map an upstream's finish reason to one of the four that callers know."""
-    if reason is None or reason in KNOWN_REASONS:
-        return reason
+    """Map an upstream's finish reason to one of the four that callers know; None for none."""
+    if not reason:
+        return None
     return dialect.FINISH_WRITE[dialect.FINISH_READ.get(reason, "stop")]
 
 

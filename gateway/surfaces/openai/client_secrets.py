@@ -1,8 +1,8 @@
 """POST /v1/realtime/client_secrets."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.json import Decoder
 
 from gateway.billing.context import RequestContext
@@ -69,6 +69,22 @@ class SecretBody(Struct):
 DECODER = Decoder(SecretBody)
 
 
+class FixedSession(TypedDict):
+    """The settings that a secret fixes, as far as they are shown."""
+
+    type: Literal["realtime", "transcription"]
+    model: NotRequired[str]
+    audio: NotRequired[dict[str, Any]]
+
+
+class ClientSecret(TypedDict):
+    """A secret for browsers and apps."""
+
+    value: Annotated[str, Meta(description="the secret, which begins with ek_")]
+    expires_at: Annotated[int, Meta(description="Unix seconds")]
+    session: FixedSession
+
+
 def make_secret(services: Services, inbound: Inbound) -> Outbound:
     """Create a client secret, which fixes settings of its sessions."""
     services.engine.realtime.check_on()
@@ -86,7 +102,7 @@ def make_secret(services: Services, inbound: Inbound) -> Outbound:
     else:
         seconds = None
     value, ends_at = services.accounts.realtime_secrets.make(context.caller, lock, seconds)
-    answer = {"value": value, "expires_at": ends_at, "session": _shown(lock)}
+    answer: ClientSecret = {"value": value, "expires_at": ends_at, "session": _shown(lock)}
     return http_responses.json_reply(answer, context.shown_id)
 
 
@@ -133,7 +149,7 @@ def _read_transcriber(transcriber: Transcriber | None | UnsetType) -> str | None
     return model
 
 
-def _shown(lock: SessionLock) -> dict[str, Any]:
+def _shown(lock: SessionLock) -> FixedSession:
     if lock.type == TRANSCRIPTION:
         return {"type": lock.type, "audio": {"input": {"transcription": {"model": lock.transcription}}}}
     return {"type": lock.type, "model": lock.model}
@@ -150,16 +166,6 @@ def _invalid(param: str, message: str) -> InvalidRequest:
     return InvalidRequest(message, param=param, code="invalid_request")
 
 
-ANSWER = {
-    "type": "object",
-    "required": ["value", "expires_at", "session"],
-    "properties": {
-        "value": {"type": "string", "description": "the secret, which begins with ek_"},
-        "expires_at": {"type": "integer", "description": "Unix seconds"},
-        "session": {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}},
-    },
-}
-
 OPERATIONS = (
     Operation(
         "POST",
@@ -170,7 +176,7 @@ OPERATIONS = (
             "Create a client secret for realtime sessions",
             "Realtime",
             request=SecretBody,
-            answer=ANSWER,
+            answer=ClientSecret,
             errors=(400, 401, 403, 410, 415, 429, 503),
         ),
     ),

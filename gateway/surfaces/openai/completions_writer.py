@@ -58,8 +58,6 @@ LAST_CHOICE: list[CompletionChoice] = [{"text": "", "index": 0, "logprobs": None
 MOST_BLANKS = 1000  # whitespace after a fence, which may still be the end of the text
 LARGE = 1 << 17  # characters of a frame that is written in a thread
 LONGEST_OPENING = 40  # characters of a fence with the name of a language
-# Finish reasons of a completion; it has no tools.
-REASONS: dict[str, CompletionFinish] = {"length": "length", "content_filter": "content_filter"}
 
 
 class Echo(NamedTuple):
@@ -107,9 +105,9 @@ def _text(choice: Choice, unfence: bool) -> str:
 
 
 def _choice(index: int, text: str, finish: FinishReason | None = None) -> CompletionChoice:
-    reason: CompletionFinish | None = None
-    if finish is not None:
-        reason = REASONS.get(dialect.FINISH_WRITE[finish], "stop")
+    reason = dialect.FINISH_WRITE[finish] if finish is not None else None
+    if reason == "tool_calls":  # a completion has no tools
+        reason = "stop"
     return {"text": text, "index": index, "logprobs": None, "finish_reason": reason}
 
 

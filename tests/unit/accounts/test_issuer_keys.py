@@ -161,12 +161,19 @@ def test_keys_of_one_issuer_do_not_verify_tokens_of_another(keys: IssuerKeys, we
         keys.verify(issuer_keys.decode(sign(other_key)), SOURCE)
 
 
-@pytest.mark.parametrize(("make", "algorithm"), [(ECKey, "ES256"), (OKPKey, "Ed25519"), (RSAKey, "PS256")])
-def test_all_kinds_of_asymmetric_keys_are_accepted(make: Any, algorithm: str) -> None:
-    size = {ECKey: "P-256", OKPKey: "Ed25519", RSAKey: 2048}[make]
-    key = make.generate_key(size, {"kid": "x"})
-    loaded = issuer_keys.read_keys(json.dumps({"keys": [key.as_dict(private=False)]}))
-    issuer_keys.check_signature(issuer_keys.decode(sign(key, algorithm=algorithm)), loaded)
+@pytest.mark.filterwarnings("ignore:EdDSA is deprecated")
+@pytest.mark.parametrize(
+    ("algorithm", "curve"),
+    [
+        *((algorithm, "") for algorithm in ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")),
+        *(("ES256", "P-256"), ("ES384", "P-384"), ("ES512", "P-521"), ("EdDSA", "Ed25519"), ("Ed25519", "Ed25519")),
+    ],
+)
+def test_every_asymmetric_algorithm_is_accepted(key: RSAKey, algorithm: str, curve: str) -> None:
+    kind = OKPKey if curve == "Ed25519" else ECKey
+    signing_key = kind.generate_key(curve, {"kid": "x"}) if curve else key
+    loaded = issuer_keys.read_keys(json.dumps({"keys": [signing_key.as_dict(private=False)]}))
+    issuer_keys.check_signature(issuer_keys.decode(sign(signing_key, algorithm=algorithm)), loaded)
 
 
 def test_unsigned_tokens_are_refused() -> None:

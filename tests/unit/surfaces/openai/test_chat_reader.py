@@ -37,6 +37,23 @@ def test_plain_request_is_relayed_as_it_came():
     }
 
 
+def test_parameters_that_openai_knows_are_relayed_as_they_came():
+    fields = {
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+        "response_format": {"type": "json_object"},
+        "reasoning_effort": "low",
+        "verbosity": "high",
+        "top_p": 0.5,
+        "frequency_penalty": 1.0,
+        "presence_penalty": -1.0,
+        "n": 2,
+        "user": "u",
+    }
+    assert sent(read(**fields)) == {"messages": [{"role": "user", "content": "hello"}]} | fields
+
+
 @pytest.mark.parametrize(
     "fields", [{}, {"temperature": 0}, {"max_tokens": 7}, {"max_tokens": 7, "max_completion_tokens": 8, "stream": True}]
 )

@@ -6,8 +6,9 @@ import orjson
 import pytest
 
 from gateway.errors import InvalidRequest
+from gateway.neutral.chat import FinishReason
 from gateway.surfaces.openai import completions
-from gateway.surfaces.openai.completions_writer import _Unfenced
+from gateway.surfaces.openai.completions_writer import _choice, _Unfenced
 
 
 def read(**fields: object) -> completions.ChatRequest:
@@ -58,3 +59,11 @@ def test_a_fence_around_the_whole_text_is_removed_however_it_is_split(text: str,
     pieces: Sequence[str] = [text[at : at + size] for at in range(0, len(text), size)]
     state = _Unfenced()
     assert "".join([*map(state.feed, pieces), state.end()]) == kept
+
+
+@pytest.mark.parametrize(
+    ("finish", "written"),
+    [("stop", "stop"), ("length", "length"), ("refusal", "content_filter"), ("tool_calls", "stop"), (None, None)],
+)
+def test_a_completion_says_why_it_ended(finish: FinishReason | None, written: str | None) -> None:
+    assert _choice(0, "x", finish)["finish_reason"] == written
