@@ -50,6 +50,7 @@ TRIED_THROUGH = {
     "accounts/agent_budgets.py": ("flows/test_agent_sessions.py",),
     "metering/clickhouse/delivered_rows.py": ("unit/metering/clickhouse/test_sink.py",),
     "accounts/credential_sources.py": ("flows/test_routing.py",),
+    "accounts/project_modes.py": ("flows/test_routing.py",),
     "accounts/change_quota.py": ("unit/surfaces/management/test_change_quota.py",),
     "accounts/member_callers.py": ("unit/surfaces/management/test_model_pages.py",),
     "accounts/managed_settings_table.py": ("unit/accounts/test_managed_settings.py",),

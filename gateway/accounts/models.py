@@ -8,6 +8,7 @@ import peewee
 from gateway.accounts.automation_models import AUTOMATION_MODELS
 from gateway.accounts.group_models import GROUP_MODELS
 from gateway.accounts.managed_settings_table import ManagedSettings
+from gateway.accounts.project_modes import CREDITS
 from gateway.accounts.provisioning.models import PROVISIONING_MODELS
 from gateway.accounts.sso_models import SSO_MODELS
 from gateway.accounts.tokens import Kind
@@ -48,7 +49,7 @@ class Project(Base):
     organization = peewee.ForeignKeyField(Organization, on_delete="RESTRICT", backref="+")
     organization_id: str
     name = peewee.CharField(255)
-    mode = peewee.CharField(16, default="credits")
+    mode = peewee.CharField(16, default=CREDITS)
     status = peewee.CharField(16, default="active")
     cache_enabled = peewee.BooleanField(default=False)
     cache_ttl_s = peewee.IntegerField(default=60)

@@ -12,6 +12,7 @@ from gateway.accounts.changes import commit
 from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.models import Organization, Project
 from gateway.accounts.organizations import read_name
+from gateway.accounts.project_modes import PROJECT_MODES
 from gateway.accounts.quotas import MOST_PROJECTS, SPLIT_ADVICE, check_quota
 from gateway.accounts.vault import Vault
 from gateway.configuration.settings import OrganizationDefaults
@@ -20,12 +21,6 @@ from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.runtime import webhook_signatures
 from gateway.store.database import Database
 
-# Which provider keys the requests of a project use: value of `mode` → its description.
-PROJECT_MODES = {
-    "credits": "The gateway's keys, paid with credits",
-    "api-keys": "Own keys only",
-    "hybrid": "Own keys first, then the gateway's",
-}
 CHOICES = {
     "mode": tuple(PROJECT_MODES),
     "status": ("active", "archived"),

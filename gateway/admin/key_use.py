@@ -2,12 +2,11 @@
 
 from typing import NamedTuple
 
-from gateway.accounts.projects import PROJECT_MODES, ProjectInfo, list_projects
+from gateway.accounts.project_modes import CREDITS, HYBRID, PROJECT_MODES
+from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.configuration.settings import MANAGE
 from gateway.store.database import Database
 
-CREDITS = "credits"
-SUGGESTED = "hybrid"
 MODES_WITH_KEYS = " or ".join(
     f"'{mode}' ({text[:1].lower()}{text[1:]})" for mode, text in PROJECT_MODES.items() if mode != CREDITS
 )
@@ -52,4 +51,4 @@ def summarize_use(use: KeyUse) -> str:
 
 def switch_command(project: ProjectInfo) -> str:
     """Return the operator's command that lets a project use its organization's provider keys."""
-    return f"{MANAGE} projects set {project.id} --mode {SUGGESTED}"
+    return f"{MANAGE} projects set {project.id} --mode {HYBRID}"

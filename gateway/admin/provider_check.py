@@ -12,6 +12,7 @@ from gateway.accounts.access import CUSTOM
 from gateway.accounts.authentication import Caller
 from gateway.accounts.credential_sources import OWN_SOURCE
 from gateway.accounts.custom_providers import CustomProviders
+from gateway.accounts.project_modes import API_KEYS
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.provider_keys import StoredCredential as StoredKey
 from gateway.catalogue.catalogue import Catalogue, day_of
@@ -167,7 +168,7 @@ class ProviderCheck:
             known = info.models[0]["id"]
         else:
             known = ""
-        caller = Caller("", "user", "", organization_id, "", "", "", "owner", mode="api-keys")
+        caller = Caller("", "user", "", organization_id, "", "", "", "owner", mode=API_KEYS)
         custom_model = self._custom_models.custom_model(caller, name, model or known)
         if custom_model is None:
             raise InvalidRequest(f"There is no custom provider {name} to test.", param="provider")

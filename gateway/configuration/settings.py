@@ -32,6 +32,9 @@ CONFIG = ROOT / "config"
 MANAGE = "./manage" if (ROOT / "manage").is_file() else "llmgateway-manage"
 
 
+ProjectMode = Literal["credits", "api-keys", "hybrid"]
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     host: str
@@ -157,7 +160,7 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True)
 class OrganizationDefaults:
-    project_mode: Literal["credits", "api-keys", "hybrid"] = "credits"
+    project_mode: ProjectMode = "credits"
     caching: bool = False
     cache_ttl_s: Annotated[int, Between(10, 31_536_000)] = 60
     retention: Literal["none", "retain"] = "none"

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.authentication import Caller
 from gateway.accounts.custom_providers import CustomProviderInfo, CustomProviders
+from gateway.accounts.project_modes import CREDITS
 from gateway.accounts.provider_keys import ProviderKeys, StoredCredential
 from gateway.catalogue.base_urls import join_base
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
@@ -16,7 +17,6 @@ from gateway.catalogue.unlisted_entries import ABLE
 from gateway.engine.unlisted_models import UnlistedModels
 from gateway.errors import InvalidRequest, UnknownModel
 from gateway.neutral import operations
-from gateway.providers.credentials import CREDITS
 from gateway.routing.resolve import CustomModel
 
 PROTOCOL = "openai"

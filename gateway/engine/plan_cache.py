@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
+from gateway.accounts.project_modes import CREDITS
 from gateway.billing.context import RequestContext
 from gateway.neutral.request import NO_OPTIONS, Options, Request, Requirements, planned_fields
-from gateway.providers.credentials import CREDITS
 from gateway.routing.candidates import Candidate
 from gateway.routing.capabilities import CHARACTERS_PER_TOKEN, MOST_BYTES_PER_TOKEN
 from gateway.routing.decision import Plan

@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 from gateway.accounts.authentication import Caller
 from gateway.accounts.compliance import CompliancePolicy
+from gateway.accounts.project_modes import CREDITS
 from gateway.accounts.versioned_cache import VersionedCache
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.unlisted_entries import ANY_KEYS, OWN_KEYS, make_unlisted
 from gateway.control.version import Control
 from gateway.limits.ledger import LedgerBook
-from gateway.providers.credentials import CREDITS, Credentials
+from gateway.providers.credentials import Credentials
 from gateway.routing.resolve import SANDBOX, CustomModel
 
 EVERY = "*"

@@ -7,6 +7,7 @@ from collections.abc import Mapping as Environment
 
 from gateway.accounts.authentication import Caller
 from gateway.accounts.credential_sources import OWN_SOURCE, PLATFORM_SOURCE
+from gateway.accounts.project_modes import API_KEYS, CREDITS
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.provider_keys import StoredCredential as StoredKey
 from gateway.catalogue.base_urls import address_of, join_base
@@ -24,8 +25,6 @@ from gateway.providers.identities.upstream_identity import UpstreamIdentities
 from gateway.providers.protocol import Credential, Target
 
 CUSTOM = "custom"
-CREDITS = "credits"
-API_KEYS = "api-keys"
 MOST_TARGETS = 20_000
 ADVISED = 3  # providers that an error message gives advice for
 LISTED = "GET /v1/models?available=true lists the models that can be called now."

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.accounts.project_modes import API_KEYS, CREDITS
 from gateway.billing.usage_rows import UPSTREAM_ERROR
 from gateway.metering.log.records import LoggedRequest, input_of, output_of
 from gateway.metering.models import BYOK
@@ -10,7 +11,7 @@ from gateway.metering.usage_table import UsageRecord
 from gateway.money import format_usd
 from gateway.surfaces.answer_structs import Answer, Time, Usd
 
-MODES = ("credits", "api-keys")
+MODES = (CREDITS, API_KEYS)
 CREDENTIAL_REFUSALS = (401, 403)  # statuses with which a provider rejects a credential
 # Cost components that have a column in the usage row.
 COMPONENTS = {

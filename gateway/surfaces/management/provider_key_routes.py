@@ -6,10 +6,11 @@ from urllib.parse import urlsplit
 from marshmallow import ValidationError, fields
 
 from gateway.accounts.access import CUSTOM
+from gateway.accounts.project_modes import HYBRID
 from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.provider_keys import ProviderKeyChange, ProviderKeyDraft, ProviderKeyInfo
 from gateway.accounts.throttle import ThrottleGate
-from gateway.admin.key_use import MOST_SHOWN, SUGGESTED, find_key_use, summarize_use, switch_command
+from gateway.admin.key_use import MOST_SHOWN, find_key_use, summarize_use, switch_command
 from gateway.configuration.names import near
 from gateway.errors import InvalidRequest
 from gateway.surfaces.http import Operation
@@ -239,7 +240,7 @@ def show_provider_key(info: ProviderKeyInfo, spent_nusd: int) -> ProviderKeyAnsw
 
 
 def _show_unused(project: ProjectInfo) -> UnusedProjectAnswer:
-    request = {"method": "PATCH", "path": f"/projects/{project.id}", "body": {"mode": SUGGESTED}}
+    request = {"method": "PATCH", "path": f"/projects/{project.id}", "body": {"mode": HYBRID}}
     return UnusedProjectAnswer.of(project, switch_request=request, switch_command=switch_command(project))
 
 

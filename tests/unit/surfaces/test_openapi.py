@@ -53,6 +53,15 @@ def test_a_description_is_of_the_operation_and_not_of_a_wrapper(document) -> Non
     assert document["paths"]["/v1/audio/transcriptions"]["post"]["description"].startswith("Transcribe an audio file")
 
 
+def test_the_headers_that_choose_a_call_of_the_ai_sdk_are_described(document) -> None:
+    described = document["paths"]["/v4/ai/language-model"]["post"]["parameters"]
+    assert {header["name"]: header["required"] for header in described} == {
+        "ai-language-model-id": True,
+        "ai-language-model-streaming": False,
+        "ai-language-model-specification-version": False,
+    }
+
+
 def test_an_answer_without_a_body_is_described_without_one(document) -> None:
     answers = document["paths"]["/mcp"]["post"]["responses"]
     assert "content" in answers["200"] and "content" not in answers["202"]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.accounts.machine_members import EMAIL_HOST
-from gateway.accounts.projects import PROJECT_MODES
+from gateway.accounts.project_modes import PROJECT_MODES
 from gateway.money import format_usd
 
 # Words of actions and details → how the console writes them.

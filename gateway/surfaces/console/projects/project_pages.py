@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.accounts.projects import PROJECT_MODES
+from gateway.accounts.project_modes import PROJECT_MODES
 from gateway.surfaces.console.limit_forms import read_number
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall

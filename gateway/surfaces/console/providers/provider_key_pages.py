@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.accounts.access import CUSTOM
-from gateway.accounts.projects import PROJECT_MODES
+from gateway.accounts.project_modes import PROJECT_MODES
 from gateway.errors import InvalidRequest
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
