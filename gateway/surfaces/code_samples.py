@@ -31,6 +31,9 @@ STORED = {
 }
 WIDTH = 96
 LAST = "Service"  # the tag of health checks and the like
+# RapiDoc resolves the references of OpenAPI 3.1 with a library that takes seconds, those of 3.0 with another. It shows
+# the schemas of both alike.
+VERSION = "3.0.3"
 
 
 class SampleRequest(NamedTuple):
@@ -50,7 +53,7 @@ def with_samples(document: dict[str, Any]) -> dict[str, Any]:
     """Return the API description as the reference page reads it.
 
     Every operation has `x-codeSamples`, examples have names (the renderer takes the members of a single one for names),
-    and the operations of the service itself come last.
+    the operations of the service itself come last, and references are those of OpenAPI 3.0.
     """
     paths = {
         path: {method: _with_samples(method, path, operation) for method, operation in methods.items()}
@@ -60,7 +63,20 @@ def with_samples(document: dict[str, Any]) -> dict[str, Any]:
         tag for methods in paths.values() for operation in methods.values() for tag in operation["tags"]
     )
     names = sorted(tags, key=LAST.__eq__)
-    return {**document, "paths": paths, "tags": [{"name": name} for name in names]}
+    tagged = {**document, "openapi": VERSION, "paths": paths, "tags": [{"name": name} for name in names]}
+    return _separate_references(tagged)
+
+
+def _separate_references(value: Any) -> Any:
+    """Return the value with each reference that has further members, which OpenAPI 3.0 ignores, in an allOf."""
+    if isinstance(value, list):
+        return [_separate_references(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    members = {name: _separate_references(item) for name, item in value.items()}
+    if "$ref" in members and len(members) > 1:
+        return {"allOf": [{"$ref": members.pop("$ref")}], **members}
+    return members
 
 
 def _with_samples(method: str, path: str, operation: dict[str, Any]) -> dict[str, Any]:

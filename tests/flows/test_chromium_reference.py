@@ -16,8 +16,6 @@ from support.watched_pages import FOLDER, HOSTS, WATCH, save
 
 pytestmark = MARKS
 
-# The renderer computes for seconds, for a minute on a busy machine.
-RENDERED_S = 240
 # The first element of a selector, in the page or in the shadow tree of one of its components.
 FIND = """window.find = (selector, root = document) => {
     const found = root.querySelector(selector);
@@ -53,12 +51,12 @@ def gateway(module_share: ModuleShare) -> LocalGateway:
 
 @pytest.fixture(scope="module")
 def reference(gateway: LocalGateway) -> Iterator[Chromium]:
-    """The page of a wide window. Tests share it because its renderer computes for seconds."""
+    """The page of a wide window, which tests share."""
     page = Chromium()
     page.ask("Page.enable")
     page.ask("Page.addScriptToEvaluateOnNewDocument", source=WATCH + FIND)
     page.open(f"{gateway.address}/docs#{CHAT}")
-    page.wait_for(f"!!find({TRY!r})", RENDERED_S)
+    page.wait_for(f"!!find({TRY!r})")
     yield page
     page.close()
 
@@ -69,7 +67,7 @@ def page_script() -> str:
 
 
 def press(browser: Chromium, selector: str) -> None:
-    browser.wait_for(f"!!find({selector!r})", RENDERED_S)
+    browser.wait_for(f"!!find({selector!r})")
     browser.run(f"find({selector!r}).click()")
 
 
@@ -82,11 +80,11 @@ def test_the_reference_renders_from_this_site_alone(gateway: LocalGateway, refer
 
 def test_a_request_is_sent_with_the_key_of_the_reader(gateway: LocalGateway, reference: Chromium) -> None:
     reference.run("location.hash = 'auth'")
-    reference.wait_for("!!find('#security-scheme-bearerKey .api-key-input')", RENDERED_S)
+    reference.wait_for("!!find('#security-scheme-bearerKey .api-key-input')")
     reference.run(f"find('#security-scheme-bearerKey .api-key-input').value = {gateway.key!r}")
     press(reference, "#security-scheme-bearerKey button")
     reference.run(f"location.hash = {CHAT!r}")
-    reference.wait_for(f"!!find({TRY!r}) && !!find('.request-body-param-user-input')", RENDERED_S)
+    reference.wait_for(f"!!find({TRY!r}) && !!find('.request-body-param-user-input')")
     reference.run(f"find('.request-body-param-user-input').value = {json.dumps(json.dumps(BODY))}")
     press(reference, TRY)
     reference.wait_for("!!find('.response-message')")
@@ -105,7 +103,7 @@ def test_an_operation_with_a_form_fits_and_is_accessible(
     set_width(browser, width)
     set_theme(browser, theme)
     browser.open(f"{gateway.address}/docs#{FORM}")
-    browser.wait_for(f"!!find({TRY!r}) && !!find('[data-pname=url][aria-label]')", RENDERED_S)
+    browser.wait_for(f"!!find({TRY!r}) && !!find('[data-pname=url][aria-label]')")
     assert browser.run(FIELDS_END) <= width
     if FOLDER:
         save(browser, f"reference-{width}-{theme}")
@@ -118,5 +116,5 @@ def test_badges_leave_path_and_title_of_an_operation_readable_on_a_telephone(
 ) -> None:
     browser.ask("Emulation.setDeviceMetricsOverride", width=400, height=900, deviceScaleFactor=1, mobile=False)
     browser.open(f"{gateway.address}/docs#{CHAT}")
-    browser.wait_for("!!find('.tooltip') && !!find('.summary .title')", RENDERED_S)
+    browser.wait_for("!!find('.tooltip') && !!find('.summary .title')")
     assert not browser.run(OVERLAP)

@@ -28,6 +28,12 @@ def test_every_operation_has_a_sample_in_three_languages(document) -> None:
             assert labels == ["curl", "Python", "TypeScript"], (method, path)
 
 
+def test_a_described_reference_keeps_its_description_in_the_version_that_the_page_reads(document) -> None:
+    assert document["openapi"].startswith("3.0")
+    rule = document["components"]["schemas"]["group_rules.NewGroupRule"]["properties"]["limits"]
+    assert rule.pop("description").startswith("Spending limits") and list(rule) == ["allOf"]
+
+
 def test_every_command_is_one_that_the_shell_can_split(document) -> None:
     for path, methods in document["paths"].items():
         for method in methods:
