@@ -120,7 +120,7 @@ agents: .venv/test.stamp .venv/tools.stamp
 ai-sdk: .venv/test.stamp
 	$(BIN)/pytest tests/ai_sdk
 
-# The official Node clients of embeddings, images, sound, moderation and rerank (from npm, pinned) over strict fakes.
+# The official clients of embeddings, images, sound, moderation and rerank (from npm and the package index, pinned).
 media: .venv/test.stamp
 	$(BIN)/pytest tests/media_clients
 

@@ -100,7 +100,7 @@ def create_app(
 
     wired.telemetry.jobs = job_health
     background.start()
-    addresses = Addresses(operation.path for operation in surface_table.operations())
+    addresses = surface_table.addresses()
     flask = _mount(wired, addresses)
     pages = Browsers(chosen.security.cors_origins)
     hosts = Hosts(chosen.server.allowed_hosts, chosen.server.public_url)

@@ -25,7 +25,6 @@ from gateway.surfaces.allowed_hosts import Hosts
 from gateway.surfaces.blueprints import make_proxies, name_of
 from gateway.surfaces.cors import Browsers
 from gateway.surfaces.http import Outbound
-from gateway.surfaces.path_spelling import Addresses
 from gateway.surfaces.wsgi import REQUEST_ID, read_headers
 from gateway.surfaces.wsgi import start as send
 from gateway.telemetry.finished import UNMATCHED
@@ -65,7 +64,7 @@ class StartingApplication:
         self._lines = logging_setup.request_lines(chosen.log)
         if self._lines is not None:
             self._requests.observe(self._lines)
-        addresses = Addresses(path for _, path in self._operations)
+        addresses = surface_table.addresses()
         pages = Browsers(chosen.security.cors_origins)
         hosts = Hosts(server.allowed_hosts, server.public_url)
         self._middleware = Middleware(self._serve, addresses, pages, surface_table.errors_at, hosts, self.refused)

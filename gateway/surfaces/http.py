@@ -207,7 +207,8 @@ class Surface:
     and the format of errors that reach no operation (an unknown path, a wrong method) below its `prefixes` are derived
     from it. `described`: programs call it, so it is in the API description. `absent` are paths of the original API that
     are not served but look like an operation with a variable; all methods return 404. `instead`: for paths of the
-    original API that are not served, and all below them, what to use instead."""
+    original API that are not served, and all below them, what to use instead. `aliases`: other paths at which the
+    clients of a vendor expect an operation, or all operations below them, with the path that serves them."""
 
     def __init__(
         self,
@@ -218,6 +219,7 @@ class Surface:
         described: bool = True,
         absent: tuple[str, ...] = (),
         instead: Mapping[str, str] = NO_HINTS,
+        aliases: Mapping[str, str] = NO_HINTS,
     ) -> None:
         self.name = name
         self.errors = errors
@@ -225,6 +227,7 @@ class Surface:
         self.described = described
         self.absent = frozenset(absent)
         self.instead = instead
+        self.aliases = aliases
         self.operations = tuple(
             operation if operation.errors else replace(operation, errors=errors) for operation in operations
         )

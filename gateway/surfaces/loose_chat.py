@@ -13,7 +13,7 @@ Json = dict[str, Any]
 # Words that are compared without regard to case.
 WORDS = ("tool_choice", *words_in(CHAT))
 # Other vendors' words for a service tier.
-TIERS = {"standard_only": "default", "standard": "default"}
+TIERS = {"standard_only": "default", "standard": "default", "on_demand": "default", "performance": "priority"}
 # Content part types of the Responses format, and the member that holds the text.
 TEXTS = ("input_text", "output_text")
 IMAGES = ("input_image", "image")

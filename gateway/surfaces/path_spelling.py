@@ -1,4 +1,4 @@
-"""Normalizes paths: a trailing slash, doubled slashes, and a missing or doubled `/v1` are accepted.
+"""Normalizes paths: a trailing slash, doubled slashes, a missing or doubled `/v1`, and aliases are accepted.
 
 Clients join a base URL and a path, and people give the base with `/v1`, without it, or with a slash too many. The
 meaning is clear, so it is served at once: a redirect would make most clients repeat a POST as a GET.
@@ -6,21 +6,24 @@ meaning is clear, so it is served at once: a redirect would make most clients re
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 VERSION = "/v1"
 SLASHES = re.compile("/{2,}")
 REPEATED = re.compile(rf"\A(?:{VERSION})+(?={VERSION}/)")
 LONGEST = 60  # characters of a path that is compared; a longer one is not a misspelling
 LIKENESS = 0.85
+NO_ALIASES: Mapping[str, str] = {}
 VARIABLE = re.compile(r"<(path:)?\w+>")
 
 
 class Addresses:
-    """The paths of some operations (`<name>` and `<path:name>` stand for variables)."""
+    """The paths of some operations (`<name>` and `<path:name>` stand for variables). `aliases`: other beginnings of
+    paths, with those that serve them."""
 
-    def __init__(self, paths: Iterable[str]) -> None:
+    def __init__(self, paths: Iterable[str], aliases: Mapping[str, str] = NO_ALIASES) -> None:
         given = set(paths)
+        self._aliases = aliases
         self._exact = {path for path in given if "<" not in path}
         self._varied = re.compile("|".join(sorted(map(_pattern, given - self._exact))) or "(?!)", re.DOTALL)
 
@@ -29,10 +32,17 @@ class Addresses:
         if path in self._exact:
             return path
         tidy = SLASHES.sub("/", path).rstrip("/") or "/"
-        tidy = REPEATED.sub("", tidy, 1)
+        tidy = REPEATED.sub("", self._replace_alias(tidy), 1)
         for meant in (tidy, VERSION + tidy):
             if meant in self._exact or self._varied.fullmatch(meant):
                 return meant
+        return path
+
+    def _replace_alias(self, path: str) -> str:
+        bare = path.removeprefix(VERSION)  # a base URL may end with it
+        for alias, own in self._aliases.items():
+            if bare == alias or bare.startswith(f"{alias}/"):
+                return own + bare.removeprefix(alias)
         return path
 
     def nearest(self, path: str) -> str:

@@ -16,6 +16,7 @@ from gateway.surfaces.management import table as management
 from gateway.surfaces.mcp import routes as mcp
 from gateway.surfaces.oauth import routes as oauth
 from gateway.surfaces.openai import table as openai
+from gateway.surfaces.path_spelling import Addresses
 from gateway.surfaces.responses import routes as responses
 from gateway.surfaces.scim import routes as scim
 
@@ -75,6 +76,14 @@ def instead_of(path: str) -> str:
             if path == known or path.startswith(f"{known}/"):
                 return hint
     return ""
+
+
+def addresses() -> Addresses:
+    """Return the paths of all operations, and their aliases."""
+    aliases: dict[str, str] = {}
+    for surface in SURFACES:
+        aliases |= surface.aliases
+    return Addresses((operation.path for operation in operations()), aliases)
 
 
 def errors_at(path: str) -> ErrorFormat:

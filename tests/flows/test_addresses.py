@@ -12,7 +12,7 @@ from support.shared import Share
 
 TALK = [{"role": "user", "content": "Hi"}]
 MODEL = "openai/gpt-4o-mini"
-BASES = ["", "/", "/v1", "/v1/", "/v1/v1", "//v1"]
+BASES = ["", "/", "/v1", "/v1/", "/v1/v1", "//v1", "/openai/v1", "/v1/openai/v1/"]
 
 
 @pytest.fixture(params=["express", "flask"])

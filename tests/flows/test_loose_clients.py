@@ -59,6 +59,12 @@ def test_loose_bodies_reach_the_provider_in_their_exact_form(gateway: LocalGatew
     assert (sent["tool_choice"], sent["max_completion_tokens"]) == ("auto", 100)
 
 
+@pytest.mark.parametrize(("asked", "sent"), [("on_demand", "default"), ("performance", "priority")])
+def test_service_tiers_of_another_vendor_are_known(client: OpenAI, upstream: FakeOpenAI, asked: str, sent: str) -> None:
+    client.chat.completions.create(model=MODEL, messages=TALK, extra_body={"service_tier": asked})
+    assert upstream.calls[-1].body["service_tier"] == sent
+
+
 def test_auto_is_read_in_any_case(client: OpenAI) -> None:
     for name in ("AUTO", "Auto"):
         assert client.chat.completions.create(model=name, messages=TALK).choices[0].message.content

@@ -21,6 +21,9 @@ from gateway.surfaces.openai import (
     videos,
 )
 
+# Groq's clients, and those of Azure, add the first to their address; Cohere's ClientV2 asks for the other.
+ALIASES = {"/openai/v1": "/v1", "/v2/rerank": "/v1/rerank"}
+
 SURFACE = Surface(
     "openai",
     OPENAI,
@@ -44,4 +47,5 @@ SURFACE = Surface(
     ),
     absent=videos.ABSENT,
     instead=realtime.INSTEAD,
+    aliases=ALIASES,
 )

@@ -7,7 +7,8 @@ import pytest
 from gateway.surfaces.path_spelling import Addresses
 
 ADDRESSES = Addresses(
-    ("/", "/keys", "/v1/keys/all", "/v1/chat/completions", "/v1/models", "/v1/models/<path:model>", "/v1/x/<id>/end")
+    ("/", "/keys", "/v1/keys/all", "/v1/chat/completions", "/v1/models", "/v1/models/<path:model>", "/v1/x/<id>/end"),
+    {"/acme/v1": "/v1", "/v2/chat": "/v1/chat/completions"},
 )
 
 
@@ -24,6 +25,10 @@ ADDRESSES = Addresses(
         ("/models/openai/gpt-5", "/v1/models/openai/gpt-5"),
         ("/v1/v1/models/gpt-5/", "/v1/models/gpt-5"),
         ("/x/one/end", "/v1/x/one/end"),
+        ("/acme/v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/acme/v1/models/acme/v1", "/v1/models/acme/v1"),
+        ("/v2/chat/", "/v1/chat/completions"),
+        ("/v1/v2/chat", "/v1/chat/completions"),
         ("/keys/", "/keys"),
         ("/keys", "/keys"),
         ("", "/"),
@@ -35,7 +40,15 @@ def test_the_intended_path_is_found(asked: str, served: str) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/v1/nothing", "/v1", "/v2/chat/completions", "/CHAT/completions", "/v1/x/a/b/end", "/v1v1/chat/completions"],
+    [
+        "/v1/nothing",
+        "/v1",
+        "/v2/chat/completions",
+        "/CHAT/completions",
+        "/v1/x/a/b/end",
+        "/v1v1/chat/completions",
+        "/acme/v12/models",
+    ],
 )
 def test_an_unknown_path_stays_unchanged(path: str) -> None:
     assert ADDRESSES.settle(path) == path
