@@ -23,7 +23,7 @@ from gateway.providers.openai.responses_events import EventRebuilder
 from gateway.providers.openai.responses_reply import call_id_of, read_failure, read_finish, read_usage, text_of
 from gateway.providers.wire_streams import WireStream
 
-OPENING = ("response.created", "response.in_progress", "response.queued")
+OPENING = ("response.created", "response.in_progress")
 COMPLETE_ENDS = ("response.completed", "response.incomplete")
 FAILED_ENDS = ("response.failed", "response.cancelled")
 ANSWERED = ("function_call", "custom_tool_call")  # calls that results refer to by call_id

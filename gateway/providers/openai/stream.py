@@ -49,8 +49,8 @@ CALL_TYPES = ("function", "custom")  # some servers leave the type out
 NO_BODY: dict[str, Any] = {}
 # The number of failed attempts after which a stream no longer uses the fast path for text.
 PATIENCE = 3
+# Members of a delta, besides `content`, that show something of the answer.
 CONTENT_FIELDS = (
-    "content",
     "reasoning",
     "reasoning_content",
     "reasoning_details",

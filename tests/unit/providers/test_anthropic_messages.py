@@ -397,6 +397,8 @@ def test_a_schema_of_the_answer_is_native_and_closed_or_not_supported():
     response_format = ResponseFormat("json_schema", "r", schema={"type": "object", "properties": {"n": {"minimum": 1}}})
     schema = written(response_format=response_format)["output_config"]["format"]["schema"]
     assert schema["additionalProperties"] is False and "minimum" in warned(response_format=response_format)
+    bare = written(response_format=ResponseFormat("json_schema", "r"))["output_config"]["format"]["schema"]
+    assert bare == {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
     with pytest.raises(NotSupported):
         PROTOCOL.write(asking(response_format=response_format), target(Mapping("p", "m", "m")))
 

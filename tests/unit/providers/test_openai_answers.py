@@ -191,6 +191,25 @@ def test_relayed_chunks_show_what_a_caller_sees():
     assert len(chunks[2].ready) == 2
 
 
+@pytest.mark.parametrize(
+    ("delta", "content"),
+    [
+        ({"role": "assistant", "content": ""}, False),
+        ({"content": "Hi"}, True),
+        ({"reasoning": "Hm"}, True),
+        ({"reasoning_content": "Hm"}, True),
+        ({"reasoning_details": [{"type": "reasoning.text", "text": "Hm"}]}, True),
+        ({"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "f", "arguments": ""}}]}, True),
+        ({"refusal": "No."}, True),
+        ({"images": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}]}, True),
+        ({"annotations": [{"type": "url_citation", "url_citation": {"url": "https://a.org"}}]}, True),
+    ],
+)
+def test_anything_of_an_answer_that_a_caller_saw_binds_it_to_its_provider(delta, content):
+    found = events(chunk(delta), chunk({}, "stop"), relayed=True)
+    assert [event.content for event in found if isinstance(event, NativeChunk)] == [content, False]
+
+
 def test_calls_with_one_index_are_distinguished_by_id_and_name():
     first = {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}]}
     second = {"tool_calls": [{"index": 0, "id": "b", "function": {"name": "g", "arguments": "{}"}}]}

@@ -141,6 +141,11 @@ def test_strict_is_always_said_because_left_out_it_would_mean_true() -> None:
     assert sent(PROTOCOL.write(request(tools=(WEATHER,)), target()))["tools"][0]["strict"] is False
 
 
+def test_a_tool_without_arguments_takes_an_empty_object() -> None:
+    tools = sent(PROTOCOL.write(request(tools=(FunctionTool("now"),)), target()))["tools"]
+    assert tools[0]["parameters"] == {"type": "object", "properties": {}}
+
+
 def test_a_call_id_over_the_limit_is_shortened_alike_in_call_and_output() -> None:
     long = "toolu_" + "x" * 90
     messages = (Message("assistant", (ToolCall(long, "f", "{}"),)), Message("tool", (ToolResult(long, (Text("r"),)),)))
