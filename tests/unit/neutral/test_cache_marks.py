@@ -2,7 +2,7 @@ import pytest
 
 from gateway.neutral.cache_marks import LONG, add_marks, apply_policy, strip_marks
 from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Native, Requirements
-from gateway.neutral.parts import CacheMark, Message, Reasoning, Text, ToolCall, ToolResult
+from gateway.neutral.parts import CacheMark, File, Image, Media, Message, Part, Reasoning, Text, ToolCall, ToolResult
 
 BIG = "x" * LONG
 MARK = CacheMark()
@@ -47,6 +47,23 @@ def test_never_more_than_four_however_much_is_long():
 def test_end_that_bears_no_mark_gives_way_to_the_one_before():
     end = ("assistant", ToolCall("c", "f", "{}"), Reasoning("Hm."), Text(" "))
     assert marked(add_marks(talk(("user", "a"), ("assistant", "b"), ("user", "c"), end))) == [(3, 0)]
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        Text("d"),
+        Image(Media(url="https://a.org/b.png")),
+        File(Media(url="https://a.org/b.pdf")),
+        ToolCall("c", "f", "{}"),
+        ToolResult("c", (Text("r"),)),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_each_part_that_vendors_mark_is_marked_at_the_end_and_cleared_again(last: Part) -> None:
+    marked_talk = add_marks(talk(("user", "a"), ("assistant", "b"), ("user", "c", last)))
+    assert marked(marked_talk) == [(2, 1)]
+    assert marked(strip_marks(marked_talk)) == []
 
 
 @pytest.mark.parametrize(

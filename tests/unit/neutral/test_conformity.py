@@ -81,6 +81,27 @@ TREE = {
 }
 
 
+@pytest.mark.parametrize(
+    ("value", "types"),
+    [
+        ({}, {"object"}),
+        ([], {"array"}),
+        ("", {"string"}),
+        (True, {"boolean"}),
+        (None, {"null"}),
+        (1, {"number", "integer"}),
+        (1.0, {"number", "integer"}),
+        (0.5, {"number"}),
+    ],
+    ids=repr,
+)
+def test_a_value_has_the_types_of_json_schema(value: object, types: set[str]) -> None:
+    known = ("object", "array", "string", "boolean", "null", "number", "integer")
+    assert {kind for kind in known if conforms(value, {"type": kind})} == types
+    assert not any(conforms(value, {"not": {"type": kind}}) for kind in types)
+    assert all(conforms(value, {"type": [kind, *types]}) for kind in known)
+
+
 def test_a_schema_may_refer_to_itself() -> None:
     assert conforms({"name": "a", "kids": [{"name": "b"}]}, TREE)
     assert not conforms({"name": "a", "kids": [{"name": 1}]}, TREE)
