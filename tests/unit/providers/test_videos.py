@@ -14,10 +14,8 @@ from gateway.clock import Clock
 from gateway.errors import (
     ContentRefused,
     GatewayError,
-    InvalidRequest,
     NotSupported,
     UpstreamFailed,
-    UpstreamRateLimited,
     UpstreamRefused,
 )
 from gateway.neutral.images import Picture
@@ -331,17 +329,6 @@ def test_a_failure_keeps_the_providers_message_if_there_is_one(way, wire, code, 
     client = Client(way)
     found = client.codec.read_status(json_reply(wire), client.target)
     assert (found.error_code, found.error_message, found.files) == (code, message, ())
-
-
-@pytest.mark.parametrize(
-    ("code", "error"),
-    [(1002, UpstreamRateLimited), (1004, UpstreamRefused), (1008, UpstreamRefused), (1026, ContentRefused)]
-    + [(2013, InvalidRequest), (1000, UpstreamFailed)],
-)
-def test_errors_that_come_with_status_200_are_those_that_others_tell_by_status(code, error):
-    wire = {"base_resp": {"status_code": code, "status_msg": "no"}}
-    with pytest.raises(error):
-        Client("hailuo").codec.read(json_reply(wire), False)
 
 
 @pytest.mark.parametrize(
