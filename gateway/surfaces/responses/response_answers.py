@@ -66,10 +66,16 @@ class RequestEcho(TypedDict):
     truncation: str
 
 
-class ResponseState(TypedDict):
+class Penalties(TypedDict):
+    frequency_penalty: float
+    presence_penalty: float
+
+
+class ResponseState(Penalties):
     id: str
     object: Literal["response"]
     created_at: int
+    completed_at: int | None
     status: ResponseStatus
     error: ResponseError | None
     incomplete_details: Annotated[IncompleteDetails, RELAYED] | None

@@ -5,6 +5,7 @@ from typing import Any, Final, Literal
 from typing import Protocol as Interface
 
 from gateway.billing.outcome import Attempt
+from gateway.clock import SECOND_US
 from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatResult, Choice, FinishReason
@@ -25,10 +26,17 @@ from gateway.surfaces.facts import AnswerFacts
 from gateway.surfaces.responses.assembler import COMPLETED, INCOMPLETE, RUNNING, Assembler
 from gateway.surfaces.responses.opaque_tokens import wrap
 from gateway.surfaces.responses.reader import ResponseTurn
-from gateway.surfaces.responses.response_answers import ResponseItem, ResponseObject, ResponseStatus, ResponseUsage
+from gateway.surfaces.responses.response_answers import (
+    Penalties,
+    ResponseItem,
+    ResponseObject,
+    ResponseStatus,
+    ResponseUsage,
+)
 from gateway.surfaces.responses.store import item_id, show
 
 FAILED: Final = "failed"
+NO_PENALTIES: Penalties = {"frequency_penalty": 0.0, "presence_penalty": 0.0}
 MANY = 500  # items; a response with more is prepared in a thread
 Json = dict[str, Any]
 # Stores a complete response, if its request enabled that, before the caller sees its end; returns whether it is stored.
@@ -88,10 +96,18 @@ def conclude(
         response["incomplete_details"] = {"reason": reason}
     if native:
         _keep_own(response, native)
+    if response["status"] == COMPLETED and response["completed_at"] is None:
+        response["completed_at"] = _end_of(facts)
     response["usage"] = write_usage(facts)
     response["llmgateway"] = facts.metadata()
     response["store"] = keep(response)
     return compute_if(len(output) >= MANY, show, response, sealed=turn.sealed, reasoned=turn.reasoned)
+
+
+def _end_of(facts: ResponseFacts) -> int:
+    """Return the second in which the answer was complete; one from the cache was before its request."""
+    attempt = facts.serving
+    return max(facts.created, (attempt.at_us + attempt.duration_ms * 1000) // SECOND_US)
 
 
 def _keep_own(response: Any, native: Json) -> None:
@@ -117,11 +133,13 @@ def write_response(
         "id": facts.answer_id,
         "object": "response",
         "created_at": facts.created,
+        "completed_at": None,
         "status": status,
         "error": None,
         "incomplete_details": None,
         "model": facts.requested_model,
         "output": output,
+        **NO_PENALTIES,
         **turn.echo,
         "service_tier": tier if tier in dialect.TIERS else "default",
         "store": turn.store,

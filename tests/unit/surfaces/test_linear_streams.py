@@ -45,7 +45,9 @@ class Facts:
     serving = SimpleNamespace(
         target=SimpleNamespace(
             provider=SimpleNamespace(id="acme"), credential=SimpleNamespace(ident="k"), completes=False
-        )
+        ),
+        at_us=0,
+        duration_ms=0,
     )
 
     def cost(self) -> dict[str, Any]:

@@ -39,7 +39,9 @@ class Facts:
     usage = Usage(input=30, cache_read=60, cache_write_1h=10, output=50, reasoning=20)
     service_tier = "on_demand"
     serving = SimpleNamespace(
-        target=SimpleNamespace(provider=SimpleNamespace(id="acme"), credential=SimpleNamespace(ident="k"))
+        target=SimpleNamespace(provider=SimpleNamespace(id="acme"), credential=SimpleNamespace(ident="k")),
+        at_us=1_767_225_600_200_000,
+        duration_ms=1900,
     )
 
     def cost(self) -> dict[str, Any]:
@@ -255,6 +257,11 @@ def test_a_complete_response_equals_its_stream() -> None:
     )[-1]["response"]
     assert whole == streamed
     Response.model_validate(whole, strict=True)
+
+
+def test_only_a_complete_response_has_the_time_of_its_end() -> None:
+    cut = ChatResult((Choice((Text("x"),), "length"),), Facts.usage)
+    assert [writer.reply(one, *ANSWER[1:])["completed_at"] for one in (ANSWER[0], cut)] == [1_767_225_602, None]
 
 
 def test_a_relayed_whole_answer_keeps_the_upstreams_items_and_nothing_else_of_it() -> None:
