@@ -1,4 +1,4 @@
-"""The request under whose id a usage row's routing decision is stored, if it is another request with the same plan."""
+"""The request that stored the routing decision of a usage row, if it is another one with the same plan."""
 
 
 def up(migrator, db):

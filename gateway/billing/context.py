@@ -51,7 +51,7 @@ class RequestContext(Struct, eq=False):
     answered. `choice` are members of the request's options that headers set: further models to try, preferences among
     providers. `session` is the session of an agent, as `session_ids`
     stores it; `session_nusd` and `run_nusd` are the budgets that headers set for it and for its run, None without.
-    `decision` is the request under whose id the routing decision is stored, None for this one.
+    `decision` is the request that stored the routing decision, None for this one.
     `attribution` is () unless usage rows have a label, a session or metadata; then its last two values are session and
     metadata as stored there. `settles_early`: the answer is prepared while its settlement is written; `record` is the
     ticket of that settlement, for which the surface waits before it sends the answer. `validated`: the client refuses

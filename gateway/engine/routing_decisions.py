@@ -61,12 +61,12 @@ class Decisions:
         self._clock = clock
         self._keep_days = keep_days
         self._tables = AgingTables(database, {"decision": ("request",)}, keep_days, self._delete)
-        # The last plans, each with the request under whose id it is stored (see engine/plan_cache.py).
+        # The last plans, each with the request that stored it (see engine/plan_cache.py).
         self._stored: dict[int, tuple[Plan, bytes]] = {}
 
     def keep(self, request: bytes, project: bytes, plan: Plan) -> bytes | None:
-        """Record the plan of a request; ids are raw. Return the earlier request of the project under whose id this plan
-        is stored already, None if there is none.
+        """Record the plan of a request; ids are raw. Return the earlier request that stored the same plan, None if this
+        one stored it.
 
         Never waits and never fails, since the accounts do not depend on an explanation.
         """

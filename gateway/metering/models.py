@@ -27,8 +27,7 @@ class UsageEntry(Base):
     deducted from `cost_nusd`. `storage_nusd` is the fee for storing the payload; it is not part of the cost. These
     three are NULL (no bytes) where they do not apply. `duration_ms` and `ttft_ms` (0: no content) are the attempt's;
     `status` is the upstream's. `session` is the session of an agent that made the request, `tags` the caller's metadata
-    as a JSON object of strings. `decision` is the request under whose id the routing decision is stored; NULL: this
-    one.
+    as a JSON object of strings. `decision` is the request that stored the routing decision; NULL: this one.
     """
 
     at = TimeField()
