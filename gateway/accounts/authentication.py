@@ -45,10 +45,8 @@ LOOKUPS = 4  # reads at a time: a flood of unknown tokens must leave connections
 LOOKUP_WAIT_S = 2.0
 
 MISSING = "The API key is missing: send Authorization: Bearer <key> or x-api-key: <key>."
-UNKNOWN = "The API key is not valid: this gateway has none like it. Was it copied whole, and is it one of this gateway?"
-FOREIGN = (
-    f"The API key is not valid: this gateway takes its own keys ({tokens.PREFIXES['user']}…), not those of providers."
-)
+UNKNOWN = "Incorrect API key provided. Check that the key is complete and that this gateway issued it."
+FOREIGN = f"Incorrect API key provided. Keys of this gateway begin with {tokens.PREFIXES['user']}; this one does not."
 MANAGING = "The token of a service account cannot call models; create an API key with it and use that."
 EXPIRED = "The API key has expired; activate it with a new expiry or use another one."
 OWN = tuple(tokens.PREFIXES.values())

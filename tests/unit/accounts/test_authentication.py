@@ -148,7 +148,7 @@ def test_garbage_is_refused_with_the_one_code(small_company, token: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("token", "message"), [("sk-proj-abcdefgh", "(llmgtwy_…), not those"), ("llmgtwy_unknown", "copied whole")]
+    ("token", "message"), [("sk-proj-abcdefgh", "begin with llmgtwy_;"), ("llmgtwy_unknown", "key is complete")]
 )
 def test_a_refusal_tells_a_providers_key_from_one_that_might_be_ours(small_company, token: str, message: str) -> None:
     with pytest.raises(Unauthenticated, match=re.escape(message)):
