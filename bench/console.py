@@ -2,8 +2,9 @@
 
 One organization has the usage of a year: of 5 people, 2 projects and 40 keys, or with --crowd of 200 people, 50
 projects and 1,000 keys. It prints the median times until a page is loaded and painted, the bytes of the first page of a
-new browser, the median time until the reference of the API shows an operation, and the processor time of the gateway for a live view of the requests at 100 requests a second. It ends
-with status 1 when a figure is above its limit. With --folder, and --url for PostgreSQL, the data stays for other parts.
+new browser, the median time until the reference of the API shows an operation, and the processor time of the gateway
+for a live view of the requests at 100 requests a second. It ends with status 1 when a figure is above its limit. With
+--folder, and --url for PostgreSQL, the data stays for other parts.
 """
 
 import argparse
