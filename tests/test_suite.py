@@ -51,6 +51,7 @@ TRIED_THROUGH = {
     "metering/clickhouse/delivered_rows.py": ("unit/metering/clickhouse/test_sink.py",),
     "accounts/credential_sources.py": ("flows/test_routing.py",),
     "accounts/project_modes.py": ("flows/test_routing.py",),
+    "accounts/roles.py": ("unit/surfaces/management/test_session_routes.py",),
     "accounts/change_quota.py": ("unit/surfaces/management/test_change_quota.py",),
     "accounts/member_callers.py": ("unit/surfaces/management/test_model_pages.py",),
     "accounts/managed_settings_table.py": ("unit/accounts/test_managed_settings.py",),

@@ -17,6 +17,7 @@ from gateway.accounts.changes import commit
 from gateway.accounts.group_models import GroupGrant, GroupRuleRow, MemberGroup
 from gateway.accounts.members import check_role
 from gateway.accounts.models import Organization, Team
+from gateway.accounts.roles import RANKS
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database
@@ -25,7 +26,6 @@ MOST_RULES = 500  # of an organization
 MOST_GROUPS = 2000  # of one person from one source; further ones are ignored
 MOST_RULE_TEAMS = 50
 LONGEST_GROUP = 255
-RANKS = {"": -1, "developer": 0, "admin": 1, "owner": 2}
 FIRST_PRIORITY, LAST_PRIORITY = 1, 10_000
 NORMAL_PRIORITY = 100
 
@@ -70,7 +70,7 @@ def entitle(rules: Iterable[GroupRule], groups: Iterable[str]) -> Entitlement:
     """Return what `rules` give a person with these groups."""
     names = set(groups)
     matching = sorted((rule for rule in rules if rule.group in names), key=_order)
-    role = max((rule.role for rule in matching), key=RANKS.__getitem__, default="")
+    role = max((rule.role for rule in matching if rule.role), key=RANKS.__getitem__, default="")
     teams = tuple(dict.fromkeys(team for rule in matching for team in rule.team_ids))
     limiting = next((rule for rule in matching if rule.limits), None)
     if limiting is None:

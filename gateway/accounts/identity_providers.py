@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 from gateway import ids
 from gateway.accounts import audit, organizations, quotas
 from gateway.accounts.changes import commit
-from gateway.accounts.models import Organization, Role
+from gateway.accounts.models import Organization
+from gateway.accounts.roles import Role
 from gateway.accounts.sso_logins import delete_logins
 from gateway.accounts.sso_models import IdentityDomain, IdentityProviderRow, SsoLogin, UserIdentity
 from gateway.accounts.vault import Vault

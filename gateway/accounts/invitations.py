@@ -13,6 +13,7 @@ from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.members import MemberInfo, Role, check_role, insert_member, read_email, revive_member
 from gateway.accounts.models import Invitation, Member, Organization, ServiceAccount, User
 from gateway.accounts.quotas import MOST_INVITATIONS, check_quota
+from gateway.accounts.roles import MANAGERS
 from gateway.clock import SECOND_US
 from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden, NotFound
@@ -237,7 +238,7 @@ def _may_invite(row: Invitation) -> bool:
     """Return whether the inviter is still an owner or admin here, and an owner where the invitation makes one."""
     if row.invited_by == OPERATOR:
         return True
-    roles = ("owner",) if row.role == "owner" else ("owner", "admin")
+    roles = ("owner",) if row.role == "owner" else MANAGERS
     membership = (Member.organization == row.organization_id) & (Member.user == row.invited_by)
     active = (Member.status == "active") & Member.role.in_(roles) & (User.status == "active")
     return Member.select().join(User).where(membership & active).exists() or _may_account_invite(row)

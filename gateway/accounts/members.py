@@ -16,18 +16,16 @@ from gateway.accounts.models import (
     Member,
     MemberStatus,
     Organization,
-    Role,
     Session,
     User,
     UserKind,
     is_suspended,
 )
 from gateway.accounts.passwords import Passwords
+from gateway.accounts.roles import ROLES, Role
 from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
 from gateway.store.database import Database
-
-ROLES: tuple[Role, ...] = ("owner", "admin", "developer")
 
 
 class UserInfo(Struct, frozen=True):

@@ -10,11 +10,11 @@ from gateway.accounts.group_models import GROUP_MODELS
 from gateway.accounts.managed_settings_table import ManagedSettings
 from gateway.accounts.project_modes import CREDITS
 from gateway.accounts.provisioning.models import PROVISIONING_MODELS
+from gateway.accounts.roles import Role
 from gateway.accounts.sso_models import SSO_MODELS
 from gateway.accounts.tokens import Kind
 from gateway.store.database import Base, NanoField, TimeField
 
-Role = Literal["owner", "admin", "developer"]
 Scope = Literal["organization", "team", "member", "key", "service_account"]
 OrganizationStatus = Literal["active", "blocked"]
 MemberStatus = Literal["active", "inactive"]

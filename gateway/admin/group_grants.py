@@ -14,7 +14,8 @@ from gateway.accounts import audit, group_rules
 from gateway.accounts.changes import commit
 from gateway.accounts.group_models import GroupGrant
 from gateway.accounts.group_rules import Entitlement
-from gateway.accounts.models import Member, Organization, Role, Team, TeamMember
+from gateway.accounts.models import Member, Organization, Team, TeamMember
+from gateway.accounts.roles import Role
 from gateway.admin.funding import Funding
 from gateway.control.version import Control
 from gateway.errors import Forbidden, NotFound

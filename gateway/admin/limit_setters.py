@@ -7,11 +7,11 @@ import orjson
 from gateway.accounts import organizations
 from gateway.accounts.changes import OPERATOR
 from gateway.accounts.models import Audit, Member
+from gateway.accounts.roles import RANKS
 from gateway.errors import Forbidden
 from gateway.limits.budgets import Limits
 from gateway.store.database import Database
 
-RANKS = {"developer": 0, "admin": 1, "owner": 2}
 OF_OPERATOR = 3
 TOTAL = "total"
 PERIOD = "period"
@@ -42,7 +42,7 @@ def setter_of(actor: str, organization_id: str) -> Setter:
         return Setter(actor, OF_OPERATOR)
     row = Member.get_or_none(Member.organization == organization_id, Member.user == actor, Member.status == "active")
     if row is not None:
-        rank = RANKS.get(row.role, 0)
+        rank = RANKS[row.role]
     else:
         rank = 0
     if rank == RANKS["owner"] and organization_id == organizations.first_id():

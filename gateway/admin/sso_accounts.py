@@ -10,8 +10,9 @@ from gateway import ids
 from gateway.accounts import audit, group_rules, identities, members
 from gateway.accounts.changes import commit
 from gateway.accounts.identity_providers import IdentityProvider
-from gateway.accounts.models import Member, Organization, Role, User
+from gateway.accounts.models import Member, Organization, User
 from gateway.accounts.provisioning.provisioned_accounts import organization_of_account
+from gateway.accounts.roles import Role
 from gateway.accounts.second_factor import SecondFactors
 from gateway.accounts.sso_suspension import SsoSuspensions
 from gateway.admin.group_grants import GroupGrants

@@ -6,8 +6,8 @@ import click
 
 from gateway.accounts import members as accounts
 from gateway.accounts.changes import OPERATOR
-from gateway.accounts.models import Role
 from gateway.accounts.passkeys import Passkeys
+from gateway.accounts.roles import Role
 from gateway.accounts.second_factor import SecondFactors
 from gateway.errors import NotFound
 from gateway.operator.derived_commands import make_group

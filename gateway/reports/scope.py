@@ -6,12 +6,11 @@ from msgspec import Struct
 
 from gateway.accounts.authentication import Caller
 from gateway.accounts.keys import KeyInfo, list_keys
+from gateway.accounts.roles import MANAGERS
 from gateway.errors import Forbidden, NotFound
 from gateway.metering.activity import Owners
 from gateway.reports.report_answers import ShownScope
 from gateway.store.database import Database
-
-MANAGERS = ("owner", "admin")
 
 
 class ReportScope(Struct, frozen=True):

@@ -12,6 +12,7 @@ from gateway.accounts import keys
 from gateway.accounts.keys import list_keys
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
+from gateway.accounts.roles import MANAGERS
 from gateway.errors import Forbidden, InvalidRequest, NotFound
 from gateway.metering.log.archived_requests import find_logged, search_log
 from gateway.metering.log.records import LoggedRequest
@@ -19,7 +20,7 @@ from gateway.metering.log.search import LogFilter, LogPage, LogScope, search_cur
 from gateway.metering.usage_table import raw_id
 from gateway.surfaces.http import LABEL_LENGTH, Inbound
 from gateway.surfaces.validation_schemas import Body, Counted, Moment, OneOf, TextField
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.visitor import Visitor
 
 MOST = 100
 # A developer with more keys than this is searched for by member instead.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from gateway.accounts.keys import KeyInfo, list_keys
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
+from gateway.accounts.roles import MANAGERS
 from gateway.metering.activity import (
     ActivityScope,
     Dimension,
@@ -32,7 +33,7 @@ from gateway.surfaces.activity_answers import (
 )
 from gateway.surfaces.report_windows import LONGEST_DAYS, RANGES, ReportRange, read_window
 from gateway.surfaces.validation_schemas import Body, Counted, OneOf, TextField, read_fields
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.visitor import Visitor
 
 DIMENSIONS: dict[str, Dimension] = {"model": "model", "apiKey": "api_key", "user": "api_key"}
 # Figures in breakdowns.

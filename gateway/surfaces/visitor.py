@@ -11,6 +11,7 @@ from gateway.accounts.known_names import KnownNames
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.organizations import OrganizationInfo
 from gateway.accounts.projects import ProjectInfo
+from gateway.accounts.roles import MANAGERS
 from gateway.accounts.service_account_login import is_service_account_token
 from gateway.accounts.service_accounts import ServiceAccountInfo
 from gateway.accounts.sessions import AGENT_LENGTH, LIFE_S, PREFIX, SessionInfo
@@ -34,7 +35,6 @@ HOST_ONLY = "__Host-"
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 ADDING_METHODS = {"POST", "PUT", "PATCH"}
-MANAGERS = ("owner", "admin")
 IDENT = re.compile(r"[A-Za-z0-9._:-]{1,80}")
 
 

@@ -169,6 +169,12 @@ def described(text: str) -> set[str]:
 # Reported only by the server under the application, which these tests run in one process only.
 OF_THE_SERVER = {
     *("llmgateway_in_flight", "llmgateway_connections", "llmgateway_loop_lag_seconds", "llmgateway_resident_bytes"),
+    *(
+        "llmgateway_bodies_bytes",
+        "llmgateway_loop_busy_seconds",
+        "llmgateway_loop_held",
+        "llmgateway_loop_held_seconds",
+    ),
 }
 
 
@@ -188,6 +194,14 @@ def expressions() -> list[str]:
 def test_rules_and_dashboard_ask_for_nothing_that_is_not_there(text: str) -> None:
     names = {name for expression in expressions() for name in NAME.findall(expression)}
     assert len(names) > 25 and names - described(text) - OF_THE_SERVER == set()
+
+
+def test_the_page_names_every_metric(text: str) -> None:
+    section = (ROOT / "docs" / "health.md").read_text().partition("## Metrics\n")[2].partition("\n## ")[0]
+    rows = [row.split("|")[1] for row in section.splitlines() if row[:3] == "| `"]
+    named = {f"llmgateway_{name}" for row in rows for name in re.findall(r"`(\w+)`", row)}
+    exposed = {family.name + "_total" * (family.type == "counter") for family in text_string_to_metric_families(text)}
+    assert named == exposed | OF_THE_SERVER
 
 
 def test_labels_that_rules_and_dashboard_name_exist(text: str) -> None:

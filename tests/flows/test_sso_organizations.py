@@ -451,9 +451,11 @@ def test_a_session_that_ended_is_renewed_without_a_page_while_the_provider_knows
     assert back.headers["location"].endswith("/console/keys") and browser.me() is not None
     browser.web.cookies.delete(COOKIE)
     company.provider.account = None
-    redirect = browser.get(f"/console/sso/{company.provider_id}?silent=1&redirect=/console/keys")
-    back = browser.get(browser.get(redirect.headers["location"]).headers["location"])
-    assert "sso=again" in back.headers["location"] and "redirect=%2Fconsole%2Fkeys" in back.headers["location"]
+    for error in ("login_required", "interaction_required", "consent_required", "account_selection_required"):
+        company.provider.silent_error = error
+        redirect = browser.get(f"/console/sso/{company.provider_id}?silent=1&redirect=/console/keys")
+        back = browser.get(browser.get(redirect.headers["location"]).headers["location"])
+        assert "sso=again" in back.headers["location"] and "redirect=%2Fconsole%2Fkeys" in back.headers["location"]
     assert browser.get(back.headers["location"]).status_code == 200
 
 

@@ -61,6 +61,7 @@ class FakeIdentityProvider(FakeServer):
         self.answer: Callable[[Json], tuple[int, Json]] = lambda tokens: (200, tokens)
         self.change_document: Callable[[Json], Json] = lambda document: document
         self.gives_refresh_tokens = True
+        self.silent_error = "login_required"
         self.sends_issuer = True
         self.thin_tokens = False  # ID tokens have the subject only; userinfo has the rest
         self.requested_paths: list[str] = []
@@ -143,7 +144,7 @@ class FakeIdentityProvider(FakeServer):
         if self.sends_issuer:
             answer["iss"] = self.address
         if self.account is None or self.account.disabled:
-            answer["error"] = "login_required" if query.get("prompt") == "none" else "access_denied"
+            answer["error"] = self.silent_error if query.get("prompt") == "none" else "access_denied"
         else:
             answer["code"] = secrets.token_urlsafe(16)
             self._codes[answer["code"]] = {**query, "account": self.account}

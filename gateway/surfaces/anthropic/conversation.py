@@ -26,7 +26,6 @@ from gateway.surfaces.anthropic.part_reader import read_blocks, read_mark, read_
 from gateway.surfaces.request_parameters import ParameterReader
 
 SHOWN = {"summarized": "summary", "omitted": "omitted"}
-ROLES: dict[str, Role] = {"system": "system", "developer": "developer"}
 MODES: dict[str, Literal["auto", "required", "tool", "none"]] = {
     "auto": "auto",
     "any": "required",
@@ -75,7 +74,11 @@ def _read_message(message: schema.Message | schema.AssistantMessage, names: dict
     if isinstance(message, schema.ToolMessage) and message.tool_call_id:
         parts = _read_content(content)
         return [Message("tool", (ToolResult(message.tool_call_id, parts, names.get(message.tool_call_id, "")),))]
-    kind = ROLES.get(str(message.__struct_config__.tag), "user")
+    kind: Role = "user"
+    if isinstance(message, schema.SystemMessage):
+        kind = "system"
+    elif isinstance(message, schema.DeveloperMessage):
+        kind = "developer"
     if isinstance(content, str):
         return [Message(kind, (Text(content),) if content else ())]
     return _split_results(kind, content, names)

@@ -1,11 +1,12 @@
 """`/console/alerts`: the webhooks that receive alerts, with a button to test each."""
 
 from gateway.accounts.alert_hooks import DISCORD, EMAIL, FORMS, MAILTO, PAGERDUTY, SLACK, TEAMS, WEBHOOK, AlertHook
+from gateway.accounts.roles import MANAGERS
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.surfaces.console.pages import page
 from gateway.surfaces.console.visits import as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.visitor import Visitor
 from gateway.worker.services import Services
 
 TITLE = "Alerts"

@@ -6,11 +6,12 @@ from datetime import date
 from typing import NamedTuple
 
 from gateway.accounts.keys import KeyInfo
+from gateway.accounts.roles import MANAGERS
 from gateway.limits.budgets import Status
 from gateway.routing.cooldowns import POLICIES
 from gateway.surfaces.console.providers.provider_states import list_cooldowns
 from gateway.surfaces.console.shown_figures import round_cost
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.visitor import Visitor
 from gateway.worker.services import Services
 
 NEAR_PERCENT = 80

@@ -3,9 +3,9 @@
 from msgspec import Struct
 
 from gateway.accounts.organizations import OrganizationInfo
+from gateway.accounts.roles import MANAGERS
 from gateway.errors import Forbidden
 from gateway.surfaces.console.page_calls import PageCall
-from gateway.surfaces.visitor import MANAGERS
 
 PARAMETER = "organization"
 

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
+from gateway.accounts.roles import MANAGERS
 from gateway.clock import DAY_US, to_datetime
 from gateway.money import NANO
 from gateway.routing.health_history import read_history
@@ -30,7 +31,7 @@ from gateway.surfaces.console.usage.grouping import NO_APP
 from gateway.surfaces.console.visits import as_page, require_visitor
 from gateway.surfaces.http import Inbound, Operation, Outbound
 from gateway.surfaces.usage_report import apps_of, usage_of, visible_keys
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.visitor import Visitor
 from gateway.worker.services import Services
 
 TITLE = "Overview"

@@ -14,7 +14,7 @@ from gateway.accounts.group_rules import (
     GroupRule,
     RuleDraft,
 )
-from gateway.accounts.members import ROLES
+from gateway.accounts.roles import MANAGERS, ROLES
 from gateway.admin.group_grants import read_limits as stored_limits
 from gateway.admin.group_grants import store_limits
 from gateway.errors import Forbidden
@@ -24,7 +24,7 @@ from gateway.surfaces.management.limit_routes import FIELDS, LimitChange, read_l
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.who import MANAGER, Values, Who
 from gateway.surfaces.validation_schemas import Names, OneOf, StrictBody, TextField, WholeNumber, describe_field
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.visitor import Visitor
 
 TAG = "Single sign-on"
 AT_ONCE = 200  # members whose grants are computed again before the answer; the others follow in seconds

@@ -9,6 +9,7 @@ from gateway.accounts import keys
 from gateway.accounts.keys import LONGEST_DESCRIPTION, Change, Draft, Expiry, KeyInfo
 from gateway.accounts.members import find_member
 from gateway.accounts.projects import ProjectInfo, list_projects
+from gateway.accounts.roles import MANAGERS
 from gateway.accounts.rule_values import RuleInfo
 from gateway.accounts.rules import list_rules
 from gateway.limits.budgets import Status
@@ -27,7 +28,7 @@ from gateway.surfaces.management.managed_operation import Creating, Creation, Ma
 from gateway.surfaces.management.rule_routes import show_rule
 from gateway.surfaces.management.who import KEY_USER, PROJECT_MEMBER, SIGNED_IN
 from gateway.surfaces.validation_schemas import Body, Moment, OneOf, TextField, Usd, WholeNumber
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.visitor import Visitor
 
 TAG = "API keys"
 STATES: dict[str, Literal["", "activate", "deactivate"]] = {"active": "activate", "inactive": "deactivate"}

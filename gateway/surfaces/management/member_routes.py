@@ -7,7 +7,8 @@ from msgspec.structs import asdict
 
 from gateway.accounts import members
 from gateway.accounts.invitations import InvitationInfo
-from gateway.accounts.members import ROLES, MemberInfo
+from gateway.accounts.members import MemberInfo
+from gateway.accounts.roles import ROLES
 from gateway.errors import Forbidden, NotFound
 from gateway.limits.budgets import Status
 from gateway.surfaces.http import Operation

@@ -5,6 +5,7 @@ from typing import Any
 from marshmallow import INCLUDE, fields, validate
 
 from gateway.accounts import organizations, skills
+from gateway.accounts.roles import MANAGERS
 from gateway.accounts.skills import SkillInfo
 from gateway.limits.ledger import Balance
 from gateway.surfaces.http import Operation
@@ -12,7 +13,6 @@ from gateway.surfaces.management.answers import PLAN, OrganizationAnswer, SkillA
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.who import MANAGER, MEMBER, SIGNED_IN
 from gateway.surfaces.validation_schemas import Body, OneOf, TextField
-from gateway.surfaces.visitor import MANAGERS
 
 TAG = "Organizations"
 SKILLS = "Skills"

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from gateway.accounts.identity_domains import ClaimedDomain
 from gateway.accounts.identity_providers import IdentityProvider, ProviderDraft
+from gateway.accounts.roles import MANAGERS
 from gateway.accounts.sso_requirement import SsoRequirement, find_requirement, set_requirement
 from gateway.accounts.throttle import ThrottleGate
 from gateway.configuration.configured_providers import DEFAULT_SCOPES
@@ -16,7 +17,7 @@ from gateway.surfaces.http import Operation
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.who import MANAGER, OWNER, Values, Who
 from gateway.surfaces.validation_schemas import Names, OneOf, StrictBody, Switch, TextField
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.visitor import Visitor
 
 TAG = "Single sign-on"
 FETCHES = 20  # a minute, because the organization chose the address

@@ -8,9 +8,10 @@ from gateway.accounts import teams
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.projects import ProjectInfo
+from gateway.accounts.roles import MANAGERS
 from gateway.accounts.teams import TeamInfo
 from gateway.errors import Forbidden
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.visitor import Visitor
 
 T = TypeVar("T")
 # Variables of the path and fields of the request, by name.

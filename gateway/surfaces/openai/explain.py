@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from gateway.accounts.authentication import Caller
+from gateway.accounts.roles import MANAGERS
 from gateway.billing.context import RequestContext
 from gateway.configuration.settings import LimitSettings
 from gateway.engine.routing_decisions import AttemptRecord
@@ -23,7 +24,6 @@ READERS: dict[str, Callable[[LimitSettings, bytes], tuple[Any, Request]]] = {
     "chat": chat.read,
     "embeddings": lambda limits, raw: caps.read(limits, raw, embeddings.read, raw, limits),
 }
-MANAGERS = ("owner", "admin")
 
 
 class PlanExplanation(RoutingDecision):

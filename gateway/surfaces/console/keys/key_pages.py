@@ -7,6 +7,7 @@ from typing import Any
 from gateway.accounts import keys
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.projects import ProjectInfo, list_projects
+from gateway.accounts.roles import MANAGERS
 from gateway.surfaces.console.limit_forms import read_limit_fields, read_rule
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
@@ -15,7 +16,7 @@ from gateway.surfaces.console.pages import redirect
 from gateway.surfaces.console.rule_actions import RulePlace, describe_rules, rule_actions, rule_fields
 from gateway.surfaces.console.setup.client_settings import group_clients
 from gateway.surfaces.http import Inbound, Operation, Outbound
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.visitor import Visitor
 from gateway.worker.services import Services
 
 TITLE = "API keys"

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from gateway.accounts.roles import MANAGERS
 from gateway.errors import InvalidRequest
 from gateway.surfaces.console.lists import Column, ShownList, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.models.model_rows import MILLION, read_price, show_price
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
 from gateway.surfaces.http import Operation, Outbound
-from gateway.surfaces.visitor import MANAGERS
 
 TITLE = "Custom models"
 PATH = "/console/models/custom"

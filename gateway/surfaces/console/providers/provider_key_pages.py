@@ -5,13 +5,13 @@ from typing import Any
 
 from gateway.accounts.access import CUSTOM
 from gateway.accounts.project_modes import PROJECT_MODES
+from gateway.accounts.roles import MANAGERS
 from gateway.errors import InvalidRequest
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations
 from gateway.surfaces.console.providers.provider_states import list_cooldowns, list_own_keys
 from gateway.surfaces.http import Operation, Outbound
-from gateway.surfaces.visitor import MANAGERS
 
 TITLE = "Provider keys"
 PATH = "/console/providers/keys"

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gateway.accounts.provider_keys import ProviderKeyInfo
+from gateway.accounts.roles import MANAGERS
 from gateway.routing.cooldowns import POLICIES, provider_of
 from gateway.routing.sliding_window import Counts
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.visitor import Visitor
 
 PLATFORM_KEY = "a key of the gateway"
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
+from gateway.accounts.roles import MANAGERS
 from gateway.catalogue.entries import Provider
 from gateway.errors import GatewayError
 from gateway.metering.log.records import LoggedRequest
@@ -22,7 +23,7 @@ from gateway.surfaces.log_answers import show_request
 from gateway.surfaces.request_log_reader import LogsPageQuery
 from gateway.surfaces.usage_report import apps_of, visible_keys
 from gateway.surfaces.validation_schemas import read_query
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.visitor import Visitor
 
 TITLE = "Requests"
 PATH = "/console/logs"

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
+from gateway.accounts.roles import MANAGERS
 from gateway.accounts.teams import list_teams
 from gateway.metering.activity import Dimension
 from gateway.metering.rollups.rollup_table import OTHER
 from gateway.metering.usage_table import raw_id
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.visitor import Visitor
 
 NO_APP = "No app named"
 NO_TEAM = "No team"

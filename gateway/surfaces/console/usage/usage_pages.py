@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from gateway.accounts.projects import list_projects
+from gateway.accounts.roles import MANAGERS
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.rollup_table import SESSION
 from gateway.runtime.threads import compute_if
@@ -20,7 +21,7 @@ from gateway.surfaces.http import Operation, Outbound
 from gateway.surfaces.report_windows import read_window
 from gateway.surfaces.usage_report import MANY, ActivityQuery, UsageScope, scope_of
 from gateway.surfaces.validation_schemas import read_fields
-from gateway.surfaces.visitor import MANAGERS, Visitor
+from gateway.surfaces.visitor import Visitor
 from gateway.worker.services import Services
 
 TITLE = "Usage"

@@ -82,6 +82,13 @@ def test_a_tool_loop_with_thinking_is_relayed_byte_for_byte():
 
 
 @pytest.mark.parametrize(
+    ("written", "role"), [("system", "system"), ("developer", "developer"), ("user", "user"), ("function", "user")]
+)
+def test_messages_have_the_role_that_they_name(written: str, role: str):
+    assert read([{"role": written, "content": "x"}, user(text("y"))]).conversation().messages[0].role == role
+
+
+@pytest.mark.parametrize(
     "messages",
     [
         [{"role": "developer", "content": "x"}, user(text("y"))],

@@ -195,6 +195,8 @@ def test_a_limit_is_lifted_by_who_set_it_or_stands_above(tenants: Tenants) -> No
     assert set_limit(tenants, "acme developer", key, **dict.fromkeys(period))[0] == 200
     assert set_limit(tenants, "acme owner", key, usageLimit=None)[0] == 200
     assert set_limit(tenants, "acme developer", key, usageLimit="500")[0] == 200
+    assert set_limit(tenants, "acme admin", key, usageLimit="600")[0] == 200
+    assert set_limit(tenants, "acme developer", key, usageLimit="601")[0] == 403
 
 
 def test_a_limit_of_the_operator_is_not_lifted_by_owners_or_admins(tenants: Tenants) -> None:
