@@ -30,6 +30,7 @@ from gateway.worker.recurring_jobs import Background, make_background
 from gateway.worker.services import Services
 from gateway.worker.wiring import build
 
+AUXILIARY = ("HEAD", "OPTIONS")
 NO_RULE = (400, 404, 405)  # Werkzeug matches no HTTP rule for an upgrade request
 
 
@@ -180,10 +181,12 @@ def _http_error(
             f"There is no WebSocket at {request.path}; {hint}", status=426, code="websocket_not_supported"
         )
     elif error.code == 405 and not surface_table.is_absent(request.path):
-        allowed = ", ".join(sorted({*(getattr(error, "valid_methods", None) or ()), "OPTIONS"}))
+        methods = sorted({*(getattr(error, "valid_methods", None) or ()), "OPTIONS"})
+        allowed = ", ".join(methods)
         if request.method == "OPTIONS":
             return respond(Outbound(204, [("Allow", allowed)]))
-        text = f"{request.method} is not possible at {request.path}; use {allowed}."
+        useful = ", ".join(method for method in methods if method not in AUXILIARY) or allowed
+        text = f"{request.method} is not possible at {request.path}; use {useful}."
         gateway_error = MethodNotAllowed(text, headers=(("Allow", allowed),))
     elif error.code in (404, 405):
         hint = surface_table.instead_of(request.path) or ""

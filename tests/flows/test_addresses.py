@@ -63,8 +63,25 @@ def test_a_wrong_method_is_refused_with_the_allowed_methods(
         answer = http.request(method, lane.address + path)
         options = http.options(lane.address + path)
     assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+    assert "OPTIONS" not in answer.json()["error"]["message"]
     assert options.status_code == 204
     assert answer.headers["x-request-id"] and options.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/v1/files/file-1", "files are not stored"),
+        ("/v1/messages/batches", "send each request separately"),
+        ("/v1/conversations", "use previous_response_id"),
+        ("/v1beta/files", "as inlineData"),
+    ],
+)
+def test_an_operation_of_a_vendor_that_is_not_served_names_what_to_use(
+    lane: LocalGateway, path: str, hint: str
+) -> None:
+    answer = httpx.get(lane.address + path, timeout=60)
+    assert answer.status_code == 404 and hint in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -148,5 +148,12 @@ def _short_operations() -> Iterator[Operation]:
             yield replace(operation, path=f"/v1beta/<path:model>:{operation.path.removeprefix(start)}", about=None)
 
 
-SURFACE = Surface("gemini", ERRORS, tuple(_operations()), prefixes=("/v1beta",))
+NO_FILES = "files are not stored: send their content in the request that uses it, as inlineData."
+INSTEAD = {
+    "/v1beta/files": NO_FILES,
+    "/upload/v1beta/files": NO_FILES,
+    "/v1beta/batches": "batches are not supported: send each request separately.",
+    "/v1beta/cachedContents": "caches of content cannot be created: providers cache repeated prompts by themselves.",
+}
+SURFACE = Surface("gemini", ERRORS, tuple(_operations()), prefixes=("/v1beta", "/upload/v1beta"), instead=INSTEAD)
 SHORT = Surface("gemini-short", ERRORS, tuple(_short_operations()), described=False)

@@ -23,6 +23,20 @@ from gateway.surfaces.openai import (
 
 # Groq's clients, and those of Azure, add the first to their address; Cohere's ClientV2 asks for the other.
 ALIASES = {"/openai/v1": "/v1", "/v2/rerank": "/v1/rerank"}
+NO_FILES = "files are not stored: send their content in the request that uses it."
+NO_BATCHES = "batches are not supported: send each request separately."
+NO_ASSISTANTS = "assistants are not supported: use POST /v1/responses."
+INSTEAD = {
+    "/v1/files": NO_FILES,
+    "/v1/uploads": NO_FILES,
+    "/v1/batches": NO_BATCHES,
+    "/v1/vector_stores": "vector stores are not supported.",
+    "/v1/assistants": NO_ASSISTANTS,
+    "/v1/threads": NO_ASSISTANTS,
+    "/v1/conversations": "conversation objects are not supported: use previous_response_id of POST /v1/responses.",
+    "/v1/fine_tuning": "models cannot be fine-tuned here; a fine-tuned model is called by its name.",
+    "/v1/images/variations": "use POST /v1/images/edits.",
+}
 
 SURFACE = Surface(
     "openai",
@@ -46,6 +60,6 @@ SURFACE = Surface(
         *key.OPERATIONS,
     ),
     absent=videos.ABSENT,
-    instead=realtime.INSTEAD,
+    instead=INSTEAD | realtime.INSTEAD,
     aliases=ALIASES,
 )
