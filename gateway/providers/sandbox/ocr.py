@@ -1,4 +1,4 @@
-"""OCR: returns the text of a PDF's content streams, and for other documents a note with the URL.
+"""OCR: returns the text of a PDF's content streams, and for other documents a note with their size or URL.
 
 Sources: Mistral API reference, OCR; ISO 32000-1, 7.3.4.2 (strings), 7.7.3 (pages), 9.4.3 (showing text).
 """
@@ -44,7 +44,11 @@ def respond(body: dict[str, Any], persona: Persona, directives: Directives) -> R
     address = document.get("document_url") or document.get("image_url") or ""
     address = address["url"] if isinstance(address, dict) else address
     data = decode_base64(address.partition(",")[2]) if address.startswith("data:") else b""
-    texts = _pages_of(data) or [f"The sandbox does not load {address[:200]}."]
+    if data:
+        note = f"The sandbox recognizes no text in this file of {len(data)} bytes."
+    else:
+        note = f"The sandbox does not load {address[:200]}."
+    texts = _pages_of(data) or [note]
     pages_wanted = body.get("pages")
     chosen = [page for page in pages_wanted if page < len(texts)] if pages_wanted is not None else range(len(texts))
     if not chosen:

@@ -2,9 +2,12 @@
 
 import zlib
 
+import orjson
 import pytest
 
 from gateway.providers.sandbox import ocr
+from gateway.providers.sandbox.directives import Directives
+from gateway.providers.sandbox.personas import Persona
 
 
 class Counted(bytes):
@@ -38,3 +41,9 @@ def test_the_text_of_pages_is_read_compressed_and_plain() -> None:
     first = b"stream\r\n" + zlib.compress(b"BT (Hello \\(you\\)) Tj ET") + b"\r\nendstream"
     data = b"%PDF-1.4 /Type /Page /Type/Page " + first + b" stream\nBT (Two) ' ET\nendstream"
     assert ocr._pages_of(data) == ["Hello (you)", "Two"]
+
+
+def test_an_image_is_named_by_its_size_and_not_repeated() -> None:
+    document = {"type": "image_url", "image_url": "data:image/png;base64,iVBORw0KGgo="}
+    answer = ocr.respond({"model": "m", "document": document}, Persona(), Directives())
+    assert orjson.loads(answer.body)["pages"][0]["markdown"].endswith("in this file of 8 bytes.")
