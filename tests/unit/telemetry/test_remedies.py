@@ -14,6 +14,12 @@ def test_every_remedy_is_for_a_code_that_is_documented() -> None:
     assert set(REMEDIES) - listed == set()
 
 
+def test_every_limit_on_spending_has_a_remedy() -> None:
+    rows = re.findall(r"^\| 402 \| (.+?) \|", (ROOT / "docs" / "errors.md").read_text(), re.M)
+    codes = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
+    assert len(codes) > 5 and codes - set(REMEDIES) == set()
+
+
 def test_every_command_that_is_advised_exists() -> None:
     advised = {words for text in REMEDIES.values() for words in re.findall(rf"{MANAGE} ([a-z-]+) ([a-z-]+)", text)}
     assert len(advised) > 5
