@@ -243,6 +243,6 @@ def write_price(price: Decimal) -> str:
 def show_price(price: Decimal | None) -> Markup:
     """Return the price of a million tokens, with the price of one in the title."""
     if price is None:
-        return Markup('<span class="note">–</span>')
+        return Markup('<span class="note dash">–</span>')
     one = f"{(price / MILLION).normalize():f}"
     return Markup('<span title="${} per token">{}</span>').format(one, write_price(price))
