@@ -189,6 +189,7 @@ LIBRARIES = {
         "gateway.server",
         "gateway.transport",
         "gateway.runtime.threads",
+        "gateway.runtime.ticks",
         "gateway.runtime.loop_turns",
         "gateway.runtime.merged_iterators",
         "gateway.runtime.send_batch",

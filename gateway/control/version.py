@@ -11,7 +11,7 @@ from typing import NoReturn, TypeVar
 from gateway import errors
 from gateway.clock import SECOND_US, Clock
 from gateway.runtime.threads import Job, pause, spawn
-from gateway.runtime.ticks import TICK_S, until_tick
+from gateway.runtime.ticks import RESTING_TICK_S, TICK_S, until_tick
 from gateway.store.database import Database
 
 T = TypeVar("T")
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 # How long a worker may trust the version, counted from the start of the read.
 LEASE_S = 1.0
 POLL_S = TICK_S
+RESTING_POLL_S = 2 * TICK_S
 BEAT_S = 3 * TICK_S  # each is a commit
 WORKER_S = 2.0
 # Polling intervals of `confirm`: the first and the longest.
@@ -89,7 +90,9 @@ class Control:
         self._register()
         self._refresh()
         self._stopping.clear()
-        self._tasks = [spawn(self._every, POLL_S, self._refresh_or_coast), spawn(self._every, BEAT_S, self._beat)]
+        poll = spawn(self._every, POLL_S, RESTING_POLL_S, self._refresh_or_coast)
+        beat = spawn(self._every, BEAT_S, RESTING_TICK_S, self._beat)
+        self._tasks = [poll, beat]
 
     def stop(self) -> None:
         """Give up the row and the lease; safe to repeat."""
@@ -347,8 +350,8 @@ class Control:
     def _beat(self) -> None:
         self._renew_row(self.version)
 
-    def _every(self, seconds: float, work: Callable[[], object]) -> None:
-        while not self._stopping.wait(until_tick(seconds)):
+    def _every(self, seconds: float, resting_s: float, work: Callable[[], object]) -> None:
+        while not self._stopping.wait(until_tick(seconds, resting_s)):
             try:
                 work()
             except errors.Unavailable:

@@ -1,8 +1,8 @@
 """The watchdog of a worker: measures event loop lag, and names the request that caused it.
 
 A timer in the loop sets a heartbeat; a native thread checks whether the heartbeat is late, and then samples the stack
-of the loop's thread. Requests carry no instrumentation for it. In a worker without connections heartbeats are rare,
-because 20 wake-ups a second of timer and thread took a fifth of an idle worker's CPU.
+of the loop's thread. Requests carry no instrumentation for it. In a worker without connections heartbeats are rare, as
+are all ticks, because 20 wake-ups a second of timer and thread took a fifth of an idle worker's CPU.
 """
 
 import logging
@@ -16,11 +16,12 @@ from typing import Any
 import gevent
 from gevent import monkey
 
-from gateway.runtime.ticks import TICK_S, until_tick
+from gateway.runtime.ticks import TICK_S, rest, until_tick
 
 log = logging.getLogger("gateway")
 
 BEAT_S = 0.05
+RESTING_BEAT_S = 2 * TICK_S
 # Ticks without a connection after which heartbeats become rare.
 QUIET_TICKS = 20
 QUIET_LOOK_S = 1.0
@@ -75,20 +76,25 @@ class Watchdog:
     def stop(self) -> None:
         self._running = False
         self._stop_timer()
+        rest(False)
 
     def tick(self, connections: int) -> None:
-        """Make heartbeats rare in a worker that had no connections for some seconds. Called at each tick."""
+        """Let a worker rest that had no connections for some seconds: its heartbeats and other ticks become rare.
+
+        Called at each tick."""
         if connections:
             self._quiet = 0
             return
         self._quiet += 1
         if self._quiet == QUIET_TICKS:
-            self._restart_timer(until_tick(), TICK_S)
+            rest(True)
+            self._restart_timer(until_tick(resting_s=RESTING_BEAT_S), RESTING_BEAT_S)
 
     def rouse(self) -> None:
-        """Make heartbeats frequent at once. Called for each new connection."""
+        """Make heartbeats frequent at once, and other ticks after the next. Called for each new connection."""
         self._quiet = 0
         if self._every_s != BEAT_S:
+            rest(False)
             self._restart_timer(BEAT_S, BEAT_S)
             if self._wake.locked():
                 self._wake.release()

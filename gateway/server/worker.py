@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-import gevent
+import gevent.event
 from gevent.pool import Pool
 from gunicorn.http.wsgi import base_environ
 from gunicorn.sock import ssl_context
@@ -58,6 +58,7 @@ class GatewayWorker(BootingWorker):
         self._connections: set[CallerConnection] = set()
         self._leaving_since: float | None = None
         self._hurry = False
+        self._left = gevent.event.Event()
 
     # Signals and the main loop.
 
@@ -88,7 +89,7 @@ class GatewayWorker(BootingWorker):
             self._share()
             self._beat()
             self._watchdog.tick(len(self._connections))
-            gevent.sleep(until_tick())
+            self._left.wait(until_tick())
         grace_s = float(self.cfg.graceful_timeout)
         drain = Drain(
             self.log,
@@ -110,6 +111,7 @@ class GatewayWorker(BootingWorker):
     def _leave(self) -> None:
         if self._leaving_since is None:
             self._leaving_since = self._clock.monotonic()
+            self._left.set()
         self.alive = False
 
     def _prepare(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gateway.clock import Clock
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.threads import compute, pause, spawn
-from gateway.runtime.ticks import until_tick
+from gateway.runtime.ticks import RESTING_TICK_S, until_tick
 
 # Only the leading worker needs it.
 scheduling = LazyImport("apscheduler.schedulers.gevent")
@@ -48,7 +48,7 @@ class LeaderSchedule:
         # The first use imports the package, which takes 30 ms: not in the event loop, which serves requests by now.
         scheduler = compute(getattr, scheduling, "GeventScheduler")(timezone="UTC")
         # Jobs wake the process only at its ticks.
-        first = self._clock.now() + timedelta(seconds=until_tick())
+        first = self._clock.now() + timedelta(seconds=until_tick(RESTING_TICK_S))
         jobs = list(make_jobs())
         self._frequent = [job for job in jobs if job.every_s <= FREQUENT_S]
         planned = [job for job in jobs if job.every_s > FREQUENT_S]

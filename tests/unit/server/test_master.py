@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gevent.event import Event
 from gunicorn.arbiter import Arbiter
 
 from gateway.clock import Clock
@@ -160,7 +161,7 @@ class EarlyWorker(GatewayWorker):
     def __init__(self, *given: Any) -> None:
         self.cfg = SimpleNamespace(worker_int=lambda worker: None)
         self._clock, self._leaving_since, self._hurry = Clock(), None, False
-        self.alive, self.tmp = True, Worker(0, 0).tmp
+        self.alive, self.tmp, self._left = True, Worker(0, 0).tmp, Event()
 
     def init_process(self) -> None:
         os.kill(os.getpid(), signal.SIGTERM)

@@ -110,8 +110,9 @@ def test_a_worker_without_connections_is_watched_by_rare_heartbeats_until_the_ne
             made.tick(0)
         beats.clear()
         wait_for(lambda: len(beats) > 1)
-        assert set(beats) == {watchdog.TICK_S}
-        gevent.spawn(block_loop, 0.5).join()  # held while it rests: heartbeats are rare, and still notice it
+        assert set(beats) == {watchdog.RESTING_BEAT_S}
+        # Held while it rests: heartbeats are rare, and still notice it.
+        gevent.spawn(block_loop, watchdog.RESTING_BEAT_S + 0.3).join()
         wait_for(lambda: made.gauges()["loop_held"][1] >= 1)
         made.rouse()
         beats.clear()

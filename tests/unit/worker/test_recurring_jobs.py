@@ -50,7 +50,7 @@ def job(function, every_s=0.1, scope=Scope.INSTALLATION, name="count"):
     return RecurringJob(name, every_s, scope, function, first_s=0.1)
 
 
-def wait(condition, seconds=4.0):
+def wait(condition, seconds=60.0):
     with gevent.Timeout(seconds, RuntimeError("it did not happen")):
         while not condition():
             gevent.sleep(0.02)
