@@ -31,6 +31,9 @@ ALSO_SEALED = (
     ("project", "id", "callback_secret"),
     ("alert_hook", "id", "secret"),
     ("second_factor", "user_id", "secret"),
+    ("identity_provider", "id", "client_secret"),
+    ("sso_login", "id", "refresh_token"),
+    ("sso_login", "id", "id_token_hint"),
 )
 
 
@@ -222,9 +225,9 @@ class ProviderKeys:
         commit(self._database, self._control, work)
 
     def reseal(self) -> int:
-        """Encrypt every stored secret under the newest key, of callbacks, alerts and second factors too, so that older
-        keys may go. Returns of how many provider keys. Changes wait meanwhile: a secret that is rotated or destroyed
-        then would come back."""
+        """Encrypt every stored secret under the newest key, those of ALSO_SEALED too, so that older keys may go.
+        Returns of how many provider keys. Changes wait meanwhile: a secret that is rotated or destroyed then would come
+        back."""
 
         def work(now: int) -> int:
             rows = list(ProviderKey.select().where(ProviderKey.secret != ""))
@@ -242,8 +245,9 @@ class ProviderKeys:
     def _reseal_column(self, table: str, key: str, column: str) -> None:
         sql = f"SELECT {key}, {column} FROM {table} WHERE {column} <> ''"
         for ident, sealed in self._database.execute(sql).fetchall():
-            fresh = self._vault.seal(self._vault.open(sealed))
-            self._database.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", (fresh, ident))
+            with suppress(Unavailable):  # the key of this secret went before; it stays as it is
+                fresh = self._vault.seal(self._vault.open(sealed))
+                self._database.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", (fresh, ident))
 
     def _show(self, row: ProviderKey) -> ProviderKeyInfo:
         """A row as it may be shown. The mask of an earlier release is made anew from the secret, where that can be

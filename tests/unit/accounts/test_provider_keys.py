@@ -102,6 +102,46 @@ def test_encryption_keys_are_rotated_by_resealing(company, provider_keys) -> Non
         ProviderKeys(company.database, company.control, vault_of(company)).keys_for(company.organization_id, "alpha")
 
 
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("project", "callback_secret"),
+        ("alert_hook", "secret"),
+        ("second_factor", "secret"),
+        ("identity_provider", "client_secret"),
+        ("sso_login", "refresh_token"),
+        ("sso_login", "id_token_hint"),
+    ],
+)
+def test_no_secret_needs_the_old_key_after_resealing(small_company, table: str, column: str) -> None:
+    database = small_company.database
+
+    def insert() -> None:
+        (user_id,) = database.execute('SELECT id FROM "user"').fetchone()
+        organization_id = small_company.organization_id
+        owners = {"organization": organization_id, "organization_id": organization_id, "user_id": user_id}
+        columns = database.execute(f"PRAGMA table_info({table})").fetchall()
+        values = {name: owners.get(name, 0 if "INT" in kind else "") for _, name, kind, *_ in columns}
+        values |= {"id": "one"} if "id" in values else {}
+        values[column] = vault_of(small_company).seal("secret")
+        database.execute(
+            f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})", [*values.values()]
+        )
+
+    database.write(insert)
+    both = Vault(("a-key-of-next-year", *small_company.secrets.encryption_keys))
+    ProviderKeys(database, small_company.control, both).reseal()
+    (stored,) = database.read(lambda: database.execute(f"SELECT {column} FROM {table} WHERE {column} <> ''").fetchone())
+    assert Vault(("a-key-of-next-year",)).open(stored) == "secret"
+
+
+def test_a_secret_of_a_lost_key_does_not_stop_the_others(company, provider_keys) -> None:
+    provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET), **BY)
+    lost = Vault(("a-key-of-last-year",)).seal("whsec_lost")
+    company.database.write(lambda: company.database.execute("UPDATE project SET callback_secret = ?", (lost,)))
+    assert provider_keys.reseal() == 1
+
+
 def test_resealing_brings_no_destroyed_secret_back(company, provider_keys, monkeypatch) -> None:
     kept = provider_keys.add(company.organization_id, ProviderKeyDraft("alpha", SECRET), **BY)
     bump = company.control.bump
