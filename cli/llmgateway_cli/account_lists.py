@@ -33,6 +33,22 @@ def find_organization(listed: list[Record], named: str) -> Record:
     raise CliError(f"You have no organization {named!r}.", "`llmgateway orgs list` shows your organizations.")
 
 
+def find_project(context: ClientContext, named: str) -> tuple[Record, Record]:
+    """Return the project of that id or unambiguous name, with its organization. Raises CliError without one."""
+    matching: list[tuple[Record, Record]] = []
+    for organization in organizations(context):
+        for project in projects_of(context, organization):
+            if project.get("id") == named:
+                return organization, project
+            if str(project.get("name", "")).lower() == named.lower():
+                matching.append((organization, project))
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise CliError(f"Several projects are called {named!r}.", "Give the id; `llmgateway projects list` shows it.")
+    raise CliError(f"None of your organizations has a project {named!r}.", "`llmgateway projects list` shows them.")
+
+
 def selected_organizations(context: ClientContext, named: str | None) -> list[Record]:
     """Return the named organization alone, or all of the account."""
     listed = organizations(context)
@@ -42,7 +58,7 @@ def selected_organizations(context: ClientContext, named: str | None) -> list[Re
 
 
 def choose_project(context: ClientContext, named: str | None) -> str:
-    """Return the id of the project for a new key: the named one, the default one, the only one of the only
+    """Return the id of the project of a command: the named one, the default one, the only one of the only
     organization, or the one that the user picks."""
     chosen = named or context.settings.default_project
     if chosen:

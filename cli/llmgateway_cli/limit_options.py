@@ -96,7 +96,7 @@ def _period_spending(key: dict[str, Any]) -> str:
 
 
 def period_limit_of(key: dict[str, Any]) -> str:
-    """Return a key's limit of a period, such as `$10.00 per 1 day(s)`."""
+    """Return a key's limit of a period, such as `$10.00 per day`."""
     limit = key.get("periodUsageLimit")
     if limit is None:
         return NONE

@@ -135,5 +135,7 @@ def show_number(number: Any) -> str:
 
 
 def show_period(value: Any, unit: Any) -> str:
-    """Return a period such as `1 day(s)`."""
-    return f"{value} {unit}(s)"
+    """Return a period such as `day` or `2 weeks`."""
+    if value == 1:
+        return str(unit)
+    return f"{value} {unit}s"

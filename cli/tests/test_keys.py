@@ -29,7 +29,7 @@ def test_the_token_is_shown_once_with_a_warning(client: Client, account: Account
     (token,) = TOKEN.findall(finished.stdout)
     assert account.key_works(token)
     assert "will not be shown again" in finished.stderr
-    assert "$10.00 per 1 month(s)" in finished.stdout
+    assert "$10.00 per month" in finished.stdout
     assert token not in client.run("keys", "list", "--all").stdout
     assert account.list_keys()["Plain"]["projectId"] == account.project_id
 
@@ -124,7 +124,7 @@ def test_a_key_is_deactivated_and_activated(client: Client, account: Account) ->
 def test_limits_are_set_shown_and_cleared(command: tuple[str, str], client: Client, account: Account) -> None:
     key_id = account.make_key("Limited")["id"]
     finished = client.run(*command, key_id, "-l", "49.99", "--period-limit", "5", "--period", "1d")
-    assert "$0.00 / $49.99" in finished.stdout and "$0.00 / $5.00 per 1 day(s)" in finished.stdout
+    assert "$0.00 / $49.99" in finished.stdout and "$0.00 / $5.00 per day" in finished.stdout
     shown = client.document("budget", "get", key_id, "-p", account.project_id)
     assert shown == {name: account.list_keys()["Limited"][name] for name in shown}
     assert list(shown) == [

@@ -33,6 +33,8 @@ def test_a_default_is_checked_and_stored(client: Client, account: Account) -> No
     client.run("projects", "use", account.project_id)
     assert client.config["defaultProjectId"] == account.project_id
     assert "(default)" in client.run("projects", "list").stdout
+    (project,) = client.document("projects", "list")
+    assert project["id"] in client.run("projects", "use", project["name"].upper()).stderr
     assert "has a project 'other'" in client.refused("projects", "use", "other")
     assert client.config["defaultProjectId"] == account.project_id
 
@@ -110,6 +112,11 @@ REQUESTS = {
         "GET /orgs/org_1/projects",
         "GET /activity?projectId=project_1&timeRange=7d",
     ],
+    ("usage", "sources"): [
+        "GET /orgs",
+        "GET /orgs/org_1/projects",
+        "GET /activity/sources?projectId=project_1&timeRange=7d",
+    ],
     ("usage", "sources", "-p", "p"): ["GET /activity/sources?projectId=p&timeRange=7d"],
     ("usage", "sources", "-p", "p", "--from", "2026-01-01", "--to", "2026-01-02"): [
         "GET /activity/sources?projectId=p&from=2026-01-01&to=2026-01-02"
@@ -169,7 +176,6 @@ REFUSED = {
     ("usage", "--to", "2026-01-01"): "--from",
     ("usage", "--from", "2026-01-02", "--to", "2026-01-01"): "after",
     ("usage", "--from", "2026-01-02", "--days", "3"): "exclude",
-    ("usage", "sources"): "A project is required",
     ("usage", "sources", "-p", "p", "-r", "24h"): "7d, 30d",
     ("usage", "sources", "-p", "p", "--to", "2026-01-01"): "--from",
 }

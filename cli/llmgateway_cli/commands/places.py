@@ -2,9 +2,14 @@
 
 import click
 
-from llmgateway_cli.account_lists import find_organization, organizations, projects_of, selected_organizations
+from llmgateway_cli.account_lists import (
+    find_organization,
+    find_project,
+    organizations,
+    projects_of,
+    selected_organizations,
+)
 from llmgateway_cli.context import ClientContext, json_option, pass_context
-from llmgateway_cli.errors import CliError
 from llmgateway_cli.settings import DEFAULT_ORGANIZATION, DEFAULT_PROJECT
 from llmgateway_cli.shapes import text_of
 from llmgateway_cli.tables import Column
@@ -76,17 +81,11 @@ def list_projects(context: ClientContext, org: str | None) -> None:
 @click.argument("project")
 @pass_context
 def use_project(context: ClientContext, project: str) -> None:
-    """Set the default project of the commands `keys create` and `usage`, by id."""
-    for organization in organizations(context):
-        for candidate in projects_of(context, organization):
-            if candidate.get("id") == project:
-                changes = {DEFAULT_PROJECT: project, DEFAULT_ORGANIZATION: text_of(organization, "id")}
-                context.settings.save(changes)
-                context.output.success(
-                    f"The default project is now {candidate.get('name')} ({project}) of {organization.get('name')}."
-                )
-                return
-    raise CliError(f"None of your organizations has a project {project!r}.", "`llmgateway projects list` shows them.")
+    """Set the default project of the commands `keys create` and `usage`, by id or name."""
+    organization, chosen = find_project(context, project)
+    ident = text_of(chosen, "id")
+    context.settings.save({DEFAULT_PROJECT: ident, DEFAULT_ORGANIZATION: text_of(organization, "id")})
+    context.output.success(f"The default project is now {chosen.get('name')} ({ident}) of {organization.get('name')}.")
 
 
 @click.command()

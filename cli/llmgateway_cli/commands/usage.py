@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from llmgateway_cli.account_lists import find_organization, organizations, projects_of
+from llmgateway_cli.account_lists import choose_project, find_organization, organizations, projects_of
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.plots import plot_lines
@@ -198,7 +198,7 @@ def show_organization(context: ClientContext, named: str, window: Query, label: 
 
 
 @usage.command("sources")
-@click.option("-p", "--project", metavar="ID", help="The project (default: the default project).")
+@click.option("-p", "--project", metavar="ID", help="The project (default: the default project, or the only one).")
 @click.option("-r", "--range", "span", metavar="RANGE", help="7d or 30d (default: 7d).")
 @click.option("--from", "first", metavar="DATE", help="First day, YYYY-MM-DD.")
 @click.option("--to", "last", metavar="DATE", help="Last day, YYYY-MM-DD (default: today).")
@@ -206,10 +206,8 @@ def show_organization(context: ClientContext, named: str, window: Query, label: 
 @pass_context
 def sources(context: ClientContext, project: str | None, span: str | None, first: str | None, last: str | None) -> None:
     """Show usage by app, for owners and admins."""
-    chosen = project or context.settings.default_project
     window, label = read_window(span, SOURCE_RANGES, first, last)
-    if not chosen:
-        raise CliError("A project is required.", "Give -p PROJECT, or `llmgateway projects use PROJECT` once.")
+    chosen = choose_project(context, project)
     query: Query = {"projectId": chosen, **window}
     listed = list_of(context.client.management("GET", "/activity/sources", query=query), "sources")
     if context.output.as_json:
