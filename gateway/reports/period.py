@@ -47,10 +47,12 @@ def read_period(from_date: str | None, to_date: str | None, now_us: int, granula
         most = MOST_HOURLY_DAYS
     else:
         most = MOST_DAYS
-    if not 1 <= (last - first).days + 1 <= most:
+    count = (last - first).days + 1
+    if count < 1:
+        raise InvalidRequest(f"from ({first}) is later than to ({last}).", param="from")
+    if count > most:
         raise InvalidRequest(
-            f"from must not be later than to (default: today); reports by {granularity} cover at most {most} days.",
-            param="from",
+            f"A report by {granularity} covers at most {most} days; {first} to {last} are {count}.", param="from"
         )
     return ReportDays(first, last)
 

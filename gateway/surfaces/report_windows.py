@@ -91,10 +91,11 @@ def _hours(count: int, zone: tzinfo, now_us: int) -> ReportRange:
 
 def _days(first: date, last: date, zone: tzinfo, *, padded: bool) -> ReportRange:
     count = (last - first).days + 1
-    if not 1 <= count <= LONGEST_DAYS:
+    if count < 1:
+        raise InvalidRequest(f"'from' ({first}) is later than 'to' ({last}).", param="from")
+    if count > LONGEST_DAYS:
         raise InvalidRequest(
-            f"'from' must not be later than 'to' (default: today), and they may be at most {LONGEST_DAYS} days apart.",
-            param="from",
+            f"A report covers at most {LONGEST_DAYS} days; {first} to {last} are {count}.", param="from"
         )
     begin, end = (-(-_midnight(day, zone) // HOUR_US) for day in (first, last + timedelta(days=1)))
     padding = tuple((first + timedelta(days=i)).isoformat() for i in range(count)) if padded else ()
