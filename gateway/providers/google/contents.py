@@ -34,7 +34,6 @@ MODEL = "model"
 RESULTS = "results"  # kind of a user content that has function responses and nothing else
 SHOWN = "Shown with the instructions:"
 FALLBACKS = {Image: "image/jpeg", Audio: "audio/wav", Video: "video/mp4", File: "application/pdf"}
-AUDIO_TYPES = {"mp3": "audio/mp3", "mpeg": "audio/mpeg", "mpga": "audio/mpeg", "m4a": "audio/m4a", "mp4": "audio/mp4"}
 # Media types that a function response may contain inline (guide, multimodal function responses).
 RESULT_TYPES = frozenset(("image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"))
 READABLE = (FALLBACKS[Image], FALLBACKS[File])  # kinds that the gateway can fetch and send as bytes
@@ -205,8 +204,8 @@ class Contents:
             case Image(media=media) | Video(media=media) | File(media=media):
                 return self._write_media(media, FALLBACKS[type(part)])
             case Audio(media=media):
-                kind = AUDIO_TYPES.get(part.format) or (f"audio/{part.format}" if part.format else FALLBACKS[Audio])
-                return self._write_media(media, kind)
+                subtype = part.format.replace("mpga", "mpeg")
+                return self._write_media(media, f"audio/{subtype}" if subtype else FALLBACKS[Audio])
             case VendorPart(vendor=vendor, body=body) if vendor == NAME:
                 return body
             case _:
