@@ -188,11 +188,12 @@ def _pieces(text: Any, size: int) -> list[Any]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
-def encode_frame(name: str, wire: dict[str, Any], kind: str = "event") -> bytes:
-    """Return a frame of application/vnd.amazon.eventstream with a JSON payload."""
+def encode_frame(name: str, wire: dict[str, Any], kind: str = "event", before: bytes = b"") -> bytes:
+    """Return a frame of application/vnd.amazon.eventstream with a JSON payload, and with encoded headers `before` its
+    own."""
     label = ":exception-type" if kind == "exception" else ":event-type"
     pairs = {label: name, ":content-type": "application/json", ":message-type": kind}
-    headers = b"".join(
+    headers = before + b"".join(
         struct.pack(">B", len(key)) + key.encode() + struct.pack(">BH", 7, len(value)) + value.encode()
         for key, value in pairs.items()
     )

@@ -46,7 +46,7 @@ DOCUMENTS = {
 }
 SOUNDS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "x-m4a": "m4a"}
 SOUND_FORMATS = frozenset(
-    ("mp3", "opus", "wav", "aac", "flac", "mp4", "ogg", "mkv", "mka", "x-aac", "m4a", "mpga", "pcm", "webm")
+    ("mp3", "opus", "wav", "aac", "flac", "mp4", "ogg", "mkv", "mka", "x-aac", "m4a", "mpeg", "mpga", "pcm", "webm")
 )
 FILMS = {"quicktime": "mov", "x-matroska": "mkv", "x-flv": "flv", "x-ms-wmv": "wmv", "3gpp": "three_gp"}
 FILM_FORMATS = frozenset(("mkv", "mov", "mp4", "webm", "flv", "mpeg", "mpg", "wmv", "three_gp"))

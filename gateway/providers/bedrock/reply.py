@@ -28,8 +28,8 @@ from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, 
 from gateway.providers.bedrock.content import SEALER, SIGNER
 
 DIALECT = "bedrock"
+# Other reasons, such as end_turn, are "stop".
 FINISH: dict[str, FinishReason] = {
-    "end_turn": "stop",
     "tool_use": "tool_calls",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",

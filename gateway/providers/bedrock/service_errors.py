@@ -26,13 +26,12 @@ from gateway.providers.failures import (
 )
 from gateway.providers.protocol import Target, UpstreamReply
 
+# The status of each exception in a stream; 500 for all others.
 STATUSES = {
     "validationException": 400,
     "throttlingException": 429,
-    "internalServerException": 500,
     "serviceUnavailableException": 503,
     "modelStreamErrorException": 424,
-    "modelTimeoutException": 408,
 }
 FAILED_MODEL = 424  # the model behind the service failed; the request is not at fault
 # Messages of a 400 about the account or the catalogue entry: no access to the model, or a model that is served only by
@@ -42,7 +41,7 @@ ACCOUNT = re.compile(
     r"|model identifier|marked by provider as legacy|end of its life|use case details|operation not allowed",
     re.IGNORECASE,
 )
-QUOTA = ("servicequotaexceededexception", "throttlingexception", "modelnotreadyexception")
+QUOTA = "servicequotaexceededexception"  # which comes with the status 400
 
 
 def http_failure(reply: UpstreamReply, target: Target) -> GatewayError:
@@ -72,7 +71,7 @@ def read_failure(reply: UpstreamReply) -> GatewayError:
 
 def _classify(status: int, cause: Explanation, target: Target | None, wait: float | None) -> GatewayError:
     details = diagnose(cause, target)
-    if cause.code.lower() in QUOTA:
+    if cause.code.lower() == QUOTA:
         message = "The provider limits the rate of requests."
         return UpstreamRateLimited(message, details=details, upstream_status=status, retry_after=wait)
     if status == FAILED_MODEL:

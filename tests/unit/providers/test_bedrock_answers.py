@@ -149,6 +149,7 @@ def test_usage_is_disjoint_and_split_by_lifetime(ask, upstream, answer, usage, s
     ("reason", "finish"),
     [
         ("end_turn", "stop"),
+        ("tool_use", "tool_calls"),
         ("max_tokens", "length"),
         ("model_context_window_exceeded", "length"),
         ("guardrail_intervened", "content_filter"),
@@ -188,6 +189,7 @@ def test_malformed_and_empty_answers_are_the_providers_fault(ask):
         (404, "ResourceNotFoundException", "Could not resolve the foundation model.", UpstreamRefused),
         (424, "ModelErrorException", "", UpstreamFailed),
         (429, "ThrottlingException", "", UpstreamRateLimited),
+        (429, "ModelNotReadyException", "", UpstreamRateLimited),
         (500, "InternalServerException", "", UpstreamFailed),
     ],
 )  # fmt: skip
@@ -208,18 +210,18 @@ def test_callers_fault_is_reported_in_the_services_words(ask):
 
 
 @pytest.mark.parametrize(
-    ("kind", "error"),
+    ("kind", "error", "status"),
     [
-        ("throttlingException", UpstreamRateLimited),
-        ("modelStreamErrorException", UpstreamFailed),
-        ("internalServerException", UpstreamFailed),
-        ("serviceUnavailableException", UpstreamOverloaded),
-        ("validationException", InvalidRequest),
+        ("throttlingException", UpstreamRateLimited, 429),
+        ("modelStreamErrorException", UpstreamFailed, 424),
+        ("internalServerException", UpstreamFailed, 500),
+        ("serviceUnavailableException", UpstreamOverloaded, 503),
+        ("validationException", InvalidRequest, 400),
     ],
 )
-def test_exceptions_within_a_stream_fail_it(ask, kind, error):
+def test_exceptions_within_a_stream_fail_it(ask, kind, error, status):
     last = ask(Answer("Hello there", error=kind, error_at=2), stream=True)[-1]
-    assert isinstance(last, Failed) and type(last.error) is error
+    assert isinstance(last, Failed) and (type(last.error), last.error.upstream_status) == (error, status)
 
 
 def test_wrong_credential_is_refused_without_being_shown(ask):
@@ -258,6 +260,12 @@ def test_events_of_another_shape_fail_the_stream():
         assert isinstance(streamed(frame)[-1], Failed)
 
 
+def test_a_stream_starts_with_the_message_and_before_its_content():
+    start = encode_frame("messageStart", {"role": "assistant"})
+    batches = list(PROTOCOL.read_stream(MemoryReply(start, headers=EVENTS), False))
+    assert [type(event) for event in batches[0]] == [Started]
+
+
 def test_unknown_events_are_passed_over():
     events = streamed(encode_frame("novelty", {}), encode_frame("messageStop", {"stopReason": "content_filtered"}))
     assert isinstance(events[-1], Finished)
@@ -273,7 +281,16 @@ def _json(wire: dict) -> bytes:
     return json.dumps(wire).encode()
 
 
-def test_citation_of_a_document_keeps_its_place():
-    where = {"documentPage": {"documentIndex": 1, "start": 2, "end": 3}}
-    assert read_source({"title": "D", "location": where}).place == SourceRange("pages", 1, 2, 3)
+@pytest.mark.parametrize(
+    ("location", "kind", "index"),
+    [
+        ("documentChar", "characters", "documentIndex"),
+        ("documentPage", "pages", "documentIndex"),
+        ("documentChunk", "blocks", "documentIndex"),
+        ("searchResultLocation", "result", "searchResultIndex"),
+    ],
+)
+def test_citation_of_a_document_keeps_its_place(location, kind, index):
+    where = {location: {index: 1, "start": 2, "end": 3}}
+    assert read_source({"title": "D", "location": where}).place == SourceRange(kind, 1, 2, 3)
     assert read_source({"title": "D", "location": {"web": {"url": "https://a.example"}}}).place is None

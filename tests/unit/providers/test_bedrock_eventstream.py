@@ -33,6 +33,25 @@ def test_frames_are_those_that_the_vendors_reader_reads():
     assert [frame.name for frame in read(STREAM)] == ["messageStart", "contentBlockDelta", "throttlingException"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (0, b""),  # true
+        (1, b""),  # false
+        (2, b"\x01"),
+        (3, b"\x01" * 2),
+        (4, b"\x01" * 4),
+        (5, b"\x01" * 8),
+        (6, b"\x00\x03abc"),
+        (8, b"\x01" * 8),  # a time
+        (9, b"\x01" * 16),  # a UUID
+    ],
+)
+def test_headers_of_any_type_may_come_before_those_that_are_read(kind: int, value: bytes) -> None:
+    frame = encode_frame("messageStop", {}, before=b"\x04date" + bytes([kind]) + value)
+    assert [found.name for found in read(frame)] == ["messageStop"]
+
+
 def test_any_split_gives_the_same_frames():
     whole = read(STREAM)
     for at in range(len(STREAM)):

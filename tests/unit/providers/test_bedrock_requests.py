@@ -16,6 +16,7 @@ from gateway.neutral.chat import (
     ResponseFormat,
     Sampling,
     ToolChoice,
+    WebSearch,
 )
 from gateway.neutral.parts import (
     Audio,
@@ -39,7 +40,8 @@ ADAPTIVE = "global.anthropic.claude-opus-4-7"
 NOVA_2 = "amazon.nova-2-lite-v1:0"
 SHOWN = {"thinking": {"type": "adaptive", "display": "summarized"}}
 HIDDEN = {"thinking": {"type": "adaptive", "display": "omitted"}}
-LEVEL = {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": "low"}}
+LEVEL = {"type": "enabled"}
+SONNET_4 = "arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/claude-sonnet-4"
 LLAMA = "us.meta.llama3-3-70b-instruct-v1:0"
 HI = Message("user", (Text("hi"),))
 PIXEL = Image(Media(media_type="image/png", data="iVBORw0KGgo="))
@@ -243,8 +245,9 @@ def test_tools_are_left_out_when_none_may_be_called():
 
 
 def test_free_text_tools_and_answers_to_a_schema_that_cannot_be_held_are_refused():
-    with pytest.raises(NotSupported):
-        call(asking(tools=(CustomTool("grep"),)))
+    for tool, kind in ((CustomTool("grep"), "custom"), (WebSearch(), "web_search")):
+        with pytest.raises(NotSupported, match=f"no tool of type {kind}"):
+            call(asking(tools=(tool,)))
     with pytest.raises(NotSupported):
         call(asking(response_format=ResponseFormat("json_schema", schema={})), target(json_output_schema=False))
 
@@ -322,11 +325,18 @@ def test_answer_without_thinking_brings_none_along():
     ("model", "ask", "extra"),
     [
         (CLAUDE, ReasoningOptions(effort="low"), {"thinking": {"type": "enabled", "budget_tokens": 2048}}),
+        (CLAUDE, ReasoningOptions(effort="minimal"), {"thinking": {"type": "enabled", "budget_tokens": 1024}}),
+        (CLAUDE, ReasoningOptions(effort="medium"), {"thinking": {"type": "enabled", "budget_tokens": 8192}}),
+        (CLAUDE, ReasoningOptions(effort="high"), {"thinking": {"type": "enabled", "budget_tokens": 16_384}}),
+        (CLAUDE, ReasoningOptions(effort="max"), {"thinking": {"type": "enabled", "budget_tokens": 25_600}}),
         (CLAUDE, ReasoningOptions(budget=5000), {"thinking": {"type": "enabled", "budget_tokens": 5000}}),
+        (SONNET_4, ReasoningOptions(budget=5000), {"thinking": {"type": "enabled", "budget_tokens": 5000}}),
         (CLAUDE, ReasoningOptions(effort="none"), None),
         (ADAPTIVE, ReasoningOptions(effort="high"), SHOWN),
         (ADAPTIVE, ReasoningOptions(adaptive=True, show="omitted"), HIDDEN),
-        (NOVA_2, ReasoningOptions(effort="low"), LEVEL),
+        (NOVA_2, ReasoningOptions(effort="low"), {"reasoningConfig": LEVEL | {"maxReasoningEffort": "low"}}),
+        (NOVA_2, ReasoningOptions(budget=9000), {"reasoningConfig": LEVEL | {"maxReasoningEffort": "medium"}}),
+        (NOVA_2, ReasoningOptions(effort="xhigh"), {"reasoningConfig": LEVEL | {"maxReasoningEffort": "high"}}),
         ("openai.gpt-oss-120b-1:0", ReasoningOptions(effort="xhigh"), {"reasoning_effort": "high"}),
         (LLAMA, ReasoningOptions(effort="high"), None),
     ],
@@ -394,6 +404,8 @@ def test_budget_of_the_caller_caps_the_output():
 
 
 def test_the_service_tier_is_requested_where_it_is_offered():
-    request = asking(options=Options(service_tier="flex"))
-    assert body(request, target(tiers={"flex": "0.5"}))["serviceTier"] == {"type": "flex"}
-    assert "serviceTier" not in body(request)
+    for tier in ("flex", "priority", "reserved"):
+        request = asking(options=Options(service_tier=tier))
+        assert body(request, target(tiers={tier: "0.5"}))["serviceTier"] == {"type": tier}
+        assert "serviceTier" not in body(request)
+    assert body(asking(options=Options(service_tier="default")))["serviceTier"] == {"type": "default"}

@@ -34,6 +34,19 @@ def test_signature_is_the_one_that_the_vendors_signer_computes(url):
     assert headers["authorization"] == by_the_vendor(url, headers)
 
 
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://h.example:443/x", "h.example"),
+        ("http://h.example:80/x", "h.example"),
+        ("https://h.example:80/x", "h.example:80"),
+        ("https://[::1]:8443/x", "[::1]:8443"),
+    ],
+)
+def test_the_signed_host_has_no_port_that_its_scheme_implies(url: str, host: str) -> None:
+    assert host_of(url) == host
+
+
 def test_signatures_of_many_odd_requests_are_the_vendors():
     dice = random.Random(20260131)
     letters = "abcXYZ019-_.~:/ +%éß"
