@@ -30,7 +30,6 @@ HUGE_SIZE = "4K"
 LARGE_EDGE = 1536
 HUGE_EDGE = 3072
 LOST = ("quality", "background", "output_format", "moderation", "style", "input_fidelity")
-BLOCKED = ("IMAGE_SAFETY", "PROHIBITED_CONTENT", "SAFETY", "BLOCKLIST", "IMAGE_PROHIBITED_CONTENT", "RECITATION")
 
 
 class GoogleImages(WrittenCodec, WholeImages):
@@ -167,7 +166,8 @@ def _parts(wire: dict[str, Any]) -> tuple[list[tuple[str, str]], bool]:
         for part in (candidate.get("content") or {}).get("parts") or []:
             if "inlineData" in part and not part.get("thought"):
                 pictures.append((part["inlineData"]["mimeType"], part["inlineData"]["data"]))
-    return pictures, not pictures and (reason in BLOCKED or bool(wire.get("promptFeedback")))
+    filtered = dialect.FINISH_READ.get(reason) == "content_filter"
+    return pictures, not pictures and (filtered or bool(wire.get("promptFeedback")))
 
 
 def _predictions(wire: dict[str, Any]) -> tuple[list[tuple[str, str]], bool]:
