@@ -26,7 +26,7 @@ NO_INSTRUCTIONS = " "
 ROOT = "root"
 MOST_PENDING = 1 << 20  # characters of pending items from which they are sent before the next response
 # Values of members of a response.create that equal the default.
-NEUTRAL = {"conversation": ("auto",), "input": (), "tool_choice": ("auto",), "parallel_tool_calls": (True,)}
+NEUTRAL = {"conversation": ("auto",), "parallel_tool_calls": (True,)}
 
 
 class LiveCommands:
