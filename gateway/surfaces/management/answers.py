@@ -181,6 +181,8 @@ class AccessRuleAnswer(Answer):
 
 
 class ApiKeyAnswer(LimitedAnswer):
+    """`last_used_at` is accurate to the hour; null before the first use."""
+
     columns = ("id", "state", "kind", "masked_token", "expires_at", "project_id", "description")
     description: str
     status: str
@@ -192,6 +194,7 @@ class ApiKeyAnswer(LimitedAnswer):
     created_by: str
     creator: UserAnswer
     expires_at: Time | None
+    last_used_at: Time | None
     created_at: Time
     updated_at: Time
     iam_rules: list[AccessRuleAnswer]

@@ -14,6 +14,7 @@ from gateway.accounts.rule_values import RuleInfo
 from gateway.accounts.rules import list_rules
 from gateway.limits.budgets import Status
 from gateway.limits.periods import UNITS
+from gateway.metering.log.hours import find_last_hours
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.answers import (
     ApiKeyAnswer,
@@ -138,7 +139,7 @@ def delete(call: ManagedCall[KeyInfo]) -> None:
     keys.delete(*call.stores, call.subject.id, actor=call.actor)
 
 
-def show_key(info: KeyInfo, status: Status, rules: list[RuleInfo]) -> ApiKeyAnswer:
+def show_key(info: KeyInfo, status: Status, rules: list[RuleInfo], last_used_us: int | None) -> ApiKeyAnswer:
     """Return a key with the rules at the key itself."""
     return ApiKeyAnswer.of(
         info,
@@ -146,6 +147,7 @@ def show_key(info: KeyInfo, status: Status, rules: list[RuleInfo]) -> ApiKeyAnsw
         masked_token=info.mask,
         created_by=info.creator_id,
         creator=UserAnswer(info.creator_id, info.creator_email, info.creator_name),
+        last_used_at=last_used_us,
         iam_rules=[show_rule(rule) for rule in rules],
         **limits_of(status),
     )
@@ -170,7 +172,8 @@ def _show_all(visitor: Visitor, visible: list[KeyInfo]) -> list[ApiKeyAnswer]:
             scope_id = ""
         for rule in list_rules(visitor.services.store.database, organization_id, "key", scope_id):
             rules.get(rule.scope_id, []).append(rule)
-    return [show_key(key, statuses[key.id], rules[key.id]) for key in visible]
+    last_used = find_last_hours(visitor.services.store.database, [key.id for key in visible])
+    return [show_key(key, statuses[key.id], rules[key.id], last_used.get(key.id)) for key in visible]
 
 
 def _list_projects(visitor: Visitor) -> dict[str, list[str]]:

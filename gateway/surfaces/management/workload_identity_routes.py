@@ -17,6 +17,7 @@ from gateway.accounts.workload_identities import (
 )
 from gateway.errors import GatewayError, NotFound
 from gateway.limits.periods import UNITS
+from gateway.metering.log.hours import find_last_hours
 from gateway.surfaces.http import Operation
 from gateway.surfaces.management.automation_answers import TokenCheckAnswer, WorkloadIdentityAnswer
 from gateway.surfaces.management.key_routes import show_key
@@ -160,7 +161,9 @@ def _show(call: ManagedCall[str], info: WorkloadIdentityInfo) -> WorkloadIdentit
         issuer=source.issuer,
         jwks_url=source.jwks_url,
         jwks=orjson.loads(source.jwks) if source.jwks else None,
-        key=show_key(key, call.management.budgets.status(key.id), rules),
+        key=show_key(
+            key, call.management.budgets.status(key.id), rules, find_last_hours(call.database, [key.id]).get(key.id)
+        ),
     )
 
 

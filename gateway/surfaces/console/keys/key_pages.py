@@ -31,8 +31,8 @@ COLUMNS = (
     Column("Project", "project"),
     Column("Owner", "owner"),
     Column("Spent", "spent", numeric=True),
-    Column("Expires", "expiresAt"),
-    Column("Created", "createdAt", extra=True),
+    Column("Last used", "lastUsedAt"),
+    Column("Expires", "expiresAt", extra=True),
     Column("Status", "state"),
 )
 LIST = ManagementCall("GET /keys/api")

@@ -7,7 +7,7 @@ import pytest
 from support.requests import KEY, MEMBER, MINUTE_US, OTHER, PROJECT, START_US, attempt, entry, fill, owned, request_at
 
 from gateway import ids
-from gateway.clock import DAY_US
+from gateway.clock import DAY_US, HOUR_US
 from gateway.metering.log import hours
 from gateway.metering.log import search as module
 from gateway.metering.log.log_entries import log_tables
@@ -221,6 +221,17 @@ def test_a_key_that_was_used_once_is_found_behind_any_number_of_others(database,
     fresh = id_at(now_us)[:6] + (9000).to_bytes(10, "big")
     fill(database, [attempt(request=fresh, at=now_us, posted_at=now_us, **owned(key=rare))])
     assert found(database, LogFilter(), scope) == [9000, 5000, 0]  # which no rollup knows yet
+
+
+def test_the_last_hour_of_each_key_comes_from_the_rollups(database, monkeypatch) -> None:
+    monkeypatch.setattr(hours, "MOST_KEYS", 2)
+    times = {KEY: START_US, OTHER_KEY: START_US + 3 * HOUR_US}
+    rows = [attempt(number, at=at, **owned(key=key)) for number, (key, at) in enumerate(times.items())]
+    fill(database, [*rows, attempt(7, at=START_US - DAY_US, **owned(key=OTHER_KEY))])
+    assert hours.find_last_hours(database, list(times)) == {}
+    Rollups(database).catch_up()
+    expected = {key: at // HOUR_US * HOUR_US for key, at in times.items()}
+    assert hours.find_last_hours(database, [STRANGER, *times]) == expected
 
 
 def test_tables_in_partitions_are_searched_alike(postgresql_url, open_store) -> None:

@@ -9,7 +9,7 @@ from support.management import Person, Tenants
 from support.statement_work import note_statements
 
 from gateway.accounts import keys
-from gateway.clock import DAY_US
+from gateway.clock import DAY_US, to_iso
 from gateway.metering.rollups.rollup_table import DAILY, Series
 from gateway.metering.usage_table import UsageRecord, raw_id, write_row
 from gateway.store.partitions import id_at
@@ -52,6 +52,17 @@ def test_pages_that_show_no_models_do_not_read_their_sums(used: Tenants, group: 
     series = {params[0] % DAILY for sql, params in noted if "FROM rollup WHERE series = ?" in sql}
     assert Series.PROJECT in series
     assert Series.PROJECT_MODEL not in series
+
+
+def test_keys_show_when_they_were_last_used(used: Tenants) -> None:
+    developer = used["acme developer"]
+    unused = used.ok("POST", "/keys/api", developer, {"description": "Unused", "projectId": developer.project_id})
+    last = {key["id"]: key["lastUsedAt"] for key in used.ok("GET", "/keys/api", developer)["apiKeys"]}
+    hour = last.pop(developer.key.info.id)
+    assert hour.endswith(":00:00.000Z") and hour <= to_iso(used.services.clock.now_us())
+    assert last == {unused["apiKey"]["id"]: None}
+    page = used.client.get("/console/keys", headers=cookie(developer)).text
+    assert page.count('data-label="Last used" class="time"><time') == 1
 
 
 def test_managers_see_what_all_spent_and_developers_what_their_own_keys_did(used: Tenants) -> None:
