@@ -20,6 +20,8 @@ Input = str | list[int]
 # where there are many numbers.
 Vector = MutableSequence[float] | str
 Encoding = Literal["float", "base64"]
+# What the vectors are for, where a model distinguishes it; "": not known.
+InputType = Literal["", "document", "query", "classification", "clustering"]
 ID_BYTES = 4  # size that one token id adds to the bytes of a prompt
 FEWEST_BYTES_A_TOKEN = 3  # assumed where a call has a token limit: prose has more, code about as many
 
@@ -30,6 +32,7 @@ class EmbeddingsInput(Struct, frozen=True):
     inputs: tuple[Input, ...]
     dimensions: int | None = None
     encoding: Encoding = "float"
+    input_type: InputType = ""
 
 
 class EmbeddingsRequest(Request, eq=False):
@@ -113,7 +116,7 @@ def _bytes_of(text: str) -> int:
 
 
 def _part(request: EmbeddingsRequest, content: EmbeddingsInput, inputs: list[Input]) -> EmbeddingsRequest:
-    part = EmbeddingsInput(tuple(inputs), content.dimensions, content.encoding)
+    part = structs.replace(content, inputs=tuple(inputs))
     size = sum(ID_BYTES * len(item) if isinstance(item, list) else _bytes_of(item) for item in inputs)
     requirements = structs.replace(request.requirements, messages=len(inputs), prompt_bytes=size)
     native = request.native and Native(request.native.dialect, {**request.native.body, "input": inputs})

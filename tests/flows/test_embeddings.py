@@ -288,3 +288,35 @@ def test_vectors_of_another_type_are_not_made_and_the_answer_says_so(gateway):
     answer = post(gateway, model="mistral/codestral-embed-2505", output_dtype="int8")
     assert answer.status_code == 200 and "output_dtype was left out" in answer.headers["x-llmgateway-warnings"]
     assert "x-llmgateway-warnings" not in post(gateway, output_dtype="float").headers
+
+
+@pytest.mark.parametrize(
+    ("model", "named", "sent"),
+    [
+        ("cohere/embed-v4.0", "query", {"input_type": "search_query"}),
+        ("cohere/embed-v4.0", "clustering", {"input_type": "clustering"}),
+        ("cohere/embed-v4.0", None, {"input_type": "search_document"}),
+        ("voyage/voyage-4", "search_query", {"input_type": "query"}),
+        ("jina/jina-embeddings-v4", "search_document", {"task": "retrieval.passage"}),
+    ],
+)
+def test_the_provider_learns_what_the_vectors_are_for(gateway, upstream, model, named, sent):
+    answer = post(gateway, model=model, input_type=named)
+    assert answer.status_code == 200 and "x-llmgateway-warnings" not in answer.headers
+    assert upstream.calls[-1].problem == "" and sent.items() <= upstream.calls[-1].body.items()
+
+
+@pytest.mark.parametrize(
+    ("model", "named"), [("openai/text-embedding-3-small", "query"), ("voyage/voyage-4", "clustering"), (SANDBOX, "x")]
+)
+def test_an_input_type_that_has_no_effect_is_left_out_with_a_warning(gateway, upstream, model, named):
+    answer = post(gateway, model=model, input_type=named)
+    assert answer.status_code == 200 and "input_type was left out" in answer.headers["x-llmgateway-warnings"]
+    assert all("input_type" not in call.body for call in upstream.calls)
+
+
+def test_queries_and_documents_have_separate_cached_answers(gateway, upstream):
+    change(gateway, cache_enabled=True)
+    for named in ("query", "document", "query"):
+        post(gateway, model="voyage/voyage-4", input_type=named)
+    assert [call.body["input_type"] for call in upstream.calls] == ["query", "document"]

@@ -1,7 +1,7 @@
 """Embeddings of version 2 of Cohere's API.
 
-Wire facts: API reference, v2 "Embed". Callers' formats do not distinguish documents from queries, so all inputs are
-sent as documents, whose vectors can be compared with each other.
+Wire facts: API reference, v2 "Embed". Inputs without a type are sent as documents, whose vectors can be compared with
+each other.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, json
 
 from gateway.dialects import cohere as dialect
 from gateway.errors import NotSupported, UpstreamFailed
-from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult
+from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult, InputType
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import ODD, SHAPE_ERRORS
 from gateway.providers.openai.address import endpoint_of
@@ -19,7 +19,13 @@ from gateway.providers.vectors import read_apart, read_vectors
 from gateway.providers.written import WrittenCodec
 
 PATH = "/embed"
-KIND = "search_document"
+KINDS: dict[InputType, str] = {
+    "": "search_document",
+    "document": "search_document",
+    "query": "search_query",
+    "classification": "classification",
+    "clustering": "clustering",
+}
 
 
 class SentFloats(Struct):
@@ -50,7 +56,7 @@ class CohereEmbeddings(WrittenCodec):
         body: dict[str, Any] = {
             "model": target.mapping.external_id,
             "texts": content.inputs,
-            "input_type": KIND,
+            "input_type": KINDS[content.input_type],
             "embedding_types": ["float"],
         }
         if content.dimensions is not None:

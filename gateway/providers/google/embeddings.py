@@ -14,6 +14,7 @@ from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import ODD, SHAPE_ERRORS
 from gateway.providers.google.generate import Authorize, address_of
 from gateway.providers.google.traits import traits_of
+from gateway.providers.input_types import write_input_type
 from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.vectors import read_apart, read_vectors
 from gateway.providers.written import WrittenCodec
@@ -71,7 +72,8 @@ class GoogleEmbeddings(WrittenCodec):
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = headers["accept"] = "application/json"
         self._authorize(headers, target)
-        return Call("POST", address_of(target, PREDICT if enterprise else BATCH), headers, body)
+        warnings = write_input_type(content.input_type, target.mapping, {})
+        return Call("POST", address_of(target, PREDICT if enterprise else BATCH), headers, body, warnings=warnings)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> EmbeddingsResult:
         """Return the vectors of a response. UpstreamFailed for an unexpected shape or an empty list."""

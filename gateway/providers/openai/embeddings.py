@@ -14,6 +14,7 @@ from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, Embed
 from gateway.neutral.request import Native
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import ODD, SHAPE_ERRORS
+from gateway.providers.input_types import write_input_type
 from gateway.providers.openai.address import Tokens, endpoint_of
 from gateway.providers.openai.request import shorten_user
 from gateway.providers.protocol import Call, Target, UpstreamReply
@@ -58,6 +59,8 @@ class OpenAIEmbeddings:
             body["dimensions"] = content.dimensions
         if request.user:
             body["user"] = request.user
+        if content.input_type:
+            body["input_type"] = content.input_type
         return self._finish(body, target)
 
     def relay(self, native: Native, request: EmbeddingsRequest, target: Target) -> Call:
@@ -81,6 +84,7 @@ class OpenAIEmbeddings:
 
     def _finish(self, body: dict[str, Any], target: Target) -> Call:
         body = {"model": target.mapping.external_id, **body}
+        warnings = write_input_type(body.pop("input_type", ""), target.mapping, body)
         if "user" in body:
             body["user"] = shorten_user(body["user"])
         if COMPATIBLE in target.quirks:
@@ -92,4 +96,4 @@ class OpenAIEmbeddings:
                 raise NotSupported(what, param="dimensions", code="unsupported_parameter")
             body[spelled] = body.pop("dimensions")
         endpoint = endpoint_of(target, PATH, False, self._tokens)
-        return Call("POST", endpoint.url, endpoint.headers, json.encode(body), endpoint=endpoint)
+        return Call("POST", endpoint.url, endpoint.headers, json.encode(body), warnings=warnings, endpoint=endpoint)

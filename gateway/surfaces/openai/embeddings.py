@@ -1,6 +1,6 @@
 """POST /v1/embeddings."""
 
-from collections.abc import MutableSequence
+from collections.abc import Iterator, MutableSequence
 from typing import Annotated, Any, Literal, TypedDict
 
 import orjson
@@ -18,6 +18,7 @@ from gateway.neutral.embeddings import (
     EmbeddingsResult,
     Encoding,
     Input,
+    InputType,
     encode,
 )
 from gateway.neutral.request import Native, Options, Requirements
@@ -33,6 +34,16 @@ from gateway.worker.services import Services
 ID_PREFIX = "embd-"
 LARGE = 1 << 14  # numbers in all vectors; more are written in a thread
 NO_DTYPES = "output_dtype was left out: vectors contain 32-bit floats."
+# The words of vendors for what vectors are for.
+INPUT_TYPES: dict[str, InputType] = {
+    "document": "document",
+    "search_document": "document",
+    "passage": "document",
+    "query": "query",
+    "search_query": "query",
+    "classification": "classification",
+    "clustering": "clustering",
+}
 Name = Annotated[str, Meta(min_length=1)]
 SOME = {"minItems": 1}
 MOST_TOKEN = (1 << 32) - 1  # larger than any vocabulary; upstreams differ in how they read 64-bit and longer numbers
@@ -51,6 +62,7 @@ class EmbeddingsBody(Struct, kw_only=True, gc=False):
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     output_dimension: Annotated[int, Meta(ge=1)] | None = None  # Mistral's name for the same field
     output_dtype: str | None = None  # any value other than "float" is not supported, which a warning reports
+    input_type: str | None = None  # document, query, classification or clustering, in the words of any vendor
     user: str | None = None
     routing: Routing = None
 
@@ -107,8 +119,11 @@ def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsR
     caps.check_inputs(limits, inputs)
     sizes = [len(text.encode("utf-8", "replace")) if isinstance(text, str) else ID_BYTES * len(text) for text in inputs]
     dimensions = body.dimensions or body.output_dimension
-    content = EmbeddingsInput(inputs, dimensions, body.encoding_format or "float")
+    kind = INPUT_TYPES.get((body.input_type or "").lower(), "")
+    content = EmbeddingsInput(inputs, dimensions, body.encoding_format or "float", kind)
     native: dict[str, Any] = {"input": body.input, "encoding_format": content.encoding}
+    if kind:
+        native["input_type"] = kind
     if dimensions is not None:
         native["dimensions"] = dimensions
     if body.user:
@@ -122,10 +137,17 @@ def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsR
         Native(dialect.NAME, native),
         user=body.user or "",
         large=len(raw) >= caps.LARGE,
-        warnings=(NO_DTYPES,) if body.output_dtype not in (None, "float") else (),
+        warnings=tuple(_warn(body, kind)),
         token_ids=sum(len(text) for text in inputs if not isinstance(text, str)),
     )
     return body, request
+
+
+def _warn(body: EmbeddingsBody, kind: InputType) -> Iterator[str]:
+    if body.output_dtype not in (None, "float"):
+        yield NO_DTYPES
+    if body.input_type and not kind:
+        yield f"input_type was left out: it is none of {', '.join(INPUT_TYPES)}."
 
 
 def inputs_of(given: str | list[Any]) -> tuple[Input, ...]:
