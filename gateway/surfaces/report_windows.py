@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.clock import HOUR_US, from_datetime, to_datetime
+from gateway.clock import DAY_US, HOUR_US, from_datetime, to_datetime
 from gateway.errors import InvalidRequest
 from gateway.metering.activity import Span
 from gateway.metering.rollups.buckets import Shifts, monday_of, week_of
@@ -58,6 +58,12 @@ class ReportRange(Struct, frozen=True):
         """Return the range of as many hours before this one, as one step."""
         hours = self.span.end - self.span.first
         return replace(self, span=Span(self.span.first - hours, self.span.first, "all"), padding=())
+
+
+def length_of(time_range: str) -> int:
+    """Return the length of a named range in µs."""
+    unit = HOUR_US if time_range.endswith("h") else DAY_US
+    return RANGES[time_range] * unit
 
 
 def read_window(given: Mapping[str, Any], now_us: int) -> ReportRange:

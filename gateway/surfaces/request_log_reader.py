@@ -19,6 +19,7 @@ from gateway.metering.log.records import LoggedRequest
 from gateway.metering.log.search import LogFilter, LogPage, LogScope, search_current
 from gateway.metering.usage_table import raw_id
 from gateway.surfaces.http import LABEL_LENGTH, Inbound
+from gateway.surfaces.report_windows import RANGES, length_of
 from gateway.surfaces.validation_schemas import Body, Counted, Moment, OneOf, TextField
 from gateway.surfaces.visitor import Visitor
 
@@ -42,6 +43,7 @@ class LogsQuery(Body):
     metadata = TextField(3, 400)
     session = TextField(1, 64)
     retained = OneOf(("true", "false"), load_default="false")
+    timeRange = OneOf(tuple(RANGES))
     first = Moment(data_key="from")
     last = Moment(data_key="to")
 
@@ -51,11 +53,15 @@ class LogsPageQuery(LogsQuery):
     limit = Counted(1, MOST, load_default=50)
 
 
-def filter_of(fields: Mapping[str, Any], inbound: Inbound) -> LogFilter:
-    """Return the filter of a LogsQuery, in which `metadata` may be repeated. Raises InvalidRequest."""
+def filter_of(fields: Mapping[str, Any], inbound: Inbound, now_us: int) -> LogFilter:
+    """Return the filter of a LogsQuery, in which `metadata` may be repeated. `timeRange`, a time until now, overrides
+    `from` and `to`. Raises InvalidRequest."""
     source = fields.get("source")
     first = fields.get("first")
     last = fields.get("last")
+    if "timeRange" in fields:
+        first = now_us - length_of(fields["timeRange"])
+        last = None
     if first is not None and last is not None and first > last:
         raise InvalidRequest("'from' must not be later than 'to'.", param="from")
     return LogFilter(
@@ -133,7 +139,8 @@ def read_page(visitor: Visitor, fields: Mapping[str, Any], inbound: Inbound, lim
     """Return the page of a LogsPageQuery."""
     scopes = scopes_of(visitor, fields.get("projectId", ""), fields.get("apiKeyId", ""), fields.get("userId", ""))
     before = read_cursor(fields.get("cursor", ""))
-    return search_log(visitor.services.store.database, scopes, filter_of(fields, inbound), before, limit)
+    filters = filter_of(fields, inbound, visitor.services.clock.now_us())
+    return search_log(visitor.services.store.database, scopes, filters, before, limit)
 
 
 def find_newest(visitor: Visitor) -> LoggedRequest | None:

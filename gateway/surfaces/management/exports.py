@@ -62,7 +62,7 @@ def export_logs(call: ManagedCall[None]) -> Outbound:
     CSV, texts that a spreadsheet would evaluate as formulas begin with an apostrophe."""
     visitor = call.visitor
     fields = call.fields
-    filters = _until_now(visitor, request_log_reader.filter_of(fields, call.inbound))
+    filters = _until_now(visitor, request_log_reader.filter_of(fields, call.inbound, call.services.clock.now_us()))
     pages = ([to_builtins(show_request(request)) for request in page] for page in _read_pages(visitor, fields, filters))
     return _download(visitor, fields, "logs", tabular.write_rows(pages, LOG_COLUMNS, fields["format"]))
 

@@ -52,7 +52,25 @@ function openDialog(dialog) {
   if (first) first.focus();
 }
 
+// The page of a request leads to its neighbours in the list from which it was opened.
+const OPENED = "opened rows";
+const rowLinks = () => [...document.querySelectorAll("table.rows tbody tr a.open")];
+
+function showNeighbours() {
+  const place = document.querySelector("[data-neighbours]");
+  const rows = JSON.parse(sessionStorage.getItem(OPENED) || "[]");
+  const at = rows.indexOf(location.href);
+  if (!place || at < 0) return;
+  for (const link of place.querySelectorAll("[data-step]")) {
+    const href = rows[at + Number(link.dataset.step)];
+    if (href) link.href = href;
+    link.hidden = !href;
+  }
+}
+
 document.addEventListener("click", (event) => {
+  const links = rowLinks();
+  if (links.includes(event.target.closest("a"))) sessionStorage.setItem(OPENED, JSON.stringify(links.map((one) => one.href)));
   const opener = event.target.closest("[data-dialog]");
   if (opener) openDialog(document.getElementById(opener.dataset.dialog));
   const closer = event.target.closest("[data-close]");
@@ -95,7 +113,9 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && inField) { event.target.blur(); return; }
   if (inField) return;
   const step = {j: 1, ArrowDown: 1, k: -1, ArrowUp: -1}[event.key];
-  const links = [...document.querySelectorAll("table.rows tbody tr a.open")];
+  const links = rowLinks();
+  const neighbour = document.querySelector(`[data-step="${step}"]:not([hidden])`);
+  if (neighbour && "jk".includes(event.key)) neighbour.click();
   if (!step || !links.length) return;
   const at = links.indexOf(document.activeElement);
   if (at < 0 && event.key.startsWith("Arrow")) return;
@@ -114,9 +134,11 @@ document.addEventListener("htmx:beforeRequest", (event) => {
 
 document.addEventListener("htmx:afterSettle", (event) => {
   showLocalTimes(document);
+  showNeighbours();
   if (event.detail.elt.id === "content") announce();
 });
 document.addEventListener("htmx:sendError", () => {
   document.getElementById("live").textContent = "The gateway cannot be reached. Try again.";
 });
 showLocalTimes(document);
+showNeighbours();

@@ -44,7 +44,8 @@ MORE = {
     "from": ("From (UTC)", "2026-01-31T14:00"),
     "to": ("Before (UTC)", "2026-02-01"),
 }
-FILTERS = ("projectId", "apiKeyId", "userId", "model", "provider", "status", "source", *MORE)
+PERIODS = {"1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", "30d": "Last 30 days"}
+FILTERS = ("projectId", "apiKeyId", "userId", "model", "provider", "status", "source", "timeRange", *MORE)
 
 
 def show_list(call: PageCall) -> Outbound:
@@ -86,6 +87,7 @@ def show_list(call: PageCall) -> Outbound:
         keys=sorted(keys.items(), key=lambda key: key[1].lower())[:SUGGESTED],
         people=sorted(set(people.values()), key=lambda person: person[1].lower())[:SUGGESTED],
         suggestions=suggestions,
+        periods=list(PERIODS.items()),
         more=[(name, *texts) for name, texts in MORE.items()],
         export=urlencode(chosen),
         **shown,

@@ -4,7 +4,7 @@ from werkzeug.test import Client
 
 from gateway.accounts import audit
 from gateway.accounts.projects import ProjectChange, update_project
-from gateway.clock import to_iso
+from gateway.clock import HOUR_US, to_iso
 
 
 def ask(tenants: Tenants, person: Person, words: str = "Hello", **headers: str) -> str:
@@ -88,6 +88,16 @@ def test_logs_are_found_by_project_key_model_and_time(retaining: Tenants) -> Non
 )
 def test_a_wrong_question_is_refused(shared_tenants: Tenants, query: str) -> None:
     assert shared_tenants.refused("GET", f"/logs{query}", shared_tenants["acme owner"]).startswith("400")
+
+
+def test_a_range_of_time_ends_now_and_overrides_the_beginning(retaining: Tenants, monkeypatch) -> None:
+    owner, clock = retaining["acme owner"], retaining.services.clock
+    ident = ask(retaining, retaining["acme developer"])
+    assert listed(retaining, owner, "?timeRange=1h&from=2999-01-01") == [ident]
+    now_us = clock.now_us()
+    monkeypatch.setattr(clock, "now_us", lambda: now_us + 2 * HOUR_US)
+    assert listed(retaining, owner, "?timeRange=1h") == []
+    assert listed(retaining, owner, "?timeRange=4h") == [ident]
 
 
 def test_a_developer_sees_the_requests_of_their_own_keys(retaining: Tenants) -> None:
