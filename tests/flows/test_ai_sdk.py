@@ -22,7 +22,7 @@ MODEL = "openai/gpt-4o-mini"
 PREFIXES = {"/v1/ai": 2, "/v3/ai": 3, "/v4/ai": 4}
 PARTS = ("message", "type", "param", "code")
 # Columns of a usage row that differ between any two requests.
-EACH_ITS_OWN = {"request", "at", "posted_at", "duration_ms", "ttft_ms", "operation", "label", "request_id"}
+EACH_ITS_OWN = {"request", "at", "posted_at", "duration_ms", "ttft_ms", "operation", "label", "request_id", "decision"}
 
 
 def prompt(text: str = "Hello") -> list[dict[str, Any]]:
