@@ -46,7 +46,6 @@ ROOT = TESTS.parent
 # Modules (by the prefix of their path in gateway/) that no unit test imports, and the tests that exercise them through
 # the surface above.
 TRIED_THROUGH = {
-    "accounts/alert_hooks.py": ("unit/telemetry/test_alert_delivery.py",),
     "accounts/agent_budgets.py": ("flows/test_agent_sessions.py",),
     "metering/clickhouse/delivered_rows.py": ("unit/metering/clickhouse/test_sink.py",),
     "accounts/credential_sources.py": ("flows/test_routing.py",),

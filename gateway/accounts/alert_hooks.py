@@ -45,7 +45,6 @@ TEAMS = "teams"
 DISCORD = "discord"
 PAGERDUTY = "pagerduty"
 EMAIL = "email"
-FORMS = (WEBHOOK, SLACK, TEAMS, DISCORD, PAGERDUTY, EMAIL)
 HOSTS = {
     "hooks.slack.com": SLACK,
     "hooks.slack-gov.com": SLACK,
@@ -57,6 +56,7 @@ HOSTS = {
     "events.pagerduty.com": PAGERDUTY,
     "events.eu.pagerduty.com": PAGERDUTY,
 }
+FORMS = (WEBHOOK, *dict.fromkeys(HOSTS.values()), EMAIL)
 MAILTO = "mailto:"
 PAGERDUTY_KEY = re.compile(r"[0-9A-Za-z]{32}")
 # Kinds of ids in alerts, and the query of their names.

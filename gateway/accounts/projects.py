@@ -21,14 +21,14 @@ from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.runtime import webhook_signatures
 from gateway.store.database import Database
 
+# The party that marks prompts for providers' caches: public name → stored value.
+MARKERS = {"automatic": "automatic", "client-managed": "client", "disabled": "disabled"}
 CHOICES = {
     "mode": tuple(PROJECT_MODES),
     "status": ("active", "archived"),
     "retention": ("none", "retain"),
-    "cache_markers": ("automatic", "client", "disabled"),
+    "cache_markers": tuple(MARKERS.values()),
 }
-# The party that marks prompts for providers' caches: public name → stored value.
-MARKERS = {"automatic": "automatic", "client-managed": "client", "disabled": "disabled"}
 UNSET = OrganizationDefaults()
 RANGES = {"cache_ttl_s": (10, 31_536_000), "retention_days": (1, 3650)}
 

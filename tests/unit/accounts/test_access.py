@@ -163,6 +163,12 @@ def test_pricing_rules(type: str, value: dict, price: int | None, passes: bool) 
     assert (reason(levels(rule(type, value)), mapping(prompt=price, completion=0)) is None) == passes
 
 
+@pytest.mark.parametrize(("price", "passes"), [(1_000_000_000, True), (1_000_000_001, False)])
+def test_a_rule_limits_the_price_of_output(price: int, passes: bool) -> None:
+    limit = rule("allow_pricing", {"maxOutputPrice": "0.000001"})
+    assert (reason(levels(limit), mapping(completion=price)) is None) == passes
+
+
 CERTIFIED = DataPolicy(False, False, "0 days", 2, True, True)
 POLICIES = [
     {"requireSoc2": True},
@@ -186,6 +192,16 @@ def test_a_policy_passes_who_states_compliance_and_refuses_who_states_nothing(po
     found = levels(policy=read_policy(policy))
     assert reason(found, mapping("good"), good) is None
     assert reason(found, mapping("bad"), Provider("bad", "Bad", "openai")).startswith("organization compliance policy:")
+
+
+@pytest.mark.parametrize(
+    ("retention", "passes"),
+    [("0", True), ("0 days", True), ("None", True), ("zero", True), ("30 days", False), ("", False)],
+)
+def test_zero_data_retention_needs_a_provider_that_keeps_nothing(retention: str, passes: bool) -> None:
+    provider = Provider("good", "Good", "openai", data_policy=DataPolicy(retention=retention))
+    found = levels(policy=read_policy({"zeroDataRetention": True}))
+    assert (reason(found, mapping("good"), provider) is None) == passes
 
 
 @pytest.mark.parametrize("policy", [{"allowedModels": ["large"]}, {"blockedModels": ["alpha/small"]}])

@@ -35,6 +35,8 @@ def test_a_policy_is_replaced_whole_and_checked(company) -> None:
         projects.ProjectChange(cache_ttl_s=9),
         projects.ProjectChange(cache_ttl_s=31_536_001),
         projects.ProjectChange(retention="for ever"),
+        projects.ProjectChange(retention_days=0),
+        projects.ProjectChange(cache_markers="always"),
         projects.ProjectChange(status="gone"),
     ],
 )
