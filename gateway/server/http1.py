@@ -37,7 +37,8 @@ TRAILER = re.compile(rb"(%b):[\t -~\x80-\xff]*" % _TOKEN)
 # RFC 9110, 6.5.1: fields about framing or routing are not allowed as trailers, since a reader that applied them would
 # read another message.
 NO_TRAILERS = frozenset({b"content-length", b"transfer-encoding", b"host"})
-ONCE = frozenset({"CONTENT_LENGTH", "CONTENT_TYPE", "HTTP_HOST", "HTTP_TRANSFER_ENCODING", "HTTP_AUTHORIZATION"})
+# The C parser refuses a repeated length or transfer coding itself.
+ONCE = frozenset({"CONTENT_TYPE", "HTTP_HOST", "HTTP_AUTHORIZATION"})
 PLAIN_KEYS = {
     b"content-type": "CONTENT_TYPE",
     b"content-length": "CONTENT_LENGTH",

@@ -39,7 +39,7 @@ OWN_ID = re.compile(r"[0-9a-f]{32}")
 HUNG_UP = "The caller disconnected before the response was ready."
 # Headers that change the meaning of a request, as body fields of other surfaces do. Headers that identify one attempt
 # differ for each retry and are left out.
-CHOOSING = ("ai-language-model-", "ai-gateway-", MODELS_HEADER, PROVIDER_HEADER)
+CHOOSING = ("ai-language-model-", MODELS_HEADER, PROVIDER_HEADER)
 # Headers that describe the first response and would be wrong in a replay, and the prefix of rate limit headers.
 OF_THE_FIRST = {"x-request-id", "request-id", "x-llmgateway-cost", "x-llmgateway-overhead-ms"}
 OF_RATES = ("ratelimit", "x-ratelimit", "anthropic-ratelimit")

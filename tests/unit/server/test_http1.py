@@ -171,3 +171,17 @@ def test_a_host_may_be_a_name_or_an_address_with_a_port(host: str) -> None:
     environ: dict[str, str] = {}
     read_head(b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host.encode(), environ)
     assert environ["HTTP_HOST"] == host
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("Host: a", "Content-Length: 5", "Transfer-Encoding: chunked"),
+        *("Content-Type: text/plain", "Authorization: Bearer k"),
+    ],
+)
+def test_a_head_that_says_twice_what_counts_once_is_refused(line: str) -> None:
+    lines = ["POST /x HTTP/1.1", *(["Host: a"] if line != "Host: a" else []), line, line]
+    with pytest.raises(GatewayError) as caught:
+        read_head("\r\n".join([*lines, "", ""]).encode(), {})
+    assert caught.value.status == 400

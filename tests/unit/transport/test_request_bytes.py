@@ -46,6 +46,15 @@ def test_request_has_our_host_length_and_coding():
     assert head[3:] == ["accept-encoding: identity", "user-agent: llmgateway", "content-length: 2"]
 
 
+@pytest.mark.parametrize(
+    "name", ["Content-Length", "Transfer-Encoding", "Connection", "Expect", "TE", "Trailer", "Upgrade"]
+)
+def test_headers_of_a_caller_change_neither_the_framing_nor_the_connection(name):
+    place = read_url("https://api.example.com/v1", True)
+    head = write_head("POST", place, {name: "x-foreign"}).with_body(b"{}")
+    assert b"x-foreign" not in head
+
+
 def test_get_without_body_has_no_length_and_keeps_its_own_coding():
     place = read_url("https://api.example.com/v1", True)
     message = write_head("GET", place, {"Accept-Encoding": "gzip", "User-Agent": "me"}).with_body(b"")
