@@ -111,7 +111,7 @@ class CohereStreamReader(WireStream):
     def _close(self, wire: Wire) -> list[Event]:
         """Read the end of a call. Text blocks stay open, since their citations may follow."""
         number = self._blocks.get(("call", wire.get("index") or 0))
-        if number is not None and wire["type"] == "tool-call-end":
+        if number is not None:
             return [BlockDone(number)]
         return []
 
@@ -135,7 +135,6 @@ READERS: dict[str, Callable[[CohereStreamReader, Wire], list[Event]]] = {
     "message-start": CohereStreamReader._start,
     "content-start": CohereStreamReader._text,
     "content-delta": CohereStreamReader._text,
-    "content-end": CohereStreamReader._close,
     "tool-plan-delta": CohereStreamReader._plan,
     "tool-call-start": CohereStreamReader._call,
     "tool-call-delta": CohereStreamReader._arguments,

@@ -1,7 +1,9 @@
 from collections.abc import Callable, Iterator
 
+import orjson
 import pytest
 from fakes.cohere import KEY, Answer, FakeCohere
+from support.replies import MemoryReply
 
 from gateway.catalogue import loader
 from gateway.clock import Clock
@@ -26,7 +28,7 @@ from gateway.neutral.chat import (
     Sampling,
     ToolChoice,
 )
-from gateway.neutral.events import Failed, collect
+from gateway.neutral.events import BlockDone, Failed, TextDelta, ToolCallDelta, collect
 from gateway.neutral.parts import (
     File,
     Image,
@@ -138,6 +140,21 @@ def test_failed_end_is_the_providers_fault_and_its_usage_known(ask, upstream, fi
     assert isinstance(last, Failed) and type(last.error) is kind and last.usage == USED
 
 
+def test_the_start_of_a_block_may_hold_text_and_the_end_of_a_call_is_known():
+    call = {"id": "look_0", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    frames = [
+        {"type": "message-start", "id": "c-1"},
+        {"type": "content-start", "index": 0, "delta": {"message": {"content": {"type": "text", "text": "So"}}}},
+        {"type": "content-end", "index": 0},
+        {"type": "tool-call-start", "index": 0, "delta": {"message": {"tool_calls": call}}},
+        {"type": "tool-call-end", "index": 0},
+    ]
+    stream = b"".join(b"data: " + orjson.dumps(frame) + b"\n\n" for frame in frames)
+    reply = MemoryReply(stream, headers={"content-type": "text/event-stream"})
+    events = [event for batch in CohereChat().read_stream(reply, False) for event in batch]
+    assert events[1:-1] == [TextDelta("So", 0), ToolCallDelta(1, "{}", "look_0", "look"), BlockDone(1)]
+
+
 def test_stream_without_its_end_is_truncated(ask, upstream):
     upstream.script(Answer("Half", ends=False))
     assert isinstance(ask(stream=True)[-1].error, StreamTruncated)
@@ -183,6 +200,14 @@ def test_all_options_together_are_accepted(ask, upstream):
     assert all(word in told for word in ("penalties", "stop sequences", "parallel_tool_calls", "verbosity"))
 
 
+@pytest.mark.parametrize("name", ["frequency_penalty", "presence_penalty"])
+def test_a_penalty_is_kept_within_the_services_range(ask, upstream, name):
+    ask(sampling=Sampling(**{name: 2.0}))
+    assert sent(upstream)[name] == 1.0
+    ask(sampling=Sampling(**{name: -1.0}))
+    assert sent(upstream)[name] == 0.0
+
+
 def test_schema_of_an_answer_is_in_the_services_grammar(ask, upstream):
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 9}}, "required": ["n"]}
     result = ask(response_format=ResponseFormat("json_schema", "n", schema=schema))
@@ -194,7 +219,9 @@ def test_schema_of_an_answer_is_in_the_services_grammar(ask, upstream):
     ("ask_for", "expected"),
     [
         (ReasoningOptions(effort="none"), {"type": "disabled"}),
+        (ReasoningOptions(effort="minimal"), {"type": "enabled", "token_budget": 512}),
         (ReasoningOptions(effort="low"), {"type": "enabled", "token_budget": 2048}),
+        (ReasoningOptions(effort="medium"), {"type": "enabled", "token_budget": 8192}),
         (ReasoningOptions(effort="high"), {"type": "enabled"}),
         (ReasoningOptions(budget=300), {"type": "enabled", "token_budget": 300}),
         (ReasoningOptions(), None),

@@ -75,6 +75,30 @@ def test_bad_request_about_our_account_is_the_providers_fault(error):
     assert isinstance(failure(400, error), UpstreamRefused)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "account_deactivated",
+        "invalid_api_key",
+        "API_KEY_INVALID",
+        "model_not_found",
+        "model_not_available",
+        "model_decommissioned",
+        "DeploymentNotFound",
+        "invalid_model",
+        "Arrearage",
+        "AccessDenied",
+        "unsupported_country_region_territory",
+    ],
+)
+def test_codes_about_our_account_or_the_model_let_another_provider_answer(code):
+    assert isinstance(failure(400, {"message": "Refused.", "code": code}), UpstreamRefused)
+    assert isinstance(failure(429, {"message": "Refused.", "code": code}), UpstreamRefused)
+
+
 OVERFLOWS = (
     {"message": "This model's maximum context length is 10.", "code": "context_length_exceeded"},
     {"message": "prompt is too long: 208310 tokens > 200000 maximum", "type": "invalid_request_error"},
@@ -87,8 +111,9 @@ OVERFLOWS = (
 
 @pytest.mark.parametrize("error", OVERFLOWS)
 def test_context_that_is_too_long_is_the_callers_fault_and_has_one_code(error):
-    found = failure(400, error)
-    assert (found.blame, found.code, found.message) == ("caller", "context_length_exceeded", error["message"])
+    for status in (400, 413, 422):
+        found = failure(status, error)
+        assert (found.blame, found.code, found.message) == ("caller", "context_length_exceeded", error["message"])
     inside = failures.stream_failure({"error": error})
     assert (inside.blame, inside.code) == ("caller", "context_length_exceeded")
 
@@ -98,9 +123,20 @@ def test_a_prompt_that_a_service_without_error_objects_finds_too_long_has_the_co
     assert (found.blame, found.code) == ("caller", "context_length_exceeded")
 
 
-@pytest.mark.parametrize("error", [{"code": "content_filter"}, {"code": "x", "type": "data_inspection_failed"}])
-def test_refused_content_tries_no_other_provider(error):
-    assert isinstance(failure(400, error), ContentRefused)
+@pytest.mark.parametrize(
+    "code",
+    [
+        "content_policy_violation",
+        "content_filter",
+        "ResponsibleAIPolicyViolation",
+        "data_inspection_failed",
+        "moderation_blocked",
+    ],
+)
+def test_refused_content_tries_no_other_provider(code):
+    assert isinstance(failure(400, {"code": code}), ContentRefused)
+    assert isinstance(failure(400, {"code": "x", "type": code}), ContentRefused)
+    assert isinstance(failures.stream_failure({"error": {"code": code, "message": "No."}}), ContentRefused)
 
 
 @pytest.mark.parametrize(

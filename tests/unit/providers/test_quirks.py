@@ -34,6 +34,9 @@ def adjusted(name: str, body: dict, request: ChatRequest = PLAIN) -> dict:
         ("drop_penalties", {"frequency_penalty": 1, "presence_penalty": 1, "top_p": 1}, {"top_p": 1}),
         ("no_sampling", {"temperature": 1, "top_p": 1, "n": 2}, {"n": 2}),
         ("basic_reasoning_effort", {"reasoning_effort": "xhigh"}, {"reasoning_effort": "high"}),
+        ("basic_reasoning_effort", {"reasoning_effort": "minimal"}, {"reasoning_effort": "low"}),
+        ("basic_reasoning_effort", {"reasoning_effort": "medium"}, {"reasoning_effort": "medium"}),
+        ("basic_reasoning_effort", {"reasoning_effort": "max"}, {"reasoning_effort": "high"}),
         ("basic_reasoning_effort", {"reasoning_effort": "none"}, {}),
         ("thinking_switch", {"reasoning_effort": "low"}, {"thinking": {"type": "enabled"}}),
         ("thinking_switch", {"reasoning_effort": "none"}, {"thinking": {"type": "disabled"}}),
@@ -43,6 +46,17 @@ def adjusted(name: str, body: dict, request: ChatRequest = PLAIN) -> dict:
 )
 def test_quirk_changes_the_top_level(name, before, after):
     assert adjusted(name, before) == after
+
+
+@pytest.mark.parametrize(
+    ("effort", "sent"),
+    [("minimal", "low"), ("low", "low"), ("medium", "high"), ("high", "high"), ("xhigh", "max"), ("max", "max")],
+)
+def test_each_effort_is_the_nearest_of_low_high_and_max(effort, sent):
+    both = {"reasoning_effort": sent, "thinking": {"type": "enabled"}}
+    assert adjusted("thinking_and_effort", {"reasoning_effort": effort}) == both
+    request = msgspec.structs.replace(PLAIN, requirements=Requirements(effort=effort))
+    assert adjusted("effort_alone", {"thinking": {"type": "enabled"}}, request) == {"reasoning_effort": sent}
 
 
 @pytest.mark.parametrize(
