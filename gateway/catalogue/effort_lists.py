@@ -32,7 +32,7 @@ BY_QUIRK: dict[str, tuple[str, ...]] = {
 # models of generation 2.5 have budgets, later ones levels, and the large ones cannot be switched off; Anthropic's and
 # Amazon's guides, "Extended thinking"; OpenAI's model card of gpt-oss.
 BY_FORMAT: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
-    ("google", re.compile(r"gemini-2\.5.*-pro|gemini-2\.5-pro"), RISING),
+    ("google", re.compile(r"gemini-2\.5.*-pro"), RISING),
     ("google", re.compile(r"gemini-2\."), ALL),
     ("google", re.compile(r"gemini-3-pro"), ("low", "high")),
     ("google", re.compile(r"gemini-.*-pro"), BASIC),
@@ -40,6 +40,7 @@ BY_FORMAT: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...] = (
     ("google", re.compile(r"gemma"), ("minimal", "high")),
     ("anthropic", re.compile(r"claude"), ALL),
     ("bedrock", re.compile(r"claude"), ALL),
+    ("bedrock", re.compile(r"kimi-k2"), BASIC),
     ("", re.compile(r"gpt-oss"), BASIC),
 )
 

@@ -84,6 +84,10 @@ def test_stepped_prices_become_tiers_with_inclusive_ends():
     assert prices["tiers"][1]["prompt"] == "0.0000025"
 
 
+def test_a_price_by_the_hour_of_sound_is_read():
+    assert prices_of("openai", "whisper-1") == [{"input_audio_hour": "0.36"}]
+
+
 def test_dated_prices_become_dated_lists():
     lists = prices_of("openai", "o3")
     assert [(item.get("from", ""), item["prompt"]) for item in lists] == [("", "0.00001"), ("2025-06-10", "0.000002")]

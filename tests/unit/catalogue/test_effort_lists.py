@@ -1,6 +1,7 @@
 import pytest
 
 from gateway.catalogue.effort_lists import ALL, shown_efforts
+from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.loader import load
 
 CATALOGUE = load(sandbox=False)
@@ -25,6 +26,49 @@ def test_effort_levels_follow_from_the_provider_field_for_reasoning(key, levels)
     provider, _, model = key.partition("/")
     (mapping,) = [mapping for mapping in CATALOGUE.models[model].mappings if mapping.key == key]
     assert shown_efforts(mapping, CATALOGUE.providers[provider]) == levels
+
+
+@pytest.mark.parametrize(
+    ("quirk", "levels"),
+    [
+        ("no_reasoning_effort", ()),
+        ("effort_alone", ("low", "high", "max")),
+        ("thinking_and_effort", ("none", "low", "high", "max")),
+        ("thinking_switch", ("none", "high")),
+        ("enable_thinking", ("none", "high")),
+        ("adaptive_thinking", ("none", "high")),
+        ("template_thinking", ("none", "high")),
+        ("none_or_high_effort", ("none", "high")),
+        ("none_or_default_effort", ("none", "high")),
+        ("basic_reasoning_effort", ("low", "medium", "high")),
+    ],
+)
+def test_levels_are_those_that_have_different_effects_at_the_provider(quirk, levels):
+    provider = Provider("acme", "Acme", "openai", quirks=(quirk,))
+    assert shown_efforts(Mapping("acme", "m", "gpt-oss-999b", reasoning=True), provider) == levels
+
+
+@pytest.mark.parametrize(
+    ("protocol", "model", "levels"),
+    [
+        ("google", "gemini-2.5-pro-preview", ALL[1:]),
+        ("google", "gemini-2.5-flash", ALL),
+        ("google", "gemini-3-pro-preview", ("low", "high")),
+        ("google", "gemini-3.9-pro", ("low", "medium", "high")),
+        ("google", "gemini-3.9-flash", ("minimal", "low", "medium", "high")),
+        ("google", "gemma-4-27b-it", ("minimal", "high")),
+        ("anthropic", "claude-sonnet-4-5", ALL),
+        ("bedrock", "eu.anthropic.claude-sonnet-4-5-v1:0", ALL),
+        ("bedrock", "openai.gpt-oss-120b-1:0", ("low", "medium", "high")),
+        ("bedrock", "moonshotai.kimi-k2.5", ("low", "medium", "high")),
+        ("bedrock", "deepseek.v3.2", ()),
+        ("openai", "gpt-oss-20b", ("low", "medium", "high")),
+        ("openai", "claude-sonnet-4-5", ()),
+    ],
+)
+def test_levels_follow_from_the_format_and_the_model(protocol, model, levels):
+    mapping = Mapping("acme", "m", model, reasoning=True)
+    assert shown_efforts(mapping, Provider("acme", "Acme", protocol)) == levels
 
 
 def test_stated_levels_win_and_models_that_do_not_reason_have_none():

@@ -14,11 +14,11 @@ from gateway.providers import model_lists
 from gateway.providers.model_lists import fetch_models
 from gateway.providers.protocol import Credential, Target
 
-AUTH = {"openai": "bearer", "anthropic": "x-api-key", "google": "x-goog-api-key", "bedrock": "sigv4"}
+AUTH = {"anthropic": "x-api-key", "google": "x-goog-api-key", "bedrock": "sigv4"}
 
 
 def target_of(protocol: str) -> Target:
-    provider = Provider("acme", "Acme", protocol, auth=AUTH[protocol])
+    provider = Provider("acme", "Acme", protocol, auth=AUTH.get(protocol, "bearer"))
     mapping = Mapping("acme", "", "")
     credential = Credential("secret", "platform")
     return Target(provider=provider, mapping=mapping, credential=credential, address="https://acme.example/v1")
@@ -59,6 +59,45 @@ def test_a_list_in_the_format_of_openai_is_read_with_limits_and_prices():
     )
     ((url, headers, _),) = client.calls
     assert (url, headers["authorization"]) == ("https://acme.example/v1/models", "Bearer secret")
+
+
+@pytest.mark.parametrize("protocol", ["openai", "openai-responses", "deepinfra", "xai"])
+def test_protocols_beside_openais_have_its_list(protocol):
+    assert [model.external_id for model in fetch_models(Client([{"id": "m"}]), target_of(protocol))] == ["m"]
+
+
+@pytest.mark.parametrize(
+    "name", ["context_length", "context_window", "max_context_length", "context_size", "max_model_len"]
+)
+def test_the_context_has_different_names(name):
+    (model,) = fetch_models(Client([{"id": "m", name: 4096}]), target_of("openai"))
+    assert model.context_length == 4096
+
+
+@pytest.mark.parametrize("name", ["max_output", "max_output_tokens", "max_completion_tokens", "max_output_length"])
+def test_the_limit_of_the_output_has_different_names(name):
+    (model,) = fetch_models(Client([{"id": "m", name: 512}]), target_of("openai"))
+    assert model.max_output == 512
+
+
+def test_prices_and_abilities_of_a_router_are_read():
+    prices = {"prompt": "0.000001", "completion": "0.000002"}
+    cached = {"input_cache_read": "0.0000001", "input_cache_write": "0.00000125"}
+    abilities = {"function_calling": True, "vision": True, "reasoning": True, "audio": True}
+    entry = {"id": "m", "pricing": prices | cached | {"request": "0"}, "capabilities": abilities}
+    (model,) = fetch_models(Client([entry]), target_of("openai"))
+    assert (model.prices, model.abilities) == (prices | cached, {"tools": True, "vision": True, "reasoning": True})
+
+
+@pytest.mark.parametrize(
+    ("method", "operations"),
+    [("generateContent", ("chat",)), ("embedContent", ("embeddings",)), ("batchEmbedContents", ("embeddings",))]
+    + [("predictLongRunning", ())],
+)
+def test_methods_of_gemini_are_operations(method, operations):
+    page = {"models": [{"name": "models/m", "supportedGenerationMethods": [method]}]}
+    (model,) = fetch_models(Client(page), target_of("google"))
+    assert model.operations == operations
 
 
 @pytest.mark.parametrize(
