@@ -13,6 +13,7 @@ from gateway.admin.sign_in_links import make_link_token
 NEW = "barbara@acme.example"
 KNOWN = "donald@other.example"
 PASSWORD = "correct horse battery"
+WEBSITE = "https://app.example/callback"
 
 
 class OneTimePage(NamedTuple):
@@ -39,13 +40,16 @@ def make_one_time_pages(gateway: LocalGateway, owner_id: str) -> list[OneTimePag
         device = web.post(f"{gateway.address}/auth/device/code", json={"client_id": "llmgateway-cli"}).json()
         document = web.get(f"{gateway.address}/.well-known/oauth-authorization-server").json()
         agent = web.post(document["device_authorization_endpoint"], data={"surface": "claude_code"}).json()
-    application = App(gateway.address, client_name="An editor").address().removeprefix(gateway.address)
+    application = App(gateway.address, client_name="An editor").address()
+    website = App(gateway.address, client_name="A website", redirect_uris=[WEBSITE])
+    wrong = website.address(redirect_uri=WEBSITE, response_type="token")
     return [
         OneTimePage("welcome", f"/console/welcome?token={link}"),
         OneTimePage("invitation-new", f"/console/invitation?token={for_new}"),
         OneTimePage("invitation-known", f"/console/invitation?token={for_known}"),
         OneTimePage("invitation-other", f"/console/invitation?token={for_new}", signed_in=True),
-        OneTimePage("consent", application, signed_in=True),
+        OneTimePage("consent", application.removeprefix(gateway.address), signed_in=True),
+        OneTimePage("consent-error", wrong.removeprefix(gateway.address), signed_in=True),
         OneTimePage("device-code", f"/console/device?user_code={device['user_code']}", signed_in=True),
         OneTimePage("device-agent", f"/console/device?user_code={agent['user_code']}", signed_in=True),
         OneTimePage("invalid-link", "/console/reset?token=llmgtwy_reset_wrong"),
