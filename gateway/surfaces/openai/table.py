@@ -26,6 +26,7 @@ ALIASES = {"/openai/v1": "/v1", "/v2/rerank": "/v1/rerank"}
 NO_FILES = "files are not stored: send their content in the request that uses it."
 NO_BATCHES = "batches are not supported: send each request separately."
 NO_ASSISTANTS = "assistants are not supported: use POST /v1/responses."
+USE_EMBEDDINGS = "use POST /v1/embeddings."
 INSTEAD = {
     "/v1/files": NO_FILES,
     "/v1/uploads": NO_FILES,
@@ -36,6 +37,9 @@ INSTEAD = {
     "/v1/conversations": "conversation objects are not supported: use previous_response_id of POST /v1/responses.",
     "/v1/fine_tuning": "models cannot be fine-tuned here; a fine-tuned model is called by its name.",
     "/v1/images/variations": "use POST /v1/images/edits.",
+    "/v1/embed": USE_EMBEDDINGS,
+    "/v2/embed": USE_EMBEDDINGS,
+    "/v2/chat": "use POST /v1/chat/completions.",
 }
 
 SURFACE = Surface(
