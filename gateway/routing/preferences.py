@@ -8,7 +8,6 @@ from gateway.routing.resolve import Resolution
 
 CHOOSING = ("auto", "smart")
 FIXED = ("pinned", "custom")
-STRATEGIES = ("price", "throughput", "latency")
 IMAGE = "image"
 
 
@@ -35,7 +34,7 @@ def check_preferences(options: Options, resolution: Resolution) -> tuple[Options
     if options.no_reasoning:
         options = options.with_changes(no_reasoning=False)
         warnings.append(_warn("no_reasoning", no_reasoning[1], resolution))
-    if options.routing in STRATEGIES and not routing[0](resolution):
+    if options.routing not in ("", "auto") and not routing[0](resolution):
         options = options.with_changes(routing="")
         warnings.append(_warn("routing", routing[1], resolution))
     return options, tuple(warnings)

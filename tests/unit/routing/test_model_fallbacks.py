@@ -37,6 +37,10 @@ def test_an_unknown_and_a_forbidden_model_are_skipped_with_a_warning(pair):
     assert plan.request.requested_model == "gone"
 
 
+def test_an_unpublished_dynamic_route_is_skipped_with_a_warning(pair):
+    assert keys(plan_list(("dynamic/gone", "n"), pair().plan)) == ["d/n", "c/n"]
+
+
 def test_the_error_is_that_of_the_first_model_when_none_is_left(pair):
     with pytest.raises(UnknownModel, match="'gone'"):
         plan_list(("gone", "lost"), pair().plan)

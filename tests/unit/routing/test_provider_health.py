@@ -129,8 +129,10 @@ def test_a_slow_probe_does_not_block_other_requests(health, clock, mapping, key)
     assert not cooling_down(health, clock, mapping("p"), key())
 
 
-def test_a_refused_credential_rests_alone(health, clock, mapping, key):
-    health.sample(mapping("p"), key("bad"), error=UpstreamRefused("no", upstream_status=401))
+@pytest.mark.parametrize("status", [0, 401, 402])
+def test_a_refused_credential_rests_alone_for_all_models(health, clock, mapping, key, status):
+    health.sample(mapping("p"), key("bad"), error=UpstreamRefused("no", upstream_status=status))
+    assert cooling_down(health, clock, mapping("p", model="other"), key("bad"))
     assert not cooling_down(health, clock, mapping("p", model="other"), key("bad"), key("good"))
     assert cooling_down(health, clock, mapping("p"), key("bad"))
 
