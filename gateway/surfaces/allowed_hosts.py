@@ -5,10 +5,9 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from gateway.errors import GatewayError, InvalidRequest
+from gateway.telemetry.probe_paths import PROBE_PATHS
 
 WILD = "*."
-# Load balancers request these paths under any address.
-PROBES = frozenset({"/livez", "/healthz", "/readyz", "/health/liveliness", "/health/readiness"})
 
 
 class Hosts:
@@ -23,7 +22,7 @@ class Hosts:
 
     def allows(self, host: str, path: str) -> bool:
         """Return whether a request for `path` with the Host header `host` is accepted."""
-        if self._any or path in PROBES:
+        if self._any or path in PROBE_PATHS:  # load balancers request these under any address
             return True
         name = host.strip().lower()
         if name.startswith("["):

@@ -11,6 +11,7 @@ from gateway import __version__
 from gateway.surfaces.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.http_responses import OPENAI, json_reply
 from gateway.surfaces.validation_schemas import Body, TextField
+from gateway.telemetry.probe_paths import LIVENESS, READINESS
 from gateway.worker.services import Services
 
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
@@ -19,9 +20,6 @@ PAGES = "/console"  # browsers are redirected to this path
 MOST_RANGES = 20  # number of media ranges of an Accept header that are read
 WEIGHT = re.compile(r"(0(\.\d{0,3})?|1(\.0{0,3})?)")
 NO_STORE = ("Cache-Control", "no-store")
-
-LIVENESS = ("/livez", "/healthz", "/health/liveliness")
-READINESS = ("/readyz", "/health/readiness")
 
 
 class HealthCheck(TypedDict):

@@ -15,6 +15,7 @@ from gateway.clock import SECOND_US, to_iso
 from gateway.money import format_usd
 from gateway.runtime.threads import later
 from gateway.telemetry.finished import FinishedRequest
+from gateway.telemetry.probe_paths import PROBE_PATHS
 from gateway.telemetry.readable_line import FAULT, ReadableLine, tried_of
 from gateway.telemetry.remedies import remedy_of
 
@@ -25,9 +26,7 @@ MADE_AT_ONCE = 16
 MOST_LINES = 96  # more save no time, and waiting lines displace other data from the caches
 LARGE = 16_384  # bytes of a body; such a request is not kept until others have ended
 # Operations of probes, which are not logged while they succeed.
-PROBES = frozenset(
-    {"GET /metrics", "GET /healthz", "GET /livez", "GET /readyz", "GET /health/liveliness", "GET /health/readiness"}
-)
+PROBES = frozenset(("GET /metrics", *(f"GET {path}" for path in PROBE_PATHS)))
 
 
 class RequestLine(Struct, omit_defaults=True, gc=False):

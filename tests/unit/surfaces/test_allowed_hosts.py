@@ -24,7 +24,12 @@ LISTED = Hosts(("llm.example.com", "*.gate.example"), "https://public.example:84
 )
 def test_names_are_distinguished(host, allowed):
     assert LISTED.allows(host, "/v1/models") == allowed
-    assert Hosts().allows(host, "/") and LISTED.allows(host, "/healthz")
+    assert Hosts().allows(host, "/")
+
+
+@pytest.mark.parametrize("path", ["/livez", "/healthz", "/health/liveliness", "/readyz", "/health/readiness"])
+def test_load_balancers_need_no_name(path):
+    assert LISTED.allows("10.0.0.7:4001", path) and not LISTED.allows("10.0.0.7:4001", f"{path}/x")
 
 
 def test_an_address_of_ipv6_may_be_a_name():

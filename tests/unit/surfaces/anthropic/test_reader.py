@@ -68,6 +68,30 @@ def test_a_plain_request_is_relayed_as_it_came():
     }
 
 
+def test_parameters_that_the_vendor_knows_are_relayed_as_they_came():
+    tool = {
+        "type": "custom",
+        "name": "f",
+        "description": "Finds it.",
+        "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}},
+        "cache_control": {"type": "ephemeral"},
+        "strict": True,
+        "defer_loading": False,
+        "allowed_callers": ["direct"],
+        "input_examples": [{"a": 1}],
+        "eager_input_streaming": True,
+    }
+    fields = {
+        "tools": [tool],
+        "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+        "service_tier": "standard_only",
+        "output_config": {"effort": "low"},
+        "cache_control": {"type": "ephemeral"},
+        "thinking": {"type": "adaptive"},
+    }
+    assert sent(read(**fields)) == {"max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]} | fields
+
+
 def test_unknown_members_reach_no_upstream_at_any_depth():
     tool = TOOL | {"mood": 1}
     native = sent(read([user(text("x", mood=1)) | {"mood": 2}], tools=[tool], frobnicate=1))
