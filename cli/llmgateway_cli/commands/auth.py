@@ -104,6 +104,7 @@ def _store_key(context: ClientContext, urls: dict[str, str]) -> None:
         raise CliError("This is not an API key: it contains characters that no key has.", "Copy it again.")
     context.settings.save({**urls, API_KEY: key})
     context.output.success(f"The API key was stored in {context.settings.config_file}.")
+    context.output.info("`llmgateway doctor` checks whether the gateway accepts it.")
     if context.output.as_json:
         context.output.document({"apiKey": masked(key)})
 
