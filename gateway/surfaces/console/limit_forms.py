@@ -24,6 +24,12 @@ PRICES = {
 }
 PRICE_WORDS = {"input": "maxInputPrice", "output": "maxOutputPrice"}
 
+RATES = (
+    ("requestsPerMinute", "Requests per minute"),
+    ("tokensPerMinute", "Tokens per minute"),
+    ("concurrentRequests", "Concurrent requests"),
+)
+
 
 def read_limit_fields(form: Mapping[str, str]) -> dict[str, Any]:
     """Return the members of a change of limits. A period without an amount is no limit."""
@@ -42,6 +48,15 @@ def read_number(form: Mapping[str, str], name: str, label: str) -> int:
     if text.isascii() and text.isdigit() and len(text) < 10:
         return int(text)
     raise InvalidRequest(f"The {label} must be a whole number.", param=name)
+
+
+def read_rates(form: Mapping[str, str]) -> dict[str, int | None]:
+    """Return the members of a change of rate limits; an empty field is no limit. Raises InvalidRequest."""
+    rates: dict[str, int | None] = dict.fromkeys(name for name, _ in RATES)
+    for name, label in RATES:
+        if form.get(name, "").strip():
+            rates[name] = read_number(form, name, label.lower())
+    return rates
 
 
 def read_words(text: str) -> list[str]:

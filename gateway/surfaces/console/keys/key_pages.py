@@ -8,7 +8,7 @@ from gateway.accounts import keys
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.projects import ProjectInfo, list_projects
 from gateway.accounts.roles import MANAGERS
-from gateway.surfaces.console.limit_forms import read_limit_fields, read_rule
+from gateway.surfaces.console.limit_forms import RATES, read_limit_fields, read_rates, read_rule
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.page_calls import PageAction, PageCall, page_operations, show_instead
@@ -40,6 +40,8 @@ CREATE = ManagementCall("POST /keys/api")
 FIND = ManagementCall("GET /keys/api/<key_id>")
 UPDATE = ManagementCall("PATCH /keys/api/<key_id>")
 SET_LIMITS = ManagementCall("PATCH /keys/api/limit/<key_id>")
+FIND_RATES = ManagementCall("GET /keys/api/<key_id>/rate-limits")
+SET_RATES = ManagementCall("PATCH /keys/api/<key_id>/rate-limits")
 ROLL = ManagementCall("POST /keys/api/<key_id>/roll")
 DELETE = ManagementCall("DELETE /keys/api/<key_id>")
 ADD_RULE = ManagementCall("POST /keys/api/<key_id>/iam")
@@ -70,17 +72,22 @@ def show_new(call: PageCall) -> Outbound:
 
 
 def show_key(call: PageCall) -> Outbound:
-    """Show a key with its spending, limits, rules and applications."""
+    """Show a key with its spending, limits, rules and applications, and its rate limits to those who may set them."""
     key = call.run(FIND, key_id=call.params["key_id"])
     projects = _projects_of(call.visitor)
     organization_id = projects[key["projectId"]].organization_id
+    manages = call.visitor.memberships[organization_id].role in MANAGERS
+    rates = {}
+    if manages:
+        rates = call.run(FIND_RATES, key_id=key["id"])
     return call.page(
         "keys/key.html",
         key["description"],
         key=_show_row(key, projects),
         rules=describe_rules(key["iamRules"]),
         applications=call.run(APPLICATIONS, key_id=key["id"]),
-        manages=call.visitor.memberships[organization_id].role in MANAGERS,
+        manages=manages,
+        rates=[(name, label, rates[name]) for name, label in RATES if rates],
         path=PATH,
         **rule_fields(call),
     )
@@ -130,6 +137,11 @@ def _save(call: PageCall) -> str:
 def _set_limits(call: PageCall) -> str:
     call.run(SET_LIMITS, read_limit_fields(call.form), key_id=_key_of(call))
     return "The limits were saved."
+
+
+def _set_rates(call: PageCall) -> str:
+    call.run(SET_RATES, read_rates(call.form), key_id=_key_of(call))
+    return "The rate limits were saved."
 
 
 def _roll(call: PageCall) -> Outbound:
@@ -193,6 +205,7 @@ IN_KEY: dict[str, PageAction] = {
     **IN_LIST,
     "save": _save,
     "limits": _set_limits,
+    "rates": _set_rates,
     "roll": _roll,
     "delete": _delete,
     "end-application": _end_application,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.accounts.project_modes import PROJECT_MODES
-from gateway.surfaces.console.limit_forms import read_number
+from gateway.surfaces.console.limit_forms import RATES, read_number, read_rates
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.management_calls import ManagementCall
 from gateway.surfaces.console.organization_choice import choose_organization
@@ -31,11 +31,6 @@ STRATEGIES = (
     ("price", "Cheapest first"),
     ("throughput", "Highest throughput first"),
     ("latency", "Fastest first token"),
-)
-RATES = (
-    ("requestsPerMinute", "Requests per minute"),
-    ("tokensPerMinute", "Tokens per minute"),
-    ("concurrentRequests", "Concurrent requests"),
 )
 LIST = ManagementCall("GET /orgs/<organization_id>/projects")
 CREATE = ManagementCall("POST /projects")
@@ -86,12 +81,7 @@ def _save(call: PageCall) -> str:
 
 
 def _set_rates(call: PageCall) -> str:
-    rates: dict[str, int | None] = {}
-    for name, label in RATES:
-        rates[name] = None
-        if call.form.get(name, "").strip():
-            rates[name] = read_number(call.form, name, label.lower())
-    call.run(SET_RATES, rates, project_id=call.params["project_id"])
+    call.run(SET_RATES, read_rates(call.form), project_id=call.params["project_id"])
     return "The rate limits were saved."
 
 

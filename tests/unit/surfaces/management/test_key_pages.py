@@ -47,6 +47,17 @@ def test_a_person_makes_a_key_that_works_and_is_shown_once(shared_tenants: Tenan
     assert token not in page and token[:12] in row and "12.5" in row and "active" in row and "31 Jan 2099" in row
 
 
+def test_managers_limit_the_rate_of_a_key_on_its_page(shared_tenants: Tenants) -> None:
+    developer, owner = shared_tenants["acme developer"], shared_tenants["acme owner"]
+    path = make(shared_tenants, developer, "Limited")
+    assert "Rate limits" not in read(shared_tenants, developer, path)
+    page = press(shared_tenants, owner, "rates", path, requestsPerMinute="120", tokensPerMinute="").text
+    assert "The rate limits were saved." in page and "limit in force: 120" in page
+    refused = press(shared_tenants, owner, "rates", path, requestsPerMinute="many")
+    assert refused.status_code == 400 and "requests per minute must be a whole number" in refused.text
+    assert press(shared_tenants, developer, "rates", path, requestsPerMinute="9").status_code == 403
+
+
 def test_a_key_is_switched_off_and_on_again(shared_tenants: Tenants) -> None:
     developer = shared_tenants["acme developer"]
     ident = make(shared_tenants, developer, "Switched").rpartition("/")[2]
