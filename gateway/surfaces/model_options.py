@@ -16,17 +16,6 @@ Name = Annotated[str, Meta(min_length=1)]
 Models = Annotated[list[Name], Meta(max_length=MOST_MODELS)]
 Providers = Annotated[list[Name], Meta(max_length=64)]
 Criterion = Literal["price", "throughput", "latency"]
-# Members without an effect here, unless they have one of the values that change nothing.
-UNREAD = (
-    "data_collection",
-    "enforce_distillable_text",
-    "max_price",
-    "preferred_max_latency",
-    "preferred_min_throughput",
-    "quantizations",
-    "require_parameters",
-    "zdr",
-)
 NO_EFFECT: tuple[Any, ...] = (None, False, "allow", [], {}, "false")
 LISTS = frozenset(("order", "only", "ignore"))
 
@@ -51,6 +40,10 @@ class ProviderOptions(Struct, gc=False):
     quantizations: Any = None
     require_parameters: Any = None
     zdr: Any = None
+
+
+# Members without an effect here, unless they have one of the values that change nothing.
+UNREAD = tuple(name for name in ProviderOptions.__struct_fields__ if name not in (*LISTS, "sort", "allow_fallbacks"))
 
 
 def read_choice(body: Any, preferences: dict[str, Any]) -> dict[str, Any]:

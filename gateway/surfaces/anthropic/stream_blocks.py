@@ -34,7 +34,6 @@ LONG = 1 << 18  # longer ones are never parsed: the end of the block decides
 MOST_LOOKS = 64
 MANY = 500  # buffered events; more are written in a thread
 MOST_WAITING = 100_000
-ENDS = ("}", "]", '"', "e", "l", *"0123456789")  # last characters of a complete JSON text
 
 
 class _Writer(Interface):
@@ -152,7 +151,7 @@ class _CallWriter:
     def _may_end(self) -> bool:
         """Return whether the arguments should be parsed: long ones only a few times, then the end of the block
         decides."""
-        if not self._pieces or not self._pieces[-1].rstrip().endswith(ENDS):
+        if not self._pieces or not self._pieces[-1].rstrip().endswith("}"):
             return False
         self._looks += self._size > SHORT
         return self._looks <= MOST_LOOKS and self._size <= LONG

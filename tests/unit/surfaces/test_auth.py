@@ -6,7 +6,7 @@ import pytest
 
 from gateway.accounts.authentication import Caller
 from gateway.clock import Clock
-from gateway.errors import Unauthenticated, UnsupportedMediaType
+from gateway.errors import InvalidRequest, Unauthenticated, UnsupportedMediaType
 from gateway.metering.sources import Sources
 from gateway.surfaces import auth
 from gateway.surfaces.http import Inbound, Sender
@@ -60,13 +60,24 @@ def test_a_caller_that_holds_no_more_is_refused_at_once(services):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("x-request-id", "label"), ("x-no-cache", "no_cache"), ("x-llmgateway-team", "metadata")]
+    ("name", "said"),
+    [
+        *(("x-request-id", "label"), ("x-no-cache", "no_cache"), ("x-no-fallback", "no_fallback")),
+        *(("x-debug", "debug"), ("idempotency-key", "idempotency_key"), ("x-llmgateway-team", "metadata")),
+        *(("x-session-id", "session"), ("session-id", "session")),
+    ],
 )
 def test_requests_with_options_are_authenticated_each_time(services, name, said):
     sender = Sender()
     for _ in range(2):
         assert getattr(admit(services, sender, **{name: "true"}), said)
     assert services.accounts.authentication.asked == 2
+
+
+def test_a_request_that_the_gateway_sent_to_itself_is_refused(services):
+    with pytest.raises(InvalidRequest) as caught:
+        admit(services, Sender(), **{"cdn-loop": "this-gateway"})
+    assert caught.value.code == "request_loop"
 
 
 def test_nothing_is_kept_of_a_request_that_was_refused(services):

@@ -54,6 +54,20 @@ def test_the_preferences_are_read():
     }
 
 
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        *(("data_collection", "deny"), ("enforce_distillable_text", True), ("max_price", {"prompt": 1})),
+        *(("preferred_max_latency", 2), ("preferred_min_throughput", 50), ("quantizations", ["fp8"])),
+        *(("require_parameters", True), ("zdr", True)),
+    ],
+)
+def test_a_preference_that_cannot_be_met_is_reported_unless_it_changes_nothing(member, value):
+    assert choose(**{member: value})["provider"].unread == (member,)
+    for nothing in (None, False, "false", [], {}, "allow"):
+        assert choose(**{member: nothing}) == {}
+
+
 def test_sort_is_the_routing_strategy_unless_routing_is_given():
     assert choose(sort="price") == {"routing": "price"}
     assert choose(sort={"by": "latency", "partition": "none"}) == {"routing": "latency"}

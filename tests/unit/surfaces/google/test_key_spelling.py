@@ -1,3 +1,5 @@
+import pytest
+
 from gateway.surfaces.google.key_spelling import camel, with_camel_names
 
 
@@ -7,6 +9,20 @@ def test_names_are_converted_and_the_callers_own_content_stays() -> None:
     renamed = with_camel_names(wire, raw)
     call = {"functionCall": {"args": {"a_b": {"c_d": 1}}}}
     assert renamed == {"systemInstruction": 1, "contents": [{"parts": [call]}]}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("args", "response", "parameters", "labels", "part_metadata"),
+        *("parameters_json_schema", "response_schema", "response_json_schema"),
+    ],
+)
+def test_names_that_the_caller_chose_stay_as_they_are(name: str) -> None:
+    raw = b'{"%b": {"due_date": {"day_of_month": 1}}}' % name.encode()
+    assert with_camel_names({name: {"due_date": {"day_of_month": 1}}}, raw) == {
+        camel(name): {"due_date": {"day_of_month": 1}}
+    }
 
 
 def test_a_body_without_such_names_is_returned_itself() -> None:
