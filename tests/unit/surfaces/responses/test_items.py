@@ -1,0 +1,50 @@
+"""Items and tools that only servers of the dialect have: they are kept whole for those."""
+
+import pytest
+
+from gateway.errors import InvalidRequest
+from gateway.surfaces.responses.items import read_item, read_tool, write_item
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("web_search_call", "local_shell_call", "shell_call", "shell_call_output", "apply_patch_call"),
+        *("apply_patch_call_output", "tool_search_call", "tool_search_output", "additional_tools"),
+        *("configuration_update", "compaction_trigger"),
+    ],
+)
+def test_an_item_that_nothing_refers_to_is_kept_without_its_id(kind: str) -> None:
+    item = {"type": kind, "status": "completed", "call_id": "c"}
+    assert write_item(read_item({**item, "id": "x_1"}, "input.0")) == item
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("image_generation_call", "local_shell_call_output", "computer_call", "computer_call_output"),
+        *("code_interpreter_call", "file_search_call", "mcp_list_tools", "mcp_approval_request"),
+        *("mcp_approval_response", "mcp_call", "program", "program_output"),
+    ],
+)
+def test_an_item_that_its_server_knows_is_kept_with_its_id(kind: str) -> None:
+    item = {"type": kind, "id": "x_1", "status": "completed"}
+    assert write_item(read_item(item, "input.0")) == item
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("code_interpreter", "file_search", "computer", "computer_use", "computer_use_preview", "mcp"),
+        *("programmatic_tool_calling", "image_generation", "local_shell", "shell", "apply_patch", "tool_search"),
+    ],
+)
+def test_a_tool_of_a_server_is_kept_whole(kind: str) -> None:
+    assert write_item(read_tool({"type": kind, "setting": 1}, "tools.0")) == {"type": kind, "setting": 1}
+
+
+def test_an_unknown_item_and_an_unknown_tool_are_refused_by_place() -> None:
+    for read in (read_item, read_tool):
+        with pytest.raises(InvalidRequest) as caught:
+            read({"type": "guess"}, "place.0")
+        assert caught.value.param == "place.0.type"
