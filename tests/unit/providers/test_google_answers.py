@@ -130,10 +130,16 @@ def test_streamed_search_equals_the_whole_one():
 
 def test_image_foreign_parts_and_drafts():
     draft = {"inlineData": {"mimeType": "image/png", "data": "AA=="}, "thought": True}
-    code = {"executableCode": {"language": "PYTHON", "code": "1+1"}}
     image = {"inlineData": {"mimeType": "image/png", "data": "AQ=="}, "thoughtSignature": SIGNATURE}
-    parts = read(answer(draft, code, image)).choices[0].parts
-    assert parts == (VendorPart("google", "executableCode", code), Image(Media("image/png", data="AQ==")))
+    foreign = {
+        "executableCode": {"language": "PYTHON", "code": "1+1"},
+        "codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "2"},
+        "toolCall": {"id": "t1", "toolType": "URL_CONTEXT", "args": {}},
+        "toolResponse": {"id": "t1", "toolType": "URL_CONTEXT", "response": {}},
+    }
+    parts = read(answer(draft, *({kind: body} for kind, body in foreign.items()), image)).choices[0].parts
+    known = [VendorPart("google", kind, {kind: body}) for kind, body in foreign.items()]
+    assert parts == (*known, Image(Media("image/png", data="AQ==")))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from support.replies import json_reply
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import NotSupported, UpstreamFailed
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
-from gateway.neutral.request import Requirements
+from gateway.neutral.request import Options, Requirements
 from gateway.providers.google.embeddings import GoogleEmbeddings
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.protocol import Credential, Target
@@ -17,12 +17,13 @@ VERTEX = "https://vertex.example/v1/projects/p/locations/eu/publishers/google"
 CODEC = GoogleEmbeddings(GoogleGenerate(lambda secret: "ya29.x").authorize)
 
 
-def write(address: str, dimensions: int | None = None, token_ids: int = 0):
+def write(address: str, dimensions: int | None = None, token_ids: int = 0, **fields: str):
     provider = Provider("acme", "Acme", "google", auth="bearer")
     target = Target(provider, Mapping("acme", "m", "text-embedding-005"), Credential("key"), address, trusted=True)
     content = EmbeddingsInput(("one", "two"), dimensions)
     needs = Requirements(messages=2)
-    return CODEC.write(EmbeddingsRequest("m", needs, lambda: content, token_ids=token_ids), target)
+    options = Options(extra={"google_fields": fields})
+    return CODEC.write(EmbeddingsRequest("m", needs, lambda: content, options, token_ids=token_ids), target)
 
 
 def test_vertex_is_called_at_predict():
@@ -33,6 +34,14 @@ def test_vertex_is_called_at_predict():
         "parameters": {"outputDimensionality": 8},
     }
     assert "parameters" not in orjson.loads(write(VERTEX).body)
+
+
+def test_the_task_and_the_title_have_the_names_of_each_service():
+    task = {"taskType": "RETRIEVAL_DOCUMENT", "title": "Numbers"}
+    first, _ = orjson.loads(write(VERTEX, **task).body)["instances"]
+    assert first == {"content": "one", "task_type": "RETRIEVAL_DOCUMENT", "title": "Numbers"}
+    first, _ = orjson.loads(write(STUDIO, **task).body)["requests"]
+    assert task.items() <= first.items()
 
 
 def test_the_studio_gets_a_batch_request():

@@ -21,6 +21,35 @@ def test_members_that_are_not_known_everywhere_go():
     assert found[2]["tool_calls"][0].keys() == {"id", "type", "function"} and found[2]["content"] is None
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "So", "prefix": True},
+        {"role": "tool", "content": "42", "tool_call_id": "call_1", "name": "f"},
+    ],
+)
+def test_each_role_keeps_the_members_of_mistrals_reference(message):
+    assert shaped("known_members", message | {"cache_control": {"type": "ephemeral"}}) == [message]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "text", "text": "x"},
+        {"type": "image_url", "image_url": "https://a.org/b.png"},
+        {"type": "thinking", "thinking": [], "signature": "s", "closed": True},
+        {"type": "document_url", "document_url": "https://a.org/b.pdf", "document_name": "b"},
+        {"type": "input_audio", "input_audio": "AAAA"},
+        {"type": "file", "file_id": "f-1"},
+    ],
+)
+def test_each_part_keeps_the_members_of_mistrals_reference(part):
+    (found,) = shaped("known_members", {"role": "user", "content": [part | {"cache_control": {"type": "ephemeral"}}]})
+    assert found["content"] == [part]
+
+
 def test_unknown_roles_and_parts_are_left_alone():
     odd = {"role": "critic", "content": [{"type": "novel", "x": 1}], "y": 2}
     assert shaped("known_members", odd) == [odd]

@@ -80,6 +80,21 @@ def test_container_token_is_not_sent_to_another_host(make, address):
         make(AWS_CONTAINER_CREDENTIALS_FULL_URI=address, AWS_CONTAINER_AUTHORIZATION_TOKEN="t").fetch({})
 
 
+@pytest.mark.parametrize("host", ["169.254.170.2", "169.254.170.23", "[fd00:ec2::23]", "localhost", "127.0.0.1"])
+def test_container_token_is_sent_to_ecs_eks_and_this_host(host):
+    asked: list[tuple[str, str]] = []
+
+    class Calls:
+        def fetch(self, place: str, method: str, url: str, headers: dict[str, str]) -> dict[str, Any]:
+            asked.append((url, headers["authorization"]))
+            raise IdentityFailed("asked")
+
+    environment = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://{host}/v1", "AWS_CONTAINER_AUTHORIZATION_TOKEN": "t"}
+    with pytest.raises(IdentityFailed, match="asked"):
+        AwsIdentity(Calls(), environment).fetch({})
+    assert asked == [(f"http://{host}/v1", "t")]
+
+
 def test_web_identity_is_exchanged_and_read_again_after_its_rotation(aws, make, tmp_path: Path):
     path = tmp_path / "token"
     path.write_text("web-1")
@@ -127,6 +142,7 @@ def test_sts_is_called_in_the_region(region, address):
     [
         (403, "ExpiredTokenException:http://internal.amazon.com/coral", True),
         (403, "UnrecognizedClientException", True),
+        (403, "InvalidClientTokenId", True),
         (403, "AccessDeniedException", False),
         (401, "", True),
         (500, "ExpiredTokenException", False),
