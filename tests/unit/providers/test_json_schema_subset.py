@@ -1,5 +1,6 @@
 import contextlib
 import copy
+from typing import Any
 
 import pytest
 from support.schema_samples import (
@@ -308,3 +309,47 @@ def test_a_word_with_a_wrong_value_is_refused_or_let_be(word, value):
 def test_a_pointer_to_no_item_of_a_list_leads_nowhere(step):
     assert look_up({"anyOf": [{"type": "string"}]}, "#/anyOf/0") == {"type": "string"}
     assert look_up({"anyOf": [{"type": "string"}]}, f"#/anyOf/{step}") is None
+
+
+@pytest.mark.parametrize("place", ["$defs", "definitions"])
+def test_definitions_that_stay_are_brought_to_the_current_draft(place: str) -> None:
+    pair = {"type": "array", "items": [{"type": "string"}, {"type": "integer"}]}
+    schema = {"type": "object", "properties": {"a": {"$ref": f"#/{place}/pair"}}, place: {"pair": pair}}
+    found = rewrite(schema, ANTHROPIC).schema[place]["pair"]
+    assert found["prefixItems"] == pair["items"]
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "properties",
+        "patternProperties",
+        "dependentSchemas",
+        "items",
+        "additionalProperties",
+        "not",
+        "if",
+        "then",
+        "else",
+        "contains",
+        "propertyNames",
+        "additionalItems",
+        "unevaluatedProperties",
+        "unevaluatedItems",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "prefixItems",
+    ],
+)
+def test_references_are_expanded_wherever_a_schema_may_stand(word: str) -> None:
+    """Bedrock knows no definitions: a reference that is left over is an error there."""
+    name = {"$ref": "#/$defs/name"}
+    inner: Any = name
+    if word in ("properties", "patternProperties", "dependentSchemas"):
+        inner = {"a": name}
+    elif word in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        inner = [name, {"type": "integer"}]
+    schema = {"type": "object", "properties": {"x": {word: inner}}, "$defs": {"name": {"type": "string"}}}
+    found = repr(rewrite(schema, BEDROCK).schema["properties"]["x"])
+    assert "$ref" not in found and ("string" in found or word == "allOf")
