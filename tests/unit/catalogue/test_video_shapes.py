@@ -104,6 +104,23 @@ def test_a_video_of_references_may_have_one_length_alone():
         fit(VideosInput("a cat", 4, reference_images=(PICTURE,)), mapping)
 
 
+@pytest.mark.parametrize("name", ["reference_images", "reference_videos", "reference_audios"])
+def test_no_more_references_than_the_mapping_accepts(name):
+    two = VideosInput("a cat", **{name: (PICTURE, PICTURE) if name == "reference_images" else ("https://a.org/b",) * 2})
+    fit(two, mapping_of(**VEO, extra={name: 2}))
+    for most in (0, 1):
+        with pytest.raises(NotSupported) as caught:
+            fit(two, mapping_of(**VEO, extra={name: most}))
+        assert caught.value.param == name
+
+
+@pytest.mark.parametrize(
+    ("size", "name"), [("854x480", "480p"), ("1920x1080", "1080p"), ("2560x1440", "2k"), ("2160x3840", "4k")]
+)
+def test_a_resolution_is_named_by_its_shorter_edge(size, name):
+    assert fit(VideosInput("a cat", size=size), mapping_of()).resolution == name
+
+
 def test_images_that_are_read_are_billed_each():
     mapping = mapping_of({"per_second": {"default": "0.05"}, "image": "0.002"}, **VEO, extra={"last_frame": True})
     wanted = VideosInput("a cat", first_frame=PICTURE, last_frame=PICTURE)

@@ -1,7 +1,9 @@
+from base64 import b64encode
 from typing import Any
 
 import orjson
 import pytest
+from support.replies import json_reply
 
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import NotSupported
@@ -51,3 +53,13 @@ def test_parameters_that_an_entry_does_not_list_are_named_in_warnings() -> None:
     assert "quality is not supported by" in call.warnings[0]
     with pytest.raises(NotSupported):
         call_of(ImagesRequest, ImagesInput("A fox", n=2), supported_parameters=("size",))
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [(b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff\xe0", "jpeg"), (b"RIFF\x24\0\0\0WEBPVP8 ", "webp")],
+)
+def test_an_image_has_the_format_of_its_bytes(data: bytes, name: str) -> None:
+    wire = {"data": [{"b64_json": b64encode(data + b"1" * 40).decode()}], "output_format": "gif"}
+    result = PROTOCOL.read(json_reply(wire), False)
+    assert (result.output_format, result.images[0].media.media_type) == (name, f"image/{name}")
