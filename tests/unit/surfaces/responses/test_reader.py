@@ -75,6 +75,31 @@ def test_a_relayed_request_is_accepted_by_the_strict_service() -> None:
     assert body["input"][8]["phase"] == "final_answer"
 
 
+def test_parameters_that_the_dialect_knows_are_relayed_as_they_came_and_echoed() -> None:
+    echoed = {
+        "instructions": "Be brief.",
+        "max_tool_calls": 3,
+        "safety_identifier": "u-1",
+        "top_logprobs": 2,
+        "user": "u",
+        "temperature": 0.5,
+        "top_p": 0.9,
+    }
+    others = {
+        "access_programs": {"a": 1},
+        "context_management": [{"type": "compaction", "compact_threshold": 1000}],
+        "image": {"a": 1},
+        "moderation": {"a": 1},
+        "stream_options": {"include_obfuscation": False},
+        "truncation": "auto",
+    }
+    own = {"previous_response_id": "resp_1", "prompt_cache_key": "k", "prompt_cache_retention": "24h"}
+    made = turn(**echoed, **others, **own)
+    sent = native(made)
+    assert {name: sent.get(name) for name in echoed | others} == echoed | others
+    assert {name: made.echo.get(name) for name in echoed | own} == echoed | own
+
+
 def test_text_is_counted_in_bytes() -> None:
     assert turn(input="größe").request.requirements.prompt_bytes == 7
 
