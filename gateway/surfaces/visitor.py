@@ -20,6 +20,7 @@ from gateway.admin.agent_sign_in import Workspace
 from gateway.admin.sign_in import Place
 from gateway.dialects import management_errors
 from gateway.errors import Forbidden, NotFound, Unauthenticated
+from gateway.oauth.redirects import LOOPBACK
 from gateway.runtime.threads import work_for
 from gateway.surfaces.answer_structs import describe_answer
 from gateway.surfaces.http import ErrorFormat, Inbound, Outbound
@@ -33,7 +34,6 @@ DEVICE_S = 180 * 86_400
 # Browsers accept this prefix from this host over https only: no other host of the domain can set the cookie.
 HOST_ONLY = "__Host-"
 SAFE_METHODS = frozenset({"GET", "HEAD"})
-LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 ADDING_METHODS = {"POST", "PUT", "PATCH"}
 IDENT = re.compile(r"[A-Za-z0-9._:-]{1,80}")
 

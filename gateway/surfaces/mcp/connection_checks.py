@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 from gateway.accounts.authentication import Caller
 from gateway.errors import Forbidden, GatewayError, Gone, InvalidRequest, Unauthenticated
 from gateway.oauth import scopes
+from gateway.oauth.redirects import LOOPBACK
 from gateway.surfaces import auth
 from gateway.surfaces.http import Inbound
 from gateway.worker.services import Services
@@ -17,7 +18,6 @@ VERSION_HEADER = "mcp-protocol-version"
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 STATELESS = "2026-07-28"
 SUPPORTED = (STATELESS, *VERSIONS)
-LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 LOCAL_PAGE = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?")
 VARY = ("Vary", "Accept, Origin")  # headers of every response
 METADATA = "/.well-known/oauth-protected-resource/mcp"

@@ -20,9 +20,9 @@ from gateway.neutral.file_types import HEAD, type_of
 from gateway.neutral.images import ImagesInput, ImagesResult
 from gateway.neutral.json_parts import OPENING, has_more_parts
 from gateway.neutral.parts import Image, Media
+from gateway.oauth.redirects import LOOPBACK
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import auth, caps
-from gateway.surfaces.mcp.connection_checks import LOOPBACK
 from gateway.surfaces.mcp.tool_results import Json, ToolContext
 
 CHAT = "/v1/chat/completions"

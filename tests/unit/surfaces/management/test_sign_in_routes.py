@@ -115,6 +115,12 @@ def test_a_program_may_name_any_origin_at_a_loopback_address(shared_tenants, ori
     assert shared_tenants.ok("POST", "/auth/sign-out", body={}, **sent)
 
 
+@pytest.mark.parametrize("host", ["localhost:4001", "127.0.0.1:4001", "[::1]:4001"])
+def test_every_loopback_address_is_one(shared_tenants, host) -> None:
+    program = {"Origin": "http://localhost:3002", "Host": host}
+    assert shared_tenants.ok("POST", SIGN_IN, body=RIGHT, **program)["token"]
+
+
 def test_a_program_at_another_address_needs_a_trusted_origin(shared_tenants) -> None:
     other = {"Origin": "http://localhost:3002", "Host": "rebound.example"}
     assert shared_tenants.refused("POST", SIGN_IN, body=RIGHT, **other) == "403 untrusted_origin"
