@@ -87,7 +87,10 @@ def test_without_a_collector_exports_are_counted_only(make) -> None:
 
 @pytest.mark.parametrize(
     ("statuses", "outcome", "calls"),
-    [((503, 0), "forwarded", 3), ((503, 503, 429), "failed", 3), ((400,), "failed", 1)],
+    [
+        *(((503, 0), "forwarded", 3), ((503, 503, 429), "failed", 3), ((400,), "failed", 1)),
+        *(((status,), "forwarded", 2) for status in (429, 502, 503, 504)),
+    ],
 )
 def test_an_export_is_repeated_only_while_the_collector_is_away(make, statuses, outcome, calls) -> None:
     collector = Collector(*statuses)

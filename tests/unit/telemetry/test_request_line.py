@@ -154,6 +154,14 @@ def test_the_id_of_an_unknown_path_is_the_callers_and_quoted() -> None:
     assert json.loads(written("json", unknown))["request_id"] == chosen
 
 
+@pytest.mark.parametrize(
+    "path", ["/livez", "/healthz", "/health/liveliness", "/readyz", "/health/readiness", "/metrics"]
+)
+def test_a_probe_has_a_line_only_when_it_fails(path: str) -> None:
+    assert written("json", ended(operation=f"GET {path}")) == ""
+    assert f"GET {path}" in written("json", ended(operation=f"GET {path}", status=503))
+
+
 def test_callers_cannot_fill_the_memory_with_names_of_models() -> None:
     lines = ReadableLine()
     for number in range(REMEMBERED + 10):
