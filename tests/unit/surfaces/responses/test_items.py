@@ -4,6 +4,7 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.surfaces.responses.items import read_item, read_tool, write_item
+from gateway.surfaces.responses.schema import WebSearchTool
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,14 @@ def test_an_item_that_its_server_knows_is_kept_with_its_id(kind: str) -> None:
 )
 def test_a_tool_of_a_server_is_kept_whole(kind: str) -> None:
     assert write_item(read_tool({"type": kind, "setting": 1}, "tools.0")) == {"type": kind, "setting": 1}
+
+
+@pytest.mark.parametrize(
+    "kind", ["web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"]
+)
+def test_every_version_of_the_web_search_is_the_web_search(kind: str) -> None:
+    tool = read_tool({"type": kind, "search_context_size": "low"}, "tools.0")
+    assert isinstance(tool, WebSearchTool) and tool.search_context_size == "low"
 
 
 def test_an_unknown_item_and_an_unknown_tool_are_refused_by_place() -> None:
