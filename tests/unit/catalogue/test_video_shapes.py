@@ -59,8 +59,9 @@ def test_videos_that_a_mapping_does_not_support_are_refused_by_name(wish, param,
 
 
 def test_sound_images_and_prompts_alone_are_refused_where_the_mapping_lacks_them():
-    with pytest.raises(NotSupported):
+    with pytest.raises(NotSupported) as refused:
         fit(VideosInput("a cat", audio=True), mapping_of(video_without_audio=True))
+    assert refused.value.code == "unsupported_audio"
     with pytest.raises(NotSupported):
         fit(VideosInput("a cat", audio=False), mapping_of(video_audio=True))
     with pytest.raises(NotSupported):

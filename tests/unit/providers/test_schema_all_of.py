@@ -1,0 +1,43 @@
+from typing import Any
+
+import pytest
+
+from gateway.providers.schema_all_of import merge
+
+NAME = {"type": "string"}
+AGE = {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("word", "one", "other", "both"),
+    [
+        ("type", ["string", "number"], ["integer", "string"], ["string", "integer"]),
+        ("type", "number", "integer", "integer"),
+        ("properties", {"name": NAME}, {"age": AGE}, {"name": NAME, "age": AGE}),
+        ("properties", {"name": NAME}, {"name": {"minLength": 1}}, {"name": {"allOf": [NAME, {"minLength": 1}]}}),
+        ("patternProperties", {"^a": NAME}, {"^b": AGE}, {"^a": NAME, "^b": AGE}),
+        ("required", ["name"], ["age", "name"], ["name", "age"]),
+        ("enum", ["a", "b", 1], ["b", "c", True], ["b"]),
+        ("items", NAME, {"minLength": 1}, {"allOf": [NAME, {"minLength": 1}]}),
+        ("minimum", 1, 2, 2),
+        ("exclusiveMinimum", 1, 2, 2),
+        ("minLength", 1, 2, 2),
+        ("minItems", 1, 2, 2),
+        ("minProperties", 1, 2, 2),
+        ("maximum", 9, 8, 8),
+        ("exclusiveMaximum", 9, 8, 8),
+        ("maxLength", 9, 8, 8),
+        ("maxItems", 9, 8, 8),
+        ("maxProperties", 9, 8, 8),
+    ],
+)
+def test_a_value_of_all_schemas_keeps_both_constraints(word: str, one: Any, other: Any, both: Any) -> None:
+    lost: list[str] = []
+    assert merge([{word: one}, {word: other}], lost.append) == {word: both}
+    assert lost == []
+
+
+def test_constraints_that_cannot_be_joined_are_named() -> None:
+    lost: list[str] = []
+    assert merge([{"pattern": "^a"}, {"pattern": "b$"}], lost.append) == {"pattern": "^a"}
+    assert lost == ["pattern"]
