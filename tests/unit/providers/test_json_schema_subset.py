@@ -29,7 +29,7 @@ from gateway.providers.grammars import (
     Grammar,
 )
 from gateway.providers.json_schema_subset import RECURSION, UNRESOLVED, rewrite
-from gateway.providers.schema_types import look_up
+from gateway.providers.schema_types import look_up, types_of
 
 SCHEMAS = load_schemas()
 OPEN_GRAMMARS = (GOOGLE_JSON, ANTHROPIC, BEDROCK, MISTRAL, COHERE, PLAIN)
@@ -353,3 +353,67 @@ def test_references_are_expanded_wherever_a_schema_may_stand(word: str) -> None:
     schema = {"type": "object", "properties": {"x": {word: inner}}, "$defs": {"name": {"type": "string"}}}
     found = repr(rewrite(schema, BEDROCK).schema["properties"]["x"])
     assert "$ref" not in found and ("string" in found or word == "allOf")
+
+
+WORDLESS = Grammar("wordless", words=frozenset(("type", "properties")))
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "$schema",
+        "$id",
+        "id",
+        "$anchor",
+        "$comment",
+        "$defs",
+        "definitions",
+        "title",
+        "description",
+        "default",
+        "example",
+        "examples",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "externalDocs",
+        "xml",
+        "contentMediaType",
+        "contentEncoding",
+        "propertyOrdering",
+        "strict",
+        "x-order",
+    ],
+)
+def test_words_that_restrict_no_value_are_left_out_without_a_warning(word: str) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "string", word: {}}}}
+    assert rewrite(schema, WORDLESS).dropped == ()
+    assert rewrite({"type": "object", "properties": {"x": {"type": "string", "minLength": 1}}}, WORDLESS).dropped
+
+
+@pytest.mark.parametrize(
+    ("node", "kinds"),
+    [
+        ({"required": ["a"]}, ["object"]),
+        ({"properties": {}, "pattern": "a"}, ["object"]),
+        ({"additionalProperties": False}, ["object"]),
+        ({"patternProperties": {}}, ["object"]),
+        ({"minProperties": 1}, ["object"]),
+        ({"items": {}}, ["array"]),
+        ({"prefixItems": []}, ["array"]),
+        ({"uniqueItems": True}, ["array"]),
+        ({"maxLength": 3}, ["string"]),
+        ({"format": "date"}, ["string"]),
+        ({"multipleOf": 2}, ["number"]),
+        ({"type": "STRING"}, ["string"]),
+        ({"type": "NUMBER"}, ["number"]),
+        ({"type": "BOOLEAN"}, ["boolean"]),
+        ({"type": "ARRAY"}, ["array"]),
+        ({"type": "OBJECT"}, ["object"]),
+        ({"type": ["INTEGER", "null"]}, ["integer", "null"]),
+        ({"enum": [None, True, 1, 0.5, "a", []]}, ["null", "boolean", "integer", "number", "string", "array"]),
+        ({"description": "anything"}, []),
+    ],
+)
+def test_a_schema_without_a_type_has_the_one_that_its_words_imply(node: dict[str, Any], kinds: list[str]) -> None:
+    assert types_of(node) == kinds
