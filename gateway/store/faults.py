@@ -65,8 +65,6 @@ def is_locked(error: Exception) -> bool:
 
 def _cause_of(error: Exception) -> BaseException | None:
     """Return the driver's error behind a peewee error."""
-    if error.args and isinstance(error.args[0], Exception):
-        return error.args[0]
     return error.__context__
 
 
