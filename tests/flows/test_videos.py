@@ -20,7 +20,14 @@ from gateway.accounts.projects import ProjectChange, update_project
 from gateway.billing.reconciliation import doctor
 from gateway.billing.rerating import rerate
 from gateway.clock import HOUR_US, MINUTE_US, Clock
-from gateway.errors import UpstreamFailed, UpstreamRateLimited, UpstreamRefused, UpstreamUnreachable
+from gateway.errors import (
+    UpstreamFailed,
+    UpstreamOverloaded,
+    UpstreamRateLimited,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
 from gateway.videos.job_states import COMPLETED, CREATING
 from gateway.videos.tasks import KeptFile
 
@@ -205,6 +212,8 @@ def test_an_organization_with_many_jobs_keeps_none_of_another_waiting(share):
     "error",
     [
         UpstreamUnreachable("Nothing answers."),
+        UpstreamTimeout("It took too long."),
+        UpstreamOverloaded("Later."),
         UpstreamRateLimited("Too many.", upstream_status=429),
         UpstreamFailed("It broke.", upstream_status=500),
     ],

@@ -8,7 +8,7 @@ from microsoft_teams.cards import AdaptiveCard
 from slack_sdk.models.blocks import Block
 
 from gateway.accounts.alert_hooks import AlertHook, recognise_form
-from gateway.runtime.state_changes import ERROR, StateChange
+from gateway.runtime.state_changes import ERROR, INFO, WARNING, StateChange
 from gateway.telemetry.alert_delivery import event_of, with_names
 from gateway.telemetry.alert_forms import write_body
 
@@ -87,6 +87,27 @@ def test_pagerduty_gets_an_event_of_version_2(change: StateChange) -> None:
     assert {"summary", "source", "severity"} <= set(payload) and 0 < len(payload["summary"]) <= 1024
     assert payload["severity"] in ("critical", "error", "warning", "info") and payload["source"]
     assert payload["custom_details"]["organization"] == "org_1"
+
+
+def test_the_message_is_no_fact_beside_itself() -> None:
+    fields = [field["text"].partition("\n")[0] for field in written("slack")["blocks"][2]["fields"]]
+    assert fields == ["*scope*", "*id*", "*organization*", "*left usd*", "*limit usd*"]
+
+
+@pytest.mark.parametrize(
+    ("level", "word", "colour", "style"),
+    [
+        (ERROR, "Error", 0xD92D20, "Attention"),
+        (WARNING, "Warning", 0xF79009, "Warning"),
+        (INFO, "Notice", 0x2E90FA, "Accent"),
+    ],
+)
+def test_each_level_has_its_word_and_colour(level: int, word: str, colour: int, style: str) -> None:
+    change = StateChange("budget.spent", "key key_1 total", "spent", level, "")
+    [embed] = written("discord", change)["embeds"]
+    assert (embed["title"], embed["color"]) == (f"{word}: budget.spent", colour)
+    [attachment] = written("teams", change)["attachments"]
+    assert attachment["content"]["body"][0]["color"] == style
 
 
 def test_names_stand_beside_ids() -> None:
