@@ -24,7 +24,7 @@ extended: .venv/test.stamp .venv/tools.stamp .venv/clickhouse.stamp
 
 # Between two edits: `make test` also runs slow tests and those that need their own server.
 check: lint
-	$(BIN)/pytest $(PARALLEL) tests/test_architecture.py tests/test_types.py tests/unit -q -m "not soak and not postgresql and not slow" \
+	$(BIN)/pytest $(PARALLEL) tests/test_architecture.py tests/test_types.py tests/unit -q -m "not soak and not postgresql and not slow and not extended" \
 		--hypothesis-profile=few
 
 lint: .venv/test.stamp

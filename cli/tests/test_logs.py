@@ -124,6 +124,7 @@ def test_following_as_one_document_a_line(busy: Account, client: Client) -> None
     assert [json.loads(line)["model"] for line in lines] == ["sandbox-echo", "sandbox-tools", "gpt-99", "gpt-100"]
 
 
+@pytest.mark.extended
 def test_following_survives_a_service_that_is_away_for_a_moment(signed_out: Client) -> None:
     entry = {"id": "1", "model": "first", "createdAt": "2026-01-01T00:00:00.000Z", "cost": "0.5", "status": 200}
     page = (200, {"logs": [entry], "next": None})

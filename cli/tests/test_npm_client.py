@@ -111,6 +111,7 @@ def test_both_print_the_same_documents(client: Client, account: Account) -> None
             assert ours == theirs, command
 
 
+@pytest.mark.extended
 def test_a_sign_in_with_this_client_is_one_for_the_other(signed_out: Client, published: NpmClient) -> None:
     signed_out.run("auth", "login", "--email", EMAIL, LLMGATEWAY_PASSWORD=PASSWORD)
     assert EMAIL in published.run("auth", "whoami")
@@ -120,6 +121,7 @@ def test_a_sign_in_with_this_client_is_one_for_the_other(signed_out: Client, pub
     assert "API key" in published.run("auth", "status")
 
 
+@pytest.mark.extended
 def test_a_sign_in_with_the_other_client_is_one_for_this(
     signed_out: Client, published: NpmClient, account: Account
 ) -> None:

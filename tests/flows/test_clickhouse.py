@@ -37,6 +37,7 @@ def counted(server: ClickHouseServer) -> Any:
         return [0, 0]  # the table does not exist yet
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_usage_reaches_clickhouse_and_reports_come_from_there(
     process: Callable[..., GatewayProcess], server: ClickHouseServer, request: pytest.FixtureRequest, store: str

@@ -166,7 +166,7 @@ class Machine(RuleBasedStateMachine):
         assert start_billing.database.read(lambda: start_billing.database.execute(sql).fetchone())[0] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize("examples", [6])
 def test_whatever_fails_the_books_agree_and_no_budget_is_overdrawn(start_billing, examples):
     machine = type("Bound", (Machine,), {"start_billing": staticmethod(start_billing)})

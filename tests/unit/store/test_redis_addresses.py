@@ -30,7 +30,7 @@ def servers() -> Iterator[Servers]:
         yield Servers(stack)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_the_replica_that_a_sentinel_promotes_is_used(servers: Servers) -> None:
     first, second, sentinel = servers.start_replicated()
     client = servers.open(f"redis+sentinel://:{PASSWORD}@{HOST}:{free_port()},{HOST}:{sentinel}/{MASTER}/1")

@@ -56,7 +56,7 @@ def wait(condition, seconds=60.0):
             gevent.sleep(0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_only_the_leader_does_the_work_of_the_installation_and_another_takes_over(run_table):
     works = [Counted(), Counted()]
     first, second = (run_table(job(work), node=f"n{number}") for number, work in enumerate(works))
