@@ -30,7 +30,7 @@ from gateway.worker.recurring_jobs import Background, make_background
 from gateway.worker.services import Services
 from gateway.worker.wiring import build
 
-AUXILIARY = ("HEAD", "OPTIONS")
+AUXILIARY = ("HEAD", "OPTIONS")  # methods that an error message does not recommend
 NO_RULE = (400, 404, 405)  # Werkzeug matches no HTTP rule for an upgrade request
 
 

@@ -20,7 +20,7 @@ Input = str | list[int]
 # where there are many numbers.
 Vector = MutableSequence[float] | str
 Encoding = Literal["float", "base64"]
-# What the vectors are for, where a model distinguishes it; "": not known.
+# The purpose of the vectors, for models that distinguish it; "": not given.
 InputType = Literal["", "document", "query", "classification", "clustering"]
 ID_BYTES = 4  # size that one token id adds to the bytes of a prompt
 FEWEST_BYTES_A_TOKEN = 3  # assumed where a call has a token limit: prose has more, code about as many

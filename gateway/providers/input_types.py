@@ -1,4 +1,4 @@
-"""The field of an embeddings call that says what the vectors are for."""
+"""The field of an embeddings call with the purpose of the vectors."""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ from gateway.store.partitions import id_at, time_of
 # Hours of a key that one query reads.
 MOST_HOURS = 100
 USED = "SELECT DISTINCT hour FROM rollup WHERE series = ? AND owner = ? AND hour >= ? AND hour <= ? ORDER BY hour DESC"
-# One look at the end of each key's part of the primary key.
+# One seek to the end of each key's range of the primary key.
 LAST = "SELECT column1, (SELECT MAX(hour) FROM rollup WHERE series = ? AND owner = column1) FROM (VALUES {}) given"
 MOST_KEYS = 500  # keys of one statement
 

@@ -34,7 +34,7 @@ from gateway.worker.services import Services
 ID_PREFIX = "embd-"
 LARGE = 1 << 14  # numbers in all vectors; more are written in a thread
 NO_DTYPES = "output_dtype was left out: vectors contain 32-bit floats."
-# The words of vendors for what vectors are for.
+# The vendors' words for the purpose of the vectors.
 INPUT_TYPES: dict[str, InputType] = {
     "document": "document",
     "search_document": "document",

@@ -21,7 +21,7 @@ from gateway.surfaces.openai import (
     videos,
 )
 
-# Groq's clients, and those of Azure, add the first to their address; Cohere's ClientV2 asks for the other.
+# Clients of Groq and Azure add /openai/v1 to their base URL; Cohere's ClientV2 calls /v2/rerank.
 ALIASES = {"/openai/v1": "/v1", "/v2/rerank": "/v1/rerank"}
 NO_FILES = "files are not stored: send their content in the request that uses it."
 NO_BATCHES = "batches are not supported: send each request separately."

@@ -51,7 +51,7 @@ def make_plan(clock):
 
 @pytest.fixture
 def keep(database, journal, clock, make_plan):
-    """keep(days) gives decisions and a function that keeps one of a request id, by default of a plan of its own."""
+    """keep(days) gives decisions and a function that keeps the decision of a request id, by default with a new plan."""
 
     def make(days=7):
         book = Decisions(database, journal, clock, days)

@@ -58,9 +58,10 @@ const rowLinks = () => [...document.querySelectorAll("table.rows tbody tr a.open
 
 function showNeighbours() {
   const place = document.querySelector("[data-neighbours]");
+  if (!place) return;
   const rows = JSON.parse(sessionStorage.getItem(OPENED) || "[]");
   const at = rows.indexOf(location.href);
-  if (!place || at < 0) return;
+  if (at < 0) return;
   for (const link of place.querySelectorAll("[data-step]")) {
     const href = rows[at + Number(link.dataset.step)];
     if (href) link.href = href;
