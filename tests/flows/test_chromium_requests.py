@@ -16,7 +16,7 @@ def test_a_request_leads_to_its_neighbours_in_the_list(sandbox_gateway: LocalGat
     token = add_demo_usage(sandbox_gateway)
     browser.ask("Network.setCookie", name="llmgateway.session_token", value=token, url=sandbox_gateway.address)
     browser.open(f"{sandbox_gateway.address}/console/logs?model=gpt-5&timeRange=30d")
-    browser.wait_for("document.querySelectorAll('tbody a.open').length > 2")
+    browser.wait_for("document.readyState === 'complete' && document.querySelectorAll('tbody a.open').length > 2")
     first, second, *_ = browser.run(ROWS)
     browser.run("document.querySelector('tbody a.open').click()")
     browser.wait_for(f"location.href === '{first}' && {NEIGHBOURS}[1]")
