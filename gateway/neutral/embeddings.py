@@ -21,7 +21,25 @@ Input = str | list[int]
 Vector = MutableSequence[float] | str
 Encoding = Literal["float", "base64"]
 # The purpose of the vectors, for models that distinguish it; "": not given.
-InputType = Literal["", "document", "query", "classification", "clustering"]
+InputType = Literal[
+    "",
+    "document",
+    "query",
+    "classification",
+    "clustering",
+    "similarity",
+    "code_query",
+    "code_document",
+    "question_answering",
+    "fact_verification",
+]
+# The general purpose, for models that do not distinguish the special one.
+GENERAL: dict[InputType, InputType] = {
+    "code_query": "query",
+    "code_document": "document",
+    "question_answering": "query",
+    "fact_verification": "query",
+}
 ID_BYTES = 4  # size that one token id adds to the bytes of a prompt
 FEWEST_BYTES_A_TOKEN = 3  # assumed where a call has a token limit: prose has more, code about as many
 

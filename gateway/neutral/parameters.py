@@ -200,7 +200,7 @@ def _rows_of(kind: type[Struct]) -> Iterator[Parameter]:
 
 # The rows of Sampling, by name.
 PARAMETERS: dict[str, Parameter] = {row.name: row for row in _rows_of(Sampling)}
-# Fields of chat requests that have a different form in each dialect.
+# Fields that have a different form in each dialect.
 FIELDS: tuple[Parameter, ...] = (
     Parameter(
         {"openai": "messages", "responses": "input", "aisdk": "prompt", "completions": "prompt"}
@@ -210,6 +210,7 @@ FIELDS: tuple[Parameter, ...] = (
         {"openai": "response_format", "responses": "text.format", "anthropic": "output_config.format"}
         | {"aisdk": "responseFormat", "google": "generationConfig.responseJsonSchema"}
     ),
+    Parameter({"openai": "input_type", "google": "taskType"}),  # of embeddings
     Parameter({"openai": "tool_choice", "aisdk": "toolChoice", "google": "toolConfig.functionCallingConfig"}),
     Parameter({"openai": "reasoning", "anthropic": "thinking", "google": "generationConfig.thinkingConfig"}),
     Parameter(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.catalogue.entries import Mapping
-from gateway.neutral.embeddings import InputType
+from gateway.neutral.embeddings import GENERAL, InputType
 
 # A key of a mapping's `extra`: the name of the provider's field (`field`), and its words for the input types.
 INPUT_TYPES = "input_types"
@@ -14,7 +14,8 @@ def write_input_type(kind: InputType, mapping: Mapping, body: dict[str, Any]) ->
     if not kind:
         return ()
     words = mapping.extra.get(INPUT_TYPES, {})
-    if kind not in words:
+    word = words.get(kind) or words.get(GENERAL.get(kind))
+    if word is None:
         return (f"input_type was left out: {mapping.key} does not distinguish {kind}.",)
-    body[words["field"]] = words[kind]
+    body[words["field"]] = word
     return ()

@@ -29,6 +29,9 @@ COMPATIBLE_FIELDS = {
     "/jina/v1": {"model", "input", "task", "dimensions", "normalized", "late_chunking", "embedding_type", "truncate"},
     "/mistral/v1": {"model", "input", "output_dimension", "output_dtype", "metadata"},
 }
+TASK_TYPES = {"RETRIEVAL_QUERY", "RETRIEVAL_DOCUMENT", "SEMANTIC_SIMILARITY", "CLASSIFICATION", "CLUSTERING"}
+TASK_TYPES |= {"QUESTION_ANSWERING", "FACT_VERIFICATION", "CODE_RETRIEVAL_QUERY"}
+JINA_TASKS = {"retrieval.query", "retrieval.passage", "text-matching", "code.query", "code.passage"}
 COHERE_FIELDS = {"model", "texts", "input_type", "embedding_types", "output_dimension", "truncate", "max_tokens"}
 
 
@@ -103,6 +106,7 @@ class FakeEmbeddingServices(FakeServer):
 
     def _compatible(self, place: str, body: dict[str, Any]) -> dict[str, Any]:
         assert body.keys() <= COMPATIBLE_FIELDS[place], "unknown member"
+        assert body.get("task", "text-matching") in JINA_TASKS, "unknown task"
         size = body.get("output_dimension", body.get("dimensions"))
         rows = [
             {"object": "embedding", "index": index, "embedding": vector_of(one, size)}
@@ -130,6 +134,7 @@ class FakeEmbeddingServices(FakeServer):
         assert body.keys() == {"requests"}
         for request in body["requests"]:
             assert request.keys() <= {"model", "content", "outputDimensionality", "taskType", "title"}
+            assert request.get("taskType", "CLUSTERING") in TASK_TYPES, "unknown task type"
             assert f"/v1beta/{request['model']}:batchEmbedContents" == path, "another model"
             genai.types.Content.model_validate(request["content"])
         texts = [

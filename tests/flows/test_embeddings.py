@@ -297,7 +297,12 @@ def test_vectors_of_another_type_are_not_made_and_the_answer_says_so(gateway):
         ("cohere/embed-v4.0", "clustering", {"input_type": "clustering"}),
         ("cohere/embed-v4.0", None, {"input_type": "search_document"}),
         ("voyage/voyage-4", "search_query", {"input_type": "query"}),
+        ("voyage/voyage-4", "CODE_RETRIEVAL_QUERY", {"input_type": "query"}),
+        ("cohere/embed-v4.0", "fact_verification", {"input_type": "search_query"}),
+        ("cohere/embed-v4.0", "similarity", {"input_type": "search_document"}),
         ("jina/jina-embeddings-v4", "search_document", {"task": "retrieval.passage"}),
+        ("jina/jina-embeddings-v4", "code.passage", {"task": "code.passage"}),
+        ("jina/jina-embeddings-v4", "SEMANTIC_SIMILARITY", {"task": "text-matching"}),
     ],
 )
 def test_the_provider_learns_what_the_vectors_are_for(gateway, upstream, model, named, sent):
@@ -307,12 +312,33 @@ def test_the_provider_learns_what_the_vectors_are_for(gateway, upstream, model, 
 
 
 @pytest.mark.parametrize(
-    ("model", "named"), [("openai/text-embedding-3-small", "query"), ("voyage/voyage-4", "clustering"), (SANDBOX, "x")]
+    ("model", "named"),
+    [
+        ("openai/text-embedding-3-small", "query"),
+        ("google-ai-studio/gemini-embedding-2", "query"),
+        ("voyage/voyage-4", "clustering"),
+        (SANDBOX, "x"),
+    ],
 )
 def test_an_input_type_that_has_no_effect_is_left_out_with_a_warning(gateway, upstream, model, named):
     answer = post(gateway, model=model, input_type=named)
     assert answer.status_code == 200 and "input_type was left out" in answer.headers["x-llmgateway-warnings"]
     assert all("input_type" not in call.body for call in upstream.calls)
+
+
+@pytest.mark.parametrize(
+    ("named", "sent"),
+    [
+        ({"input_type": "query"}, "RETRIEVAL_QUERY"),
+        ({"input_type": "code_document"}, "RETRIEVAL_DOCUMENT"),
+        ({"task_type": "QUESTION_ANSWERING"}, "QUESTION_ANSWERING"),
+        ({"task": "text-matching"}, "SEMANTIC_SIMILARITY"),
+    ],
+)
+def test_googles_models_learn_what_the_vectors_are_for(gateway, upstream, named, sent):
+    answer = post(gateway, model="google-ai-studio/gemini-embedding-001", **named)
+    assert answer.status_code == 200 and "x-llmgateway-warnings" not in answer.headers
+    assert [request["taskType"] for request in upstream.calls[-1].body["requests"]] == [sent] * len(TEXTS)
 
 
 def test_queries_and_documents_have_separate_cached_answers(gateway, upstream):

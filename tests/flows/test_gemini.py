@@ -234,14 +234,22 @@ def test_texts_are_embedded_by_any_vendor(share: Share) -> None:
         "LLM_GOOGLE_AI_STUDIO_API_KEY": "AIza-x",
         "LLM_GOOGLE_AI_STUDIO_BASE_URL": f"{services.address}/v1beta",
     }
+    environment |= {"LLM_VOYAGE_API_KEY": "pa-x", "LLM_VOYAGE_BASE_URL": f"{services.address}/voyage/v1"}
     gateway = share.gateway(environment)
     config = genai.types.EmbedContentConfig(output_dimensionality=3, task_type="RETRIEVAL_QUERY")
     with client_of(gateway) as gemini:
         # For its newest models the SDK makes one content of all texts.
-        for model, count in (("openai/text-embedding-3-small", 2), ("google-ai-studio/gemini-embedding-2", 1)):
+        models = {"openai/text-embedding-3-small": 2, "google-ai-studio/gemini-embedding-2": 1, "voyage/voyage-4": 2}
+        for model, count in models.items():
             result = gemini.models.embed_content(model=model, contents=["One", "Three"], config=config)
             assert [len(embedding.values) for embedding in result.embeddings] == [3] * count
     assert services.calls[1].body["requests"][0]["taskType"] == "RETRIEVAL_QUERY"
+    assert services.calls[2].body["input_type"] == "query"
+    with httpx.Client(headers={"x-goog-api-key": gateway.key}, timeout=60) as http:
+        body = {"content": {"parts": [{"text": "One"}]}, "taskType": "RETRIEVAL_QUERY"}
+        path = f"{gateway.address}/v1beta/models/openai/text-embedding-3-small:embedContent"
+        warned = http.post(path, json=body).json()["metadata"]["warnings"]
+    assert warned == ["taskType was left out: openai/text-embedding-3-small does not distinguish query."]
 
 
 def test_models_that_the_key_can_call_are_listed_first(gateway: LocalGateway, gemini: genai.Client) -> None:

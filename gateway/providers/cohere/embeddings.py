@@ -10,7 +10,7 @@ from msgspec import Raw, Struct, json
 
 from gateway.dialects import cohere as dialect
 from gateway.errors import NotSupported, UpstreamFailed
-from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult, InputType
+from gateway.neutral.embeddings import GENERAL, EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult, InputType
 from gateway.neutral.usage import Usage, read_count
 from gateway.providers.answer_checks import ODD, SHAPE_ERRORS
 from gateway.providers.openai.address import endpoint_of
@@ -25,6 +25,7 @@ KINDS: dict[InputType, str] = {
     "query": "search_query",
     "classification": "classification",
     "clustering": "clustering",
+    "similarity": "search_document",
 }
 
 
@@ -56,7 +57,7 @@ class CohereEmbeddings(WrittenCodec):
         body: dict[str, Any] = {
             "model": target.mapping.external_id,
             "texts": content.inputs,
-            "input_type": KINDS[content.input_type],
+            "input_type": KINDS[GENERAL.get(content.input_type, content.input_type)],
             "embedding_types": ["float"],
         }
         if content.dimensions is not None:

@@ -22,7 +22,8 @@ from gateway.runtime.threads import compute_if
 
 BATCH = "batchEmbedContents"
 PREDICT = "predict"
-PREDICTED_TASK = {"taskType": "task_type", "title": "title"}  # names of the fields in the second format
+TASK_TYPE = "taskType"
+PREDICTED_TASK = {TASK_TYPE: "task_type", "title": "title"}  # names of the fields in the second format
 
 
 class SentVector(Struct):
@@ -68,11 +69,14 @@ class GoogleEmbeddings(WrittenCodec):
             raise NotSupported("This model accepts texts only, no token ids.", param="input", code="unsupported_input")
         enterprise = traits_of(target).enterprise
         write = _predict if enterprise else _batch
-        body = compute_if(request.large, write, content, target, request.options.extra.get(dialect.OWN_FIELDS) or {})
+        task = dict(request.options.extra.get(dialect.OWN_FIELDS) or {})
+        warnings: tuple[str, ...] = ()
+        if TASK_TYPE not in task:
+            warnings = write_input_type(content.input_type, target.mapping, task)
+        body = compute_if(request.large, write, content, target, task)
         headers = {name.lower(): value for name, value in target.provider.headers.items()}
         headers["content-type"] = headers["accept"] = "application/json"
         self._authorize(headers, target)
-        warnings = write_input_type(content.input_type, target.mapping, {})
         return Call("POST", address_of(target, PREDICT if enterprise else BATCH), headers, body, warnings=warnings)
 
     def read(self, reply: UpstreamReply, relayed: bool) -> EmbeddingsResult:

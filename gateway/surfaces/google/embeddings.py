@@ -1,5 +1,6 @@
 """embedContent and batchEmbedContents."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -7,8 +8,9 @@ import orjson
 from gateway.configuration.settings import LimitSettings
 from gateway.dialects.field_names import restate
 from gateway.dialects.google import NAME, OWN_FIELDS
+from gateway.dialects.input_type_words import read_input_type
 from gateway.errors import InvalidRequest, NotSupported, UnknownModel
-from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult, encode
+from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest, EmbeddingsResult, InputType, encode
 from gateway.neutral.request import NO_OPTIONS, Options, Requirements
 from gateway.runtime.threads import compute_if
 from gateway.surfaces import auth, caps, http_responses
@@ -22,7 +24,7 @@ from gateway.worker.services import Services
 ID_PREFIX = "embd-"
 TASK = ("taskType", "title")
 LARGE = 1 << 14  # numbers in all vectors; more are written in a thread
-ONE_VENDOR = "taskType and title have an effect on the models of this format's own vendor only."
+ONE_VENDOR = "{} had an effect only if a model of this format's own vendor answered."
 SEVERAL = "taskType and title were left out, because they differ within the batch."
 NOT_FOUND = 404
 
@@ -72,9 +74,10 @@ def _request(model: str, parts: list[schema.EmbedBody], texts: list[str], large:
     sizes = {part.outputDimensionality for part in parts}
     if len(sizes) > 1:
         raise InvalidRequest("All requests of a batch need the same outputDimensionality.", param="requests")
-    content = EmbeddingsInput(tuple(texts), parts[0].outputDimensionality)
     tasks = [{name: value for name in TASK if (value := getattr(part, name))} for part in parts]
     alike = all(task == tasks[0] for task in tasks)
+    kind = read_input_type(parts[0].taskType) if alike else ""
+    content = EmbeddingsInput(tuple(texts), parts[0].outputDimensionality, input_type=kind)
     lengths = [len(text.encode("utf-8", "replace")) for text in texts]
     return EmbeddingsRequest(
         model,
@@ -82,8 +85,17 @@ def _request(model: str, parts: list[schema.EmbedBody], texts: list[str], large:
         lambda: content,
         large=large,
         options=Options(extra={OWN_FIELDS: tasks[0]}) if alike and tasks[0] else NO_OPTIONS,
-        warnings=(ONE_VENDOR if alike else SEVERAL,) if any(tasks) else (),
+        warnings=tuple(_warn(tasks[0], kind)) if alike else (SEVERAL,),
     )
+
+
+def _warn(task: dict[str, str], kind: InputType) -> Iterator[str]:
+    """Yield warnings about fields without an equal in other formats. The other protocols report a known task type that
+    their model does not distinguish."""
+    if "title" in task:
+        yield ONE_VENDOR.format("title")
+    if "taskType" in task and not kind:
+        yield ONE_VENDOR.format("taskType")
 
 
 def _text_of(content: schema.WireContent, path: str) -> str:

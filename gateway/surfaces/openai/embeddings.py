@@ -10,6 +10,7 @@ from msgspec.json import Decoder
 from gateway.configuration.settings import LimitSettings
 from gateway.dialects import openai as dialect
 from gateway.dialects.field_names import restate
+from gateway.dialects.input_type_words import WORDS, read_input_type
 from gateway.errors import NotSupported
 from gateway.neutral.embeddings import (
     ID_BYTES,
@@ -34,16 +35,6 @@ from gateway.worker.services import Services
 ID_PREFIX = "embd-"
 LARGE = 1 << 14  # numbers in all vectors; more are written in a thread
 NO_DTYPES = "output_dtype was left out: vectors contain 32-bit floats."
-# The vendors' words for the purpose of the vectors.
-INPUT_TYPES: dict[str, InputType] = {
-    "document": "document",
-    "search_document": "document",
-    "passage": "document",
-    "query": "query",
-    "search_query": "query",
-    "classification": "classification",
-    "clustering": "clustering",
-}
 Name = Annotated[str, Meta(min_length=1)]
 SOME = {"minItems": 1}
 MOST_TOKEN = (1 << 32) - 1  # larger than any vocabulary; upstreams differ in how they read 64-bit and longer numbers
@@ -62,7 +53,9 @@ class EmbeddingsBody(Struct, kw_only=True, gc=False):
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     output_dimension: Annotated[int, Meta(ge=1)] | None = None  # Mistral's name for the same field
     output_dtype: str | None = None  # any value other than "float" is not supported, which a warning reports
-    input_type: str | None = None  # document, query, classification or clustering, in the words of any vendor
+    input_type: str | None = None  # what the vectors are for, in the words of any vendor
+    task_type: str | None = None  # Google's name for the same field
+    task: str | None = None  # Jina's name for the same field
     user: str | None = None
     routing: Routing = None
 
@@ -119,7 +112,8 @@ def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsR
     caps.check_inputs(limits, inputs)
     sizes = [len(text.encode("utf-8", "replace")) if isinstance(text, str) else ID_BYTES * len(text) for text in inputs]
     dimensions = body.dimensions or body.output_dimension
-    kind = INPUT_TYPES.get((body.input_type or "").lower(), "")
+    named = body.input_type or body.task_type or body.task
+    kind = read_input_type(named)
     content = EmbeddingsInput(inputs, dimensions, body.encoding_format or "float", kind)
     native: dict[str, Any] = {"input": body.input, "encoding_format": content.encoding}
     if kind:
@@ -137,17 +131,17 @@ def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsR
         Native(dialect.NAME, native),
         user=body.user or "",
         large=len(raw) >= caps.LARGE,
-        warnings=tuple(_warn(body, kind)),
+        warnings=tuple(_warn(body, named, kind)),
         token_ids=sum(len(text) for text in inputs if not isinstance(text, str)),
     )
     return body, request
 
 
-def _warn(body: EmbeddingsBody, kind: InputType) -> Iterator[str]:
+def _warn(body: EmbeddingsBody, named: str | None, kind: InputType) -> Iterator[str]:
     if body.output_dtype not in (None, "float"):
         yield NO_DTYPES
-    if body.input_type and not kind:
-        yield f"input_type was left out: it is none of {', '.join(INPUT_TYPES)}."
+    if named and not kind:
+        yield f"input_type was left out: it is none of {', '.join(WORDS)}."
 
 
 def inputs_of(given: str | list[Any]) -> tuple[Input, ...]:
