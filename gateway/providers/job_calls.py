@@ -19,8 +19,8 @@ SERVED = 200
 PARTIAL = 206
 NO_SUCH_PART = 416
 # Temporary refusals and refusals of the credential, which reveal nothing about the job or the file.
-UNRELATED = (401, 403, 408, 425, 429)
 PASSING = (408, 425, 429)
+UNRELATED = (401, 403, *PASSING)
 GONE = "The provider no longer has the video."
 
 

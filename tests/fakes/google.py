@@ -104,7 +104,7 @@ class FakeGoogle(FakeServer):
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         payload = environ["wsgi.input"].read()
         if environ["PATH_INFO"] == "/token":
-            return self._give_token(start, payload)
+            return self._give_token(start, payload, environ.get("CONTENT_TYPE", ""))
         headers = headers_of(environ)
         call = Recorded(environ["PATH_INFO"], headers, query=environ.get("QUERY_STRING", ""))
         self.calls.append(call)
@@ -128,7 +128,9 @@ class FakeGoogle(FakeServer):
         body = json.dumps(chunks if streamed else _joined(chunks)).encode()
         return _respond(start, environ, call, answer, body, "application/json; charset=UTF-8")
 
-    def _give_token(self, start: Any, payload: bytes) -> Iterator[bytes]:
+    def _give_token(self, start: Any, payload: bytes, media_type: str) -> Iterator[bytes]:
+        if media_type != "application/x-www-form-urlencoded":
+            return send_json(start, 400, {"error": "invalid_request"})
         self.assertions += parse_qs(payload.decode())["assertion"]
         return send_json(start, 200, {"access_token": ACCESS_TOKEN, "expires_in": 3599, "token_type": "Bearer"})
 

@@ -14,7 +14,7 @@ from gateway.neutral.usage import with_shown
 from gateway.providers.answer_checks import EMPTY, ODD, SHAPE_ERRORS, is_empty, read_object, text_in
 from gateway.providers.failures import stream_failure
 
-CALLS: dict[str, ExecutedBy] = {"tool_use": "", "server_tool_use": "provider", "mcp_tool_use": "provider"}
+CALLS: dict[str, ExecutedBy] = {"tool_use": "", "server_tool_use": "provider"}
 
 
 def read_result(body: bytes, relayed: bool) -> ChatResult:

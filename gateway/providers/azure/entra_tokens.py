@@ -12,7 +12,6 @@ from gateway.errors import IdentityFailed
 from gateway.providers.identities.identity_calls import (
     FORM,
     JSON,
-    PASSING,
     IdentityCalls,
     read_object,
     read_token_file,
@@ -36,6 +35,8 @@ IMDS_VERSION = "2018-02-01"
 APP_SERVICE = "managed identity service of App Service"
 APP_SERVICE_VERSION = "2019-08-01"
 INCOMPLETE = "AZURE_CLIENT_ID and AZURE_TENANT_ID are needed with {}."
+# Statuses of the service while it is updated or busy, beside 5xx ("Retry guidance" of the documentation).
+REPEATED = (404, 410, 429)
 ATTEMPTS = 2  # a managed identity service that is busy answers the second time
 
 
@@ -89,7 +90,7 @@ class EntraIdentity:
             arguments["client_id"] = client
         for _ in range(ATTEMPTS):
             answer = self._calls.call(place, "GET", f"{url}?{urlencode(arguments)}", headers)
-            if answer.status < 500 and answer.status not in PASSING:
+            if answer.status < 500 and answer.status not in REPEATED:
                 break
         if answer.status != 200:
             raise refusal(place, answer)

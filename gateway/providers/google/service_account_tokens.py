@@ -11,6 +11,7 @@ import orjson
 
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import UpstreamFailed, UpstreamRefused
+from gateway.providers.identities.identity_calls import FORM
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.threads import compute
 from gateway.transport import Transport
@@ -22,7 +23,6 @@ jose_errors = LazyImport("joserfc.errors")
 TOKEN_URL = "https://oauth2.googleapis.com/token"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-FORM = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
 LIFETIME_S = 3600
 MARGIN_S = 60.0  # seconds before its expiry from which a token is not used any more
 REMEMBERED = 512

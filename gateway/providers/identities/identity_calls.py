@@ -24,9 +24,7 @@ CALL_S = 5.0  # a metadata server answers within milliseconds, a token service w
 ANSWER_LIMIT = 256 * 1024
 FILE_LIMIT = 256 * 1024
 JSON = {"accept": "application/json"}
-FORM = {**JSON, "content-type": "application/x-www-form-urlencoded"}
-# Statuses of a metadata server that is starting or busy.
-PASSING = (408, 410, 425, 429)
+FORM = {"content-type": "application/x-www-form-urlencoded"}
 # Error codes of OAuth (RFC 6749), Entra and AWS. Other texts may quote a token.
 CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{2,63}")
 NAMES = ("error", "Code", "code", "status")

@@ -108,10 +108,12 @@ SLIPS = [
     ("{'it': 'it's fine'}", {"it": "it's fine"}),
     ('{“a”: “said "no"”}', {"a": 'said "no"'}),
     ('{"path": "C:\\dir", "re": "\\d+"}', {"path": "C:\\dir", "re": "\\d+"}),
-    ('{"a": NaN, "b": -Infinity, "c": undefined}', {"a": None, "b": None, "c": None}),
+    ("[NaN, nan, Infinity, -Infinity, undefined, None, True]", [None, None, None, None, None, None, True]),
     ('\ufeff{"a": 1}', {"a": 1}),
     ('{"a":\u00a01}', {"a": 1}),
     ("{'a': '\\x41\\U0001f600'}", {"a": "A\U0001f600"}),
+    (r"""{"of Python and C": "it\'s \0 \a \v"}""", {"of Python and C": "it's \0 \a \v"}),
+    ('["a line \\\n of a script"]', ["a line \n of a script"]),
 ]
 
 

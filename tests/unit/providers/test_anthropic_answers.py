@@ -5,6 +5,7 @@ import orjson
 import pytest
 from fakes.anthropic import Answer, events_of, message_of
 from fakes.anthropic_checks import sign
+from support.replies import json_reply
 
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamRateLimited
 from gateway.neutral.chat import ChatResult
@@ -66,6 +67,13 @@ def test_all_kinds_of_blocks_are_read_in_order():
     assert isinstance(parts[3], VendorPart) and parts[3].kind == "web_search_tool_result"
     assert parts[4] == Text("It is sunny in Oslo.", sources=(Source("https://a.org/x", "A page", "words"),))
     assert parts[5] == ToolCall("toolu_0", "weather", '{"city":"Oslo"}')
+
+
+def test_a_call_at_a_tool_server_keeps_the_name_of_its_server():
+    call = {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "look", "server_name": "maps", "input": {"at": "Oslo"}}
+    body = {"type": "message", "content": [call], "stop_reason": "pause_turn", "usage": {}}
+    (part,) = PROTOCOL.read(json_reply(body), False).choices[0].parts
+    assert part == VendorPart("anthropic", "mcp_tool_use", call)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 100])
