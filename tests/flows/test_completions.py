@@ -1,15 +1,19 @@
-"""POST /v1/completions with the official client, by a chat and by providers that fill gaps themselves."""
+"""POST /v1/completions and /v1/fim/completions with the official clients, by a chat and by providers that fill gaps
+themselves."""
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import httpx
+import mistralai.client
 import pytest
 from fakes.openai import Answer, FakeOpenAI
 from fakes.server import FakeServer, headers_of, send_json
 from openai import APIError, BadRequestError, OpenAI
 from support.gateways import LocalGateway
-from support.shared import Share
+from support.shared import Share, usage_of
 
 MODEL = "openai/gpt-4o-mini"
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
@@ -88,6 +92,53 @@ def test_a_provider_that_fills_gaps_gets_the_parameter_for_it(
     body = filler.calls[0][2]
     assert (body["prompt"], body["suffix"], body["max_tokens"]) == ("def f(", "):", 50)
     assert "messages" not in body
+
+
+@contextmanager
+def mistral_client(gateway: LocalGateway) -> Iterator[mistralai.client.Mistral]:
+    with (
+        httpx.Client(timeout=60) as http,
+        mistralai.client.Mistral(api_key=gateway.key, server_url=gateway.address, client=http) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("model", "path"),
+    [("deepseek/deepseek-v4.1-flash", "/beta/completions"), ("codestral-latest", "/v1/fim/completions")],
+)
+def test_mistrals_client_fills_a_gap_at_any_provider_that_does(
+    filling: LocalGateway, filler: Filler, model: str, path: str
+) -> None:
+    request = {"model": model, "prompt": "def f(", "suffix": "):", "max_tokens": 50, "temperature": 0.2, "stop": "\n\n"}
+    with mistral_client(filling) as client:
+        whole = client.fim.complete(**request, metadata={"editor": "vim"})
+        assert (whole.choices[0].message.content, whole.usage.completion_tokens) == ("a, b", 3)
+        with client.fim.stream(**request) as events:
+            chunks = [event.data for event in events]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "a, b"
+    assert [chunk.choices[0].finish_reason for chunk in chunks][-2] == "stop"
+    assert chunks[-1].usage.completion_tokens == 3
+    assert [call[0] for call in filler.calls] == [path, path]
+    body = filler.calls[0][2]
+    assert (body["prompt"], body["suffix"], body["max_tokens"], body["stop"]) == ("def f(", "):", 50, ["\n\n"])
+    rows = usage_of(filling)
+    assert [(row.input, row.output) for row in rows] == [(7, 3)] * 2 and rows[0].cost_nusd == rows[1].cost_nusd > 0
+
+
+def test_mistrals_client_fills_a_gap_with_a_chat_model(gateway: LocalGateway, upstream: FakeOpenAI) -> None:
+    fenced = "```python\na, b\n```"
+    upstream.script(Answer(fenced), Answer(fenced, piece=3), Answer(fenced))
+    request = {"model": MODEL, "prompt": "def f(", "suffix": "):"}
+    with mistral_client(gateway) as client:
+        assert client.fim.complete(**request).choices[0].message.content == "a, b"
+        with client.fim.stream(**request) as events:
+            assert "".join(event.data.choices[0].delta.content or "" for event in events) == "a, b"
+        # Without a suffix the text is continued, and a fence belongs to it.
+        assert client.fim.complete(model=MODEL, prompt="def f(").choices[0].message.content == fenced
+        with pytest.raises(mistralai.client.errors.SDKError) as caught:
+            client.fim.complete(**request, max_tokens=-1)
+    assert "max_tokens" in str(caught.value) and len(upstream.calls) == 3
 
 
 def test_several_prompts_are_answered_in_one_call_and_billed_exactly(client: OpenAI, upstream: FakeOpenAI) -> None:

@@ -145,6 +145,7 @@ MODELS = (
     *both("/v1/chat/completions", {"model": "sandbox-echo", "messages": HELLO}, save={"log_id": "metadata.log_id"}),
     *both("/v1/chat/completions", {"model": "sandbox-image", "messages": HELLO, "image_config": {"n": 2}}),
     *both("/v1/completions", {"model": "sandbox-echo", "prompt": "Once upon"}),
+    *both("/v1/fim/completions", {"model": "sandbox-echo", "prompt": "Once ", "suffix": " a time"}),
     send("/v1/embeddings", {"model": "sandbox-embed", "input": "Hello!", "dimensions": 8}),
     *both("/v1/images/generations", {"model": "sandbox-image", "prompt": "A red square"}),
     *both("/v1/images/edits", {"model": "sandbox-image", "prompt": "Make it blue", "images": [{"image_url": PNG}]}),

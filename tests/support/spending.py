@@ -122,6 +122,7 @@ def _prompt(text: str) -> Json:
 BODIES: dict[str, Callable[[str], Json]] = {
     "/v1/chat/completions": lambda text: {"messages": _talk(text), "max_tokens": 100},
     "/v1/completions": lambda text: {"prompt": text, "max_tokens": 100},
+    "/v1/fim/completions": lambda text: {"prompt": text, "suffix": ".", "max_tokens": 100},
     "/v1/messages": lambda text: {"messages": _talk(text), "max_tokens": 100},
     "/v1/responses": lambda text: {"input": text, "max_output_tokens": 100},
     # As many bytes as the bound of its tokens requires.

@@ -52,15 +52,12 @@ PARAMETER_READER = ParameterReader("completions", apart=("max_tokens", "stop"))
 
 
 @with_parameters("completions")
-class CompletionBody(Struct, kw_only=True, gc=False):
-    """Every field that has an effect; all others of the wire format (seed, logprobs, best_of …) are accepted and
-    dropped."""
+class CompletionFields(Struct, kw_only=True, gc=False):
+    """The fields that text completions and fill-in-the-middle share."""
 
     model: Name
-    prompt: str | list[Any]
     suffix: str | None = None
     stream: bool | None = None
-    echo: bool | None = None
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
     n: Count | None = None
     stop: str | list[str] | None = None
@@ -70,6 +67,14 @@ class CompletionBody(Struct, kw_only=True, gc=False):
     models: Models | None = None
     provider: ProviderOptions | None = None
     prompt_cache_key: str | None = None
+
+
+class CompletionBody(CompletionFields, kw_only=True, gc=False):
+    """Every field that has an effect; all others of the wire format (seed, logprobs, best_of …) are accepted and
+    dropped."""
+
+    prompt: str | list[Any]
+    echo: bool | None = None
 
 
 DECODER = Decoder(CompletionBody)
@@ -155,7 +160,7 @@ def prompts_of(body: CompletionBody) -> tuple[str, ...]:
     return prompts
 
 
-def read(body: CompletionBody, prompt: str) -> ChatRequest:
+def read(body: CompletionFields, prompt: str) -> ChatRequest:
     """Return the neutral request for one prompt of a validated body. Raises InvalidRequest."""
     completion = Completion(prompt, body.suffix or "")
     size = len(completion.prompt.encode("utf-8", "replace")) + len(completion.suffix.encode("utf-8", "replace"))
@@ -196,7 +201,7 @@ def _no_thinking(completion: Completion) -> ReasoningOptions:
     return ReasoningOptions()
 
 
-def _sampling(body: CompletionBody) -> Sampling:
+def _sampling(body: CompletionFields) -> Sampling:
     if isinstance(body.stop, str):
         stop = [body.stop]
     else:

@@ -1,6 +1,5 @@
 """Writes a neutral answer as a text completion: one body, or the frames of a stream."""
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, NotRequired, TypedDict
 
@@ -16,6 +15,7 @@ from gateway.surfaces.facts import Facts, RoutingMetadata
 from gateway.surfaces.http_responses import write_frames
 from gateway.surfaces.openai.chat_answers import ChatHead, ChatUsage
 from gateway.surfaces.openai.chat_writer import DONE, KEEP_ALIVE, error_frame
+from gateway.surfaces.openai.code_fences import UnfencedStream, without_fence
 
 CompletionFinish = Literal["stop", "length", "content_filter"]
 
@@ -50,14 +50,9 @@ class TextCompletion(ChatHead, CompletionTail):
     choices: list[CompletionChoice]
 
 
-FENCE = "```"
-FENCED = re.compile(r"\A\s*```[^\n`]*\n(.*?)\n?```\s*\Z", re.DOTALL)
-OPENING = re.compile(r"\A\s*```[^\n`]*\n")
 # Clients read the first choice of every chunk, so the chunk with the usage has an empty choice.
 LAST_CHOICE: list[CompletionChoice] = [{"text": "", "index": 0, "logprobs": None, "finish_reason": None}]
-MOST_BLANKS = 1000  # whitespace after a fence, which may still be the end of the text
 LARGE = 1 << 17  # characters of a frame that is written in a thread
-LONGEST_OPENING = 40  # characters of a fence with the name of a language
 
 
 class Echo(NamedTuple):
@@ -96,11 +91,7 @@ def last_frame(facts: Facts, tail: CompletionTail) -> bytes:
 def _text(choice: Choice, unfence: bool) -> str:
     text = "".join(part.text for part in choice.parts if isinstance(part, Text))
     if unfence:
-        fenced = FENCED.match(text)
-    else:
-        fenced = None
-    if fenced:
-        return fenced[1]
+        return without_fence(text)
     return text
 
 
@@ -131,25 +122,26 @@ def _tail(facts: Facts, warnings: list[str]) -> CompletionTail:
 def frames(batches: Iterable[Batch], facts: Facts, echo: Echo, *, unfence: bool) -> Iterator[bytes]:
     """Write server-sent events, one item a batch; the last has usage and metadata, followed by [DONE]. A failed stream
     ends with an `error` event."""
-    return write_frames(batches, _Stream(facts, echo, unfence).write, error_frame)
+    if unfence:
+        batches = UnfencedStream(batches, facts)
+    return write_frames(batches, _Stream(facts, echo).write, error_frame)
 
 
 class _Stream:
     """The state of one stream; `first` is the index of its first choice."""
 
-    def __init__(self, facts: Facts, echo: Echo, unfence: bool, first: int = 0) -> None:
+    def __init__(self, facts: Facts, echo: Echo, first: int = 0) -> None:
         self._facts = facts
         self._first = first
         self._echo = echo
-        self._unfence = unfence
-        self._texts: dict[int, _Plain | _Unfenced] = {}
+        self._begun: set[int] = set()
         self._warnings: list[str] = []
 
     def write(self, batch: Batch) -> bytes:
         sent: list[bytes] = []
         for event in batch:
             if type(event) is TextDelta:
-                sent.append(self._say(event.choice, self._text_of(event.choice).feed(event.text)))
+                sent.append(self._say(event.choice, event.text))
             elif type(event) is Heartbeat:
                 sent.append(KEEP_ALIVE)
             elif type(event) is Finished:
@@ -160,23 +152,18 @@ class _Stream:
                 self._warnings.append(event.message)
         return b"".join(sent)
 
-    def _text_of(self, choice: int) -> "_Plain | _Unfenced":
-        if choice not in self._texts:
-            unfence = self._unfence and not self._facts.serving.target.completes
-            if unfence:
-                self._texts[choice] = _Unfenced()
-            else:
-                self._texts[choice] = _Plain()
-            self._texts[choice].echo = self._echo.before(choice)
-        return self._texts[choice]
-
     def _say(self, choice: int, text: str) -> bytes:
-        state = self._text_of(choice)
         if not text:
             return b""
-        text = state.echo + text
-        state.echo = ""
+        text = self._begin(choice) + text
         return compute_if(len(text) >= LARGE, self._frame, _choice(self._first + choice, text))
+
+    def _begin(self, choice: int) -> str:
+        """Return the echo before a choice, once."""
+        if choice in self._begun:
+            return ""
+        self._begun.add(choice)
+        return self._echo.before(choice)
 
     def _frame(self, choice: CompletionChoice) -> bytes:
         chunk: CompletionChunk = {**_head(self._facts), "object": "text_completion", "choices": [choice]}
@@ -184,13 +171,12 @@ class _Stream:
 
     def _finish(self, event: Finished) -> bytes:
         sent: list[bytes] = []
-        for choice in sorted({0, *self._texts, *range(len(event.reasons))}):
-            state = self._text_of(choice)
+        for choice in sorted({0, *self._begun, *range(len(event.reasons))}):
             if choice < len(event.reasons):
                 reason = event.reasons[choice]
             else:
                 reason = event.reason
-            text = state.echo + state.end()
+            text = self._begin(choice)
             written = _choice(self._first + choice, text, reason)
             sent.append(compute_if(len(text) >= LARGE, self._frame, written))
         try:
@@ -207,84 +193,16 @@ class PromptStream(_Stream):
     """The stream of one prompt among several. `tail` reports its usage; None until it has ended successfully."""
 
     def __init__(self, facts: Facts, echo: Echo, unfence: bool, first: int) -> None:
-        super().__init__(facts, echo, unfence, first)
+        super().__init__(facts, echo, first)
+        self._unfence = unfence
         self.tail: CompletionTail | None = None
 
     def frames(self, batches: Iterable[Batch]) -> Iterator[bytes]:
         """Write its server-sent events, without the last."""
+        if self._unfence:
+            batches = UnfencedStream(batches, self._facts)
         return write_frames(batches, self.write, error_frame)
 
     def _end(self, tail: CompletionTail) -> bytes:
         self.tail = tail
         return b""
-
-
-def _before_fence(text: str) -> int:
-    """Return where a possible closing fence begins, with the line end before it: that part is held back until the next
-    text."""
-    text_before = text.rstrip()
-    ticks = min(len(text_before) - len(text_before.rstrip("`")), len(FENCE))
-    if ticks == len(FENCE) and len(text) - len(text_before) < MOST_BLANKS:
-        at = len(text_before) - ticks
-    elif ticks and text_before == text:
-        at = len(text) - ticks
-    else:
-        at = len(text)
-    if text[at - 1 : at] == "\n":
-        return at - 1
-    return at
-
-
-class _Plain:
-    """Text unchanged."""
-
-    echo = ""
-
-    def feed(self, text: str) -> str:
-        return text
-
-    def end(self) -> str:
-        return ""
-
-
-class _Unfenced:
-    """Text without the Markdown fence that a chat model may put around it: a possible fence is buffered until it is
-    certain."""
-
-    echo = ""
-
-    def __init__(self) -> None:
-        self._held = ""
-        self._begun = False
-        self._fenced = False
-
-    def feed(self, text: str) -> str:
-        self._held += text
-        if not self._begun and not self._begin():
-            return ""
-        if not self._fenced:
-            given = self._held
-            self._held = ""
-            return given
-        keep = _before_fence(self._held)
-        given = self._held[:keep]
-        self._held = self._held[keep:]
-        return given
-
-    def _begin(self) -> bool:
-        """Return whether the beginning of the text is decided."""
-        start = self._held.lstrip()
-        opening = OPENING.match(self._held)
-        if opening:
-            self._fenced, self._held = True, self._held[opening.end() :]
-        elif FENCE.startswith(start[:3]) and "\n" not in start and len(start) < LONGEST_OPENING:
-            return False
-        self._begun = True
-        return True
-
-    def end(self) -> str:
-        text = self._held
-        self._held = ""
-        if self._fenced:
-            return re.sub(r"\n?```\s*\Z", "", text)
-        return text

@@ -9,6 +9,7 @@ from gateway.surfaces.openai import (
     decisions,
     embeddings,
     explain,
+    fill_in_middle,
     images,
     key,
     model_list,
@@ -48,6 +49,7 @@ SURFACE = Surface(
     (
         *chat.OPERATIONS,
         *completions.OPERATIONS,
+        *fill_in_middle.OPERATIONS,
         *embeddings.OPERATIONS,
         *images.OPERATIONS,
         *rerank.OPERATIONS,

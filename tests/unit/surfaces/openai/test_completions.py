@@ -8,7 +8,8 @@ import pytest
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import FinishReason
 from gateway.surfaces.openai import completions
-from gateway.surfaces.openai.completions_writer import _choice, _Unfenced
+from gateway.surfaces.openai.code_fences import Unfenced
+from gateway.surfaces.openai.completions_writer import _choice
 
 
 def read(**fields: object) -> completions.ChatRequest:
@@ -57,7 +58,7 @@ def test_a_list_of_one_text_is_that_text() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
 def test_a_fence_around_the_whole_text_is_removed_however_it_is_split(text: str, kept: str, size: int) -> None:
     pieces: Sequence[str] = [text[at : at + size] for at in range(0, len(text), size)]
-    state = _Unfenced()
+    state = Unfenced()
     assert "".join([*map(state.feed, pieces), state.end()]) == kept
 
 
