@@ -33,14 +33,22 @@ class Web:
 
     def __init__(self, status: int, error: str) -> None:
         self.refusal = Answer(status, {"error": error})
+        self.token_headers: dict[str, str] = {}
 
     def request(self, method: str, url: str, headers: Any = (), body: bytes = b"", **more: Any) -> Answer:
-        return self.refusal if method == "POST" else Answer(200, DISCOVERY)
+        if method != "POST":
+            return Answer(200, DISCOVERY)
+        self.token_headers = dict(headers)
+        return self.refusal
 
 
 def refresh(status: int, error: str) -> None:
+    refresh_at(Web(status, error))
+
+
+def refresh_at(web: Web) -> None:
     clock = Clock()
-    requests = ProviderRequests(Web(status, error), 5)
+    requests = ProviderRequests(web, 5)
     keys = IssuerKeys(lambda url: (404, b""), {}, clock)  # type: ignore[arg-type]  # no answer here has a token
     client = OpenIdClient(requests, ProviderDiscovery(requests, clock, False), keys, {}, clock)
     client.refresh(PROVIDER, "refresh-token", "subject")
@@ -72,3 +80,12 @@ def test_a_refused_gateway_is_told_apart_from_a_refused_person() -> None:
     with pytest.raises(SignInRefused, match="invalid_client") as caught:
         refresh(401, "invalid_client")
     assert not isinstance(caught.value, PersonRefused)
+
+
+def test_the_token_endpoint_gets_a_form_and_is_asked_for_json() -> None:
+    """RFC 6749, section 4.1.3: the parameters are a form. Some providers answer with a form too unless asked for JSON."""
+    web = Web(400, "invalid_grant")
+    with pytest.raises(PersonRefused):
+        refresh_at(web)
+    assert web.token_headers["content-type"] == "application/x-www-form-urlencoded"
+    assert web.token_headers["accept"] == "application/json"
