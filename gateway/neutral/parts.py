@@ -81,6 +81,27 @@ class Audio(Struct, frozen=True):
     transcript: str = ""
 
 
+# Names of audio formats by subtypes that are spelled otherwise.
+AUDIO_FORMATS = {
+    "mpeg": "mp3",
+    "mpeg3": "mp3",
+    "x-mpeg": "mp3",
+    "x-wav": "wav",
+    "wave": "wav",
+    "vnd.wave": "wav",
+    "x-m4a": "m4a",
+    "mp4": "m4a",
+    "x-aiff": "aiff",
+    "x-flac": "flac",
+}
+
+
+def sound_format(media_type: str) -> str:
+    """Return the name of the format of a media type of audio, such as "mp3"; "" without a subtype."""
+    subtype = media_type.partition("/")[2]
+    return AUDIO_FORMATS.get(subtype, subtype)
+
+
 class Video(Struct, frozen=True):
     media: Media
 

@@ -22,6 +22,7 @@ from gateway.neutral.parts import (
     ToolCall,
     ToolResult,
     Video,
+    sound_format,
 )
 from gateway.neutral.tool_arguments import read_arguments
 from gateway.providers.bedrock.families import Family
@@ -44,7 +45,6 @@ DOCUMENTS = {
     "text/plain": "txt",
     "text/markdown": "md",
 }
-SOUNDS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "x-m4a": "m4a"}
 SOUND_FORMATS = frozenset(
     ("mp3", "opus", "wav", "aac", "flac", "mp4", "ogg", "mkv", "mka", "x-aac", "m4a", "mpeg", "mpga", "pcm", "webm")
 )
@@ -225,8 +225,7 @@ def _document_format(media: Media, filename: str) -> str:
 
 
 def _write_sound(part: Audio) -> Block:
-    ending = part.media.media_type.rpartition("/")[2]
-    kind = part.format or SOUNDS.get(ending, ending) or "wav"
+    kind = part.format or sound_format(part.media.media_type) or "wav"
     source = _source(part.media)
     if kind not in SOUND_FORMATS:
         raise NotSupported(f"This provider does not support audio of type {kind}.", param="messages")

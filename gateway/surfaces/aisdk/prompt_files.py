@@ -4,7 +4,7 @@ from base64 import b64decode
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.encoded import PIECE, decode_base64, decode_pieces, mended
-from gateway.neutral.parts import Audio, CacheMark, File, Image, Media, Part, Text
+from gateway.neutral.parts import Audio, CacheMark, File, Image, Media, Part, Text, sound_format
 from gateway.surfaces.aisdk import schema as wire
 from gateway.surfaces.validation_errors import invalid
 
@@ -15,19 +15,6 @@ TEXT = "text"
 # Base64 of the first bytes of image formats (from their specifications), for callers who send only "image" as the
 # type.
 STARTS = (("iVBORw0KGgo", "png"), ("/9j/", "jpeg"), ("R0lGOD", "gif"), ("UklGR", "webp"))
-# Subtypes of audio files with another common name.
-FORMATS = {
-    "mpeg": "mp3",
-    "mpeg3": "mp3",
-    "x-mpeg": "mp3",
-    "x-wav": "wav",
-    "wave": "wav",
-    "vnd.wave": "wav",
-    "x-m4a": "m4a",
-    "mp4": "m4a",
-    "x-aiff": "aiff",
-    "x-flac": "flac",
-}
 KEPT_ELSEWHERE = "file ids of a vendor are not supported; send the bytes or a URL"
 
 
@@ -83,9 +70,7 @@ def _part(family: str, media: Media, name: str, mark: CacheMark | None) -> Part:
     if family == IMAGE:
         return Image(media, cache=mark)
     if family == AUDIO:
-        subtype = media.media_type.partition("/")[2]
-        sound = FORMATS.get(subtype, subtype)
-        return Audio(media, sound)
+        return Audio(media, sound_format(media.media_type))
     return File(media, name, cache=mark)
 
 

@@ -23,10 +23,8 @@ from gateway.surfaces.google.wire_parts import SERVER_PARTS, TEXT_TYPES, is_own_
 
 Json = dict[str, Any]
 
-NATIVE_FIELDS = (
-    *("contents", "systemInstruction", "tools", "toolConfig", "safetySettings", "generationConfig"),
-    *("cachedContent", "labels"),
-)
+# The provider writes the tier by itself.
+NATIVE_FIELDS = tuple(name for name in schema.GenerateBody.__struct_fields__ if name != "serviceTier")
 # Members of generationConfig that no other vendor has a counterpart for.
 OWN_CONFIG = (
     *("seed", "responseLogprobs", "logprobs", "enableEnhancedCivicAnswers", "speechConfig", "mediaResolution"),

@@ -9,6 +9,7 @@ import msgspec
 import orjson
 from msgspec import Meta, Struct, ValidationError
 
+from gateway.dialects import google as dialect
 from gateway.errors import InvalidRequest
 from gateway.neutral.cut_pairs import without_halves
 from gateway.surfaces.google.key_spelling import with_camel_names
@@ -18,7 +19,7 @@ from gateway.surfaces.validation_errors import explain, invalid, unreadable, wor
 
 Json = dict[str, Any]
 ROLES = ("user", "model", "function", "tool", "system")
-LEVELS = ("THINKING_LEVEL_UNSPECIFIED", "MINIMAL", "LOW", "MEDIUM", "HIGH", "XHIGH")
+LEVELS = ("THINKING_LEVEL_UNSPECIFIED", *map(str.upper, dialect.LEVELS))
 MODES = ("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
 
 

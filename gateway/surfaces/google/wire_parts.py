@@ -19,6 +19,7 @@ from gateway.neutral.parts import (
     ToolResult,
     VendorPart,
     Video,
+    sound_format,
 )
 from gateway.surfaces.google import schema
 from gateway.surfaces.google.opaque_tokens import Signed, read_signature
@@ -28,7 +29,6 @@ from gateway.surfaces.validation_errors import invalid
 NO_SIGNATURES = ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
 SERVER_PARTS = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 TEXT_TYPES = ("text/", "application/json", "application/xml")
-SOUNDS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav", "x-m4a": "m4a"}
 WEB = ("https://", "http://")
 OWN_HOSTS = ("generativelanguage.googleapis.com", "www.youtube.com", "youtube.com", "youtu.be")
 
@@ -119,11 +119,11 @@ def _decoded(data: str, path: str) -> str:
 
 def media_part(media: Media, kind: str, name: str) -> Part:
     """Return media by their type."""
-    family, _, form = kind.partition("/")
+    family = kind.partition("/")[0]
     if family == "image":
         return Image(media)
     if family == "audio":
-        return Audio(media, SOUNDS.get(form, form))
+        return Audio(media, sound_format(kind))
     if family == "video":
         return Video(media)
     return File(media, filename=name)

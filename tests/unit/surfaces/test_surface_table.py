@@ -1,7 +1,22 @@
+import re
+
 import pytest
 
 from gateway.configuration.settings import SettingsError
 from gateway.surfaces import surface_table
+
+# Paths in the API references of vendors whose libraries are used with the gateway.
+OPENAI = (
+    *("files", "files/file_1/content", "uploads/upload_1/parts", "batches", "vector_stores/vs_1/search"),
+    *("assistants", "threads/thread_1/runs", "conversations/conv_1/items", "fine_tuning/jobs", "images/variations"),
+    *("realtime/calls/call_1/accept", "realtime/sessions", "realtime/transcription_sessions"),
+    "realtime/translations/client_secrets",
+)
+OTHERS = (
+    *("/v1/embed", "/v2/embed", "/v2/chat"),  # Cohere
+    *("/v1beta/files/abc", "/upload/v1beta/files", "/v1beta/batches", "/v1beta/cachedContents/abc"),  # Gemini
+    "/v1/messages/batches/msgbatch_1/results",  # Anthropic
+)
 
 
 def test_an_extension_may_only_add_surfaces():
@@ -9,3 +24,16 @@ def test_an_extension_may_only_add_surfaces():
     with pytest.raises(SettingsError, match="str"):
         surface_table.add(["acme"])
     assert before == surface_table.SURFACES
+
+
+def test_a_published_path_that_is_not_served_is_answered_with_what_to_use_instead() -> None:
+    served = {f"{operation.method} {operation.path}" for operation in surface_table.operations()}
+    for path in (*(f"/v1/{path}" for path in OPENAI), *OTHERS):
+        hint = surface_table.instead_of(path)
+        assert hint, path
+        assert set(re.findall(r"POST /[\w/]+", hint)) <= served, hint
+
+
+def test_published_paths_of_videos_that_are_not_served_are_not_taken_for_the_id_of_a_video() -> None:
+    paths = [f"/v1/videos/{name}" for name in ("edits", "extensions", "characters")]
+    assert all(surface_table.is_absent(path) for path in paths)

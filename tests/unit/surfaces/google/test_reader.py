@@ -1,0 +1,100 @@
+"""Bodies of generateContent as neutral requests."""
+
+import json
+from typing import Any
+
+import pytest
+from google import genai
+
+from gateway.dialects.google import OWN_FIELDS
+from gateway.errors import InvalidRequest
+from gateway.neutral.chat import ChatRequest
+from gateway.neutral.parts import Audio, File, Image, Media, Part, Text, Video
+from gateway.surfaces.google import reader, schema
+from gateway.surfaces.google.json_schemas import json_schema_of
+from gateway.surfaces.google.key_spelling import camel
+
+
+def read(body: dict[str, Any]) -> ChatRequest:
+    decoded, wire = schema.decode(json.dumps({"contents": [{"parts": [{"text": "Hello"}]}], **body}).encode())
+    return reader.read("gemini-2.5-flash", decoded, wire, stream=False)
+
+
+def read_part(part: dict[str, Any]) -> tuple[ChatRequest, Part]:
+    request = read({"contents": [{"role": "user", "parts": [part]}]})
+    (message,) = request.conversation().messages
+    return request, message.parts[0]
+
+
+@pytest.mark.parametrize("kind", ["executableCode", "codeExecutionResult", "toolCall", "toolResponse"])
+def test_a_part_of_googles_own_tools_returns_to_google_only(kind: str) -> None:
+    request, part = read_part({kind: {"id": "1"}})
+    assert request.requirements.vendor_only == "google"
+    assert part.body == {kind: {"id": "1"}}  # type: ignore[union-attr]
+
+
+def test_files_that_only_google_can_load_are_sent_to_google_only() -> None:
+    """https://ai.google.dev/gemini-api/docs/video-understanding: stored files, and addresses of YouTube."""
+    video = "watch?v=9hE5-98ZeCg"
+    own = (
+        "https://generativelanguage.googleapis.com/v1beta/files/abc",
+        "gs://bucket/object.mp4",
+        f"https://www.youtube.com/{video}",
+        f"https://youtube.com/{video}",
+        "https://youtu.be/9hE5-98ZeCg",
+    )
+    for address in (*own, "https://www.example.com/youtube.com/film.mp4"):
+        request, part = read_part({"fileData": {"fileUri": address, "mimeType": "video/mp4"}})
+        assert isinstance(part, Video)
+        assert request.requirements.vendor_only == ("google" if address in own else ""), address
+
+
+def test_bytes_are_read_by_their_media_type() -> None:
+    for kind in ("text/csv", "application/json", "application/xml"):
+        request, part = read_part({"inlineData": {"mimeType": kind, "data": "YSxi"}})
+        assert part == Text("a,b") and not request.requirements.documents, kind
+    for kind, media_part in {
+        "image/png": Image(Media("image/png", data="YSxi")),
+        "audio/mpeg": Audio(Media("audio/mpeg", data="YSxi"), "mp3"),
+        "application/pdf": File(Media("application/pdf", data="YSxi"), filename=""),
+    }.items():
+        request, part = read_part({"inlineData": {"mimeType": kind, "data": "YSxi"}})
+        assert part == media_part
+        needed = request.requirements
+        assert (needed.vision, needed.audio, needed.documents) == tuple(
+            kind.startswith(family) for family in ("image", "audio", "application")
+        )
+
+
+def test_a_body_is_relayed_unless_a_role_is_one_that_google_refuses() -> None:
+    for role in (None, "", "user", "model", "function", "tool", "system"):
+        request = read({"contents": [{"role": role, "parts": [{"text": "Hello"}]}]})
+        assert (request.native is not None) == (role in (None, "", "user", "model")), role
+    with pytest.raises(InvalidRequest, match="contents.0.role"):
+        read({"contents": [{"role": "assistant", "parts": [{"text": "Hello"}]}]})
+
+
+def test_members_that_only_google_knows_reach_google() -> None:
+    own = {"safetySettings": [{"category": "X"}], "cachedContent": "cachedContents/1", "labels": {"team": "a"}}
+    request = read({**own, "generationConfig": {"seed": 1, "temperature": 0.5}})
+    assert request.options.extra == {OWN_FIELDS: {**own, "generationConfig": {"seed": 1}}}
+    assert request.requirements.vendor_only == "google"
+    assert request.native is not None and own.items() <= request.native.body.items()
+
+
+def test_each_word_of_googles_library_for_levels_and_tool_modes_is_accepted() -> None:
+    for level in genai.types.ThinkingLevel:
+        read({"generationConfig": {"thinkingConfig": {"thinkingLevel": level.value}}})
+    for mode in genai.types.FunctionCallingConfigMode:
+        read({"toolConfig": {"functionCallingConfig": {"mode": mode.value}}})
+    with pytest.raises(InvalidRequest, match="must be one of AUTO, ANY, NONE, VALIDATED"):
+        read({"toolConfig": {"functionCallingConfig": {"mode": "SOME"}}})
+
+
+def test_whole_numbers_of_a_schema_may_be_texts_and_hints_of_google_are_dropped() -> None:
+    """proto3 JSON mapping: int64 is a text."""
+    fields = genai.types.Schema.model_fields
+    counts = [camel(name) for name, field in fields.items() if "int]" in str(field.annotation)]
+    assert len(counts) == 6
+    hints = {"propertyOrdering": ["a"], "example": 1, "nullable": False}
+    assert json_schema_of({name: "3" for name in counts} | hints) == dict.fromkeys(counts, 3)
