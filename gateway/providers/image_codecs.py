@@ -37,13 +37,13 @@ SHOWN = 32  # characters of a value that a warning repeats
 
 
 class ImageChoices(Struct, frozen=True):
-    """The values that a model accepts for size, ratio and quality; () where every value is passed on. `lost` are the
-    preferences that the format has no field for, `seed` whether it has one for a seed."""
+    """The values that a model accepts for size, ratio and quality; () where every value is passed on. `fields` are the
+    preferences that the format has a field for, `seed` whether it has one for a seed."""
 
+    fields: tuple[str, ...]
     size: tuple[str, ...] = ()
     aspect_ratio: tuple[str, ...] = ()
     quality: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
     seed: bool = False
 
 
@@ -74,7 +74,7 @@ def fit_preferences(content: ImagesInput, target: Target, choices: ImageChoices,
 def _reason_against(name: str, value: str, target: Target, choices: ImageChoices) -> str:
     """Return why a preference is left out; "" where it is sent."""
     offered: tuple[str, ...] = getattr(choices, name, ())
-    if name in choices.lost:
+    if name not in choices.fields:
         return _unsupported(name, target)
     if offered and value not in offered:
         return f"{name} {value[:SHOWN]} was left out: {target.mapping.key} takes {', '.join(offered)}."

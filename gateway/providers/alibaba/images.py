@@ -36,7 +36,6 @@ COMPATIBLE = "/compatible-mode/v1"
 OWN = "/api/v1"
 RATIO_SIZES = "ratio_sizes"
 MOST_READ = 3  # input images of one call
-LEFT_OUT = ("quality", "background", "output_format", "moderation", "style", "input_fidelity")
 
 
 class AlibabaImages(WrittenCodec, WholeImages):
@@ -124,8 +123,8 @@ def _check(content: ImagesInput, target: Target) -> None:
 def _fit(content: ImagesInput, target: Target, warnings: list[str]) -> ImagesInput:
     """Return the input without unsupported preferences: sizes must be in pixels, and ratios in the mapping."""
     ratios = tuple(target.mapping.extra.get(RATIO_SIZES) or ())
-    lost = LEFT_OUT if ratios else (*LEFT_OUT, "aspect_ratio")
-    fitted = fit_preferences(content, target, ImageChoices(aspect_ratio=ratios, lost=lost, seed=True), warnings)
+    fields = ("size", "aspect_ratio") if ratios else ("size",)
+    fitted = fit_preferences(content, target, ImageChoices(fields, aspect_ratio=ratios, seed=True), warnings)
     if fitted.size not in ("", AUTO) and not shape_of(fitted.size):
         warnings.append(f"size {fitted.size[:SHOWN]} was left out: {target.mapping.key} takes a width and a height.")
         fitted = structs.replace(fitted, size="")

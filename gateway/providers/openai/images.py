@@ -223,12 +223,7 @@ def _fit(requested: ImagesInput, target: Target, edits: bool, warnings: list[str
     if fitted.output_compression is not None and COMPRESSION not in supported:
         fitted = replace(fitted, output_compression=None)
         warnings.append(f"{COMPRESSION} is not supported by {mapping.key} and was left out.")
-    choices = ImageChoices(
-        mapping.image_sizes,
-        mapping.image_ratios,
-        mapping.image_qualities,
-        lost=tuple(name for name in PREFERENCES if name not in supported),
-    )
+    choices = ImageChoices(supported, mapping.image_sizes, mapping.image_ratios, mapping.image_qualities)
     return fit_preferences(fitted, target, choices, warnings)
 
 

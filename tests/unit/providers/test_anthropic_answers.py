@@ -156,6 +156,16 @@ def test_stop_reasons_have_neutral_words(wire: str, finish: str):
     assert (last.reason, last.stop_sequence) == (finish, answer.stop_sequence or "")
 
 
+def test_an_empty_answer_is_a_failure_unless_its_stop_reason_explains_it():
+    def read(reason: str) -> ChatResult:
+        return PROTOCOL.read(json_reply({"type": "message", "content": [], "stop_reason": reason}), False)
+
+    for reason in ("refusal", "pause_turn"):
+        assert not read(reason).choices[0].parts
+    with pytest.raises(UpstreamFailed):
+        read("end_turn")
+
+
 def test_a_relayed_stream_keeps_the_upstreams_events():
     read_events = events(stream_of(RICH), relayed=True)
     chunks = [event for event in read_events if type(event) is NativeChunk]

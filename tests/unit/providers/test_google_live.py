@@ -137,6 +137,34 @@ def test_the_end_of_a_connection_is_judged_like_an_answer() -> None:
     assert refusal(1007, "API key not valid. Please pass a valid API key.").status == 401
 
 
+def test_a_conversation_resumes_after_ends_that_it_did_not_cause() -> None:
+    def resumed(code: int) -> list[str | None]:
+        """Return the handles that are resumed after a connection is closed with `code`."""
+        link, handles = Link('{"sessionResumptionUpdate": {"newHandle": "h-1", "resumable": true}}'), []
+        link.code = code
+
+        def connect_again(settings: LiveSettings, handle: str | None) -> LiveConnection:
+            handles.append(handle)
+            last = Link()
+            last.code = 1000
+            return LiveConnection(last)
+
+        session = LiveSession(
+            LiveSettings(at(), "sess_1"), LiveConnection(link), connect_again, lambda refused: refused
+        )
+        try:
+            while session.receive() is not None:
+                pass
+        except HandshakeRefused:
+            assert not handles
+        return handles
+
+    for code in (1000, 1001, 1006, 1011):  # closed, going away, lost, fault of the server
+        assert resumed(code) == ["h-1"], code
+    for code in (1007, 1008, 1009):  # invalid data, policy, too large
+        assert resumed(code) == [], code
+
+
 EVENTS = st.fixed_dictionaries(
     {"type": st.sampled_from(sorted(STEPS))},
     optional={

@@ -27,8 +27,7 @@ PAUSE_S = 0.02
 MOST_SETUPS = 8  # new connections of a session before the conversation begins
 SHORT_S = 5.0  # lifetime below which a connection counts as short
 MOST_SHORT = 5  # consecutive short connections before the session fails
-# Close codes that are not caused by the content of the connection.
-OUTER = (NORMAL, GOING_AWAY, LOST, FAULT)
+ENDED = (NORMAL, GOING_AWAY, LOST)  # close codes that report no error
 LARGE = 1 << 18
 INSTRUCTIONS = frozenset(("instructions",))
 
@@ -226,11 +225,11 @@ class LiveSession:
         state = self._state
         if self._closed:
             return False
-        if (state.fresh or state.leaving) and state.handle and not state.turns and link.code in OUTER:
+        if (state.fresh or state.leaving) and state.handle and not state.turns and link.code in (*ENDED, FAULT):
             self._resume()
             return True
         self.code = link.code
         self.reason = ""
-        if link.code in (NORMAL, GOING_AWAY, LOST):
+        if link.code in ENDED:
             return False
         raise self._judge(refusal(link.code, link.reason))

@@ -11,14 +11,13 @@ from gateway.errors import GatewayError, UpstreamTimeout
 from gateway.providers.answer_checks import check_parts, read_object
 from gateway.providers.openers import SessionLink
 from gateway.runtime.threads import compute_if, later, spawn
-from gateway.transport.handshakes import LOST, HandshakeRefused, SocketClosed
+from gateway.transport.handshakes import FAULT, LOST, HandshakeRefused, SocketClosed
 
 Json = dict[str, Any]
 LOOK_S = 5.0
 LARGE = 1 << 18  # bytes from which a message is read in a thread
 INVALID = 1007
 POLICY = 1008
-FAULT = 1011
 BUSY = 1013
 # HTTP statuses for the close codes of the API. Words of the reason take precedence: the API also closes with 1011
 # (internal error) for exhausted quotas and for too many concurrent sessions.
