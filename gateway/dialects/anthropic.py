@@ -35,8 +35,8 @@ StopReason = Literal[
     "refusal",
     "model_context_window_exceeded",
 ]
+# Every other reason, as "end_turn", ends an answer as usual.
 STOP_READ: dict[str, FinishReason] = {
-    "end_turn": "stop",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "stop_sequence": "stop_sequence",
@@ -57,7 +57,6 @@ STOP_WRITE: dict[FinishReason, StopReason] = {
 TOO_LONG = "prompt is too long"
 
 ERROR_TYPES = {
-    400: "invalid_request_error",
     401: "authentication_error",
     402: "billing_error",
     403: "permission_error",

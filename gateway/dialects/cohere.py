@@ -8,11 +8,10 @@ from gateway.neutral.usage import Usage, read_count
 NAME = "cohere"
 
 # Source: Cohere API reference, v2/chat, finish_reason.
+# Every other reason (COMPLETE, TOOL_CALL) ends an answer as usual, with calls or without.
 FINISH_READ: dict[str, FinishReason] = {
-    "COMPLETE": "stop",
     "STOP_SEQUENCE": "stop_sequence",
     "MAX_TOKENS": "length",
-    "TOOL_CALL": "tool_calls",
     "ERROR_TOXIC": "content_filter",
 }
 FAILED = "ERROR"

@@ -51,10 +51,6 @@ FINISH_READ: dict[str, FinishReason] = {
     "tool_calls": "tool_calls",
     "content_filter": "content_filter",
     "function_call": "tool_calls",
-    "eos": "stop",
-    "eos_token": "stop",
-    "end_turn": "stop",
-    "stop_sequence": "stop",
     "max_tokens": "length",
     "model_length": "length",
     "tool_use": "tool_calls",
@@ -90,10 +86,7 @@ ERROR_TYPES = {
     "rate_limited": "rate_limit_error",
     "upstream_failed": "upstream_error",
     "upstream_timeout": "upstream_timeout",
-    "no_provider": "api_error",
-    "unavailable": "api_error",
     "overloaded": "overloaded",
-    "internal": "api_error",
 }
 ERROR_TYPES_BY_CODE = {
     "content_policy_violation": "guardrail_violation",
@@ -151,7 +144,7 @@ def error_body(error: GatewayError, request_id: str = "") -> ErrorBody:
     message = error.message or "The request failed."
     if error.kind == "internal" and request_id:
         message = f"{message} Include request id {request_id} when you report this."
-    kind = ERROR_TYPES.get(error.kind, "invalid_request_error")
+    kind = ERROR_TYPES.get(error.kind) or ("api_error" if error.status >= 500 else "invalid_request_error")
     content: ErrorContent = {
         "message": message,
         "type": ERROR_TYPES_BY_CODE.get(error.code, kind),

@@ -16,10 +16,8 @@ from gateway.neutral.usage import Usage, read_count
 NAME = "responses"
 ENCRYPTED = "reasoning.encrypted_content"  # the `include` value that requests encrypted reasoning
 
-# incomplete_details.reason (response.py, IncompleteDetails).
+# incomplete_details.reason (response.py, IncompleteDetails); every other reason is a limit.
 INCOMPLETE_READ: dict[str, FinishReason] = {
-    "max_output_tokens": "length",
-    "max_messages": "length",
     "content_filter": "content_filter",
     "steered": "stop",
 }

@@ -6,7 +6,6 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-COMBINERS = frozenset(("allOf", "anyOf", "oneOf"))
 # Keywords without an effect on validation: dropped without a warning where a grammar lacks them.
 ANNOTATIONS = frozenset(
     (

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.errors import InvalidRequest
-from gateway.providers.grammars import ANNOTATIONS, COMBINERS, Grammar
+from gateway.providers.grammars import ANNOTATIONS, Grammar
 from gateway.providers.schema_all_of import distinct, join_branches, merge
 from gateway.providers.schema_types import SIMPLE, TYPED_WORDS, WORDS_OF_TYPE, look_up, types_of, with_null
 
@@ -31,7 +31,8 @@ SINGLE = (
     "unevaluatedItems",
 )
 BOOLEAN = ("additionalProperties", "unevaluatedProperties")
-LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+UNIONS = ("anyOf", "oneOf")
+LISTS = (*UNIONS, "allOf", "prefixItems")
 HOLDING = frozenset((*MAPS, *SINGLE, *LISTS))
 CHECKED = frozenset(("format", "minItems", "required", "enum", *LISTS, *MAPS))
 TRANSLATED = frozenset(
@@ -95,7 +96,7 @@ class _Rewriter:
             return self._open("")
         node, active = self._expand(schema, active)
         node = self._translate(node)
-        union = next((word for word in ("anyOf", "oneOf") if isinstance(node.get(word), list)), "")
+        union = next((word for word in UNIONS if isinstance(node.get(word), list)), "")
         if union and self._grammar.lone_unions:
             return self._write_union(node, union, active, depth)
         if union == "oneOf" and not self._grammar.allows("oneOf"):
@@ -172,7 +173,7 @@ class _Rewriter:
         """Return the root as one object with the properties of all branches. A property is required if every branch
         requires it."""
         root = self._translate(root)
-        for word in ("anyOf", "oneOf"):
+        for word in UNIONS:
             branches = root.get(word)
             if not isinstance(branches, list):
                 continue
@@ -290,10 +291,11 @@ class _Rewriter:
 
     def _write_union(self, node: Schema, union: str, active: tuple[str, ...], depth: int) -> Schema:
         """Return a union without sibling keywords. They move into each branch; null becomes a branch or a flag."""
-        for other in COMBINERS & node.keys() - {union}:
-            self._drop(other)
+        for other in UNIONS:
+            if other != union and other in node:
+                self._drop(other)
         notes: Schema = {word: node[word] for word in ("title", "description") if word in node}
-        base = {word: value for word, value in node.items() if word not in COMBINERS and word not in notes}
+        base = {word: value for word, value in node.items() if word not in UNIONS and word not in notes}
         default = base.pop("default", None)
         branches: list[Schema] = []
         for branch in node[union]:

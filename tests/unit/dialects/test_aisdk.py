@@ -3,7 +3,19 @@
 import pytest
 
 from gateway.dialects import aisdk
-from gateway.errors import NotFound
+from gateway.errors import (
+    Forbidden,
+    GatewayError,
+    InvalidRequest,
+    NoProviderLeft,
+    NotFound,
+    Overloaded,
+    RateLimited,
+    Unauthenticated,
+    Unavailable,
+    UpstreamFailed,
+    UpstreamTimeout,
+)
 
 
 @pytest.mark.parametrize(
@@ -11,6 +23,24 @@ from gateway.errors import NotFound
 )
 def test_the_sdk_raises_its_error_for_a_model_that_cannot_be_called(code: str) -> None:
     assert aisdk.error_type(NotFound("There is no such model.", code=code)) == "model_not_found"
+
+
+@pytest.mark.parametrize(
+    ("kind", "errors"),
+    [
+        ("authentication_error", [Unauthenticated]),
+        ("forbidden", [Forbidden]),
+        ("not_found", [NotFound]),
+        ("rate_limit_exceeded", [RateLimited]),
+        ("invalid_request_error", [InvalidRequest]),
+        (
+            "internal_server_error",
+            [GatewayError, UpstreamFailed, UpstreamTimeout, NoProviderLeft, Unavailable, Overloaded],
+        ),
+    ],
+)
+def test_the_sdk_raises_its_error_for_each_kind_of_failure(kind: str, errors: list[type[GatewayError]]) -> None:
+    assert {aisdk.error_type(error("No.")) for error in errors} == {kind}
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,21 @@ from gateway.errors import InvalidRequest, Overloaded, SpendingLimitReached, Ups
 from gateway.neutral.usage import Usage
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [(400, "invalid_request_error"), (402, "billing_error"), (413, "request_too_large"), (422, "invalid_request_error")]
-    + [(502, "api_error"), (503, "api_error"), (504, "timeout_error"), (529, "overloaded_error")],
-)
-def test_every_status_has_a_type(status: int, kind: str):
-    assert dialect.error_type(status) == kind
+def test_each_status_has_the_type_that_anthropic_documents():
+    types = {
+        "invalid_request_error": (400, 405, 409, 422),
+        "authentication_error": (401,),
+        "billing_error": (402,),
+        "permission_error": (403,),
+        "not_found_error": (404,),
+        "request_too_large": (413,),
+        "rate_limit_error": (429,),
+        "api_error": (500, 502, 503),
+        "timeout_error": (408, 504),
+        "overloaded_error": (529,),
+    }
+    for kind, statuses in types.items():
+        assert {dialect.error_type(status) for status in statuses} == {kind}
 
 
 @pytest.mark.parametrize(

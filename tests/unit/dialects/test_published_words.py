@@ -66,6 +66,28 @@ def test_claude_reports_the_tier_that_was_requested(tier: str) -> None:
     assert anthropic.tier_of(fields) == tier and len(fields) == len(tier.split("+"))
 
 
+def test_gemini_reports_each_status_by_a_code_of_google() -> None:
+    # The codes whose documentation (google/rpc/code.proto) names this status.
+    documented = {
+        400: "INVALID_ARGUMENT",
+        401: "UNAUTHENTICATED",
+        403: "PERMISSION_DENIED",
+        404: "NOT_FOUND",
+        409: "ABORTED",
+        429: "RESOURCE_EXHAUSTED",
+        499: "CANCELLED",
+        500: "INTERNAL",
+        501: "UNIMPLEMENTED",
+        503: "UNAVAILABLE",
+        504: "DEADLINE_EXCEEDED",
+    }
+    # Statuses that no code names are those of their nearest one.
+    nearest = {402: "FAILED_PRECONDITION", 405: "UNIMPLEMENTED", 408: "DEADLINE_EXCEEDED", 410: "NOT_FOUND"}
+    nearest |= {413: "INVALID_ARGUMENT", 502: "UNAVAILABLE", 529: "UNAVAILABLE"}
+    for status, code in (documented | nearest).items():
+        assert google.rpc_status(status) == code
+
+
 @pytest.mark.parametrize("code", sorted(words_of(ResponseError, "code") | {"context_length_exceeded"}))
 def test_a_failed_response_is_the_callers_fault_unless_the_provider_had_trouble(code: str) -> None:
     error = read_failure({"status": "failed", "error": {"code": code, "message": "No."}})

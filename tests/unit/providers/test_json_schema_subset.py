@@ -152,6 +152,24 @@ def test_nullable_type_becomes_a_mark():
     assert of({"type": "string", "nullable": True}, GOOGLE_JSON) == {"type": ["string", "null"]}
 
 
+def test_each_type_of_a_list_keeps_the_words_that_restrict_it():
+    # JSON Schema, validation: sections 6.2 to 6.5.
+    words = {
+        "string": {"minLength": 1, "maxLength": 9, "pattern": "a"},
+        "number": {"minimum": 1, "maximum": 9},
+        "array": {"minItems": 1, "maxItems": 9, "items": {"type": "STRING"}},
+        "object": {"minProperties": 1, "maxProperties": 9, "properties": {"b": {"type": "STRING"}}, "required": ["b"]},
+        "boolean": {},
+    }
+    written = of({"type": list(words), **{word: value for own in words.values() for word, value in own.items()}})
+    assert written["anyOf"] == [{"type": kind.upper(), **own} for kind, own in words.items()]
+
+
+def test_a_schema_without_restrictions_takes_every_type():
+    kinds = ["STRING", "NUMBER", "BOOLEAN", "OBJECT", "ARRAY"]
+    assert [branch["type"] for branch in of({})["anyOf"]] == kinds
+
+
 def test_constant_becomes_an_enum():
     assert of({"const": "on"}) == {"type": "STRING", "enum": ["on"]}
     assert of({"const": 3}, GOOGLE_JSON) == {"enum": [3]}

@@ -125,6 +125,21 @@ def test_missing_done_is_forgiven_only_after_finish_and_usage():
     assert isinstance(events(whole + chunk({}, None, choices=[], **USAGE))[-1], Finished)
 
 
+def test_finish_reasons_of_other_servers_with_this_format_are_understood():
+    words = {
+        "stop": "stop eos eos_token end_turn stop_sequence abc",
+        "length": "length max_tokens model_length",
+        "tool_calls": "tool_calls function_call tool_use",
+        "content_filter": "content_filter sensitive safety",
+        "refusal": "refusal",
+    }
+    for finish, reasons in words.items():
+        for reason in reasons.split():
+            body = {"choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": reason}]}
+            assert PROTOCOL.read(MemoryReply(orjson.dumps(body)), False).choices[0].finish == finish
+            assert events(chunk({"content": "x"}), chunk({}, reason), DONE)[-1].reason == finish, reason
+
+
 def test_a_missing_finish_reason_is_derived_from_the_content():
     call = {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}]}
     assert events(chunk(call), DONE)[-1].reason == "tool_calls"

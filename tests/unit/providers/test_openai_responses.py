@@ -309,6 +309,8 @@ def test_tools_that_the_provider_ran_are_counted() -> None:
     [
         ({"output": [CALLED]}, "tool_calls"),
         ({"output": [SAID], "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "length"),
+        ({"output": [SAID], "status": "incomplete", "incomplete_details": {"reason": "max_messages"}}, "length"),
+        ({"output": [SAID], "status": "incomplete", "incomplete_details": {"reason": "steered"}}, "stop"),
         ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "content_filter"),
     ],
 )

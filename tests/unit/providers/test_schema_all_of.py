@@ -41,3 +41,10 @@ def test_constraints_that_cannot_be_joined_are_named() -> None:
     lost: list[str] = []
     assert merge([{"pattern": "^a"}, {"pattern": "b$"}], lost.append) == {"pattern": "^a"}
     assert lost == ["pattern"]
+
+
+def test_words_that_restrict_nothing_are_not_missed_when_two_schemas_have_them() -> None:
+    lost: list[str] = []
+    for word in ("title", "default", "examples", "$defs", "definitions"):
+        assert merge([{word: {"a": 1}}, {word: {"b": 2}}], lost.append) == {word: {"a": 1}}
+    assert lost == []
