@@ -54,8 +54,8 @@ class RequestContext(Struct, eq=False):
     `decision` is the request that stored the routing decision, None for this one.
     `attribution` is () unless usage rows have a label, a session or metadata; then its last two values are session and
     metadata as stored there. `settles_early`: the answer is prepared while its settlement is written; `record` is the
-    ticket of that settlement, for which the surface waits before it sends the answer. `validated`: the client refuses
-    answers with members of other types than the vendor's.
+    ticket of that settlement, for which the surface waits before it sends the answer. `validated`: the client
+    compares answers with the types of the vendor's SDK.
     """
 
     request_id: str

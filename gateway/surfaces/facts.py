@@ -62,8 +62,8 @@ class RoutingMetadata(TypedDict):
 class AnswerFacts(Interface):
     """The facts that a writer needs besides the content. `answer_id` is the id in the writer's format, `created`
     seconds since the epoch. The rest is available once the upstream's response was read to its end and the request is
-    settled. `service_tier` is the tier that served, or "". `validated`: the client refuses answers with members of
-    other types than the vendor's.
+    settled. `service_tier` is the tier that served, or "". `validated`: the client compares answers with
+    the types of the vendor's SDK.
     """
 
     answer_id: str

@@ -1,26 +1,49 @@
-"""Clients that validate complete answers by the types of the OpenAI SDK, as PydanticAI does."""
+"""Clients that compare complete answers with the types of the OpenAI SDK for Python: PydanticAI, which refuses other
+values, and the SDK itself, which warns when it serializes them."""
 
+import warnings
+
+import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletion
+from pydantic import BaseModel
 from support.shared import Share, Tenant
 
 MODELS = {"sandbox/sandbox-echo": "content", "sandbox/sandbox-image": "images"}
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
-def test_the_types_of_the_sdk_accept_every_answer_that_pydantic_ai_gets(share: Share) -> None:
+class Reply(BaseModel):
+    reply: str
+
+
+@pytest.fixture
+def sdk(share: Share) -> OpenAI:
     gateway: Tenant = share.gateway({})
-    agent = {"User-Agent": "pydantic-ai/2.32.2"}
+    return OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+
+
+@pytest.mark.parametrize("agent", ("pydantic-ai/2.32.2", "OpenAI/Python 3.3.0"))
+def test_the_types_of_the_sdk_accept_answers_of_frameworks(sdk: OpenAI, agent: str) -> None:
     for model, member in MODELS.items():
-        asked = OpenAI(base_url=gateway.url, api_key=gateway.key, default_headers=agent, max_retries=0)
-        answer = asked.chat.completions.create(model=model, messages=HELLO)
+        raw = sdk.chat.completions.with_raw_response.create(
+            model=model, messages=HELLO, extra_headers={"User-Agent": agent}
+        )
+        answer = raw.parse()
         ChatCompletion.model_validate(answer.to_dict())
         assert getattr(answer.choices[0].message, member) and answer.llmgateway["requested_model"] == model
+        assert answer.llmgateway["routing"] and answer.metadata["log_id"] == answer.llmgateway["log_id"]
 
 
-def test_other_clients_get_the_routing_in_metadata(share: Share) -> None:
-    gateway: Tenant = share.gateway({})
-    answer = OpenAI(base_url=gateway.url, api_key=gateway.key).chat.completions.create(
-        model="sandbox/sandbox-echo", messages=HELLO
-    )
-    assert answer.metadata["routing"] and not hasattr(answer, "llmgateway")
+def test_answers_that_the_sdk_parses_cause_no_warning(sdk: OpenAI) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        answer = sdk.chat.completions.parse(model="sandbox/sandbox-json", messages=HELLO, response_format=Reply)
+    assert answer.choices[0].message.parsed.reply and answer.llmgateway["routing"]
+
+
+def test_other_clients_get_the_routing_in_metadata(sdk: OpenAI) -> None:
+    headers = {"X-Stainless-Lang": "js", "X-Stainless-Helper-Method": "chat.completions.parse"}
+    for more in ({}, headers):
+        answer = sdk.chat.completions.create(model="sandbox/sandbox-echo", messages=HELLO, extra_headers=more)
+        assert answer.metadata["routing"] and not hasattr(answer, "llmgateway")

@@ -122,7 +122,7 @@ class ChatHead(TypedDict):
 
 
 class ChatCompletion(ChatHead):
-    """A chat completion. `llmgateway` has the routing for clients that refuse other values than texts in `metadata`.
+    """A chat completion. For clients that expect only texts in `metadata`, the whole of it is in `llmgateway`.
 
     `system_fingerprint` is null, but OpenRouter's SDKs require the member.
     """
@@ -130,7 +130,7 @@ class ChatCompletion(ChatHead):
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: ChatUsage
-    metadata: NotRequired[RoutingMetadata]
+    metadata: RoutingMetadata | dict[str, str]
     llmgateway: NotRequired[RoutingMetadata]
     system_fingerprint: None
     service_tier: NotRequired[str]

@@ -76,7 +76,8 @@ def reply(result: ChatResult, facts: ChatFacts) -> bytes:
         "system_fingerprint": None,
     }
     if facts.validated:
-        body["llmgateway"] = body.pop("metadata")
+        body["llmgateway"] = metadata
+        body["metadata"] = {name: text for name, text in metadata.items() if type(text) is str}
     if facts.service_tier:
         body["service_tier"] = facts.service_tier
     if native and native.get("search_results"):

@@ -360,9 +360,9 @@ def test_a_large_result_is_released_by_the_thread_that_writes_it() -> None:
     assert results == [] and released() is None
 
 
-def test_a_client_that_validates_answers_finds_the_routing_apart_from_metadata():
+def test_a_client_that_validates_answers_finds_only_texts_in_metadata():
     facts = Facts()
     facts.validated = True
     body = orjson.loads(chat_writer.reply(ChatResult((Choice((Text("Hello."),), "stop"),)), facts))
-    assert ChatCompletion.model_validate(body).metadata is None
+    assert ChatCompletion.model_validate(body).metadata == {"request_id": "r1"}
     assert body["llmgateway"] == {"request_id": "r1", "routing": []}
