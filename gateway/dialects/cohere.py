@@ -1,11 +1,13 @@
-"""Chat vocabulary of Cohere's API version 2: finish reasons and usage names."""
+"""Vocabulary of Cohere's API version 2: finish reasons and usage names of chats, and errors."""
 
-from typing import Any
+from typing import Any, TypedDict
 
+from gateway.errors import GatewayError
 from gateway.neutral.chat import FinishReason
 from gateway.neutral.usage import Usage, read_count
 
 NAME = "cohere"
+OWN_FIELDS = "cohere_fields"  # a key of `Options.extra`: fields of a body that only this vendor's models have
 
 # Source: Cohere API reference, v2/chat, finish_reason.
 # Every other reason (COMPLETE, TOOL_CALL) ends an answer as usual, with calls or without.
@@ -16,6 +18,20 @@ FINISH_READ: dict[str, FinishReason] = {
 }
 FAILED = "ERROR"
 TIMED_OUT = "TIMEOUT"
+
+
+class CohereError(TypedDict):
+    """An error. `message` is the member of the vendor; clients show the whole object."""
+
+    id: str
+    message: str
+    code: str
+    param: str
+
+
+def error_body(error: GatewayError, request_id: str) -> CohereError:
+    """Return `{id, message, code, param}`."""
+    return {"id": request_id, "message": error.message, "code": error.code, "param": error.param}
 
 
 def read_usage(wire: Any) -> Usage | None:

@@ -44,6 +44,10 @@ ID_BYTES = 4  # size that one token id adds to the bytes of a prompt
 FEWEST_BYTES_A_TOKEN = 3  # assumed where a call has a token limit: prose has more, code about as many
 
 
+# The numbers of vectors: floats, or the smaller ones that some models compute of them ("binary": eight signs in one).
+NumberType = Literal["float", "int8", "uint8", "binary", "ubinary"]
+
+
 class EmbeddingsInput(Struct, frozen=True):
     """The inputs to embed. `dimensions` None: the model's default."""
 
@@ -51,6 +55,7 @@ class EmbeddingsInput(Struct, frozen=True):
     dimensions: int | None = None
     encoding: Encoding = "float"
     input_type: InputType = ""
+    number_type: NumberType = "float"
 
 
 class EmbeddingsRequest(Request, eq=False):

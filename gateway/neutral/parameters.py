@@ -204,13 +204,14 @@ PARAMETERS: dict[str, Parameter] = {row.name: row for row in _rows_of(Sampling)}
 FIELDS: tuple[Parameter, ...] = (
     Parameter(
         {"openai": "messages", "responses": "input", "aisdk": "prompt", "completions": "prompt"}
-        | {"embeddings": "input", "rerank": "documents", "google": "contents"}
+        | {"embeddings": "input", "rerank": "documents", "google": "contents", "cohere": "texts"}
     ),
     Parameter(
         {"openai": "response_format", "responses": "text.format", "anthropic": "output_config.format"}
         | {"aisdk": "responseFormat", "google": "generationConfig.responseJsonSchema"}
     ),
-    Parameter({"openai": "input_type", "google": "taskType"}),  # of embeddings
+    Parameter({"openai": "input_type", "google": "taskType"}),  # of embeddings, like the next
+    Parameter({"openai": "dimensions", "google": "outputDimensionality", "cohere": "output_dimension"}),
     Parameter({"openai": "tool_choice", "aisdk": "toolChoice", "google": "toolConfig.functionCallingConfig"}),
     Parameter({"openai": "reasoning", "anthropic": "thinking", "google": "generationConfig.thinkingConfig"}),
     Parameter(

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from msgspec import DecodeError, Raw, ValidationError
 from msgspec.json import Decoder
 
-from gateway.errors import UpstreamFailed
-from gateway.neutral.embeddings import Vector
+from gateway.errors import NotSupported, UpstreamFailed
+from gateway.neutral.embeddings import EmbeddingsInput, Vector
 from gateway.providers.answer_checks import EMPTY, NOT_JSON, ODD
 from gateway.providers.json_pieces import decode_rows
 
@@ -21,6 +21,13 @@ VECTOR = Decoder(list[float] | str)  # a string where base64 was requested
 # 8 ms.
 MANY = 1 << 14
 T = TypeVar("T")
+
+
+def require_floats(content: EmbeddingsInput) -> None:
+    """Raise NotSupported where other numbers than floats were requested."""
+    if content.number_type != "float":
+        what = f"This model has no vectors of the type {content.number_type}."
+        raise NotSupported(what, param="embedding_types", code="unsupported_parameter")
 
 
 def read_apart(decoder: Decoder[T], body: bytes, member: str = "", rows: Decoder[Any] = ROWS) -> T:

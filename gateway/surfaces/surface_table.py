@@ -8,6 +8,7 @@ from gateway.surfaces import health, metrics, openapi
 from gateway.surfaces.aisdk import routes as aisdk
 from gateway.surfaces.anthropic import agent_routes as claude_code
 from gateway.surfaces.anthropic import routes as messages
+from gateway.surfaces.cohere import routes as cohere
 from gateway.surfaces.console import table as console
 from gateway.surfaces.google import routes as google
 from gateway.surfaces.http import ErrorFormat, Operation, Surface
@@ -30,6 +31,7 @@ SURFACES: tuple[Surface, ...] = (
     aisdk.SURFACE,
     google.SURFACE,
     google.SHORT,
+    cohere.SURFACE,
     mcp.SURFACE,
     oauth.SURFACE,
     scim.SURFACE,

@@ -124,10 +124,15 @@ class FakeEmbeddingServices(FakeServer):
     def _cohere(self, body: dict[str, Any]) -> dict[str, Any]:
         assert body.keys() <= COHERE_FIELDS, "unknown member"
         assert body["input_type"] in ("search_document", "search_query", "classification", "clustering")
-        assert body["embedding_types"] == ["float"] and all(isinstance(text, str) for text in body["texts"])
-        vectors = [vector_of(text, body.get("output_dimension")) for text in body["texts"]]
+        assert body.get("truncate", "END") in ("NONE", "START", "END")
+        assert all(isinstance(text, str) for text in body["texts"])
+        (kind,) = body["embedding_types"]
+        vectors: list[Any] = [vector_of(text, body.get("output_dimension")) for text in body["texts"]]
+        if kind != "float":
+            assert kind in ("int8", "uint8", "binary", "ubinary")
+            vectors = [[int(number) for number in vector] for vector in vectors]
         billed = {"input_tokens": float(TOKENS * len(vectors))}
-        return {"id": "e-1", "embeddings": {"float": vectors}, "texts": body["texts"], "meta": {"billed_units": billed}}
+        return {"id": "e-1", "embeddings": {kind: vectors}, "texts": body["texts"], "meta": {"billed_units": billed}}
 
     def _google(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         assert path.startswith("/v1beta/models/") and path.endswith(":batchEmbedContents"), "no such method"

@@ -132,7 +132,8 @@ def refusal(answer: httpx.Response, path: str) -> tuple[int, str]:
     if path.rpartition(":")[0].endswith("model>"):
         return answer.status_code, answer.json()["error"]["details"][0]["metadata"]["code"]
     if path != TOOLS:
-        return answer.status_code, answer.json()["error"]["code"]
+        body = answer.json()
+        return answer.status_code, body.get("error", body)["code"]  # in one dialect the body is the error
     assert answer.status_code == 200 and answer.json()["result"]["isError"]
     status, code = answer.json()["result"]["content"][0]["text"].split(":")[0].split()
     return int(status), code

@@ -42,6 +42,8 @@ def test_the_clients_need_only_the_address(tmp_path: Path, base: str) -> None:
         "complete": "Hello",
         "streamed": "Hello",
         "langchain": "Hello",
+        "embed": 2,
+        "embed_v1": 2,
         "rerank": [1],
         "rerank_v1": [1],
     }

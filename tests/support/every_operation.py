@@ -147,6 +147,8 @@ MODELS = (
     *both("/v1/completions", {"model": "sandbox-echo", "prompt": "Once upon"}),
     *both("/v1/fim/completions", {"model": "sandbox-echo", "prompt": "Once ", "suffix": " a time"}),
     send("/v1/embeddings", {"model": "sandbox-embed", "input": "Hello!", "dimensions": 8}),
+    send("/v2/embed", {"model": "sandbox-embed", "texts": ["Hello!"], "embedding_types": ["float", "base64"]}),
+    send("/v1/embed", {"model": "sandbox-embed", "texts": ["Hello!"], "input_type": "search_query"}),
     *both("/v1/images/generations", {"model": "sandbox-image", "prompt": "A red square"}),
     *both("/v1/images/edits", {"model": "sandbox-image", "prompt": "Make it blue", "images": [{"image_url": PNG}]}),
     send("/v1/rerank", {"model": "sandbox-rerank", "query": "tea", "documents": ["Green tea", "A spade"]}),

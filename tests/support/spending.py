@@ -122,11 +122,13 @@ def _prompt(text: str) -> Json:
 BODIES: dict[str, Callable[[str], Json]] = {
     "/v1/chat/completions": lambda text: {"messages": _talk(text), "max_tokens": 100},
     "/v1/completions": lambda text: {"prompt": text, "max_tokens": 100},
-    "/v1/fim/completions": lambda text: {"prompt": text, "suffix": ".", "max_tokens": 100},
+    "/v1/fim/completions": lambda text: {"prompt": text, "max_tokens": 100},
     "/v1/messages": lambda text: {"messages": _talk(text), "max_tokens": 100},
     "/v1/responses": lambda text: {"input": text, "max_output_tokens": 100},
     # As many bytes as the bound of its tokens requires.
     "/v1/embeddings": lambda text: {"model": "mint/leaf", "input": f"{text:<120}"},
+    "/v1/embed": lambda text: {"model": "mint/leaf", "texts": [f"{text:<120}"]},
+    "/v2/embed": lambda text: {"model": "mint/leaf", "texts": [f"{text:<120}"]},
     "/v1/audio/speech": lambda text: {"model": "mint/horn", "input": f"{text:<100}", "voice": "alloy"},
     "/v1/images/generations": lambda text: {"model": "mint/brush", "prompt": text},
     "/v1/images/edits": lambda text: {"model": "mint/brush", "prompt": text, "images": [{"image_url": PICTURE}]},
@@ -169,7 +171,14 @@ JOBS: dict[str, Callable[[str], Json]] = {"/v1/videos": lambda text: {"model": "
 # Operations with a form that contains a file; a second of audio costs as much as 100 tokens.
 FORMS = {f"/v1/audio/{name}": {"model": "mint/ear"} for name in ("transcriptions", "translations")}
 SECOND_OF_SOUND = audio_files.make("wav", 1.0)
-STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v4/ai/language-model")
+STREAMED = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/fim/completions",
+    "/v1/messages",
+    "/v1/responses",
+    "/v4/ai/language-model",
+)
 # Paths with the same handler; one of them is enough for tests that do not depend on the path.
 ALIKE = ("/v1/ai/language-model", "/v3/ai/language-model")
 TALK = {*STREAMED, *ALIKE, TOOLS, "/v1/responses/compact"}

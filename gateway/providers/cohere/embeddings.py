@@ -29,14 +29,10 @@ KINDS: dict[InputType, str] = {
 }
 
 
-class SentFloats(Struct):
-    float: list[Raw] = []
-
-
 class SentEmbeddings(Struct):
     """The fields that are read from a response."""
 
-    embeddings: SentFloats
+    embeddings: dict[str, list[Raw] | None]
     meta: Any = None
     id: Any = None
 
@@ -58,7 +54,8 @@ class CohereEmbeddings(WrittenCodec):
             "model": target.mapping.external_id,
             "texts": content.inputs,
             "input_type": KINDS[GENERAL.get(content.input_type, content.input_type)],
-            "embedding_types": ["float"],
+            "embedding_types": [content.number_type],
+            **(request.options.extra.get(dialect.OWN_FIELDS) or {}),
         }
         if content.dimensions is not None:
             body["output_dimension"] = content.dimensions
@@ -69,6 +66,7 @@ class CohereEmbeddings(WrittenCodec):
         """Return the vectors of a response. UpstreamFailed for an unexpected shape or an empty list."""
         sent = read_apart(ANSWER, reply.read_all())
         try:
+            (encoded,) = filter(None, sent.embeddings.values())
             billed = (sent.meta or {}).get("billed_units") or {}
             tokens = billed.get("input_tokens")
         except SHAPE_ERRORS:
@@ -81,4 +79,4 @@ class CohereEmbeddings(WrittenCodec):
             upstream_id = sent.id
         else:
             upstream_id = ""
-        return EmbeddingsResult(read_vectors(sent.embeddings.float), usage=used, upstream_id=upstream_id)
+        return EmbeddingsResult(read_vectors(encoded), usage=used, upstream_id=upstream_id)

@@ -16,7 +16,7 @@ from gateway.providers.google.generate import Authorize, address_of
 from gateway.providers.google.traits import traits_of
 from gateway.providers.input_types import write_input_type
 from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.vectors import read_apart, read_vectors
+from gateway.providers.vectors import read_apart, read_vectors, require_floats
 from gateway.providers.written import WrittenCodec
 from gateway.runtime.threads import compute_if
 
@@ -65,6 +65,7 @@ class GoogleEmbeddings(WrittenCodec):
         A service account may need a new token first, which may raise UpstreamRefused or UpstreamFailed.
         """
         content: EmbeddingsInput = request.content()
+        require_floats(content)
         if request.token_ids:
             raise NotSupported("This model accepts texts only, no token ids.", param="input", code="unsupported_input")
         enterprise = traits_of(target).enterprise

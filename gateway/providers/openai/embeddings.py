@@ -18,7 +18,7 @@ from gateway.providers.input_types import write_input_type
 from gateway.providers.openai.address import Tokens, endpoint_of
 from gateway.providers.openai.request import shorten_user
 from gateway.providers.protocol import Call, Target, UpstreamReply
-from gateway.providers.vectors import VECTOR, read_apart, read_vectors
+from gateway.providers.vectors import VECTOR, read_apart, read_vectors, require_floats
 
 PATH = "/embeddings"
 DIMENSIONS = "dimensions_field"  # a key of a mapping's `extra`: the provider's name of that field, "" without one
@@ -54,6 +54,7 @@ class OpenAIEmbeddings:
     def write(self, request: EmbeddingsRequest, target: Target) -> Call:
         """Return the call for a neutral request."""
         content: EmbeddingsInput = request.content()
+        require_floats(content)
         body: dict[str, Any] = {"input": content.inputs, "encoding_format": content.encoding}
         if content.dimensions is not None:
             body["dimensions"] = content.dimensions

@@ -22,12 +22,11 @@ from gateway.surfaces.openai import (
     videos,
 )
 
-# Clients of Groq and Azure add /openai/v1 to their base URL; Cohere's ClientV2 calls /v2/rerank.
-ALIASES = {"/openai/v1": "/v1", "/v2/rerank": "/v1/rerank"}
+# Clients of Groq and Azure add /openai/v1 to their base URL.
+ALIASES = {"/openai/v1": "/v1"}
 NO_FILES = "files are not stored: send their content in the request that uses it."
 NO_BATCHES = "batches are not supported: send each request separately."
 NO_ASSISTANTS = "assistants are not supported: use POST /v1/responses."
-USE_EMBEDDINGS = "use POST /v1/embeddings."
 INSTEAD = {
     "/v1/files": NO_FILES,
     "/v1/uploads": NO_FILES,
@@ -38,9 +37,6 @@ INSTEAD = {
     "/v1/conversations": "conversation objects are not supported: use previous_response_id of POST /v1/responses.",
     "/v1/fine_tuning": "models cannot be fine-tuned here; a fine-tuned model is called by its name.",
     "/v1/images/variations": "use POST /v1/images/edits.",
-    "/v1/embed": USE_EMBEDDINGS,
-    "/v2/embed": USE_EMBEDDINGS,
-    "/v2/chat": "use POST /v1/chat/completions.",
 }
 
 SURFACE = Surface(

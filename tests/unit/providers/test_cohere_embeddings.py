@@ -52,7 +52,9 @@ def test_vectors_come_with_what_was_billed() -> None:
     assert CODEC.read(json_reply({"embeddings": {"float": [[0.5]]}}), False).usage is None
 
 
-@pytest.mark.parametrize("found", [None, {}, {"float": []}, {"float": [[]]}, {"float": ["x"]}, {"int8": [[1]]}])
+@pytest.mark.parametrize(
+    "found", [None, {}, {"float": []}, {"float": [[]]}, {"float": ["x"]}, {"float": [[1]], "int8": [[1]]}]
+)
 def test_an_answer_without_vectors_is_the_providers_failure(found: object) -> None:
     with pytest.raises(UpstreamFailed):
         CODEC.read(json_reply({"embeddings": found}), False)

@@ -1,0 +1,236 @@
+"""POST /v2/embed and /v1/embed: vectors in one or several types.
+
+Wire facts: Cohere API reference, "Embed" of both versions. Without `embedding_types`, the first version answers with a
+list of vectors instead of a list for each type.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+import orjson
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
+
+from gateway.configuration.settings import LimitSettings
+from gateway.dialects.cohere import NAME, OWN_FIELDS
+from gateway.dialects.field_names import restate
+from gateway.dialects.input_type_words import WORDS, read_input_type
+from gateway.errors import NotSupported
+from gateway.neutral.embeddings import (
+    EmbeddingsInput,
+    EmbeddingsRequest,
+    EmbeddingsResult,
+    NumberType,
+    encode,
+)
+from gateway.neutral.request import NO_OPTIONS, Options, Requirements
+from gateway.runtime.threads import compute_if
+from gateway.surfaces import auth, caps, http_responses
+from gateway.surfaces.facts import AnswerCost, Facts, RoutingMetadata, headers_of
+from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.json_bodies import decode_json
+from gateway.surfaces.validation_errors import invalid
+from gateway.worker.services import Services
+
+ID_PREFIX = "embd-"
+LARGE = 1 << 14  # numbers in all vectors; more are written in a thread
+EmbeddingType = Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]
+TEXTS_ONLY = "only texts can be embedded"
+ONE_VENDOR = "{} had an effect only if a model of this format's own vendor answered."
+
+
+class EmbedPart(Struct):
+    type: str
+    text: str | None = None
+
+
+class EmbedContent(Struct):
+    content: Annotated[list[EmbedPart], Meta(min_length=1)]
+
+
+class CohereEmbedBody(Struct, kw_only=True, gc=False):
+    """Every field that has an effect; all others are accepted and dropped."""
+
+    model: Annotated[str, Meta(min_length=1)]
+    texts: list[str] | None = None
+    inputs: list[EmbedContent] | None = None
+    images: list[str] | None = None  # not supported
+    input_type: str | None = None
+    embedding_types: list[EmbeddingType] | None = None
+    output_dimension: Annotated[int, Meta(ge=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    truncate: Literal["NONE", "START", "END"] | None = None
+
+
+class CohereUnits(TypedDict):
+    input_tokens: int
+
+
+class CohereVersion(TypedDict):
+    version: str
+
+
+class CohereMeta(TypedDict):
+    api_version: CohereVersion
+    billed_units: CohereUnits
+    warnings: NotRequired[list[str]]
+
+
+class EmbeddedEnd(TypedDict):
+    """The members behind the vectors."""
+
+    id: str
+    texts: list[str]
+    meta: CohereMeta
+    model: str
+    usage: AnswerCost
+    metadata: RoutingMetadata
+
+
+Integers = list[list[int]]
+
+
+class CohereVectors(TypedDict, total=False):
+    float: list[list[float]]
+    int8: Integers
+    uint8: Integers
+    binary: Integers
+    ubinary: Integers
+    base64: list[str]
+
+
+class EmbeddedByType(EmbeddedEnd):
+    response_type: Literal["embeddings_by_type"]
+    embeddings: CohereVectors
+
+
+class EmbeddedFloats(EmbeddedEnd):
+    response_type: Literal["embeddings_floats"]
+    embeddings: list[list[float]]
+
+
+DECODER = Decoder(CohereEmbedBody)
+
+
+def embed(services: Services, inbound: Inbound) -> Outbound:
+    """Create an embedding vector for each text, in one or several types."""
+    return _answer(services, inbound, "2")
+
+
+def embed_first(services: Services, inbound: Inbound) -> Outbound:
+    """Create an embedding vector for each text: a list, or a list for each of the `embedding_types`."""
+    return _answer(services, inbound, "1")
+
+
+def _answer(services: Services, inbound: Inbound, version: str) -> Outbound:
+    context = auth.admit(services, inbound, "embeddings", NAME)
+    limits = services.settings.limits
+    body, texts, request = caps.read_measured(limits, inbound.body, read, limits, inbound.body)
+    try:
+        answer = services.engine.executor.generate(context, request)
+    except NotSupported as error:
+        raise restate(error, NAME) from error
+    facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
+    headers = headers_of(facts, services.clock, streamed=False)
+    listed = version == "1" and not body.embedding_types
+    types: list[EmbeddingType] = body.embedding_types or ["float"]
+    written = write(answer.result, facts, texts, types, version, listed=listed)
+    return http_responses.json_reply(written, context.shown_id, headers=headers)
+
+
+def read(large: bool, limits: LimitSettings, raw: bytes) -> tuple[CohereEmbedBody, list[str], EmbeddingsRequest]:
+    """Return the validated body, its texts and the neutral request. Raises InvalidRequest."""
+    body = decode_json(DECODER, raw)
+    texts = list(_texts_of(body))
+    caps.check_inputs(limits, texts)
+    kind = read_input_type(body.input_type)
+    content = EmbeddingsInput(
+        tuple(texts), body.output_dimension, input_type=kind, number_type=number_type_of(body.embedding_types)
+    )
+    lengths = [len(text.encode("utf-8", "replace")) for text in texts]
+    own = {name: value for name in ("truncate", "max_tokens") if (value := getattr(body, name)) is not None}
+    request = EmbeddingsRequest(
+        body.model,
+        Requirements(max_tokens=0, prompt_bytes=sum(lengths), longest_input=max(lengths), messages=len(texts)),
+        lambda: content,
+        Options(extra={OWN_FIELDS: own}) if own else NO_OPTIONS,
+        large=large,
+        warnings=tuple(_warn(body, own)),
+    )
+    return body, texts, request
+
+
+def _texts_of(body: CohereEmbedBody) -> Iterator[str]:
+    """Yield the texts. Raises InvalidRequest for images, and where there is no text."""
+    if body.images:
+        raise invalid("images", TEXTS_ONLY)
+    if not (body.texts or body.inputs):
+        raise invalid("texts", "expected at least one text")
+    for place, text in enumerate(body.texts or ()):
+        if not text:
+            raise invalid(f"texts.{place}", "expected a text that is not empty")
+        yield text
+    for place, item in enumerate(body.inputs or ()):
+        parts = [part.text for part in item.content]
+        if not all(parts):
+            raise invalid(f"inputs.{place}.content", TEXTS_ONLY)
+        yield "".join(filter(None, parts))
+
+
+def number_type_of(types: list[EmbeddingType] | None) -> NumberType:
+    """Return the one type of numbers. Raises InvalidRequest for several; base64 contains floats."""
+    wanted: set[NumberType] = {"float" if name == "base64" else name for name in types or ["float"]}
+    if len(wanted) > 1:
+        raise invalid("embedding_types", "expected float and base64, or one of int8, uint8, binary and ubinary")
+    return wanted.pop()
+
+
+def _warn(body: CohereEmbedBody, own: dict[str, Any]) -> Iterator[str]:
+    if body.input_type and not read_input_type(body.input_type):
+        yield f"input_type was left out: it is none of {', '.join(WORDS)}."
+    for name in own:
+        yield ONE_VENDOR.format(name)
+
+
+def write(
+    result: EmbeddingsResult, facts: Facts, texts: list[str], types: list[EmbeddingType], version: str, *, listed: bool
+) -> bytes:
+    """Return the body of the response. `listed`: `embeddings` is a list of vectors."""
+    meta: CohereMeta = {
+        "api_version": {"version": version},
+        "billed_units": {"input_tokens": facts.usage.input_total},
+    }
+    if facts.warnings:
+        meta["warnings"] = facts.warnings
+    end: EmbeddedEnd = {
+        "id": facts.answer_id,
+        "texts": texts,
+        "meta": meta,
+        "model": facts.served,
+        "usage": facts.cost(),
+        "metadata": facts.metadata(),
+    }
+    large = len(result.vectors) * len(result.vectors[0]) >= LARGE
+    return compute_if(large, _write, result.vectors, end, types, listed)
+
+
+def _write(vectors: list[Any], end: EmbeddedEnd, types: list[EmbeddingType], listed: bool) -> bytes:
+    if listed:
+        head = b'{"response_type":"embeddings_floats","embeddings":' + _rows(vectors, "float")
+    else:
+        lists = [b'"%b":%b' % (name.encode(), _rows(vectors, name)) for name in dict.fromkeys(types)]
+        head = b'{"response_type":"embeddings_by_type","embeddings":{' + b",".join(lists) + b"}"
+    return head + b"," + orjson.dumps(end)[1:]
+
+
+def _rows(vectors: list[Any], name: EmbeddingType) -> bytes:
+    return b"[" + b",".join([orjson.dumps(_convert(vector, name)) for vector in vectors]) + b"]"
+
+
+def _convert(vector: Any, name: EmbeddingType) -> Any:
+    if name == "base64":
+        return encode(vector, "base64")
+    numbers = encode(vector, "float")
+    if name == "float":
+        return numbers
+    return list(map(int, numbers))

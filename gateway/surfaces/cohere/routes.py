@@ -1,0 +1,27 @@
+"""Operations of Cohere's API. Its clients call version 1 (`cohere.Client`) or version 2 (`cohere.ClientV2`)."""
+
+from gateway.dialects import cohere as dialect
+from gateway.surfaces.answer_structs import describe_answer
+from gateway.surfaces.cohere import embed
+from gateway.surfaces.http import About, ErrorFormat, Operation, Surface
+
+ERRORS = ErrorFormat(dialect.NAME, dialect.error_body, describe_answer(dialect.CohereError))
+TAG = "Cohere"
+EMBED = About("Create embeddings (Cohere dialect)", TAG, request=embed.CohereEmbedBody, answer=embed.EmbeddedByType)
+EMBED_FIRST = About(
+    "Create embeddings (first version of the Cohere dialect)",
+    TAG,
+    request=embed.CohereEmbedBody,
+    answer=embed.EmbeddedByType | embed.EmbeddedFloats,
+)
+SURFACE = Surface(
+    "cohere",
+    ERRORS,
+    (
+        Operation("POST", "/v2/embed", embed.embed, body="json", hot=True, paid=True, about=EMBED),
+        Operation("POST", "/v1/embed", embed.embed_first, body="json", hot=True, paid=True, about=EMBED_FIRST),
+    ),
+    prefixes=("/v2",),
+    instead={"/v2/chat": "use POST /v1/chat/completions."},
+    aliases={"/v2/embed": "/v2/embed", "/v2/rerank": "/v1/rerank"},  # a base URL may end with /v1
+)
