@@ -21,6 +21,7 @@ from gateway.control.version import Control
 from gateway.engine.spool import Spool
 from gateway.errors import GatewayError, IdempotencyInFlight, IdempotencyKeyReused, Interrupted, InvalidRequest
 from gateway.metering.payload_table import pack, unpack
+from gateway.runtime.disconnects import current
 from gateway.runtime.threads import Job, Threads, compute_if, spawn
 from gateway.store.database import Database
 from gateway.store.documents import DocumentRows, Documents
@@ -38,6 +39,7 @@ TOTAL_BYTES = 2 << 30  # of all stored answers of the installation
 LARGE = 1 << 17  # bytes; the fingerprint of a larger request is computed in a thread
 TRIES = 3
 WAIT_S = 5.0
+LONGEST_S = 1500.0  # of a request
 LABEL = b"idempotency\0"
 FIRST_ERROR = 400
 # Every provider refused because of load, so nothing was billed and a retry may run.
@@ -105,6 +107,7 @@ class Idempotency:
         secret: bytes,
         vault: Vault,
         threads: Threads,
+        longest_s: float = LONGEST_S,
         most_bytes: int = MOST_BYTES,
         total_bytes: int = TOTAL_BYTES,
     ) -> None:
@@ -116,6 +119,7 @@ class Idempotency:
         self._secret = secret
         self._vault = vault
         self._threads = threads
+        self._longest_s = longest_s
         self._most_bytes = most_bytes
         self._total_bytes = total_bytes
         self._database = database
@@ -130,13 +134,23 @@ class Idempotency:
         InvalidRequest (malformed key), IdempotencyKeyReused (a different request), IdempotencyInFlight, Interrupted
         (its worker died, or the response could not be stored), Unavailable. `make` turns its own errors into responses.
         """
-        outcome = Job(self._attempt, keyed, make, check).result()
+        greenlet = current()
+        greenlet.paid_work = self
+        try:
+            outcome = Job(self._attempt, keyed, make, check).result()
+        finally:
+            greenlet.paid_work = None
         if isinstance(outcome, StoredReply):
             return outcome
         try:
             raise outcome
         finally:
             del outcome  # its traceback refers to this frame
+
+    def after_disconnect(self) -> float:
+        """Let the connection of a caller that disconnected wait for the end of its request, so that the limits on
+        connections count the request (runtime/disconnects.py)."""
+        return self._longest_s
 
     def trim(self) -> None:
         """Measure the stored answers of the installation. Until the next call this worker adds at most a quarter of the

@@ -17,7 +17,8 @@ class Spool:
         self._contents: list[bytes] | None = []
         self._size = self._ahead = 0
         self._failure: Exception | None = None
-        self._ended = self._left = False
+        self._left = False
+        self._ended = threading.Event()
         self._more = threading.Event()
         self._room = threading.Event()
 
@@ -48,12 +49,12 @@ class Spool:
     def end(self, failure: Exception | None = None) -> None:
         """Mark the end of the stream; `failure` is raised to the reader after the last piece."""
         self._failure = failure
-        self._ended = True
+        self._ended.set()
         self._more.set()
 
     def read(self) -> Iterator[bytes]:
         """Return the pieces as they arrive. Closing the iterator means that the caller disconnected, even before the
-        first piece."""
+        first piece; it waits for the end of the stream, so that the limits on connections count the request."""
         pieces = self._read()
         next(pieces)
         return pieces
@@ -68,11 +69,12 @@ class Spool:
                     self._ahead -= len(piece)
                     self._room.set()
                     yield piece
-                if self._ended and not self._pieces:
+                if self._ended.is_set() and not self._pieces:
                     break
                 self._more.wait()
         finally:
             self._leave()
+            self._ended.wait()
         if self._failure is not None:
             raise self._failure
 

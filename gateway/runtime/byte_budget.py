@@ -40,5 +40,38 @@ class ByteBudget:
             self._each.pop(owner, None)
 
 
+class HeldBytes:
+    """Bytes that a request holds in a budget, together with the greenlets that it starts (`threads.hold`). They are
+    released when the last holder has released them."""
+
+    __slots__ = ("_budget", "_owner", "_size", "_holders")
+
+    def __init__(self, budget: ByteBudget, owner: str = "") -> None:
+        self._budget = budget
+        self._owner = owner
+        self._size = 0
+        self._holders = 1
+
+    def grow(self, size: int) -> None:
+        """Hold `size` more bytes. Raise Overloaded if there is no room."""
+        self._budget.grow(self._owner, size)
+        self._size += size
+
+    def share(self) -> None:
+        """Add a holder, which calls `release` when it needs the bytes no longer."""
+        self._holders += 1
+
+    def release(self) -> None:
+        """Remove a holder; the last one releases all bytes."""
+        self._holders -= 1
+        if not self._holders:
+            self._free()
+
+    def _free(self) -> None:
+        size = self._size
+        self._size = 0
+        self._budget.grow(self._owner, -size)
+
+
 def _full(message: str) -> Overloaded:
     return Overloaded(message, retry_after=RETRY_S)

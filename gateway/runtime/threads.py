@@ -6,7 +6,7 @@ Some greenlets run work that outlives the greenlet that started it.
 import os
 import sys
 from collections.abc import Callable, Generator
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 import gevent
 from gevent.hub import Waiter
@@ -174,13 +174,38 @@ def work_owner() -> str:
     return getattr(gevent.getcurrent(), "work_owner", "")
 
 
+class Shared(Protocol):
+    """Something that several greenlets hold, such as the bytes of a request (byte_budget.HeldBytes)."""
+
+    def share(self) -> None: ...
+    def release(self) -> None: ...
+
+
+def hold(held: Shared | None) -> None:
+    """Let the greenlets that this one starts hold `held` too, each until it ends: they work with the same request, and
+    some of them outlive this one. None: no longer."""
+    gevent.getcurrent().held = held
+
+
 def _start(work: Callable[..., object], args: tuple[object, ...]) -> gevent.Greenlet:
-    """Start a greenlet that computes for the owner of the current one."""
+    """Start a greenlet that computes for the owner of the current one, and holds what that one holds."""
+    current = gevent.getcurrent()
     greenlet = gevent.Greenlet(work, *args)
-    if owner := work_owner():
+    if owner := getattr(current, "work_owner", ""):
         greenlet.work_owner = owner
+    held: Shared | None = getattr(current, "held", None)
+    if held is not None:
+        held.share()
+        greenlet.held = held
+        greenlet.rawlink(_release)
     greenlet.start()
     return greenlet
+
+
+def _release(greenlet: gevent.Greenlet) -> None:
+    held = greenlet.held
+    greenlet.held = None
+    held.release()
 
 
 def compute_if(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -8,7 +8,7 @@ from gateway.configuration.settings import Server
 from gateway.runtime.byte_budget import ANYONE, ByteBudget
 from gateway.runtime.large_files import IN_MEMORY, StoredFile
 from gateway.runtime.loop_turns import bulk_turn
-from gateway.runtime.threads import work_owner
+from gateway.runtime.threads import hold, work_owner
 from gateway.server.connection import CallerConnection
 from gateway.server.http1 import CHUNKED, read_chunked, take_chunks
 from gateway.server.request_heads import RequestHead
@@ -42,12 +42,19 @@ class RequestBodies:
             "uploads_bytes": ("Bytes of uploads under way, which lie on the disk.", self._disk.held),
         }
 
-    def hold(self, head: RequestHead, length: int, ask: Callable[[], str]) -> BodyReservation:
-        """Return a reservation for a body of `length` bytes, or CHUNKED. `ask` returns the owner and is called only
-        when needed."""
+    @contextmanager
+    def hold(self, head: RequestHead, length: int, ask: Callable[[], str]) -> Iterator[BodyReservation]:
+        """Hold a body of `length` bytes, or CHUNKED, in this greenlet and those that it starts. `ask` returns the owner
+        and is called only when needed."""
         form = _is_form(head)
         on_disk = form and not 0 < length <= IN_MEMORY
-        return BodyReservation(self._disk if on_disk else self.memory, ask, -1 if head.coded else self.free)
+        held = BodyReservation(self._disk if on_disk else self.memory, ask, -1 if head.coded else self.free)
+        hold(held)
+        try:
+            yield held
+        finally:
+            hold(None)
+            held.release()
 
     def weigh(self, size: int) -> None:
         """Count `size` more bytes (negative: fewer) of incomplete requests without a known owner. Overloaded."""

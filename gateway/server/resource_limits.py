@@ -2,41 +2,32 @@
 
 from collections.abc import Callable
 
-from gateway.runtime.byte_budget import ANYONE, ByteBudget
+from gateway.runtime.byte_budget import ANYONE, ByteBudget, HeldBytes
 from gateway.surfaces.proxies import network_of
 
 UNREAD = "unread"  # owner of incomplete requests, which cannot be attributed yet
 
 
-class BodyReservation:
+class BodyReservation(HeldBytes):
     """The bytes that one request reserves. `ask` returns its owner from its head; it is called, and may refuse, when
     the request holds more than `free` bytes."""
 
-    __slots__ = ("_bodies", "_ask", "_free", "_owner", "_size")
+    __slots__ = ("_ask", "_most_free")
 
     def __init__(self, bodies: ByteBudget, ask: Callable[[], str], free: int) -> None:
-        self._bodies = bodies
+        super().__init__(bodies)
         self._ask = ask
-        self._free = free
-        self._owner = ""
-        self._size = 0
+        self._most_free = free
 
     def grow(self, size: int) -> None:
         """Reserve `size` more bytes. Overloaded (see `ByteBudget.grow`), and the errors of `ask`."""
-        if not self._owner and self._size + size > self._free:
+        if not self._owner and self._size + size > self._most_free:
             owner = self._ask()
             held = self._size
-            self.release()
+            self._free()
             self._owner = owner or ANYONE
             size += held
-        self._bodies.grow(self._owner, size)
-        self._size += size
-
-    def release(self) -> None:
-        """Release all bytes at the end of the request."""
-        size = self._size
-        self._size = 0
-        self._bodies.grow(self._owner, -size)
+        super().grow(size)
 
 
 class ConnectionCounts:

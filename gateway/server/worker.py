@@ -280,20 +280,18 @@ class GatewayWorker(BootingWorker):
 
         Returns whether the connection can carry another request, which it cannot after an unread body.
         """
-        held = self._bodies.hold(head, length, partial(self._ask_owner, head))
-        try:
-            self._bodies.check(head, length)
-            held.grow(max(0, length))
-            if head.expects and not connection.surplus:
-                connection.send(CONTINUE)
-            body = self._bodies.take(connection, head, length, held)
-            return self._answer(connection, {**base, HELD: held}, head, body, length)
-        except GatewayError as error:
-            self._refuse(connection, base, head, error)
-            connection.linger()
-            return False
-        finally:
-            held.release()
+        with self._bodies.hold(head, length, partial(self._ask_owner, head)) as held:
+            try:
+                self._bodies.check(head, length)
+                held.grow(max(0, length))
+                if head.expects and not connection.surplus:
+                    connection.send(CONTINUE)
+                body = self._bodies.take(connection, head, length, held)
+                return self._answer(connection, {**base, HELD: held}, head, body, length)
+            except GatewayError as error:
+                self._refuse(connection, base, head, error)
+                connection.linger()
+                return False
 
     def _ask_owner(self, head: RequestHead) -> str:
         if self._owner_of is None:

@@ -310,6 +310,7 @@ def _open_engine(
             base.hash_key,
             store.vault,
             threads,
+            settings.timeouts.request_s,
         ),
         responses=StoredResponses(turns, store.documents, store.vault, base.hash_key, threads, settings.responses),
         replays=Replays(store.database, routing.catalogue, clock),

@@ -13,9 +13,9 @@ from gateway.clock import Clock
 from gateway.engine.realtime.session import CallerSocket
 from gateway.engine.realtime.watched_session import WatchedLink, WatchedSession
 from gateway.errors import GatewayError, Gone, Internal, InvalidRequest, RateLimited
-from gateway.runtime.byte_budget import ByteBudget
+from gateway.runtime.byte_budget import ByteBudget, HeldBytes
 from gateway.runtime.disconnects import CallerGone, dismiss
-from gateway.runtime.threads import compute_if, later, spawn
+from gateway.runtime.threads import compute_if, hold, later, spawn
 from gateway.surfaces import caps
 from gateway.surfaces.http_responses import OUR_FAULT
 from gateway.surfaces.responses import socket_frames
@@ -53,7 +53,7 @@ class SocketWatch(Struct, frozen=True):
 class _Stream:
     """The waiting turns of one stream, and the greenlet of the current one."""
 
-    waiting: deque[tuple[ClientFrame, bytes]] = field(default_factory=deque)
+    waiting: deque[tuple[ClientFrame, bytes, HeldBytes]] = field(default_factory=deque)
     running: Any = None
 
 
@@ -119,8 +119,9 @@ class SocketSession(WatchedSession):
         if sum(len(stream.waiting) for stream in self._streams.values()) >= MOST_WAITING:
             text_of_limit = f"At most {MOST_WAITING} responses may wait on a connection; wait for one to end."
             raise RateLimited(text_of_limit, code="websocket_queue_full", retry_after=1.0)
-        self._budget.grow(self._memory.owner, len(text))
-        self._streams.setdefault(name, _Stream()).waiting.append((frame, text))
+        held = HeldBytes(self._budget, self._memory.owner)
+        held.grow(len(text))
+        self._streams.setdefault(name, _Stream()).waiting.append((frame, text, held))
         self._start(socket)
 
     def _start(self, socket: CallerSocket) -> None:
@@ -135,7 +136,8 @@ class SocketSession(WatchedSession):
         return sum(stream.running is not None for stream in self._streams.values())
 
     def _run_turn(self, socket: CallerSocket, stream: _Stream) -> None:
-        frame, text = stream.waiting.popleft()
+        frame, text, held = stream.waiting.popleft()
+        hold(held)
         try:
             self._serve(socket, frame, text)
         except SocketClosed:
@@ -144,7 +146,8 @@ class SocketSession(WatchedSession):
             log.exception("a turn of a WebSocket failed")
             self._end(socket, Internal(OUR_FAULT))
         finally:
-            self._budget.grow(self._memory.owner, -len(text))
+            hold(None)
+            held.release()
             stream.running = None
             self._start(socket)
 
@@ -195,8 +198,8 @@ class SocketSession(WatchedSession):
         """End all turns as after a disconnect: those that must be paid are read on for their usage."""
         ending = []
         for stream in self._streams.values():
-            for _, text in stream.waiting:
-                self._budget.grow(self._memory.owner, -len(text))
+            for _, _, held in stream.waiting:
+                held.release()
             stream.waiting.clear()
             if stream.running is not None and not dismiss(stream.running, CallerGone()):
                 ending.append(stream.running)

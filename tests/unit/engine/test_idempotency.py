@@ -22,6 +22,7 @@ from gateway.errors import (
 )
 from gateway.limits.cost_bound import CostBound
 from gateway.neutral.usage import Usage
+from gateway.runtime.disconnects import dismiss
 from gateway.store.documents import Documents
 
 GOOD = StoredReply(200, [("Content-Type", "application/json")], b'{"a": 1}')
@@ -113,10 +114,13 @@ def test_a_stream_goes_on_when_its_reader_leaves(shop: Shop, other_shop: Shop) -
 
     body = shop.send(lambda: StoredReply(200, [], pieces())).body
     next(body)
-    body.close()
+    leaving = gevent.spawn(body.close)
+    gevent.idle()
     with pytest.raises(IdempotencyInFlight):
         other_shop.send(never)
+    assert not leaving.dead  # the limits on connections count its caller until the end
     more.set()
+    leaving.get(timeout=60)
     assert ask_until_answered(other_shop).body == b"aa"
 
 
@@ -172,6 +176,24 @@ def test_a_caller_that_is_killed_does_not_stop_the_work(shop: Shop) -> None:
     first.kill()
     release.set()
     assert ask_until_answered(shop).replayed
+
+
+def test_the_connection_of_a_caller_that_disconnects_waits_for_the_end_of_its_request(shop: Shop) -> None:
+    started = gevent.event.Event()
+    release = gevent.event.Event()
+
+    def make() -> StoredReply:
+        started.set()
+        release.wait()
+        return GOOD
+
+    first = gevent.spawn(shop.send, make)
+    started.wait()
+    assert dismiss(first)
+    gevent.idle()
+    assert not first.dead
+    release.set()
+    assert first.get(timeout=60) == GOOD
 
 
 def test_a_caller_that_is_killed_while_its_key_is_claimed_gets_the_answer_when_it_asks_again(shop: Shop) -> None:

@@ -2,11 +2,13 @@
 
 import time
 
+import gevent.event
 import pytest
 from support.small_server import Server
 
 from gateway.errors import Overloaded, Unauthenticated
 from gateway.runtime.byte_budget import ByteBudget
+from gateway.runtime.threads import hold, spawn
 from gateway.server.resource_limits import BodyReservation, ConnectionCounts
 from gateway.surfaces.proxies import Proxies
 
@@ -43,6 +45,33 @@ def test_large_bodies_are_authenticated_once_they_exceed_the_anonymous_limit():
     held.grow(-6)
     held.release()
     assert bodies.held == 0 and bodies._each == {}
+
+
+def test_bytes_are_held_until_the_last_greenlet_that_works_with_them_ends():
+    bodies = ByteBudget(100, 100)
+    more = gevent.event.Event()
+    held = BodyReservation(bodies, lambda: "one", FREE)
+    held.grow(60)
+
+    def outlive():
+        spawn(more.wait)  # a greenlet of a greenlet of the request
+
+    def serve():
+        hold(held)
+        spawn(outlive).join()
+        hold(None)
+        held.release()
+        spawn(later.wait)  # it begins after the request has ended
+
+    later = gevent.event.Event()
+    gevent.spawn(serve).join()
+    assert bodies.held == 60
+    with pytest.raises(Overloaded):
+        BodyReservation(bodies, lambda: "one", FREE).grow(50)
+    more.set()
+    gevent.idle()
+    assert bodies.held == 0 and bodies._each == {}
+    later.set()
 
 
 def test_a_refused_owner_leaves_nothing_behind():
