@@ -13,8 +13,8 @@ client_secret = "env:ENTRA_SECRET"
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any
 
 from gateway.configuration.address_checks import url_problem
@@ -67,10 +67,7 @@ class ConfiguredProvider:
     create_people: bool = False
 
 
-LISTS = ("scopes", "domains", "organizations")
-FLAGS = ("trust_email", "link_by_email", "create_people")
-TEXTS = ("name", "issuer", "client_id", "client_secret", "groups_claim", "role")
-FIELDS = (*TEXTS, *LISTS, *FLAGS)
+SETTINGS = {setting.name: setting.type for setting in fields(ConfiguredProvider) if setting.name != "id"}
 REQUIRED = ("issuer", "client_id")
 
 
@@ -84,7 +81,7 @@ def read_providers(tables: Mapping[str, Any]) -> tuple[tuple[ConfiguredProvider,
         found = _problems_of(ident, values)
         problems += [f"[{IDENTITY_PROVIDERS}.{ident}] {text}" for text in found]
         if not found:
-            lists = {name: tuple(values[name]) for name in LISTS if name in values}
+            lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
             ready = {"name": ident, **values, **lists}
             ready["domains"] = tuple(domain.lower() for domain in ready.get("domains", ()))
             ready["scopes"] = tuple(dict.fromkeys(("openid", *ready.get("scopes", DEFAULT_SCOPES))))
@@ -129,14 +126,11 @@ def _problems_of(ident: str, values: Any) -> list[str]:
         return ["an id has lower-case letters, digits and dashes, at most 40"]
     if not isinstance(values, dict):
         return ["expected a table"]
-    problems = [f"there is no setting {name}{near(name, FIELDS)}" for name in values if name not in FIELDS]
+    problems = [f"there is no setting {name}{near(name, SETTINGS)}" for name in values if name not in SETTINGS]
     problems += [f"{name} is missing" for name in REQUIRED if not values.get(name)]
-    for names, is_valid, expected in (
-        (TEXTS, _is_text, f"text of at most {MOST_TEXT} characters"),
-        (LISTS, _is_list, "a list of texts"),
-        (FLAGS, _is_flag, "true or false"),
-    ):
-        problems += _mistyped(values, names, is_valid, expected)
+    problems += [
+        text for name, kind in SETTINGS.items() if name in values and (text := _type_problem(name, kind, values[name]))
+    ]
     if problems:
         return problems
     if problem := url_problem(values["issuer"], ("https", "http")):
@@ -153,19 +147,18 @@ def _lowered(domains: list[str]) -> list[str]:
     return [domain.lower() for domain in domains]
 
 
-def _mistyped(
-    values: Mapping[str, Any], names: tuple[str, ...], is_valid: Callable[[Any], bool], expected: str
-) -> list[str]:
-    return [f"{name}: expected {expected}" for name in names if name in values and not is_valid(values[name])]
+def _type_problem(name: str, kind: Any, value: Any) -> str:
+    if kind is bool:
+        valid = isinstance(value, bool)
+        expected = "true or false"
+    elif kind is str:
+        valid = _is_text(value)
+        expected = f"text of at most {MOST_TEXT} characters"
+    else:
+        valid = isinstance(value, list) and len(value) <= 100 and all(map(_is_text, value))
+        expected = "a list of texts"
+    return "" if valid else f"{name}: expected {expected}"
 
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= MOST_TEXT
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= 100 and all(_is_text(entry) for entry in value)
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
