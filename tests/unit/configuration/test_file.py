@@ -1,5 +1,6 @@
 """gateway.toml: all settings in one file, secrets by reference, mistakes with suggestions."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,6 +89,28 @@ def test_settings_secrets_and_paths_come_from_the_file(load: Load, tmp_path: Pat
     assert found.secret("GATEWAY_METRICS_TOKEN") == "scrape-me"
     assert found.media.upload_dir == str(tmp_path / "images")
     assert found.origins["server", "port"] == "gateway.toml" and found.origins["server", "host"] == "default"
+
+
+def test_each_documented_secret_is_read_from_the_file_and_known_as_a_variable(load: Load) -> None:
+    page = (settings.ROOT / "docs" / "configuration.md").read_text()
+    sentence = page.partition("`[secrets]` has ")[2].partition(" (`")[0]
+    names = re.findall(r"`(\w+)`", sentence)
+    found = load("[secrets]\n" + "\n".join(f'{name} = "env:TEAM_{name.upper()}"' for name in names),
+                 **{f"TEAM_{name.upper()}": "{}" for name in names})  # fmt: skip
+    variables = {name: settings.SECRETS[name] for name in names}
+    assert set(settings.SECRETS.values()) == set(variables.values())
+    assert all(variable.endswith(name.upper()) for name, variable in variables.items())
+    assert {found.secret(variable) for variable in variables.values()} == {"{}"}
+
+
+def test_paths_of_the_file_are_relative_to_its_folder(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    found = load('[media]\nupload_dir = "images"\n[catalogue]\npath = "models"')
+    assert (found.media.upload_dir, found.catalogue.path) == (str(tmp_path / "images"), str(tmp_path / "models"))
+    (tmp_path / "gateway.toml").write_text('[database]\ndata_dir = "data"')
+    (tmp_path / "data").mkdir()
+    elsewhere = settings.load({settings.CONFIG_NAME: str(tmp_path / "gateway.toml")})
+    assert elsewhere.database.data_dir == str(tmp_path / "data")
 
 
 def test_the_environment_wins_over_the_file(load: Load, tmp_path: Path) -> None:
@@ -198,7 +221,8 @@ def test_a_file_of_a_key_that_is_not_there_is_a_mistake(load: Load, tmp_path: Pa
 def test_variables_of_platforms_and_of_file_references_are_no_unknown_settings(load: Load) -> None:
     platform = {"GATEWAY_SERVICE_HOST": "10.0.0.1", "GATEWAY_PORT_4001_TCP_ADDR": "10.0.0.1", "LLM_PORT": "tcp://x"}
     text = "[providers.openai]\napi_key = 'env:LLM_TEAM_KEY'"
-    loader.load_from(loader.sources_of(load(text, LLM_TEAM_KEY="sk-team", **platform)))
+    serve = {settings.MIGRATE_LATE: "1"}  # for its workers
+    loader.load_from(loader.sources_of(load(text, LLM_TEAM_KEY="sk-team", **platform, **serve)))
 
 
 @pytest.mark.parametrize("text", ["remove = true", ""])
