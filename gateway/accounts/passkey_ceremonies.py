@@ -25,7 +25,7 @@ LONGEST = 16_384
 NAME = "llmgateway"
 REFUSED = "The passkey was not accepted. Try again, or sign in with your password."
 # Errors that hostile answers cause in the parsers, besides those of the library.
-PARSE_ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError)
+PARSE_ERRORS = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
 
 
 class Site(Struct, frozen=True):

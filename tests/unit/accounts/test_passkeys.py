@@ -2,13 +2,14 @@
 
 import json
 
+import cbor2
 import pytest
 from msgspec.structs import replace
 from support.passkey_device import ATTESTED, PRESENT, PasskeyDevice, decode, encode
 
 from gateway.accounts import audit
 from gateway.accounts import passkeys as module
-from gateway.accounts.passkey_ceremonies import LONGEST, Site, site_of
+from gateway.accounts.passkey_ceremonies import LONGEST, Site, check_creation, site_of
 from gateway.accounts.passkeys import MOST_PASSKEYS, Browser, Passkeys
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, Unauthenticated
 
@@ -187,6 +188,32 @@ def test_malformed_parts_of_an_answer_are_refused(small: Passkeys, part: str, va
     device = register(small)
     with pytest.raises(Unauthenticated):
         small.check(BROWSER, device.sign(small.begin_sign_in(BROWSER), **{part: value}))
+
+
+HEAD = 37 + 16 + 2 + 32  # of the data of a new passkey (Web Authentication, section 6.1): its public key follows
+
+
+@pytest.mark.parametrize(
+    ("public_key", "attested"),
+    [
+        ([], {}),
+        (1, {}),
+        ({}, {}),
+        (None, {"fmt": "android-safetynet", "attStmt": {"ver": "1", "response": 1}}),
+        (None, {"fmt": "fido-u2f", "attStmt": {"x5c": [b"no certificate"], "sig": b"x"}}),
+        (None, {"fmt": "of the future", "attStmt": None}),
+    ],
+)
+def test_a_malformed_new_passkey_is_refused(public_key: object, attested: dict[str, object]) -> None:
+    challenge = encode(b"c" * 32)
+    answer = json.loads(make_device().create(json.dumps({"challenge": challenge, "user": {"id": encode(b"ada")}})))
+    attestation = cbor2.loads(decode(answer["response"]["attestationObject"]))
+    data = attestation["authData"]
+    if public_key is not None:
+        data = data[:HEAD] + cbor2.dumps(public_key)
+    answer["response"]["attestationObject"] = encode(cbor2.dumps({**attestation, **attested, "authData": data}))
+    with pytest.raises(InvalidRequest):
+        check_creation(SITE, answer, challenge)
 
 
 def test_numbers_of_passkeys_and_challenges_are_limited(small: Passkeys, monkeypatch) -> None:
