@@ -47,7 +47,6 @@ ROOT = TESTS.parent
 # the surface above.
 TRIED_THROUGH = {
     "accounts/agent_budgets.py": ("flows/test_agent_sessions.py",),
-    "metering/clickhouse/delivered_rows.py": ("unit/metering/clickhouse/test_sink.py",),
     "accounts/credential_sources.py": ("flows/test_routing.py",),
     "accounts/project_modes.py": ("flows/test_routing.py",),
     "telemetry/probe_paths.py": ("unit/surfaces/test_allowed_hosts.py", "unit/telemetry/test_request_line.py"),

@@ -18,23 +18,20 @@ FREE_TEXTS = ("price_version", "label", "session", "tags", "extra")
 NUMBERS = ("attempt", "kind", "status", "mode", "basis", "flags", "duration_ms", "ttft_ms")
 COUNTS = ("input", "cache_read", "cache_write", "output", "reasoning", "discount_ppm")
 TIMES = ("at", "posted_at")
-SELECTED = (*IDS, *TEXTS, *FREE_TEXTS, *NUMBERS, *COUNTS, *TIMES)
 # How many blocks of inserts a table remembers, to ignore repeated ones.
 REMEMBERED = 1_000
 
-TYPES = {
+COLUMNS = {
     **dict.fromkeys(IDS, "String"),
     **dict.fromkeys(TEXTS, "LowCardinality(String)"),
     **dict.fromkeys(FREE_TEXTS, "String"),
     **dict.fromkeys((*NUMBERS, *COUNTS), "Int32"),
-    "at_us": "Int64",
-    "posted_us": "Int64",
-    **dict.fromkeys(FIGURES, "Int64"),
-    "version": "UInt64",
 }
-NAMES = (*IDS, *TEXTS, *FREE_TEXTS, *NUMBERS, *COUNTS, "at_us", "posted_us", *FIGURES)
+SELECTED = (*COLUMNS, *TIMES)
+WRITTEN = {**COLUMNS, "at_us": "Int64", "posted_us": "Int64", **dict.fromkeys(FIGURES, "Int64")}
+TYPES = {**WRITTEN, "version": "UInt64"}
 # The value of a column in which a usage row has none.
-EMPTY = [0 if "Int" in TYPES[name] else "" for name in NAMES[len(IDS) :]]
+EMPTY = [0 if "Int" in kind else "" for kind in [*WRITTEN.values()][len(IDS) :]]
 
 
 def table_sql(table: str) -> tuple[str, ...]:
@@ -65,7 +62,7 @@ def write(rows: Sequence[Sequence[Any]], version: int) -> bytes:
     for row in rows:
         values: list[Any] = [bytes(value).hex() for value in row[: len(IDS)]]
         values += [empty if value is None else value for value, empty in zip(row[len(IDS) :], EMPTY, strict=True)]
-        line: dict[str, Any] = dict(zip(NAMES, values, strict=True))
+        line: dict[str, Any] = dict(zip(WRITTEN, values, strict=True))
         line["version"] = version
         lines.append(orjson.dumps(line))
     return b"\n".join(lines)
