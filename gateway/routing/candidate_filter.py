@@ -25,8 +25,6 @@ ABILITY = "ability"
 CREDENTIAL = "credential"
 COOLDOWN = "rest"
 BUDGET = "budget"
-# BUDGET is checked when the request is sent, not by the filter. Stored decisions refer to stages by position.
-STAGES = (CATALOGUE, OPERATION, CHOICE, ACCESS, ABILITY, CREDENTIAL, COOLDOWN, BUDGET)
 
 
 class NoCredential(InvalidRequest):
@@ -332,6 +330,7 @@ class CandidateFilter:
         return NotSupported(f"No model remains for {requested}; all are excluded: {reasons}.", param="model")
 
 
+# The error of a request whose candidates came as far as a stage, in the order of the stages.
 REFUSALS: dict[str, Callable[[CandidateFilter, str, list[Excluded]], GatewayError]] = {
     CATALOGUE: CandidateFilter._refuse_catalogue,
     OPERATION: CandidateFilter._refuse_operation,
@@ -341,6 +340,8 @@ REFUSALS: dict[str, Callable[[CandidateFilter, str, list[Excluded]], GatewayErro
     CREDENTIAL: CandidateFilter._refuse_credential,
     COOLDOWN: CandidateFilter._refuse_cooling,
 }
+# BUDGET is checked when the request is sent, not by the filter. Stored decisions refer to stages by position.
+STAGES = (*REFUSALS, BUDGET)
 
 
 def _for_tier(

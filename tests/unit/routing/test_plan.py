@@ -8,6 +8,7 @@ from gateway.errors import (
     ConnectFailed,
     ConnectTimeout,
     Forbidden,
+    GatewayError,
     InvalidRequest,
     NoProviderLeft,
     NotSupported,
@@ -127,6 +128,26 @@ def test_an_operation_that_the_model_lacks_names_those_it_has(make_world, mappin
     with pytest.raises(NotSupported, match="embeddings") as caught:
         make_world(mapping("a", operations=("embeddings",))).plan()
     assert caught.value.details == {"operations": "embeddings"}
+
+
+def test_the_error_describes_the_candidates_that_came_furthest(make_world, mapping, key):
+    stages = (
+        (mapping("a", prices=()), "model_not_served"),
+        (mapping("b", operations=("embeddings",), tools=True), "model_not_supported"),
+        (mapping("c", tools=True), "model_not_allowed"),
+        (mapping("d"), "model_not_supported"),
+        (mapping("e", tools=True), "no_provider_credential"),
+    )
+    messages = []
+    for count, (_, code) in enumerate(stages, 1):
+        rows = [row for row, _ in stages[:count]]
+        world = make_world(*rows, keys={name: (key(),) for name in "abc"}, denied={"c": "denied by team rule"})
+        with pytest.raises(GatewayError) as caught:
+            world.plan(needs=Requirements(tools=True))
+        assert caught.value.code == code
+        messages.append(caught.value.message)
+    assert "unpriced" in messages[0] and "serves embeddings" in messages[1] and "team rule" in messages[2]
+    assert "tools" in messages[3] and "credential" in messages[4]
 
 
 def test_rested_providers_are_left_out_and_come_back(trio, clock):

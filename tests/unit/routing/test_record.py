@@ -9,6 +9,7 @@ from support.steps import count_steps
 
 from gateway.errors import ConnectFailed, GatewayError, UpstreamFailed, UpstreamRateLimited, UpstreamRefused
 from gateway.neutral.chat import Options, Requirements
+from gateway.routing.candidate_filter import BUDGET, STAGES, Excluded
 from gateway.routing.record import pack, unpack, write_record
 
 CASES, MARKETS = 10_000, 100
@@ -116,6 +117,14 @@ def test_a_kept_decision_reads_back_as_it_was_explained(make_world, mapping):
         except GatewayError:
             continue
         assert unpack(json.loads(json.dumps(pack(plan)))) == json.loads(json.dumps(write_record(plan)))
+
+
+def test_the_stage_of_each_excluded_provider_is_stored_also_that_of_a_spent_budget(make_world, mapping):
+    plan = make_world(mapping("a")).plan()
+    excluded = [Excluded("a/m", stage, "a reason", plan.order[0].candidate) for stage in STAGES]
+    stored = unpack(json.loads(json.dumps(pack(plan._replace(excluded=excluded)))))
+    assert [candidate["stage"] for candidate in stored["excluded"]] == list(STAGES)
+    assert STAGES[-1] == BUDGET
 
 
 def test_a_decision_among_four_providers_and_five_without_a_key_stays_below_300_bytes(make_world, mapping):
