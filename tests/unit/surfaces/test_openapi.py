@@ -9,7 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway import errors
 from gateway.clock import Clock
+from gateway.errors import GatewayError
 from gateway.metering.counters import Counters
 from gateway.surfaces import http_responses, openapi, policy, surface_table
 from gateway.surfaces.blueprints import guard
@@ -47,6 +49,27 @@ def test_every_operation_documents_responses_and_access(document) -> None:
             assert one["security"] or not path.startswith("/orgs"), path
 
 
+def test_every_way_to_authenticate_that_an_operation_names_is_described(document) -> None:
+    schemes = document["components"]["securitySchemes"]
+    used = set()
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            used |= {name for alternative in operation["security"] for name in alternative}
+    assert used == set(schemes)
+    headers = {scheme.get("name", "Authorization") for scheme in schemes.values()}
+    assert headers == {"Authorization", "x-api-key"}
+    assert document["paths"]["/v1/models"]["get"]["security"][0] == {}, "a key is optional there"
+    assert document["paths"]["/health/liveliness"]["get"]["security"] == []
+
+
+def test_every_error_with_which_a_call_of_a_model_can_end_is_described(document) -> None:
+    """Not described: 412 and 416, of other operations, and 499, which no caller receives. 426 is of handshakes."""
+    classes = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, GatewayError)]
+    possible = {kind.status for kind in classes} - {412, 416, 499} | {426}
+    described = document["paths"]["/v1/chat/completions"]["post"]["responses"]
+    assert {int(status) for status in described} == possible | {200}
+
+
 def test_a_description_is_of_the_operation_and_not_of_a_wrapper(document) -> None:
     descriptions = [one.get("description", "") for path in document["paths"].values() for one in path.values()]
     assert [text for text in descriptions if "partial" in text] == []
@@ -65,6 +88,10 @@ def test_the_headers_that_choose_a_call_of_the_ai_sdk_are_described(document) ->
 def test_an_answer_without_a_body_is_described_without_one(document) -> None:
     answers = document["paths"]["/mcp"]["post"]["responses"]
     assert "content" in answers["200"] and "content" not in answers["202"]
+    methods = [method for methods in document["paths"].values() for method in methods.values()]
+    for status in ("204", "303"):
+        described = [method["responses"][status] for method in methods if status in method["responses"]]
+        assert described and not any("content" in answer for answer in described)
 
 
 def test_variables_of_a_path_are_its_parameters(document) -> None:

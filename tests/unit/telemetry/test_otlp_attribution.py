@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from gateway.errors import InvalidRequest
-from gateway.telemetry.otlp_attribution import MEMBERS, MOST_FIELDS, add_to_json, add_to_protobuf
+from gateway.telemetry.otlp_attribution import MOST_FIELDS, add_to_json, add_to_protobuf
 
 ADDED = {"llmgateway.organization.id": "org_1", "llmgateway.user.email": "ä" * 100 + "@example.com"}
 REQUESTS = {
@@ -42,7 +42,7 @@ def strip(request, signal: str):
     return copy
 
 
-@pytest.mark.parametrize("signal", MEMBERS)
+@pytest.mark.parametrize("signal", REQUESTS)
 def test_each_resource_of_a_protobuf_export_gets_the_attributes(signal: str) -> None:
     request = make(signal)
     changed = REQUESTS[signal].FromString(add_to_protobuf(request.SerializeToString(), ADDED))
@@ -89,20 +89,30 @@ def test_malformed_protobuf_is_refused(body: bytes) -> None:
         add_to_protobuf(body, ADDED)
 
 
+def test_fields_of_a_later_release_stay_whatever_their_type_is() -> None:
+    """https://protobuf.dev/programming-guides/encoding/#structure: 8 bytes of type 1, 4 bytes of type 5."""
+    later = bytes([15 << 3 | 1]) + b"8 bytes." + bytes([14 << 3 | 5]) + b"four" + bytes([13 << 3, 7])
+    resource = b"\x0a" + bytes([len(later)]) + later
+    changed = add_to_protobuf(b"\x0a" + bytes([len(resource)]) + resource, ADDED)
+    attributes = ExportLogsServiceRequest.FromString(changed).resource_logs[0].resource.attributes
+    assert later in changed and {attribute.key for attribute in attributes} == set(ADDED)
+
+
 def test_an_export_with_too_many_fields_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="fields"):
         add_to_protobuf(b"\x0a\x00" * (MOST_FIELDS + 1), ADDED)
 
 
-@pytest.mark.parametrize("signal", MEMBERS)
+@pytest.mark.parametrize("signal", REQUESTS)
 def test_each_resource_of_a_json_export_gets_the_attributes(signal: str) -> None:
     given = {"key": "service.name", "value": {"stringValue": "claude-code"}}
     spoofed = {"key": "llmgateway.user.email", "value": {"stringValue": "other@example.com"}}
-    body = {MEMBERS[signal]: [{"resource": {"attributes": [given, spoofed]}, "kept": [1]}, {}], "other": 1}
+    member = REQUESTS[signal].DESCRIPTOR.fields_by_name[FIELDS[signal]].json_name
+    body = {member: [{"resource": {"attributes": [given, spoofed]}, "kept": [1]}, {}], "other": 1}
     changed = orjson.loads(add_to_json(orjson.dumps(body), signal, ADDED))
     added = [{"key": name, "value": {"stringValue": value}} for name, value in ADDED.items()]
     assert changed == {
-        MEMBERS[signal]: [
+        member: [
             {"resource": {"attributes": [given, *added]}, "kept": [1]},
             {"resource": {"attributes": added}},
         ],

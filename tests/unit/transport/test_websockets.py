@@ -21,7 +21,7 @@ from gateway.runtime.threads import pause, spawn
 from gateway.transport import Transport
 from gateway.transport.handshakes import LOST, HandshakeRefused, SocketClosed
 from gateway.transport.socket_channel import SocketChannel
-from gateway.transport.websockets import Handshake, WebSocket
+from gateway.transport.websockets import Handshake, WebSocket, sendable
 
 HEAD = {
     "host": "here",
@@ -245,3 +245,11 @@ def test_pieces_of_a_message_are_held_as_bytes_however_wide_their_characters_are
     assert served.receive() == "\U0001f600" + "a" * 3_996
     send(TextMessage(data="\U0001f600" * 600, message_finished=False), TextMessage(data="\U0001f600" * 600))
     assert served.receive() is None and served.code == 1009
+
+
+def test_codes_that_must_not_be_in_a_close_frame_are_not_passed_on() -> None:
+    """RFC 6455, section 7.4."""
+    for number in (1000, 1001, 1003, 1011, 3000, 4999):
+        assert sendable(number) == number
+    for number in (0, 999, 1004, 1005, 1006, 1015, 5000):
+        assert sendable(number) == 1011
