@@ -1,17 +1,15 @@
 """The states of a video job, and the transitions between them."""
 
 from gateway.errors import Internal
+from gateway.neutral.videos import FINAL_STATES
 
 CREATING = "creating"  # the budgets are reserved, but no provider has accepted the job
 QUEUED = "queued"  # a provider has accepted it and not started
 IN_PROGRESS = "in_progress"
 COMPLETED = "completed"  # the video is ready and charged
-FAILED = "failed"  # this and the following states cost nothing
+# Failed, canceled and expired jobs (the provider's timeout) cost nothing.
+FAILED = "failed"
 CANCELED = "canceled"
-EXPIRED = "expired"  # the provider's timeout
-
-# Final states: nothing is reserved any more, the usage row is written, the callback is queued.
-ENDS = frozenset((COMPLETED, FAILED, CANCELED, EXPIRED))
 RUNNING = (QUEUED, IN_PROGRESS)
 
 
@@ -33,6 +31,7 @@ MOVES = Moves(
         (QUEUED, IN_PROGRESS): IN_PROGRESS,
         (IN_PROGRESS, IN_PROGRESS): IN_PROGRESS,
         (IN_PROGRESS, QUEUED): QUEUED,
-        **{(state, end): end for state in RUNNING for end in ENDS},
+        # Nothing is reserved any more, the usage row is written, the callback is queued.
+        **{(state, end): end for state in RUNNING for end in FINAL_STATES},
     }
 )

@@ -5,9 +5,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.clock import DAY_US
+from gateway.neutral.videos import FINAL_STATES
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
-from gateway.videos.job_states import CREATING, ENDS
+from gateway.videos.job_states import CREATING
 
 PREFIX = "video_"
 CALLBACK = "evt_"
@@ -53,7 +54,7 @@ class VideoJob(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        return self.state in ENDS
+        return self.state in FINAL_STATES
 
 
 class JobOwner(NamedTuple):

@@ -6,14 +6,15 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.clock import SECOND_US
 from gateway.money import usd_number
-from gateway.videos.job_states import COMPLETED, CREATING, ENDS, QUEUED, RUNNING
+from gateway.neutral.videos import FINAL_STATES
+from gateway.videos.job_states import COMPLETED, CREATING, QUEUED, RUNNING
 from gateway.videos.job_table import VideoJob
 from gateway.videos.links import Links
 from gateway.videos.outcomes import DECODER
 from gateway.videos.tasks import Sealed
 
 LINK = "/v1/videos/logs/{}/content?token={}"
-State = Annotated[str, Meta(extra_json_schema={"enum": [*RUNNING, *sorted(ENDS)]})]
+State = Annotated[str, Meta(extra_json_schema={"enum": [*RUNNING, *sorted(FINAL_STATES)]})]
 
 
 class VideoErrorAnswer(Struct):

@@ -40,6 +40,7 @@ video_durations = {lengths}
 prices = {{ per_second = {{ default = "{price}" }} }}
 """
 MODEL = '[[models]]\nid = "reel"\nname = "Reel"\nfamily = "test"\noutput_modalities = ["video"]\n'
+MADE_AT = "Wed, 21 Oct 2026 07:28:00 GMT"
 FILM = bytes(range(256)) * 40
 CHEAP, DEAR = 4 * 10_000_000, 4 * 20_000_000
 
@@ -76,7 +77,7 @@ class Studios(FakeServer):
     def _film(self, range_header: str, start: Any) -> Any:
         assert "," not in range_header
         first, _, last = range_header.removeprefix("bytes=").partition("-")
-        headers = [("Content-Type", "video/mp4"), ("ETag", '"film"')]
+        headers = [("Content-Type", "video/mp4"), ("ETag", '"film"'), ("Last-Modified", MADE_AT)]
         if not range_header:
             start("200 OK", [*headers, ("Content-Length", str(len(FILM)))])
             return [FILM]
@@ -284,6 +285,7 @@ def test_content_comes_in_parts_from_wherever_the_provider_has_it(gateway, studi
     whole = call(gateway, "GET", path)
     part = call(gateway, "GET", path, headers={"Range": "bytes=5-99"})
     assert whole.content == FILM and (whole.status_code, whole.headers["etag"]) == (200, '"film"')
+    assert whole.headers["last-modified"] == MADE_AT
     assert (part.status_code, part.content) == (206, FILM[5:100])
     assert part.headers["content-range"] == f"bytes 5-99/{len(FILM)}"
     several = call(gateway, "GET", path, headers={"Range": "bytes=0-1,5-9"})
