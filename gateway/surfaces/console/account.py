@@ -28,6 +28,7 @@ BROWSERS = {
     "Edg": "Edge",
     "OPR/": "Opera",
     "Firefox/": "Firefox",
+    "FxiOS/": "Firefox",
     "Chrom": "Chrome",
     "CriOS/": "Chrome",
     "Safari/": "Safari",
@@ -184,7 +185,7 @@ def _change_password(services: Services, inbound: Inbound, visitor: Visitor, for
     )
 
 
-def _name_agent(agent: str) -> str:
+def name_agent(agent: str) -> str:
     """Return "Browser on system" for the User-Agent of a browser, and any other User-Agent unchanged."""
     if not agent.startswith("Mozilla/"):
         return agent or "Unknown client"
@@ -201,7 +202,7 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
     sessions = [
         {
             "id": session.id,
-            "agent": _name_agent(session.agent),
+            "agent": name_agent(session.agent),
             "since": session.created_at_us,
             "used": session.used_at_us or session.created_at_us,
             "current": session.id == own.id,

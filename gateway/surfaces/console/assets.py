@@ -7,6 +7,7 @@ import functools
 import gzip
 import hashlib
 from importlib import resources
+from os.path import splitext
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -17,18 +18,16 @@ from gateway.surfaces.listing import accepts_gzip
 from gateway.worker.services import Services
 
 PATH = "/console/assets"
-SCRIPT = "text/javascript; charset=utf-8"
+FOLDER = resources.files("gateway.surfaces.console").joinpath("assets")
+TYPES_BY_SUFFIX = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 MEDIA_TYPES = {
-    "console.css": "text/css; charset=utf-8",
-    "console.js": SCRIPT,
-    "htmx.min.js": SCRIPT,
-    "passkeys.js": SCRIPT,
-    "playground.js": SCRIPT,
-    "setup.js": SCRIPT,
-    "short_lived_key.js": SCRIPT,
-    "icon.svg": "image/svg+xml",
-    "rapidoc-min.js": SCRIPT,
-    "reference.js": SCRIPT,
+    file.name: TYPES_BY_SUFFIX[suffix]
+    for file in FOLDER.iterdir()
+    if (suffix := splitext(file.name)[1]) in TYPES_BY_SUFFIX
 }
 YEAR = ("Cache-Control", "public, max-age=31536000, immutable")
 # While workers of two versions run, a worker may get requests for files of the other version.
@@ -44,7 +43,7 @@ class Asset(NamedTuple):
 @functools.cache
 def load_asset(name: str) -> Asset:
     """Return a file of MEDIA_TYPES with its version."""
-    body = resources.files("gateway.surfaces.console").joinpath("assets", name).read_bytes()
+    body = FOLDER.joinpath(name).read_bytes()
     return Asset(hashlib.sha256(body).hexdigest()[:16], body)
 
 

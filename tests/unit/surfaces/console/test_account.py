@@ -1,11 +1,11 @@
-"""The page that begins a second factor shows its secret as a QR code that every policy lets through."""
+"""The account page: names of browsers, and a second factor's QR code that every policy lets through."""
 
 import re
 from xml.etree import ElementTree
 
 import segno
 
-from gateway.surfaces.console.account import draw_qr_code
+from gateway.surfaces.console.account import draw_qr_code, name_agent
 from gateway.surfaces.console.pages import page
 from gateway.surfaces.http import Inbound
 from gateway.surfaces.visitor import Visitor
@@ -56,3 +56,28 @@ def test_the_qr_code_needs_no_exception_from_the_content_security_policy() -> No
     )
     policy = dict(html.headers)["Content-Security-Policy"]
     assert "<svg" in html.body.decode() and "default-src 'none'" in policy and "unsafe" not in policy
+
+
+# Browser on system → the header that it sends, by the documentation of browsers.
+AGENTS = {
+    "Edge on Windows": "(Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 "
+    "Safari/537.36 Edg/142.0.0.0",
+    "Opera on Linux": "(X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/138.0.0.0 Safari/537.36 "
+    "OPR/122.0.0.0",
+    "Firefox on macOS": "(Macintosh; Intel Mac OS X 10.15; rv:145.0) Gecko/20100101 Firefox/145.0",
+    "Firefox on iOS": "(iPhone; CPU iPhone OS 18_7 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) "
+    "FxiOS/145.0 Mobile/15E148 Safari/605.1.15",
+    "Chrome on Android": "(Linux; Android 10; K) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Mobile "
+    "Safari/537.36",
+    "Chrome on iOS": "(iPhone; CPU iPhone OS 18_7 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) "
+    "CriOS/142.0.7444.77 Mobile/15E148 Safari/604.1",
+    "Chrome on ChromeOS": "(X11; CrOS x86_64 14541.0.0) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 "
+    "Safari/537.36",
+    "Safari on iPadOS": "(iPad; CPU OS 18_7 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/26.0 "
+    "Mobile/15E148 Safari/604.1",
+}
+
+
+def test_sessions_are_named_by_browser_and_system() -> None:
+    assert {name: name_agent(f"Mozilla/5.0 {sent}") for name, sent in AGENTS.items()} == {name: name for name in AGENTS}
+    assert name_agent("llmgateway-cli/2.0") == "llmgateway-cli/2.0" and name_agent("") == "Unknown client"
