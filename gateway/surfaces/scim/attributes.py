@@ -114,11 +114,11 @@ class ScimResourceType:
 
 
 # Attributes of every resource (RFC 7643, section 3.1). They are not part of the schema documents.
-COMMON = {
-    "id": ScimAttribute("id", "The id of the resource.", case_exact=True, mutability="readOnly"),
-    "externalid": ScimAttribute("externalId", "The id that the identity provider uses.", case_exact=True),
-    "schemas": ScimAttribute("schemas", "The schemas of the resource.", multi=True, mutability="readOnly"),
-    "meta": ScimAttribute(
+COMMON_ATTRIBUTES = (
+    ScimAttribute("id", "The id of the resource.", case_exact=True, mutability="readOnly"),
+    ScimAttribute("externalId", "The id that the identity provider uses.", case_exact=True),
+    ScimAttribute("schemas", "The schemas of the resource.", multi=True, mutability="readOnly"),
+    ScimAttribute(
         "meta",
         "When the resource was created and changed, and its address.",
         "complex",
@@ -131,7 +131,8 @@ COMMON = {
             ScimAttribute("version", "Its ETag.", case_exact=True, mutability="readOnly"),
         ),
     ),
-}
+)
+COMMON = {attribute.name.lower(): attribute for attribute in COMMON_ATTRIBUTES}
 
 NAME = ScimAttribute(
     "name",
