@@ -98,8 +98,7 @@ def share_modules() -> None:
     A further worker has 31 instead of 57 MB of private memory. A single worker would only add the master's copy, 10 MB.
     """
     importlib.import_module("gateway.application.starting")
-    surfaces = importlib.import_module("gateway.surfaces.surface_table").SURFACES
-    importlib.import_module("gateway.surfaces.blueprints").compile_rules(surfaces)
+    importlib.import_module("gateway.application.flask_application").prepare(())
 
 
 def post_worker_init(worker: object) -> None:

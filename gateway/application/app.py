@@ -1,48 +1,49 @@
 """The application: builds the services, mounts the surfaces and sets up logging."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flask import Flask, Response, request
-from werkzeug.exceptions import HTTPException
-
+from gateway.application.on_demand import OnDemandApplication
 from gateway.configuration import settings as configuration
-from gateway.errors import GatewayError, Internal, InvalidRequest, MethodNotAllowed, NotFound
+from gateway.errors import GatewayError
 from gateway.runtime.state_changes import StateLog
 from gateway.server import logging_setup
 from gateway.server.express import ExpressLane
 from gateway.server.metrics_port import open_metrics_port
-from gateway.server.middleware import Middleware
-from gateway.surfaces import http_responses, surface_table
+from gateway.server.refusal_reports import reporter_of
+from gateway.surfaces import http_responses, model_surfaces
 from gateway.surfaces.allowed_hosts import Hosts
-from gateway.surfaces.blueprints import guard, make_proxies, mount, respond
 from gateway.surfaces.cors import Browsers
 from gateway.surfaces.early_auth import EarlyAuth
-from gateway.surfaces.http import Inbound, Outbound
+from gateway.surfaces.http import Inbound, Outbound, Surface
 from gateway.surfaces.metrics import expose
+from gateway.surfaces.operation_guard import guard_among
 from gateway.surfaces.path_spelling import Addresses
-from gateway.surfaces.wsgi import REQUEST_ID, read_headers
+from gateway.surfaces.proxies import make_proxies
 from gateway.telemetry.gauges import JobHealth
-from gateway.telemetry.request_observers import RequestObservers
 from gateway.worker import extensions
 from gateway.worker.recurring_jobs import Background, make_background
 from gateway.worker.services import Services
 from gateway.worker.wiring import build
 
-AUXILIARY = ("HEAD", "OPTIONS")  # methods that an error message does not recommend
-NO_RULE = (400, 404, 405)  # Werkzeug matches no HTTP rule for an upgrade request
+if TYPE_CHECKING:
+    from flask import Flask
 
 
 class Application:
     """The WSGI callable, with the attributes that the server needs (see `gateway/server`)."""
 
     def __init__(
-        self, wsgi: Callable[..., Iterable[bytes]], flask: Flask, services: Services, background: Background
+        self,
+        wsgi: Callable[..., Iterable[bytes]],
+        on_demand: OnDemandApplication,
+        services: Services,
+        background: Background,
     ) -> None:
         self._wsgi = wsgi
+        self._on_demand = on_demand
         self.express = wsgi if isinstance(wsgi, ExpressLane) else None
-        self.flask = flask
         self.services = services
         self.max_body = services.settings.server.max_body_mb << 20
         self.max_form = services.settings.server.max_form_mb << 20
@@ -62,6 +63,11 @@ class Application:
         self._lines = logging_setup.request_lines(services.settings.log)
         if self._lines is not None:
             services.telemetry.requests.observe(self._lines)
+
+    @property
+    def flask(self) -> "Flask":
+        """The Flask application, with every operation."""
+        return self._on_demand.get().flask
 
     def close(self) -> None:
         """Stop the recurring jobs, then close everything else. Called last in a worker."""
@@ -85,7 +91,7 @@ def create_app(
     """
     chosen = settings or (services.settings if services else configuration.load())
     logging_setup.set_up(chosen.log)
-    surface_table.add(
+    surfaces = model_surfaces.with_extensions(
         surface for extension in extensions.load(chosen.server.extensions) for surface in extension.surfaces
     )
     wired = services or build(chosen, before)
@@ -101,106 +107,39 @@ def create_app(
 
     wired.telemetry.jobs = job_health
     background.start()
-    addresses = surface_table.addresses()
-    flask = _mount(wired, addresses)
-    pages = Browsers(chosen.security.cors_origins)
-    hosts = Hosts(chosen.server.allowed_hosts, chosen.server.public_url)
-    report = reporter_of(chosen.server, wired.telemetry.requests)
-    middleware = Middleware(flask.wsgi_app, addresses, pages, surface_table.errors_at, hosts, report)
+    on_demand = OnDemandApplication(wired, surfaces)
     if chosen.server.express_lane:
-        wsgi: Callable[..., Iterable[bytes]] = _express(middleware, wired, addresses, pages, hosts)
+        wsgi: Callable[..., Iterable[bytes]] = _express(on_demand, wired, surfaces)
     else:
-        wsgi = middleware
-    return Application(wsgi, flask, wired, background)
+        on_demand.get()
+        wsgi = on_demand
+    return Application(wsgi, on_demand, wired, background)
 
 
-def _mount(services: Services, addresses: Addresses) -> Flask:
-    flask = Flask("gateway", static_folder=None)
-    mount(flask, services, surface_table.SURFACES)
-    report = reporter_of(services.settings.server, services.telemetry.requests)
-
-    def answer_error(error: HTTPException) -> Response:
-        return _http_error(error, report, addresses)
-
-    flask.register_error_handler(HTTPException, answer_error)
-    return flask
-
-
-def reporter_of(
-    server: configuration.Server, requests: RequestObservers
-) -> Callable[[GatewayError, str, Mapping[str, Any]], None]:
-    """Return a function that reports requests that were rejected before they reached an operation."""
-    proxies = make_proxies(server)
-
-    def report(error: GatewayError, shown_id: str, environ: Mapping[str, Any]) -> None:
-        peer = proxies.caller(environ.get("REMOTE_ADDR", ""), read_headers(environ))
-        requests.refused(error, shown_id, peer)
-
-    return report
-
-
-def _express(
-    middleware: Middleware, services: Services, addresses: Addresses, pages: Browsers, hosts: Hosts
-) -> ExpressLane:
+def _express(application: OnDemandApplication, services: Services, surfaces: tuple[Surface, ...]) -> ExpressLane:
     server = services.settings.server
+    operations = [operation for surface in surfaces for operation in surface.operations]
+    choices = [operation for operation in operations if operation.chosen is not None]
     hot = {
-        (operation.method, operation.path): guard(services, operation)
-        for operation in surface_table.operations()
+        (operation.method, operation.path): guard_among(services, operation, choices)
+        for operation in operations
         if operation.hot
     }
     return ExpressLane(
-        middleware,
+        application,
         hot,
-        _crashed,
-        addresses.settle,
-        pages,
+        partial(_crashed, surfaces),
+        Addresses.of(surfaces).settle,
+        Browsers(services.settings.security.cors_origins),
         max_body=server.max_body_mb << 20,
         proxies=make_proxies(server),
-        hosts=hosts,
+        hosts=Hosts(server.allowed_hosts, server.public_url),
         public_url=server.public_url,
     )
 
 
-def _crashed(inbound: Inbound, error: Exception) -> Outbound:
+def _crashed(surfaces: tuple[Surface, ...], inbound: Inbound, error: Exception) -> Outbound:
+    errors = http_responses.errors_at(surfaces, inbound.path)
     if isinstance(error, GatewayError):
-        return http_responses.error_reply(error, surface_table.errors_at(inbound.path), inbound.shown_id)
-    return http_responses.crash_reply(inbound, error, surface_table.errors_at(inbound.path), inbound.shown_id)
-
-
-def _http_error(
-    error: HTTPException, report: Callable[[GatewayError, str, Mapping[str, Any]], None], addresses: Addresses
-) -> Response:
-    """Convert Werkzeug's own errors (unknown path or method) to the error format of the path's surface; answer
-    OPTIONS.
-    """
-    gateway_error: GatewayError
-    if request.headers.get("Upgrade", "").lower() == "websocket" and error.code in NO_RULE:
-        # Clients try a WebSocket first and fall back to HTTP at once only after a clear rejection.
-        hint = surface_table.instead_of(request.path) or "use HTTP."
-        gateway_error = InvalidRequest(
-            f"There is no WebSocket at {request.path}; {hint}", status=426, code="websocket_not_supported"
-        )
-    elif error.code == 405 and not surface_table.is_absent(request.path):
-        methods = sorted({*(getattr(error, "valid_methods", None) or ()), "OPTIONS"})
-        allowed = ", ".join(methods)
-        if request.method == "OPTIONS":
-            return respond(Outbound(204, [("Allow", allowed)]))
-        useful = ", ".join(method for method in methods if method not in AUXILIARY) or allowed
-        text = f"{request.method} is not possible at {request.path}; use {useful}."
-        gateway_error = MethodNotAllowed(text, headers=(("Allow", allowed),))
-    elif error.code in (404, 405):
-        hint = surface_table.instead_of(request.path) or ""
-        meant = addresses.nearest(request.path)
-        if not hint and meant:
-            hint = f"did you mean {meant}?"
-        elif not hint:
-            hint = "/docs lists all paths."
-        gateway_error = NotFound(f"There is nothing at {request.path}; {hint}")
-    else:
-        gateway_error = Internal(error.description or "The request failed.", status=error.code)
-    report(gateway_error, request.environ.get(REQUEST_ID, ""), request.environ)
-    return respond(
-        http_responses.error_reply(
-            gateway_error, surface_table.errors_at(request.path), request.environ.get(REQUEST_ID, "")
-        )
-    )
+        return http_responses.error_reply(error, errors, inbound.shown_id)
+    return http_responses.crash_reply(inbound, error, errors, inbound.shown_id)

@@ -5,7 +5,7 @@ start.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway import __version__
 from gateway.application.app import Application, create_app
@@ -14,22 +14,30 @@ from gateway.configuration import settings
 from gateway.configuration.settings import Settings
 from gateway.errors import GatewayError, Unavailable
 from gateway.metering.counters import Counters
-from gateway.operator.installation_commands import opened
+from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.state_changes import StateLog
 from gateway.runtime.threads import pause, spawn
 from gateway.server import logging_setup
 from gateway.server.middleware import Middleware
 from gateway.store import migrations
-from gateway.surfaces import health, http_responses, surface_table
+from gateway.surfaces import health, http_responses
 from gateway.surfaces.allowed_hosts import Hosts
-from gateway.surfaces.blueprints import make_proxies, name_of
 from gateway.surfaces.cors import Browsers
 from gateway.surfaces.http import Outbound
+from gateway.surfaces.operation_guard import name_of
+from gateway.surfaces.proxies import make_proxies
 from gateway.surfaces.wsgi import REQUEST_ID, read_headers
 from gateway.surfaces.wsgi import start as send
 from gateway.telemetry.finished import UNMATCHED
 from gateway.telemetry.request_observers import RequestObservers
 from gateway.worker import accepted_configuration
+
+if TYPE_CHECKING:
+    from gateway.operator import installation_commands
+    from gateway.surfaces import surface_table
+else:
+    installation_commands = LazyImport("gateway.operator.installation_commands")
+    surface_table = LazyImport("gateway.surfaces.surface_table")
 
 log = logging.getLogger(__name__)
 
@@ -136,9 +144,9 @@ class StartingApplication:
         path = environ["PATH_INFO"]
         shown_id = environ[REQUEST_ID]
         if path in health.LIVENESS:
-            return health.write_alive()
+            return health.write_alive(shown_id)
         if path in health.READINESS:
-            return health.write_unready(self._reasons())
+            return health.write_unready(self._reasons(), shown_id)
         if path == "/":
             version = self._chosen.server.version or __version__
             redis = health.unchecked_redis(self._chosen.redis.url)
@@ -160,7 +168,7 @@ def start() -> Application | StartingApplication:
 
     def make() -> Application:
         if chosen.environment.get(settings.MIGRATE_LATE):
-            with opened(states=state_log) as installation:
+            with installation_commands.opened(states=state_log) as installation:
                 migrations.migrate(installation.raw_database)
         return create_app(chosen, before=state_log)
 

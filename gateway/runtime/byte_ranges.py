@@ -1,6 +1,13 @@
 """Parsing of Range headers (RFC 9110, section 14)."""
 
-from werkzeug.http import parse_range_header
+from typing import TYPE_CHECKING
+
+from gateway.runtime.lazy_import import LazyImport
+
+if TYPE_CHECKING:
+    from werkzeug import http
+else:
+    http = LazyImport("werkzeug.http")
 
 
 class NoSuchRange(ValueError):
@@ -14,7 +21,7 @@ def read_range(text: str, size: int) -> tuple[int, int] | None:
     whole file.
     """
     if text:
-        byte_range = parse_range_header(text)
+        byte_range = http.parse_range_header(text)
     else:
         byte_range = None
     if byte_range is None or byte_range.units != "bytes" or len(byte_range.ranges) != 1:

@@ -6,9 +6,10 @@ from typing import Any
 from gateway.ids import new_hex
 from gateway.server.request_heads import Handler, RequestHead
 from gateway.surfaces.allowed_hosts import Hosts
-from gateway.surfaces.cors import Browsers
+from gateway.surfaces.cors import Browsers, takes_keys
 from gateway.surfaces.http import Inbound, Outbound
 from gateway.surfaces.proxies import Proxies
+from gateway.surfaces.query_keys import hide_key
 from gateway.surfaces.wsgi import FREE_BODY, MAX_BODY, NO_PROXIES, REFUSAL, StartResponse, read_inbound, start
 
 Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
@@ -44,7 +45,9 @@ class ExpressLane:
         self._table = dict(table)
         self._paged = self._table
         if pages:
-            self._paged = {key: allow_origins(handler, pages) for key, handler in table.items()}
+            self._paged = self._table | {
+                key: allow_origins(handler, pages) for key, handler in table.items() if takes_keys(key[1])
+            }
         self._settle = settle
         self._on_crash = on_crash
         self._max_body = max_body
@@ -55,6 +58,7 @@ class ExpressLane:
         self._public_url = public_url.rstrip("/")
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        hide_key(environ)
         handler = self.find(environ)
         if handler is None or REFUSAL in environ or not self._has_fair_length(environ):
             return self._application(environ, start_response)

@@ -16,6 +16,7 @@ from gateway.worker.services import Services
 
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
 VARY = ("Vary", "Accept")
+ID_HEADER = "x-request-id"
 PAGES = "/console"  # browsers are redirected to this path
 MOST_RANGES = 20  # number of media ranges of an Accept header that are read
 WEIGHT = re.compile(r"(0(\.\d{0,3})?|1(\.0{0,3})?)")
@@ -50,7 +51,7 @@ def report(services: Services, inbound: Inbound) -> Outbound:
     """The health report of the product: 200 when every check that was not skipped passed, otherwise 503. A browser is
     redirected to the pages; programs and checkers that accept JSON as readily as HTML are not."""
     if not inbound.query and prefers_html(inbound.header("accept")):
-        return Outbound(303, [("Location", inbound.base_url + PAGES), NO_STORE, VARY])
+        return Outbound(303, [("Location", inbound.base_url + PAGES), NO_STORE, VARY, (ID_HEADER, inbound.shown_id)])
     skipped = {item.strip().lower() for item in inbound.arguments().get("skip", "").split(",")}
     redis = unchecked_redis(services.settings.redis.url)
     database = UNCHECKED
@@ -104,11 +105,15 @@ def _message(down: list[str]) -> str:
 
 def alive(services: Services, inbound: Inbound) -> Outbound:
     """Return 200 while the process runs; no store is accessed."""
-    return write_alive()
+    return write_alive(inbound.shown_id)
 
 
-def write_alive() -> Outbound:
-    return Outbound(200, [TEXT, NO_STORE], b"ok\n")
+def write_alive(shown_id: str) -> Outbound:
+    return _write_text(200, ["ok"], shown_id)
+
+
+def _write_text(status: int, lines: list[str], shown_id: str, *more: tuple[str, str]) -> Outbound:
+    return Outbound(status, [TEXT, NO_STORE, (ID_HEADER, shown_id), *more], ("\n".join(lines) + "\n").encode())
 
 
 def ready(services: Services, inbound: Inbound) -> Outbound:
@@ -117,12 +122,12 @@ def ready(services: Services, inbound: Inbound) -> Outbound:
     code, or the disk is full."""
     reasons = services.unready()
     if reasons:
-        return write_unready(reasons)
-    return Outbound(200, [TEXT, NO_STORE], "\n".join(["ready", *services.notices(), ""]).encode())
+        return write_unready(reasons, inbound.shown_id)
+    return _write_text(200, ["ready", *services.notices()], inbound.shown_id)
 
 
-def write_unready(reasons: list[str]) -> Outbound:
-    return Outbound(503, [TEXT, NO_STORE, ("Retry-After", "1")], ("\n".join(reasons) + "\n").encode())
+def write_unready(reasons: list[str], shown_id: str) -> Outbound:
+    return _write_text(503, reasons, shown_id, ("Retry-After", "1"))
 
 
 def robots(services: Services, inbound: Inbound) -> Outbound:
@@ -152,9 +157,9 @@ PLAIN: dict[str, Any] = {
     "media": "text/plain",
 }
 OPERATIONS = (
-    Operation("GET", "/", report, about=REPORT),
-    *(Operation("GET", path, alive, about=About("Check liveness", **PLAIN)) for path in LIVENESS),
-    *(Operation("GET", path, ready, about=About("Check readiness", **PLAIN)) for path in READINESS),
+    Operation("GET", "/", report, hot=True, about=REPORT),
+    *(Operation("GET", path, alive, hot=True, about=About("Check liveness", **PLAIN)) for path in LIVENESS),
+    *(Operation("GET", path, ready, hot=True, about=About("Check readiness", **PLAIN)) for path in READINESS),
     Operation("GET", "/robots.txt", robots, about=About("Get robots.txt", **PLAIN)),
 )
 

@@ -17,7 +17,7 @@ from gateway.runtime.threads import compute_if
 from gateway.surfaces import policy
 from gateway.surfaces.answer_structs import Answer, describe_answer
 from gateway.surfaces.caps import is_deeper
-from gateway.surfaces.http import Deprecated, ErrorFormat, Inbound, Outbound
+from gateway.surfaces.http import Deprecated, ErrorFormat, Inbound, Outbound, Surface
 
 log = logging.getLogger("gateway")
 
@@ -127,6 +127,14 @@ def error_reply(error: GatewayError, errors: ErrorFormat, request_id: str = "") 
     if errors.media != JSON[1]:
         outbound.headers[0] = ("Content-Type", errors.media)
     return outbound
+
+
+def errors_at(surfaces: Iterable[Surface], path: str) -> ErrorFormat:
+    """Return the format of errors at `path` that reach no operation: that of the surface with the longest prefix."""
+    nearest = max(surfaces, key=lambda surface: surface.depth(path))
+    if nearest.depth(path):
+        return nearest.errors
+    return OPENAI
 
 
 def crash_reply(inbound: Inbound, error: BaseException, errors: ErrorFormat, request_id: str = "") -> Outbound:

@@ -7,6 +7,9 @@ meaning is clear, so it is served at once: a redirect would make most clients re
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from typing import Self
+
+from gateway.surfaces.http import Surface
 
 VERSION = "/v1"
 SLASHES = re.compile("/{2,}")
@@ -26,6 +29,16 @@ class Addresses:
         self._aliases = aliases
         self._exact = {path for path in given if "<" not in path}
         self._varied = re.compile("|".join(sorted(map(_pattern, given - self._exact))) or "(?!)", re.DOTALL)
+
+    @classmethod
+    def of(cls, surfaces: Iterable[Surface]) -> Self:
+        """Return the paths of the operations of these surfaces, and their aliases."""
+        aliases: dict[str, str] = {}
+        paths: list[str] = []
+        for surface in surfaces:
+            aliases |= surface.aliases
+            paths += [operation.path for operation in surface.operations]
+        return cls(paths, aliases)
 
     def settle(self, path: str) -> str:
         """Return the operation's own spelling of a misspelled `path`; any other path unchanged."""

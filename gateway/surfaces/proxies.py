@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 
+from gateway.configuration.settings import Server
+
 ANY = "*"
 REMEMBERED = 4096
 NETWORK_BITS = 64  # bits of an IPv6 network: a caller with one address of a network can use all of them
@@ -45,6 +47,11 @@ class Proxies:
             return False
         address = ip_address(text)
         return any(address in network for network in self._networks)
+
+
+def make_proxies(server: Server) -> Proxies:
+    """Return the trusted proxies from the settings."""
+    return Proxies(server.client_ip_header, server.trusted_proxies, server.proxy_hops)
 
 
 def read_address(text: str) -> str:

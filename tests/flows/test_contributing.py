@@ -273,7 +273,7 @@ def test_a_surface_is_added_by_its_folder(outside, settings) -> None:
         assert (bad.status_code, set(bad.json)) == (400, {"problem", "code"})
         assert browser.post("/acme/nowhere").json["problem"]
     acme_surface = importlib.import_module("acme_surface")
-    assert example.value_of_added_line("gateway/surfaces/surface_table.py", acme_surface=acme_surface) == (
+    assert example.value_of_added_line("gateway/surfaces/model_surfaces.py", acme_surface=acme_surface) == (
         surface_table.SURFACES[-1],
     )
 

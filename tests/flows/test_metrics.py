@@ -21,7 +21,7 @@ from support.programs import find_program
 from gateway.configuration import settings as module
 from gateway.configuration.settings import Settings
 from gateway.metering.counters import MOST_SERIES, OTHER, Counters
-from gateway.surfaces import metrics
+from gateway.surfaces import prometheus_text
 from gateway.surfaces.metrics import expose
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -283,11 +283,11 @@ def test_large_metrics_are_written_outside_of_the_event_loop(gateway: LocalGatew
     """A scrape of thousands of series does not block other requests."""
     ident = monkey.get_original("_thread", "get_ident")
     writers: list[int] = []
-    write = metrics.generate_latest
+    write = prometheus_text.generate_latest
 
     def record(registry: Any) -> bytes:
         writers.append(ident())
         return write(registry)
 
-    monkeypatch.setattr(metrics, "generate_latest", record)
+    monkeypatch.setattr(prometheus_text, "generate_latest", record)
     assert expose(gateway.services)[1] and writers and ident() not in writers

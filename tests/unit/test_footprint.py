@@ -13,7 +13,11 @@ import runpy, sys
 conf = runpy.run_path("gunicorn.conf.py")
 import gateway.server.worker
 from gateway.application.app import create_app
-create_app().close()
+app = create_app()
+for path in ("/", "/livez", "/readyz", "/metrics", "/v1/models", "/models/"):
+    environ = {"REQUEST_METHOD": "GET", "PATH_INFO": path, "HTTP_HOST": "localhost", "wsgi.url_scheme": "http"}
+    app(environ, lambda status, headers: None)
+app.close()
 names = {name for name in sys.modules if sys.modules[name] is not None}
 print(*sorted(names | {name.partition(".")[0] for name in names}))
 """
@@ -21,6 +25,8 @@ DRIVERS = {"psycopg", "psycopg_binary", "psycopg2", "redis", "pymysql", "sqlalch
 OTHERS = {"authlib", "joserfc", "segno", "cryptography", "opentelemetry"}
 OTHERS |= {"apispec", "argon2", "email.headerregistry", "smtplib", "xml"}
 OTHERS |= {"playhouse.migrate", "gateway.providers.sandbox.sandbox_server"}
+OTHERS |= {"flask", "werkzeug", "jinja2", "click", "gateway.surfaces.management", "gateway.surfaces.console"}
+OTHERS |= {"prometheus_client"}
 OTHERS |= {"pytest", "hypothesis", "requests", "tornado", "twisted"}
 
 

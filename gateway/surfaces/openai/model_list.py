@@ -216,6 +216,7 @@ OPERATIONS = (
         "GET",
         "/v1/models",
         handle_models,
+        hot=True,
         about=About("List models", query=ListQuery, answer=ModelListAnswer, access="optional"),
     ),
     Operation("GET", "/v1/models/<path:model>", handle_model, about=ABOUT_ONE),

@@ -5,8 +5,8 @@ from functools import partial
 from typing import Protocol
 
 from gateway.surfaces import http_responses
-from gateway.surfaces.blueprints import guard
 from gateway.surfaces.http import Inbound, Operation
+from gateway.surfaces.operation_guard import guard
 from gateway.surfaces.responses.response_creation import SocketTurn, create
 from gateway.surfaces.responses.socket_frames import ClientFrame, TurnEvents, write_refusal
 from gateway.surfaces.responses.socket_memory import SocketMemory, TurnMemory

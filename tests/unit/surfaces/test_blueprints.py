@@ -7,11 +7,10 @@ from flask import Flask
 from werkzeug.routing import Rule
 
 from gateway.clock import Clock
-from gateway.engine.idempotency import StoredReply
 from gateway.metering.counters import Counters
 from gateway.surfaces import surface_table
-from gateway.surfaces.blueprints import _replayed_headers, _request_content, mount
-from gateway.surfaces.http import Inbound, Surface
+from gateway.surfaces.blueprints import mount
+from gateway.surfaces.http import Surface
 from gateway.surfaces.http_responses import OPENAI
 from gateway.telemetry.request_observers import RequestObservers
 
@@ -54,30 +53,3 @@ def test_applications_of_the_same_surfaces_share_their_rules(mounted):
 def test_two_surfaces_of_one_name_are_refused(mounted):
     with pytest.raises(ValueError, match="twice"):
         mounted((Surface("twice", OPENAI, ()), Surface("twice", OPENAI, ())))
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        *("ai-language-model-id", "ai-language-model-streaming", "ai-language-model-specification-version"),
-        *("x-llmgateway-models", "x-llmgateway-provider"),
-    ],
-)
-def test_a_repeated_request_with_another_choice_in_its_headers_is_another_request(header: str) -> None:
-    first, other = (_request_content(Inbound("POST", "/v1/x", {header: value})) for value in "ab")
-    assert first != other
-    retried = Inbound("POST", "/v1/x", {header: "a", "x-stainless-retry-count": "1"})
-    assert _request_content(retried) == first
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        *("X-Request-Id", "Request-Id", "X-LLMGateway-Cost", "X-LLMGateway-Overhead-Ms"),
-        *("RateLimit", "RateLimit-Policy", "X-RateLimit-Limit-Requests", "anthropic-ratelimit-tokens-remaining"),
-    ],
-)
-def test_a_replayed_answer_has_no_header_that_was_true_of_the_first_alone(header: str) -> None:
-    replayed = dict(_replayed_headers(StoredReply(200, [(header, "first"), ("Content-Type", "text/plain")], b""), "id"))
-    assert "first" not in replayed.values() and replayed["Content-Type"] == "text/plain"
-    assert (replayed["x-request-id"], replayed["x-llmgateway-cost"]) == ("id", "0")

@@ -14,8 +14,8 @@ from gateway.clock import Clock
 from gateway.errors import GatewayError
 from gateway.metering.counters import Counters
 from gateway.surfaces import http_responses, openapi, policy, surface_table
-from gateway.surfaces.blueprints import guard
 from gateway.surfaces.http import Deprecated, Inbound, Operation
+from gateway.surfaces.operation_guard import guard
 from gateway.telemetry.request_observers import RequestObservers
 
 

@@ -1,8 +1,5 @@
 import re
 
-import pytest
-
-from gateway.configuration.settings import SettingsError
 from gateway.surfaces import surface_table
 
 # Paths in the API references of vendors whose libraries are used with the gateway.
@@ -17,13 +14,6 @@ OTHERS = (
     *("/v1beta/files/abc", "/upload/v1beta/files", "/v1beta/batches", "/v1beta/cachedContents/abc"),  # Gemini
     "/v1/messages/batches/msgbatch_1/results",  # Anthropic
 )
-
-
-def test_an_extension_may_only_add_surfaces():
-    before = surface_table.SURFACES
-    with pytest.raises(SettingsError, match="str"):
-        surface_table.add(["acme"])
-    assert before == surface_table.SURFACES
 
 
 def test_a_published_path_that_is_not_served_is_answered_with_what_to_use_instead() -> None:
