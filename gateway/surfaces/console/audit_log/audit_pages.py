@@ -60,12 +60,15 @@ def _names_of(call: PageCall, choice: OrganizationChoice) -> dict[str, str]:
 def _show_row(entry: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     detail = {name: value for name, value in entry["detail"].items() if value not in (None, "", [])}
     named = next((str(detail[name]) for name in NAMING if name in detail), entry["subject"])
+    subject_name = names.get(entry["subject"], named)
+    # The column of subjects has the name already.
+    others = {name: value for name, value in detail.items() if name not in NAMING or value != subject_name}
     return {
         **entry,
         "who": names.get(entry["actor"], entry["actor"]),
         "what": describe_action(entry["action"]),
-        "subject_name": names.get(entry["subject"], named),
-        "detail_text": describe_details(detail, names),
+        "subject_name": subject_name,
+        "detail_text": describe_details(others, names),
     }
 
 

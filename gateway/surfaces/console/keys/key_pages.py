@@ -66,8 +66,10 @@ def show_list(call: PageCall) -> Outbound:
 def show_new(call: PageCall) -> Outbound:
     """Show the form for a new key."""
     projects = [(key, info.name) for key, info in _projects_of(call.visitor).items() if info.status == "active"]
+    manages = call.visitor.manages
+    rates = RATES if manages else ()
     return call.page(
-        "keys/key_new.html", "Create key", projects=projects, manages=call.visitor.manages, **rule_fields(call)
+        "keys/key_new.html", "Create key", projects=projects, manages=manages, rates=rates, **rule_fields(call)
     )
 
 
@@ -106,7 +108,10 @@ def _create(call: PageCall) -> Outbound:
     if form.get("expiresAt"):
         fields["expiresAt"] = form["expiresAt"]
     limits = {name: value for name, value in read_limit_fields(form).items() if value is not None}
+    rates = {name: value for name, value in read_rates(form).items() if value is not None}
     created = call.run(CREATE, {**fields, **limits})
+    if rates:
+        call.run(SET_RATES, rates, key_id=created["id"])
     if form.get("models", "").strip():
         call.run(ADD_RULE, read_rule({"ruleType": "allow_models", "ruleValue": form["models"]}), key_id=created["id"])
     return _show_token(call, created)

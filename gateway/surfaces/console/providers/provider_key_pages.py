@@ -28,7 +28,6 @@ TEXTS = ("name", "baseUrl", "region")
 COLUMNS = (
     Column("Provider", "providerName"),
     Column("Key", "maskedToken"),
-    Column("Models", "models"),
     Column("Spent", numeric=True),
     Column("State", "status"),
     Column("Actions"),
@@ -81,7 +80,7 @@ def _show(call: PageCall, unused: list[dict[str, Any]]) -> Outbound:
 def _row_of(key: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return a key as a row, with the members by which it is sorted and searched."""
     provider = names.get(key["provider"], key["provider"])
-    return {**key, "providerName": provider, "models": ", ".join(key["allowedModels"]) or "all"}
+    return {**key, "providerName": provider, "models": ", ".join(key["allowedModels"])}
 
 
 def _add(call: PageCall) -> Outbound:

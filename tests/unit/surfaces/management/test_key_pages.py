@@ -58,6 +58,19 @@ def test_managers_limit_the_rate_of_a_key_on_its_page(shared_tenants: Tenants) -
     assert press(shared_tenants, developer, "rates", path, requestsPerMinute="9").status_code == 403
 
 
+def test_managers_create_keys_with_rate_limits(shared_tenants: Tenants) -> None:
+    developer, owner = shared_tenants["acme developer"], shared_tenants["acme owner"]
+    assert "Tokens per minute" not in read(shared_tenants, developer, NEW)
+    assert "Tokens per minute" in read(shared_tenants, owner, NEW)
+    path = make(shared_tenants, owner, "Limited from the start", requestsPerMinute="120", tokensPerMinute="90000")
+    page = read(shared_tenants, owner, path)
+    assert "limit in force: 120" in page and "limit in force: 90,000" in page
+    fields = {"description": "Never made", "project": owner.project_id, "requestsPerMinute": "many"}
+    refused = press(shared_tenants, owner, "create", NEW, **fields)
+    assert refused.status_code == 400 and "requests per minute must be a whole number" in refused.text
+    assert 'value="many"' in refused.text and "Never made" not in read(shared_tenants, owner)
+
+
 def test_a_key_is_switched_off_and_on_again(shared_tenants: Tenants) -> None:
     developer = shared_tenants["acme developer"]
     ident = make(shared_tenants, developer, "Switched").rpartition("/")[2]
