@@ -65,7 +65,9 @@ TOO_LONG = "context_length_exceeded"
 TOO_LONG_WORDS = re.compile(
     r"prompt is too long|maximum (?:context|prompt) length|context[ _]length[ _]exceeded|context window"
     r"|input is too long|input token count.{0,40}exceeds|reduce the length of the messages"
-    r"|greater than the context length|exceeded model token limit",
+    r"|greater than the context length|exceeded model token limit"
+    r"|exceeds the available context size|loaded with context length of only"
+    r"|longer than the (?:maximum model length|model's context length)",
     re.IGNORECASE | re.DOTALL,
 )
 TOO_LONG_STATUSES = (400, 413, 422)

@@ -71,7 +71,9 @@ def _plain_finish(wire: dict[str, Any]) -> FinishReason | None:
 def _is_plain(call: dict[str, Any]) -> bool:
     function = call["function"]
     named = type(call["id"]) is str and call["id"] != "" and "custom" not in call
-    return named and type(function["name"]) is str and type(function["arguments"]) is str
+    return (
+        named and type(function["name"]) is str and type(function["arguments"]) is str and function["arguments"] != ""
+    )
 
 
 def _check_choices(wire: dict[str, Any], usage: Usage | None) -> tuple[Choice, ...]:
@@ -142,7 +144,8 @@ def _call(wire: dict[str, Any]) -> ToolCall:
     if isinstance(custom, dict):
         return ToolCall(ident, text_of(custom.get("name")), text_of(custom.get("input")), custom=True)
     function = wire.get("function") or {}
-    return ToolCall(ident, text_of(function.get("name")), arguments_text(function))
+    arguments = function["arguments"] = arguments_text(function) or "{}"  # since clients parse the arguments
+    return ToolCall(ident, text_of(function.get("name")), arguments)
 
 
 def arguments_text(function: dict[str, Any]) -> str:

@@ -62,12 +62,13 @@ CONTENT_FIELDS = (
 
 
 class _Call(Struct):
-    """A tool call in progress: `slot` is its index among the choice's calls."""
+    """A tool call in progress: `slot` is its index among the choice's calls. `filled`: it has arguments."""
 
     slot: int
     block: int
     id: str
-    named: bool
+    name: str
+    filled: bool = False
 
 
 class _Choice(Struct):
@@ -224,6 +225,8 @@ class ChatStreamReader(WireStream):
                 for call in delta["tool_calls"]:
                     self._number(choice, call)
                     size += len((call.get("function") or NO_FUNCTION).get("arguments") or "")
+            if choice.get("finish_reason"):
+                self._fill_calls(choice, delta)
         self._content = self._content or has_content
         self._texting = self._patience > 0 and _is_text(chunk["choices"])
         batch.append(NativeChunk(dialect.NAME, chunk, has_content, size))
@@ -243,8 +246,16 @@ class ChatStreamReader(WireStream):
         refuse_failed(wire["finish_reason"])
         choice.finish = dialect.FINISH_READ.get(wire["finish_reason"], "stop")
 
+    def _fill_calls(self, wire: dict[str, Any], delta: dict[str, Any]) -> None:
+        """Give the calls without arguments an empty object, since clients parse the arguments."""
+        empty = [call.slot for call in self._choice(wire).calls if not call.filled]
+        if empty:
+            filling = [{"index": slot, "function": {"arguments": "{}"}} for slot in empty]
+            delta["tool_calls"] = [*(delta.get("tool_calls") or ()), *filling]
+
     def _number(self, wire: dict[str, Any], call: dict[str, Any]) -> tuple[_Call, bool]:
-        """Return the call that a delta belongs to, and whether the delta starts it. Writes index and id into the delta.
+        """Return the call that a delta belongs to, and whether the delta starts it. Writes the index into it, and
+        the id into the first one of a call. Later ones keep neither id nor name, since clients join repeated texts.
 
         Calls are distinguished by index. Servers that omit the index, or send 0 for every call, start a new call with a
         new name and id. An id that changes without a name is ignored.
@@ -264,7 +275,7 @@ class ChatStreamReader(WireStream):
         if known is None:
             choice.kind = "call"
             choice.block += 1
-            known = _Call(len(choice.calls), choice.block, ident or f"call_{ids.new_hex()}", bool(inner.get("name")))
+            known = _Call(len(choice.calls), choice.block, ident or f"call_{ids.new_hex()}", text_of(inner.get("name")))
             choice.calls.append(known)
             choice.by_index[ident if index is None else index] = known
             call["id"] = known.id
@@ -273,11 +284,14 @@ class ChatStreamReader(WireStream):
                     call["type"] = "custom"
                 else:
                     call["type"] = "function"
-        elif ident:
-            call["id"] = known.id
+        else:
+            call.pop("id", None)
+            if known.name and inner.get("name") == known.name:
+                del inner["name"]
         call["index"] = known.slot
         if "function" in call and type(inner.get("arguments")) is dict:
             arguments_text(inner)
+        known.filled = known.filled or "custom" in call or bool(inner.get("arguments"))
         return known, fresh
 
     def _rebuild(self, chunk: dict[str, Any], batch: Batch) -> None:
@@ -333,8 +347,8 @@ class ChatStreamReader(WireStream):
             function = call.get("function") or {}
             name = text_of(function.get("name"))
             arguments = arguments_text(function)
-        late = not fresh and not known.named and bool(name)
-        known.named = known.named or late
+        late = not fresh and not known.name and bool(name)
+        known.name = known.name or name
         return ToolCallDelta(
             known.block,
             arguments,

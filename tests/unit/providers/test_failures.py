@@ -106,6 +106,13 @@ OVERFLOWS = (
     {"message": "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).", "code": 400},
     {"message": "This model's maximum prompt length is 131072 but the request contains 537812 tokens.", "code": "x"},
     {"message": "Please reduce the length of the messages or completion."},
+    {
+        "message": "the request exceeds the available context size. try increasing it",
+        "type": "exceed_context_size_error",
+    },
+    {"message": "The model is loaded with context length of only 4096 tokens, which is not enough."},
+    {"message": "The decoder prompt (length 9000) is longer than the maximum model length of 4096."},
+    {"message": "The input (9000 tokens) is longer than the model's context length (4096 tokens)."},
 )
 
 

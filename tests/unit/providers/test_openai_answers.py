@@ -241,6 +241,33 @@ def test_id_that_changes_with_every_piece_is_noise():
     assert found.choices[0].parts == (ToolCall("id0", "f", '{"a":1}'),)
 
 
+def test_pieces_of_a_call_keep_neither_id_nor_name_since_clients_join_repeated_texts():
+    pieces = [{"index": 0, "id": "c", "function": {"name": "f", "arguments": text}} for text in ('{"a":', "1}")]
+    relayed = [
+        event.body["choices"][0]["delta"]["tool_calls"][0]
+        for event in events(*(chunk({"tool_calls": [piece]}) for piece in pieces), DONE, relayed=True)
+        if isinstance(event, NativeChunk)
+    ]
+    assert (relayed[0]["id"], relayed[0]["function"]) == ("c", {"name": "f", "arguments": '{"a":'})
+    assert relayed[1] == {"index": 0, "function": {"arguments": "1}"}}
+
+
+@pytest.mark.parametrize("text", ("", None))
+def test_a_call_without_arguments_has_an_empty_object_since_clients_parse_them(text):
+    call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": text}}
+    custom = {"index": 1, "id": "d", "type": "custom", "custom": {"name": "g", "input": ""}}
+    full = {"index": 2, "id": "e", "function": {"name": "f", "arguments": "{}"}}
+    pieces = events(
+        chunk({"tool_calls": [call, custom]}), chunk({"tool_calls": [full]}, "tool_calls"), DONE, relayed=True
+    )
+    last = [event for event in pieces if isinstance(event, NativeChunk)][-1].body["choices"][0]["delta"]
+    assert [(call["index"], call["function"]["arguments"]) for call in last["tool_calls"]] == [(2, "{}"), (0, "{}")]
+    body = orjson.dumps({"choices": [{"message": {"content": None, "tool_calls": [call]}, "finish_reason": "stop"}]})
+    result = PROTOCOL.read(MemoryReply(body, headers={}), True)
+    assert result.native.body["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] == "{}"
+    assert result.choices[0].parts[0].arguments == "{}"
+
+
 def test_calls_without_index_or_id_continue_the_last():
     pieces = [{"function": {"name": "f", "arguments": '{"a"'}}, {"function": {"arguments": ":1}"}}]
     found = collect(PROTOCOL.read_stream(MemoryReply(*(chunk({"tool_calls": [p]}) for p in pieces), DONE), False))
