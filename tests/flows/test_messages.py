@@ -43,6 +43,8 @@ def test_an_answer_of_another_format_is_a_message(claude: anthropic.Anthropic, u
 def test_a_stream_of_another_format_is_a_streamed_message(claude: anthropic.Anthropic, upstream: FakeOpenAI) -> None:
     upstream.script(Answer("Good day to you.", fragment=3))
     with claude.messages.stream(model=OPENAI, max_tokens=50, messages=HELLO) as stream:
+        start = next(iter(stream))
+        assert start.type == "message_start" and 0 < start.message.usage.input_tokens < 20
         assert "".join(stream.text_stream) == "Good day to you."
         last = stream.get_final_message()
     assert last.stop_reason == "end_turn" and last.usage.output_tokens > 0

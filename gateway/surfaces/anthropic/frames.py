@@ -8,7 +8,7 @@ from gateway.dialects.anthropic import MessageTokens, error_body, write_usage
 from gateway.dialects.field_names import reword
 from gateway.errors import GatewayError
 from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, NativeChunk, Notice, Progress, Started, TextDelta
-from gateway.neutral.usage import NOTHING, Usage
+from gateway.neutral.usage import Usage
 from gateway.surfaces.anthropic.block_frames import frame
 from gateway.surfaces.anthropic.message_answers import (
     EndedMessage,
@@ -22,6 +22,7 @@ from gateway.surfaces.anthropic.stream_blocks import BlockOrder
 from gateway.surfaces.anthropic.writer import NO_USAGE, write_stop
 from gateway.surfaces.facts import Facts
 from gateway.surfaces.http_responses import write_frames
+from gateway.surfaces.token_estimates import estimate_tokens
 
 PING: StreamMark = {"type": "ping"}
 STOP: StreamMark = {"type": "message_stop"}
@@ -42,7 +43,7 @@ class _Stream:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._started = False
-        self._usage: Usage = NOTHING
+        self._usage: Usage | None = None  # as the upstream reported it at the start
         self._blocks = BlockOrder(silent=facts.hides_reasoning)
         self._end: Any = None  # the upstream's own message_delta, when it is relayed
         self._warnings: list[str] = []
@@ -58,7 +59,7 @@ class _Stream:
             elif type(event) is Heartbeat:
                 sent.append(PING_FRAME)
             elif type(event) is Started:
-                self._usage = event.usage or NOTHING
+                self._usage = event.usage
             elif type(event) is Notice:
                 self._warnings.append(reword(SURFACE, event.message))
             elif type(event) is Finished:
@@ -83,7 +84,7 @@ class _Stream:
             "role": "assistant",
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": write_usage(self._usage),
+            "usage": write_usage(self._usage or self._estimate_prompt()),
             "id": self._facts.answer_id,
             "model": self._facts.requested_model,
             "content": [],
@@ -92,6 +93,12 @@ class _Stream:
             started = {**started, **message, "id": started["id"], "model": started["model"], "content": []}
         event: MessageStart = {"type": "message_start", "message": started}
         return frame(event)
+
+    def _estimate_prompt(self) -> Usage:
+        """Return the estimated tokens of the prompt: many clients read them at the start of a stream, most providers
+        report them at its end."""
+        asked = self._facts.outcome.request.requirements
+        return Usage(input=estimate_tokens(asked.prompt_bytes, asked.messages, asked.media, 0, False))
 
     def _relay(self, chunk: NativeChunk) -> bytes:
         """Return the upstream's event; the last one waits for the cost."""
