@@ -259,7 +259,7 @@ USERS = ScimResourceType(
 )
 GROUPS_TYPE = ScimResourceType("Group", "Groups", "Groups of the identity provider", GROUP)
 RESOURCE_TYPES = (USERS, GROUPS_TYPE)
-SCHEMAS = (USER, ENTERPRISE_USER, GROUP)
+SCHEMAS = tuple(schema for kind in RESOURCE_TYPES for schema in (kind.schema, *kind.extensions))
 
 
 class AttributePath(Struct, frozen=True):

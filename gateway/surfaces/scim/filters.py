@@ -2,19 +2,22 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
 import orjson
 from msgspec import Struct
 
+from gateway.clock import from_datetime, to_iso
 from gateway.errors import InvalidRequest
 from gateway.surfaces.scim.attributes import AttributePath, ScimAttribute, ScimResourceType, resolve
 
 LONGEST = 2_000  # characters
 DEEPEST = 10  # levels of parentheses, brackets and "not"
 MOST_COMPARISONS = 50
-OPERATORS = frozenset(("eq", "ne", "co", "sw", "ew", "gt", "ge", "lt", "le"))
+PARTS_OF_TEXTS = ("co", "sw", "ew")
+OPERATORS = frozenset(("eq", "ne", *PARTS_OF_TEXTS, "gt", "ge", "lt", "le"))
 TOKEN = re.compile(r'\s*(?:([()\[\]])|("(?:[^"\\]|\\.)*")|([^\s()\[\]"]+))')
 
 
@@ -307,10 +310,21 @@ def _holds(operator: str, attribute: ScimAttribute, value: Any, wanted: Any) -> 
         return operator == "eq" and value is wanted
     if not isinstance(value, str) or not isinstance(wanted, str):
         return False
+    if attribute.type == "dateTime" and operator not in PARTS_OF_TEXTS:
+        wanted = _as_shown(wanted)
     if not attribute.case_exact:
         value = value.lower()
         wanted = wanted.lower()
     return _compare_texts(operator, value, wanted)
+
+
+def _as_shown(moment: str) -> str:
+    """Return a moment as resources show theirs, so that texts compare as moments; any other text unchanged."""
+    try:
+        parsed = datetime.fromisoformat(moment)
+        return to_iso(from_datetime(parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)))
+    except (ValueError, OverflowError):
+        return moment
 
 
 def _compare_texts(operator: str, value: str, wanted: str) -> bool:

@@ -20,6 +20,7 @@ from gateway.surfaces.scim.scim_requests import ScimSelection, read_members
 from gateway.worker.services import Services
 
 MEDIA = "application/scim+json"
+READS = ("GET", "HEAD")
 REQUESTS = 1_500  # of one token in a minute: identity providers expect 25 a second
 MINUTE_S = 60
 CHANGES = 100_000  # of an organization in a day: each leaves an entry in the audit log
@@ -27,7 +28,6 @@ DAY_S = 86_400
 LARGEST_BODY = 2 << 20
 MOST_PARTS = 60_000  # of a body: 10,000 members with three attributes each
 LONG = 8_192  # bytes of a body that is read in a thread
-CHANGING = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 CHALLENGE = ("WWW-Authenticate", 'Bearer realm="scim"')
 
 
@@ -119,7 +119,7 @@ def answer_client(respond: Callable[[ScimCall], Outbound]) -> Callable[[Services
             raise
         work_for(info.organization_id)
         gates = [ThrottleGate("SCIM requests", info.id, REQUESTS, MINUTE_S)]
-        if inbound.method in CHANGING:
+        if inbound.method not in READS:
             gates.append(ThrottleGate("SCIM changes in a day", info.organization_id, CHANGES, DAY_S))
         services.accounts.throttle.take(*gates)
         services.accounts.scim_tokens.note_use(info)

@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 
 from gateway.errors import InvalidRequest
+from gateway.surfaces.answer_structs import describe_answer
 from gateway.surfaces.scim import patches
 from gateway.surfaces.scim.attributes import ENTERPRISE, USERS
 from gateway.surfaces.scim.resources import values_of
+from gateway.surfaces.scim.scim_requests import ScimPatchOperation
+from gateway.surfaces.scim.scim_schemas import describe_value
 
 WORK = {"value": "ada@example.com", "type": "work", "primary": True}
 HOME = {"value": "ada@home.example", "type": "home"}
@@ -41,6 +44,22 @@ def test_capital_operations_and_texts_as_booleans_of_entra_are_understood() -> N
     assert patched({"op": "Replace", "path": "active", "value": "False"})["active"] is False
     assert patched({"op": "Replace", "value": {"active": "false"}})["active"] is False
     assert patched({"op": "Add", "path": "active", "value": True})["active"] is True
+
+
+def test_the_described_operations_are_those_of_the_standard_and_of_entra() -> None:
+    """RFC 7644, section 3.5.2; Entra ID capitalizes them."""
+    described = describe_answer(ScimPatchOperation)["properties"]["op"]["enum"]
+    assert set(described) == {"add", "replace", "remove", "Add", "Replace", "Remove"}
+    for name in described:
+        patched({"op": name, "path": "name.givenName", "value": "Ada"})
+
+
+def test_members_of_a_user_are_described_with_their_types() -> None:
+    """RFC 7643, section 4.1."""
+    types = {
+        name: describe_value(USERS.schema.by_name[name])["type"] for name in ("username", "active", "name", "emails")
+    }
+    assert types == {"username": "string", "active": "boolean", "name": "object", "emails": "array"}
 
 
 def test_paths_as_names_of_members_are_understood() -> None:
