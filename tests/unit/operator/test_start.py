@@ -1,6 +1,8 @@
 """A start that fails prints one line with the remedy, before anything is created or shown."""
 
+import errno
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -63,7 +65,22 @@ def test_a_first_start_on_a_full_disk_says_so(refused: Callable[..., str], monke
 
 
 def test_an_address_of_another_machine_is_reported(refused: Callable[..., str]) -> None:
-    assert "HOST" in refused(HOST="203.0.113.7")
+    assert "set HOST to one of its addresses" in refused(HOST="203.0.113.7")
+
+
+def test_a_port_that_is_in_use_or_needs_more_rights_is_reported_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        assert "end that program" in problem_of("127.0.0.1", used.getsockname()[1])
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)  # root may bind any port
+    assert problem_of("127.0.0.1", 80).endswith("needs more rights than this user has; set PORT to 1024 or more")
 
 
 def test_a_free_port_is_no_problem_and_stays_free() -> None:

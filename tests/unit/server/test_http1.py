@@ -133,6 +133,7 @@ def read_body(pair, wire: bytes) -> bytes:
         b"0\r\nX : a\r\n\r\n",
         b"0\r\nContent-Length:: 4\r\n\r\n",
         b"0\r\ntransfer-encoding: chunked\r\n\r\n",
+        b"0\r\nHost: b\r\n\r\n",
         b"1\r\na\r\n" * 5000 + b"0\r\n\r\n",
     ],
 )

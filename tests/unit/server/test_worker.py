@@ -80,8 +80,8 @@ def test_header_with_an_underscore_cannot_pose_as_its_twin(caller):
 
 def test_a_session_may_be_named_with_an_underscore():
     environ = {}
-    read_head(b"GET / HTTP/1.1\r\nHost: here\r\nSession_Id: one\r\n\r\n", environ)
-    assert environ["HTTP_SESSION_ID"] == "one"
+    read_head(b"GET / HTTP/1.1\r\nHost: here\r\nSession_Id: one\r\nconversation_id: two\r\n\r\n", environ)
+    assert (environ["HTTP_SESSION_ID"], environ["HTTP_CONVERSATION_ID"]) == ("one", "two")
 
 
 def test_absolute_target_and_escapes_are_understood(caller):

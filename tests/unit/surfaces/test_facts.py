@@ -9,7 +9,9 @@ from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.prices import Charge
 from gateway.clock import Clock
 from gateway.errors import UpstreamFailed
+from gateway.money import NANO
 from gateway.neutral.chat import ChatRequest, Requirements
+from gateway.neutral.units import UNITS
 from gateway.providers.protocol import Credential, Target
 from gateway.surfaces.facts import Facts, headers_of
 
@@ -71,3 +73,19 @@ def test_the_cost_details_have_the_same_members_whatever_was_used():
     usual = facts_of(plain).cost()["cost_details"]
     other = facts_of(rare).cost()["cost_details"]
     assert list(usual) == list(other) and usual["web_search_cost"] == 0 and other["web_search_cost"] == 2e-9
+
+
+def test_the_parts_of_the_cost_add_up_to_the_total():
+    components = list(dict.fromkeys(unit.component for unit in UNITS))
+    text = ("input", "cached_input", "output", "reasoning")
+    for names in (text, components):
+        amounts = {name: 1 << place for place, name in enumerate(components) if name in names}
+        priced = attempt(target())
+        priced.charge = Charge(**amounts, total=sum(amounts.values()))
+        details = facts_of(priced).cost()["cost_details"]
+        nusd = {name: round(usd * NANO) for name, usd in details.items()}
+        parts = {name: value for name, value in nusd.items() if name != "total_cost" and "upstream" not in name}
+        assert sum(parts.values()) == nusd["total_cost"] == sum(amounts.values())
+        assert parts["input_cost"] == amounts["input"]
+        assert parts["cached_input_cost"] == amounts["cached_input"]
+        assert parts["output_cost"] == amounts["output"] + amounts["reasoning"]

@@ -184,6 +184,8 @@ def test_the_charges_of_a_month_equal_the_ledger(case: Case, monkeypatch: pytest
     own = sum(row.cost_nusd for row in case.within() if row.mode == BYOK)
     assert sum(int(Decimal(row["x_OwnKeyCost"]) * NANO) for row in rows) == own
     calls = [row for row in rows if row["PricingUnit"] == "Tokens"]
+    versions = {row.price_version for row in case.within()}
+    assert {row["x_PriceVersion"] for row in calls} == versions
     assert len(calls) == len(case.within()) and {row["x_Session"] for row in calls} == {"", "s-1", "s-2", "s-3"}
     assert all(row["BillingPeriodStart"] <= row["ChargePeriodStart"] < row["BillingPeriodEnd"] for row in rows)
 
