@@ -20,6 +20,7 @@ CREDENTIALS = {
     "bearerKey": "LLMGATEWAY_API_KEY",
     "session": "LLMGATEWAY_SESSION",
     "operatorToken": "GATEWAY_METRICS_TOKEN",
+    "scimToken": "LLMGATEWAY_SCIM_TOKEN",
 }
 # The file in which a sample stores a response that is not meant to be read in a terminal, by its media type.
 STORED = {

@@ -43,6 +43,13 @@ def test_every_command_is_one_that_the_shell_can_split(document) -> None:
             )
 
 
+def test_every_operation_that_requires_a_credential_has_one_in_its_samples(document) -> None:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            sent = "Authorization: Bearer $" in sample(document, method, path, "curl")
+            assert sent == any(operation["security"]), (method, path)
+
+
 def test_every_python_program_compiles(document) -> None:
     for path, methods in document["paths"].items():
         for method in methods:

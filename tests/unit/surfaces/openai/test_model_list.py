@@ -205,18 +205,23 @@ def test_an_entry_has_every_field_and_exact_prices(services):
 
 def test_a_mapping_is_listed_with_its_own_inputs(services):
     rows = (mapping("safe", "able", vision=True, documents=True), mapping("keen", "able", audio=True))
-    able = model("able", *rows, input_modalities=("text", "image", "audio", "video", "pdf"))
+    able = model("able", *rows, input_modalities=("text", "image", "audio", "video", "pdf", "file"))
     services.routing.catalogue.swap(Catalogue((able,), (SAFE, KEEN), {}, "v6"))
     read = {name: entry["architecture"]["input_modalities"] for name, entry in entries(services, "mapped=true").items()}
-    assert read["safe/able"] == ["text", "image", "video", "pdf"]
+    assert read["safe/able"] == ["text", "image", "video", "pdf", "file"]
     assert read["keen/able"] == ["text", "audio", "video"]
-    assert entries(services)["able"]["architecture"]["input_modalities"] == ["text", "image", "audio", "video", "pdf"]
+    listed = entries(services)["able"]["architecture"]["input_modalities"]
+    assert listed == ["text", "image", "audio", "video", "pdf", "file"]
 
 
 @pytest.mark.parametrize(
     ("abilities", "has", "lacks"),
     [
-        ({"tools": True}, {"temperature", "tools", "tool_choice"}, {"response_format", "reasoning"}),
+        (
+            {"tools": True},
+            {"temperature", "max_tokens", "top_p", "tools", "tool_choice"},
+            {"response_format", "reasoning"},
+        ),
         ({"json_output": True, "reasoning": True}, {"response_format", "reasoning"}, {"tools"}),
         ({"operations": ("embeddings",)}, set(), {"temperature", "max_tokens", "tools"}),
         ({"supported_parameters": ("top_k",)}, {"top_k"}, {"temperature"}),
